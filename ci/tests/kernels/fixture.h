@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random attention problems for kernel tests, with the answer in double precision and a worst-case error
+ * bound. Nothing of kernels/ is used but attend.h: what is visible comes from a table of booleans that the
+ * mask was made from, elements are decoded by ldexp. Everything that a kernel must not touch or must
+ * overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
+ */
+#ifndef KVB_TEST_FIXTURE_H
+#define KVB_TEST_FIXTURE_H
+
+#include "kernels/attend.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- random numbers: splitmix64 ---- */
+
+static inline uint64_t random_bits(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static inline uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    return (uint32_t)(random_bits(state) >> 33) % n;
+}
+
+/* About -2 .. 2, never 0 on the whole. */
+static inline float random_value(uint64_t *state)
+{
+    return (float)(random_bits(state) >> 40) * 0x1p-22f - 2.0f;
+}
+
+/* ---- a team of threads that are started for each run ---- */
+
+#define TEAM_MAX 4u
+
+struct team_part {
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+    uint32_t i, n;
+};
+
+static inline void *team_thread(void *arg)
+{
+    struct team_part *p = arg;
+    p->part(p->ctx, p->i, p->n);
+    return NULL;
+}
+
+static inline void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    pthread_t threads[TEAM_MAX];
+    struct team_part parts[TEAM_MAX];
+
+    for (uint32_t i = 1; i < team->n; i++) {
+        parts[i] = (struct team_part){part, ctx, i, team->n};
+        assert_int_equal(pthread_create(&threads[i], NULL, team_thread, &parts[i]), 0);
+    }
+    part(ctx, 0, team->n);
+    for (uint32_t i = 1; i < team->n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* ---- elements, independent of kernels/convert.c ---- */
+
+static inline size_t elem_bytes(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : 2;
+}
+
+static inline double elem_value(kvb_elem elem, const void *src)
+{
+    uint16_t h;
+    uint32_t b;
+    float x;
+
+    if (elem == KVB_F32) {
+        memcpy(&x, src, sizeof x);
+        return (double)x;
+    }
+    memcpy(&h, src, sizeof h);
+    if (elem == KVB_BF16) {
+        b = (uint32_t)h << 16;
+        memcpy(&x, &b, sizeof x);
+        return (double)x;
+    }
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                  : ldexp(fraction, -24);
+    return h & 0x8000 ? -value : value;
+}
+
+/* Any element near x: rounding does not matter here, as the answer is computed from what was stored. */
+static inline void elem_store(kvb_elem elem, void *dst, float x)
+{
+    uint32_t b;
+    uint16_t h;
+
+    memcpy(&b, &x, sizeof b);
+    if (elem == KVB_F32) {
+        memcpy(dst, &x, sizeof x);
+        return;
+    }
+    if (elem == KVB_BF16)
+        h = (uint16_t)(b >> 16);
+    else if (isnan(x))
+        h = 0x7e00;
+    else if (fabsf(x) < 0x1p-14f)
+        h = (uint16_t)(b >> 16 & 0x8000);
+    else
+        h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
+    memcpy(dst, &h, sizeof h);
+}
+
+static const kvb_format test_formats[] = {
+    {.name = "f32", .elem = KVB_F32},
+    {.name = "f16", .elem = KVB_F16},
+    {.name = "bf16", .elem = KVB_BF16},
+};
+
+/* ---- a problem ---- */
+
+struct shape {
+    uint32_t n_tok, n_kv_heads, group, k_dim, v_dim, n_cells;
+    kvb_mask_kind mask;
+    kvb_elem k_elem, v_elem, out_elem;
+    float softcap;
+    bool sinks, v_in_k, paged;
+    uint32_t gap;   /* elements between the rows of neighbouring cells */
+    uint32_t empty; /* one query in `empty` sees nothing (EXPLICIT and RUNS); 0: none */
+    uint32_t threads;
+    uint64_t seed;
+};
+
+struct fixture {
+    kvb_attend args;
+    kvb_team team;
+    bool *visible; /* [n_tok][n_cells] */
+    void *k, *v;
+    uint32_t *table, *row_start;
+    uint64_t *bits;
+    kvb_run *runs;
+    float *q, *sinks, *lse;
+    void *out;
+    double *exact, *bound; /* [n_tok][n_heads][v_dim] */
+    double *exact_lse;     /* [n_tok][n_heads] */
+    double *bound_lse;
+};
+
+static inline void *exact_alloc(size_t bytes, int fill)
+{
+    void *block = NULL;
+    assert_int_equal(posix_memalign(&block, 64, bytes ? bytes : 1), 0);
+    memset(block, fill, bytes);
+    return block;
+}
+
+/* Which cells each query sees. A few cells stay hidden from all. */
+static inline void visible_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
+{
+    bool *hidden = exact_alloc(s->n_cells, 0);
+    uint32_t eighths = 1 + random_below(rng, 7);
+
+    for (uint32_t c = 0; c < s->n_cells; c++)
+        hidden[c] = random_below(rng, 6) == 0 || (c > 70 && c < 140); /* whole words of bits too */
+    f->visible = exact_alloc((size_t)s->n_tok * s->n_cells, 0);
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        bool blind = s->empty && random_below(rng, s->empty) == 0;
+        for (uint32_t c = 0; c < s->n_cells; c++) {
+            bool *seen = &f->visible[(size_t)t * s->n_cells + c];
+            if (s->mask == KVB_MASK_NONE)
+                *seen = true;
+            else if (s->mask == KVB_MASK_CAUSAL)
+                *seen = c <= s->n_cells - s->n_tok + t;
+            else
+                *seen = !blind && !hidden[c] && random_below(rng, 8) < eighths;
+        }
+    }
+    free(hidden);
+}
+
+static inline void mask_build(struct fixture *f, const struct shape *s)
+{
+    size_t words = ((size_t)s->n_cells + 63) / 64 + 1; /* one more than needed: row_words must be honoured */
+    uint32_t n = 0;
+
+    f->bits = exact_alloc(s->n_tok * words * sizeof *f->bits, 0);
+    f->row_start = exact_alloc((s->n_tok + 1) * sizeof *f->row_start, 0);
+    f->runs = exact_alloc(s->n_tok * ((size_t)s->n_cells + 1) * sizeof *f->runs, 0);
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        f->bits[t * words + words - 1] = UINT64_MAX; /* past the cells: means nothing */
+        for (uint32_t c = 0; c < s->n_cells; c++) {
+            if (!f->visible[(size_t)t * s->n_cells + c])
+                continue;
+            f->bits[t * words + c / 64] |= UINT64_C(1) << c % 64;
+            if (n > f->row_start[t] && f->runs[n - 1].end == c)
+                f->runs[n - 1].end++;
+            else
+                f->runs[n++] = (kvb_run){c, c + 1};
+        }
+        f->row_start[t + 1] = n;
+    }
+    f->args.mask = (kvb_mask){.kind = s->mask};
+    if (s->mask == KVB_MASK_EXPLICIT) {
+        f->args.mask.bits = f->bits;
+        f->args.mask.row_words = words;
+    } else if (s->mask == KVB_MASK_RUNS) {
+        f->args.mask.row_start = f->row_start;
+        f->args.mask.runs = f->runs;
+    }
+}
+
+#define TEST_BLOCK 4u /* cells of a block when paged */
+
+/* Rows of one side; cells no query sees, gaps and unmapped cells hold NaN. */
+static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem elem, uint32_t dim, kvb_view *view,
+                               uint64_t *rng)
+{
+    uint32_t blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK, stored = s->paged ? blocks * TEST_BLOCK : s->n_cells;
+    size_t bytes = elem_bytes(elem), cell = (dim + s->gap) * bytes;
+    char *rows = exact_alloc(s->n_kv_heads * stored * cell, 0xff);
+
+    *view = (kvb_view){.base = rows,
+                       .head_stride = stored * cell,
+                       .cell_stride = cell,
+                       .cells = s->n_cells,
+                       .dim = dim,
+                       .format = &test_formats[elem],
+                       .block_table = s->paged ? f->table : NULL,
+                       .block_cells = s->paged ? TEST_BLOCK : 0};
+    for (uint32_t c = 0; c < s->n_cells; c++) {
+        bool seen = false;
+        for (uint32_t t = 0; t < s->n_tok; t++)
+            seen |= f->visible[(size_t)t * s->n_cells + c];
+        for (uint32_t h = 0; h < s->n_kv_heads && seen; h++) {
+            uint32_t at = s->paged ? f->table[c / TEST_BLOCK] * TEST_BLOCK + c % TEST_BLOCK : c;
+            for (uint32_t d = 0; d < dim; d++)
+                elem_store(elem, rows + (h * (size_t)stored + at) * cell + d * bytes, random_value(rng));
+        }
+    }
+    return rows;
+}
+
+/* Stored element d of the row of head h in cell c, found without kvb_view_row. */
+static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
+{
+    uint32_t at = v->block_table ? v->block_table[c / TEST_BLOCK] * TEST_BLOCK + c % TEST_BLOCK : c;
+    size_t bytes = elem_bytes(v->format->elem);
+    return elem_value(v->format->elem, (const char *)v->base + h * v->head_stride + at * v->cell_stride + d * bytes);
+}
+
+/*
+ * The answer of one row and how far a kernel of arithmetic a may be from it, worst case (Higham, Accuracy
+ * and Stability, section 3.1): a dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu); the
+ * logit by 6u of itself more (scale, cap, subtraction); weights relatively by expm1(2 of that) and by exp
+ * and rescales; sums over cells by g(chain); division, and rounding to the output type.
+ */
+static inline void row_answer(struct fixture *f, const kvb_arithmetic *a, uint32_t t, uint32_t h)
+{
+    const kvb_problem *p = &f->args.problem;
+    size_t row = (size_t)t * p->n_heads + h;
+    uint32_t kv = h / (p->n_heads / p->n_kv_heads);
+    double u = 0x1p-24, u_out = p->out_elem == KVB_F16 ? 0x1p-11 : p->out_elem == KVB_BF16 ? 0x1p-8 : u;
+    double g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
+           g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
+    double *s = exact_alloc(p->n_cells * sizeof *s, 0), max = p->has_sinks ? (double)f->sinks[h] : -INFINITY;
+    double slack = 0.0, sum = 0.0, rel;
+
+    for (uint32_t c = 0; c < p->n_cells; c++) {
+        double dot = 0.0, size = 0.0;
+        if (!f->visible[(size_t)t * p->n_cells + c])
+            continue;
+        for (uint32_t d = 0; d < p->k_dim; d++) {
+            double term = (double)f->q[row * p->k_dim + d] * row_elem(&f->args.k, kv, c, d);
+            dot += term;
+            size += fabs(term);
+        }
+        s[c] = dot * (double)p->scale;
+        if (p->softcap > 0)
+            s[c] = (double)p->softcap * tanh(s[c] / (double)p->softcap);
+        slack = fmax(slack, fabs((double)p->scale) * g_dot * size + 6 * u * (fabs(s[c]) + (double)p->softcap));
+        max = fmax(max, s[c]);
+    }
+    if (p->has_sinks)
+        sum = exp((double)f->sinks[h] - max);
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        if (f->visible[(size_t)t * p->n_cells + c])
+            sum += s[c] = exp(s[c] - max);
+    rel = expm1(2 * slack) + 2 * (a->exp_error + a->rescales * (a->exp_error + u)) + 2 * g_cell + 4 * u;
+    for (uint32_t d = 0; d < p->v_dim; d++) {
+        double o = 0.0, mass = 0.0;
+        for (uint32_t c = 0; c < p->n_cells; c++)
+            if (f->visible[(size_t)t * p->n_cells + c]) {
+                double term = s[c] / sum * row_elem(&f->args.v, kv, c, d);
+                o += term;
+                mass += fabs(term);
+            }
+        f->exact[row * p->v_dim + d] = o;
+        /* 2^-25: half an ulp of a subnormal f16 */
+        f->bound[row * p->v_dim + d] = rel * mass + u_out * fabs(o) + (p->out_elem == KVB_F16 ? 0x1p-25 : 0x1p-120);
+    }
+    f->exact_lse[row] = sum == 0.0 ? -INFINITY : max + log(sum);
+    f->bound_lse[row] = rel + 4 * u * (1 + fabs(f->exact_lse[row]));
+    free(s);
+}
+
+static inline void fixture_build(struct fixture *f, const struct shape *s)
+{
+    uint64_t rng = s->seed;
+    uint32_t n_heads = s->n_kv_heads * s->group, blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK;
+    kvb_problem *p = &f->args.problem;
+
+    memset(f, 0, sizeof *f);
+    *p = (kvb_problem){.n_tok = s->n_tok,
+                       .n_heads = n_heads,
+                       .n_kv_heads = s->n_kv_heads,
+                       .k_dim = s->k_dim,
+                       .v_dim = s->v_dim,
+                       .n_cells = s->n_cells,
+                       .scale = 1.0f / sqrtf((float)s->k_dim),
+                       .softcap = s->softcap,
+                       .has_sinks = s->sinks,
+                       .paged = s->paged,
+                       .v_in_k = s->v_in_k,
+                       .out_elem = s->out_elem,
+                       .mask = s->mask,
+                       .k_format = &test_formats[s->k_elem],
+                       .v_format = &test_formats[s->v_in_k ? s->k_elem : s->v_elem]};
+    f->team = (kvb_team){.n = s->threads, .run = team_run};
+    f->args.team = &f->team;
+    visible_draw(f, s, &rng);
+    mask_build(f, s);
+    f->table = exact_alloc(blocks * sizeof *f->table, 0);
+    for (uint32_t b = 0; b < blocks; b++)
+        f->table[b] = blocks - 1 - b;
+    f->k = rows_build(f, s, s->k_elem, s->k_dim, &f->args.k, &rng);
+    if (s->v_in_k) {
+        f->args.v = f->args.k;
+        f->args.v.dim = s->v_dim;
+    } else {
+        f->v = rows_build(f, s, s->v_elem, s->v_dim, &f->args.v, &rng);
+    }
+    size_t rows = (size_t)s->n_tok * n_heads;
+    f->q = exact_alloc(rows * s->k_dim * sizeof *f->q, 0);
+    for (size_t i = 0; i < rows * s->k_dim; i++)
+        f->q[i] = random_value(&rng);
+    f->sinks = exact_alloc(n_heads * sizeof *f->sinks, 0);
+    for (uint32_t h = 0; h < n_heads; h++)
+        f->sinks[h] = random_value(&rng);
+    f->args.q = f->q;
+    f->args.sinks = s->sinks ? f->sinks : NULL;
+    f->args.out = f->out = exact_alloc(rows * s->v_dim * elem_bytes(s->out_elem), 0xff);
+    f->args.lse = f->lse = exact_alloc(rows * sizeof *f->lse, 0xff);
+    f->exact = exact_alloc(rows * s->v_dim * sizeof *f->exact, 0);
+    f->bound = exact_alloc(rows * s->v_dim * sizeof *f->bound, 0);
+    f->exact_lse = exact_alloc(rows * sizeof *f->exact_lse, 0);
+    f->bound_lse = exact_alloc(rows * sizeof *f->bound_lse, 0);
+}
+
+static inline void fixture_free(struct fixture *f)
+{
+    void *blocks[] = {f->visible, f->k,   f->v,   f->table, f->row_start, f->bits,      f->runs,     f->q,
+                      f->sinks,   f->lse, f->out, f->exact, f->bound,     f->exact_lse, f->bound_lse};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        free(blocks[i]);
+}
+
+/* Run the kernel once, on scratch of exactly the size it asks for, full of NaN. */
+static inline void fixture_attend(struct fixture *f, const kvb_kernel *kernel)
+{
+    char why[160] = "";
+    size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&f->args.problem, f->team.n) : 0;
+
+    if (!kernel->supports(&f->args.problem, why, sizeof why))
+        fail_msg("%s: %s", kernel->name, why);
+    f->args.scratch = exact_alloc(bytes, 0xff);
+    assert_int_equal(kernel->attend(&f->args), 0);
+    free(f->args.scratch);
+    f->args.scratch = NULL;
+}
+
+/* Every element of out and lse within its bound of the answer. */
+static inline void fixture_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
+{
+    const kvb_problem *p = &f->args.problem;
+    size_t bytes = elem_bytes(p->out_elem);
+    kvb_arithmetic a;
+
+    kernel->arithmetic(p, &a);
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        for (uint32_t h = 0; h < p->n_heads; h++) {
+            size_t row = (size_t)t * p->n_heads + h;
+            row_answer(f, &a, t, h);
+            for (uint32_t d = 0; d < p->v_dim; d++) {
+                size_t i = row * p->v_dim + d;
+                double got = elem_value(p->out_elem, (const char *)f->out + i * bytes);
+                if (!(fabs(got - f->exact[i]) <= f->bound[i]))
+                    fail_msg("%s seed %llu mask %d: out[%u][%u][%u] = %.9g, exact %.9g, bound %.3g", kernel->name,
+                             (unsigned long long)s->seed, (int)s->mask, t, h, d, got, f->exact[i], f->bound[i]);
+            }
+            double lse = (double)f->lse[row];
+            bool right =
+                isinf(f->exact_lse[row]) ? isinf(lse) && lse < 0 : fabs(lse - f->exact_lse[row]) <= f->bound_lse[row];
+            if (!right)
+                fail_msg("%s seed %llu: lse[%u][%u] = %.9g, exact %.9g", kernel->name, (unsigned long long)s->seed, t,
+                         h, lse, f->exact_lse[row]);
+        }
+}
+
+static inline void shape_check(const kvb_kernel *kernel, const struct shape *s)
+{
+    struct fixture f;
+
+    if (!(kernel->masks & KVB_MASK_BIT(s->mask)))
+        return;
+    fixture_build(&f, s);
+    fixture_attend(&f, kernel);
+    fixture_judge(&f, kernel, s);
+    fixture_free(&f);
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attend.h: the kvbench attention contract, version KVB_ABI_VERSION.
+ *
+ * Everything needed to write an attention kernel that kvbench can load with `--plugin ./yours.so`.
+ * C11, self-contained: copy this one file into your repository.
+ *
+ * A kernel computes, for every query token t and query head h, with g = n_heads / n_kv_heads,
+ *
+ *     s_j  = cap(scale * dot(q[t][h], K[h / g][j]))        for each cell j that the mask lets t see
+ *     out  = sum_j exp(s_j) * V[h / g][j] / (sum_j exp(s_j) [+ exp(sink[h])])
+ *     lse  = log(sum_j exp(s_j) [+ exp(sink[h])])
+ *     cap(x) = softcap > 0 ? softcap * tanh(x / softcap) : x
+ *
+ * A query that sees no cell gets out = 0 and, without a sink, lse = -infinity (with one: the sink).
+ *
+ * Rules that every kernel keeps:
+ *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints.
+ *  - It runs its parallel parts on args->team, and uses only args->scratch for working memory.
+ *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
+ *  - It reads no cell at or above view.cells, and no cell that the mask hides from every query
+ *    (reading hidden cells of the window is allowed; letting them change the result is not:
+ *    a hidden cell may hold NaN).
+ *  - It declares its arithmetic truthfully. The error bound it is judged by is derived from that
+ *    declaration, so rounding more than declared fails the check.
+ *
+ * Units: strides and sizes in bytes unless the name says cells, tokens or words.
+ * Errors: functions return 0 or a negative errno; why[] gets one line without a newline.
+ */
+#ifndef KVB_ATTEND_H
+#define KVB_ATTEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
+#define KVB_ABI_VERSION 1u
+
+/* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
+
+/* Element encodings. The ones past BF16 are named here so that the numbering is stable. */
+typedef enum kvb_elem {
+    KVB_F32,      /* IEEE 754 binary32 */
+    KVB_F16,      /* IEEE 754 binary16 */
+    KVB_BF16,     /* upper half of binary32, rounded to nearest even */
+    KVB_E4M3,     /* OCP FP8 E4M3 */
+    KVB_E5M2,     /* OCP FP8 E5M2 */
+    KVB_E2M1,     /* OCP FP4 */
+    KVB_E8M0,     /* OCP power-of-two scale */
+    KVB_INT8,     /* two's complement, times a scale */
+    KVB_UINT8,    /* code * scale + zero */
+    KVB_UINT4,    /* two codes a byte, low nibble first */
+    KVB_UINT2,    /* four codes a byte, low bits first */
+    KVB_CODEBOOK, /* index into a table of levels, times a norm */
+    KVB_ELEM_COUNT
+} kvb_elem;
+
+/* Along which axis the elements that share one scale lie. */
+typedef enum kvb_axis {
+    KVB_AXIS_NONE,     /* no scales */
+    KVB_AXIS_CHANNELS, /* `group` neighbouring channels of one token */
+    KVB_AXIS_TOKENS    /* one channel of `group` neighbouring cells */
+} kvb_axis;
+
+/* Orthogonal transform applied to a row before encoding; q (for K) and out (for V) undergo it too. */
+typedef enum kvb_transform { KVB_TRANSFORM_NONE, KVB_TRANSFORM_HADAMARD } kvb_transform;
+
+/* K and V formats are independent. `name` is unique: two formats of one name are the same. */
+typedef struct kvb_format {
+    const char *name;        /* "f16" */
+    kvb_elem elem;           /* encoding of one element */
+    kvb_axis axis;           /* of the groups */
+    uint32_t group;          /* elements that share a scale; 0 without scales */
+    kvb_elem scale_elem;     /* meaningful when group > 0 */
+    kvb_elem zero_elem;      /* meaningful when the elements are unsigned codes */
+    kvb_transform transform; /* applied before encoding */
+} kvb_format;
+
+/* ---- views: where rows lie -------------------------------------------------------------------- */
+
+/*
+ * Rows of K or V of one layer, head-major [n_kv_heads][cells][dim].
+ * The row of KV head h in cell c starts at base + h * head_stride + c * cell_stride.
+ * With a block table, c is first mapped: c = table[c / block_cells] * block_cells + c % block_cells.
+ * Owned by the pool; valid until the next change to the cache that produced it.
+ */
+typedef struct kvb_view {
+    const void *base;
+    size_t head_stride; /* bytes from one KV head to the next */
+    size_t cell_stride; /* bytes from one cell to the next */
+    uint32_t cells;     /* readable cells: 0 .. cells-1 */
+    uint32_t dim;       /* elements of a row */
+    const kvb_format *format;
+    const void *scales; /* side table of scales, or NULL when the format has none in it */
+    size_t scale_head_stride;
+    size_t scale_cell_stride;
+    const void *zeros; /* side table of zero points or biases, or NULL */
+    size_t zero_head_stride;
+    size_t zero_cell_stride;
+    const uint32_t *block_table; /* paged storage, or NULL */
+    uint32_t block_cells;        /* cells of a block when paged */
+} kvb_view;
+
+/* ---- masks: which cells a query sees ---------------------------------------------------------- */
+
+typedef enum kvb_mask_kind {
+    KVB_MASK_NONE,     /* every query sees cells 0 .. view.cells-1 */
+    KVB_MASK_CAUSAL,   /* lower-right aligned: query t of n sees cells 0 .. cells-n+t */
+    KVB_MASK_EXPLICIT, /* bit rows: query t sees cell c iff bit c%64 of bits[t*row_words + c/64] */
+    KVB_MASK_RUNS,     /* CSR: query t sees runs[row_start[t]] .. runs[row_start[t+1]-1] */
+    KVB_MASK_KINDS
+} kvb_mask_kind;
+
+#define KVB_MASK_BIT(kind) (1u << (kind))
+
+/* Cells begin .. end-1. Runs of one query are ascending, disjoint and not empty. */
+typedef struct kvb_run {
+    uint32_t begin, end;
+} kvb_run;
+
+typedef struct kvb_mask {
+    kvb_mask_kind kind;
+    const uint64_t *bits;      /* EXPLICIT: [n_tok][row_words] */
+    size_t row_words;          /* EXPLICIT: (cells + 63) / 64 or more */
+    const uint32_t *row_start; /* RUNS: [n_tok + 1] */
+    const kvb_run *runs;       /* RUNS: [row_start[n_tok]] */
+} kvb_mask;
+
+/* What a cache hands to a kernel: how its read is to be attended. */
+typedef struct kvb_attend_spec {
+    kvb_view k, v;
+    bool v_in_k; /* V is the first v.dim elements of the K row (MLA latent); v then repeats k's place */
+    kvb_mask mask;
+} kvb_attend_spec;
+
+/* ---- the problem: all that supports() and scratch_bytes() may depend on ------------------------ */
+
+typedef struct kvb_problem {
+    uint32_t n_tok;   /* query tokens */
+    uint32_t n_heads; /* query heads, a multiple of n_kv_heads */
+    uint32_t n_kv_heads;
+    uint32_t k_dim;   /* elements of a q or K row */
+    uint32_t v_dim;   /* elements of a V or out row */
+    uint32_t n_cells; /* readable cells of both views */
+    float scale;      /* factor on q.k, usually 1/sqrt(k_dim) */
+    float softcap;    /* 0: none */
+    bool has_sinks;   /* one extra logit per query head, without a V row */
+    bool paged;       /* a view has a block table */
+    bool v_in_k;
+    kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
+    kvb_mask_kind mask;
+    const kvb_format *k_format, *v_format;
+} kvb_problem;
+
+/* ---- threads ----------------------------------------------------------------------------------- */
+
+/*
+ * A team of n threads, each bound to a core by the harness, the caller being one of them.
+ * run() calls part(ctx, i, n) once for each i in 0 .. n-1, possibly at once, and returns when all have.
+ */
+typedef struct kvb_team {
+    uint32_t n;
+    void (*run)(const struct kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx);
+} kvb_team;
+
+/* ---- one call ---------------------------------------------------------------------------------- */
+
+typedef struct kvb_attend {
+    kvb_problem problem;
+    const float *q; /* [n_tok][n_heads][k_dim] */
+    kvb_view k, v;
+    kvb_mask mask;
+    const float *sinks; /* [n_heads] when has_sinks, else NULL */
+    void *out;          /* [n_tok][n_heads][v_dim] of out_elem */
+    float *lse;         /* [n_tok][n_heads], or NULL when not asked for */
+    void *scratch;      /* scratch_bytes(problem, team->n) bytes, 64-byte aligned, content arbitrary */
+    const kvb_team *team;
+} kvb_attend;
+
+/*
+ * Declared arithmetic: what the error bound is computed from (see oracle/bound.h for the formula).
+ * A chain is the largest number of roundings that one term passes through on its way into a sum:
+ * a plain loop over n terms has chain n; 16 lanes followed by a tree of 4 has n/16 + 4.
+ */
+typedef struct kvb_arithmetic {
+    kvb_elem accumulator; /* of dot products and of the sums over cells: KVB_F32 */
+    uint32_t dot_chain;   /* of one q.k dot product of k_dim terms */
+    uint32_t cell_chain;  /* of the sums over the visible cells, at most n_cells of them */
+    uint32_t rescales;    /* most times one partial sum is multiplied by an exp(old max - new max) */
+    kvb_elem q_rounded;   /* what q is rounded to before the product; KVB_F32: not at all */
+    kvb_elem p_rounded;   /* what the weights are rounded to before the product with V; KVB_F32: not at all */
+    double exp_error;     /* largest relative error of exp */
+    double exp_floor;     /* weights exp(s - max) below this may be taken as 0 */
+} kvb_arithmetic;
+
+/* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
+#define KVB_KERNEL_WITNESS 1u
+
+typedef struct kvb_kernel {
+    const char *name;    /* what --kernel takes: lower case, digits, dashes */
+    const char *summary; /* one line for `kvbench list` */
+    uint32_t flags;      /* KVB_KERNEL_WITNESS or 0 */
+    uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
+    /* Can it run on this machine (ISA by CPUID)? NULL: always. */
+    bool (*available)(char *why, size_t why_bytes);
+    /* Can it do this problem? Called before any attend() of the same problem. */
+    bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
+    /* Scratch that attend() needs with n_threads threads; NULL: none. */
+    size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
+    void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic);
+    int (*attend)(const kvb_attend *args);
+} kvb_kernel;
+
+/* ---- plug-ins ---------------------------------------------------------------------------------- */
+
+struct kvb_cache_type; /* caches/cache.h */
+struct kvb_pool_type;  /* caches/pools/pool.h */
+
+/*
+ * A shared object exports one symbol of this type, named kvb_plugin.
+ * Lists end with NULL; an absent list is NULL. Built-in parts are listed by the same struct.
+ */
+typedef struct kvb_plugin_v1 {
+    uint32_t abi_version; /* KVB_ABI_VERSION: always the first field */
+    const char *name;
+    const kvb_kernel *const *kernels;
+    const struct kvb_cache_type *const *caches;
+    const struct kvb_pool_type *const *pools;
+} kvb_plugin_v1;
+
+#define KVB_PLUGIN_SYMBOL "kvb_plugin"
+#if defined(__GNUC__)
+#define KVB_PLUGIN_EXPORT __attribute__((visibility("default")))
+#else
+#define KVB_PLUGIN_EXPORT
+#endif
+
+/* ---- small helpers every kernel needs ---------------------------------------------------------- */
+
+/* Row of KV head h in cell c. */
+static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_t c)
+{
+    if (view->block_table)
+        c = view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells;
+    return (const char *)view->base + h * view->head_stride + c * view->cell_stride;
+}
+
+/*
+ * Visible cells of query t, as runs whatever the kind of the mask: call with *cursor = 0, again until
+ * it returns false. EXPLICIT rows are scanned word by word.
+ */
+static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
+                                 kvb_run *run)
+{
+    if (mask->kind == KVB_MASK_RUNS) {
+        uint32_t i = mask->row_start[t] + *cursor;
+        if (i >= mask->row_start[t + 1])
+            return false;
+        *run = mask->runs[i];
+        (*cursor)++;
+        return true;
+    }
+    if (mask->kind != KVB_MASK_EXPLICIT) {
+        run->begin = 0;
+        run->end = mask->kind == KVB_MASK_NONE ? n_cells : n_cells - n_tok + t + 1;
+        return (*cursor)++ == 0 && run->end > 0;
+    }
+    const uint64_t *bits = mask->bits + t * mask->row_words;
+    uint32_t c = *cursor;
+    while (c < n_cells && !(bits[c / 64] >> (c % 64) & 1))
+        c += bits[c / 64] >> (c % 64) ? 1 : 64 - c % 64;
+    run->begin = c;
+    while (c < n_cells && (bits[c / 64] >> (c % 64) & 1))
+        c++;
+    run->end = *cursor = c;
+    return run->begin < run->end;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An example plug-in: streaming ("online") softmax over f32 rows, one pass, from attend.h alone.
+ * Build with make, load with `kvbench run --plugin kernels/example-plugin/online.so`.
+ * Cells are taken TILE at a time; when a tile raises the maximum, what was summed so far is rescaled.
+ */
+#include "attend.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define TILE 64u
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    if (p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32)
+        return true;
+    snprintf(why, why_bytes, "f32 rows and f32 output only");
+    return false;
+}
+
+/* Every tile may rescale; a term passes its tile's and all later additions. expf: 1 ulp (glibc manual). */
+static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){.accumulator = KVB_F32, .dot_chain = p->k_dim, .cell_chain = p->n_cells + 1};
+    a->rescales = p->n_cells / TILE + 1;
+    a->exp_error = 0x1p-23;
+    a->exp_floor = 0x1p-126;
+}
+
+static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
+{
+    const kvb_problem *p = &x->problem;
+    size_t row = (size_t)t * p->n_heads + h;
+    const float *q = x->q + row * p->k_dim;
+    float *out = (float *)x->out + row * p->v_dim, s[TILE]; /* out holds the sums until the end */
+    bool sink = p->has_sinks && x->sinks[h] > -INFINITY, more = true;
+    float max = sink ? x->sinks[h] : -INFINITY, sum = sink ? 1.0f : 0.0f;
+    uint32_t kv = h / (p->n_heads / p->n_kv_heads), cells[TILE], cursor = 0;
+    kvb_run run = {0, 0};
+
+    for (uint32_t d = 0; d < p->v_dim; d++)
+        out[d] = 0.0f;
+    while (more) {
+        uint32_t n = 0;
+        float old = max, rescale;
+        for (; n < TILE; n++, run.begin++) { /* the next visible cells, whatever runs they lie in */
+            if (run.begin == run.end && !(more = kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run)))
+                break;
+            const float *k = kvb_view_row(&x->k, kv, cells[n] = run.begin);
+            float dot = 0.0f;
+            for (uint32_t d = 0; d < p->k_dim; d++)
+                dot += q[d] * k[d];
+            s[n] = p->scale * dot;
+            if (p->softcap > 0.0f)
+                s[n] = p->softcap * tanhf(s[n] / p->softcap);
+            max = s[n] > max ? s[n] : max;
+        }
+        rescale = max > old ? expf(old - max) : 1.0f;
+        sum *= rescale;
+        for (uint32_t d = 0; d < p->v_dim && rescale != 1.0f; d++)
+            out[d] *= rescale;
+        for (uint32_t i = 0; i < n; i++) {
+            const float *v = kvb_view_row(&x->v, kv, cells[i]);
+            float w = expf(s[i] - max);
+            sum += w;
+            for (uint32_t d = 0; d < p->v_dim; d++)
+                out[d] += w * v[d];
+        }
+    }
+    for (uint32_t d = 0; d < p->v_dim && sum != 0.0f; d++)
+        out[d] /= sum;
+    if (x->lse)
+        x->lse[row] = sum == 0.0f ? -INFINITY : max + logf(sum);
+}
+
+static void part(void *ctx, uint32_t i, uint32_t n)
+{
+    const kvb_attend *x = ctx;
+    for (uint32_t row = i; row < x->problem.n_tok * x->problem.n_heads; row += n)
+        row_attend(x, row / x->problem.n_heads, row % x->problem.n_heads);
+}
+
+static int attend(const kvb_attend *args)
+{
+    kvb_attend copy = *args;
+    args->team->run(args->team, part, &copy);
+    return 0;
+}
+
+static const kvb_kernel online = {
+    .name = "online",
+    .summary = "example plug-in: streaming softmax, scalar f32",
+    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
+             KVB_MASK_BIT(KVB_MASK_RUNS),
+    .supports = supports,
+    .arithmetic = arithmetic,
+    .attend = attend,
+};
+static const kvb_kernel *const kernels[] = {&online, NULL};
+
+KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
+const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "example", .kernels = kernels};

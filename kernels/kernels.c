@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in kernels, in the order in which they are listed. */
+#include "kernels/kernels.h"
+
+const kvb_kernel *const kvb_builtin_kernels[] = {
+    &kvb_kernel_reference,
+    &kvb_kernel_openblas,
+    &kvb_kernel_witness,
+    NULL,
+};

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in kernels, in the order in which they are listed. */
+#ifndef KVB_KERNELS_H
+#define KVB_KERNELS_H
+
+#include "attend.h"
+
+extern const kvb_kernel kvb_kernel_reference; /* plain scalar f32, two passes */
+extern const kvb_kernel kvb_kernel_openblas;  /* scores and output as BLAS products over f32 rows */
+extern const kvb_kernel kvb_kernel_witness;   /* says what each query saw */
+
+extern const kvb_kernel *const kvb_builtin_kernels[]; /* ends with NULL */
+
+#endif

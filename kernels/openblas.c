@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV
+ * head each (with a sequential OpenBLAS the products themselves take turns: see blas.h). f16, bf16 and
+ * paged rows are decoded into scratch first, once for all queries of the head; plain f32 rows are read
+ * in place.
+ *
+ * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one
+ * query head. Products cover only the runs of cells that some row of the tile sees: what a cell hidden
+ * from all of them holds (it may be NaN) is never multiplied. Of a cell that some rows of a tile see, the
+ * other rows take 0 times its V row, so a V row that is not finite spoils the whole tile.
+ *
+ * Scratch per thread, f32 unless said otherwise: scores [rows][n_cells], sums [rows][v_dim], max [rows],
+ * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
+ * masks the tile's bit row (uint64_t).
+ */
+#include "kernels/blas.h"
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
+#include "kernels/softmax.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TILE 64u /* query tokens of a product; bounds the scores held at once */
+
+/* Where a thread's buffers begin, in floats from the start of its scratch. */
+typedef struct layout {
+    size_t sums, max, denominators, k, v, bits, end;
+} layout;
+
+/* Rows of one KV head as BLAS takes them. */
+typedef struct matrix {
+    const float *rows;
+    int ld; /* floats from one cell to the next */
+} matrix;
+
+typedef struct tile {
+    const kvb_attend *args;
+    matrix k, v;
+    uint32_t tok, head; /* of row 0 */
+    bool by_tok;        /* rows are tokens; else heads */
+    uint32_t rows;
+    kvb_mask cover; /* its query cover_tok sees what any row of the tile sees */
+    uint32_t cover_tok;
+    float *scores, *sums, *max, *denominators;
+} tile;
+
+static uint32_t tile_rows(const kvb_problem *p)
+{
+    if (p->n_tok == 1)
+        return p->n_heads / p->n_kv_heads;
+    return p->n_tok < TILE ? p->n_tok : TILE;
+}
+
+/* Token and head of row r. */
+static uint32_t row_tok(const tile *tl, uint32_t r)
+{
+    return tl->tok + (tl->by_tok ? r : 0);
+}
+
+static uint32_t row_head(const tile *tl, uint32_t r)
+{
+    return tl->head + (tl->by_tok ? 0 : r);
+}
+
+static bool staged(const kvb_problem *p, const kvb_format *format)
+{
+    return format->elem != KVB_F32 || p->paged;
+}
+
+static size_t lines(size_t floats)
+{
+    return (floats + 15) / 16 * 16; /* whole cache lines of 16 floats */
+}
+
+static layout layout_of(const kvb_problem *p)
+{
+    size_t rows = tile_rows(p), cells = p->n_cells;
+    layout l;
+
+    l.sums = lines(rows * cells);
+    l.max = l.sums + lines(rows * p->v_dim);
+    l.denominators = l.max + lines(rows);
+    l.k = l.denominators + lines(rows);
+    l.v = l.k + (staged(p, p->k_format) ? lines(cells * p->k_dim) : 0);
+    l.bits = l.v + (staged(p, p->v_format) && !p->v_in_k ? lines(cells * p->v_dim) : 0);
+    l.end = l.bits + (p->mask == KVB_MASK_EXPLICIT ? lines((cells + 63) / 64 * 2) : 0);
+    return l;
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    return layout_of(p).end * sizeof(float) * n_threads;
+}
+
+/* Always; asked before the first call, and so the place to tell a threaded OpenBLAS to stay on its thread. */
+static bool available(char *why, size_t why_bytes)
+{
+    (void)why;
+    (void)why_bytes;
+    kvb_blas_confine();
+    return true;
+}
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    if (!kvb_plain_supports(p, why, why_bytes))
+        return false;
+    if ((uint64_t)p->n_heads * p->k_dim > INT_MAX || p->v_dim > INT_MAX || p->n_cells > INT_MAX) {
+        snprintf(why, why_bytes, "a dimension passes the 32-bit integers of BLAS");
+        return false;
+    }
+    return true;
+}
+
+/* OpenBLAS does not document how it blocks its sums: a plain loop is the longest chain there can be. */
+static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){
+        .accumulator = KVB_F32,
+        .dot_chain = p->k_dim,
+        .cell_chain = p->n_cells + p->has_sinks,
+        .q_rounded = KVB_F32,
+        .p_rounded = KVB_F32,
+        .exp_error = KVB_EXPF_ERROR,
+        .exp_floor = KVB_EXPF_FLOOR,
+    };
+}
+
+/* Rows of KV head h: in place, or decoded into stage [cells][dim]. */
+static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, float *stage)
+{
+    if (p->n_cells == 0)
+        return (matrix){stage, (int)view->dim}; /* never read */
+    if (!staged(p, view->format))
+        return (matrix){kvb_view_row(view, h, 0), (int)(view->cell_stride / sizeof(float))};
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        kvb_elems_decode(view->format->elem, stage + (size_t)c * view->dim, kvb_view_row(view, h, c), view->dim);
+    return (matrix){stage, (int)view->dim};
+}
+
+/* Find what the tile sees: under NONE and CAUSAL what its last row sees, else the union of its bit rows. */
+static void tile_cover(tile *tl, uint64_t *bits)
+{
+    const kvb_mask *mask = &tl->args->mask;
+    size_t words = ((size_t)tl->args->problem.n_cells + 63) / 64;
+    uint32_t toks = tl->by_tok ? tl->rows : 1;
+
+    if (mask->kind != KVB_MASK_EXPLICIT) {
+        tl->cover = *mask;
+        tl->cover_tok = tl->tok + toks - 1;
+        return;
+    }
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t t = tl->tok; t < tl->tok + toks; t++)
+        for (size_t w = 0; w < words; w++)
+            bits[w] |= mask->bits[t * mask->row_words + w];
+    tl->cover = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = words};
+    tl->cover_tok = 0;
+}
+
+static bool cover_next(const tile *tl, uint32_t *cursor, kvb_run *run)
+{
+    const kvb_problem *p = &tl->args->problem;
+    return kvb_mask_next(&tl->cover, p->n_tok, p->n_cells, tl->cover_tok, cursor, run);
+}
+
+/* scores [rows][run] = q . K^T, unscaled. */
+static void scores_multiply(const tile *tl, kvb_run run)
+{
+    const kvb_problem *p = &tl->args->problem;
+    const float *q = tl->args->q + ((size_t)tl->tok * p->n_heads + tl->head) * p->k_dim;
+
+    kvb_scores_multiply(tl->scores + run.begin, (int)p->n_cells, q, (int)(p->k_dim * (tl->by_tok ? p->n_heads : 1)),
+                        tl->k.rows + (size_t)run.begin * tl->k.ld, tl->k.ld, (int)tl->rows, (int)(run.end - run.begin),
+                        (int)p->k_dim);
+}
+
+/* sums [rows][v_dim] += weights . V */
+static void sums_multiply(const tile *tl, kvb_run run)
+{
+    const kvb_problem *p = &tl->args->problem;
+
+    kvb_sums_multiply(tl->sums, tl->scores + run.begin, (int)p->n_cells, tl->v.rows + (size_t)run.begin * tl->v.ld,
+                      tl->v.ld, (int)tl->rows, (int)(run.end - run.begin), (int)p->v_dim);
+}
+
+/* Row r's scores become weights, its sum and largest are kept; cells below `end` that it does not see get 0. */
+static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
+{
+    const kvb_attend *args = tl->args;
+    const kvb_problem *p = &args->problem;
+    uint32_t t = row_tok(tl, r), h = row_head(tl, r), cursor = 0, done = 0;
+    float *s = tl->scores + (size_t)r * p->n_cells, max = kvb_sink_logit(args, h), sum;
+    kvb_run run;
+
+    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
+        for (uint32_t c = run.begin; c < run.end; c++) {
+            s[c] = kvb_logit(p, s[c]);
+            if (s[c] > max)
+                max = s[c];
+        }
+
+    sum = kvb_sink_weight(args, h, max);
+    cursor = 0;
+    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run)) {
+        memset(s + done, 0, (run.begin - done) * sizeof *s);
+        sum = kvb_weights(s + run.begin, run.end - run.begin, max, sum);
+        done = run.end;
+    }
+    memset(s + done, 0, (end - done) * sizeof *s);
+    tl->max[r] = max;
+    tl->denominators[r] = sum;
+}
+
+static void tile_attend(const tile *tl)
+{
+    uint32_t v_dim = tl->args->problem.v_dim, cursor = 0, end = 0;
+    kvb_run run;
+
+    while (cover_next(tl, &cursor, &run)) {
+        scores_multiply(tl, run);
+        end = run.end;
+    }
+    for (uint32_t r = 0; r < tl->rows; r++)
+        row_weigh(tl, r, end);
+    memset(tl->sums, 0, (size_t)tl->rows * v_dim * sizeof *tl->sums);
+    cursor = 0;
+    while (cover_next(tl, &cursor, &run))
+        sums_multiply(tl, run);
+    for (uint32_t r = 0; r < tl->rows; r++)
+        kvb_row_finish(tl->args, row_tok(tl, r), row_head(tl, r), tl->sums + (size_t)r * v_dim, tl->max[r],
+                       tl->denominators[r]);
+}
+
+/* One KV head: its rows made ready once, then tile after tile of its query heads. */
+static void head_attend(const kvb_attend *args, uint32_t kv_head, float *scratch)
+{
+    const kvb_problem *p = &args->problem;
+    layout l = layout_of(p);
+    uint64_t *bits = (uint64_t *)(void *)(scratch + l.bits);
+    uint32_t group = p->n_heads / p->n_kv_heads;
+    tile tl = {
+        .args = args,
+        .k = matrix_of(p, &args->k, kv_head, scratch + l.k),
+        .by_tok = p->n_tok > 1,
+        .scores = scratch,
+        .sums = scratch + l.sums,
+        .max = scratch + l.max,
+        .denominators = scratch + l.denominators,
+    };
+
+    tl.v = p->v_in_k ? tl.k : matrix_of(p, &args->v, kv_head, scratch + l.v);
+    for (tl.tok = 0; tl.tok < p->n_tok; tl.tok += tl.by_tok ? tl.rows : 1) {
+        tl.rows = tl.by_tok ? (p->n_tok - tl.tok < TILE ? p->n_tok - tl.tok : TILE) : group;
+        tile_cover(&tl, bits);
+        for (uint32_t g = 0; g < (tl.by_tok ? group : 1); g++) {
+            tl.head = kv_head * group + g;
+            tile_attend(&tl);
+        }
+    }
+}
+
+static void part(void *ctx, uint32_t i, uint32_t n)
+{
+    const kvb_attend *args = ctx;
+    float *scratch = (float *)args->scratch + i * layout_of(&args->problem).end;
+
+    for (uint32_t h = i; h < args->problem.n_kv_heads; h += n)
+        head_attend(args, h, scratch);
+}
+
+/* BLAS takes a leading dimension in floats, not below the row. */
+static bool strides_fit(const kvb_problem *p, const kvb_view *view)
+{
+    size_t ld = view->cell_stride / sizeof(float);
+    return staged(p, view->format) || p->n_cells == 0 ||
+           (view->cell_stride % sizeof(float) == 0 && ld >= view->dim && ld <= INT_MAX);
+}
+
+static int attend(const kvb_attend *args)
+{
+    kvb_attend copy = *args; /* the team's context is not const */
+
+    if (!strides_fit(&args->problem, &args->k) || !strides_fit(&args->problem, &args->v))
+        return -EINVAL;
+    kvb_blas_confine();
+    args->team->run(args->team, part, &copy);
+    return 0;
+}
+
+const kvb_kernel kvb_kernel_openblas = {
+    .name = "openblas",
+    .summary = "scores and output as OpenBLAS products over f32 rows",
+    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .available = available,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = arithmetic,
+    .attend = attend,
+};
