@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What these tests share: a folder for temporary files, and short traces as text. */
+#ifndef KVB_TEST_SCRATCH_H
+#define KVB_TEST_SCRATCH_H
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HEADER_MODEL                                                                                                   \
+    "\"model\":{\"kv_cache.schema_version\":1,\"kv_cache.layers\":2,\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,"     \
+    "\"kv_cache.k_dim\":16,\"kv_cache.v_dim\":16}"
+#define HEADER                                                                                                         \
+    "{\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"hand\"," HEADER_MODEL                                            \
+    ",\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n"
+
+static char scratch_folder[256];
+
+static inline int scratch_setup(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(scratch_folder, sizeof scratch_folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
+    return mkdtemp(scratch_folder) ? 0 : -1;
+}
+
+/* Removes the folder; fails when a test left a *.tmp file in it. */
+static inline int scratch_teardown(void **state)
+{
+    (void)state;
+    int left = 0;
+    DIR *folder = opendir(scratch_folder);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        char path[600];
+        size_t n = strlen(entry->d_name);
+        if (n > 4 && strcmp(entry->d_name + n - 4, ".tmp") == 0) {
+            print_error("left behind: %s\n", entry->d_name);
+            left = -1;
+        }
+        snprintf(path, sizeof path, "%s/%s", scratch_folder, entry->d_name);
+        unlink(path);
+    }
+    if (folder)
+        closedir(folder);
+    return rmdir(scratch_folder) ? -1 : left;
+}
+
+/* Path of a file in the folder; good until the eighth call after it. */
+static inline const char *scratch_path(const char *name)
+{
+    static char paths[8][400];
+    static unsigned turn;
+    char *path = paths[turn++ % 8];
+    snprintf(path, 400, "%s/%s", scratch_folder, name);
+    return path;
+}
+
+static inline const char *scratch_write(const char *name, const void *bytes, size_t n)
+{
+    const char *path = scratch_path(name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static inline const char *scratch_text(const char *name, const char *text)
+{
+    return scratch_write(name, text, strlen(text));
+}
+
+/* The whole file, NUL-terminated; to be freed. */
+static inline char *scratch_read(const char *path, size_t *n)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *bytes = malloc(1 << 22);
+    assert_non_null(bytes);
+    *n = fread(bytes, 1, (1 << 22) - 1, file);
+    bytes[*n] = 0;
+    fclose(file);
+    return bytes;
+}
+
+static inline void assert_contains(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("\"%s\" does not contain \"%s\"", text, part);
+}
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that each value profile has the property it is named for, and that rows depend on their key alone. */
+#include "scratch.h"
+
+#include "workloads/rng.h"
+#include "workloads/values.h"
+
+#include <math.h>
+
+static const kvb_trace_model model = {
+    .layers = 4, .heads = 4, .kv_heads = 2, .k_dim = 128, .v_dim = 64, .scale = 0.08838834764831845};
+
+/* ---- helpers ------------------------------------------------------------------------------------------- */
+
+static uint32_t dim_of(const kvb_trace_model *m, kvb_rows kind)
+{
+    return kind == KVB_ROWS_V ? m->v_dim : m->k_dim;
+}
+static uint32_t heads_of(const kvb_trace_model *m, kvb_rows kind)
+{
+    return kind == KVB_ROWS_Q ? m->heads : m->kv_heads;
+}
+
+/* Rows [n][heads][dim] of tokens 0 .. n-1 at the same positions. */
+static float *rows_make(const char *profile, const kvb_trace_model *m, kvb_rows kind, uint32_t layer, uint32_t n)
+{
+    size_t size = (size_t)heads_of(m, kind) * dim_of(m, kind);
+    float *rows = malloc(n * size * sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t t = 0; t < n; t++)
+        kvb_profile_find(profile)->rows(m, 5, kind, layer, t, t, rows + t * size);
+    return rows;
+}
+
+/* Softmax weights of one query head over keys 0 .. n-1. */
+static void weights_make(const kvb_trace_model *m, const float *q, const float *k, uint32_t head, uint32_t n, double *w)
+{
+    double top = -INFINITY, sum = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        const float *row = k + ((size_t)j * m->kv_heads + head / (m->heads / m->kv_heads)) * m->k_dim;
+        double s = 0;
+        for (uint32_t c = 0; c < m->k_dim; c++)
+            s += (double)q[head * m->k_dim + c] * row[c];
+        w[j] = s * m->scale;
+        top = fmax(top, w[j]);
+    }
+    for (uint32_t j = 0; j < n; j++)
+        sum += w[j] = exp(w[j] - top);
+    for (uint32_t j = 0; j < n; j++)
+        w[j] /= sum;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- all profiles -------------------------------------------------------------------------------------- */
+
+static void test_rows_depend_on_key_alone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; kvb_profiles[i]; i++) {
+        const kvb_profile *p = kvb_profiles[i];
+        assert_ptr_equal(kvb_profile_find(p->name), p);
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            size_t bytes = sizeof(float) * heads_of(&model, kind) * dim_of(&model, kind);
+            float a[512], b[512];
+            memset(a, 0xff, sizeof a);
+            memset(b, 0xff, sizeof b);
+            p->rows(&model, 7, kind, 1, 40, 12, a);
+            p->rows(&model, 7, kind, 3, 2, 1, b); /* another row in between */
+            assert_memory_not_equal(a, b, bytes);
+            p->rows(&model, 7, kind, 1, 40, 12, b);
+            assert_memory_equal(a, b, sizeof a);
+            assert_true(bytes == sizeof a || isnan(a[bytes / sizeof(float)])); /* wrote its rows and no more */
+            for (size_t c = 0; c < bytes / sizeof(float); c++)
+                assert_true(isfinite(a[c]));
+            if (strcmp(p->name, "tags") == 0 && kind != KVB_ROWS_Q)
+                continue; /* a tag has no seed */
+            p->rows(&model, 8, kind, 1, 40, 12, b);
+            assert_memory_not_equal(a, b, bytes);
+        }
+    }
+    assert_null(kvb_profile_find("none"));
+}
+
+static void test_normal_numbers(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    double moment[5] = {0};
+    for (uint32_t i = 0; i < N; i++) {
+        double x = kvb_rng_normal((uint32_t)kvb_rng_bits(3, i)), power = 1;
+        for (unsigned m = 1; m < 5; m++)
+            moment[m] += (power *= x) / N;
+    }
+    assert_true(fabs(moment[1]) < 0.005 && fabs(moment[2] - 1) < 0.01);
+    assert_true(fabs(moment[3]) < 0.02 && fabs(moment[4] - 3) < 0.05);
+    /* Against the distribution function, tails too. */
+    for (double p = 1e-9; p < 1; p = p < 0.1 ? p * 1.3 : p + 0.01) {
+        uint32_t bits = (uint32_t)(p * 4294967296.0);
+        double x = kvb_rng_normal(bits), back = 0.5 * erfc(-x / sqrt(2));
+        assert_true(fabs(back / kvb_rng_unit(bits) - 1) < 1e-5);
+    }
+}
+
+/* ---- each profile -------------------------------------------------------------------------------------- */
+
+static void test_gaussian(void **state)
+{
+    (void)state;
+    enum { N = 2048 };
+    float *k = rows_make("gaussian", &model, KVB_ROWS_K, 0, N), *q = rows_make("gaussian", &model, KVB_ROWS_Q, 0, 1);
+    double sum2 = 0, sum4 = 0, n = (double)N * model.kv_heads * model.k_dim;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        double x2 = (double)k[i] * k[i];
+        sum2 += x2 / n;
+        sum4 += x2 * x2 / n;
+    }
+    assert_true(fabs(sum2 - 1) < 0.02 && fabs(sum4 / (sum2 * sum2) - 3) < 0.1);
+    /* No key dominates, and the weights are not flat. */
+    double w[N];
+    weights_make(&model, q, k, 0, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] < 0.1 && w[N - 1] > 5.0 / N && w[0] < 0.5 / N);
+    free(k);
+    free(q);
+}
+
+/* RMS of each K channel before RoPE, the rotation undone, over tokens 1 .. n-1. */
+static void channel_rms(const float *k, uint32_t head, uint32_t n, double *rms)
+{
+    uint32_t dim = model.k_dim, half = dim / 2;
+    memset(rms, 0, dim * sizeof *rms);
+    for (uint32_t t = 1; t < n; t++) {
+        const float *row = k + ((size_t)t * model.kv_heads + head) * dim;
+        for (uint32_t i = 0; i < half; i++) {
+            double angle = t * pow(10000, -2.0 * i / dim), c = cos(angle), s = sin(angle);
+            double a = row[i] * c + row[i + half] * s, b = row[i + half] * c - row[i] * s;
+            rms[i] += a * a / (n - 1);
+            rms[i + half] += b * b / (n - 1);
+        }
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        rms[c] = sqrt(rms[c]);
+}
+
+/* Share of outlier channels, and how large they are, against the median channel. */
+static void outliers_check(const char *profile, uint32_t layer, double low, double high)
+{
+    enum { N = 400 };
+    float *k = rows_make(profile, &model, KVB_ROWS_K, layer, N);
+    for (uint32_t h = 0; h < model.kv_heads; h++) {
+        double rms[128], sorted[128];
+        channel_rms(k, h, N, rms);
+        memcpy(sorted, rms, sizeof rms);
+        qsort(sorted, 128, sizeof *sorted, by_value);
+        uint32_t n = 0;
+        for (uint32_t c = 0; c < 128; c++) {
+            if (rms[c] < 0.9 * low * sorted[64])
+                continue;
+            n++;
+            assert_true(rms[c] < 1.5 * high * sorted[64]);
+        }
+        assert_in_range(n, 3, 6); /* 2-5 % of 128 */
+    }
+    free(k);
+}
+
+static void test_llama_outliers(void **state)
+{
+    (void)state;
+    outliers_check("llama", 0, 5, 15);
+    outliers_check("llama", 2, 5, 15);
+}
+
+static void test_qwen_offsets(void **state)
+{
+    (void)state;
+    outliers_check("qwen", 0, 100, 300);
+    outliers_check("qwen", 1, 5, 15);
+    outliers_check("qwen", 3, 100, 300);
+}
+
+/* Mass of the sink over contexts from 32 to 8192 cells: 30-90 % for nearly all queries. */
+static void sink_check(const char *profile, const kvb_trace_model *m)
+{
+    enum { N = 8192 };
+    static double w[N];
+    for (uint32_t layer = 0; layer < m->layers; layer += 3) {
+        float *k = rows_make(profile, m, KVB_ROWS_K, layer, N);
+        for (uint32_t n = 32; n <= N; n *= 4) {
+            double mean = 0;
+            uint32_t inside = 0, all = 0;
+            for (uint32_t i = 0; i < 5; i++) {
+                float q[512];
+                kvb_profile_find(profile)->rows(m, 5, KVB_ROWS_Q, layer, n - 1 - i, n - 1 - i, q);
+                for (uint32_t h = 0; h < m->heads; h++, all++) {
+                    weights_make(m, q, k, h, n - i, w);
+                    mean += w[0];
+                    inside += w[0] >= 0.3 && w[0] <= 0.9;
+                }
+            }
+            mean /= all;
+            assert_true(mean > 0.4 && mean < 0.8);
+            assert_true(inside >= all - 2);
+        }
+        free(k);
+    }
+}
+
+static void test_sink(void **state)
+{
+    (void)state;
+    kvb_trace_model small = model;
+    small.k_dim = 16;
+    small.scale = 0.25;
+    sink_check("llama", &model);
+    sink_check("llama", &small);
+    sink_check("qwen", &model);
+}
+
+static void test_llama_values(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    float *v = rows_make("llama", &model, KVB_ROWS_V, 1, N);
+    double first = 0, rest = 0;
+    uint32_t size = model.kv_heads * model.v_dim;
+    for (uint32_t i = 0; i < N * size; i++)
+        *(i < size ? &first : &rest) += (double)v[i] * v[i];
+    first = sqrt(first / size);
+    rest = sqrt(rest / ((N - 1) * size));
+    assert_true(rest > 0.5 && rest < 0.6); /* 0.5 exp(0.3^2) */
+    assert_true(first < 0.15 * 1.0 && first > 0.03);
+    free(v);
+}
+
+static void test_peaked(void **state)
+{
+    (void)state;
+    enum { N = 131072 };
+    static double w[N];
+    static const uint32_t dims[] = {16, 64, 256};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+        kvb_trace_model m = {
+            .layers = 1, .heads = 2, .kv_heads = 1, .k_dim = dims[d], .v_dim = 16, .scale = 1 / sqrt(dims[d])};
+        float *k = rows_make("peaked", &m, KVB_ROWS_K, 0, N);
+        for (uint32_t t = 0; t < N; t += 32767) { /* any visible set: here all, in the middle too */
+            float q[512];
+            kvb_profile_find("peaked")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            for (uint32_t h = 0; h < m.heads; h++) {
+                weights_make(&m, q, k, h, N, w);
+                assert_true(w[t] > 0.99);
+            }
+        }
+        free(k);
+    }
+    char why[200];
+    kvb_trace_model tiny = model;
+    tiny.k_dim = 8;
+    assert_false(kvb_profile_find("peaked")->supports(&tiny, why, sizeof why));
+    assert_contains(why, "needs a k_dim of at least 16");
+}
+
+static void test_flat(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    static double w[N];
+    float *k = rows_make("flat", &model, KVB_ROWS_K, 0, N), *q = rows_make("flat", &model, KVB_ROWS_Q, 0, 1);
+    weights_make(&model, q, k, 1, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] / w[0] < 1.01);
+    free(k);
+    free(q);
+}
+
+/* Decodes a row of tags: the code, or all ones when its repeats disagree. */
+static uint32_t tag_decode(const float *row, uint32_t dim)
+{
+    uint32_t code = 0;
+    for (uint32_t c = 0; c < dim; c++) {
+        float symbol = (row[c] + 3) / 2;
+        if (symbol != 0 && symbol != 1 && symbol != 2 && symbol != 3)
+            return UINT32_MAX;
+        if (c < 16)
+            code |= (uint32_t)symbol << 2 * c;
+        else if (row[c] != row[c - 16])
+            return UINT32_MAX;
+    }
+    return code;
+}
+
+static void test_tags(void **state)
+{
+    (void)state;
+    kvb_trace_model m = {.layers = 63, .heads = 63, .kv_heads = 63, .k_dim = 40, .v_dim = 16, .scale = 1};
+    static float rows[63 * 40];
+    const kvb_profile *tags = kvb_profile_find("tags");
+    static const uint64_t tokens[] = {0, 1, 77777, KVB_TAG_TOKENS - 1};
+    for (size_t t = 0; t < 4; t++) {
+        for (uint32_t layer = 0; layer < 63; layer += 31) {
+            for (unsigned kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
+                tags->rows(&m, 1, kind, layer, tokens[t], 9, rows);
+                for (uint32_t h = 0; h < 63; h++) {
+                    uint32_t code = tag_decode(rows + h * dim_of(&m, kind), dim_of(&m, kind));
+                    assert_int_equal(code & (KVB_TAG_TOKENS - 1), tokens[t]);
+                    assert_int_equal(code >> 19 & 63, layer);
+                    assert_int_equal(code >> 25 & 63, h);
+                    assert_int_equal(code >> 31, kind == KVB_ROWS_V);
+                    assert_int_equal(code, kvb_tag_code(tokens[t], layer, h, kind == KVB_ROWS_V));
+                }
+            }
+        }
+    }
+    char why[200];
+    assert_true(tags->supports(&m, why, sizeof why));
+    m.layers = 64;
+    assert_false(tags->supports(&m, why, sizeof why));
+    m.layers = 1, m.v_dim = 15;
+    assert_false(tags->supports(&m, why, sizeof why));
+    assert_contains(why, "profile tags needs k_dim and v_dim of at least 16");
+}
+
+static void test_odd_dims(void **state)
+{
+    (void)state;
+    char why[200];
+    kvb_trace_model m = model;
+    m.k_dim = 15;
+    assert_false(kvb_profile_find("llama")->supports(&m, why, sizeof why));
+    assert_contains(why, "even k_dim");
+    /* All even dims from the smallest on have room for the outliers beside the sink. */
+    static float rows[2 * 4096];
+    for (m.k_dim = 4; m.k_dim <= 4096; m.k_dim = m.k_dim < 200 ? m.k_dim + 2 : 2 * m.k_dim) {
+        if (!kvb_profile_find("llama")->supports(&m, why, sizeof why))
+            continue;
+        for (uint32_t layer = 0; layer < 4; layer++)
+            kvb_profile_find("qwen")->rows(&m, 5, KVB_ROWS_K, layer, 3, 3, rows);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_depend_on_key_alone),
+        cmocka_unit_test(test_normal_numbers),
+        cmocka_unit_test(test_gaussian),
+        cmocka_unit_test(test_llama_outliers),
+        cmocka_unit_test(test_qwen_offsets),
+        cmocka_unit_test(test_sink),
+        cmocka_unit_test(test_llama_values),
+        cmocka_unit_test(test_peaked),
+        cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_odd_dims),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("value profiles", tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that legal traces, also ones written by hand, read as what they say, and that needs add up. */
+#include "scratch.h"
+
+#include "workloads/trace.h"
+
+#include <errno.h>
+#include <math.h>
+
+static kvb_trace *load(const char *text, uint32_t capacity)
+{
+    char why[300] = "";
+    kvb_trace *trace;
+    if (kvb_trace_load(scratch_text("t.jsonl", text), capacity, &trace, why, sizeof why))
+        fail_msg("%s", why);
+    return trace;
+}
+
+static void test_header_fields(void **state)
+{
+    (void)state;
+    kvb_trace *t =
+        load("\n \t\r\n {\"values\": {\"tensors\":\"r.safetensors\"}, \"note\":\"a \\\"b\\\"\", \"capacity\" : 64,"
+             "\"source\":\"s\", \"name\":\"n\", " HEADER_MODEL ", \"kvbench_trace\":1}",
+             0);
+    const kvb_trace_header *h = &t->header;
+    assert_string_equal(h->name, "n");
+    assert_string_equal(h->source, "s");
+    assert_string_equal(h->note, "a \"b\"");
+    assert_string_equal(h->tensors, scratch_path("r.safetensors"));
+    assert_null(h->profile);
+    assert_int_equal(h->capacity, 64);
+    assert_int_equal(h->model.layers, 2);
+    assert_int_equal(h->model.heads, 4);
+    assert_int_equal(h->model.kv_heads, 2);
+    assert_int_equal(h->model.k_dim, 16);
+    assert_int_equal(h->model.v_dim, 16);
+    assert_true(h->model.scale == 0.25);
+    assert_int_equal(t->n_events, 0);
+    kvb_trace_free(t);
+}
+
+static void test_every_event(void **state)
+{
+    (void)state;
+    kvb_trace *t = load(HEADER "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0,\"tok\":[9,8,7,6]}}\n"
+                               "\n"
+                               "  { \"step\" : { \"seq\" : [0, 1, 0], \"pos\":[4,0,5] } }  \r\n"
+                               "{\"fill\":{\"seq\":1,\"n\":3}}\n"
+                               "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n"
+                               "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":4}}\n"
+                               "{\"step\":{\"pos\":[5,6],\"seq\":[2,0],\"tok\":[1,2]}}\n"
+                               "{\"seq_keep\":{\"seq\":2}}\n"
+                               "{\"seq_rm\":{\"seq\":2}}\n"
+                               "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":3}}\n"
+                               "{\"propose\":{\"parents\":[-1,0,0]}}\n"
+                               "{\"propose\":{\"parents\":[1,-1],\"tok\":[3,4]}}\n"
+                               "{\"commit\":{\"accepted\":[0,1,3]}}\n"
+                               "{\"rewind\":{\"len\":5}}\n"
+                               "{\"clear\":{}}\n"
+                               "{\"step\":{\"pos\":[0],\"seq\":[0]}}",
+                        0);
+    assert_int_equal(t->n_events, 15);
+    const kvb_event *e = t->events;
+    assert_int_equal(e[0].kind, KVB_EVENT_PREFILL);
+    assert_int_equal(e[0].line, 2);
+    assert_int_equal(e[0].tok[3], 6);
+    assert_int_equal(e[0].pos[3], 3);
+    assert_int_equal(e[1].line, 4);
+    assert_int_equal(e[1].first, 4);
+    assert_null(e[1].tok);
+    assert_int_equal(e[1].seq[1], 1);
+    assert_int_equal(e[2].kind, KVB_EVENT_FILL);
+    assert_int_equal(e[2].first, 7);
+    assert_int_equal(e[2].pos[0], 1);
+    assert_int_equal(e[2].pos[2], 3);
+    assert_int_equal(e[3].dst, 2);
+    assert_int_equal(e[3].p0, 1);
+    assert_int_equal(e[3].p1, 5);
+    assert_int_equal(e[5].first, 10);
+    assert_int_equal(e[7].p1, KVB_TRACE_POS_END);
+    assert_int_equal(e[9].kind, KVB_EVENT_PROPOSE);
+    assert_int_equal(e[9].first, 15);
+    assert_int_equal(e[9].pos[0], 3);
+    assert_int_equal(e[9].pos[2], 4);
+    assert_int_equal(e[10].pos[0], 5);
+    assert_int_equal(e[10].pos[1], 3);
+    assert_int_equal(e[10].tok[1], 4);
+    assert_int_equal(e[11].n, 3);
+    assert_int_equal(e[11].accepted[2], 3);
+    assert_int_equal(e[12].len, 5);
+    assert_int_equal(e[14].line, 17);
+
+    const kvb_trace_needs *n = &t->needs;
+    assert_true(n->seq && n->tree && n->rewind && n->fill);
+    assert_int_equal(n->events, 15);
+    assert_int_equal(n->tokens, 21);
+    assert_int_equal(n->queries, 18);
+    assert_int_equal(n->seqs, 3);
+    assert_int_equal(n->seq_len, 7);
+    assert_int_equal(n->step, 4);
+    /* Tokens 0..9; seq_rm of 2..3 from sequence 0 frees none, as sequence 2 holds them; then two more. */
+    assert_int_equal(n->cells, 12);
+    /* prefill 1+2+3+4; step 5+1+6; step: sequence 2 has 1..4 and 5: 5, sequence 0 has 0 1 4 5 6: 5;
+     * prefill 1+2+3; tree 4+5+5, 6+4; step 1 */
+    assert_int_equal(n->pairs, 10 + 12 + 10 + 6 + 24 + 1);
+    kvb_trace_free(t);
+}
+
+/* What the shared cells, a freed range and pending nodes count. */
+static void test_cells(void **state)
+{
+    (void)state;
+    kvb_trace *t = load(HEADER "{\"prefill\":{\"seq\":3,\"from\":0,\"n\":8}}\n"
+                               "{\"seq_cp\":{\"src\":3,\"dst\":0}}\n"
+                               "{\"seq_rm\":{\"seq\":3,\"p0\":4}}\n"
+                               "{\"seq_keep\":{\"seq\":3}}\n" /* frees positions 4..7 */
+                               "{\"step\":{\"seq\":[3],\"pos\":[4]}}\n"
+                               "{\"seq_rm\":{\"seq\":3}}\n"
+                               "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n"
+                               "{\"propose\":{\"parents\":[-1,-1,0]}}\n"
+                               "{\"commit\":{\"accepted\":[]}}\n"
+                               "{\"propose\":{\"parents\":[-1,-1]}}\n"
+                               "{\"commit\":{\"accepted\":[1]}}\n"
+                               "{\"step\":{\"seq\":[0,0],\"pos\":[6,7]}}\n",
+                        8);
+    assert_int_equal(t->needs.cells, 8);
+    assert_int_equal(t->header.capacity, 8);
+    kvb_trace_free(t);
+}
+
+static void test_plain_needs_no_face(void **state)
+{
+    (void)state;
+    kvb_trace *t =
+        load(HEADER "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2}}\n{\"step\":{\"seq\":[0],\"pos\":[2]}}\n", 0);
+    assert_false(t->needs.seq || t->needs.tree || t->needs.rewind || t->needs.fill);
+    assert_int_equal(t->needs.seqs, 1);
+    kvb_trace_free(t);
+}
+
+/* A long fill is cheap, and capacity given to load replaces the header's. */
+static void test_long_fill(void **state)
+{
+    (void)state;
+    kvb_trace *t =
+        load(HEADER "{\"fill\":{\"seq\":0,\"n\":1000000}}\n{\"step\":{\"pos\":[1000000],\"seq\":[0]}}\n", 1000001);
+    assert_int_equal(t->needs.cells, 1000001);
+    assert_int_equal(t->needs.pairs, 1000001);
+    assert_int_equal(t->events[0].pos[999999], 999999);
+    kvb_trace_free(t);
+}
+
+static void test_streaming(void **state)
+{
+    (void)state;
+    char why[300];
+    kvb_trace_reader *r;
+    const char *path =
+        scratch_text("s.jsonl", HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n{\"clear\":{}}\n{\"x\":{}}\n");
+    assert_int_equal(kvb_trace_open(path, &r, why, sizeof why), 0);
+    assert_string_equal(kvb_trace_reader_header(r)->profile, "gaussian");
+    const kvb_event *e;
+    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), 1);
+    assert_int_equal(kvb_trace_reader_needs(r)->tokens, 1);
+    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), 1);
+    assert_int_equal(e->kind, KVB_EVENT_CLEAR);
+    assert_null(e->pos);
+    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), -EINVAL);
+    assert_null(e);
+    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), -EINVAL); /* an error stays */
+    kvb_trace_reader_close(r);
+    kvb_trace_reader_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_header_fields), cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_cells),         cmocka_unit_test(test_plain_needs_no_face),
+        cmocka_unit_test(test_long_fill),     cmocka_unit_test(test_streaming),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("trace reader", tests, scratch_setup, scratch_teardown);
+}

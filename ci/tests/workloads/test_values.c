@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that the values of a trace are the profile's or the recorded rows, in one aligned block each, the
+ * same however many parts make them, and that recorded tensors that disagree with the trace are refused. */
+#include "scratch.h"
+
+#include "workloads/safetensors.h"
+#include "workloads/values.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define EVENTS                                                                                                         \
+    "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n{\"fill\":{\"seq\":1,\"n\":600}}\n"                                 \
+    "{\"step\":{\"pos\":[5,600],\"seq\":[0,1]}}\n"
+#define N_TOKENS 607u
+#define RECORDED                                                                                                       \
+    "{\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"hand\"," HEADER_MODEL                                            \
+    ",\"values\":{\"tensors\":\"v.safetensors\"}}\n"
+
+static kvb_trace *load(const char *text)
+{
+    char why[300] = "";
+    kvb_trace *trace;
+    if (kvb_trace_load(scratch_text("t.jsonl", text), 0, &trace, why, sizeof why))
+        fail_msg("%s", why);
+    return trace;
+}
+
+/* A team of three that works backwards. */
+static void three_parts(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    *(int *)team += 1;
+    for (uint32_t i = 3; i-- > 0;)
+        part(ctx, i, 3);
+}
+
+static void test_seeded(void **state)
+{
+    (void)state;
+    char why[300] = "";
+    kvb_trace *t = load(HEADER EVENTS);
+    kvb_values *a, *b, *other;
+    int called = 0;
+    assert_int_equal(kvb_values_open(t, "llama", 0, NULL, NULL, &a, why, sizeof why), 0);
+    assert_int_equal(kvb_values_open(t, "llama", 0, three_parts, &called, &b, why, sizeof why), 0);
+    assert_int_equal(kvb_values_open(t, "llama", 99, NULL, NULL, &other, why, sizeof why), 0);
+    assert_int_equal(called, 1);
+    assert_string_equal(a->profile, "llama");
+    assert_int_equal(a->tokens, N_TOKENS);
+    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        size_t size = (kind == KVB_ROWS_Q ? 4u : 2u) * 16u, n = 2 * N_TOKENS * size;
+        assert_int_equal((uintptr_t)a->layer[kind] % 64, 0);
+        assert_memory_equal(a->layer[kind], b->layer[kind], n * sizeof(float));
+        assert_memory_not_equal(a->layer[kind], other->layer[kind], n * sizeof(float));
+        assert_ptr_equal(kvb_values_rows(a, kind, 1, 3), a->layer[kind] + (N_TOKENS + 3) * size);
+    }
+    /* Each token's rows are those of its identity and position. */
+    for (size_t e = 0; e < t->n_events; e++) {
+        for (uint32_t i = 0; i < t->events[e].n; i++) {
+            float rows[64], zeros[64] = {0};
+            uint64_t token = t->events[e].first + i;
+            kvb_profile_find("llama")->rows(&t->header.model, 1, KVB_ROWS_K, 1, token, t->events[e].pos[i], rows);
+            assert_memory_equal(rows, kvb_values_rows(a, KVB_ROWS_K, 1, token), 32 * sizeof(float));
+            kvb_profile_find("llama")->rows(&t->header.model, 1, KVB_ROWS_Q, 0, token, t->events[e].pos[i], rows);
+            assert_memory_equal(t->events[e].kind == KVB_EVENT_FILL ? zeros : rows,
+                                kvb_values_rows(a, KVB_ROWS_Q, 0, token), 64 * sizeof(float));
+        }
+    }
+    kvb_values_free(a);
+    kvb_values_free(b);
+    kvb_values_free(other);
+    kvb_values_free(NULL);
+    kvb_trace_free(t);
+}
+
+static void test_header_profile(void **state)
+{
+    (void)state;
+    char why[300] = "";
+    kvb_trace *t = load(HEADER EVENTS);
+    kvb_values *v;
+    assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), 0);
+    assert_string_equal(v->profile, "gaussian");
+    kvb_values_free(v);
+    assert_int_equal(kvb_values_open(t, "gaus", 0, NULL, NULL, &v, why, sizeof why), -EINVAL);
+    assert_contains(why, "unknown profile \"gaus\", known: gaussian, llama, qwen, peaked, flat, tags");
+    assert_null(v);
+    kvb_trace_free(t);
+    t = load(HEADER "{\"fill\":{\"seq\":0,\"n\":524288}}\n");
+    assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
+    assert_contains(why, "profile tags needs fewer than 524288 tokens, the trace has 524288");
+    t->header.model.k_dim = 8;
+    assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
+    t->header.model.layers = t->header.model.heads = t->header.model.kv_heads = 1024;
+    t->header.model.k_dim = t->header.model.v_dim = 4096;
+    assert_int_equal(kvb_values_open(t, "gaussian", 0, NULL, NULL, &v, why, sizeof why), -ENOMEM);
+    assert_contains(why, "values need ");
+    kvb_trace_free(t);
+    t = load(HEADER); /* no tokens at all */
+    assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), 0);
+    kvb_values_free(v);
+    kvb_trace_free(t);
+}
+
+/* ---- recorded ------------------------------------------------------------------------------------------ */
+
+static float recorded[3][2][7][4 * 16]; /* [kind][layer][token][heads x dim]; K and V use half of a row */
+
+/* Writes the seven tokens' tensors as the model wants them; `change` may spoil one of the six. */
+static void recorded_write(void (*change)(kvb_tensor *t))
+{
+    static const char *const names[6] = {"q.0", "k.0", "v.0", "q.1", "k.1", "v.1"};
+    kvb_tensor tensors[6];
+    char why[300] = "";
+    for (unsigned i = 0; i < 6; i++) {
+        unsigned kind = i % 3, layer = i / 3;
+        uint64_t heads = kind == 0 ? 4 : 2;
+        float *data = &recorded[kind][layer][0][0];
+        for (unsigned c = 0; c < 7 * heads * 16; c++)
+            data[c] = (float)(1000 * i + c);
+        tensors[i] = (kvb_tensor){names[i], KVB_TENSOR_F32, 3, {7, heads, 16}, data, 7 * heads * 16 * sizeof(float)};
+    }
+    if (change)
+        change(&tensors[4]); /* k.1 */
+    if (kvb_safetensors_write(scratch_path("v.safetensors"), tensors, 6, NULL, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    char why[300] = "";
+    recorded_write(NULL);
+    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    kvb_values *v;
+    if (kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why))
+        fail_msg("%s", why);
+    assert_string_equal(v->profile, "recorded");
+    for (unsigned i = 0; i < 6; i++)
+        for (uint64_t token = 0; token < 7; token++) {
+            unsigned heads = i % 3 ? 2 : 4;
+            assert_true(kvb_values_rows(v, i % 3, i / 3, token)[3] == (float)(1000 * i + token * heads * 16 + 3));
+        }
+    kvb_values_free(v);
+    /* Another profile may stand in for recorded values. */
+    assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), 0);
+    assert_string_equal(v->profile, "tags");
+    kvb_values_free(v);
+    kvb_trace_free(t);
+}
+
+static void spoil_nan(kvb_tensor *t)
+{
+    ((float *)t->data)[2 * 32 + 16 + 5] = NAN;
+}
+static void spoil_heads(kvb_tensor *t)
+{
+    t->shape[1] = 1;
+    t->shape[2] = 32;
+}
+static void spoil_tokens(kvb_tensor *t)
+{
+    t->shape[0] = 6;
+    t->bytes = 6 * 32 * sizeof(float);
+}
+static void spoil_name(kvb_tensor *t)
+{
+    t->name = "k.01";
+}
+static void spoil_dtype(kvb_tensor *t)
+{
+    t->dtype = KVB_TENSOR_I32;
+}
+
+static void test_bad_recorded(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(kvb_tensor *t);
+        int err;
+        const char *part;
+    } bad[] = {
+        {spoil_nan, -EINVAL, "v.safetensors: tensor 'k.1': NaN at [2,1,5]"},
+        {spoil_heads, -EINVAL, "tensor 'k.1': has shape [7,1,32], expected [7,2,16]"},
+        {spoil_tokens, -EINVAL, "tensor 'k.1': has shape [6,2,16], expected [7,2,16]"},
+        {spoil_name, -ENOENT, "tensor 'k.1' is missing"},
+        {spoil_dtype, -EINVAL, "tensor 'k.1': has dtype I32"},
+    };
+    char why[300] = "";
+    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    kvb_values *v;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        recorded_write(bad[i].change);
+        assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), bad[i].err);
+        assert_contains(why, bad[i].part);
+        assert_null(v);
+    }
+    unlink(scratch_path("v.safetensors"));
+    assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), -ENOENT);
+    assert_contains(why, "v.safetensors: cannot be read: No such file or directory");
+    kvb_trace_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seeded),
+        cmocka_unit_test(test_header_profile),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_bad_recorded),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);
+}

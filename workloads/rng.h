@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counter-based random numbers: a pure function of a key and a counter, so that any value can be made
+ * alone, in any order, by any thread. The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast
+ * splittable pseudorandom number generators, OOPSLA 2014; constants of Stafford's variant 13).
+ */
+#ifndef KVB_RNG_H
+#define KVB_RNG_H
+
+#include <math.h>
+#include <stdint.h>
+
+static inline uint64_t kvb_rng_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* A key for everything below (key, part). */
+static inline uint64_t kvb_rng_key(uint64_t key, uint64_t part)
+{
+    return kvb_rng_mix(kvb_rng_mix(key + 0x9e3779b97f4a7c15u) + part);
+}
+
+/* 64 random bits: number `counter` of the stream of a key. */
+static inline uint64_t kvb_rng_bits(uint64_t key, uint64_t counter)
+{
+    return kvb_rng_mix(key + (counter + 1) * 0x9e3779b97f4a7c15u);
+}
+
+/* 32 bits to the open interval (0, 1). */
+static inline double kvb_rng_unit(uint32_t bits)
+{
+    return (bits + 0.5) * 0x1p-32;
+}
+
+/*
+ * 32 bits to a standard normal number, by the inverse of its distribution function: Wichura, Algorithm
+ * AS 241 (PPND7, relative error about 1e-7), Applied Statistics 37, 1988.
+ */
+static inline double kvb_rng_normal(uint32_t bits)
+{
+    double p = kvb_rng_unit(bits), q = p - 0.5;
+    if (fabs(q) <= 0.425) {
+        double r = 0.180625 - q * q;
+        return q * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179) /
+               (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1);
+    }
+    double r = sqrt(-log(q < 0 ? p : 1 - p)), x;
+    if (r <= 5) {
+        r -= 1.6;
+        x = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
+            ((0.12021132975 * r + 0.73700164250) * r + 1);
+    } else {
+        r -= 5;
+        x = (((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150) /
+            ((0.012258202635 * r + 0.24197894225) * r + 1);
+    }
+    return q < 0 ? -x : x;
+}
+
+/* row[0..n-1] = factor * N(0,1). */
+void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors files, mapped read-only; every claim of the header is checked before any data is handed out. */
+#include "workloads/safetensors.h"
+#include "workloads/safetensors_internal.h"
+#include "workloads/why.h"
+
+#include <jansson.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LENGTH_BYTES     8u
+#define MAX_HEADER_BYTES 100000000u /* as the format's own implementation has it */
+
+struct kvb_safetensors {
+    char *path;
+    const uint8_t *map;
+    size_t map_bytes;
+    kvb_tensor *tensors; /* in the order of their data */
+    size_t n;
+    json_t *header; /* holds the names */
+};
+
+/* Data section as the header is checked against it. */
+typedef struct data_section {
+    const uint8_t *data;
+    uint64_t bytes;
+} data_section;
+
+/* ---- one tensor's entry -------------------------------------------------------------------------------- */
+
+/* A number that is no integer or negative is refused. */
+static bool unsigned_get(const json_t *value, uint64_t *number)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *number = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    const char *name = json_string_value(value);
+    char list[160];
+    size_t at = 0;
+    for (unsigned d = 0; d < KVB_TENSOR_DTYPES; d++) {
+        t->dtype = (kvb_tensor_dtype)d;
+        if (name && strcmp(name, kvb_tensor_dtype_name(t->dtype)) == 0)
+            return 0;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", d ? ", " : "", kvb_tensor_dtype_name(t->dtype));
+    }
+    return kvb_why_set(-EINVAL, why, why_bytes, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
+}
+
+/* Shape, and from it the bytes. */
+static int shape_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_MAX_DIMS)
+        return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": expected an array of at most %u integers",
+                           KVB_TENSOR_MAX_DIMS);
+    t->n_dims = (uint32_t)json_array_size(value);
+    t->bytes = kvb_tensor_dtype_bytes(t->dtype);
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        if (!unsigned_get(json_array_get(value, d), &t->shape[d]))
+            return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\"[%u]: expected an integer of 0 or more", d);
+        if (__builtin_mul_overflow(t->bytes, t->shape[d], &t->bytes))
+            return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": its size overflows 64 bits");
+    }
+    return 0;
+}
+
+static int entry_parse(const json_t *entry, const data_section *section, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    if (!dtype || !shape || !offsets || json_object_size(entry) != 3)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected an object with the keys dtype, shape, data_offsets");
+    int err = dtype_parse(dtype, t, why, why_bytes);
+    if (!err)
+        err = shape_parse(shape, t, why, why_bytes);
+    if (err)
+        return err;
+    uint64_t begin, end;
+    if (json_array_size(offsets) != 2 || !unsigned_get(json_array_get(offsets, 0), &begin) ||
+        !unsigned_get(json_array_get(offsets, 1), &end) || begin > end)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "\"data_offsets\": expected two integers [begin, end], begin <= end");
+    if (end > section->bytes)
+        return kvb_why_set(-EINVAL, why, why_bytes, "data ends at byte %llu, but the file holds %llu bytes of data",
+                           (unsigned long long)end, (unsigned long long)section->bytes);
+    if (end - begin != t->bytes)
+        return kvb_why_set(-EINVAL, why, why_bytes, "holds %llu bytes, but dtype and shape need %llu",
+                           (unsigned long long)(end - begin), (unsigned long long)t->bytes);
+    t->data = section->data + begin;
+    return 0;
+}
+
+/* ---- the header ------------------------------------------------------------------------------------------ */
+
+static int metadata_check(const json_t *metadata, char *why, size_t why_bytes)
+{
+    bool strings = json_is_object(metadata);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)metadata, key, value) strings &= json_is_string(value);
+    return strings ? 0 : kvb_why_set(-EINVAL, why, why_bytes, "__metadata__: expected an object of strings");
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const kvb_tensor *x = a, *y = b;
+    if (x->data != y->data)
+        return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    if (x->bytes != y->bytes) /* an empty one lies before the one that begins at the same byte */
+        return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Sorted by place, the tensors must cover the data without overlap or gap. */
+static int cover_check(const kvb_safetensors *f, const data_section *section, char *why, size_t why_bytes)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const kvb_tensor *t = &f->tensors[i];
+        uint64_t begin = (uint64_t)((const uint8_t *)t->data - section->data);
+        if (begin != at)
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "tensor '%.80s': begins at byte %llu of the data: %s, expected %llu", t->name,
+                               (unsigned long long)begin, begin < at ? "overlaps the tensor before it" : "leaves a gap",
+                               (unsigned long long)at);
+        at = begin + t->bytes;
+    }
+    if (at != section->bytes)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%llu bytes of data belong to no tensor",
+                           (unsigned long long)(section->bytes - at));
+    return 0;
+}
+
+static int header_parse(kvb_safetensors *f, char *why, size_t why_bytes)
+{
+    if (f->map_bytes < LENGTH_BYTES)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%zu bytes are too few for a safetensors file", f->map_bytes);
+    uint64_t length = 0;
+    for (unsigned i = 0; i < LENGTH_BYTES; i++)
+        length |= (uint64_t)f->map[i] << 8 * i;
+    if (length > f->map_bytes - LENGTH_BYTES || length > MAX_HEADER_BYTES)
+        return kvb_why_set(-EINVAL, why, why_bytes, "header length %llu does not fit in the file's %zu bytes",
+                           (unsigned long long)length, f->map_bytes);
+    data_section section = {f->map + LENGTH_BYTES + length, f->map_bytes - LENGTH_BYTES - length};
+    json_error_t error;
+    f->header = json_loadb((const char *)f->map + LENGTH_BYTES, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(f->header))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: %s", f->header ? "expected an object" : error.text);
+    f->tensors = calloc(json_object_size(f->header) + 1, sizeof *f->tensors);
+    if (!f->tensors)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    const char *name;
+    json_t *entry;
+    json_object_foreach(f->header, name, entry)
+    {
+        char text[300];
+        int err;
+        if (strcmp(name, "__metadata__") == 0) {
+            err = metadata_check(entry, why, why_bytes);
+            if (err)
+                return err;
+            continue;
+        }
+        kvb_tensor *t = &f->tensors[f->n++];
+        t->name = name;
+        err = entry_parse(entry, &section, t, text, sizeof text);
+        if (err)
+            return kvb_why_set(err, why, why_bytes, "tensor '%.80s': %s", name, text);
+    }
+    qsort(f->tensors, f->n, sizeof *f->tensors, by_place);
+    return cover_check(f, &section, why, why_bytes);
+}
+
+static int file_map(kvb_safetensors *f, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    int err = 0;
+    if (fstat(fd, &st))
+        err = -errno;
+    else if (!S_ISREG(st.st_mode))
+        err = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    else if (st.st_size > 0) { /* nothing cannot be mapped; the header check says what is wrong with it */
+        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+            err = -errno;
+        else {
+            f->map = map;
+            f->map_bytes = (size_t)st.st_size;
+        }
+    }
+    close(fd);
+    return err;
+}
+
+int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, size_t why_bytes)
+{
+    *file = NULL;
+    kvb_safetensors *f = calloc(1, sizeof *f);
+    if (!f || !(f->path = strdup(path))) {
+        free(f);
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    }
+    char text[400];
+    int err = file_map(f, path);
+    if (err)
+        kvb_why_set(err, text, sizeof text, "cannot be read: %s", err == -EINVAL ? "no regular file" : strerror(-err));
+    else
+        err = header_parse(f, text, sizeof text);
+    if (err) {
+        kvb_safetensors_close(f);
+        return kvb_why_set(err, why, why_bytes, "%s: %s", path, text);
+    }
+    *file = f;
+    return 0;
+}
+
+void kvb_safetensors_close(kvb_safetensors *file)
+{
+    if (!file)
+        return;
+    if (file->map)
+        munmap((void *)file->map, file->map_bytes);
+    json_decref(file->header);
+    free(file->tensors);
+    free(file->path);
+    free(file);
+}
+
+size_t kvb_safetensors_count(const kvb_safetensors *file)
+{
+    return file->n;
+}
+
+const kvb_tensor *kvb_safetensors_at(const kvb_safetensors *file, size_t i)
+{
+    return &file->tensors[i];
+}
+
+const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *name)
+{
+    for (size_t i = 0; i < file->n; i++)
+        if (strcmp(file->tensors[i].name, name) == 0)
+            return &file->tensors[i];
+    return NULL;
+}
+
+const char *kvb_safetensors_path(const kvb_safetensors *file)
+{
+    return file->path;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trace format: a recorded workload as JSON Lines. Line 1 is the header, every further line one event.
+ *
+ *   {"kvbench_trace":1, "name":"plain-decode", "source":"…",
+ *    "model":{"kv_cache.schema_version":1, "kv_cache.layers":2, "kv_cache.heads":4, "kv_cache.kv_heads":2,
+ *             "kv_cache.k_dim":16, "kv_cache.v_dim":16, "scale":0.25},
+ *    "values":{"tensors":"plain-decode.safetensors"}}            or {"profile":"llama","seed":1}
+ *   optional in the header: "capacity" (cells; a step that needs more is an error), "note" (free text)
+ *
+ *   {"step":{"pos":[0,1],"seq":[0,0],"tok":[17,4]}}   tok (vocabulary ids) optional
+ *   {"prefill":{"seq":0,"from":0,"n":32}}              sugar for a step; optional tok
+ *   {"fill":{"seq":0,"n":32768}}                       rows enter the cache without queries
+ *   {"seq_cp":{"src":0,"dst":1,"p0":0,"p1":32}}        p0, p1 optional: the whole sequence
+ *   {"seq_rm":{"seq":1,"p0":8,"p1":12}}                p0, p1 optional
+ *   {"seq_keep":{"seq":3}}
+ *   {"propose":{"parents":[-1,0,0,1]}}                 a step over tree nodes of sequence 0; optional tok
+ *   {"commit":{"accepted":[0,2]}}
+ *   {"rewind":{"len":40}}                              sequence 0
+ *   {"clear":{}}
+ *
+ * Every token that a step, prefill, fill or propose brings has an identity: its ordinal in the trace.
+ * Identity keys its values (workloads/values.h) and is the row number in recorded tensors.
+ *
+ * Validated while streaming: JSON, keys, types and ranges; a position must be the next one of its
+ * sequence (largest live + 1); a sequence that is named by seq_cp (src), seq_rm, seq_keep must be alive
+ * (hold at least one token), a seq_cp destination must be dead; parents must be earlier nodes; accepted
+ * must be a path from a root; nothing but propose and commit may happen while nodes are pending;
+ * propose and rewind need sequence 0 to be the only one alive; rewind must not pass the length;
+ * sequence ids are 0 .. 63, and at most KVB_TRACE_MAX_STEP tokens enter in one event
+ * (KVB_TRACE_MAX_FILL for fill).
+ *
+ * Errors: -EINVAL for bad content, -EIO and what fopen says otherwise; why gets "file:line: what was
+ * expected". Nothing is printed.
+ */
+#ifndef KVB_TRACE_H
+#define KVB_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define KVB_TRACE_VERSION   1
+#define KVB_TRACE_MAX_SEQS  64u
+#define KVB_TRACE_MAX_STEP  65536u
+#define KVB_TRACE_MAX_FILL  (1u << 24)
+#define KVB_TRACE_MAX_CELLS (1u << 26) /* tokens alive at once, and of a trace in all */
+
+typedef struct kvb_trace_model {
+    uint32_t layers, heads, kv_heads, k_dim, v_dim;
+    double scale; /* on q.k; default 1/sqrt(k_dim) */
+} kvb_trace_model;
+
+typedef struct kvb_trace_header {
+    char *name;
+    char *source;
+    char *note; /* or NULL */
+    kvb_trace_model model;
+    char *tensors; /* path of recorded values, as resolved beside the trace; NULL when seeded */
+    char *profile; /* name of the value profile; NULL when recorded */
+    uint64_t seed;
+    uint32_t capacity; /* 0: not stated */
+} kvb_trace_header;
+
+typedef enum kvb_event_kind {
+    KVB_EVENT_STEP,
+    KVB_EVENT_PREFILL, /* as a step; kept apart so that it is timed apart */
+    KVB_EVENT_FILL,
+    KVB_EVENT_PROPOSE,
+    KVB_EVENT_COMMIT,
+    KVB_EVENT_SEQ_CP,
+    KVB_EVENT_SEQ_RM,
+    KVB_EVENT_SEQ_KEEP,
+    KVB_EVENT_REWIND,
+    KVB_EVENT_CLEAR,
+    KVB_EVENT_KINDS
+} kvb_event_kind;
+
+#define KVB_TRACE_POS_END UINT32_MAX
+
+typedef struct kvb_event {
+    kvb_event_kind kind;
+    uint64_t line;      /* 1-based, in the trace */
+    uint32_t n;         /* step, prefill, fill, propose: tokens; commit: accepted nodes */
+    uint64_t first;     /* identity of the first of the n tokens; the others follow */
+    uint32_t *pos;      /* [n] position of each token, computed for every kind that brings tokens */
+    uint32_t *seq;      /* [n] */
+    int32_t *tok;       /* [n] vocabulary ids, or NULL */
+    int32_t *parents;   /* propose: [n], numbers among the pending nodes; -1: a root */
+    uint32_t *accepted; /* commit: [n] */
+    uint32_t src, dst;  /* seq_cp; src also for seq_rm and seq_keep */
+    uint32_t p0, p1;    /* seq_cp, seq_rm */
+    uint32_t len;       /* rewind */
+} kvb_event;
+
+/* What a cache needs in order to replay the trace. */
+typedef struct kvb_trace_needs {
+    bool seq, tree, rewind, fill; /* faces and events that occur */
+    uint32_t cells;               /* most tokens alive at once (shared ones once, pending ones too) */
+    uint32_t seqs;                /* largest sequence id + 1 */
+    uint32_t seq_len;             /* longest sequence */
+    uint32_t step;                /* most tokens in one step, prefill or propose */
+    uint64_t tokens;              /* of the trace in all */
+    uint64_t queries;             /* tokens that also ask: all but those of fill */
+    uint64_t events;
+    uint64_t pairs; /* sum over queries of cells seen */
+} kvb_trace_needs;
+
+/* ---- streaming reader ------------------------------------------------------------------------------ */
+
+typedef struct kvb_trace_reader kvb_trace_reader;
+
+int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes);
+const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader);
+/* 1: *event is the next one (owned by the reader, until the next call); 0: end; negative errno. */
+int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why, size_t why_bytes);
+/* Needs of what was read so far. */
+const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader);
+void kvb_trace_reader_close(kvb_trace_reader *reader);
+
+/* ---- a whole trace in memory ------------------------------------------------------------------------- */
+
+typedef struct kvb_trace {
+    char *path;
+    kvb_trace_header header;
+    kvb_trace_needs needs;
+    kvb_event *events;
+    size_t n_events;
+} kvb_trace;
+
+/* capacity > 0 overrides the header's. */
+int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes);
+void kvb_trace_free(kvb_trace *trace);
+
+/* ---- writer ------------------------------------------------------------------------------------------- */
+
+typedef struct kvb_trace_writer kvb_trace_writer;
+
+/* Writes to path.tmp; close(commit = true) syncs it and renames it to path. header->tensors is written as
+ * its base name. Events are written as they come; `first`, `line` and computed positions are ignored
+ * where the line form does not hold them. */
+int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace_writer **writer, char *why,
+                     size_t why_bytes);
+int kvb_trace_write(kvb_trace_writer *writer, const kvb_event *event, char *why, size_t why_bytes);
+int kvb_trace_writer_close(kvb_trace_writer *writer, bool commit, char *why, size_t why_bytes);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the trace format share; nobody else includes this. Functions here write why without
+ * the "file:line: " that the reader puts before it. */
+#ifndef KVB_TRACE_INTERNAL_H
+#define KVB_TRACE_INTERNAL_H
+
+#include "workloads/trace.h"
+
+#include <jansson.h>
+
+/* ---- one line: trace_header.c, trace_json.c ------------------------------------------------------------ */
+
+/* path: of the trace, beside which tensors lie. On failure the header is left cleared. */
+int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes);
+void kvb_trace_header_clear(kvb_trace_header *header);
+
+/* An event and room for its arrays, used again for each line. Zero at first. */
+typedef struct kvb_event_store {
+    kvb_event event;
+    uint32_t *block; /* five arrays of room elements: pos, seq, accepted, tok, parents */
+    size_t room;
+} kvb_event_store;
+
+/* Fills store->event but for line, first and the positions that the line does not hold. */
+int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
+void kvb_event_store_free(kvb_event_store *store);
+
+const char *kvb_event_kind_name(kvb_event_kind kind); /* the key of its line */
+
+/* Refuses a key of object that is not in known (ends with NULL), naming both; where: "step", "header" … */
+int kvb_json_keys_check(const json_t *object, const char *where, const char *const *known, char *why, size_t why_bytes);
+
+/* "an integer", "a string" … of a JSON value, for messages. */
+const char *kvb_json_type_name(const json_t *value);
+
+/* ---- what is alive: trace_state.c ---------------------------------------------------------------------- */
+
+typedef struct kvb_trace_state kvb_trace_state;
+
+kvb_trace_state *kvb_trace_state_new(void); /* NULL: no memory */
+void kvb_trace_state_free(kvb_trace_state *state);
+/* Validate the event against what is alive, complete it (first, positions) and apply it. After a failure
+ * the state is of no further use. capacity 0: no limit. */
+int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
+const kvb_trace_needs *kvb_trace_state_needs(const kvb_trace_state *state);
+
+/* ---- trace_read.c -------------------------------------------------------------------------------------- */
+
+/* capacity > 0 replaces the header's; before the first event is read. */
+void kvb_trace_reader_limit(kvb_trace_reader *reader, uint32_t capacity);
+
+#endif

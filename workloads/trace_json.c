@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One line of a trace, already JSON, as an event: keys, types and ranges. A table says what each kind of
+ * line holds; what is alive is not known here (trace_state.c).
+ */
+#include "workloads/trace_internal.h"
+#include "workloads/why.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the lines look like ------------------------------------------------------------------------ */
+
+/* Where a field goes. The first five are arrays, in the order of kvb_event_store.block. */
+typedef enum slot { POS, SEQ, ACCEPTED, TOK, PARENTS, SEQ_ID, FROM, COUNT, SRC, DST, P0, P1, LEN, SLOTS } slot;
+#define N_ARRAYS (PARENTS + 1)
+
+typedef struct field {
+    const char *key;
+    slot slot;
+    bool optional;
+    bool may_be_empty; /* arrays */
+    int64_t min, max;  /* of the number, or of each element */
+} field;
+
+#define MAX_FIELDS 4
+typedef struct line_form {
+    const char *name;
+    field fields[MAX_FIELDS]; /* those with a key */
+} line_form;
+
+#define SEQ_MAX (KVB_TRACE_MAX_SEQS - 1)
+#define POS_MAX (KVB_TRACE_MAX_CELLS - 1)
+#define TOKENS                                                                                                         \
+    {                                                                                                                  \
+        "tok", TOK, true, false, 0, INT32_MAX                                                                          \
+    }
+
+static const line_form line_forms[KVB_EVENT_KINDS] = {
+    [KVB_EVENT_STEP] = {"step",
+                        {{"pos", POS, false, false, 0, POS_MAX}, {"seq", SEQ, false, false, 0, SEQ_MAX}, TOKENS}},
+    [KVB_EVENT_PREFILL] = {"prefill",
+                           {{"seq", SEQ_ID, false, false, 0, SEQ_MAX},
+                            {"from", FROM, false, false, 0, POS_MAX},
+                            {"n", COUNT, false, false, 1, KVB_TRACE_MAX_STEP},
+                            TOKENS}},
+    [KVB_EVENT_FILL] = {"fill",
+                        {{"seq", SEQ_ID, false, false, 0, SEQ_MAX}, {"n", COUNT, false, false, 1, KVB_TRACE_MAX_FILL}}},
+    [KVB_EVENT_PROPOSE] = {"propose", {{"parents", PARENTS, false, false, -1, POS_MAX}, TOKENS}},
+    [KVB_EVENT_COMMIT] = {"commit", {{"accepted", ACCEPTED, false, true, 0, POS_MAX}}},
+    [KVB_EVENT_SEQ_CP] = {"seq_cp",
+                          {{"src", SRC, false, false, 0, SEQ_MAX},
+                           {"dst", DST, false, false, 0, SEQ_MAX},
+                           {"p0", P0, true, false, 0, POS_MAX},
+                           {"p1", P1, true, false, 1, KVB_TRACE_POS_END}}},
+    [KVB_EVENT_SEQ_RM] = {"seq_rm",
+                          {{"seq", SRC, false, false, 0, SEQ_MAX},
+                           {"p0", P0, true, false, 0, POS_MAX},
+                           {"p1", P1, true, false, 1, KVB_TRACE_POS_END}}},
+    [KVB_EVENT_SEQ_KEEP] = {"seq_keep", {{"seq", SRC, false, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_REWIND] = {"rewind", {{"len", LEN, false, false, 0, KVB_TRACE_MAX_CELLS}}},
+    [KVB_EVENT_CLEAR] = {"clear", {{0}}},
+};
+
+const char *kvb_event_kind_name(kvb_event_kind kind)
+{
+    return line_forms[kind].name;
+}
+
+/* ---- JSON helpers ------------------------------------------------------------------------------------ */
+
+const char *kvb_json_type_name(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array",  [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a fraction", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",        [JSON_NULL] = "null",
+    };
+    return value ? names[json_typeof(value)] : "nothing";
+}
+
+int kvb_json_keys_check(const json_t *object, const char *where, const char *const *known, char *why, size_t why_bytes)
+{
+    for (void *i = json_object_iter((json_t *)object); i; i = json_object_iter_next((json_t *)object, i)) {
+        const char *key = json_object_iter_key(i);
+        size_t k = 0;
+        while (known[k] && strcmp(known[k], key) != 0)
+            k++;
+        if (known[k])
+            continue;
+        char list[256] = "no keys";
+        size_t at = 0;
+        for (k = 0; known[k] && at < sizeof list; k++)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", known[k]);
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: unknown key \"%.40s\", known: %s", where, key, list);
+    }
+    return 0;
+}
+
+/* An integer within min .. max. */
+static int number_parse(const json_t *value, const char *what, int64_t min, int64_t max, int64_t *number, char *why,
+                        size_t why_bytes)
+{
+    if (!json_is_integer(value))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an integer, found %s", what,
+                           kvb_json_type_name(value));
+    *number = json_integer_value(value);
+    if (*number < min || *number > max)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %lld is out of range %lld .. %lld", what, (long long)*number,
+                           (long long)min, (long long)max);
+    return 0;
+}
+
+/* ---- one event --------------------------------------------------------------------------------------- */
+
+/* What a line held, by slot. */
+typedef struct parsed {
+    const json_t *arrays[N_ARRAYS];
+    int64_t numbers[SLOTS];
+} parsed;
+
+static int array_check(const json_t *array, const field *f, const char *what, char *why, size_t why_bytes)
+{
+    if (!json_is_array(array))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an array, found %s", what, kvb_json_type_name(array));
+    size_t n = json_array_size(array);
+    if (n > KVB_TRACE_MAX_STEP)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %zu elements, at most %u are allowed", what, n,
+                           KVB_TRACE_MAX_STEP);
+    if (n == 0 && !f->may_be_empty)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: is empty", what);
+    for (size_t i = 0; i < n; i++) {
+        char element[64];
+        snprintf(element, sizeof element, "%s[%zu]", what, i);
+        int64_t number;
+        int err = number_parse(json_array_get(array, i), element, f->min, f->max, &number, why, why_bytes);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+static int fields_parse(const json_t *body, const line_form *form, parsed *p, char *why, size_t why_bytes)
+{
+    const char *known[MAX_FIELDS + 1] = {0};
+    for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key; i++)
+        known[i] = form->fields[i].key;
+    int err = kvb_json_keys_check(body, form->name, known, why, why_bytes);
+    for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key && !err; i++) {
+        const field *f = &form->fields[i];
+        const json_t *value = json_object_get(body, f->key);
+        char what[48];
+        snprintf(what, sizeof what, "%s: \"%s\"", form->name, f->key);
+        if (!value && f->optional)
+            continue;
+        if (!value) {
+            err = kvb_why_set(-EINVAL, why, why_bytes, "%s is missing", what);
+        } else if (f->slot < N_ARRAYS) {
+            p->arrays[f->slot] = value;
+            err = array_check(value, f, what, why, why_bytes);
+        } else {
+            err = number_parse(value, what, f->min, f->max, &p->numbers[f->slot], why, why_bytes);
+        }
+    }
+    return err;
+}
+
+static int store_reserve(kvb_event_store *store, size_t n)
+{
+    if (n <= store->room)
+        return 0;
+    size_t room = n > 1024 ? n : 1024;
+    uint32_t *block = malloc(room * N_ARRAYS * sizeof *block);
+    if (!block)
+        return -ENOMEM;
+    free(store->block);
+    store->block = block;
+    store->room = room;
+    return 0;
+}
+
+/* All arrays of a line speak of the same tokens: their common length, or -EINVAL. */
+static int tokens_count(const line_form *form, const parsed *p, uint32_t *n, char *why, size_t why_bytes)
+{
+    *n = (uint32_t)p->numbers[COUNT];
+    for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key; i++) {
+        const field *f = &form->fields[i];
+        if (f->slot >= N_ARRAYS || !p->arrays[f->slot])
+            continue;
+        uint32_t size = (uint32_t)json_array_size(p->arrays[f->slot]);
+        if (*n && size != *n)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" has %u elements, expected %u", form->name, f->key,
+                               size, *n);
+        *n = size;
+    }
+    return 0;
+}
+
+static void event_fill(kvb_event_store *store, const parsed *p)
+{
+    kvb_event *e = &store->event;
+    uint32_t *array[N_ARRAYS];
+    for (size_t a = 0; a < N_ARRAYS; a++) {
+        array[a] = store->block + a * store->room;
+        size_t n = json_array_size(p->arrays[a]);
+        for (size_t i = 0; i < n; i++) /* -1, a root, is its two's complement */
+            array[a][i] = (uint32_t)json_integer_value(json_array_get(p->arrays[a], i));
+    }
+    bool brings_tokens = e->kind <= KVB_EVENT_PROPOSE;
+    e->pos = brings_tokens ? array[POS] : NULL;
+    e->seq = brings_tokens ? array[SEQ] : NULL;
+    e->tok = p->arrays[TOK] ? (int32_t *)array[TOK] : NULL;
+    e->parents = p->arrays[PARENTS] ? (int32_t *)array[PARENTS] : NULL;
+    e->accepted = p->arrays[ACCEPTED] ? array[ACCEPTED] : NULL;
+    if (e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_FILL) {
+        for (uint32_t i = 0; i < e->n; i++) {
+            e->pos[i] = (uint32_t)p->numbers[FROM] + i;
+            e->seq[i] = (uint32_t)p->numbers[SEQ_ID];
+        }
+    }
+    e->src = (uint32_t)p->numbers[SRC];
+    e->dst = (uint32_t)p->numbers[DST];
+    e->p0 = (uint32_t)p->numbers[P0];
+    e->p1 = (uint32_t)p->numbers[P1];
+    e->len = (uint32_t)p->numbers[LEN];
+}
+
+static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t why_bytes)
+{
+    char list[160];
+    size_t at = 0;
+    for (unsigned k = 0; k < KVB_EVENT_KINDS; k++) {
+        *kind = (kvb_event_kind)k;
+        if (strcmp(name, line_forms[k].name) == 0)
+            return 0;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", line_forms[k].name);
+    }
+    return kvb_why_set(-EINVAL, why, why_bytes, "unknown event \"%.40s\", known: %s", name, list);
+}
+
+int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes)
+{
+    if (!json_is_object(line) || json_object_size(line) != 1)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected an object with one key, the event's name");
+    void *member = json_object_iter((json_t *)line);
+    kvb_event_kind kind;
+    int err = kind_find(json_object_iter_key(member), &kind, why, why_bytes);
+    if (err)
+        return err;
+    const line_form *form = &line_forms[kind];
+    const json_t *body = json_object_iter_value(member);
+    if (!json_is_object(body))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", form->name,
+                           kvb_json_type_name(body));
+    parsed p = {.numbers[P1] = KVB_TRACE_POS_END};
+    store->event = (kvb_event){.kind = kind};
+    err = fields_parse(body, form, &p, why, why_bytes);
+    if (!err)
+        err = tokens_count(form, &p, &store->event.n, why, why_bytes);
+    if (err)
+        return err;
+    if (p.numbers[P0] >= p.numbers[P1])
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"p0\" %lld is not below \"p1\" %lld", form->name,
+                           (long long)p.numbers[P0], (long long)p.numbers[P1]);
+    if (store_reserve(store, store->event.n))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", form->name);
+    event_fill(store, &p);
+    return 0;
+}
+
+void kvb_event_store_free(kvb_event_store *store)
+{
+    free(store->block);
+    *store = (kvb_event_store){0};
+}

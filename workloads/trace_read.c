@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The streaming reader: one line at a time, with the file and line in front of whatever is wrong. */
+#include "workloads/trace_internal.h"
+#include "workloads/why.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Longest line: three arrays of KVB_TRACE_MAX_STEP numbers take about 2 MB. */
+#define MAX_LINE_BYTES ((size_t)16 << 20)
+
+struct kvb_trace_reader {
+    char *path;
+    FILE *file;
+    char *line; /* the one last read, without its newline; may hold NUL bytes */
+    size_t line_bytes, line_room;
+    uint64_t line_number; /* 1-based */
+    bool ends_in_newline; /* the line last read does */
+    kvb_trace_header header;
+    kvb_event_store store;
+    kvb_trace_state *state;
+    uint32_t capacity;
+    int failed; /* the error after which nothing more is read */
+};
+
+/* 1: a line that is not blank; 0: end. */
+static int line_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+{
+    bool blank = true;
+    while (blank) {
+        int c;
+        r->line_bytes = 0;
+        r->ends_in_newline = false;
+        r->line_number++;
+        while ((c = getc_unlocked(r->file)) != EOF) {
+            if (c == '\n') {
+                r->ends_in_newline = true;
+                break;
+            }
+            if (r->line_bytes == MAX_LINE_BYTES)
+                return kvb_why_set(-EINVAL, why, why_bytes, "line is longer than %zu bytes", MAX_LINE_BYTES);
+            if (r->line_bytes == r->line_room) {
+                size_t room = r->line_room ? 2 * r->line_room : 4096;
+                char *grown = realloc(r->line, room);
+                if (!grown)
+                    return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+                r->line = grown;
+                r->line_room = room;
+            }
+            blank &= c == ' ' || c == '\t' || c == '\r';
+            r->line[r->line_bytes++] = (char)c;
+        }
+        if (ferror(r->file))
+            return kvb_why_set(-EIO, why, why_bytes, "cannot be read: %s", strerror(errno));
+        if (c == EOF && blank)
+            return 0;
+    }
+    return 1;
+}
+
+static json_t *line_parse(const kvb_trace_reader *r, char *why, size_t why_bytes)
+{
+    json_error_t error;
+    json_t *json = json_loadb(r->line, r->line_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    if (!json)
+        kvb_why_set(-EINVAL, why, why_bytes, "%scolumn %d: %s",
+                    r->ends_in_newline ? "" : "truncated? the last line has no newline and is not JSON: ", error.column,
+                    error.text);
+    return json;
+}
+
+/* "file:line: text", and nothing more will be read. */
+static int reader_fail(kvb_trace_reader *r, int err, const char *text, char *why, size_t why_bytes)
+{
+    r->failed = err;
+    return kvb_why_set(err, why, why_bytes, "%s:%llu: %s", r->path, (unsigned long long)r->line_number, text);
+}
+
+static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+{
+    char text[400] = "empty: expected a header line, {\"kvbench_trace\":1,…}";
+    int got = line_read(r, text, sizeof text);
+    json_t *json = got == 1 ? line_parse(r, text, sizeof text) : NULL;
+    int err = json ? kvb_trace_header_parse(json, r->path, &r->header, text, sizeof text) : got < 0 ? got : -EINVAL;
+    json_decref(json);
+    if (err)
+        return reader_fail(r, err, text, why, why_bytes);
+    r->capacity = r->header.capacity;
+    return 0;
+}
+
+int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes)
+{
+    *reader = NULL;
+    kvb_trace_reader *r = calloc(1, sizeof *r);
+    int err;
+    if (!r || !(r->path = strdup(path)) || !(r->state = kvb_trace_state_new())) {
+        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+        goto fail;
+    }
+    r->file = fopen(path, "re");
+    if (!r->file) {
+        err = kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", path, strerror(errno));
+        goto fail;
+    }
+    err = header_read(r, why, why_bytes);
+    if (err)
+        goto fail;
+    *reader = r;
+    return 0;
+fail:
+    kvb_trace_reader_close(r);
+    return err;
+}
+
+const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
+{
+    return &reader->header;
+}
+
+int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why, size_t why_bytes)
+{
+    *event = NULL;
+    if (reader->failed)
+        return kvb_why_set(reader->failed, why, why_bytes, "%s:%llu: reading failed before", reader->path,
+                           (unsigned long long)reader->line_number);
+    char text[400];
+    int got = line_read(reader, text, sizeof text);
+    if (got == 0)
+        return 0;
+    json_t *json = got == 1 ? line_parse(reader, text, sizeof text) : NULL;
+    int err = got < 0 ? got : json ? kvb_event_parse(json, &reader->store, text, sizeof text) : -EINVAL;
+    json_decref(json);
+    if (!err)
+        err = kvb_trace_state_apply(reader->state, &reader->store.event, reader->capacity, text, sizeof text);
+    if (err)
+        return reader_fail(reader, err, text, why, why_bytes);
+    reader->store.event.line = reader->line_number;
+    *event = &reader->store.event;
+    return 1;
+}
+
+const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)
+{
+    return kvb_trace_state_needs(reader->state);
+}
+
+void kvb_trace_reader_limit(kvb_trace_reader *reader, uint32_t capacity)
+{
+    if (capacity)
+        reader->capacity = capacity;
+}
+
+void kvb_trace_reader_close(kvb_trace_reader *reader)
+{
+    if (!reader)
+        return;
+    if (reader->file)
+        fclose(reader->file);
+    free(reader->path);
+    free(reader->line);
+    kvb_trace_header_clear(&reader->header);
+    kvb_event_store_free(&reader->store);
+    kvb_trace_state_free(reader->state);
+    free(reader);
+}

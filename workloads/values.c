@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All rows of a trace in memory: recorded tensors, or a profile's rows made once. */
+#include "workloads/values.h"
+#include "workloads/profile_internal.h"
+#include "workloads/safetensors.h"
+#include "workloads/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Floats of one token and layer. */
+static size_t row_floats(const kvb_trace_model *model, kvb_rows kind)
+{
+    return (size_t)kvb_rows_heads(model, kind) * kvb_rows_dim(model, kind);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Zero pages for each kind: what is not written costs nothing. `queries` tokens have q rows. */
+static int blocks_map(kvb_values *v, uint64_t queries, char *why, size_t why_bytes)
+{
+    double touched = 0;
+    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        size_t layer_bytes = row_floats(&v->model, (kvb_rows)kind) * sizeof(float) * v->model.layers;
+        touched += (double)layer_bytes * (double)(kind == KVB_ROWS_Q ? queries : v->tokens);
+        if (__builtin_mul_overflow(layer_bytes, v->tokens ? v->tokens : 1, &v->owned_bytes[kind]))
+            return kvb_why_set(-ENOMEM, why, why_bytes, "values: sizes overflow");
+    }
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (touched > memory)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "values need %.1f GB, this machine has %.1f GB", touched / 1e9,
+                           memory / 1e9);
+    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        void *map = mmap(NULL, v->owned_bytes[kind], PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (map == MAP_FAILED)
+            return kvb_why_set(-ENOMEM, why, why_bytes, "values need %.1f GB: %s", (double)v->owned_bytes[kind] / 1e9,
+                               strerror(errno));
+        v->owned[kind] = map; /* aligned to a page */
+        v->layer[kind] = map;
+    }
+    return 0;
+}
+
+/* Where the rows of one token lie, to be written. */
+static float *rows_at(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
+{
+    return (float *)v->owned[kind] + ((uint64_t)layer * v->tokens + token) * row_floats(&v->model, kind);
+}
+
+/* ---- recorded ------------------------------------------------------------------------------------------ */
+
+static int recorded_read(kvb_values *v, const char *path, char *why, size_t why_bytes)
+{
+    static const char letters[KVB_ROWS_KINDS] = {[KVB_ROWS_Q] = 'q', [KVB_ROWS_K] = 'k', [KVB_ROWS_V] = 'v'};
+    kvb_safetensors *file = NULL;
+    int err = kvb_safetensors_open(path, &file, why, why_bytes);
+    for (uint32_t layer = 0; layer < v->model.layers && !err; layer++) {
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS && !err; kind++) {
+            char name[24];
+            snprintf(name, sizeof name, "%c.%u", letters[kind], layer);
+            uint64_t shape[3] = {v->tokens, kvb_rows_heads(&v->model, (kvb_rows)kind),
+                                 kvb_rows_dim(&v->model, (kvb_rows)kind)};
+            err = kvb_safetensors_read_f32(file, name, shape, 3, rows_at(v, (kvb_rows)kind, layer, 0), why, why_bytes);
+        }
+    }
+    kvb_safetensors_close(file);
+    return err;
+}
+
+/* ---- seeded -------------------------------------------------------------------------------------------- */
+
+/* A task is this many tokens of one event in one layer. */
+#define TASK_TOKENS 256u
+
+typedef struct generation {
+    const kvb_trace *trace;
+    const kvb_profile *profile;
+    uint64_t seed;
+    kvb_values *values;
+} generation;
+
+static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer, uint32_t begin, uint32_t end)
+{
+    for (uint32_t i = begin; i < end; i++) {
+        for (unsigned kind = e->kind == KVB_EVENT_FILL ? KVB_ROWS_K : KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
+            g->profile->rows(&g->values->model, g->seed, (kvb_rows)kind, layer, e->first + i, e->pos[i],
+                             rows_at(g->values, (kvb_rows)kind, layer, e->first + i));
+    }
+}
+
+/* Every n-th task, from the i-th on. */
+static void part_make(void *ctx, uint32_t part, uint32_t n)
+{
+    const generation *g = ctx;
+    uint64_t task = 0;
+    for (size_t e = 0; e < g->trace->n_events; e++) {
+        const kvb_event *event = &g->trace->events[e];
+        if (!event->pos) /* brings no tokens */
+            continue;
+        for (uint32_t begin = 0; begin < event->n; begin += TASK_TOKENS) {
+            uint32_t end = event->n - begin < TASK_TOKENS ? event->n : begin + TASK_TOKENS;
+            for (uint32_t layer = 0; layer < g->values->model.layers; layer++, task++)
+                if (task % n == part)
+                    tokens_make(g, event, layer, begin, end);
+        }
+    }
+}
+
+/* The profile of that name, when it can do this trace. */
+static int profile_admit(const kvb_trace *trace, const char *name, const kvb_profile **profile, char *why,
+                         size_t why_bytes)
+{
+    int err = kvb_profile_choose(name, profile, why, why_bytes);
+    if (err)
+        return err;
+    if ((*profile)->supports && !(*profile)->supports(&trace->header.model, why, why_bytes))
+        return -ENOTSUP;
+    if (*profile == &kvb_profile_tags && trace->needs.tokens >= KVB_TAG_TOKENS)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "profile tags needs fewer than %u tokens, the trace has %llu",
+                           KVB_TAG_TOKENS, (unsigned long long)trace->needs.tokens);
+    return 0;
+}
+
+/* ---- open and free ------------------------------------------------------------------------------------- */
+
+int kvb_values_open(const kvb_trace *trace, const char *profile, uint64_t seed,
+                    void (*parallel)(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx),
+                    void *team, kvb_values **values, char *why, size_t why_bytes)
+{
+    *values = NULL;
+    const kvb_trace_header *header = &trace->header;
+    generation g = {.trace = trace, .seed = seed ? seed : header->seed};
+    bool recorded = !profile && header->tensors;
+    int err = 0;
+    if (!recorded)
+        err = profile_admit(trace, profile ? profile : header->profile, &g.profile, why, why_bytes);
+    if (err)
+        return err;
+    kvb_values *v = calloc(1, sizeof *v);
+    if (!v)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "values: no memory");
+    v->tokens = trace->needs.tokens;
+    v->model = header->model;
+    v->profile = recorded ? "recorded" : g.profile->name;
+    err = blocks_map(v, trace->needs.queries, why, why_bytes);
+    if (err)
+        goto out;
+    if (recorded) {
+        err = recorded_read(v, header->tensors, why, why_bytes);
+    } else {
+        g.values = v;
+        if (parallel)
+            parallel(team, part_make, &g);
+        else
+            part_make(&g, 0, 1);
+    }
+out:
+    if (err)
+        kvb_values_free(v);
+    else
+        *values = v;
+    return err;
+}
+
+void kvb_values_free(kvb_values *values)
+{
+    if (!values)
+        return;
+    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        if (values->owned[kind])
+            munmap(values->owned[kind], values->owned_bytes[kind]);
+    free(values);
+}
+
+const float *kvb_values_rows(const kvb_values *values, kvb_rows kind, uint32_t layer, uint64_t token)
+{
+    assert(layer < values->model.layers && token < values->tokens);
+    return values->layer[kind] + ((uint64_t)layer * values->tokens + token) * kvb_rows_heads(&values->model, kind) *
+                                     kvb_rows_dim(&values->model, kind);
+}
