@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hand-made traces and random numbers for the oracle's tests. Include after cmocka.h. */
+#ifndef KVB_TEST_HAND_H
+#define KVB_TEST_HAND_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/trace.h"
+#include "workloads/values.h"
+
+#define HAND_EVENTS 64
+
+/* A trace under construction: positions and identities are counted here, as the reader does. */
+typedef struct hand {
+    kvb_trace trace;
+    kvb_event events[HAND_EVENTS];
+    void *owned[4 * HAND_EVENTS];
+    size_t n_owned;
+    uint64_t tokens;
+} hand;
+
+static inline void *hand_copy(hand *h, const void *from, size_t bytes)
+{
+    void *copy = malloc(bytes + 1);
+    assert_non_null(copy);
+    if (from)
+        memcpy(copy, from, bytes);
+    h->owned[h->n_owned++] = copy;
+    return copy;
+}
+
+static inline kvb_event *hand_event(hand *h, kvb_event_kind kind)
+{
+    h->trace.events = h->events;
+    kvb_event *e = &h->events[h->trace.n_events++];
+    *e = (kvb_event){.kind = kind};
+    return e;
+}
+
+/* Tokens at given positions of given sequences. */
+static inline void hand_step(hand *h, uint32_t n, const uint32_t *pos, const uint32_t *seq)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_STEP);
+    e->n = n;
+    e->first = h->tokens;
+    e->pos = hand_copy(h, pos, n * sizeof *pos);
+    e->seq = hand_copy(h, seq, n * sizeof *seq);
+    h->tokens += n;
+}
+
+/* n tokens of one sequence from a position on: step, prefill or fill. */
+static inline void hand_extend(hand *h, kvb_event_kind kind, uint32_t seq, uint32_t from, uint32_t n)
+{
+    hand_step(h, 0, NULL, NULL);
+    kvb_event *e = &h->events[h->trace.n_events - 1];
+    e->kind = kind;
+    e->n = n;
+    e->pos = hand_copy(h, NULL, n * sizeof *e->pos);
+    e->seq = hand_copy(h, NULL, n * sizeof *e->seq);
+    for (uint32_t i = 0; i < n; i++) {
+        e->pos[i] = from + i;
+        e->seq[i] = seq;
+    }
+    h->tokens += n;
+}
+
+static inline void hand_propose(hand *h, uint32_t n, const int32_t *parents)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_PROPOSE);
+    e->n = n;
+    e->first = h->tokens;
+    e->parents = hand_copy(h, parents, n * sizeof *parents);
+    h->tokens += n;
+}
+
+static inline void hand_commit(hand *h, uint32_t n, const uint32_t *accepted)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_COMMIT);
+    e->n = n;
+    e->accepted = hand_copy(h, accepted, n * sizeof *accepted);
+}
+
+static inline void hand_cp(hand *h, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_CP);
+    e->src = src;
+    e->dst = dst;
+    e->p0 = p0;
+    e->p1 = p1;
+}
+
+static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_RM);
+    e->src = seq;
+    e->p0 = p0;
+    e->p1 = p1;
+}
+
+/* ---- numbers: splitmix64, Box-Muller -------------------------------------------------------------------- */
+
+static inline double hand_uniform(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return ((double)((x ^ x >> 31) >> 11) + 0.5) * 0x1p-53;
+}
+
+static inline double hand_gauss(uint64_t *state)
+{
+    double radius = sqrt(-2 * log(hand_uniform(state)));
+    return radius * cos(6.283185307179586 * hand_uniform(state));
+}
+
+/* Gaussian rows for every token of the trace. */
+static inline void hand_values(hand *h, kvb_trace_model model, uint64_t seed, kvb_values *values)
+{
+    uint32_t widths[KVB_ROWS_KINDS] = {model.heads * model.k_dim, model.kv_heads * model.k_dim,
+                                       model.kv_heads * model.v_dim};
+    h->trace.header.model = model;
+    *values = (kvb_values){.tokens = h->tokens, .model = model, .profile = "hand"};
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        size_t n = (size_t)model.layers * h->tokens * widths[kind];
+        float *rows = hand_copy(h, NULL, n * sizeof *rows);
+        for (size_t i = 0; i < n; i++)
+            rows[i] = (float)hand_gauss(&seed);
+        values->layer[kind] = rows;
+    }
+}
+
+static inline void hand_free(hand *h)
+{
+    for (size_t i = 0; i < h->n_owned; i++)
+        free(h->owned[i]);
+}
+
+#endif

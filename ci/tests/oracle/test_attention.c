@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: exact attention of a row and all its sums agree with hand-computed cases and with long double. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/attention.h"
+
+#define NEAR(a, b) assert_true(fabs((double)(a) - (double)(b)) <= 1e-12 * (1 + fabs((double)(b))))
+
+/* Logits 0 and log 3, so weights 1/4 and 3/4; values 8 and 0. */
+static void two_cells_by_hand(void **state)
+{
+    (void)state;
+    const float q[1] = {2};
+    const double k[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
+    kvb_token_run run = {0, 2};
+    kvb_attention a = {
+        .q = q, .k = k, .v = v, .k_dim = 1, .v_dim = 2, .scale = 0.5, .runs = &run, .n_runs = 1, .visible = 2};
+    double scratch[64], lse;
+    kvb_bound_row row;
+    kvb_bound_term t[2];
+    assert_true(kvb_attention_scratch(2, 2) <= 64);
+    kvb_attention_solve(&a, scratch, &row, &lse, t);
+
+    const double log3 = 1.0986122886681098;
+    NEAR(lse, log(4));
+    NEAR(t[0].o, 2);                                    /* 8/4 */
+    NEAR(t[1].o, 2);                                    /* -4/4 + 4*3/4 */
+    NEAR(t[0].spread, 0.25 * 6 + 0.75 * 2);             /* |8-2|, |0-2| */
+    NEAR(t[1].spread, 0.25 * 6 + 0.75 * 2);             /* |-4-2|, |4-2| */
+    NEAR(t[0].mass, 2);                                 /* 8/4 */
+    NEAR(t[1].mass, 4);                                 /* 4/4 + 4*3/4 */
+    NEAR(t[0].spread_a, 0.75 * 2 * 2 * log3);           /* A = 0, 2 log 3 */
+    NEAR(t[0].spread_s, 1.5 * (log3 / 2) + 1.5 * log3); /* S = 0 + log3/2, log3 */
+    NEAR(row.a_mean, 0.75 * 2 * log3);
+    NEAR(row.s_mean, 0.25 * log3 / 2 + 0.75 * log3);
+    NEAR(row.a_max, 2 * log3);
+    NEAR(row.s_max, log3);
+    NEAR(row.logit_max, log3);
+    NEAR(row.weight_sum, 4.0 / 3); /* 1/3 + 1 */
+    assert_true(t[0].v_max == 8 && t[1].v_max == 4);
+    assert_int_equal(row.visible, 2);
+    NEAR(scratch[0], 0); /* the logits are left */
+    NEAR(scratch[1], log3);
+}
+
+/* Nothing to see: 0 and -infinity; with a sink, 0 and its logit. */
+static void nothing_visible(void **state)
+{
+    (void)state;
+    const float q[1] = {1}, sink = -2.5f;
+    kvb_attention a = {.q = q, .k_dim = 1, .v_dim = 1, .scale = 1};
+    double scratch[16], lse;
+    kvb_bound_row row;
+    kvb_bound_term t;
+    kvb_attention_solve(&a, scratch, &row, &lse, &t);
+    assert_true(isinf(lse) && lse < 0);
+    assert_true(t.o == 0 && t.spread == 0 && t.mass == 0 && t.v_max == 0);
+    a.sink = &sink;
+    kvb_attention_solve(&a, scratch, &row, &lse, &t);
+    NEAR(lse, -2.5);
+    assert_true(t.o == 0 && t.mass == 0);
+}
+
+/* The same formulas once more, directly: no maximum taken out, one cell at a time, long double. */
+static void check_directly(const kvb_attention *a, const uint32_t *cells)
+{
+    uint32_t n = a->visible;
+    double *scratch = malloc(kvb_attention_scratch(n, a->v_dim) * sizeof *scratch), lse;
+    kvb_bound_term *terms = malloc(a->v_dim * sizeof *terms);
+    long double *s = malloc(n * sizeof *s), *reach = malloc(n * sizeof *reach);
+    kvb_bound_row row;
+    kvb_attention_solve(a, scratch, &row, &lse, terms);
+
+    long double z = a->sink ? expl((long double)*a->sink) : 0, top = a->sink ? (long double)*a->sink : -1e9L;
+    for (uint32_t i = 0; i < n; i++) {
+        long double dot = 0;
+        reach[i] = 0;
+        for (uint32_t d = 0; d < a->k_dim; d++) {
+            dot += (long double)a->q[d] * a->k[cells[i] * a->k_dim + d];
+            reach[i] += fabsl((long double)a->q[d]) * fabsl((long double)a->k[cells[i] * a->k_dim + d]);
+        }
+        s[i] = dot * a->scale;
+        if (a->softcap > 0)
+            s[i] = a->softcap * tanhl(s[i] / a->softcap);
+        top = s[i] > top ? s[i] : top;
+        z += expl(s[i]);
+    }
+    NEAR(lse, logl(z));
+    NEAR(row.weight_sum, z / expl(top));
+    for (uint32_t c = 0; c < a->v_dim; c++) {
+        long double o = 0, spread = 0, spread_a = 0, spread_s = 0, mass = 0, v_max = 0;
+        for (uint32_t i = 0; i < n; i++)
+            o += expl(s[i]) / z * a->v[cells[i] * a->v_dim + c];
+        for (uint32_t i = 0; i < n; i++) {
+            long double p = expl(s[i]) / z, v = a->v[cells[i] * a->v_dim + c];
+            spread += p * fabsl(v - o);
+            spread_a += p * fabsl(v - o) * reach[i];
+            spread_s += p * fabsl(v - o) * (fabsl(s[i]) + (top - s[i]) / 2);
+            mass += p * fabsl(v);
+            v_max = fabsl(v) > v_max ? fabsl(v) : v_max;
+        }
+        if (a->sink) {
+            long double p = expl((long double)*a->sink) / z, x = (long double)*a->sink;
+            spread += p * fabsl(o);
+            spread_s += p * fabsl(o) * (fabsl(x) + (top - x) / 2);
+        }
+        NEAR(terms[c].o, o);
+        NEAR(terms[c].spread, spread);
+        NEAR(terms[c].spread_a, spread_a);
+        NEAR(terms[c].spread_s, spread_s);
+        NEAR(terms[c].mass, mass);
+        assert_true(terms[c].v_max == (double)v_max);
+    }
+    free(scratch);
+    free(terms);
+    free(s);
+    free(reach);
+}
+
+static void against_long_double(void **state)
+{
+    (void)state;
+    enum { TOKENS = 400, K = 37, V = 19 };
+    static double k[TOKENS * K], v[TOKENS * V];
+    static uint32_t cells[TOKENS];
+    float q[K], sink = 2.25f;
+    uint64_t seed = 3;
+    for (int i = 0; i < TOKENS * K; i++)
+        k[i] = hand_gauss(&seed);
+    for (int i = 0; i < TOKENS * V; i++)
+        v[i] = hand_gauss(&seed) + 0.5;
+    for (int i = 0; i < K; i++)
+        q[i] = (float)hand_gauss(&seed);
+    const kvb_token_run runs[] = {{5, 6}, {9, 200}, {201, 203}, {390, 400}};
+    uint32_t n = 0;
+    for (int r = 0; r < 4; r++)
+        for (uint32_t t = runs[r].begin; t < runs[r].end; t++)
+            cells[n++] = t;
+    kvb_attention a = {
+        .q = q, .k = k, .v = v, .k_dim = K, .v_dim = V, .scale = 0.31, .runs = runs, .n_runs = 4, .visible = n};
+    check_directly(&a, cells);
+    a.softcap = 1.5;
+    check_directly(&a, cells);
+    a.sink = &sink;
+    check_directly(&a, cells);
+    a.softcap = 0;
+    check_directly(&a, cells);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_cells_by_hand),
+        cmocka_unit_test(nothing_visible),
+        cmocka_unit_test(against_long_double),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("oracle/attention", tests, NULL, NULL);
+}

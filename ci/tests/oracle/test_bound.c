@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: the bound holds for an honest f32 kernel, is not vacuous, and catches small mistakes. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/attention.h"
+#include "oracle/codec.h"
+#include "oracle/oracle.h"
+
+enum { DIM = 128, HEADS = 4, MAX_CELLS = 4096 };
+
+/* A few query heads over one KV head. */
+typedef struct problem {
+    uint32_t n;
+    float scale, softcap, sink;
+    bool has_sink;
+    float q[HEADS][DIM];
+    float *k, *v; /* stored rows [n][DIM]: all three formats' values are f32 values */
+    kvb_token_run run;
+    kvb_bound_term terms[HEADS][DIM];
+    kvb_expect expect[HEADS];
+} problem;
+
+/* Gaussian rows taken through a format; `offset` is added to every logit by a common part of all keys. */
+static problem *problem_new(const char *format, uint32_t n, double offset, uint64_t seed)
+{
+    const kvb_codec *codec = kvb_codec_find(format);
+    problem *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->n = n;
+    p->scale = 0.088388346f; /* 1/sqrt(128) */
+    p->k = malloc(n * DIM * sizeof *p->k);
+    p->v = malloc(n * DIM * sizeof *p->v);
+    float common[DIM];
+    double square = 0;
+    for (int d = 0; d < DIM; d++) {
+        common[d] = (float)hand_gauss(&seed);
+        square += (double)common[d] * (double)common[d];
+    }
+    for (int h = 0; h < HEADS; h++)
+        for (int d = 0; d < DIM; d++)
+            p->q[h][d] = (offset != 0 ? common[d] : 0) + (offset != 0 ? 0.01f : 1.0f) * (float)hand_gauss(&seed);
+    for (uint32_t i = 0; i < n; i++) {
+        float row[DIM];
+        double back[DIM];
+        unsigned char bytes[4 * DIM];
+        for (int d = 0; d < DIM; d++)
+            row[d] = (float)(hand_gauss(&seed) + offset / (square * (double)p->scale) * (double)common[d]);
+        codec->encode(row, DIM, bytes);
+        codec->decode(bytes, DIM, back);
+        for (int d = 0; d < DIM; d++)
+            p->k[i * DIM + d] = (float)back[d];
+        for (int d = 0; d < DIM; d++)
+            row[d] = (float)hand_gauss(&seed);
+        codec->encode(row, DIM, bytes);
+        codec->decode(bytes, DIM, back);
+        for (int d = 0; d < DIM; d++)
+            p->v[i * DIM + d] = (float)back[d];
+    }
+    return p;
+}
+
+static void problem_solve(problem *p)
+{
+    double *k = malloc(p->n * DIM * sizeof *k), *v = malloc(p->n * DIM * sizeof *v);
+    double *scratch = malloc(kvb_attention_scratch(p->n, DIM) * sizeof *scratch);
+    for (size_t i = 0; i < (size_t)p->n * DIM; i++) {
+        k[i] = (double)p->k[i];
+        v[i] = (double)p->v[i];
+    }
+    p->run = (kvb_token_run){0, p->n};
+    for (uint32_t h = 0; h < HEADS; h++) {
+        kvb_attention a = {.q = p->q[h],
+                           .k = k,
+                           .v = v,
+                           .k_dim = DIM,
+                           .v_dim = DIM,
+                           .scale = (double)p->scale,
+                           .softcap = (double)p->softcap,
+                           .sink = p->has_sink ? &p->sink : NULL,
+                           .runs = &p->run,
+                           .n_runs = 1,
+                           .visible = p->n};
+        p->expect[h] = (kvb_expect){.head = h, .visible = p->n, .terms = p->terms[h]};
+        kvb_attention_solve(&a, scratch, &p->expect[h].row, &p->expect[h].lse, p->terms[h]);
+    }
+    free(k);
+    free(v);
+    free(scratch);
+}
+
+static void problem_free(problem *p)
+{
+    free(p->k);
+    free(p->v);
+    free(p);
+}
+
+/* ---- an honest kernel: plain f32 loops, and what it declares ------------------------------------------------ */
+
+typedef struct mistakes {
+    int64_t drop;  /* cell left out; -1: none */
+    float scale;   /* factor on the scale */
+    bool swap;     /* heads 0 and 1 change places */
+    bool cut_p;    /* weights cut to bf16 without saying so */
+    float exp_off; /* factor on each exp of an odd cell */
+} mistakes;
+
+static const mistakes honest = {.drop = -1, .scale = 1, .exp_off = 1};
+
+static kvb_arithmetic declared(uint32_t n)
+{
+    return (kvb_arithmetic){.accumulator = KVB_F32,
+                            .dot_chain = DIM,
+                            .cell_chain = n + 1,
+                            .q_rounded = KVB_F32,
+                            .p_rounded = KVB_F32,
+                            .exp_error = 0x1p-23,
+                            .exp_floor = 0x1p-126};
+}
+
+static void attend_f32(const problem *p, uint32_t h, const mistakes *m, float *out, float *lse)
+{
+    float *s = malloc(p->n * sizeof *s);
+    float max = p->has_sink ? p->sink : -INFINITY, sum = 0;
+    const float *q = p->q[m->swap && h < 2 ? 1 - h : h];
+    for (uint32_t i = 0; i < p->n; i++) {
+        float dot = 0;
+        for (int d = 0; d < DIM; d++)
+            dot += q[d] * p->k[i * DIM + d];
+        s[i] = dot * (p->scale * m->scale);
+        if (p->softcap > 0)
+            s[i] = p->softcap * tanhf(s[i] / p->softcap);
+        if (i != m->drop)
+            max = fmaxf(max, s[i]);
+    }
+    float o[DIM] = {0};
+    if (p->has_sink)
+        sum = expf(p->sink - max);
+    for (uint32_t i = 0; i < p->n; i++) {
+        float w = i == m->drop ? 0 : expf(s[i] - max) * (i & 1 ? m->exp_off : 1);
+        sum += w;
+        float used = m->cut_p ? (float)kvb_codec_bf16_value(kvb_codec_bf16(w)) : w;
+        for (int d = 0; d < DIM; d++)
+            o[d] += used * p->v[i * DIM + d];
+    }
+    for (int d = 0; d < DIM; d++)
+        out[d] = o[d] / sum;
+    *lse = max + logf(sum);
+    free(s);
+}
+
+static kvb_diff judge(const problem *p, const mistakes *m, const kvb_arithmetic *arithmetic, double *per_row)
+{
+    kvb_diff diff = {0};
+    for (uint32_t h = 0; h < HEADS; h++) {
+        float out[DIM], lse;
+        kvb_diff one = {0};
+        attend_f32(p, h, m, out, &lse);
+        kvb_diff_row(&diff, &p->expect[h], DIM, arithmetic, (double)p->scale, (double)p->softcap, KVB_F32, out, &lse);
+        kvb_diff_row(&one, &p->expect[h], DIM, arithmetic, (double)p->scale, (double)p->softcap, KVB_F32, out, &lse);
+        if (per_row)
+            per_row[h] = one.rho;
+    }
+    return diff;
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------- */
+
+static const char *const formats[] = {"f32", "f16", "bf16"};
+
+static int double_order(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sweep of sizes; `offset` as in problem_new. */
+static void holds_and_is_not_vacuous(double offset, float softcap, bool has_sink)
+{
+    static const uint32_t sizes[] = {1, 2, 16, 100, 512, 4096};
+    double rho[3 * 6 * 2 * HEADS], worst = 0;
+    size_t n = 0;
+    for (size_t f = 0; f < 3; f++)
+        for (size_t i = 0; i < 6; i++)
+            for (uint64_t seed = 1; seed <= 2; seed++) {
+                problem *p = problem_new(formats[f], sizes[i], offset, seed * 77 + i);
+                kvb_arithmetic arithmetic = declared(p->n);
+                p->softcap = softcap;
+                p->has_sink = has_sink;
+                p->sink = 1.5f;
+                problem_solve(p);
+                kvb_diff diff = judge(p, &honest, &arithmetic, &rho[n]);
+                if (!(diff.rho <= 1))
+                    fail_msg("%s, %u cells, offset %g: rho %g, got %.9g want %.17g bound %g", formats[f], p->n, offset,
+                             diff.rho, diff.got, diff.want, diff.bound);
+                assert_true(diff.rho_worst <= diff.rho);
+                assert_int_equal(diff.not_finite, 0);
+                worst = fmax(worst, diff.rho);
+                n += HEADS;
+                problem_free(p);
+            }
+    qsort(rho, n, sizeof *rho, double_order);
+    print_message("# offset %g softcap %g sink %d: rho median %.3g, max %.3g over %zu rows\n", offset, (double)softcap,
+                  has_sink, rho[n / 2], worst, n);
+    assert_true(rho[n / 2] >= 1e-3);
+    assert_true(worst >= 1e-2);
+}
+
+static void plain(void **state)
+{
+    (void)state;
+    holds_and_is_not_vacuous(0, 0, false);
+}
+
+static void common_offset_of_ten_thousand(void **state)
+{
+    (void)state;
+    holds_and_is_not_vacuous(1e4, 0, false);
+}
+
+static void softcap_and_sink(void **state)
+{
+    (void)state;
+    holds_and_is_not_vacuous(0, 3, false);
+    holds_and_is_not_vacuous(0, 0, true);
+}
+
+/* Each of these must give rho > 1 with rows of every format. */
+static void mistakes_are_caught(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        mistakes m;
+    } planted[] = {
+        {"one key of 4096 dropped", {.drop = 1234, .scale = 1, .exp_off = 1}},
+        {"scale * 1.001", {.drop = -1, .scale = 1.001f, .exp_off = 1}},
+        {"two heads swapped", {.drop = -1, .scale = 1, .swap = true, .exp_off = 1}},
+        {"weights cut to bf16", {.drop = -1, .scale = 1, .cut_p = true, .exp_off = 1}},
+        {"exp off by 0.1 %", {.drop = -1, .scale = 1, .exp_off = 1.001f}},
+    };
+    for (size_t f = 0; f < 3; f++) {
+        problem *p = problem_new(formats[f], MAX_CELLS, 0, 5);
+        kvb_arithmetic arithmetic = declared(p->n);
+        problem_solve(p);
+        assert_true(judge(p, &honest, &arithmetic, NULL).rho <= 1);
+        for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+            kvb_diff diff = judge(p, &planted[i].m, &arithmetic, NULL);
+            print_message("# %s rows, %s: rho %.3g\n", formats[f], planted[i].name, diff.rho);
+            if (!(diff.rho > 1))
+                fail_msg("%s rows: %s passes with rho %g", formats[f], planted[i].name, diff.rho);
+        }
+        problem_free(p);
+    }
+}
+
+/* Weights cut to bf16 are fine for a kernel that says so. */
+static void declared_rounding_is_allowed(void **state)
+{
+    (void)state;
+    mistakes cut = honest;
+    cut.cut_p = true;
+    problem *p = problem_new("f32", 512, 0, 9);
+    kvb_arithmetic arithmetic = declared(p->n);
+    arithmetic.p_rounded = KVB_BF16;
+    problem_solve(p);
+    double rho = judge(p, &cut, &arithmetic, NULL).rho;
+    assert_true(rho <= 1 && rho > 1e-2);
+    problem_free(p);
+}
+
+static void unit_roundoffs(void **state)
+{
+    (void)state;
+    assert_true(kvb_unit_roundoff(KVB_F32) == 0x1p-24);
+    assert_true(kvb_unit_roundoff(KVB_F16) == 0x1p-11);
+    assert_true(kvb_unit_roundoff(KVB_BF16) == 0x1p-8);
+}
+
+/* One row whose every sum is chosen by hand: the bound is then a number that can be written down. */
+static void closed_case(void **state)
+{
+    (void)state;
+    const double u = 0x1p-24, tiny = 0x1p-149;
+    kvb_arithmetic a = {.accumulator = KVB_F32, .dot_chain = 4, .cell_chain = 9};
+    kvb_bound_row row = {.visible = 1, .weight_sum = 1};
+    kvb_bound_term o_only = {.o = 2};
+
+    /* gamma: 9 u worst, below 7 * 3 u; only the denominator and the rounding of |o| count */
+    double gamma = 9 * u / (1 - 9 * u), sums = gamma * 2 / (1 - gamma);
+    double expected = sums + 3 * u * (2 + sums) + 2 * tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &o_only, 1, 0, KVB_F32) - expected) < 1e-20);
+
+    /* a long chain: 7 sqrt(m) u */
+    a.cell_chain = 10000;
+    gamma = 700 * u;
+    sums = gamma * 2 / (1 - gamma);
+    expected = sums + 3 * u * (2 + sums) + 2 * tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &o_only, 1, 0, KVB_F32) - expected) < 1e-20);
+    gamma = 10000 * u / (1 - 10000 * u);
+    sums = gamma * 2 / (1 - gamma);
+    expected = sums + 3 * u * (2 + sums) + 2 * tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_WORST, &row, &o_only, 1, 0, KVB_F32) - expected) < 1e-20);
+
+    /* the output dtype: 2^-11 and 2^-8 of |o| */
+    a.cell_chain = 0;
+    expected = 2 * (0x1p-11 + 2 * u) + 0x1p-24 + tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &o_only, 1, 0, KVB_F16) - expected) < 1e-20);
+    expected = 2 * (0x1p-8 + 2 * u) + 0x1p-133 + tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &o_only, 1, 0, KVB_BF16) - expected) < 1e-20);
+
+    /* a logit error alone: a spread of 1 at A = 3 with scale -0.5, chain 4: 4 u / (1 - 4 u) < 7 * 2 u */
+    kvb_bound_term spread = {.spread = 1, .spread_a = 3, .v_max = 1};
+    row.a_max = row.a_mean = 3;
+    double d = 0.5 * 3 * 4 * u / (1 - 4 * u), first = expm1(d) * exp(d);
+    expected = first * (1 + 3 * u) + 2 * tiny;
+    assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &spread, -0.5, 0, KVB_F32) - expected) < 1e-18);
+
+    /* weights dropped below 1e-3: two sums of 8 cells lose them, of a total weight of 4 */
+    kvb_arithmetic drops = {.accumulator = KVB_F32, .exp_floor = 1e-3};
+    kvb_bound_row eight = {.visible = 8, .weight_sum = 4};
+    kvb_bound_term far = {.v_max = 5};
+    expected = 8 * 2 * 1e-3 * 5 / 4;
+    assert_true(fabs(kvb_bound_output(&drops, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
+    /* likewise weights rounded to f16 where its spacing is 2^-24 */
+    kvb_arithmetic rounds = {.accumulator = KVB_F32, .p_rounded = KVB_F16};
+    expected = 8 * 0x1p-25 * 5 / 4;
+    assert_true(fabs(kvb_bound_output(&rounds, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
+
+    /* log-sum-exp: the same logit error, and 2 u |lse| */
+    expected = expm1(d) + 2 * u * 8 + tiny;
+    assert_true(fabs(kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &row, 8, -0.5, 0) - expected) < 1e-18);
+}
+
+/* Every part of a declaration makes the bound wider. */
+static void every_part_of_the_declaration_counts(void **state)
+{
+    (void)state;
+    kvb_arithmetic base = declared(100);
+    kvb_bound_row row = {
+        .visible = 100, .a_max = 9, .s_max = 4, .a_mean = 5, .s_mean = 2, .logit_max = 3, .weight_sum = 20};
+    kvb_bound_term term = {.o = 0.1, .spread = 0.5, .spread_a = 2, .spread_s = 1, .mass = 0.6, .v_max = 3};
+    double narrow = kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_F32);
+    double narrow_lse = kvb_bound_lse(&base, KVB_BOUND_STATISTICAL, &row, 3, 1, 0);
+    for (int part = 0; part < 8; part++) {
+        kvb_arithmetic a = base;
+        double softcap = 0;
+        switch (part) {
+        case 0:
+            a.dot_chain *= 4;
+            break;
+        case 1:
+            a.cell_chain *= 4;
+            break;
+        case 2:
+            a.rescales = 10;
+            break;
+        case 3:
+            a.q_rounded = KVB_BF16;
+            break;
+        case 4:
+            a.p_rounded = KVB_BF16;
+            break;
+        case 5:
+            a.exp_error *= 100;
+            break;
+        case 6:
+            a.exp_floor = 1e-6;
+            break;
+        default:
+            softcap = 30;
+        }
+        double wide = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &term, 1, softcap, KVB_F32);
+        double wide_lse = kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &row, 3, 1, softcap);
+        assert_true(wide > 1.01 * narrow);
+        assert_true(part == 4 || wide_lse > 1.01 * narrow_lse);
+    }
+    /* and so do the sums that depend on the data */
+    for (int sum = 0; sum < 4; sum++) {
+        kvb_bound_term more = term;
+        double *field[] = {&more.spread, &more.spread_a, &more.spread_s, &more.mass};
+        *field[sum] *= 3;
+        assert_true(kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &more, 1, 0, KVB_F32) > 1.001 * narrow);
+    }
+    assert_true(kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_BF16) > 1.5 * narrow);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unit_roundoffs),
+        cmocka_unit_test(closed_case),
+        cmocka_unit_test(every_part_of_the_declaration_counts),
+        cmocka_unit_test(plain),
+        cmocka_unit_test(common_offset_of_ten_thousand),
+        cmocka_unit_test(softcap_and_sink),
+        cmocka_unit_test(mistakes_are_caught),
+        cmocka_unit_test(declared_rounding_is_allowed),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("oracle/bound", tests, NULL, NULL);
+}

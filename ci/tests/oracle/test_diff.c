@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: a diff measures error against bound, turns NaN and unwritten output into infinity and keeps its place. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/codec.h"
+#include "oracle/oracle.h"
+
+static const kvb_arithmetic plain = {.accumulator = KVB_F32, .dot_chain = 16, .cell_chain = 100};
+static const kvb_bound_term terms[3] = {
+    {.o = 1, .spread = 1, .spread_a = 1, .spread_s = 1, .mass = 1.5, .v_max = 3},
+    {.o = -0.5, .spread = 1, .spread_a = 1, .spread_s = 1, .mass = 1, .v_max = 2},
+    {.o = 2, .spread = 1, .spread_a = 1, .spread_s = 1, .mass = 2, .v_max = 4},
+};
+
+static kvb_expect expect_row(void)
+{
+    return (kvb_expect){
+        .event = 7,
+        .layer = 3,
+        .query = 5,
+        .head = 2,
+        .visible = 10,
+        .lse = 3,
+        .row = {.visible = 10, .a_max = 2, .s_max = 2, .a_mean = 1, .s_mean = 1, .logit_max = 1, .weight_sum = 7},
+        .terms = terms,
+    };
+}
+
+static kvb_diff diff_of(const kvb_expect *e, kvb_elem elem, const void *out, const float *lse)
+{
+    kvb_diff diff = {0};
+    kvb_diff_row(&diff, e, 3, &plain, 1, 0, elem, out, lse);
+    return diff;
+}
+
+static void assert_place(const kvb_diff *d, uint32_t channel)
+{
+    assert_int_equal(d->event, 7);
+    assert_int_equal(d->layer, 3);
+    assert_int_equal(d->query, 5);
+    assert_int_equal(d->head, 2);
+    assert_int_equal(d->channel, channel);
+}
+
+static void exact_row_has_rho_zero(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    const float out[3] = {1, -0.5f, 2}, lse = 3;
+    kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
+    assert_true(d.rho == 0 && d.rho_worst == 0 && d.max_abs == 0 && d.rel_l2 == 0);
+    assert_int_equal(d.rows, 1);
+    assert_place(&d, 0);
+    assert_true(d.want == 1 && d.bound > 0);
+}
+
+static void error_over_bound(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    const float out[3] = {1, -0.5f + 0x1p-10f, 2}, lse = 3;
+    kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
+    double bound = kvb_bound_output(&plain, KVB_BOUND_STATISTICAL, &e.row, &terms[1], 1, 0, KVB_F32);
+    double worst = kvb_bound_output(&plain, KVB_BOUND_WORST, &e.row, &terms[1], 1, 0, KVB_F32);
+    assert_true(d.rho == 0x1p-10 / bound && d.rho_worst == 0x1p-10 / worst);
+    assert_true(d.bound == bound && d.want == -0.5 && d.got == -0.5 + 0x1p-10);
+    assert_true(d.max_abs == 0x1p-10);
+    assert_true(fabs(d.rel_l2 - 0x1p-10 / sqrt(1 + 0.25 + 4)) < 1e-15);
+    assert_place(&d, 1);
+}
+
+static void log_sum_exp_is_judged(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    const float out[3] = {1, -0.5f, 2}, lse = 3.001f;
+    kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
+    assert_true(d.rho > 1 && d.rho_lse == d.rho);
+    assert_true(d.max_abs == 0);
+    assert_place(&d, 3);
+    d = diff_of(&e, KVB_F32, out, NULL); /* not asked for */
+    assert_true(d.rho == 0 && d.rho_lse == 0);
+}
+
+static void the_worst_row_keeps_its_place(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    kvb_diff d = {0};
+    const float bad[3] = {1, -0.5f, 2.01f}, good[3] = {1, -0.5f, 2};
+    kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, good, NULL);
+    kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, bad, NULL);
+    e.event = 8;
+    kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, good, NULL);
+    assert_place(&d, 2);
+    assert_int_equal(d.rows, 3);
+}
+
+static void not_a_number_is_infinity(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    const float lse = 3;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        float out[3] = {1, -0.5f, bad[i]};
+        kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
+        assert_true(isinf(d.rho) && isinf(d.rho_worst) && isinf(d.max_abs));
+        assert_int_equal(d.not_finite, 1);
+        assert_place(&d, 2);
+        float ok[3] = {1, -0.5f, 2};
+        d = diff_of(&e, KVB_F32, ok, &bad[i]);
+        assert_true(isinf(d.rho) && isinf(d.rho_lse));
+        assert_int_equal(d.not_finite, 1);
+        assert_place(&d, 3);
+    }
+    float unwritten[3];
+    memset(unwritten, 0xff, sizeof unwritten);
+    kvb_diff d = diff_of(&e, KVB_F32, unwritten, &lse);
+    assert_true(isinf(d.rho));
+    assert_int_equal(d.not_finite, 3);
+    assert_place(&d, 0); /* the first */
+}
+
+static void sixteen_bit_outputs(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    kvb_bound_term near[3];
+    memcpy(near, terms, sizeof near);
+    near[1].o = -0.5 + 0x1p-13; /* rounds to -0.5 in f16 and bf16 */
+    e.terms = near;
+    uint16_t f16[3] = {kvb_codec_f16(1), kvb_codec_f16(-0.5f), kvb_codec_f16(2)};
+    uint16_t bf16[3] = {kvb_codec_bf16(1), kvb_codec_bf16(-0.5f), kvb_codec_bf16(2)};
+    const float f32[3] = {1, -0.5f, 2};
+    kvb_diff d = diff_of(&e, KVB_F16, f16, NULL);
+    assert_true(d.rho > 0.1 && d.rho < 1 && d.max_abs == 0x1p-13);
+    d = diff_of(&e, KVB_BF16, bf16, NULL);
+    assert_true(d.rho > 0.01 && d.rho < 0.2 && d.max_abs == 0x1p-13);
+    d = diff_of(&e, KVB_F32, f32, NULL);
+    assert_true(d.rho > 1); /* f32 promises more */
+    f16[0]++;               /* one spacing too far */
+    assert_true(diff_of(&e, KVB_F16, f16, NULL).rho > 1);
+    bf16[2]++;
+    assert_true(diff_of(&e, KVB_BF16, bf16, NULL).rho > 1);
+}
+
+/* 70000 is infinity in f16, but nowhere else and not with the other sign. */
+static void overflow_of_the_output_type(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    kvb_bound_term big[3];
+    memcpy(big, terms, sizeof big);
+    big[0].o = 70000;
+    e.terms = big;
+    uint16_t out[3] = {0x7c00, kvb_codec_f16(-0.5f), kvb_codec_f16(2)};
+    assert_true(diff_of(&e, KVB_F16, out, NULL).rho == 0);
+    out[0] = 0xfc00;
+    assert_true(isinf(diff_of(&e, KVB_F16, out, NULL).rho));
+    const float f32[3] = {INFINITY, -0.5f, 2};
+    assert_true(isinf(diff_of(&e, KVB_F32, f32, NULL).rho));
+}
+
+/* A query that sees nothing must get exactly 0 and -infinity. */
+static void empty_row(void **state)
+{
+    (void)state;
+    static const kvb_bound_term none[3];
+    kvb_expect e = {.lse = -INFINITY, .row = {.logit_max = -INFINITY}, .terms = none};
+    float out[3] = {0, -0.0f, 0}, lse = -INFINITY;
+    assert_true(diff_of(&e, KVB_F32, out, &lse).rho == 0);
+    lse = NAN;
+    assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
+    lse = INFINITY;
+    assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
+    lse = -1e30f;
+    assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
+    lse = -INFINITY;
+    out[1] = 1e-45f;
+    assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_row_has_rho_zero),      cmocka_unit_test(error_over_bound),
+        cmocka_unit_test(log_sum_exp_is_judged),       cmocka_unit_test(the_worst_row_keeps_its_place),
+        cmocka_unit_test(not_a_number_is_infinity),    cmocka_unit_test(sixteen_bit_outputs),
+        cmocka_unit_test(overflow_of_the_output_type), cmocka_unit_test(empty_row),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("oracle/diff", tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: the oracle's rows are attention over what history says is seen, whatever the team, and found by place. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/codec.h"
+#include "oracle/oracle.h"
+
+static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
+                        bf16 = {.name = "bf16", .elem = KVB_BF16}, odd = {.name = "odd", .elem = KVB_INT8};
+static const kvb_trace_model model = {.layers = 3, .heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3};
+
+/* A fork, a hole, two sequences in a step; then a tree. */
+static void trace_make(hand *h)
+{
+    hand_extend(h, KVB_EVENT_PREFILL, 0, 0, 9);
+    hand_cp(h, 0, 1, 0, 6);
+    hand_rm(h, 0, 2, 4);
+    hand_step(h, 3, (const uint32_t[]){9, 6, 10}, (const uint32_t[]){0, 1, 0});
+    hand_event(h, KVB_EVENT_SEQ_KEEP)->src = 0;
+    hand_propose(h, 4, (const int32_t[]){-1, 0, 0, 2});
+    hand_commit(h, 2, (const uint32_t[]){0, 2});
+    hand_extend(h, KVB_EVENT_STEP, 0, 13, 1);
+}
+
+static kvb_oracle *open_or_fail(const hand *h, const kvb_values *values, const kvb_oracle_options *options)
+{
+    kvb_oracle *oracle;
+    char why[128];
+    assert_int_equal(kvb_oracle_open(&h->trace, values, options, &oracle, why, sizeof why), 0);
+    return oracle;
+}
+
+/* One row, straight from the values: softmax over a list of tokens. */
+static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, size_t n, const uint32_t *seen,
+                      const kvb_codec *k_codec, const kvb_codec *v_codec)
+{
+    uint32_t group = model.heads / model.kv_heads;
+    const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * model.k_dim;
+    double z = 0, o[7] = {0};
+    for (size_t i = 0; i < n; i++) {
+        unsigned char bytes[64];
+        double k[10], v[7], s = 0;
+        k_codec->encode(kvb_values_rows(values, KVB_ROWS_K, e->layer, seen[i]) + e->head / group * model.k_dim, 10,
+                        bytes);
+        k_codec->decode(bytes, 10, k);
+        v_codec->encode(kvb_values_rows(values, KVB_ROWS_V, e->layer, seen[i]) + e->head / group * model.v_dim, 7,
+                        bytes);
+        v_codec->decode(bytes, 7, v);
+        for (int d = 0; d < 10; d++)
+            s += (double)q[d] * k[d];
+        double w = exp(s * (double)0.3f);
+        z += w;
+        for (int c = 0; c < 7; c++)
+            o[c] += w * v[c];
+    }
+    assert_int_equal(e->visible, n);
+    assert_true(fabs(e->lse - log(z)) < 1e-12);
+    for (int c = 0; c < 7; c++)
+        assert_true(fabs(e->terms[c].o - o[c] / z) < 1e-12);
+}
+
+static void every_row_is_attention_of_what_is_seen(void **state)
+{
+    (void)state;
+    hand h = {0};
+    kvb_values values;
+    trace_make(&h);
+    hand_values(&h, model, 4, &values);
+    const kvb_oracle_options options = {.k_format = &f16, .v_format = &bf16, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *oracle = open_or_fail(&h, &values, &options);
+    assert_int_equal(oracle->n_rows, (9 + 3 + 4 + 1) * 18);
+    assert_int_equal(oracle->total_rows, oracle->n_rows);
+
+    static const struct {
+        uint32_t event, query, token, n, seen[16];
+    } queries[] = {
+        {0, 0, 0, 1, {0}},
+        {0, 8, 8, 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+        {3, 0, 9, 8, {0, 1, 4, 5, 6, 7, 8, 9}},
+        {3, 1, 10, 7, {0, 1, 2, 3, 4, 5, 10}},
+        {3, 2, 11, 9, {0, 1, 4, 5, 6, 7, 8, 9, 11}},
+        {5, 0, 12, 10, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12}},
+        {5, 1, 13, 11, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 13}},
+        {5, 3, 15, 12, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 14, 15}},
+        {7, 0, 16, 12, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 14, 16}},
+    };
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
+        for (uint32_t layer = 0; layer < model.layers; layer++) {
+            size_t n;
+            const kvb_expect *rows = kvb_oracle_rows(oracle, queries[i].event, layer, &n);
+            assert_int_equal(n, h.events[queries[i].event].n * model.heads);
+            for (uint32_t head = 0; head < model.heads; head++) {
+                const kvb_expect *e = &rows[queries[i].query * model.heads + head];
+                assert_true(e->event == queries[i].event && e->layer == layer && e->query == queries[i].query &&
+                            e->head == head);
+                check_row(&values, e, queries[i].token, queries[i].n, queries[i].seen, kvb_codec_find("f16"),
+                          kvb_codec_find("bf16"));
+            }
+        }
+    size_t n;
+    kvb_oracle_rows(oracle, 1, 0, &n); /* a copy asks nothing */
+    assert_int_equal(n, 0);
+    kvb_oracle_free(oracle);
+    hand_free(&h);
+}
+
+/* ---- a team of three threads -------------------------------------------------------------------------------- */
+
+typedef struct job {
+    pthread_t thread;
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+    uint32_t i, n;
+} job;
+
+static void *job_main(void *arg)
+{
+    job *j = arg;
+    j->part(j->ctx, j->i, j->n);
+    return NULL;
+}
+
+static void threads_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    job jobs[8];
+    for (uint32_t i = 0; i < team->n; i++) {
+        jobs[i] = (job){.part = part, .ctx = ctx, .i = i, .n = team->n};
+        assert_int_equal(pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]), 0);
+    }
+    for (uint32_t i = 0; i < team->n; i++)
+        pthread_join(jobs[i].thread, NULL);
+}
+
+static void the_team_changes_nothing(void **state)
+{
+    (void)state;
+    static const kvb_team team = {.n = 3, .run = threads_run};
+    hand h = {0};
+    kvb_values values;
+    trace_make(&h);
+    hand_values(&h, model, 4, &values);
+    kvb_oracle_options options = {.k_format = &bf16, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *alone = open_or_fail(&h, &values, &options);
+    options.team = &team;
+    kvb_oracle *together = open_or_fail(&h, &values, &options);
+    assert_int_equal(alone->n_rows, together->n_rows);
+    for (size_t r = 0; r < alone->n_rows; r++) {
+        assert_true(alone->rows[r].lse == together->rows[r].lse);
+        assert_memory_equal(alone->rows[r].terms, together->rows[r].terms, 7 * sizeof(kvb_bound_term));
+    }
+    assert_memory_equal(&alone->format, &together->format, sizeof alone->format);
+    assert_true(alone->format.kl_mean > 0);
+    kvb_oracle_free(alone);
+    kvb_oracle_free(together);
+    hand_free(&h);
+}
+
+static void sampled_rows_equal_those_of_the_full_check(void **state)
+{
+    (void)state;
+    hand h = {0};
+    kvb_values values;
+    hand_extend(&h, KVB_EVENT_FILL, 0, 0, 300);
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 300, 40);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 340, 1);
+    hand_values(&h, model, 4, &values);
+    kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *full = open_or_fail(&h, &values, &options);
+    options.max_pairs = 40000;
+    kvb_oracle *part = open_or_fail(&h, &values, &options);
+    assert_int_equal(part->total_rows, full->n_rows);
+    assert_true(part->n_rows < full->n_rows / 2 && part->n_rows >= 64);
+    for (size_t r = 0; r < part->n_rows; r++) {
+        const kvb_expect *e = &part->rows[r];
+        size_t n;
+        const kvb_expect *rows = kvb_oracle_rows(full, e->event, e->layer, &n);
+        const kvb_expect *same = &rows[e->query * model.heads + e->head];
+        assert_true(same->lse == e->lse);
+        assert_memory_equal(same->terms, e->terms, 7 * sizeof(kvb_bound_term));
+    }
+    kvb_oracle_free(full);
+    kvb_oracle_free(part);
+    hand_free(&h);
+}
+
+/* Sinks go by query head; a cap bends the logits. */
+static void sinks_and_softcap(void **state)
+{
+    (void)state;
+    hand h = {0};
+    kvb_values values;
+    hand_extend(&h, KVB_EVENT_STEP, 0, 0, 1);
+    hand_values(&h, model, 4, &values);
+    const float sinks[6] = {-3, -2, -1, 0, 1, 2};
+    kvb_oracle_options options = {
+        .k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .softcap = 0.5f, .sinks = sinks};
+    kvb_oracle *oracle = open_or_fail(&h, &values, &options);
+    for (uint32_t head = 0; head < 6; head++) {
+        const float *q = kvb_values_rows(&values, KVB_ROWS_Q, 0, 0) + head * 10,
+                    *k = kvb_values_rows(&values, KVB_ROWS_K, 0, 0) + head / 3 * 10;
+        double s = 0;
+        for (int d = 0; d < 10; d++)
+            s += (double)q[d] * (double)k[d];
+        s = 0.5 * tanh(s * (double)0.3f / 0.5);
+        assert_true(fabs(oracle->rows[head].lse - log(exp(s) + exp((double)sinks[head]))) < 1e-12);
+    }
+    kvb_oracle_free(oracle);
+    hand_free(&h);
+}
+
+static void unknown_format_is_refused(void **state)
+{
+    (void)state;
+    hand h = {0};
+    kvb_values values;
+    kvb_oracle *oracle;
+    char why[128];
+    trace_make(&h);
+    hand_values(&h, model, 4, &values);
+    kvb_oracle_options options = {.k_format = &f32, .v_format = &odd, .max_pairs = UINT64_MAX};
+    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "'odd'"));
+    assert_null(oracle);
+    options = (kvb_oracle_options){.k_format = &odd, .v_format = &f32, .max_pairs = UINT64_MAX};
+    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "'odd'"));
+    hand_free(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_attention_of_what_is_seen),
+        cmocka_unit_test(the_team_changes_nothing),
+        cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
+        cmocka_unit_test(sinks_and_softcap),
+        cmocka_unit_test(unknown_format_is_refused),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("oracle/oracle", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exact attention of one row: plain double loops. Errors here are below 1e-12 of a kernel's f32 ones. */
+#include "oracle/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
+{
+    return 4 * (size_t)visible + 6 * (size_t)v_dim;
+}
+
+/* q.k and |q|.|k|. Four partial sums each: only so that additions need not wait for one another. */
+static double dot_with_reach(const float *q, const double *k, uint32_t dim, double *reach)
+{
+    double dot[4] = {0}, mass[4] = {0};
+    uint32_t d = 0;
+    for (; d + 4 <= dim; d += 4)
+        for (uint32_t j = 0; j < 4; j++) {
+            double product = (double)q[d + j] * k[d + j];
+            dot[j] += product;
+            mass[j] += fabs(product);
+        }
+    for (; d < dim; d++) {
+        double product = (double)q[d] * k[d];
+        dot[0] += product;
+        mass[0] += fabs(product);
+    }
+    *reach = (mass[0] + mass[1]) + (mass[2] + mass[3]);
+    return (dot[0] + dot[1]) + (dot[2] + dot[3]);
+}
+
+double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach)
+{
+    double max = a->sink ? (double)*a->sink : -INFINITY;
+    uint32_t i = 0;
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            double mass, s = a->scale * dot_with_reach(a->q, a->k + (size_t)t * a->k_dim, a->k_dim, &mass);
+            logits[i] = a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
+            if (reach)
+                reach[i] = mass;
+            max = fmax(max, logits[i]);
+        }
+    if (a->visible == 0 && !a->sink)
+        return -INFINITY;
+    double sum = a->sink ? exp((double)*a->sink - max) : 0;
+    for (i = 0; i < a->visible; i++)
+        sum += exp(logits[i] - max);
+    return max + log(sum);
+}
+
+/* Sums of the whole row, and size[i] = S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h). Returns the S of
+ * the sink, 0 without one. */
+static double row_sums(const kvb_attention *a, const double *weights, const double *logits, const double *reach,
+                       double sink_weight, double lse, double *size, kvb_bound_row *row)
+{
+    *row = (kvb_bound_row){.visible = a->visible, .logit_max = a->sink ? (double)*a->sink : -INFINITY};
+    if (a->visible == 0 && !a->sink)
+        return 0;
+    for (uint32_t i = 0; i < a->visible; i++)
+        row->logit_max = fmax(row->logit_max, logits[i]);
+    row->weight_sum = exp(lse - row->logit_max);
+    for (uint32_t i = 0; i < a->visible; i++) {
+        size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
+        row->a_max = fmax(row->a_max, reach[i]);
+        row->s_max = fmax(row->s_max, size[i]);
+        row->a_mean += weights[i] * reach[i];
+        row->s_mean += weights[i] * size[i];
+    }
+    if (!a->sink)
+        return 0;
+    double sink_size = fabs((double)*a->sink) + (row->logit_max - (double)*a->sink) / 2;
+    row->s_max = fmax(row->s_max, sink_size);
+    row->s_mean += sink_weight * sink_size;
+    return sink_size;
+}
+
+/* o, mass and v_max of every channel. mass and v_max may be NULL together. */
+static void output_sums(const kvb_attention *a, const double *weights, double *restrict o, double *restrict mass,
+                        double *restrict v_max)
+{
+    uint32_t i = 0, dim = a->v_dim;
+    memset(o, 0, dim * sizeof *o);
+    if (mass) {
+        memset(mass, 0, dim * sizeof *mass);
+        memset(v_max, 0, dim * sizeof *v_max);
+    }
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            const double *restrict v = a->v + (size_t)t * dim;
+            double p = weights[i];
+            for (uint32_t c = 0; c < dim; c++)
+                o[c] += p * v[c];
+            for (uint32_t c = 0; mass && c < dim; c++) {
+                double size = fabs(v[c]);
+                mass[c] += p * size;
+                v_max[c] = v_max[c] > size ? v_max[c] : size;
+            }
+        }
+}
+
+/* The sums of p_i |v_ic - o_c| alone, times A_i, times S_i. A sink is a cell with v = 0 and A = 0. */
+static void spread_sums(const kvb_attention *a, const double *weights, const double *reach, const double *size,
+                        double sink_weight, double sink_size, const double *restrict o, double *restrict spread,
+                        double *restrict spread_a, double *restrict spread_s)
+{
+    uint32_t i = 0, dim = a->v_dim;
+    for (uint32_t c = 0; c < dim; c++) {
+        spread[c] = sink_weight * fabs(o[c]);
+        spread_a[c] = 0;
+        spread_s[c] = spread[c] * sink_size;
+    }
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            const double *restrict v = a->v + (size_t)t * dim;
+            double p = weights[i], by_a = reach[i], by_s = size[i];
+            for (uint32_t c = 0; c < dim; c++) {
+                double part = p * fabs(v[c] - o[c]);
+                spread[c] += part;
+                spread_a[c] += part * by_a;
+                spread_s[c] += part * by_s;
+            }
+        }
+}
+
+void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
+                         kvb_bound_term *terms)
+{
+    size_t n = a->visible, dim = a->v_dim;
+    double *logits = scratch, *reach = logits + n, *weights = reach + n, *size = weights + n;
+    double *o = size + n, *mass = o + dim, *v_max = mass + dim;
+    double *spread = v_max + dim, *spread_a = spread + dim, *spread_s = spread_a + dim;
+
+    *lse = kvb_attention_weigh(a, logits, reach);
+    for (size_t i = 0; i < n; i++)
+        weights[i] = exp(logits[i] - *lse);
+    double sink_weight = a->sink ? exp((double)*a->sink - *lse) : 0;
+    double sink_size = row_sums(a, weights, logits, reach, sink_weight, *lse, size, row);
+    output_sums(a, weights, o, mass, v_max);
+    spread_sums(a, weights, reach, size, sink_weight, sink_size, o, spread, spread_a, spread_s);
+    for (size_t c = 0; c < dim; c++)
+        terms[c] = (kvb_bound_term){.o = o[c],
+                                    .spread = spread[c],
+                                    .spread_a = spread_a[c],
+                                    .spread_s = spread_s[c],
+                                    .mass = mass[c],
+                                    .v_max = v_max[c]};
+}
+
+void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,
+                            const kvb_bound_term *stored_terms, double *scratch, kvb_format_row *result)
+{
+    size_t n = original->visible, dim = original->v_dim;
+    double *logits = scratch, *weights = logits + n, *o = weights + n;
+
+    double lse = kvb_attention_weigh(original, logits, NULL);
+    double kl = original->sink ? exp((double)*original->sink - lse) * (stored_lse - lse) : 0;
+    for (size_t i = 0; i < n; i++) {
+        weights[i] = exp(logits[i] - lse);
+        /* 0 log 0 = 0; a weight that underflowed in the stored rows only still has a finite logarithm */
+        if (weights[i] > 0)
+            kl += weights[i] * ((logits[i] - lse) - (stored_logits[i] - stored_lse));
+    }
+    output_sums(original, weights, o, NULL, NULL);
+
+    *result = (kvb_format_row){.kl = kl < 0 ? 0 : kl}; /* below 0 only by rounding */
+    for (size_t c = 0; c < dim; c++) {
+        double error = fabs(stored_terms[c].o - o[c]);
+        if (isnan(error))
+            error = INFINITY;
+        result->max_abs = fmax(result->max_abs, error);
+        result->error2 += error * error;
+        result->exact2 += o[c] * o[c];
+    }
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exact attention of one query row, in double: the output and every sum that an error bound is made of
+ * (oracle/bound.h). Inside the oracle only.
+ */
+#ifndef KVB_ATTENTION_H
+#define KVB_ATTENTION_H
+
+#include "kernels/attend.h"
+#include "oracle/bound.h"
+
+/* Token identities begin .. end-1. */
+typedef struct kvb_token_run {
+    uint32_t begin, end;
+} kvb_token_run;
+
+typedef struct kvb_attention {
+    const float *q;  /* [k_dim] */
+    const double *k; /* rows of one KV head by token identity: [tokens][k_dim] */
+    const double *v; /* [tokens][v_dim] */
+    uint32_t k_dim, v_dim;
+    double scale;
+    double softcap;            /* 0: none */
+    const float *sink;         /* one more logit, or NULL */
+    const kvb_token_run *runs; /* what the query sees, in the order of its positions */
+    size_t n_runs;
+    uint32_t visible; /* tokens in those runs */
+} kvb_attention;
+
+/* Doubles of scratch that solve and kvb_format_row_compare need. */
+size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
+
+/* Logits s_i [visible]; reach[i] = A_i = |q|.|k_i| unless reach is NULL. Returns the log-sum-exp
+ * (-infinity when nothing is seen and there is no sink). */
+double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach);
+
+/* Everything. terms: [v_dim]. The first `visible` doubles of scratch are left holding the logits. */
+void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
+                         kvb_bound_term *terms);
+
+/* What storing did to one row. */
+typedef struct kvb_format_row {
+    double max_abs;        /* largest |o_stored - o_original| */
+    double error2, exact2; /* sums of squares of that difference and of o_original */
+    double kl;             /* KL(original weights || stored weights), nats */
+} kvb_format_row;
+
+/* original: the same query over the original rows. Of the stored side: logits, log-sum-exp, terms. */
+void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,
+                            const kvb_bound_term *stored_terms, double *scratch, kvb_format_row *result);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The error bound of oracle/bound.h, term by term. */
+#include "oracle/bound.h"
+
+#include <math.h>
+
+#define LAMBDA 7.0 /* of the statistical bound: fails with probability below 2 exp(-lambda^2 / 2) = 5e-11 a sum */
+
+/* Of the element types that round; 0 for the others. */
+static const double unit_roundoff[KVB_ELEM_COUNT] = {
+    [KVB_F32] = 0x1p-24, [KVB_F16] = 0x1p-11, [KVB_BF16] = 0x1p-8,
+    [KVB_E4M3] = 0x1p-4, [KVB_E5M2] = 0x1p-3, [KVB_E2M1] = 0x1p-2,
+};
+static const double smallest_subnormal[KVB_ELEM_COUNT] = {
+    [KVB_F32] = 0x1p-149, [KVB_F16] = 0x1p-24,  [KVB_BF16] = 0x1p-133,
+    [KVB_E4M3] = 0x1p-9,  [KVB_E5M2] = 0x1p-16, [KVB_E2M1] = 0x1p-1,
+};
+
+double kvb_unit_roundoff(kvb_elem elem)
+{
+    return (unsigned)elem < KVB_ELEM_COUNT ? unit_roundoff[elem] : 0;
+}
+
+static double subnormal(kvb_elem elem)
+{
+    return (unsigned)elem < KVB_ELEM_COUNT ? smallest_subnormal[elem] : 0;
+}
+
+/* Relative error of a sum whose terms pass through at most `chain` roundings. */
+static double sum_error(double chain, double u, kvb_bound_strength strength)
+{
+    double worst = chain * u < 1 ? chain * u / (1 - chain * u) : INFINITY;
+    return strength == KVB_BOUND_WORST ? worst : fmin(worst, LAMBDA * sqrt(chain) * u);
+}
+
+/* expm1(d) / d, and its limit at 0. */
+static double expm1_over(double d)
+{
+    return d > 0 ? expm1(d) / d : 1;
+}
+
+void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row, double scale,
+                       double softcap, kvb_elem out_elem, kvb_bound_factors *f)
+{
+    double u = kvb_unit_roundoff(a->accumulator);
+    double u_q = a->q_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->q_rounded);
+    double eta = a->exp_error + a->rescales * (a->exp_error + u);
+    double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
+    double p_subnormal = a->p_rounded == KVB_F32 ? 0 : subnormal(a->p_rounded) / 2;
+
+    *f = (kvb_bound_factors){
+        .a = fabs(scale) * (sum_error(a->dot_chain, u, strength) + u_q),
+        .s = 2 * u,
+        .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap),
+        .gamma = sum_error((double)a->cell_chain + a->rescales, u, strength),
+        .u = u,
+        .u_p = a->p_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->p_rounded),
+        .u_out = kvb_unit_roundoff(out_elem) + 2 * u,
+        .omega_v = n * per_z * (2 * a->exp_floor + p_subnormal),
+        .omega = n * per_z * subnormal(a->accumulator) + subnormal(out_elem),
+        .lse_dropped = n * per_z * a->exp_floor,
+        .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
+    };
+    f->d_max = f->a * row->a_max + f->s * row->s_max + f->flat;
+    f->d_mean = f->a * row->a_mean + f->s * row->s_mean + f->flat;
+    f->growth = expm1_over(f->d_max) * exp(f->d_mean);
+}
+
+double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
+{
+    /* No choice of weights moves the output further than |o| + max |v|: fmin also takes that where the other
+     * side is infinity * 0. */
+    double weights = f->growth * (f->a * t->spread_a + f->s * t->spread_s + f->flat * t->spread);
+    weights = fmin(weights, fabs(t->o) + t->v_max);
+    double mass = fmin(t->mass * exp(f->d_max + f->d_mean), t->v_max);
+    double sums =
+        f->gamma < 1 ? (((1 + f->gamma) * (1 + f->u_p) - 1) * mass + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma)
+                     : INFINITY;
+    return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * t->v_max + f->omega;
+}
+
+double kvb_bound_log(const kvb_bound_factors *f, double lse)
+{
+    if (!isfinite(lse)) /* nothing is visible: there is nothing to round */
+        return 0;
+    double sums = f->gamma < 1 ? f->gamma / (1 - f->gamma) : INFINITY;
+    return expm1_over(f->d_max) * f->d_mean + sums + 2 * f->u * fabs(lse) + 4 * f->u * f->log_z + f->lse_dropped +
+           smallest_subnormal[KVB_F32];
+}
+
+double kvb_bound_output(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row,
+                        const kvb_bound_term *term, double scale, double softcap, kvb_elem out_elem)
+{
+    kvb_bound_factors factors;
+    kvb_bound_prepare(a, strength, row, scale, softcap, out_elem, &factors);
+    return kvb_bound_channel(&factors, term);
+}
+
+double kvb_bound_lse(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row, double lse,
+                     double scale, double softcap)
+{
+    kvb_bound_factors factors;
+    kvb_bound_prepare(a, strength, row, scale, softcap, KVB_F32, &factors);
+    return kvb_bound_log(&factors, lse);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The error bound, from a kernel's declared arithmetic. With p the exact weights and o the exact output
+ * (over the decoded stored rows), for channel c:
+ *
+ *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
+ *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i |v_ic|     wrong weights
+ *   M   = sum_i p_i |v_ic|                                                       rounding of the sum over cells
+ *   D_i = tau (gamma_d + u_Q) A_i + 2u S_i (+ 4u softcap with a softcap)
+ *   A_i = |q|.|k_i|,  S_i = |s_i| + (s_max - s_i) / 2
+ *
+ * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) sum p |v| + (gamma + u_out) |o| + omega.
+ *
+ *   tau    |scale|;  u unit roundoff of the accumulator
+ *   gamma_d, gamma   from dot_chain and cell_chain + rescales: statistical lambda sqrt(m) u with lambda = 7
+ *          (Higham, Mary: A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41,
+ *          2019), but never above the worst case m u / (1 - m u) (Higham, Accuracy and Stability, 2nd ed.,
+ *          section 3.1), which always holds. Each rescale is one more rounding of a partial sum.
+ *   gamma |o_c|      the sum in the denominator rounds too
+ *   2u S_i a logit is rounded when it is scaled and, where the exponent is taken in base 2, so is its factor:
+ *          2u |s_i|. The subtraction s_i - max rounds by u (s_max - s_i); with a running maximum the parts
+ *          s_i - max_1, max_1 - max_2, … telescope to the same.
+ *   eta    exp_error + rescales (exp_error + u), as -log(1 - eta)
+ *   u_P, u_Q  unit roundoff of what p and q are rounded to (0 when they are not)
+ *   u_out  unit roundoff of the output dtype, plus 2u for the division
+ *   omega  absolute errors. With Z = sum_i exp(s_i - s_max) and n visible cells: weights dropped below
+ *          exp_floor (2 n exp_floor max_i |v_ic| / Z: both sums lose them), weights that are subnormal in what
+ *          p is rounded to (n max_i |v_ic| / Z halves of its smallest subnormal), products that are in the
+ *          accumulator, and the smallest subnormal of the output dtype
+ *   G      makes the first-order D_i hold where they are not small. A weight that is off by a factor
+ *          e^d_i, |d_i| <= D_i, moves the output by sum p_i (v_ic - o_c)(e^d_i - 1) / sum p_i e^d_i. There
+ *          |e^d - 1| <= D expm1(D_max) / D_max, and by Jensen sum p_i e^d_i >= exp(-sum p_i D_i), so
+ *          G = expm1(D_max) / D_max exp(D_mean).  M is at most exp(D_max + D_mean) times its exact value,
+ *          and at most max_i |v_ic|.
+ *
+ * Log-sum-exp: expm1(D_max) / D_max (D_mean + eta) + gamma / (1 - gamma) + 2u |lse| + 4u log Z
+ *              + n exp_floor / Z + smallest subnormal.
+ *
+ * A sink is one more visible cell with v = 0, A = 0 and s = its logit.
+ *
+ * Every sum is independent of the kernel, so the oracle computes them once per output element.
+ */
+#ifndef KVB_BOUND_H
+#define KVB_BOUND_H
+
+#include "kernels/attend.h"
+
+/* Per output channel. */
+typedef struct kvb_bound_term {
+    double o;        /* exact output */
+    double spread;   /* sum p_i |v_ic - o_c| */
+    double spread_a; /* sum p_i |v_ic - o_c| A_i,  A_i = |q|.|k_i| */
+    double spread_s; /* sum p_i |v_ic - o_c| S_i */
+    double mass;     /* sum p_i |v_ic| */
+    double v_max;    /* max |v_ic| over visible cells */
+} kvb_bound_term;
+
+/* Per row. */
+typedef struct kvb_bound_row {
+    uint32_t visible;
+    double a_max, s_max;   /* max A_i, max S_i over visible cells */
+    double a_mean, s_mean; /* sum p_i A_i, sum p_i S_i */
+    double logit_max;      /* max s_i */
+    double weight_sum;     /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
+} kvb_bound_row;
+
+typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_bound_strength;
+
+/* Unit roundoff of an element type when rounding to it to nearest: 2^-24 f32, 2^-11 f16, 2^-8 bf16. */
+double kvb_unit_roundoff(kvb_elem elem);
+
+/* What the bound of a row takes from the declaration: worked out once for all channels of a row. */
+typedef struct kvb_bound_factors {
+    double a, s, flat; /* D_i + eta = a A_i + s S_i + flat */
+    double d_max;      /* largest D_i + eta */
+    double d_mean;     /* sum p_i (D_i + eta) */
+    double growth;     /* G */
+    double gamma;      /* of the sums over cells */
+    double u, u_p, u_out;
+    double omega_v;     /* times max |v_ic| */
+    double omega;       /* absolute */
+    double lse_dropped; /* n exp_floor / Z */
+    double log_z;
+} kvb_bound_factors;
+
+void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row, double scale,
+                       double softcap, kvb_elem out_elem, kvb_bound_factors *factors);
+double kvb_bound_channel(const kvb_bound_factors *factors, const kvb_bound_term *term);
+double kvb_bound_log(const kvb_bound_factors *factors, double lse);
+
+/* Both steps in one. Bound on |computed - exact| of one output channel; the log-sum-exp. */
+double kvb_bound_output(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row,
+                        const kvb_bound_term *term, double scale, double softcap, kvb_elem out_elem);
+double kvb_bound_lse(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row, double lse,
+                     double scale, double softcap);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Walking a trace to find what its queries see. */
+#include "oracle/census.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "oracle/history.h"
+
+/* What is done with each query of a walk. */
+typedef int query_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n);
+
+static uint32_t queries_of(const kvb_event *e)
+{
+    bool asks = e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_PROPOSE;
+    return asks ? e->n : 0;
+}
+
+/* Takes every query, or of the others than `wanted` only the number (tokens NULL, n 0). */
+static int queries_walk(const kvb_trace *trace, const bool *wanted, query_take *take, kvb_census *census)
+{
+    kvb_history *history;
+    int err = kvb_history_open(&history);
+    if (err)
+        return err;
+    for (size_t e = 0; !err && e < census->n_events; e++) {
+        err = kvb_history_apply(history, &trace->events[e]);
+        for (size_t number = census->first[e]; !err && number < census->first[e + 1]; number++) {
+            const uint64_t *tokens = NULL;
+            int64_t n = 0;
+            if (!wanted || wanted[number])
+                n = kvb_history_visible(history, (uint32_t)(number - census->first[e]), &tokens);
+            err = n < 0 ? (int)n : take(census, number, tokens, n);
+        }
+    }
+    kvb_history_free(history);
+    return err;
+}
+
+static int visible_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n)
+{
+    (void)tokens;
+    census->visible[number] = (uint32_t)n;
+    return 0;
+}
+
+int kvb_census_take(const kvb_trace *trace, kvb_census *census)
+{
+    int err = -ENOMEM;
+    *census = (kvb_census){.n_events = trace->n_events};
+    census->first = calloc(trace->n_events + 1, sizeof *census->first);
+    if (!census->first)
+        goto out;
+    for (size_t e = 0; e < trace->n_events; e++)
+        census->first[e + 1] = census->first[e] + queries_of(&trace->events[e]);
+    census->visible = calloc(census->first[trace->n_events] + 1, sizeof *census->visible);
+    if (census->visible)
+        err = queries_walk(trace, NULL, visible_take, census);
+out:
+    if (err)
+        kvb_census_free(census);
+    return err;
+}
+
+static int run_push(kvb_census *census, uint32_t begin, uint32_t end)
+{
+    if (census->n_runs == census->room_runs) {
+        size_t room = census->room_runs ? 2 * census->room_runs : 1024;
+        kvb_token_run *runs = realloc(census->runs, room * sizeof *runs);
+        if (!runs)
+            return -ENOMEM;
+        census->runs = runs;
+        census->room_runs = room;
+    }
+    census->runs[census->n_runs++] = (kvb_token_run){begin, end};
+    return 0;
+}
+
+static int runs_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n)
+{
+    int err = 0;
+    for (int64_t i = 0, next; !err && i < n; i = next) {
+        for (next = i + 1; next < n && tokens[next] == tokens[next - 1] + 1;)
+            next++;
+        err = run_push(census, (uint32_t)tokens[i], (uint32_t)tokens[next - 1] + 1);
+    }
+    census->run_first[number + 1] = census->n_runs;
+    return err;
+}
+
+int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census)
+{
+    census->run_first = calloc(census->first[census->n_events] + 1, sizeof *census->run_first);
+    return census->run_first ? queries_walk(trace, wanted, runs_take, census) : -ENOMEM;
+}
+
+void kvb_census_free(kvb_census *census)
+{
+    free(census->first);
+    free(census->visible);
+    free(census->run_first);
+    free(census->runs);
+    *census = (kvb_census){0};
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kernel wrote against what was expected: measurements, not a verdict. NaN becomes infinity and its
+ * place is kept.
+ */
+#include "oracle/codec.h"
+#include "oracle/oracle.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+static double element_read(kvb_elem elem, const void *out, size_t i)
+{
+    if (elem == KVB_F32) {
+        float x;
+        memcpy(&x, (const char *)out + i * sizeof x, sizeof x);
+        return (double)x;
+    }
+    uint16_t bits;
+    memcpy(&bits, (const char *)out + i * sizeof bits, sizeof bits);
+    assert(elem == KVB_F16 || elem == KVB_BF16);
+    return elem == KVB_F16 ? kvb_codec_f16_value(bits) : kvb_codec_bf16_value(bits);
+}
+
+/* From this magnitude on a value rounds to infinity. */
+static double overflow_begin(kvb_elem elem)
+{
+    switch (elem) {
+    case KVB_F16:
+        return 65520;
+    case KVB_BF16:
+        return 0x1.ffp127;
+    default:
+        return 0x1.ffffffp127;
+    }
+}
+
+/*
+ * |got - want|, and infinity when got is not a number that want could have become. An infinite result is
+ * right where the bound allows the exact value to round to it, and anything not finite is right where the
+ * stored rows make the exact value so (an original that overflows its format).
+ */
+static double error_between(double got, double want, double bound, kvb_elem elem, uint64_t *not_finite)
+{
+    if (!isfinite(want))
+        return isfinite(got) ? INFINITY : 0;
+    if (isfinite(got))
+        return fabs(got - want);
+    if (isinf(got) && signbit(got) == signbit(want) && fabs(want) + bound >= overflow_begin(elem))
+        return 0;
+    ++*not_finite;
+    return INFINITY;
+}
+
+static double ratio(double error, double bound)
+{
+    if (error == 0)
+        return 0;
+    if (!(error < INFINITY))
+        return INFINITY;
+    return bound > 0 ? error / bound : INFINITY; /* a bound of NaN is no bound either */
+}
+
+static void place_keep(kvb_diff *diff, double rho, const kvb_expect *e, uint32_t channel, double got, double want,
+                       double bound)
+{
+    bool first = diff->rows == 0 && channel == 0;
+    if (!(rho > diff->rho) && !first)
+        return;
+    diff->rho = rho;
+    diff->event = e->event;
+    diff->layer = e->layer;
+    diff->query = e->query;
+    diff->head = e->head;
+    diff->channel = channel;
+    diff->got = got;
+    diff->want = want;
+    diff->bound = bound;
+}
+
+void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb_arithmetic *arithmetic, double scale,
+                  double softcap, kvb_elem out_elem, const void *out, const float *lse)
+{
+    kvb_bound_factors statistical, worst;
+    kvb_bound_prepare(arithmetic, KVB_BOUND_STATISTICAL, &e->row, scale, softcap, out_elem, &statistical);
+    kvb_bound_prepare(arithmetic, KVB_BOUND_WORST, &e->row, scale, softcap, out_elem, &worst);
+    bool empty = isinf(e->lse) && e->lse < 0; /* sees nothing, not even a sink: exactly 0 */
+
+    for (uint32_t c = 0; c < v_dim; c++) {
+        const kvb_bound_term *term = &e->terms[c];
+        double got = element_read(out_elem, out, c);
+        double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
+        double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
+        double rho = ratio(error, bound);
+        place_keep(diff, rho, e, c, got, term->o, bound);
+        diff->rho_worst = fmax(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));
+        diff->max_abs = fmax(diff->max_abs, error);
+        diff->sum_error2 += error * error;
+        if (isfinite(term->o))
+            diff->sum_exact2 += term->o * term->o;
+    }
+    if (lse) {
+        double got = (double)*lse, bound = kvb_bound_log(&statistical, e->lse);
+        double error = error_between(got, e->lse, bound, KVB_F32, &diff->not_finite);
+        if (empty)
+            error = got == e->lse ? 0 : INFINITY;
+        double rho = ratio(error, bound);
+        place_keep(diff, rho, e, v_dim, got, e->lse, bound);
+        diff->rho_lse = fmax(diff->rho_lse, rho);
+        diff->rho_worst = fmax(diff->rho_worst, ratio(error, kvb_bound_log(&worst, e->lse)));
+    }
+    diff->rows++;
+    diff->rel_l2 = diff->sum_error2 > 0 ? sqrt(diff->sum_error2 / diff->sum_exact2) : 0;
+}

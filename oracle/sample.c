@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing among the rows of a trace within a budget. */
+#include "oracle/sample.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int row_add(kvb_sample *sample, kvb_sample_row row, uint32_t visible)
+{
+    if (sample->n == sample->room) {
+        size_t room = sample->room ? 2 * sample->room : 256;
+        kvb_sample_row *rows = realloc(sample->rows, room * sizeof *rows);
+        if (!rows)
+            return -ENOMEM;
+        sample->rows = rows;
+        sample->room = room;
+    }
+    sample->rows[sample->n++] = row;
+    sample->pairs += visible;
+    return 0;
+}
+
+static int row_order(const void *left, const void *right)
+{
+    const kvb_sample_row *a = left, *b = right;
+    uint32_t x[4] = {a->event, a->layer, a->query, a->head}, y[4] = {b->event, b->layer, b->query, b->head};
+    for (int i = 0; i < 4; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+/* Sort, and keep one of each. */
+static void rows_settle(kvb_sample *sample, const kvb_census *census)
+{
+    if (sample->n)
+        qsort(sample->rows, sample->n, sizeof *sample->rows, row_order);
+    size_t kept = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        const kvb_sample_row *row = &sample->rows[i];
+        if (kept && row_order(&sample->rows[kept - 1], row) == 0)
+            sample->pairs -= census->visible[census->first[row->event] + row->query];
+        else
+            sample->rows[kept++] = *row;
+    }
+    sample->n = kept;
+}
+
+/* Counter-based bits: splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014). */
+static uint64_t bits_mix(uint64_t seed, uint64_t counter)
+{
+    uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Every row whose draw falls below `chance`, within the budget. */
+static int rows_draw(const kvb_census *census, const kvb_sample_options *o, double chance, kvb_sample *sample)
+{
+    uint64_t counter = 0;
+    int err = 0;
+    for (size_t e = 0; e < census->n_events; e++)
+        for (uint32_t layer = 0; layer < o->layers; layer++)
+            for (size_t q = census->first[e]; q < census->first[e + 1]; q++)
+                for (uint32_t head = 0; head < o->heads; head++, counter++) {
+                    if ((double)(bits_mix(o->seed, counter) >> 11) * 0x1p-53 >= chance)
+                        continue;
+                    bool fits = sample->pairs + census->visible[q] <= o->max_pairs && sample->n < o->max_rows;
+                    if (!fits && sample->n >= KVB_SAMPLE_MIN_ROWS)
+                        continue;
+                    err = row_add(sample, (kvb_sample_row){(uint32_t)e, layer, (uint32_t)(q - census->first[e]), head},
+                                  census->visible[q]);
+                    if (err)
+                        return err;
+                }
+    return 0;
+}
+
+/* The rows that a sampled event always has: first and last query and those beside tile borders, at the first
+ * head of the first layer, at the last of the last, and at one drawn in between. */
+static int event_rows(const kvb_census *census, const kvb_sample_options *o, size_t event, kvb_sample *sample)
+{
+    static const size_t wanted[] = {0, 15, 16, 31, 32, 63, 64, 127, 128, SIZE_MAX};
+    size_t n = census->first[event + 1] - census->first[event], done = SIZE_MAX;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        size_t q = wanted[i] < n ? wanted[i] : n - 1;
+        if (q == done) /* every one past the last is the last */
+            continue;
+        done = q;
+        size_t number = census->first[event] + q;
+        uint64_t draw = bits_mix(~o->seed, number);
+        const uint32_t place[3][2] = {
+            {0, 0}, {o->layers - 1, o->heads - 1}, {(uint32_t)(draw >> 32) % o->layers, (uint32_t)draw % o->heads}};
+        for (uint32_t j = 0; j < 3; j++) {
+            int err = row_add(sample, (kvb_sample_row){(uint32_t)event, place[j][0], (uint32_t)q, place[j][1]},
+                              census->visible[number]);
+            if (err)
+                return err;
+        }
+    }
+    return 0;
+}
+
+/* Add the fixed rows of event after event: the first, the last, then the others shuffled, while they fit.
+ * *all: every event is in. */
+static int events_sample(const kvb_census *census, const kvb_sample_options *o, kvb_sample *sample, bool *all)
+{
+    size_t n = 0, *events = malloc((census->n_events + 1) * sizeof *events);
+    int err = events ? 0 : -ENOMEM;
+    for (size_t e = 0; !err && e < census->n_events; e++)
+        if (census->first[e + 1] > census->first[e])
+            events[n++] = e;
+    if (!err && n > 2) {
+        size_t last = events[n - 1];
+        memmove(events + 2, events + 1, (n - 2) * sizeof *events);
+        events[1] = last;
+        for (size_t i = n - 1; i > 2; i--) { /* Fisher-Yates over 2 .. n-1 */
+            size_t j = 2 + bits_mix(o->seed ^ 0x6576656e74u, i) % (i - 1), swap = events[i];
+            events[i] = events[j];
+            events[j] = swap;
+        }
+    }
+    *all = true;
+    for (size_t i = 0; !err && i < n; i++) {
+        size_t n_before = sample->n;
+        uint64_t pairs_before = sample->pairs;
+        err = event_rows(census, o, events[i], sample);
+        bool fits = sample->pairs <= o->max_pairs && sample->n <= o->max_rows;
+        if (!err && i >= 2 && !fits && n_before >= KVB_SAMPLE_MIN_ROWS) {
+            sample->n = n_before;
+            sample->pairs = pairs_before;
+            *all = false;
+        }
+    }
+    free(events);
+    return err;
+}
+
+int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *o, kvb_sample *sample)
+{
+    uint64_t per_query = (uint64_t)o->layers * o->heads, n_queries = census->first[census->n_events], total = 0;
+    for (size_t q = 0; q < n_queries; q++)
+        total += census->visible[q] * per_query;
+    *sample = (kvb_sample){.total_rows = n_queries * per_query};
+
+    int err = 0;
+    if (total <= o->max_pairs && sample->total_rows <= o->max_rows) {
+        err = rows_draw(census, o, 2, sample); /* all */
+    } else {
+        bool all;
+        err = events_sample(census, o, sample, &all);
+        rows_settle(sample, census);
+        if (!err && all) {
+            /* Spend what is left on rows drawn evenly; a tenth is kept back for the luck of the draw. */
+            double left = sample->pairs < o->max_pairs ? (double)(o->max_pairs - sample->pairs) : 0;
+            double rows = sample->n < o->max_rows ? (double)(o->max_rows - sample->n) : 0;
+            double floor_rows = sample->n < KVB_SAMPLE_MIN_ROWS ? (double)(KVB_SAMPLE_MIN_ROWS - sample->n) : 0;
+            double by_pairs = 0.9 * left / (double)total, by_rows = 0.9 * rows / (double)sample->total_rows;
+            double chance = by_pairs < by_rows ? by_pairs : by_rows;
+            double at_least = 2 * floor_rows / (double)sample->total_rows;
+            err = rows_draw(census, o, chance > at_least ? chance : at_least, sample);
+        }
+    }
+    if (err)
+        kvb_sample_free(sample);
+    else
+        rows_settle(sample, census);
+    return err;
+}
+
+void kvb_sample_free(kvb_sample *sample)
+{
+    free(sample->rows);
+    *sample = (kvb_sample){0};
+}
