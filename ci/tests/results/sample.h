@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A manifest, a result with something in every field, and a folder to write in, for the tests of results/. */
+#ifndef KVB_SAMPLE_H
+#define KVB_SAMPLE_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "results/result.h"
+
+static const kvb_manifest sample_manifest = {
+    .version = "0.1.0",
+    .commit = "abc",
+    .compiler = "gcc 12",
+    .flags = "-O2",
+    .cpu_model = "A \"CPU\"",
+    .cpu_features = "avx2 fma f16c",
+    .cores = 2,
+    .threads_max = 4,
+    .memory_bytes = 8ull << 30,
+    .os = "Linux",
+    .openblas_version = "0.3.21",
+    .openblas_core = "Haswell",
+    .suite = "quick",
+    .seed = UINT64_MAX, /* beyond the JSON integers of the library */
+    .date = "2025-01-01T00:00:00Z",
+    .command = "kvbench run",
+};
+
+static inline void sample_fill(kvb_result *r)
+{
+    double samples[] = {1500, 1000, 1250.5};
+
+    kvb_result_init(r);
+    snprintf(r->workload, KVB_NAME, "agent-fork");
+    snprintf(r->cache, KVB_NAME, "seq");
+    snprintf(r->pool_k, KVB_NAME, "f16");
+    snprintf(r->pool_v, KVB_NAME, "f32");
+    snprintf(r->kernel, KVB_NAME, "reference");
+    r->threads = 2;
+    r->status = KVB_STATUS_FAIL;
+    snprintf(r->reason, KVB_REASON, "rho > 1 at \"x\"\n");
+    r->rho = INFINITY;
+    r->error.rho_worst = 0.25;
+    r->error.max_abs = 1e-30;
+    r->error.checked_rows = 10;
+    r->error.total_rows = 1ull << 40;
+    r->error.has_place = true;
+    r->error.event = 7;
+    r->error.channel = 128;
+    r->error.want = 0.1;
+    r->error.bound = 1e-6;
+    r->error.witness_queries = 3;
+    kvb_time_stats_of(samples, 3, &r->time.all);
+    r->time.kinds[KVB_KIND_DECODE] = r->time.all;
+    r->traffic.bytes_read = 123456789012;
+    r->traffic.gb_per_s = 3.25;
+    r->memory.allocator_peak = 1048576;
+    r->n_counters = 2;
+    snprintf(r->counters[0].name, sizeof r->counters[0].name, "cycles");
+    snprintf(r->counters[0].unavailable, sizeof r->counters[0].unavailable, "not permitted");
+    snprintf(r->counters[1].name, sizeof r->counters[1].name, "page_faults");
+    r->counters[1].value = 42;
+}
+
+/* A new folder below $TMPDIR; false when it cannot be made. */
+static inline bool sample_folder(char *folder, size_t bytes)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(folder, bytes, "%s/kvb_results_XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    return mkdtemp(folder) != NULL;
+}
+
+/* The whole file as a string of the caller; NULL when it is not there. */
+static inline char *sample_read(const char *path)
+{
+    FILE *in = fopen(path, "r");
+    char *text = NULL;
+    size_t room = 0;
+
+    if (!in)
+        return NULL;
+    if (getdelim(&text, &room, 0, in) < 0 && text)
+        text[0] = 0;
+    fclose(in);
+    return text;
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: what is written to a result file is read back the same, in the documented keys and their order. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ci/tests/results/sample.h"
+
+static char folder[256], path[300], why[512];
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (!sample_folder(folder, sizeof folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/r.jsonl", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder); /* fails when a temporary file was left behind */
+}
+
+static void results_write(const kvb_result *results, size_t n)
+{
+    kvb_result_writer *writer;
+
+    if (kvb_result_create(path, &sample_manifest, &writer, why, sizeof why) != 0)
+        fail_msg("%s", why);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(kvb_result_write(writer, &results[i], why, sizeof why), 0);
+    assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
+}
+
+static void test_same(void **state)
+{
+    kvb_result results[2];
+    kvb_result_file *file = NULL;
+
+    (void)state;
+    kvb_result_init(&results[0]); /* nothing measured: skip */
+    sample_fill(&results[1]);
+    results_write(results, 2);
+    if (kvb_result_load(path, &file, why, sizeof why) != 0)
+        fail_msg("%s", why);
+    assert_int_equal(file->n, 2);
+    assert_memory_equal(&file->manifest, &sample_manifest, sizeof sample_manifest);
+
+    const kvb_result *a = &results[1], *b = &file->results[1];
+    assert_string_equal(b->reason, a->reason);
+    assert_string_equal(b->pool_v, "f32");
+    assert_int_equal(b->threads, 2);
+    assert_int_equal(b->status, KVB_STATUS_FAIL);
+    assert_true(isinf(b->rho) && b->rho > 0);
+    assert_true(b->error.rho_worst == 0.25 && isnan(b->error.rho_lse) && b->error.max_abs == 1e-30);
+    assert_int_equal(b->error.total_rows, 1ull << 40);
+    assert_true(b->error.has_place && b->error.event == 7 && b->error.channel == 128);
+    assert_true(isnan(b->error.got) && b->error.want == 0.1 && b->error.bound == 1e-6);
+    assert_int_equal(b->error.witness_queries, 3);
+    assert_memory_equal(&b->time.all, &a->time.all, sizeof a->time.all);
+    assert_true(b->time.kinds[KVB_KIND_DECODE].p99 == 1500 && b->time.kinds[KVB_KIND_DECODE].samples == 3);
+    assert_int_equal(b->time.kinds[KVB_KIND_FILL].samples, 0);
+    assert_true(isnan(b->time.kinds[KVB_KIND_FILL].median));
+    assert_true(b->traffic.bytes_read == 123456789012 && isnan(b->traffic.bytes_walk));
+    assert_true(b->memory.allocator_peak == 1048576 && isnan(b->memory.resident_peak));
+    assert_int_equal(b->n_counters, 2);
+    assert_true(isnan(b->counters[0].value));
+    assert_string_equal(b->counters[0].unavailable, "not permitted");
+    assert_string_equal(b->counters[1].name, "page_faults");
+    assert_true(b->counters[1].value == 42);
+
+    assert_int_equal(file->results[0].status, KVB_STATUS_SKIP);
+    assert_false(file->results[0].error.has_place);
+    assert_true(isnan(file->results[0].rho) && isnan(file->results[0].time.all.total));
+    kvb_result_free(file);
+}
+
+/* The second line, to the letter: keys in the order of result.h, whole numbers whole, no NaN, no infinity. */
+static void test_line(void **state)
+{
+    static const char *const want =
+        "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
+        "\"kernel\": \"reference\", \"threads\": 2, \"status\": \"fail\", \"reason\": \"rho > 1 at \\\"x\\\"\\n\", "
+        "\"rho\": 1e308, "
+        "\"error\": {\"rho_worst\": 0.25, \"rho_lse\": null, \"max_abs\": 1e-30, \"rel_l2\": null, "
+        "\"not_finite\": 0, \"checked_rows\": 10, \"total_rows\": 1099511627776, "
+        "\"at\": {\"event\": 7, \"layer\": 0, \"query\": 0, \"head\": 0, \"channel\": 128, \"got\": null, "
+        "\"want\": 0.1, \"bound\": 1e-6}, "
+        "\"format\": {\"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, \"kl_max\": null}, "
+        "\"witness\": {\"queries\": 3, \"cells\": 0}}, "
+        "\"time\": {\"unit\": \"ns\", \"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
+        "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, "
+        "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"samples\": 3, \"total\": 3750.5}}}, "
+        "\"traffic\": {\"bytes_read\": 123456789012, \"bytes_walk\": null, \"gb_per_s\": 3.25, "
+        "\"cells_read\": null}, "
+        "\"memory\": {\"allocator_peak\": 1048576, \"allocator_live\": null, \"reserved_bytes\": null, "
+        "\"cells\": null, \"cells_peak\": null, \"high_water\": null, \"cells_written\": null, "
+        "\"cells_moved\": null, \"resident_peak\": null, \"scratch_bytes\": null}, "
+        "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}}}\n";
+    kvb_result result;
+
+    (void)state;
+    sample_fill(&result);
+    results_write(&result, 1);
+    char *text = sample_read(path);
+    assert_non_null(text);
+    char *line = strchr(text, '\n');
+    assert_non_null(line);
+    assert_string_equal(line + 1, want);
+    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/1\", \"version\"", 40), 0);
+    assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"]"));
+    assert_non_null(strstr(text, "\"openblas_note\": null"));
+    free(text);
+}
+
+/* A reason that was cut in the middle of a character, as snprintf does, leaves the file readable. */
+static void test_cut_character(void **state)
+{
+    kvb_result result;
+    kvb_result_file *file = NULL;
+
+    (void)state;
+    sample_fill(&result);
+    memcpy(result.reason, "K\xc3\xb6ln \xe2\x82", 9); /* the euro sign without its last byte */
+    results_write(&result, 1);
+    assert_int_equal(kvb_result_load(path, &file, why, sizeof why), 0);
+    assert_string_equal(file->results[0].reason, "K\xc3\xb6ln ??");
+    kvb_result_free(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_cut_character),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("result files, there and back", tests, set_up, tear_down);
+}

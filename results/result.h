@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Result files, schema "kvbench.result/1": JSON Lines. Line 1 is the manifest, every further line one
+ * combination. Plain data in, plain data out: nothing here runs, measures or judges.
+ *
+ * A number that was not measured is null in the file: NaN here. A hardware counter that is missing is null
+ * with its reason beside it. JSON has no infinity: 1e308 stands for it (rho, when an output was NaN). Counts and
+ * bytes are whole numbers; those above 2^63-1 (a seed may be) are strings of digits. Other numbers carry twelve
+ * digits. Every key below is there in every line and in this order; a reader refuses unknown ones.
+ *
+ * Keys of the manifest:
+ *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], cores, threads_max, memory_bytes,
+ *   os, openblas_version, openblas_core, openblas_note or null, suite, seed, date, command
+ * Keys of a combination's line:
+ *   workload, cache, pool_k, pool_v, kernel, threads, status, reason (null when it passed), rho,
+ *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
+ *          at {event, layer, query, head, channel, got, want, bound} or null,
+ *          format {max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
+ *   time {unit:"ns", median, p99, mad, min, max, samples, total,
+ *         kinds {prefill|decode|verify|fill|control: {median, p99, samples, total}}},
+ *   traffic {bytes_read, bytes_walk, gb_per_s, cells_read},
+ *   memory {allocator_peak, allocator_live, reserved_bytes, cells, cells_peak, high_water,
+ *           cells_written, cells_moved, resident_peak, scratch_bytes},
+ *   counters {name: value or null, …, unavailable: {name: reason}}
+ * Units: ns, bytes, GB/s = 1e9 bytes per second.
+ */
+#ifndef KVB_RESULT_H
+#define KVB_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define KVB_RESULT_SCHEMA "kvbench.result/1"
+#define KVB_NAME          64u
+#define KVB_REASON        320u
+
+typedef enum kvb_status {
+    KVB_STATUS_PASS,
+    KVB_STATUS_FAIL,
+    KVB_STATUS_SKIP,
+    KVB_STATUS_CRASH,
+    KVB_STATUS_TIMEOUT,
+    KVB_STATUSES
+} kvb_status;
+const char *kvb_status_name(kvb_status status);
+
+/* Step kinds that are timed apart. */
+typedef enum kvb_step_kind {
+    KVB_KIND_PREFILL,
+    KVB_KIND_DECODE,
+    KVB_KIND_VERIFY,
+    KVB_KIND_FILL,    /* rows stored without queries */
+    KVB_KIND_CONTROL, /* seq_cp, seq_rm, seq_keep, commit, rewind, clear */
+    KVB_STEP_KINDS
+} kvb_step_kind;
+const char *kvb_step_kind_name(kvb_step_kind kind);
+
+/* Nanoseconds a step; NaN and samples 0 when there was none. */
+typedef struct kvb_time_stats {
+    double median, p99, mad, min, max, total;
+    uint64_t samples;
+} kvb_time_stats;
+
+/* Order statistics of n samples; sorts them in place. p99 is the nearest-rank percentile. */
+void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
+
+#define KVB_COUNTERS 16u
+typedef struct kvb_counter {
+    char name[32];
+    double value;         /* NaN: null */
+    char unavailable[96]; /* the reason when null */
+} kvb_counter;
+
+typedef struct kvb_result {
+    char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
+    uint32_t threads;
+    kvb_status status;
+    char reason[KVB_REASON]; /* empty: null */
+    double rho;              /* NaN: null */
+    struct {
+        double rho_worst, rho_lse, max_abs, rel_l2;
+        uint64_t not_finite, checked_rows, total_rows;
+        bool has_place;
+        uint32_t event, layer, query, head, channel;
+        double got, want, bound;
+        double format_max_abs, format_rel_l2, format_kl_mean, format_kl_max; /* NaN: not judged */
+        uint64_t witness_queries, witness_cells; /* checked by a witness: 0 for other kernels */
+    } error;
+    struct {
+        kvb_time_stats all; /* the steps that attend: prefill, decode, verify */
+        kvb_time_stats kinds[KVB_STEP_KINDS];
+    } time;
+    struct {
+        double bytes_read; /* unique K and V bytes read by steps, over the replay */
+        double bytes_walk; /* what a walk per query would read */
+        double gb_per_s;   /* bytes_read over the total of the timed steps */
+        double cells_read; /* unique visible cells, summed over steps (one layer) */
+    } traffic;
+    struct {
+        double allocator_peak, allocator_live, reserved_bytes, cells, cells_peak, high_water;
+        double cells_written, cells_moved, resident_peak, scratch_bytes;
+    } memory;
+    kvb_counter counters[KVB_COUNTERS];
+    uint32_t n_counters;
+} kvb_result;
+
+/* All numbers NaN, all names empty, status skip. */
+void kvb_result_init(kvb_result *result);
+
+typedef struct kvb_manifest {
+    char version[KVB_NAME], commit[KVB_NAME], compiler[128], flags[256], cpu_model[128];
+    char cpu_features[512]; /* space-separated */
+    uint32_t cores, threads_max;
+    uint64_t memory_bytes;
+    char os[128];
+    char openblas_version[128], openblas_core[KVB_NAME], openblas_note[KVB_REASON]; /* note empty: null */
+    char suite[KVB_NAME];
+    uint64_t seed;
+    char date[40];      /* ISO 8601, UTC */
+    char command[1024]; /* as typed */
+} kvb_manifest;
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+typedef struct kvb_result_writer kvb_result_writer;
+
+/* A regular (or new) target is written as path.tmp and renamed by close(commit); anything else (a pipe,
+ * /dev/stdout) is written directly. Every line is flushed. 0 or a negative errno with why "path: …".
+ * path.tmp is locked while a writer has it: a second one gets -EBUSY, and what a killed run left is taken over.
+ * A child process that outlives its parent keeps the lock. A caller that ignores SIGXFSZ gets -EFBIG in its place. */
+int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result_writer **writer, char *why,
+                      size_t why_bytes);
+int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *why, size_t why_bytes);
+/* commit false: the old target stays as it was, the half-done file is removed. After a write that failed, commit
+ * does the same and returns that error. The writer is freed in any case. */
+int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes);
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+typedef struct kvb_result_file {
+    kvb_manifest manifest;
+    kvb_result *results;
+    size_t n;
+} kvb_result_file;
+
+/* Validates schema, keys and types: -EINVAL with "file:line: what was expected". */
+int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes);
+void kvb_result_free(kvb_result_file *file);
+
+/* ---- tables ---------------------------------------------------------------------------------------- */
+
+typedef enum kvb_table_format {
+    KVB_TABLE_TEXT,
+    KVB_TABLE_MD,
+    KVB_TABLE_CSV,
+    KVB_TABLE_JSON,
+    KVB_TABLE_FORMATS
+} kvb_table_format;
+/* "table", "md", "csv", "json"; false for another word. */
+bool kvb_table_format_parse(const char *word, kvb_table_format *format);
+
+/* A table of strings: what every command prints through. Columns are padded in text and md; cells are
+ * quoted as each format asks; json is an array of objects keyed by the headings, in which the cells of
+ * right-aligned columns that are JSON numbers are numbers. Bytes that are no UTF-8 are shown as '?'. */
+typedef struct kvb_table kvb_table;
+/* headings end with NULL; a heading that begins with '>' is right-aligned (and the '>' dropped). */
+kvb_table *kvb_table_new(const char *const *headings); /* NULL: no memory */
+/* One row: as many strings as headings; NULL is an empty cell (null in json). 0 or -ENOMEM. */
+int kvb_table_row(kvb_table *table, const char *const *cells);
+int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
+void kvb_table_free(kvb_table *table);
+
+/* Result rows as a table: workload, cache, pool ("f16" or "k=f16,v=f32"), kernel, threads, status, rho, median, p99,
+ * steps, GB/s, peak (of the allocator), reason. Text and md are for people: units in the cells ("12.3 us",
+ * "1.2 MiB"), what ran first and then the skips, those of one reason in one row. Csv and json are for programs: every
+ * combination in order, raw numbers under median_ns, p99_ns, gb_per_s, peak_bytes. */
+int kvb_result_table(const kvb_result *results, size_t n, kvb_table_format format, FILE *out);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading result files: one line at a time, everything validated, faults told as "file:line: …". */
+#include "results/field.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The line as JSON, or NULL with why. whole: it ended with a newline. */
+static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why, size_t why_bytes)
+{
+    json_error_t fault;
+    json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &fault);
+
+    if (object)
+        return object;
+    if (whole)
+        snprintf(why, why_bytes, "not valid JSON at column %d: %s", fault.column, fault.text);
+    else
+        snprintf(why, why_bytes, "the last line is cut short: the file was not written to its end");
+    return NULL;
+}
+
+/* Append one result line. */
+static int result_append(kvb_result_file *file, const json_t *object, size_t *room, char *why, size_t why_bytes)
+{
+    if (file->n == *room) {
+        size_t more = *room ? 2 * *room : 64;
+        kvb_result *results = realloc(file->results, more * sizeof *results);
+
+        if (!results)
+            return -ENOMEM;
+        file->results = results;
+        *room = more;
+    }
+    kvb_result_init(&file->results[file->n]);
+    int error = kvb_fields_decode(kvb_result_fields, object, &file->results[file->n], why, why_bytes);
+
+    file->n += !error;
+    return error;
+}
+
+/* Another schema would only be told as a missing or unknown key of it: look at its name first. */
+static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *why, size_t why_bytes)
+{
+    const json_t *schema = json_object_get(object, "schema");
+
+    if (!schema) {
+        snprintf(why, why_bytes, "expected the manifest with \"schema\":\"%s\"", KVB_RESULT_SCHEMA);
+        return -EINVAL;
+    }
+    return kvb_fields_decode(kvb_manifest_fields, object, manifest, why, why_bytes);
+}
+
+int kvb_result_load(const char *path, kvb_result_file **out, char *why, size_t why_bytes)
+{
+    kvb_result_file *file = calloc(1, sizeof *file);
+    FILE *in = fopen(path, "re");
+    char *line = NULL, what[512] = "";
+    size_t line_room = 0, room = 0, number = 0;
+    ssize_t n = 0;
+    int error = !in ? -errno : !file ? -ENOMEM : 0;
+
+    *out = NULL;
+    while (!error && (n = getline(&line, &line_room, in)) > 0) {
+        bool whole = line[n - 1] == '\n';
+        json_t *object = line_parse(line, (size_t)n, whole, what, sizeof what);
+
+        number++;
+        if (!object)
+            error = -EINVAL;
+        else if (number == 1)
+            error = manifest_decode(&file->manifest, object, what, sizeof what);
+        else
+            error = result_append(file, object, &room, what, sizeof what);
+        json_decref(object);
+    }
+    if (!error && ferror(in))
+        error = -errno;
+    if (!error && number == 0) {
+        error = -EINVAL;
+        number = 1;
+        snprintf(what, sizeof what, "expected the manifest with \"schema\":\"%s\", found an empty file",
+                 KVB_RESULT_SCHEMA);
+    }
+    if (error == -EINVAL && number)
+        snprintf(why, why_bytes, "%s:%zu: %s", path, number, what);
+    else if (error)
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+    free(line);
+    if (in)
+        fclose(in);
+    if (error)
+        kvb_result_free(file);
+    else
+        *out = file;
+    return error;
+}
+
+void kvb_result_free(kvb_result_file *file)
+{
+    if (!file)
+        return;
+    free(file->results);
+    free(file);
+}

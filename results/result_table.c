@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Result rows as a table: with units for people, raw numbers and units in the headings for programs. */
+#include "results/result.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "results/field.h"
+#include "results/text.h"
+
+enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, PEAK, REASON, COLUMNS };
+
+static const char *const people[COLUMNS + 1] = {"workload", "cache", "pool",   "kernel", ">threads", "status", ">rho",
+                                                ">median",  ">p99",  ">steps", ">GB/s",  ">peak",    "reason", NULL};
+static const char *const programs[COLUMNS + 1] = {"workload",  "cache",       "pool",       "kernel",  ">threads",
+                                                  "status",    ">rho",        ">median_ns", ">p99_ns", ">steps",
+                                                  ">gb_per_s", ">peak_bytes", "reason",     NULL};
+
+typedef char number_text[KVB_UNIT_TEXT];
+typedef char pool_text[2 * KVB_NAME + 8];
+
+static void number_print(const char *format, double number, number_text text)
+{
+    text[0] = 0;
+    if (!isnan(number))
+        snprintf(text, sizeof(number_text), format, number);
+}
+
+/* Infinity as in result files. */
+static void raw_print(double number, number_text text)
+{
+    number_print("%.9g", isinf(number) ? copysign(KVB_FIELD_INFINITY, number) : number, text);
+}
+
+static const char *or_null(const char *text)
+{
+    return text[0] ? text : NULL;
+}
+
+static void pool_print(const kvb_result *result, pool_text text)
+{
+    if (strcmp(result->pool_k, result->pool_v) == 0)
+        snprintf(text, sizeof(pool_text), "%s", result->pool_k);
+    else
+        snprintf(text, sizeof(pool_text), "k=%s,v=%s", result->pool_k, result->pool_v);
+}
+
+static int result_row(kvb_table *table, const kvb_result *result, bool raw)
+{
+    pool_text pool;
+    number_text threads, rho, median, p99, steps, rate, peak;
+
+    pool_print(result, pool);
+    snprintf(threads, sizeof threads, "%u", result->threads);
+    snprintf(steps, sizeof steps, "%llu", (unsigned long long)result->time.all.samples);
+    if (raw) {
+        raw_print(result->rho, rho);
+        raw_print(result->time.all.median, median);
+        raw_print(result->time.all.p99, p99);
+        raw_print(result->traffic.gb_per_s, rate);
+        number_print("%.0f", result->memory.allocator_peak, peak);
+    } else {
+        number_print("%.3g", result->rho, rho);
+        kvb_time_text(result->time.all.median, median);
+        kvb_time_text(result->time.all.p99, p99);
+        number_print("%.2f", result->traffic.gb_per_s, rate);
+        kvb_bytes_text(result->memory.allocator_peak, peak);
+    }
+    const char *const cells[COLUMNS] = {
+        [WORKLOAD] = result->workload,
+        [CACHE] = result->cache,
+        [POOL] = pool,
+        [KERNEL] = result->kernel,
+        [THREADS] = threads,
+        [STATUS] = kvb_status_name(result->status),
+        [RHO] = or_null(rho),
+        [MEDIAN] = or_null(median),
+        [P99] = or_null(p99),
+        [STEPS] = result->time.all.samples ? steps : NULL,
+        [GB_S] = or_null(rate),
+        [PEAK] = or_null(peak),
+        [REASON] = or_null(result->reason),
+    };
+    return kvb_table_row(table, cells);
+}
+
+/* Skipped for the same reason, whatever the pool, kernel and threads. */
+static bool is_same_skip(const kvb_result *a, const kvb_result *b)
+{
+    return a->status == KVB_STATUS_SKIP && b->status == KVB_STATUS_SKIP && !strcmp(a->workload, b->workload) &&
+           !strcmp(a->cache, b->cache) && !strcmp(a->reason, b->reason);
+}
+
+/* One row for all skips that are the same as results[first]; none where an earlier one has told it. */
+static int skip_row(kvb_table *table, const kvb_result *results, size_t n, size_t first)
+{
+    char reason[KVB_REASON + 32];
+    pool_text pool, other;
+    bool pools = false, kernels = false;
+    size_t same = 0;
+
+    for (size_t i = 0; i < first; i++)
+        if (is_same_skip(&results[i], &results[first]))
+            return 0;
+    pool_print(&results[first], pool);
+    for (size_t i = first; i < n; i++)
+        if (is_same_skip(&results[i], &results[first])) {
+            pool_print(&results[i], other);
+            pools = pools || strcmp(pool, other) != 0;
+            kernels = kernels || strcmp(results[i].kernel, results[first].kernel) != 0;
+            same++;
+        }
+    snprintf(reason, sizeof reason, same > 1 ? "%s (%zu combinations)" : "%s", results[first].reason, same);
+    const char *const cells[COLUMNS] = {
+        [WORKLOAD] = results[first].workload,
+        [CACHE] = results[first].cache,
+        [POOL] = pools ? "*" : pool,
+        [KERNEL] = kernels ? "*" : results[first].kernel,
+        [STATUS] = kvb_status_name(KVB_STATUS_SKIP),
+        [REASON] = or_null(reason),
+    };
+    return kvb_table_row(table, cells);
+}
+
+int kvb_result_table(const kvb_result *results, size_t n, kvb_table_format format, FILE *out)
+{
+    bool raw = format == KVB_TABLE_CSV || format == KVB_TABLE_JSON;
+    kvb_table *table = kvb_table_new(raw ? programs : people);
+    int error = table ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < n && !error; i++)
+        if (raw || results[i].status != KVB_STATUS_SKIP)
+            error = result_row(table, &results[i], raw);
+    for (size_t i = 0; i < n && !error; i++)
+        if (!raw && results[i].status == KVB_STATUS_SKIP)
+            error = skip_row(table, results, n, i);
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    return error;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The schema "kvbench.result/1": which keys a line has, in which order, and where each lies in memory. */
+#include "results/field.h"
+
+/* clang-format off */
+#define FIELD(record, kind, key, member) \
+    {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL}
+#define FIXED(key, text)     {key, KVB_FIELD_FIXED, 0, 0, NULL, text}
+#define OBJECT(key, fields)  {key, KVB_FIELD_OBJECT, 0, 0, fields, NULL}
+#define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL}
+
+const kvb_field kvb_manifest_fields[] = {
+    FIXED("schema", KVB_RESULT_SCHEMA),
+    FIELD(kvb_manifest, TEXT,  "version", version),
+    FIELD(kvb_manifest, TEXT,  "commit", commit),
+    FIELD(kvb_manifest, TEXT,  "compiler", compiler),
+    FIELD(kvb_manifest, TEXT,  "flags", flags),
+    FIELD(kvb_manifest, TEXT,  "cpu_model", cpu_model),
+    FIELD(kvb_manifest, WORDS, "cpu_features", cpu_features),
+    FIELD(kvb_manifest, U32,   "cores", cores),
+    FIELD(kvb_manifest, U32,   "threads_max", threads_max),
+    FIELD(kvb_manifest, U64,   "memory_bytes", memory_bytes),
+    FIELD(kvb_manifest, TEXT,  "os", os),
+    FIELD(kvb_manifest, TEXT,  "openblas_version", openblas_version),
+    FIELD(kvb_manifest, TEXT,  "openblas_core", openblas_core),
+    FIELD(kvb_manifest, NOTE,  "openblas_note", openblas_note),
+    FIELD(kvb_manifest, TEXT,  "suite", suite),
+    FIELD(kvb_manifest, U64,   "seed", seed),
+    FIELD(kvb_manifest, TEXT,  "date", date),
+    FIELD(kvb_manifest, TEXT,  "command", command),
+    END,
+};
+
+static const kvb_field place_fields[] = {
+    FIELD(kvb_result, U32,  "event", error.event),
+    FIELD(kvb_result, U32,  "layer", error.layer),
+    FIELD(kvb_result, U32,  "query", error.query),
+    FIELD(kvb_result, U32,  "head", error.head),
+    FIELD(kvb_result, U32,  "channel", error.channel),
+    FIELD(kvb_result, REAL, "got", error.got),
+    FIELD(kvb_result, REAL, "want", error.want),
+    FIELD(kvb_result, REAL, "bound", error.bound),
+    END,
+};
+
+static const kvb_field format_fields[] = {
+    FIELD(kvb_result, REAL, "max_abs", error.format_max_abs),
+    FIELD(kvb_result, REAL, "rel_l2", error.format_rel_l2),
+    FIELD(kvb_result, REAL, "kl_mean", error.format_kl_mean),
+    FIELD(kvb_result, REAL, "kl_max", error.format_kl_max),
+    END,
+};
+
+static const kvb_field witness_fields[] = {
+    FIELD(kvb_result, U64, "queries", error.witness_queries),
+    FIELD(kvb_result, U64, "cells", error.witness_cells),
+    END,
+};
+
+static const kvb_field error_fields[] = {
+    FIELD(kvb_result, REAL, "rho_worst", error.rho_worst),
+    FIELD(kvb_result, REAL, "rho_lse", error.rho_lse),
+    FIELD(kvb_result, REAL, "max_abs", error.max_abs),
+    FIELD(kvb_result, REAL, "rel_l2", error.rel_l2),
+    FIELD(kvb_result, U64,  "not_finite", error.not_finite),
+    FIELD(kvb_result, U64,  "checked_rows", error.checked_rows),
+    FIELD(kvb_result, U64,  "total_rows", error.total_rows),
+    {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL},
+    OBJECT("format", format_fields),
+    OBJECT("witness", witness_fields),
+    END,
+};
+
+static const kvb_field time_fields[] = {
+    FIXED("unit", "ns"),
+    FIELD(kvb_result, REAL, "median", time.all.median),
+    FIELD(kvb_result, REAL, "p99", time.all.p99),
+    FIELD(kvb_result, REAL, "mad", time.all.mad),
+    FIELD(kvb_result, REAL, "min", time.all.min),
+    FIELD(kvb_result, REAL, "max", time.all.max),
+    FIELD(kvb_result, U64,  "samples", time.all.samples),
+    FIELD(kvb_result, REAL, "total", time.all.total),
+    FIELD(kvb_result, TIMES, "kinds", time.kinds),
+    END,
+};
+
+const kvb_field kvb_times_fields[] = {
+    FIELD(kvb_time_stats, REAL, "median", median),
+    FIELD(kvb_time_stats, REAL, "p99", p99),
+    FIELD(kvb_time_stats, U64,  "samples", samples),
+    FIELD(kvb_time_stats, REAL, "total", total),
+    END,
+};
+
+static const kvb_field traffic_fields[] = {
+    FIELD(kvb_result, COUNT, "bytes_read", traffic.bytes_read),
+    FIELD(kvb_result, COUNT, "bytes_walk", traffic.bytes_walk),
+    FIELD(kvb_result, REAL,  "gb_per_s", traffic.gb_per_s),
+    FIELD(kvb_result, COUNT, "cells_read", traffic.cells_read),
+    END,
+};
+
+static const kvb_field memory_fields[] = {
+    FIELD(kvb_result, COUNT, "allocator_peak", memory.allocator_peak),
+    FIELD(kvb_result, COUNT, "allocator_live", memory.allocator_live),
+    FIELD(kvb_result, COUNT, "reserved_bytes", memory.reserved_bytes),
+    FIELD(kvb_result, COUNT, "cells", memory.cells),
+    FIELD(kvb_result, COUNT, "cells_peak", memory.cells_peak),
+    FIELD(kvb_result, COUNT, "high_water", memory.high_water),
+    FIELD(kvb_result, COUNT, "cells_written", memory.cells_written),
+    FIELD(kvb_result, COUNT, "cells_moved", memory.cells_moved),
+    FIELD(kvb_result, COUNT, "resident_peak", memory.resident_peak),
+    FIELD(kvb_result, COUNT, "scratch_bytes", memory.scratch_bytes),
+    END,
+};
+
+const kvb_field kvb_result_fields[] = {
+    FIELD(kvb_result, TEXT,   "workload", workload),
+    FIELD(kvb_result, TEXT,   "cache", cache),
+    FIELD(kvb_result, TEXT,   "pool_k", pool_k),
+    FIELD(kvb_result, TEXT,   "pool_v", pool_v),
+    FIELD(kvb_result, TEXT,   "kernel", kernel),
+    FIELD(kvb_result, U32,    "threads", threads),
+    FIELD(kvb_result, STATUS, "status", status),
+    FIELD(kvb_result, NOTE,   "reason", reason),
+    FIELD(kvb_result, REAL,   "rho", rho),
+    OBJECT("error", error_fields),
+    OBJECT("time", time_fields),
+    OBJECT("traffic", traffic_fields),
+    OBJECT("memory", memory_fields),
+    {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL},
+    END,
+};

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of strings: kept row by row, printed as text, Markdown, CSV (RFC 4180) or JSON. */
+#include "results/result.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/text.h"
+
+typedef struct column {
+    char *heading;
+    bool right; /* aligned to the right, and numbers are numbers in JSON */
+    size_t width;
+} column;
+
+struct kvb_table {
+    column *columns;
+    size_t n_columns;
+    char **cells; /* [n_rows][n_columns]; NULL: empty */
+    size_t n_rows, room;
+};
+
+bool kvb_table_format_parse(const char *word, kvb_table_format *format)
+{
+    static const char *const words[KVB_TABLE_FORMATS] = {"table", "md", "csv", "json"};
+
+    for (kvb_table_format i = 0; i < KVB_TABLE_FORMATS; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *format = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+kvb_table *kvb_table_new(const char *const *headings)
+{
+    kvb_table *table = calloc(1, sizeof *table);
+    size_t n = 0;
+
+    while (headings[n])
+        n++;
+    assert(n > 0);
+    if (!table || !(table->columns = calloc(n, sizeof *table->columns)))
+        goto fail;
+    table->n_columns = n;
+    for (size_t i = 0; i < n; i++) {
+        table->columns[i].right = headings[i][0] == '>';
+        table->columns[i].heading = strdup(headings[i] + table->columns[i].right);
+        if (!table->columns[i].heading)
+            goto fail;
+        table->columns[i].width = kvb_utf8_width(table->columns[i].heading);
+    }
+    return table;
+fail:
+    kvb_table_free(table);
+    return NULL;
+}
+
+void kvb_table_free(kvb_table *table)
+{
+    if (!table)
+        return;
+    for (size_t i = 0; i < table->n_rows * table->n_columns; i++)
+        free(table->cells[i]);
+    for (size_t i = 0; i < table->n_columns; i++)
+        free(table->columns[i].heading);
+    free(table->cells);
+    free(table->columns);
+    free(table);
+}
+
+int kvb_table_row(kvb_table *table, const char *const *cells)
+{
+    if (table->n_rows == table->room) {
+        size_t more = table->room ? 2 * table->room : 32;
+        char **grown = realloc(table->cells, more * table->n_columns * sizeof *grown);
+
+        if (!grown)
+            return -ENOMEM;
+        table->cells = grown;
+        table->room = more;
+    }
+    char **row = table->cells + table->n_rows * table->n_columns;
+
+    for (size_t i = 0; i < table->n_columns; i++) {
+        row[i] = cells[i] ? strdup(cells[i]) : NULL;
+        if (cells[i] && !row[i]) {
+            while (i > 0)
+                free(row[--i]);
+            return -ENOMEM;
+        }
+        if (!row[i])
+            continue;
+        kvb_utf8_clean(row[i]);
+        if (kvb_utf8_width(row[i]) > table->columns[i].width)
+            table->columns[i].width = kvb_utf8_width(row[i]);
+    }
+    table->n_rows++;
+    return 0;
+}
+
+/* ---- one cell ------------------------------------------------------------------------------------------ */
+
+/* A terminal is sent no control characters, whatever a file name or a reason holds. */
+static void plain_put(const char *text, FILE *out)
+{
+    for (; *text; text++)
+        putc((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text, out);
+}
+
+static void spaces_put(size_t n, FILE *out)
+{
+    fprintf(out, "%*s", (int)n, "");
+}
+
+static void md_put(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '|')
+            putc('\\', out);
+        putc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+    }
+}
+
+static void csv_put(const char *text, FILE *out)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    putc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            putc('"', out);
+        putc(*text, out);
+    }
+    putc('"', out);
+}
+
+static void json_put(const char *text, FILE *out)
+{
+    putc('"', out);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else if ((unsigned char)*text < 0x20)
+            fprintf(out, "\\u%04x", (unsigned)*text);
+        else
+            putc(*text, out);
+    }
+    putc('"', out);
+}
+
+static size_t digits(const char *text)
+{
+    return strspn(text, "0123456789");
+}
+
+/* Is text a number by the grammar of RFC 8259? */
+static bool is_number(const char *text)
+{
+    size_t whole;
+
+    text += *text == '-';
+    whole = digits(text);
+    if (whole == 0 || (whole > 1 && text[0] == '0'))
+        return false;
+    text += whole;
+    if (*text == '.') {
+        if (digits(++text) == 0)
+            return false;
+        text += digits(text);
+    }
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '+' || *text == '-';
+        if (digits(text) == 0)
+            return false;
+        text += digits(text);
+    }
+    return *text == 0;
+}
+
+/* ---- whole tables -------------------------------------------------------------------------------------- */
+
+/* Cell i of a row; the row before the first one is the headings. */
+static const char *cell_of(const kvb_table *table, size_t row, size_t i)
+{
+    const char *cell = row == 0 ? table->columns[i].heading : table->cells[(row - 1) * table->n_columns + i];
+
+    return cell ? cell : "";
+}
+
+static void dashes_put(size_t n, FILE *out)
+{
+    while (n-- > 0)
+        putc('-', out);
+}
+
+static void text_print(const kvb_table *table, FILE *out)
+{
+    for (size_t row = 0; row <= table->n_rows; row++) {
+        size_t owed = 0; /* spaces before the next cell: a line ends without any */
+
+        for (size_t i = 0; i < table->n_columns; i++) {
+            const char *cell = cell_of(table, row, i);
+            size_t gap = table->columns[i].width - kvb_utf8_width(cell);
+
+            owed += table->columns[i].right ? gap : 0;
+            if (*cell) {
+                spaces_put(owed, out);
+                plain_put(cell, out);
+                owed = 0;
+            }
+            owed += (table->columns[i].right ? 0 : gap) + 2;
+        }
+        putc('\n', out);
+        if (row > 0)
+            continue;
+        for (size_t i = 0; i < table->n_columns; i++) {
+            dashes_put(table->columns[i].width, out);
+            fputs(i + 1 < table->n_columns ? "  " : "\n", out);
+        }
+    }
+}
+
+static void md_print(const kvb_table *table, FILE *out)
+{
+    for (size_t row = 0; row <= table->n_rows; row++) {
+        for (size_t i = 0; i < table->n_columns; i++) {
+            const char *cell = cell_of(table, row, i);
+            size_t gap = table->columns[i].width - kvb_utf8_width(cell);
+
+            fputs(i ? " " : "| ", out);
+            spaces_put(table->columns[i].right ? gap : 0, out);
+            md_put(cell, out);
+            spaces_put(table->columns[i].right ? 0 : gap, out);
+            fputs(" |", out);
+        }
+        putc('\n', out);
+        if (row > 0)
+            continue;
+        putc('|', out);
+        for (size_t i = 0; i < table->n_columns; i++) {
+            dashes_put(table->columns[i].width + 1, out);
+            fputs(table->columns[i].right ? ":|" : "-|", out);
+        }
+        putc('\n', out);
+    }
+}
+
+static void csv_print(const kvb_table *table, FILE *out)
+{
+    for (size_t row = 0; row <= table->n_rows; row++) {
+        for (size_t i = 0; i < table->n_columns; i++) {
+            if (i)
+                putc(',', out);
+            csv_put(cell_of(table, row, i), out);
+        }
+        putc('\n', out);
+    }
+}
+
+static void json_print(const kvb_table *table, FILE *out)
+{
+    putc('[', out);
+    for (size_t row = 0; row < table->n_rows; row++) {
+        fputs(row ? ",\n {" : "\n {", out);
+        for (size_t i = 0; i < table->n_columns; i++) {
+            const char *cell = table->cells[row * table->n_columns + i];
+
+            if (i)
+                fputs(", ", out);
+            json_put(table->columns[i].heading, out);
+            fputs(": ", out);
+            if (!cell)
+                fputs("null", out);
+            else if (table->columns[i].right && is_number(cell))
+                fputs(cell, out);
+            else
+                json_put(cell, out);
+        }
+        putc('}', out);
+    }
+    fputs(table->n_rows ? "\n]\n" : "]\n", out);
+}
+
+int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out)
+{
+    static void (*const prints[KVB_TABLE_FORMATS])(const kvb_table *, FILE *) = {text_print, md_print, csv_print,
+                                                                                 json_print};
+
+    assert(format < KVB_TABLE_FORMATS);
+    prints[format](table, out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
+}
