@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of the live model share: weights, options, a directory of their own. */
+#ifndef KVB_TESTS_LIVE_FIXTURE_H
+#define KVB_TESTS_LIVE_FIXTURE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "workloads/live/live.h"
+
+#define SEED 1u
+
+static inline kvb_weights *weights_new(const kvb_model_config *config)
+{
+    kvb_weights *weights = NULL;
+    char why[256] = "";
+    if (kvb_weights_open(config, &weights, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_weights_seed(weights, SEED);
+    return weights;
+}
+
+static inline kvb_live_options options_of(const kvb_weights *weights, const kvb_cache_type *cache)
+{
+    return (kvb_live_options){.weights = weights,
+                              .seed = SEED,
+                              .cache = cache,
+                              .pool = kvb_builtin_pools[0], /* f32 */
+                              .kernel = &kvb_kernel_reference};
+}
+
+/* Play, and fail the test with the reason when that does not work. */
+static inline kvb_live_outcome play(const kvb_scenario *scenario, const kvb_live_options *options)
+{
+    kvb_live_outcome outcome;
+    char why[320] = "";
+    if (kvb_live_play(scenario, options, &outcome, why, sizeof why))
+        fail_msg("%s over %s: %s", scenario->name, options->cache->name, why);
+    assert_true(outcome.n > 0);
+    return outcome;
+}
+
+static inline bool says_the_same(const kvb_live_outcome *a, const kvb_live_outcome *b)
+{
+    return a->n == b->n && !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens);
+}
+
+/* A new directory below $TMPDIR; path [4096]. */
+static inline void directory_new(char path[4096])
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(path, 4096, "%s/kvb_live_XXXXXX", parent ? parent : "/tmp");
+    assert_non_null(mkdtemp(path));
+}
+
+static inline void directory_remove(const char *path)
+{
+    char command[4200];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+/* The whole file, ended with 0; free it. */
+static inline char *file_read(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        fail_msg("cannot open %s", path);
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    rewind(file);
+    assert_true(size >= 0);
+    char *text = calloc((size_t)size + 1, 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)size, file), size);
+    fclose(file);
+    *bytes = (size_t)size;
+    return text;
+}
+
+static inline void file_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: no cache changes what the model says, and speculative decoding says what plain greedy decoding says. */
+#include "fixture.h"
+
+static void test_every_cache_says_what_recompute_says(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    uint32_t pairs = 0;
+    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
+        kvb_live_options options = options_of(weights, &kvb_cache_recompute);
+        kvb_live_outcome truth = play(*s, &options);
+        for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
+            if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
+                continue;
+            options.cache = *cache;
+            kvb_live_outcome said = play(*s, &options);
+            if (!says_the_same(&said, &truth))
+                fail_msg("%s over %s does not say what it says over recompute", (*s)->name, (*cache)->name);
+            kvb_live_outcome_free(&said);
+            pairs++;
+        }
+        kvb_live_outcome_free(&truth);
+    }
+    assert_int_equal(pairs, 4 + 2 + 2 + 1 + 2); /* as many caches as have the faces, for each scenario */
+    kvb_weights_close(weights);
+}
+
+static void test_eagle_says_what_greedy_says(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        kvb_live_options options = options_of(weights, &kvb_cache_tree_nodes);
+        options.seed = seed; /* other prompts, another draft */
+        kvb_live_outcome eagle = play(&kvb_scenario_eagle_tree, &options);
+        options.cache = &kvb_cache_contig;
+        options.n_greedy = (uint32_t)eagle.n;
+        kvb_live_outcome greedy = play(&kvb_scenario_eagle_greedy, &options);
+        assert_true(says_the_same(&eagle, &greedy));
+
+        double per_pass = (double)eagle.spoken / eagle.rounds;
+        print_message("# seed %u: %u rounds, %.2f tokens per target pass\n", (unsigned)seed, eagle.rounds, per_pass);
+        assert_true(eagle.rounds >= 40);
+        assert_true(per_pass >= 2.5 && per_pass <= 4.5);
+        assert_int_equal(eagle.n, eagle.spoken + 1); /* the first comes from the prefill */
+        kvb_live_outcome_free(&eagle);
+        kvb_live_outcome_free(&greedy);
+    }
+    kvb_weights_close(weights);
+}
+
+/* A kernel that takes bit rows only makes the caller expand the mask, once a step for all layers. */
+static void test_expanded_masks_are_of_this_step(void **state)
+{
+    (void)state;
+    static const struct {
+        const kvb_scenario *scenario;
+        const kvb_cache_type *cache;
+    } pairs[] = {
+        {&kvb_scenario_plain_decode, &kvb_cache_contig},
+        {&kvb_scenario_agent_fork, &kvb_cache_seq_cells},
+        {&kvb_scenario_eagle_tree, &kvb_cache_tree_nodes},
+    };
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_kernel explicit_only = kvb_kernel_reference;
+    explicit_only.masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        kvb_live_options options = options_of(weights, pairs[i].cache);
+        kvb_live_outcome truth = play(pairs[i].scenario, &options);
+        options.kernel = &explicit_only;
+        kvb_live_outcome said = play(pairs[i].scenario, &options);
+        assert_true(says_the_same(&said, &truth));
+        kvb_live_outcome_free(&said);
+        kvb_live_outcome_free(&truth);
+    }
+    kvb_weights_close(weights);
+}
+
+static void test_model_is_lively(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_outcome said = play(&kvb_scenario_plain_decode, &options);
+    size_t distinct = 0;
+    for (size_t i = 0; i < said.n; i++) {
+        size_t before = 0;
+        while (before < i && said.tokens[before] != said.tokens[i])
+            before++;
+        distinct += before == i;
+    }
+    print_message("# %zu distinct tokens of %zu\n", distinct, said.n);
+    assert_true(2 * distinct > said.n); /* a short cycle would have few */
+    kvb_live_outcome_free(&said);
+    kvb_weights_close(weights);
+}
+
+static void test_a_missing_face_is_named(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_outcome outcome;
+    char why[320] = "";
+    assert_true(kvb_live_play(&kvb_scenario_eagle_tree, &options, &outcome, why, sizeof why) < 0);
+    assert_non_null(strstr(why, "tree face"));
+    assert_non_null(strstr(why, "contiguous"));
+    assert_true(kvb_live_play(&kvb_scenario_agent_fork, &options, &outcome, why, sizeof why) < 0);
+    assert_non_null(strstr(why, "seq face"));
+    kvb_weights_close(weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_cache_says_what_recompute_says),
+        cmocka_unit_test(test_eagle_says_what_greedy_says),
+        cmocka_unit_test(test_expanded_masks_are_of_this_step),
+        cmocka_unit_test(test_model_is_lively),
+        cmocka_unit_test(test_a_missing_face_is_named),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("live caches agree", tests, NULL, NULL);
+}

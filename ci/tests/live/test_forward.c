@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), and a
+ * token's numbers are the same bits however steps are cut. */
+#include "fixture.h"
+
+#include <math.h>
+
+#include "workloads/live/runner.h"
+
+enum { N = 20, MAX = 1024 };
+
+static const int32_t prompt[N] = {17, 3, 200, 45, 45, 9, 128, 255, 0, 77, 31, 8, 90, 4, 4, 61, 250, 2, 19, 100};
+
+static void naive_norm(const double *x, const float *gain, uint32_t n, double eps, double *out)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = x[i] / sqrt(squares / n + eps) * (double)gain[i];
+}
+
+static void naive_product(const float *w, const double *x, uint32_t rows, uint32_t columns, double *y)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        y[r] = 0;
+        for (uint32_t c = 0; c < columns; c++)
+            y[r] += (double)w[r * columns + c] * x[c];
+    }
+}
+
+static void naive_heads(double *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position)
+{
+    for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
+        if (gain)
+            naive_norm(x, gain, c->head_dim, (double)c->norm_eps, x);
+        for (uint32_t i = 0; i < c->head_dim / 2; i++) {
+            double angle = position / pow(c->rope_theta, 2.0 * i / c->head_dim);
+            double a = x[i], b = x[i + c->head_dim / 2];
+            x[i] = a * cos(angle) - b * sin(angle);
+            x[i + c->head_dim / 2] = a * sin(angle) + b * cos(angle);
+        }
+    }
+}
+
+static void naive_attend(const kvb_model_config *c, const double *q, double k[][MAX], double v[][MAX], uint32_t t,
+                         double *out)
+{
+    uint32_t dim = c->head_dim;
+    for (uint32_t h = 0; h < c->heads; h++) {
+        uint32_t kv = h * c->kv_heads / c->heads;
+        double weight[N], total = 0;
+        for (uint32_t j = 0; j <= t; j++) {
+            double s = 0;
+            for (uint32_t i = 0; i < dim; i++)
+                s += q[h * dim + i] * k[j][kv * dim + i];
+            total += weight[j] = exp(s / sqrt(dim));
+        }
+        for (uint32_t i = 0; i < dim; i++) {
+            out[h * dim + i] = 0;
+            for (uint32_t j = 0; j <= t; j++)
+                out[h * dim + i] += weight[j] / total * v[j][kv * dim + i];
+        }
+    }
+}
+
+/* Logits of every token of the prompt, [N][vocab]. */
+static void naive_forward(const kvb_weights *w, double *logits)
+{
+    static double x[N][MAX], q[N][MAX], k[N][MAX], v[N][MAX];
+    double row[MAX], gate[MAX], up[MAX], attended[MAX];
+    const kvb_model_config *c = &w->config;
+    uint32_t q_row = c->heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
+    double eps = (double)c->norm_eps;
+    for (uint32_t t = 0; t < N; t++)
+        for (uint32_t i = 0; i < c->hidden; i++)
+            x[t][i] = (double)w->embed[(uint32_t)prompt[t] * c->hidden + i];
+    for (uint32_t l = 0; l < c->layers; l++) {
+        const kvb_layer_weights *lw = &w->layers[l];
+        for (uint32_t t = 0; t < N; t++) {
+            naive_norm(x[t], lw->attn_norm, c->hidden, eps, row);
+            naive_product(lw->q, row, q_row, c->hidden, q[t]);
+            naive_product(lw->k, row, kv_row, c->hidden, k[t]);
+            naive_product(lw->v, row, kv_row, c->hidden, v[t]);
+            naive_heads(q[t], lw->q_norm, c, c->heads, t);
+            naive_heads(k[t], lw->k_norm, c, c->kv_heads, t);
+        }
+        for (uint32_t t = 0; t < N; t++) {
+            naive_attend(c, q[t], k, v, t, attended);
+            naive_product(lw->o, attended, c->hidden, q_row, row);
+            for (uint32_t i = 0; i < c->hidden; i++)
+                x[t][i] += row[i];
+            naive_norm(x[t], lw->mlp_norm, c->hidden, eps, row);
+            naive_product(lw->gate, row, c->ffn, c->hidden, gate);
+            naive_product(lw->up, row, c->ffn, c->hidden, up);
+            for (uint32_t i = 0; i < c->ffn; i++)
+                gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+            naive_product(lw->down, gate, c->hidden, c->ffn, row);
+            for (uint32_t i = 0; i < c->hidden; i++)
+                x[t][i] += row[i];
+        }
+    }
+    for (uint32_t t = 0; t < N; t++) {
+        naive_norm(x[t], w->norm, c->hidden, eps, row);
+        naive_product(w->lm_head, row, c->vocab, c->hidden, logits + t * c->vocab);
+    }
+}
+
+/* Logits of every token of the prompt in steps of `step` tokens, [N][vocab]. */
+static void live_forward(const kvb_weights *weights, const kvb_cache_type *cache, uint32_t step, float *logits)
+{
+    kvb_runner_options options = {.weights = weights,
+                                  .cache = cache,
+                                  .k_pool = kvb_builtin_pools[0],
+                                  .v_pool = kvb_builtin_pools[0],
+                                  .kernel = &kvb_kernel_reference,
+                                  .capacity = 64,
+                                  .seq_capacity = 64,
+                                  .max_seqs = 1};
+    kvb_runner runner;
+    uint32_t seq[N] = {0}, vocab = weights->config.vocab;
+    if (kvb_runner_open(&runner, &options))
+        fail_msg("%s", runner.why);
+    for (uint32_t done = 0; done < N; done += step) {
+        uint32_t n = step < N - done ? step : N - done;
+        if (kvb_runner_step(&runner, KVB_EVENT_PREFILL, seq, prompt + done, n))
+            fail_msg("%s", runner.why);
+        memcpy(logits + done * vocab, runner.logits, (size_t)n * vocab * sizeof *logits);
+    }
+    kvb_runner_close(&runner);
+}
+
+static void compare_with_naive(const kvb_model_config *config)
+{
+    kvb_weights *weights = weights_new(config);
+    size_t n = (size_t)N * config->vocab;
+    float *live = calloc(n, sizeof *live);
+    double *naive = calloc(n, sizeof *naive), error = 0, largest = 0;
+    assert_true(live && naive);
+    live_forward(weights, &kvb_cache_contig, 7, live);
+    naive_forward(weights, naive);
+    for (size_t i = 0; i < n; i++) {
+        error = fmax(error, fabs((double)live[i] - naive[i]));
+        largest = fmax(largest, fabs(naive[i]));
+    }
+    print_message("# largest difference %.2e of logits up to %.2f\n", error, largest);
+    /* a few hundred roundings of 2^-24 each, amplified by the layers; a wrong formula is off by far more */
+    assert_true(error < 1e-4 * largest);
+    free(naive);
+    free(live);
+    kvb_weights_close(weights);
+}
+
+static void test_forward_is_a_llama(void **state)
+{
+    (void)state;
+    kvb_model_config config = kvb_model_config_default;
+    compare_with_naive(&config);
+}
+
+static void test_forward_without_qk_norm_tied(void **state)
+{
+    (void)state;
+    kvb_model_config config = kvb_model_config_default;
+    config.qk_norm = false;
+    config.tied = true;
+    config.kv_heads = 1;
+    config.head_dim = 12;
+    config.hidden = 40;
+    config.rope_theta = 500000.0;
+    compare_with_naive(&config);
+}
+
+static void test_batching_changes_no_bit(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    size_t n = (size_t)N * weights->config.vocab;
+    float *whole = calloc(n, sizeof *whole), *cut = calloc(n, sizeof *cut);
+    assert_true(whole && cut);
+    live_forward(weights, &kvb_cache_contig, N, whole);
+    const kvb_cache_type *const caches[] = {&kvb_cache_contig, &kvb_cache_recompute, &kvb_cache_seq_cells,
+                                            &kvb_cache_tree_nodes, &kvb_cache_slab};
+    for (size_t c = 0; c < sizeof caches / sizeof *caches; c++)
+        for (uint32_t step = 1; step <= 8; step += 3) {
+            live_forward(weights, caches[c], step, cut);
+            assert_memory_equal(whole, cut, n * sizeof *whole);
+        }
+    free(cut);
+    free(whole);
+    kvb_weights_close(weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward_is_a_llama),
+        cmocka_unit_test(test_forward_without_qk_norm_tied),
+        cmocka_unit_test(test_batching_changes_no_bit),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("live forward pass", tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: a recording reads back as a valid trace with the events its scenario promises, and is the same file, byte
+ * for byte, whatever cache it was made over; the files that ship are what the recorder writes today. */
+#include "fixture.h"
+
+#include "workloads/live/exact.h"
+#include "workloads/trace.h"
+#include "workloads/values.h"
+
+static void record(const kvb_scenario *scenario, const kvb_weights *weights, const kvb_cache_type *cache,
+                   const char *directory)
+{
+    kvb_live_options options = options_of(weights, cache);
+    kvb_live_outcome outcome;
+    char why[320] = "";
+    options.kernel = &kvb_live_kernel_exact;
+    if (kvb_live_record(scenario, &options, directory, &outcome, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_live_outcome_free(&outcome);
+}
+
+static bool same_file(const char *one, const char *other, const char *name, const char *suffix)
+{
+    char path[2][8192];
+    size_t bytes[2];
+    snprintf(path[0], sizeof path[0], "%s/%s%s", one, name, suffix);
+    snprintf(path[1], sizeof path[1], "%s/%s%s", other, name, suffix);
+    char *a = file_read(path[0], &bytes[0]), *b = file_read(path[1], &bytes[1]);
+    bool same = bytes[0] == bytes[1] && !memcmp(a, b, bytes[0]);
+    free(a);
+    free(b);
+    return same;
+}
+
+static void test_recordings_do_not_depend_on_the_cache(void **state)
+{
+    (void)state;
+    static const char *const suffixes[] = {".jsonl", ".safetensors", "-8x128.jsonl"};
+    char own[4096], other[4096];
+    directory_new(own);
+    directory_new(other);
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
+        record(*s, weights, &kvb_cache_recompute, own);
+        for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
+            if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
+                continue;
+            record(*s, weights, *cache, other);
+            for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+                if (!same_file(own, other, (*s)->name, suffixes[i]))
+                    fail_msg("%s%s differs over %s", (*s)->name, suffixes[i], (*cache)->name);
+        }
+    }
+    kvb_weights_close(weights);
+    directory_remove(own);
+    directory_remove(other);
+}
+
+/* Events of each kind. */
+static void count_kinds(const kvb_trace *trace, uint32_t count[KVB_EVENT_KINDS])
+{
+    memset(count, 0, KVB_EVENT_KINDS * sizeof *count);
+    for (size_t i = 0; i < trace->n_events; i++)
+        count[trace->events[i].kind]++;
+}
+
+static kvb_trace *trace_load(const char *directory, const char *name, const char *suffix)
+{
+    char path[8192], why[320] = "";
+    kvb_trace *trace = NULL;
+    snprintf(path, sizeof path, "%s/%s%s.jsonl", directory, name, suffix);
+    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+        fail_msg("%s", why);
+    return trace;
+}
+
+static void test_recordings_read_back(void **state)
+{
+    (void)state;
+    /* what each trace must hold; cells: most tokens alive at once */
+    static const struct {
+        const kvb_scenario *scenario;
+        uint32_t seqs, step, cells;
+        uint64_t tokens;
+        uint32_t count[KVB_EVENT_KINDS];
+    } expected[] = {
+        {&kvb_scenario_plain_decode, 1, 48, 192, 192, {[KVB_EVENT_STEP] = 64, [KVB_EVENT_PREFILL] = 6}},
+        {&kvb_scenario_batched_multi_seq,
+         8,
+         24,
+         332,
+         466,
+         {[KVB_EVENT_STEP] = 52, [KVB_EVENT_PREFILL] = 5, [KVB_EVENT_SEQ_RM] = 10}},
+        {&kvb_scenario_agent_fork,
+         8,
+         48,
+         193,
+         244,
+         {[KVB_EVENT_STEP] = 56,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 7,
+          [KVB_EVENT_SEQ_RM] = 5,
+          [KVB_EVENT_SEQ_KEEP] = 1}},
+        {&kvb_scenario_eagle_tree,
+         1,
+         48,
+         0,
+         48 + 48 * 26,
+         {[KVB_EVENT_PREFILL] = 1, [KVB_EVENT_PROPOSE] = 48, [KVB_EVENT_COMMIT] = 48}},
+        {&kvb_scenario_parallel_sample,
+         9,
+         40,
+         40 + 8 * 24,
+         40 + 8 * 24,
+         {[KVB_EVENT_STEP] = 24, [KVB_EVENT_PREFILL] = 1, [KVB_EVENT_SEQ_CP] = 8}},
+    };
+    char directory[4096], why[320] = "";
+    directory_new(directory);
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const kvb_scenario *s = expected[i].scenario;
+        record(s, weights, s->needs_tree ? &kvb_cache_tree_nodes : &kvb_cache_seq_cells, directory);
+        kvb_trace *trace = trace_load(directory, s->name, "");
+        uint32_t count[KVB_EVENT_KINDS];
+        count_kinds(trace, count);
+        print_message("# %s: %zu events, %u cells\n", s->name, trace->n_events, trace->needs.cells);
+        assert_memory_equal(count, expected[i].count, sizeof count);
+        assert_int_equal(trace->needs.seqs, expected[i].seqs);
+        assert_int_equal(trace->needs.step, expected[i].step);
+        assert_int_equal(trace->needs.tokens, expected[i].tokens);
+        if (expected[i].cells)
+            assert_int_equal(trace->needs.cells, expected[i].cells);
+        assert_int_equal(trace->needs.tree, s->needs_tree);
+        assert_int_equal(trace->needs.seq, s->needs_seq);
+        assert_int_equal(trace->header.model.layers, weights->config.layers);
+
+        kvb_values *values = NULL; /* shapes and finiteness of the tensors are checked on the way */
+        if (kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))
+            fail_msg("%s", why);
+        assert_int_equal(values->tokens, expected[i].tokens);
+        kvb_values_free(values);
+
+        kvb_trace *seeded = trace_load(directory, s->name, "-8x128");
+        assert_int_equal(seeded->n_events, trace->n_events);
+        assert_int_equal(seeded->needs.pairs, trace->needs.pairs);
+        assert_int_equal(seeded->header.model.kv_heads, 8);
+        assert_int_equal(seeded->header.model.heads, 32);
+        assert_int_equal(seeded->header.model.k_dim, 128);
+        assert_string_equal(seeded->header.profile, "llama");
+        kvb_trace_free(seeded);
+        kvb_trace_free(trace);
+    }
+    kvb_weights_close(weights);
+    directory_remove(directory);
+}
+
+static void test_scenarios_have_their_hard_parts(void **state)
+{
+    (void)state;
+    char directory[4096];
+    directory_new(directory);
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    record(&kvb_scenario_agent_fork, weights, &kvb_cache_seq_cells, directory);
+    record(&kvb_scenario_batched_multi_seq, weights, &kvb_cache_seq_cells, directory);
+    kvb_trace *trace = trace_load(directory, "agent-fork", "");
+    uint32_t part_copies = 0, suffixes = 0, branches_differ = 0;
+    for (size_t i = 0; i < trace->n_events; i++) {
+        const kvb_event *e = &trace->events[i];
+        part_copies += e->kind == KVB_EVENT_SEQ_CP && e->src != 0 && e->p1 != KVB_TRACE_POS_END;
+        suffixes += e->kind == KVB_EVENT_SEQ_RM && e->p0 > 0;
+        for (uint32_t t = 1; e->kind == KVB_EVENT_STEP && t < e->n; t++)
+            branches_differ += e->tok[t] != e->tok[0];
+    }
+    assert_int_equal(part_copies, 1);
+    assert_int_equal(suffixes, 1);
+    assert_true(branches_differ > 100);
+    kvb_trace_free(trace);
+
+    trace = trace_load(directory, "batched-multi-seq", "");
+    uint32_t mixed = 0, alive_again = 0, left[64] = {0};
+    for (size_t i = 0; i < trace->n_events; i++) {
+        const kvb_event *e = &trace->events[i];
+        if (e->kind == KVB_EVENT_SEQ_RM)
+            left[e->src] = 1;
+        if (e->kind == KVB_EVENT_STEP && e->n > 8)
+            mixed++; /* more tokens than sequences: a chunk of a prompt beside the others' decoding */
+        for (uint32_t t = 0; (e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL) && t < e->n; t++)
+            alive_again += left[e->seq[t]] && e->pos[t] == 0;
+    }
+    assert_true(mixed >= 5);
+    assert_int_equal(alive_again, 2);
+    kvb_trace_free(trace);
+    kvb_weights_close(weights);
+    directory_remove(directory);
+}
+
+static void test_long_decode(void **state)
+{
+    (void)state;
+    char directory[4096], why[320] = "";
+    directory_new(directory);
+    if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_trace *trace = trace_load(directory, KVB_LONG_DECODE, "");
+    assert_true(trace->needs.fill);
+    assert_int_equal(trace->n_events, 33);
+    assert_int_equal(trace->needs.cells, 32768 + 32);
+    assert_int_equal(trace->needs.queries, 32);
+    assert_non_null(strstr(trace->header.source, "synthetic"));
+    kvb_trace_free(trace);
+    directory_remove(directory);
+}
+
+static void test_shipped_traces_are_current(void **state)
+{
+    (void)state;
+    if (access("workloads/recorded/plain-decode.jsonl", R_OK)) {
+        print_message("# skipped: workloads/recorded is not here\n");
+        skip();
+    }
+    char directory[4096], why[320] = "";
+    directory_new(directory);
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
+        record(*s, weights, (*s)->needs_tree ? &kvb_cache_tree_nodes : &kvb_cache_seq_cells, directory);
+        /* events and tokens; the last bits of the tensors are the maths library's */
+        assert_true(same_file(directory, "workloads/recorded", (*s)->name, ".jsonl"));
+        assert_true(same_file(directory, "workloads/recorded", (*s)->name, "-8x128.jsonl"));
+    }
+    if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
+        fail_msg("%s", why);
+    assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE, ".jsonl"));
+    kvb_weights_close(weights);
+    directory_remove(directory);
+}
+
+static void test_unwritable_directory_is_named(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_outcome outcome;
+    char why[320] = "";
+    assert_true(kvb_live_record(&kvb_scenario_plain_decode, &options, "/nowhere/at/all", &outcome, why, sizeof why) <
+                0);
+    assert_non_null(strstr(why, "/nowhere/at/all"));
+    kvb_live_outcome_free(&outcome);
+    kvb_weights_close(weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recordings_do_not_depend_on_the_cache),
+        cmocka_unit_test(test_recordings_read_back),
+        cmocka_unit_test(test_scenarios_have_their_hard_parts),
+        cmocka_unit_test(test_long_decode),
+        cmocka_unit_test(test_shipped_traces_are_current),
+        cmocka_unit_test(test_unwritable_directory_is_named),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("live recording", tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Live runs: a scenario is a script of prompts, forks, speculation and so on, played by the live model over
+ * any cache that has the faces it needs. Played with a recorder it makes a workload; played over two
+ * caches it shows whether they let the model say the same.
+ */
+#ifndef KVB_LIVE_H
+#define KVB_LIVE_H
+
+#include "caches/cache.h"
+#include "workloads/live/recorder.h"
+#include "workloads/live/weights.h"
+
+typedef struct kvb_live_options {
+    const kvb_weights *weights;
+    uint64_t seed; /* of prompts and of the draft model */
+    const kvb_cache_type *cache;
+    const kvb_pool_type *pool; /* of K and V */
+    const kvb_kernel *kernel;
+    kvb_recorder *recorder; /* opened for the model of weights, or NULL */
+    uint32_t n_greedy;      /* kvb_scenario_eagle_greedy only: tokens to generate */
+} kvb_live_options;
+
+/* What the model said. */
+typedef struct kvb_live_outcome {
+    int32_t *tokens; /* generated, in order of generation; owned */
+    size_t n, max;
+    uint32_t rounds; /* of speculation: passes of the target over a tree */
+    uint32_t spoken; /* tokens that these passes yielded: accepted draft tokens and bonus tokens */
+} kvb_live_outcome;
+
+struct kvb_scene;
+
+typedef struct kvb_scenario {
+    const char *name;
+    const char *summary; /* one line; the "source" of the trace */
+    const char *note;    /* of the trace, or NULL */
+    const char *cache;   /* the natural cache to record over */
+    bool needs_seq;      /* faces it cannot do without */
+    bool needs_tree;
+    uint32_t capacity;     /* cells */
+    uint32_t seq_capacity; /* tokens of the longest sequence */
+    uint32_t max_seqs;     /* alive at once */
+    int (*play)(struct kvb_scene *scene);
+} kvb_scenario;
+
+extern const kvb_scenario kvb_scenario_plain_decode;
+extern const kvb_scenario kvb_scenario_batched_multi_seq;
+extern const kvb_scenario kvb_scenario_agent_fork;
+extern const kvb_scenario kvb_scenario_eagle_tree;
+extern const kvb_scenario kvb_scenario_parallel_sample;
+
+/* The prompt of eagle-tree, continued by plain greedy decoding: what eagle-tree must say too. Unlisted. */
+extern const kvb_scenario kvb_scenario_eagle_greedy;
+
+extern const kvb_scenario *const kvb_scenarios[];        /* ends with NULL */
+const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */
+
+#define KVB_LIVE_MIN_VOCAB 32u /* forks start with different tokens: there must be some */
+
+/* Has this cache the faces that the scenario needs? */
+bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache);
+
+/* 0 or a negative errno with why. outcome is filled anew; free it whatever the result. */
+int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options, kvb_live_outcome *outcome, char *why,
+                  size_t why_bytes);
+void kvb_live_outcome_free(kvb_live_outcome *outcome);
+
+/* The trace model of these weights. */
+void kvb_live_trace_model(const kvb_weights *weights, kvb_trace_model *model);
+
+/*
+ * Play and write directory/NAME.jsonl with its .safetensors, and directory/NAME-8x128.jsonl: the same events
+ * with seeded values at a realistic geometry. options->recorder is ignored. 0 or a negative errno.
+ */
+int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
+                    kvb_live_outcome *outcome, char *why, size_t why_bytes);
+
+/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. */
+#define KVB_LONG_DECODE "long-decode"
+int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, size_t why_bytes);
+
+#endif

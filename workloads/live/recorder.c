@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Growing lists of events and rows, and their way into files. */
+#include "workloads/live/recorder.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/safetensors.h"
+
+static const char row_name[3] = {'q', 'k', 'v'};
+
+/* Heads and dim of one token's rows of a kind (q, K, V). */
+static void row_shape(const kvb_trace_model *m, int kind, uint64_t shape[2])
+{
+    shape[0] = kind == 0 ? m->heads : m->kv_heads;
+    shape[1] = kind == 2 ? m->v_dim : m->k_dim;
+}
+
+int kvb_recorder_open(kvb_recorder *r, const kvb_trace_model *model)
+{
+    *r = (kvb_recorder){.model = *model};
+    for (int kind = 0; kind < 3; kind++)
+        if (!(r->rows[kind] = calloc(model->layers + 1u, sizeof *r->rows[kind]))) {
+            kvb_recorder_close(r);
+            return -ENOMEM;
+        }
+    return 0;
+}
+
+static void event_free(kvb_event *e)
+{
+    free(e->pos);
+    free(e->seq);
+    free(e->tok);
+    free(e->parents);
+    free(e->accepted);
+}
+
+void kvb_recorder_close(kvb_recorder *r)
+{
+    for (size_t i = 0; i < r->n_events; i++)
+        event_free(&r->events[i]);
+    free(r->events);
+    for (int kind = 0; kind < 3; kind++) {
+        for (uint32_t layer = 0; r->rows[kind] && layer < r->model.layers; layer++)
+            free(r->rows[kind][layer]);
+        free(r->rows[kind]);
+    }
+    *r = (kvb_recorder){0};
+}
+
+/* Room for rows of n tokens in every layer. */
+static int reserve_tokens(kvb_recorder *r, uint64_t n)
+{
+    if (n <= r->max_tokens)
+        return 0;
+    uint64_t max = r->max_tokens ? r->max_tokens : 256;
+    while (max < n)
+        max *= 2;
+    for (int kind = 0; kind < 3; kind++) {
+        uint64_t shape[2];
+        row_shape(&r->model, kind, shape);
+        for (uint32_t layer = 0; layer < r->model.layers; layer++) {
+            float *rows = realloc(r->rows[kind][layer], max * shape[0] * shape[1] * sizeof *rows);
+            if (!rows)
+                return -ENOMEM;
+            r->rows[kind][layer] = rows;
+        }
+    }
+    r->max_tokens = max;
+    return 0;
+}
+
+/* Copy of n elements, or NULL for none; clears *ok when memory is out. */
+static void *copy(const void *from, size_t n, size_t bytes, bool *ok)
+{
+    if (!from || !n)
+        return NULL;
+    void *to = malloc(n * bytes);
+    if (to)
+        memcpy(to, from, n * bytes);
+    else
+        *ok = false;
+    return to;
+}
+
+int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
+{
+    if (r->n_events == r->max_events) {
+        size_t max = r->max_events ? 2 * r->max_events : 64;
+        kvb_event *events = realloc(r->events, max * sizeof *events);
+        if (!events)
+            return -ENOMEM;
+        r->events = events;
+        r->max_events = max;
+    }
+    bool brings_tokens = event->kind <= KVB_EVENT_PROPOSE, ok = true;
+    if (brings_tokens && reserve_tokens(r, r->n_tokens + event->n))
+        return -ENOMEM;
+    kvb_event *e = &r->events[r->n_events];
+    *e = *event;
+    e->pos = copy(event->pos, e->n, sizeof *e->pos, &ok);
+    e->seq = copy(event->seq, e->n, sizeof *e->seq, &ok);
+    e->tok = copy(event->tok, e->n, sizeof *e->tok, &ok);
+    e->parents = copy(event->parents, e->n, sizeof *e->parents, &ok);
+    e->accepted = copy(event->accepted, e->n, sizeof *e->accepted, &ok);
+    if (!ok) {
+        event_free(e);
+        return -ENOMEM;
+    }
+    e->first = r->n_tokens;
+    if (brings_tokens)
+        r->n_tokens += e->n;
+    r->n_events++;
+    return 0;
+}
+
+int kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
+                      const float *q, const float *k, const float *v)
+{
+    const float *from[3] = {q, k, v};
+    for (int kind = 0; kind < 3; kind++) {
+        uint64_t shape[2];
+        row_shape(&r->model, kind, shape);
+        size_t row = shape[0] * shape[1];
+        for (uint32_t i = n - n_new; i < n; i++) {
+            assert(ordinals[i] < r->n_tokens);
+            memcpy(r->rows[kind][layer] + ordinals[i] * row, from[kind] + i * row, row * sizeof(float));
+        }
+    }
+    return 0;
+}
+
+static int save_tensors(const kvb_recorder *r, const char *path, const char *source, char *why, size_t why_bytes)
+{
+    uint32_t layers = r->model.layers, n = 0;
+    kvb_tensor *tensors = calloc(3 * (size_t)layers, sizeof *tensors);
+    char(*names)[16] = calloc(3 * (size_t)layers, sizeof *names);
+    int err = -ENOMEM;
+    if (!tensors || !names) {
+        snprintf(why, why_bytes, "%s: no memory for its header", path);
+        goto out;
+    }
+    for (uint32_t layer = 0; layer < layers; layer++)
+        for (int kind = 0; kind < 3; kind++, n++) {
+            kvb_tensor *t = &tensors[n];
+            snprintf(names[n], sizeof names[n], "%c.%u", row_name[kind], layer);
+            *t = (kvb_tensor){.name = names[n], .dtype = KVB_TENSOR_F32, .n_dims = 3, .data = r->rows[kind][layer]};
+            t->shape[0] = r->n_tokens;
+            row_shape(&r->model, kind, t->shape + 1);
+            t->bytes = t->shape[0] * t->shape[1] * t->shape[2] * sizeof(float);
+        }
+    const char *metadata[] = {"source", source, NULL};
+    err = kvb_safetensors_write(path, tensors, n, metadata, why, why_bytes);
+out:
+    free(names);
+    free(tensors);
+    return err;
+}
+
+/* Write the events below a header; with_tok: keep the vocabulary ids. */
+static int save_events(const kvb_recorder *r, const char *path, const kvb_trace_header *header, bool with_tok,
+                       char *why, size_t why_bytes)
+{
+    kvb_trace_writer *writer = NULL;
+    int err = kvb_trace_create(path, header, &writer, why, why_bytes);
+    if (err)
+        return err;
+    for (size_t i = 0; !err && i < r->n_events; i++) {
+        kvb_event e = r->events[i];
+        if (!with_tok)
+            e.tok = NULL;
+        err = kvb_trace_write(writer, &e, why, why_bytes);
+    }
+    char ignored[8];
+    int closed = kvb_trace_writer_close(writer, !err, err ? ignored : why, err ? sizeof ignored : why_bytes);
+    return err ? err : closed;
+}
+
+static char *path_of(const char *directory, const char *name, const char *suffix)
+{
+    size_t bytes = strlen(directory) + strlen(name) + strlen(suffix) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s%s", directory, name, suffix);
+    return path;
+}
+
+/* The header only borrows its strings; its fields are not const because a reader owns them. */
+static char *borrow(const char *s)
+{
+    return (char *)(uintptr_t)s;
+}
+
+int kvb_recorder_save(const kvb_recorder *r, const char *directory, const char *name, const char *source,
+                      const char *note, char *why, size_t why_bytes)
+{
+    char *trace = path_of(directory, name, ".jsonl"), *tensors = path_of(directory, name, ".safetensors");
+    kvb_trace_header header = {
+        .name = borrow(name), .source = borrow(source), .note = borrow(note), .model = r->model, .tensors = tensors};
+    int err = -ENOMEM;
+    snprintf(why, why_bytes, "no memory");
+    if (trace && tensors)
+        err = save_tensors(r, tensors, source, why, why_bytes);
+    if (!err)
+        err = save_events(r, trace, &header, true, why, why_bytes);
+    free(trace);
+    free(tensors);
+    return err;
+}
+
+int kvb_recorder_save_seeded(const kvb_recorder *r, const char *directory, const char *name, const char *source,
+                             const char *note, const kvb_trace_model *model, const char *profile, uint64_t seed,
+                             char *why, size_t why_bytes)
+{
+    char *trace = path_of(directory, name, ".jsonl");
+    kvb_trace_header header = {.name = borrow(name),
+                               .source = borrow(source),
+                               .note = borrow(note),
+                               .model = *model,
+                               .profile = borrow(profile),
+                               .seed = seed};
+    int err = -ENOMEM;
+    snprintf(why, why_bytes, "no memory");
+    if (trace)
+        err = save_events(r, trace, &header, false, why, why_bytes);
+    free(trace);
+    return err;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records what a live run does: the events, and the q, K and V rows of every token and layer, by ordinal
+ * (which is the token's identity in the trace). A token that a cache asks for again is recorded once,
+ * when it is new, so that a recording does not depend on the cache it was made over.
+ */
+#ifndef KVB_LIVE_RECORDER_H
+#define KVB_LIVE_RECORDER_H
+
+#include "workloads/trace.h"
+
+typedef struct kvb_recorder {
+    kvb_trace_model model;
+    kvb_event *events; /* own copies; pos, seq, tok and parents filled in for tokens */
+    size_t n_events, max_events;
+    float **rows[3]; /* q, K, V: [layers], each [max_tokens][heads of that kind * dim] */
+    uint64_t n_tokens, max_tokens;
+} kvb_recorder;
+
+/* 0 or -ENOMEM. */
+int kvb_recorder_open(kvb_recorder *recorder, const kvb_trace_model *model);
+void kvb_recorder_close(kvb_recorder *recorder);
+
+/* Append a copy of an event; tokens of step, prefill, fill and propose get their identities here.
+ * 0 or -ENOMEM. */
+int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
+
+/* Rows of the last n_new of n fed tokens, one layer: q [n][heads * dim] and so on; ordinals [n].
+ * Their event must have been appended. */
+int kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
+                      const float *q, const float *k, const float *v);
+
+/*
+ * Write directory/NAME.jsonl and directory/NAME.safetensors (the tensors first: a trace that is there
+ * finds its tensors). 0 or a negative errno with "path: …".
+ */
+int kvb_recorder_save(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
+                      const char *note, char *why, size_t why_bytes);
+
+/*
+ * Write directory/NAME.jsonl with the same event stream but another model and seeded values, without
+ * vocabulary ids.
+ */
+int kvb_recorder_save_seeded(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
+                             const char *note, const kvb_trace_model *model, const char *profile, uint64_t seed,
+                             char *why, size_t why_bytes);
+
+#endif

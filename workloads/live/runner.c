@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The live runner: control calls, what to feed, and the forward pass. */
+#include "workloads/live/runner.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN_CHUNK 64u /* cells of the cache's first growth */
+#define MAX_RANK  64u
+
+static void run_in_caller(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    (void)team;
+    part(ctx, 0, 1);
+}
+
+static const kvb_team alone = {.n = 1, .run = run_in_caller};
+
+static int no_memory(kvb_runner *r)
+{
+    snprintf(r->why, sizeof r->why, "no memory for the live runner");
+    return -ENOMEM;
+}
+
+static int cache_failed(kvb_runner *r, int err)
+{
+    snprintf(r->why, sizeof r->why, "%s: %s", r->cache->type->name, r->cache->why);
+    return err;
+}
+
+static int lacks_face(kvb_runner *r, const char *face)
+{
+    snprintf(r->why, sizeof r->why, "%s has no %s face", r->cache->type->name, face);
+    return -ENOTSUP;
+}
+
+int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
+{
+    const kvb_model_config *c = &o->weights->config;
+    kvb_model_facts facts = {
+        .layers = c->layers, .heads = c->heads, .kv_heads = c->kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim};
+    kvb_cache_options options = {.capacity = o->capacity,
+                                 .seq_capacity = o->seq_capacity,
+                                 .max_seqs = o->max_seqs,
+                                 .min_chunk = MIN_CHUNK,
+                                 .k_pool = o->k_pool,
+                                 .v_pool = o->v_pool,
+                                 .allocator = &r->allocator};
+    *r = (kvb_runner){.weights = o->weights};
+    int err = o->cache->open(o->cache, &facts, &options, &r->cache, r->why, sizeof r->why);
+    if (err)
+        return err;
+    r->op.cache = r->cache;
+    r->op.recorder = o->recorder;
+    r->op.call = (kvb_call){.kernel = o->kernel, .team = &alone, .n_heads = c->heads, .n_kv_heads = c->kv_heads};
+    return 0;
+}
+
+void kvb_runner_close(kvb_runner *r)
+{
+    if (r->cache)
+        r->cache->type->close(r->cache);
+    kvb_call_free(&r->op.call);
+    kvb_forward_free(&r->work);
+    free(r->tok);
+    free(r->pos);
+    free(r->fed_tok);
+    free(r->fed_pos);
+    free(r->logits);
+    *r = (kvb_runner){0};
+}
+
+/* Room for n more tokens and their logits, before the cache changes. */
+static int reserve_tokens(kvb_runner *r, uint32_t n)
+{
+    if (r->n_tokens + n > r->max_tokens) {
+        uint64_t max = 2 * (r->n_tokens + n);
+        int32_t *tok = realloc(r->tok, max * sizeof *tok);
+        if (!tok)
+            return no_memory(r);
+        r->tok = tok;
+        uint32_t *pos = realloc(r->pos, max * sizeof *pos);
+        if (!pos)
+            return no_memory(r);
+        r->pos = pos;
+        r->max_tokens = max;
+    }
+    size_t floats = (size_t)n * r->weights->config.vocab;
+    if (floats > r->logits_floats) {
+        float *logits = realloc(r->logits, floats * sizeof *logits);
+        if (!logits)
+            return no_memory(r);
+        r->logits = logits;
+        r->logits_floats = floats;
+    }
+    return 0;
+}
+
+static int reserve_fed(kvb_runner *r, uint32_t n)
+{
+    if (n <= r->max_fed)
+        return 0;
+    int32_t *tok = realloc(r->fed_tok, n * sizeof *tok);
+    if (!tok)
+        return no_memory(r);
+    r->fed_tok = tok;
+    uint32_t *pos = realloc(r->fed_pos, n * sizeof *pos);
+    if (!pos)
+        return no_memory(r);
+    r->fed_pos = pos;
+    r->max_fed = n;
+    return 0;
+}
+
+static int record(kvb_runner *r, const kvb_event *event)
+{
+    if (r->op.recorder && kvb_recorder_event(r->op.recorder, event))
+        return no_memory(r);
+    return 0;
+}
+
+/* The forward pass of a planned step whose event's n tokens were appended to tok and pos. */
+static int forward(kvb_runner *r, const kvb_event *event)
+{
+    int err = record(r, event);
+    if (err)
+        return err;
+    kvb_live_op_begin(&r->op, event->n);
+    uint32_t n = r->op.n_fed;
+    assert(n >= event->n && "a plan feeds at least its own tokens");
+    err = reserve_fed(r, n);
+    if (err)
+        return err;
+    for (uint32_t i = 0; i < n; i++) {
+        assert(r->op.ordinals[i] < r->n_tokens);
+        r->fed_tok[i] = r->tok[r->op.ordinals[i]];
+        r->fed_pos[i] = r->pos[r->op.ordinals[i]];
+    }
+    err = kvb_model_forward(r->weights, &r->work, &r->op, r->fed_tok, r->fed_pos, n, event->n, r->logits);
+    if (err)
+        snprintf(r->why, sizeof r->why, "%s", r->op.why);
+    return err;
+}
+
+/* Next position of a sequence. */
+static uint32_t next_position(const kvb_runner *r, uint32_t seq)
+{
+    const kvb_seq_face *face = kvb_cache_seq(r->cache);
+    return face ? face->seq_len(r->cache, seq) : kvb_cache_base(r->cache)->length(r->cache);
+}
+
+int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n)
+{
+    const kvb_seq_face *face = kvb_cache_seq(r->cache);
+    for (uint32_t i = 0; !face && i < n; i++)
+        if (seq[i] != 0)
+            return lacks_face(r, "seq");
+    int err = reserve_tokens(r, n);
+    if (err)
+        return err;
+    uint32_t next[KVB_MAX_SEQS], *pos = r->pos + r->n_tokens;
+    for (uint32_t i = 0; i < n; i++)
+        next[seq[i]] = next_position(r, seq[i]);
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = next[seq[i]]++;
+    err = face ? face->begin_step(r->cache, seq, n) : kvb_cache_base(r->cache)->begin_step(r->cache, n);
+    if (err)
+        return cache_failed(r, err);
+    memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
+    r->n_tokens += n;
+    /* the event is copied by the recorder: it may borrow what is const here */
+    kvb_event event = {
+        .kind = kind, .n = n, .pos = pos, .seq = (uint32_t *)(uintptr_t)seq, .tok = (int32_t *)(uintptr_t)tok};
+    return forward(r, &event);
+}
+
+int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
+{
+    const kvb_seq_face *face = kvb_cache_seq(r->cache);
+    if (!face)
+        return lacks_face(r, "seq");
+    int err = face->seq_cp(r->cache, src, dst, p0, p1);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SEQ_CP, .src = src, .dst = dst, .p0 = p0, .p1 = p1};
+    return record(r, &event);
+}
+
+int kvb_runner_seq_rm(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    const kvb_seq_face *face = kvb_cache_seq(r->cache);
+    if (!face)
+        return lacks_face(r, "seq");
+    int err = face->seq_rm(r->cache, seq, p0, p1);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SEQ_RM, .src = seq, .p0 = p0, .p1 = p1};
+    return record(r, &event);
+}
+
+int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
+{
+    const kvb_seq_face *face = kvb_cache_seq(r->cache);
+    if (!face)
+        return lacks_face(r, "seq");
+    int err = face->seq_keep(r->cache, seq);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SEQ_KEEP, .src = seq};
+    return record(r, &event);
+}
+
+int kvb_runner_propose(kvb_runner *r, const int32_t *parents, const int32_t *tok, uint32_t n)
+{
+    const kvb_tree_face *face = kvb_cache_tree(r->cache);
+    if (!face)
+        return lacks_face(r, "tree");
+    assert(r->n_pending + n <= KVB_RUNNER_NODES);
+    int err = reserve_tokens(r, n);
+    if (err)
+        return err;
+    if (r->n_pending == 0)
+        r->committed = kvb_cache_base(r->cache)->length(r->cache);
+    uint32_t *pos = r->pos + r->n_tokens;
+    err = face->propose(r->cache, parents, n);
+    if (err)
+        return cache_failed(r, err);
+    uint32_t seq[KVB_RUNNER_NODES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t depth = parents[i] < 0 ? 0 : r->depth[parents[i]] + 1;
+        r->depth[r->n_pending + i] = depth;
+        pos[i] = r->committed + depth;
+    }
+    r->n_pending += n;
+    memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
+    r->n_tokens += n;
+    kvb_event event = {.kind = KVB_EVENT_PROPOSE,
+                       .n = n,
+                       .pos = pos,
+                       .seq = seq,
+                       .tok = (int32_t *)(uintptr_t)tok,
+                       .parents = (int32_t *)(uintptr_t)parents};
+    return forward(r, &event);
+}
+
+int kvb_runner_commit(kvb_runner *r, const uint32_t *accepted, uint32_t n)
+{
+    const kvb_tree_face *face = kvb_cache_tree(r->cache);
+    if (!face)
+        return lacks_face(r, "tree");
+    int err = face->commit(r->cache, accepted, n);
+    if (err)
+        return cache_failed(r, err);
+    r->n_pending = 0;
+    kvb_event event = {.kind = KVB_EVENT_COMMIT, .n = n, .accepted = (uint32_t *)(uintptr_t)accepted};
+    return record(r, &event);
+}
+
+int32_t kvb_runner_best(const kvb_runner *r, uint32_t i, uint32_t rank)
+{
+    uint32_t vocab = r->weights->config.vocab;
+    int32_t best[MAX_RANK];
+    assert(rank < MAX_RANK && rank < vocab);
+    kvb_model_best(r->logits + (size_t)i * vocab, vocab, rank + 1, best);
+    return best[rank];
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The live runner: a model over a cache. It speaks in tokens and sequences, keeps each token's id and
+ * position under the cache's own count (ordinals), and projects whatever tokens the cache asks for, so
+ * that the same runner works over a cache that keeps rows and over one that keeps none.
+ */
+#ifndef KVB_LIVE_RUNNER_H
+#define KVB_LIVE_RUNNER_H
+
+#include "workloads/live/model.h"
+
+#define KVB_RUNNER_NODES 256u /* most pending tree nodes */
+
+typedef struct kvb_runner_options {
+    const kvb_weights *weights;
+    const kvb_cache_type *cache;
+    const kvb_pool_type *k_pool, *v_pool;
+    const kvb_kernel *kernel;
+    kvb_recorder *recorder; /* or NULL */
+    uint32_t capacity;      /* cells */
+    uint32_t seq_capacity;  /* tokens of one sequence */
+    uint32_t max_seqs;
+} kvb_runner_options;
+
+typedef struct kvb_runner {
+    const kvb_weights *weights;
+    kvb_allocator allocator; /* of the cache */
+    kvb_cache *cache;
+    kvb_live_op op;
+    kvb_forward work;
+    /* every token so far, by ordinal */
+    int32_t *tok;
+    uint32_t *pos;
+    uint64_t n_tokens, max_tokens;
+    /* of the current step: the fed tokens, [max_fed] */
+    int32_t *fed_tok;
+    uint32_t *fed_pos;
+    uint32_t max_fed;
+    float *logits; /* [new tokens of the last step][vocab] */
+    size_t logits_floats;
+    uint32_t depth[KVB_RUNNER_NODES]; /* of pending tree nodes, a root 0 */
+    uint32_t n_pending, committed;    /* nodes; tokens before them */
+    char why[256];                    /* one line about the call that failed */
+} kvb_runner;
+
+/* All calls: 0 or a negative errno with runner->why. The runner must stay where it is once opened. */
+int kvb_runner_open(kvb_runner *runner, const kvb_runner_options *options);
+void kvb_runner_close(kvb_runner *runner);
+
+/* One forward pass of n tokens: tok [n], each the next of its sequence seq [n]. kind is KVB_EVENT_STEP or
+ * KVB_EVENT_PREFILL (one sequence). runner->logits then holds a row for each. Without a seq face all must
+ * be of sequence 0. */
+int kvb_runner_step(kvb_runner *runner, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n);
+
+/* Sequence control; needs the seq face. */
+int kvb_runner_seq_cp(kvb_runner *runner, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1);
+int kvb_runner_seq_rm(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1);
+int kvb_runner_seq_keep(kvb_runner *runner, uint32_t seq);
+
+/* One forward pass over n further tree nodes; needs the tree face. */
+int kvb_runner_propose(kvb_runner *runner, const int32_t *parents, const int32_t *tok, uint32_t n);
+int kvb_runner_commit(kvb_runner *runner, const uint32_t *accepted, uint32_t n);
+
+/* The rank-th best next token after new token i of the last step (rank 0: greedy). */
+int32_t kvb_runner_best(const kvb_runner *runner, uint32_t i, uint32_t rank);
+
+#endif

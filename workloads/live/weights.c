@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layout, names and seeded values of the live model's weights. */
+#include "workloads/live/weights.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/live/rng.h"
+
+const kvb_model_config kvb_model_config_default = {
+    .layers = 2,
+    .heads = 4,
+    .kv_heads = 2,
+    .head_dim = 16,
+    .hidden = 64,
+    .ffn = 128,
+    .vocab = 256,
+    .rope_theta = 10000.0,
+    .norm_eps = 1e-5f,
+    .tied = false,
+    .qk_norm = true,
+};
+
+/* What a side of a tensor measures. */
+typedef enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_Q, SIDE_KV, SIDE_HEAD, SIDE_FFN, SIDE_VOCAB } side;
+
+/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the
+ * embedding, of an output element per unit of input for a matrix, and the gain itself for a norm. Strong
+ * V and O and sharp attention (gains on q and K) let the context, not only the last token, choose the
+ * next one; without that, greedy decoding of random weights falls into short cycles. */
+typedef struct tensor_kind {
+    const char *name;
+    size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
+    side rows, columns;
+    float spread;
+} tensor_kind;
+
+static const tensor_kind in_layer[] = {
+    {"input_layernorm.weight", offsetof(kvb_layer_weights, attn_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
+    {"self_attn.q_proj.weight", offsetof(kvb_layer_weights, q), SIDE_Q, SIDE_HIDDEN, 1.0f},
+    {"self_attn.k_proj.weight", offsetof(kvb_layer_weights, k), SIDE_KV, SIDE_HIDDEN, 1.0f},
+    {"self_attn.v_proj.weight", offsetof(kvb_layer_weights, v), SIDE_KV, SIDE_HIDDEN, 1.0f},
+    {"self_attn.q_norm.weight", offsetof(kvb_layer_weights, q_norm), SIDE_HEAD, SIDE_ONE, 1.5f},
+    {"self_attn.k_norm.weight", offsetof(kvb_layer_weights, k_norm), SIDE_HEAD, SIDE_ONE, 1.5f},
+    {"self_attn.o_proj.weight", offsetof(kvb_layer_weights, o), SIDE_HIDDEN, SIDE_Q, 2.0f},
+    {"post_attention_layernorm.weight", offsetof(kvb_layer_weights, mlp_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
+    {"mlp.gate_proj.weight", offsetof(kvb_layer_weights, gate), SIDE_FFN, SIDE_HIDDEN, 1.0f},
+    {"mlp.up_proj.weight", offsetof(kvb_layer_weights, up), SIDE_FFN, SIDE_HIDDEN, 1.0f},
+    {"mlp.down_proj.weight", offsetof(kvb_layer_weights, down), SIDE_HIDDEN, SIDE_FFN, 2.0f},
+};
+static const tensor_kind outside[] = {
+    {"model.embed_tokens.weight", offsetof(kvb_weights, embed), SIDE_VOCAB, SIDE_HIDDEN, 1.0f},
+    {"model.norm.weight", offsetof(kvb_weights, norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
+    {"lm_head.weight", offsetof(kvb_weights, lm_head), SIDE_VOCAB, SIDE_HIDDEN, 1.0f},
+};
+#define IN_LAYER (sizeof in_layer / sizeof *in_layer)
+#define OUTSIDE  (sizeof outside / sizeof *outside)
+
+static uint64_t side_length(const kvb_model_config *c, side s)
+{
+    const uint64_t length[] = {
+        [SIDE_ONE] = 1,
+        [SIDE_HIDDEN] = c->hidden,
+        [SIDE_Q] = (uint64_t)c->heads * c->head_dim,
+        [SIDE_KV] = (uint64_t)c->kv_heads * c->head_dim,
+        [SIDE_HEAD] = c->head_dim,
+        [SIDE_FFN] = c->ffn,
+        [SIDE_VOCAB] = c->vocab,
+    };
+    return length[s];
+}
+
+/* Tensors that this model does not have. */
+static bool is_absent(const kvb_model_config *c, const tensor_kind *kind)
+{
+    return (kind->rows == SIDE_HEAD && !c->qk_norm) || (kind == &outside[OUTSIDE - 1] && c->tied);
+}
+
+/* Kind of tensor i of the model (checkpoint order: embedding, layers, norm, lm head) and its layer, or
+ * NULL past the last. Absent ones keep their number. */
+static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *layer)
+{
+    size_t in_layers = IN_LAYER * c->layers;
+    *layer = SIZE_MAX;
+    if (i == 0)
+        return &outside[0];
+    if (i - 1 < in_layers) {
+        *layer = (i - 1) / IN_LAYER;
+        return &in_layer[(i - 1) % IN_LAYER];
+    }
+    i -= in_layers;
+    return i < OUTSIDE ? &outside[i] : NULL;
+}
+
+static float **pointer_of(kvb_weights *w, const tensor_kind *kind, size_t layer)
+{
+    char *base = layer == SIZE_MAX ? (char *)w : (char *)&w->layers[layer];
+    return (float **)(void *)(base + kind->place);
+}
+
+int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_bytes)
+{
+    const struct {
+        const char *key;
+        uint32_t value, max;
+    } ranges[] = {
+        {"num_hidden_layers", c->layers, 1024},     {"num_attention_heads", c->heads, 4096},
+        {"num_key_value_heads", c->kv_heads, 4096}, {"head_dim", c->head_dim, 4096},
+        {"hidden_size", c->hidden, 65536},          {"intermediate_size", c->ffn, 1u << 20},
+        {"vocab_size", c->vocab, 1u << 22},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].value < 1 || ranges[i].value > ranges[i].max) {
+            snprintf(why, why_bytes, "%s must be 1 .. %u, is %u", ranges[i].key, ranges[i].max, ranges[i].value);
+            return -EINVAL;
+        }
+    if (c->heads % c->kv_heads) {
+        snprintf(why, why_bytes, "num_attention_heads %u must be a multiple of num_key_value_heads %u", c->heads,
+                 c->kv_heads);
+        return -EINVAL;
+    }
+    if (c->head_dim % 2) {
+        snprintf(why, why_bytes, "head_dim must be even for RoPE, is %u", c->head_dim);
+        return -EINVAL;
+    }
+    if (!(c->rope_theta > 0) || !isfinite(c->rope_theta)) {
+        snprintf(why, why_bytes, "rope_theta must be above 0");
+        return -EINVAL;
+    }
+    if (!(c->norm_eps > 0) || !isfinite(c->norm_eps)) {
+        snprintf(why, why_bytes, "rms_norm_eps must be above 0");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char *why, size_t why_bytes)
+{
+    int err = kvb_model_config_check(config, why, why_bytes);
+    if (err)
+        return err;
+    err = -ENOMEM;
+    snprintf(why, why_bytes, "no memory for the model's weights");
+    kvb_weights *w = calloc(1, sizeof *w);
+    if (!w)
+        goto fail;
+    w->config = *config;
+    w->layers = calloc(config->layers, sizeof *w->layers);
+    if (!w->layers)
+        goto fail;
+
+    size_t layer;
+    const tensor_kind *kind;
+    for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
+        if (!is_absent(config, kind))
+            w->block_floats += side_length(config, kind->rows) * side_length(config, kind->columns);
+    w->block = calloc(w->block_floats, sizeof *w->block);
+    if (!w->block)
+        goto fail;
+
+    float *next = w->block;
+    for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
+        if (!is_absent(config, kind)) {
+            *pointer_of(w, kind, layer) = next;
+            next += side_length(config, kind->rows) * side_length(config, kind->columns);
+        }
+    if (config->tied)
+        w->lm_head = w->embed;
+    *weights = w;
+    return 0;
+fail:
+    kvb_weights_close(w);
+    return err;
+}
+
+void kvb_weights_close(kvb_weights *weights)
+{
+    if (!weights)
+        return;
+    free(weights->block);
+    free(weights->layers);
+    free(weights);
+}
+
+/* Tensor of a kind as a weight. */
+static void weight_of(const kvb_weights *w, const tensor_kind *kind, size_t layer, kvb_weight *weight)
+{
+    if (layer == SIZE_MAX)
+        snprintf(weight->name, sizeof weight->name, "%s", kind->name);
+    else
+        snprintf(weight->name, sizeof weight->name, "model.layers.%zu.%s", layer, kind->name);
+    weight->shape[0] = side_length(&w->config, kind->rows);
+    weight->shape[1] = side_length(&w->config, kind->columns);
+    weight->n_dims = kind->columns == SIDE_ONE ? 1 : 2;
+    weight->n = weight->shape[0] * weight->shape[1];
+    weight->data = *pointer_of((kvb_weights *)(uintptr_t)w, kind, layer);
+}
+
+bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight)
+{
+    size_t layer, present = 0;
+    const tensor_kind *kind;
+    for (size_t at = 0; (kind = kind_at(&weights->config, at, &layer)); at++) {
+        if (is_absent(&weights->config, kind))
+            continue;
+        if (present++ == i) {
+            weight_of(weights, kind, layer, weight);
+            return true;
+        }
+    }
+    return false;
+}
+
+void kvb_weights_seed(kvb_weights *weights, uint64_t seed)
+{
+    size_t layer;
+    const tensor_kind *kind;
+    for (size_t i = 0; (kind = kind_at(&weights->config, i, &layer)); i++) {
+        if (is_absent(&weights->config, kind))
+            continue;
+        kvb_weight weight;
+        weight_of(weights, kind, layer, &weight);
+        bool is_norm = weight.n_dims == 1, is_embedding = kind == &outside[0];
+        float sigma = is_embedding ? kind->spread : kind->spread / sqrtf((float)weight.shape[1]);
+        for (size_t e = 0; e < weight.n; e++) {
+            float normal = kvb_live_normal(seed, i, e);
+            weight.data[e] = is_norm ? kind->spread * (1.0f + 0.1f * normal) : sigma * normal;
+        }
+    }
+}
+
+int kvb_weights_blur(const kvb_weights *weights, uint64_t seed, float amount, kvb_weights **draft)
+{
+    char why[160];
+    int err = kvb_weights_open(&weights->config, draft, why, sizeof why);
+    if (err)
+        return err;
+    memcpy((*draft)->block, weights->block, weights->block_floats * sizeof *weights->block);
+    kvb_weight weight;
+    for (size_t i = 0; kvb_weights_at(*draft, i, &weight); i++) {
+        if (weight.n_dims == 1)
+            continue;
+        double squares = 0;
+        for (size_t e = 0; e < weight.n; e++)
+            squares += (double)weight.data[e] * weight.data[e];
+        float sigma = amount * (float)sqrt(squares / (double)weight.n);
+        for (size_t e = 0; e < weight.n; e++)
+            weight.data[e] += sigma * kvb_live_normal(seed, i, e);
+    }
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The weights of the live model: a decoder-only transformer of the Llama family. All f32, matrices
+ * [out][in] row-major as checkpoints hold them, everything in one block.
+ */
+#ifndef KVB_LIVE_WEIGHTS_H
+#define KVB_LIVE_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Model facts, as config.json of a checkpoint states them. */
+typedef struct kvb_model_config {
+    uint32_t layers;
+    uint32_t heads;    /* query heads, a multiple of kv_heads */
+    uint32_t kv_heads; /* key and value heads */
+    uint32_t head_dim; /* elements of a q, K or V row; even, because RoPE rotates pairs */
+    uint32_t hidden;   /* elements of the residual stream */
+    uint32_t ffn;      /* elements inside the SwiGLU */
+    uint32_t vocab;
+    double rope_theta;
+    float norm_eps;
+    bool tied;    /* the lm head is the embedding */
+    bool qk_norm; /* RMSNorm of each q and K head before RoPE */
+} kvb_model_config;
+
+/* The model of the shipped workloads. */
+extern const kvb_model_config kvb_model_config_default;
+
+/* 0, or -EINVAL with what was expected. */
+int kvb_model_config_check(const kvb_model_config *config, char *why, size_t why_bytes);
+
+typedef struct kvb_layer_weights {
+    float *attn_norm; /* [hidden] */
+    float *q;         /* [heads * head_dim][hidden] */
+    float *k, *v;     /* [kv_heads * head_dim][hidden] */
+    float *q_norm;    /* [head_dim], NULL without qk_norm */
+    float *k_norm;
+    float *o;         /* [hidden][heads * head_dim] */
+    float *mlp_norm;  /* [hidden] */
+    float *gate, *up; /* [ffn][hidden] */
+    float *down;      /* [hidden][ffn] */
+} kvb_layer_weights;
+
+typedef struct kvb_weights {
+    kvb_model_config config;
+    float *embed;              /* [vocab][hidden] */
+    float *norm;               /* [hidden] */
+    float *lm_head;            /* [vocab][hidden]; embed when tied */
+    kvb_layer_weights *layers; /* [layers] */
+    float *block;              /* owns all of the above */
+    size_t block_floats;
+} kvb_weights;
+
+/* One tensor under its checkpoint name, for whoever treats all alike. */
+typedef struct kvb_weight {
+    char name[96];
+    float *data;
+    uint64_t shape[2];
+    uint32_t n_dims; /* 1: a norm's gains */
+    size_t n;        /* elements */
+} kvb_weight;
+
+/* 0, -EINVAL (why), -ENOMEM. Values are 0. */
+int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char *why, size_t why_bytes);
+void kvb_weights_close(kvb_weights *weights);
+
+/* Tensor i in checkpoint order; false past the last. A tied lm head is not listed. */
+bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight);
+
+/* Fill with seeded values, scaled such that greedy decoding stays lively. */
+void kvb_weights_seed(kvb_weights *weights, uint64_t seed);
+
+/* A draft model: a copy in which every matrix has noise of `amount` times its own root mean square.
+ * 0 or -ENOMEM. */
+int kvb_weights_blur(const kvb_weights *weights, uint64_t seed, float amount, kvb_weights **draft);
+
+#endif
