@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that a team runs each part once per run, whatever the number of threads, asleep or awake. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "harness/team.h"
+
+typedef struct tally {
+    atomic_uint calls[64];
+    uint32_t plain[64]; /* written by its part only: a race would be seen by the thread sanitizer */
+} tally;
+
+static void part(void *ctx, uint32_t i, uint32_t n)
+{
+    tally *t = ctx;
+    assert_true(i < n);
+    atomic_fetch_add(&t->calls[i], 1);
+    t->plain[i]++;
+}
+
+static void every_part_runs_once(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        kvb_threads *threads;
+        tally t = {0};
+        assert_int_equal(kvb_threads_start(n, false, &threads), 0);
+        const kvb_team *team = kvb_threads_team(threads);
+        assert_int_equal(team->n, n);
+        for (uint32_t round = 1; round <= 300; round++) {
+            team->run(team, part, &t);
+            for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(t.plain[i], round);
+            if (round % 100 == 0) /* long enough for the others to fall asleep */
+                nanosleep(&(struct timespec){0, 3000000}, NULL);
+        }
+        for (uint32_t i = n; i < 64; i++)
+            assert_int_equal(atomic_load(&t.calls[i]), 0);
+        kvb_threads_end(threads);
+    }
+}
+
+static void binding_needs_a_core_for_each(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    uint32_t cores = kvb_cores();
+    assert_true(cores >= 1);
+    assert_int_equal(kvb_threads_start(cores + 1, true, &threads), -EINVAL);
+    assert_int_equal(kvb_threads_start(cores, true, &threads), 0);
+    kvb_threads_end(threads);
+}
+
+static void a_team_ends_without_a_run(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    assert_int_equal(kvb_threads_start(3, false, &threads), 0);
+    kvb_threads_end(threads);
+    kvb_threads_end(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_part_runs_once),
+        cmocka_unit_test(binding_needs_a_core_for_each),
+        cmocka_unit_test(a_team_ends_without_a_run),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("team", tests, NULL, NULL);
+}

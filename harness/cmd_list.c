@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench list: every part, workload and suite, and why a kernel can or cannot run here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/options.h"
+#include "harness/parts.h"
+#include "harness/suite.h"
+#include "results/result.h"
+#include "workloads/values.h"
+
+typedef struct list {
+    kvb_words plugins, sorts;
+    const char *folder, *format_name;
+    kvb_parts parts;
+    kvb_table *table;
+} list;
+
+static const kvb_option options[] = {
+    {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(list, plugins)},
+    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(list, folder)},
+    {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(list, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "list",
+    .synopsis = "[kernels|caches|pools|workloads|values|suites]… [options]",
+    .about = "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
+             "  kvbench list\n"
+             "  kvbench list kernels --plugin ./my-kernel.so",
+    .options = options,
+    .words = offsetof(list, sorts),
+    .takes_words = true,
+};
+
+/* One row; `here` says whether it can run on this machine, or why not. */
+static int row_add(list *l, const char *sort, const char *name, const char *from, const char *here, const char *what)
+{
+    return kvb_table_row(l->table, (const char *const[]){sort, name, from, here, what});
+}
+
+static const char *mask_names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};
+
+/* "takes masks none causal …", appended to the summary of a kernel. */
+static void kernel_describe(const kvb_kernel *k, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s; masks", k->summary);
+    for (unsigned m = 0; m < KVB_MASK_KINDS && used < bytes; m++)
+        if (k->masks & KVB_MASK_BIT(m))
+            used += (size_t)snprintf(text + used, bytes - used, " %s", mask_names[m]);
+}
+
+static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s; faces base%s%s%s", c->summary, c->seq ? " seq" : "", c->tree ? " tree" : "",
+             c->contiguous ? " contiguous" : "");
+}
+
+static int parts_list(list *l, kvb_sort sort)
+{
+    int error = 0;
+    for (size_t i = 0; i < l->parts.n[sort] && !error; i++) {
+        const kvb_part *part = &l->parts.at[sort][i];
+        const kvb_kernel *kernel = part->definition;
+        char here[256] = "yes", why[200] = "", what[320];
+        snprintf(what, sizeof what, "%s", part->summary);
+        if (sort == KVB_SORT_KERNEL && kernel->available && !kernel->available(why, sizeof why))
+            snprintf(here, sizeof here, "unavailable: %s", why);
+        if (sort == KVB_SORT_KERNEL)
+            kernel_describe(kernel, what, sizeof what);
+        if (sort == KVB_SORT_CACHE)
+            cache_describe(part->definition, what, sizeof what);
+        error = row_add(l, kvb_sort_names[sort], part->name, part->from, here, what);
+    }
+    return error;
+}
+
+static int kernels_list(list *l)
+{
+    return parts_list(l, KVB_SORT_KERNEL);
+}
+
+static int caches_list(list *l)
+{
+    return parts_list(l, KVB_SORT_CACHE);
+}
+
+static int pools_list(list *l)
+{
+    return parts_list(l, KVB_SORT_POOL);
+}
+
+static int workloads_list(list *l)
+{
+    char why[512];
+    kvb_workloads found;
+    if (kvb_workloads_find(l->folder, &found, why, sizeof why)) {
+        kvb_workloads_free(&found);
+        return l->folder ? kvb_complain("list", KVB_EXIT_USAGE, "%s", why)
+                         : row_add(l, "workload", "(none)", NULL, "not found", why);
+    }
+    int error = 0;
+    for (size_t i = 0; i < found.n && !error; i++) {
+        kvb_trace_reader *reader;
+        char text[512];
+        bool good = !kvb_trace_open(found.at[i].path, &reader, why, sizeof why);
+        if (good) {
+            snprintf(text, sizeof text, "%s", kvb_trace_reader_header(reader)->source);
+            kvb_trace_reader_close(reader);
+        }
+        error =
+            row_add(l, "workload", found.at[i].name, found.at[i].path, good ? "yes" : "unreadable", good ? text : why);
+    }
+    kvb_workloads_free(&found);
+    return error;
+}
+
+static int values_list(list *l)
+{
+    int error = 0;
+    for (size_t i = 0; kvb_profiles[i] && !error; i++)
+        error = row_add(l, "values", kvb_profiles[i]->name, "built-in", "yes", kvb_profiles[i]->summary);
+    return error;
+}
+
+static int suites_list(list *l)
+{
+    int error = 0;
+    for (size_t i = 0; kvb_suites[i] && !error; i++)
+        error = row_add(l, "suite", kvb_suites[i]->name, "built-in", "yes", kvb_suites[i]->summary);
+    return error;
+}
+
+static const struct {
+    const char *name;
+    int (*list)(list *l);
+} sorts[] = {{"kernels", kernels_list}, {"caches", caches_list}, {"pools", pools_list},
+             {"values", values_list},   {"suites", suites_list}, {"workloads", workloads_list}};
+#define SORTS (sizeof sorts / sizeof *sorts)
+
+/* Lists what the words name; no words: everything. */
+static int sorts_list(list *l)
+{
+    bool wanted[SORTS];
+    for (size_t s = 0; s < SORTS; s++)
+        wanted[s] = l->sorts.n == 0;
+    for (size_t i = 0; i < l->sorts.n; i++) {
+        size_t s = 0;
+        while (s < SORTS && strcmp(sorts[s].name, l->sorts.at[i]))
+            s++;
+        if (s == SORTS)
+            return kvb_complain("list", KVB_EXIT_USAGE,
+                                "cannot list '%s'; known: kernels, caches, pools, values, suites, workloads",
+                                l->sorts.at[i]);
+        wanted[s] = true;
+    }
+    for (size_t s = 0; s < SORTS; s++) {
+        int error = wanted[s] ? sorts[s].list(l) : 0;
+        if (error)
+            return error < 0 ? kvb_complain("list", KVB_EXIT_MACHINE, "%s", strerror(-error)) : error;
+    }
+    return KVB_EXIT_OK;
+}
+
+static int list_main(int argc, char **argv)
+{
+    char why[512];
+    kvb_table_format format;
+    list *l = calloc(1, sizeof *l);
+    if (!l)
+        return kvb_complain("list", KVB_EXIT_MACHINE, "no memory");
+    l->format_name = "table";
+    int code = kvb_options_parse(&usage, l, argc, argv);
+    if (code >= 0)
+        goto out;
+    code = KVB_EXIT_USAGE;
+    kvb_parts_init(&l->parts);
+    for (size_t i = 0; i < l->plugins.n; i++)
+        if (kvb_parts_load(&l->parts, l->plugins.at[i], why, sizeof why)) {
+            kvb_complain("list", code, "%s", why);
+            goto out;
+        }
+    if (!kvb_table_format_parse(l->format_name, &format)) {
+        kvb_complain("list", code, "--format: unknown format '%s'; known: table, md, csv, json", l->format_name);
+        goto out;
+    }
+    l->table = kvb_table_new((const char *const[]){"sort", "name", "from", "here", "what", NULL});
+    code = l->table ? sorts_list(l) : KVB_EXIT_MACHINE;
+    if (!code && kvb_table_print(l->table, format, stdout))
+        code = kvb_complain("list", KVB_EXIT_MACHINE, "cannot write to standard output");
+out:
+    kvb_table_free(l->table);
+    kvb_words_free(&l->plugins);
+    kvb_words_free(&l->sorts);
+    free(l);
+    return code;
+}
+
+const kvb_command kvb_command_list = {
+    .name = "list",
+    .summary = "every kernel, cache, pool, workload, and why it can or cannot run here",
+    .run = list_main,
+};

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `kvbench record`: play the live model and write workloads, or check that no cache changes what it says. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "harness/command.h"
+#include "harness/live_check.h"
+#include "harness/options.h"
+#include "harness/parts.h"
+#include "workloads/live/checkpoint.h"
+#include "workloads/live/exact.h"
+#include "workloads/live/live.h"
+
+#define MAX_SCENARIOS 16u
+
+typedef struct settings {
+    /* as typed */
+    kvb_words scenario_names, plugins;
+    const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name;
+    uint64_t seed;
+    bool check;
+    /* what that means */
+    const kvb_scenario *scenarios[MAX_SCENARIOS + 1]; /* ends with NULL */
+    size_t n_scenarios;
+    bool long_decode;
+    const kvb_cache_type *cache; /* NULL: each scenario's natural one; with --check all */
+    const kvb_kernel *kernel;
+    kvb_table_format format;
+    kvb_parts parts;
+} settings;
+
+static const kvb_option options[] = {
+    {"--scenario", "NAME", "what to play, repeatable (default: all); a wrong name lists them",
+     KVB_WORDS(settings, scenario_names)},
+    {"-o", "DIR", "where workloads go (default: workloads/recorded)", KVB_TEXT(settings, directory)},
+    {"--seed", "N", "of weights, prompts, draft model, seeded values (default: 1)",
+     KVB_NUMBER(settings, seed, 0, (uint64_t)1 << 53)},
+    {"--weights", "FILE", "a Llama-style safetensors checkpoint instead of seeded weights",
+     KVB_TEXT(settings, weights)},
+    {"--config", "FILE", "its config.json (default: the one beside it)", KVB_TEXT(settings, config)},
+    {"--save-weights", "FILE", "write the weights, with config.json beside them, and stop",
+     KVB_TEXT(settings, save_weights)},
+    {"--cache", "NAME", "record over this cache (default: the scenario's own); with --check: only this",
+     KVB_TEXT(settings, cache_name)},
+    {"--kernel", "NAME", "attend with this kernel (default: exact; with --check: reference)",
+     KVB_TEXT(settings, kernel_name)},
+    {"--plugin", "FILE.so", "load more kernels and caches, repeatable", KVB_WORDS(settings, plugins)},
+    {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},
+    {"--format", "NAME", "table, md, csv or json", KVB_TEXT(settings, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "record",
+    .synopsis = "[options]",
+    .about = "Plays scenarios with a small live transformer and writes each as a workload: NAME.jsonl (events) with\n"
+             "NAME.safetensors (every q, K and V row), and NAME-8x128.jsonl (the same events, seeded values, 8 KV\n"
+             "heads of 128). A recording is the same whatever cache it was made over: the kernel `exact` sums in\n"
+             "double, so that the order of cells leaves no mark.\n\n"
+             "  kvbench record                                the suite that ships, into workloads/recorded\n"
+             "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
+             "  kvbench record --check                        do all caches let the model say the same?\n"
+             "  kvbench record --weights model.safetensors -o mine",
+    .options = options,
+};
+
+static void scenario_add(settings *s, const kvb_scenario *scenario)
+{
+    for (size_t i = 0; i < s->n_scenarios; i++)
+        if (s->scenarios[i] == scenario)
+            return;
+    if (s->n_scenarios < MAX_SCENARIOS)
+        s->scenarios[s->n_scenarios++] = scenario;
+}
+
+static int scenario_unknown(const char *name)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (const kvb_scenario *const *s = kvb_scenarios; *s && used < sizeof known; s++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", (*s)->name);
+    return kvb_complain("record", KVB_EXIT_USAGE, "no scenario '%s'; known: %s%s", name, known, KVB_LONG_DECODE);
+}
+
+static int part_unknown(const settings *s, kvb_sort sort, const char *name)
+{
+    char known[512];
+    kvb_parts_known(&s->parts, sort, known, sizeof known);
+    return kvb_complain("record", KVB_EXIT_USAGE, "no %s '%s'; known: %s%s", kvb_sort_names[sort], name, known,
+                        sort == KVB_SORT_KERNEL ? ", exact" : "");
+}
+
+/* The kernel by its name: an exit code. */
+static int kernel_find(settings *s, const char *name)
+{
+    char why[256] = "";
+    if (!strcmp(name, kvb_live_kernel_exact.name)) {
+        s->kernel = &kvb_live_kernel_exact;
+        return KVB_EXIT_OK;
+    }
+    s->kernel = kvb_part_find(&s->parts, KVB_SORT_KERNEL, name);
+    if (!s->kernel)
+        return part_unknown(s, KVB_SORT_KERNEL, name);
+    if (s->kernel->flags & KVB_KERNEL_WITNESS)
+        return kvb_complain("record", KVB_EXIT_USAGE, "kernel '%s' does not compute attention", name);
+    if (s->kernel->available && !s->kernel->available(why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_MACHINE, "kernel '%s': %s", name, why);
+    return KVB_EXIT_OK;
+}
+
+/* Names to what they name: an exit code. */
+static int settings_resolve(settings *s)
+{
+    char why[320];
+    for (size_t i = 0; i < s->plugins.n; i++)
+        if (kvb_parts_load(&s->parts, s->plugins.at[i], why, sizeof why))
+            return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    s->long_decode = s->scenario_names.n == 0;
+    for (const kvb_scenario *const *all = kvb_scenarios; s->scenario_names.n == 0 && *all; all++)
+        scenario_add(s, *all);
+    for (size_t i = 0; i < s->scenario_names.n; i++) {
+        const kvb_scenario *scenario = kvb_scenario_find(s->scenario_names.at[i]);
+        if (scenario)
+            scenario_add(s, scenario);
+        else if (!strcmp(s->scenario_names.at[i], KVB_LONG_DECODE))
+            s->long_decode = true;
+        else
+            return scenario_unknown(s->scenario_names.at[i]);
+    }
+    if (s->check && s->n_scenarios == 0)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
+    if (s->cache_name && !(s->cache = kvb_part_find(&s->parts, KVB_SORT_CACHE, s->cache_name)))
+        return part_unknown(s, KVB_SORT_CACHE, s->cache_name);
+    if (s->format_name && !kvb_table_format_parse(s->format_name, &s->format))
+        return kvb_complain("record", KVB_EXIT_USAGE, "no format '%s'; known: table, md, csv, json", s->format_name);
+    if (s->config && !s->weights)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--config needs --weights");
+    const char *kernel = s->check ? "reference" : kvb_live_kernel_exact.name;
+    return kernel_find(s, s->kernel_name ? s->kernel_name : kernel);
+}
+
+/* Play one scenario, write it, read it back, add its row. An exit code. */
+static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
+                           kvb_table *table)
+{
+    char why[320], path[4096], counts[5][24];
+    kvb_live_outcome outcome;
+    kvb_trace *trace = NULL;
+    int exit_code = KVB_EXIT_OK;
+    if (kvb_live_record(scenario, live, s->directory, &outcome, why, sizeof why)) {
+        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        goto out;
+    }
+    snprintf(path, sizeof path, "%s/%s.jsonl", s->directory, scenario->name);
+    if (kvb_trace_load(path, 0, &trace, why, sizeof why)) {
+        exit_code = kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
+        goto out;
+    }
+    snprintf(counts[0], sizeof counts[0], "%llu", (unsigned long long)trace->needs.events);
+    snprintf(counts[1], sizeof counts[1], "%llu", (unsigned long long)trace->needs.tokens);
+    snprintf(counts[2], sizeof counts[2], "%u", trace->needs.cells);
+    snprintf(counts[3], sizeof counts[3], "%zu", outcome.n);
+    snprintf(counts[4], sizeof counts[4], "%.2f", outcome.rounds ? (double)outcome.spoken / outcome.rounds : 0.0);
+    const char *cells[] = {scenario->name,
+                           live->cache->name,
+                           counts[0],
+                           counts[1],
+                           counts[2],
+                           counts[3],
+                           outcome.rounds ? counts[4] : "-",
+                           path};
+    if (kvb_table_row(table, cells))
+        exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
+out:
+    kvb_trace_free(trace);
+    kvb_live_outcome_free(&outcome);
+    return exit_code;
+}
+
+static int record_all(const settings *s, kvb_live_options *live)
+{
+    static const char *const headings[] = {"workload",         "cache", ">events", ">tokens", ">cells", ">generated",
+                                           ">tokens per pass", "file",  NULL};
+    char why[320];
+    if (mkdir(s->directory, 0777) && errno != EEXIST)
+        return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
+    kvb_table *table = kvb_table_new(headings);
+    if (!table)
+        return kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
+    int exit_code = KVB_EXIT_OK;
+    for (size_t i = 0; exit_code == KVB_EXIT_OK && i < s->n_scenarios; i++) {
+        const kvb_scenario *scenario = s->scenarios[i];
+        live->cache = s->cache ? s->cache : kvb_part_find(&s->parts, KVB_SORT_CACHE, scenario->cache);
+        exit_code = record_scenario(s, scenario, live, table);
+    }
+    if (exit_code == KVB_EXIT_OK && s->long_decode &&
+        kvb_live_write_long_decode(s->seed, s->directory, why, sizeof why))
+        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    if (exit_code == KVB_EXIT_OK && s->n_scenarios && kvb_table_print(table, s->format, stdout))
+        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "cannot write the table: %s", strerror(errno));
+    kvb_table_free(table);
+    return exit_code;
+}
+
+static int check_all(const settings *s, const kvb_live_options *live)
+{
+    char why[320];
+    const kvb_cache_type *caches[KVB_MAX_PARTS + 1] = {s->cache};
+    for (size_t i = 0; !s->cache && i < s->parts.n[KVB_SORT_CACHE]; i++)
+        caches[i] = s->parts.at[KVB_SORT_CACHE][i].definition;
+    bool any = false;
+    for (size_t i = 0; i < s->n_scenarios; i++)
+        for (const kvb_cache_type *const *cache = caches; *cache; cache++)
+            any = any || kvb_scenario_fits(s->scenarios[i], *cache);
+    if (!any)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s has the faces for none of the scenarios",
+                            s->cache_name);
+    kvb_live_check check = {.weights = live->weights,
+                            .seed = s->seed,
+                            .kernel = live->kernel,
+                            .pool = live->pool,
+                            .scenarios = s->scenarios,
+                            .caches = caches};
+    int wrong = kvb_live_check_run(&check, s->format, stdout, why, sizeof why);
+    if (wrong < 0)
+        return kvb_complain("record", KVB_EXIT_MACHINE, "%s", why);
+    return wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong) : KVB_EXIT_OK;
+}
+
+/* Weights from the checkpoint or the seed: an exit code. */
+static int weights_open(const settings *s, kvb_weights **weights)
+{
+    char why[320];
+    int err = s->weights ? kvb_weights_load(s->weights, s->config, weights, why, sizeof why)
+                         : kvb_weights_open(&kvb_model_config_default, weights, why, sizeof why);
+    if (err)
+        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    if (!s->weights)
+        kvb_weights_seed(*weights, s->seed);
+    return KVB_EXIT_OK;
+}
+
+static int record_run(int argc, char **argv)
+{
+    settings s = {.directory = "workloads/recorded", .seed = 1};
+    kvb_weights *weights = NULL;
+    char why[320];
+    kvb_parts_init(&s.parts);
+    int exit_code = kvb_options_parse(&usage, &s, argc, argv);
+    if (exit_code >= 0)
+        goto out;
+    exit_code = settings_resolve(&s);
+    if (exit_code == KVB_EXIT_OK)
+        exit_code = weights_open(&s, &weights);
+    if (exit_code != KVB_EXIT_OK)
+        goto out;
+    kvb_live_options live = {
+        .weights = weights, .seed = s.seed, .pool = kvb_part_find(&s.parts, KVB_SORT_POOL, "f32"), .kernel = s.kernel};
+    if (!s.save_weights)
+        exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
+    else if (kvb_weights_save(weights, s.save_weights, why, sizeof why))
+        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+out:
+    kvb_weights_close(weights);
+    kvb_words_free(&s.scenario_names);
+    kvb_words_free(&s.plugins);
+    return exit_code;
+}
+
+const kvb_command kvb_command_record = {
+    .name = "record",
+    .summary = "play the live model and write workloads, or check caches by what it says",
+    .run = record_run,
+};

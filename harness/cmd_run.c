@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench run: replay the matrix, check it, measure it, record it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/host.h"
+#include "harness/matrix.h"
+#include "harness/progress.h"
+#include "workloads/trace.h"
+
+typedef struct run {
+    const char *suite_name, *folder, *output, *format_name;
+    kvb_selection_words words;
+    kvb_words plugins;
+    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds;
+    const kvb_suite *suite;
+    kvb_table_format format;
+    /* while running */
+    kvb_progress progress;
+    kvb_result_writer *writer;
+    kvb_result *results;
+    size_t n, room, count[KVB_STATUSES];
+    char *why; /* of the writer */
+    size_t why_bytes;
+} run;
+
+static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
+
+static void stop_ask(int signal_number)
+{
+    stopped = signal_number;
+}
+
+static const kvb_option options[] = {
+    {"--suite", "NAME", "quick, default or full (see `kvbench list suites`); default: default",
+     KVB_TEXT(run, suite_name)},
+    {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
+    {"--cache", "GLOB", "only these caches; repeatable", KVB_WORDS(run, words.caches)},
+    {"--pool", "GLOB|k=K,v=V", "only these pools for K and V, or K and V apart; repeatable",
+     KVB_WORDS(run, words.pools)},
+    {"--kernel", "GLOB", "only these kernels; repeatable", KVB_WORDS(run, words.kernels)},
+    {"--threads", "N[,N…]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
+    {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
+     KVB_WORDS(run, words.values)},
+    {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
+    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
+    {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
+    {"--format", "FORMAT", "of the table: table, md, csv or json", KVB_TEXT(run, format_name)},
+    {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
+     KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
+    {"--min-chunk", "CELLS", "first growth of a pool; default 256", KVB_NUMBER(run, min_chunk, 1, KVB_TRACE_MAX_CELLS)},
+    {"--max-pairs", "N", "skip where one step attends more (query, cell) pairs; default 64M",
+     KVB_NUMBER(run, max_pairs, 1, UINT64_MAX)},
+    {"--oracle-pairs", "N", "(query, head, cell) visits of the oracle; a larger workload is sampled",
+     KVB_NUMBER(run, oracle_pairs, 1, UINT64_MAX)},
+    {"--seed", "N", "of the oracle's sample and of generated values; default: what the trace says",
+     KVB_NUMBER(run, seed, 0, UINT64_MAX)},
+    {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(run, seconds, 1, 86400)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "run",
+    .synopsis = "[options]",
+    .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
+             "check every query against the double-precision oracle; measure; record.\n"
+             "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
+             "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n\n"
+             "  kvbench run --suite quick -o quick.jsonl\n"
+             "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+             "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
+    .options = options,
+};
+
+/* A combination is done. */
+static int result_take(void *ctx, const kvb_result *result)
+{
+    run *r = ctx;
+    char what[4 * KVB_NAME + 16];
+    if (r->n == r->room) {
+        size_t room = r->room ? 2 * r->room : 64;
+        kvb_result *results = realloc(r->results, room * sizeof *results);
+        if (!results)
+            return -ENOMEM;
+        r->results = results;
+        r->room = room;
+    }
+    r->results[r->n++] = *result;
+    r->count[result->status]++;
+    snprintf(what, sizeof what, "%s, %s, %s, %s", result->workload, result->cache, result->pool_k, result->kernel);
+    kvb_progress_step(&r->progress, what);
+    return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
+}
+
+static int verdict(const run *r)
+{
+    size_t ran = r->n - r->count[KVB_STATUS_SKIP];
+    return ran == 0 ? KVB_EXIT_MACHINE : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK : KVB_EXIT_FAILED;
+}
+
+/* The last lines: what a person needs to know at once. Not on stdout where a program reads that. */
+static void summary_print(const run *r, const char *note)
+{
+    FILE *out = r->format == KVB_TABLE_TEXT || r->format == KVB_TABLE_MD ? stdout : stderr;
+    double rho = 0;
+    size_t worst = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->results[i].rho > rho) {
+            rho = r->results[i].rho;
+            worst = i;
+        }
+    fprintf(out, "\n%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped in %.0f s",
+            r->count[KVB_STATUS_PASS], r->count[KVB_STATUS_FAIL], r->count[KVB_STATUS_CRASH],
+            r->count[KVB_STATUS_TIMEOUT], r->count[KVB_STATUS_SKIP], kvb_progress_seconds(&r->progress));
+    if (rho > 0)
+        fprintf(out, "; largest rho %.3g (%s, %s, k=%s v=%s, %s)", rho, r->results[worst].workload,
+                r->results[worst].cache, r->results[worst].pool_k, r->results[worst].pool_v, r->results[worst].kernel);
+    fprintf(out, "\n%s%s%s", r->output ? "records in " : "", r->output ? r->output : "", r->output ? "\n" : "");
+    if (*note)
+        fprintf(out, "note: %s\n", note);
+    if (verdict(r) == KVB_EXIT_MACHINE)
+        fprintf(out, "nothing ran: every combination was skipped, for the reasons above\n");
+}
+
+static void command_line(int argc, char **argv, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "kvbench");
+    for (int i = 0; i < argc && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
+}
+
+/* Everything between a selection and an exit code. */
+static int selection_run(run *r, const kvb_selection *selection, int argc, char **argv)
+{
+    char why[512] = "", late[512] = "";
+    kvb_manifest manifest = {.seed = r->seed};
+    kvb_host_describe("", &manifest);
+    snprintf(manifest.suite, sizeof manifest.suite, "%s", r->suite->name);
+    command_line(argc, argv, manifest.command, sizeof manifest.command);
+    if (r->output && kvb_result_create(r->output, &manifest, &r->writer, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+    r->why = why;
+    r->why_bytes = sizeof why;
+    kvb_matrix_options matrix = {
+        .selection = selection,
+        .capacity = (uint32_t)r->capacity,
+        .min_chunk = (uint32_t)r->min_chunk,
+        .max_pairs = r->max_pairs,
+        .oracle_pairs = r->oracle_pairs ? r->oracle_pairs : r->suite->oracle_pairs,
+        .seed = r->seed,
+        .seconds = (double)r->seconds,
+        .stop = &stopped,
+        .take = result_take,
+        .ctx = r,
+    };
+    signal(SIGINT, stop_ask);
+    signal(SIGTERM, stop_ask);
+    kvb_progress_start(&r->progress, kvb_matrix_count(selection));
+    int error = kvb_matrix_run(&matrix, late, sizeof late);
+    kvb_progress_end(&r->progress);
+    if (r->writer) {
+        int closed = kvb_result_close(r->writer, !error, why, sizeof why);
+        error = error ? error : closed;
+    }
+    if (error == -EINTR) {
+        signal(stopped, SIG_DFL);
+        kvb_complain("run", 0, "stopped by a signal after %zu of %zu combinations; nothing was written", r->n,
+                     kvb_matrix_count(selection));
+        raise(stopped);
+    }
+    if (error)
+        return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", *why ? why : late);
+    if (kvb_result_table(r->results, r->n, r->format, stdout))
+        return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
+    summary_print(r, manifest.openblas_note);
+    return verdict(r);
+}
+
+static int run_main(int argc, char **argv)
+{
+    run r = {.suite_name = "default", .format_name = "table", .min_chunk = 256, .max_pairs = 64u << 20, .seconds = 120};
+    kvb_parts *parts = malloc(sizeof *parts);
+    kvb_workloads workloads = {0};
+    kvb_selection selection = {0};
+    char why[1536] = "";
+    int code = parts ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
+    if (code >= 0)
+        goto out;
+    code = KVB_EXIT_USAGE;
+    r.suite = kvb_suite_find(r.suite_name);
+    if (!r.suite || !kvb_table_format_parse(r.format_name, &r.format)) {
+        kvb_complain("run", code,
+                     r.suite ? "--format: unknown format '%s'; known: table, md, csv, json"
+                             : "--suite: unknown suite '%s'; known: quick, default, full",
+                     r.suite ? r.format_name : r.suite_name);
+        goto out;
+    }
+    kvb_parts_init(parts);
+    for (size_t i = 0; i < r.plugins.n; i++)
+        if (kvb_parts_load(parts, r.plugins.at[i], why, sizeof why)) {
+            kvb_complain("run", code, "%s", why);
+            goto out;
+        }
+    if (kvb_workloads_find(r.folder, &workloads, why, sizeof why) ||
+        kvb_select(&r.words, r.suite, parts, &workloads, &selection, why, sizeof why)) {
+        kvb_complain("run", code, "%s", why);
+        goto out;
+    }
+    code = selection_run(&r, &selection, argc, argv);
+out:
+    kvb_selection_free(&selection);
+    kvb_workloads_free(&workloads);
+    kvb_words *lists[] = {&r.words.workloads, &r.words.caches, &r.words.pools, &r.words.kernels,
+                          &r.words.threads,   &r.words.values, &r.plugins};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        kvb_words_free(lists[i]);
+    free(r.results);
+    free(parts);
+    return code;
+}
+
+const kvb_command kvb_command_run = {
+    .name = "run",
+    .summary = "replay the matrix: verify, measure, record",
+    .run = run_main,
+};

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench show: validate and describe a workload or a result file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/options.h"
+#include "harness/suite.h"
+#include "results/result.h"
+#include "workloads/trace.h"
+#include "workloads/values.h"
+
+typedef struct show {
+    kvb_words files;
+    const char *folder, *format_name;
+    kvb_table_format format;
+} show;
+
+static const kvb_option options[] = {
+    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
+    {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(show, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "show",
+    .synopsis = "FILE|WORKLOAD… [options]",
+    .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
+             "  kvbench show eagle-tree\n"
+             "  kvbench show my-trace.jsonl results.jsonl",
+    .options = options,
+    .words = offsetof(show, files),
+    .takes_words = true,
+};
+
+/* Rows of two columns: a fact and its value. */
+static void fact_add(kvb_table *table, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void fact_add(kvb_table *table, const char *name, const char *format, ...)
+{
+    char value[1024];
+    __builtin_va_list args;
+    __builtin_va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    __builtin_va_end(args);
+    kvb_table_row(table, (const char *const[]){name, value});
+}
+
+static int facts_print(const show *s, kvb_table *table)
+{
+    int error = kvb_table_print(table, s->format, stdout);
+    kvb_table_free(table);
+    return error ? kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output") : KVB_EXIT_OK;
+}
+
+static kvb_table *facts_new(void)
+{
+    return kvb_table_new((const char *const[]){"fact", "value", NULL});
+}
+
+static const char *const event_names[KVB_EVENT_KINDS] = {
+    [KVB_EVENT_STEP] = "step",       [KVB_EVENT_PREFILL] = "prefill",   [KVB_EVENT_FILL] = "fill",
+    [KVB_EVENT_PROPOSE] = "propose", [KVB_EVENT_COMMIT] = "commit",     [KVB_EVENT_SEQ_CP] = "seq_cp",
+    [KVB_EVENT_SEQ_RM] = "seq_rm",   [KVB_EVENT_SEQ_KEEP] = "seq_keep", [KVB_EVENT_REWIND] = "rewind",
+    [KVB_EVENT_CLEAR] = "clear",
+};
+
+static int trace_show(const show *s, const char *path)
+{
+    char why[512], events[256] = "";
+    kvb_trace *trace = NULL;
+    kvb_values *values = NULL;
+    kvb_table *t = facts_new();
+    size_t count[KVB_EVENT_KINDS] = {0}, used = 0;
+    if (!t || kvb_trace_load(path, 0, &trace, why, sizeof why) ||
+        (trace->header.tensors && kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))) {
+        kvb_trace_free(trace);
+        kvb_table_free(t);
+        return kvb_complain("show", KVB_EXIT_USAGE, "%s", t ? why : "no memory");
+    }
+    for (size_t i = 0; i < trace->n_events; i++)
+        count[trace->events[i].kind]++;
+    for (int k = 0; k < KVB_EVENT_KINDS && used < sizeof events; k++)
+        if (count[k])
+            used += (size_t)snprintf(events + used, sizeof events - used, "%s%zu %s", used ? ", " : "", count[k],
+                                     event_names[k]);
+    const kvb_trace_header *h = &trace->header;
+    const kvb_trace_needs *n = &trace->needs;
+    fact_add(t, "workload", "%s", h->name);
+    fact_add(t, "file", "%s", path);
+    fact_add(t, "source", "%s", h->source);
+    if (h->note)
+        fact_add(t, "note", "%s", h->note);
+    fact_add(t, "model", "%u layers, %u heads, %u KV heads, k_dim %u, v_dim %u, scale %g", h->model.layers,
+             h->model.heads, h->model.kv_heads, h->model.k_dim, h->model.v_dim, h->model.scale);
+    if (h->tensors)
+        fact_add(t, "values", "recorded in %s: shapes right, all finite", h->tensors);
+    else
+        fact_add(t, "values", "profile %s, seed %" PRIu64, h->profile, h->seed);
+    fact_add(t, "events", "%zu: %s", trace->n_events, events);
+    fact_add(t, "tokens", "%" PRIu64 ", %" PRIu64 " of them queries; at most %u in a step", n->tokens, n->queries,
+             n->step);
+    fact_add(t, "cells", "at most %u in use at once", n->cells);
+    fact_add(t, "sequences", "%u, the longest of %u tokens", n->seqs, n->seq_len);
+    fact_add(t, "attention", "%" PRIu64 " (query, cell) pairs a head and layer", n->pairs);
+    fact_add(t, "needs", "base%s%s%s%s", n->seq ? " seq" : "", n->tree ? " tree" : "", n->rewind ? " rewind" : "",
+             n->fill ? " fill" : "");
+    kvb_values_free(values);
+    kvb_trace_free(trace);
+    return facts_print(s, t);
+}
+
+static int results_show(const show *s, const char *path)
+{
+    char why[512];
+    kvb_result_file *file;
+    kvb_table *t = facts_new();
+    if (!t || kvb_result_load(path, &file, why, sizeof why)) {
+        kvb_table_free(t);
+        return kvb_complain("show", KVB_EXIT_USAGE, "%s", t ? why : "no memory");
+    }
+    const kvb_manifest *m = &file->manifest;
+    fact_add(t, "results", "%s", path);
+    fact_add(t, "command", "%s", m->command);
+    fact_add(t, "date", "%s", m->date);
+    fact_add(t, "kvbench", "%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
+    fact_add(t, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
+             (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
+    fact_add(t, "features", "%s", m->cpu_features);
+    fact_add(t, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
+    fact_add(t, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
+    int code = facts_print(s, t);
+    if (!code && (putchar('\n') == EOF || kvb_result_table(file->results, file->n, s->format, stdout)))
+        code = kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output");
+    kvb_result_free(file);
+    return code;
+}
+
+/* A result file says so in its first line. */
+static bool is_results(const char *path)
+{
+    char start[4096];
+    FILE *in = fopen(path, "r");
+    size_t n = in ? fread(start, 1, sizeof start - 1, in) : 0;
+    start[n] = '\0';
+    start[strcspn(start, "\n")] = '\0';
+    if (in)
+        fclose(in);
+    return strstr(start, "kvbench.result/") != NULL;
+}
+
+static int word_show(const show *s, const kvb_workloads *workloads, const char *word)
+{
+    for (size_t i = 0; i < workloads->n; i++)
+        if (!strcmp(word, workloads->at[i].name))
+            return trace_show(s, workloads->at[i].path);
+    return is_results(word) ? results_show(s, word) : trace_show(s, word);
+}
+
+static int show_main(int argc, char **argv)
+{
+    show s = {.format_name = "table"};
+    kvb_workloads workloads = {0};
+    char why[512];
+    int code = kvb_options_parse(&usage, &s, argc, argv);
+    if (code >= 0)
+        goto out;
+    code = KVB_EXIT_USAGE;
+    if (!kvb_table_format_parse(s.format_name, &s.format))
+        kvb_complain("show", code, "--format: unknown format '%s'; known: table, md, csv, json", s.format_name);
+    else if (!s.files.n)
+        kvb_complain("show", code, "name a workload or a file; see --help");
+    else if (kvb_workloads_find(s.folder, &workloads, why, sizeof why) && s.folder)
+        kvb_complain("show", code, "%s", why);
+    else
+        code = KVB_EXIT_OK;
+    for (size_t i = 0; i < s.files.n && !code; i++)
+        code = word_show(&s, &workloads, s.files.at[i]);
+out:
+    kvb_workloads_free(&workloads);
+    kvb_words_free(&s.files);
+    return code;
+}
+
+const kvb_command kvb_command_show = {
+    .name = "show",
+    .summary = "validate and describe a workload or a result file",
+    .run = show_main,
+};

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Machine and build facts. */
+#include "harness/host.h"
+
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness/team.h"
+#include "harness/version.h"
+
+/* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
+static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
+{
+    char file[4096], *line = NULL;
+    size_t room = 0;
+    value[0] = '\0';
+    snprintf(file, sizeof file, "%s%s", root, path);
+    FILE *in = fopen(file, "r");
+    while (in && !value[0] && getline(&line, &room, in) > 0) {
+        char *colon = strchr(line, ':');
+        size_t n = strlen(key);
+        if (!colon || strncmp(line, key, n) || n + strspn(line + n, " \t") != (size_t)(colon - line))
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(value, bytes, "%s", colon);
+    }
+    free(line);
+    if (in)
+        fclose(in);
+}
+
+/* ISA features that matter to kernels, as /proc/cpuinfo spells them. */
+static const char *const features_known[] = {
+    "sse4_2",      "avx",         "f16c",     "fma",      "avx2",     "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
+    "avx512_bf16", "avx512_fp16", "avx_vnni", "amx_bf16", "amx_int8", "asimd",   "sve",      NULL};
+
+static bool word_in(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    return false;
+}
+
+static void features_pick(const char *all, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; features_known[i] && used < bytes; i++)
+        if (word_in(all, features_known[i]))
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? " " : "", features_known[i]);
+}
+
+/* OpenBLAS cores that use the ISA of each level, and the one to ask for. */
+static const struct {
+    const char *feature;
+    const char *core;
+    const char *good; /* space-separated */
+} openblas_levels[] = {
+    {"avx512f", "SKYLAKEX", "SkylakeX Cooperlake Sapphirerapids Zen"},
+    {"avx2", "HASWELL", "Haswell Zen SkylakeX Cooperlake Sapphirerapids"},
+};
+
+const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes)
+{
+    note[0] = '\0';
+    for (size_t i = 0; i < sizeof openblas_levels / sizeof *openblas_levels; i++) {
+        if (!word_in(cpu_features, openblas_levels[i].feature))
+            continue;
+        if (word_in(openblas_levels[i].good, core))
+            return NULL;
+        snprintf(note, note_bytes, "OpenBLAS chose core %s on a CPU with %s; the cure is OPENBLAS_CORETYPE=%s", core,
+                 openblas_levels[i].feature, openblas_levels[i].core);
+        return openblas_levels[i].core;
+    }
+    return NULL;
+}
+
+#define CURE_MARK "KVB_OPENBLAS_CURED" /* holds the note, so that the restarted program can record it */
+
+void kvb_openblas_ensure(char **argv)
+{
+    char note[KVB_REASON], flags[8192], features[512];
+    if (getenv("OPENBLAS_CORETYPE") || getenv(CURE_MARK))
+        return;
+    proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
+    features_pick(flags, features, sizeof features);
+    const char *core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
+    if (!core)
+        return;
+    setenv(CURE_MARK, note, 1);
+    setenv("OPENBLAS_CORETYPE", core, 1);
+    execv("/proc/self/exe", argv);
+    unsetenv(CURE_MARK); /* could not restart: go on as we are */
+    unsetenv("OPENBLAS_CORETYPE");
+}
+
+void kvb_host_describe(const char *root, kvb_manifest *m)
+{
+    char text[8192];
+    struct utsname os;
+    snprintf(m->version, sizeof m->version, "%s", kvb_version);
+    snprintf(m->commit, sizeof m->commit, "%s", kvb_commit);
+    snprintf(m->compiler, sizeof m->compiler, "%s", kvb_compiler);
+    snprintf(m->flags, sizeof m->flags, "%s", kvb_flags);
+    proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
+    if (!m->cpu_model[0])
+        proc_value(root, "/proc/cpuinfo", "CPU part", m->cpu_model, sizeof m->cpu_model);
+    proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
+    if (!text[0])
+        proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
+    features_pick(text, m->cpu_features, sizeof m->cpu_features);
+    proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
+    m->memory_bytes = strtoull(text, NULL, 10) * 1024;
+    m->cores = kvb_cores();
+    m->threads_max = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (!uname(&os))
+        snprintf(m->os, sizeof m->os, "%.40s %.60s", os.sysname, os.release);
+    snprintf(m->openblas_version, sizeof m->openblas_version, "%s", openblas_get_config());
+    snprintf(m->openblas_core, sizeof m->openblas_core, "%s", openblas_get_corename());
+    const char *note = getenv(CURE_MARK);
+    if (note)
+        snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);
+    else
+        kvb_openblas_cure(m->openblas_core, m->cpu_features, m->openblas_note, sizeof m->openblas_note);
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(m->date, sizeof m->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}

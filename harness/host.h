@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts about this machine and this build, for the manifest of a result file. */
+#ifndef KVB_HOST_H
+#define KVB_HOST_H
+
+#include "results/result.h"
+
+/* Fill everything but suite, seed and command. Reads /proc/cpuinfo-like files below `root` ("" for this
+ * machine), so that recorded machines can serve as fixtures. */
+void kvb_host_describe(const char *root, kvb_manifest *manifest);
+
+/*
+ * OpenBLAS picks a kernel set ("core") by CPU model and falls back to an old one on models it does not
+ * know. When the core in use is older than the CPU's vector ISA, returns the core that fits (for
+ * OPENBLAS_CORETYPE) and writes what is wrong to note; else returns NULL and an empty note.
+ */
+const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
+
+/* Restart the program with the cured OPENBLAS_CORETYPE, once, unless the user set it. Returns when there is
+ * nothing to cure. */
+void kvb_openblas_ensure(char **argv);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plays scenarios over caches and compares the tokens. */
+#include "harness/live_check.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
+{
+    return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
+}
+
+/* Row of one scenario and cache: 0 all equal, 1 not, or -ENOMEM. greedy NULL: not speculative. */
+static int row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
+                   const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
+                   const char *failure)
+{
+    char tokens[24], per_pass[24];
+    bool same = !failure && equal(said, truth), as_greedy = !failure && (!greedy || equal(said, greedy));
+    snprintf(tokens, sizeof tokens, "%zu", said->n);
+    snprintf(per_pass, sizeof per_pass, "%.2f", said->rounds ? (double)said->spoken / said->rounds : 0.0);
+    const char *cells[] = {scenario->name,
+                           cache->name,
+                           tokens,
+                           same ? "yes" : "NO",
+                           !greedy     ? "-"
+                           : as_greedy ? "yes"
+                                       : "NO",
+                           said->rounds ? per_pass : "-",
+                           failure ? failure : ""};
+    int err = kvb_table_row(table, cells);
+    return err ? err : !(same && as_greedy);
+}
+
+static int scenario_check(const kvb_live_check *check, const kvb_scenario *scenario, kvb_table *table)
+{
+    char why[256];
+    kvb_live_options options = {.weights = check->weights,
+                                .seed = check->seed,
+                                .cache = &kvb_cache_recompute,
+                                .pool = check->pool,
+                                .kernel = check->kernel};
+    kvb_live_outcome truth, greedy = {0};
+    int wrong = 0, err = kvb_live_play(scenario, &options, &truth, why, sizeof why);
+    if (!err && scenario->needs_tree) {
+        options.n_greedy = (uint32_t)truth.n;
+        err = kvb_live_play(&kvb_scenario_eagle_greedy, &options, &greedy, why, sizeof why);
+    }
+    const kvb_live_outcome *also = scenario->needs_tree ? &greedy : NULL;
+    if (err)
+        wrong = row_add(table, scenario, &kvb_cache_recompute, &truth, &truth, also, why);
+    for (const kvb_cache_type *const *cache = check->caches; !err && wrong >= 0 && *cache; cache++) {
+        if (!kvb_scenario_fits(scenario, *cache))
+            continue;
+        kvb_live_outcome said;
+        options.cache = *cache;
+        int failed = kvb_live_play(scenario, &options, &said, why, sizeof why);
+        int row = row_add(table, scenario, *cache, &said, &truth, also, failed ? why : NULL);
+        wrong = row < 0 ? row : wrong + row;
+        kvb_live_outcome_free(&said);
+    }
+    kvb_live_outcome_free(&greedy);
+    kvb_live_outcome_free(&truth);
+    return wrong;
+}
+
+int kvb_live_check_run(const kvb_live_check *check, kvb_table_format format, FILE *out, char *why, size_t why_bytes)
+{
+    static const char *const headings[] = {
+        "scenario", "cache", ">tokens", "equal to recompute", "equal to greedy", ">tokens per pass", "reason", NULL};
+    int wrong = -ENOMEM;
+    kvb_table *table = kvb_table_new(headings);
+    if (table)
+        wrong = 0;
+    for (const kvb_scenario *const *s = check->scenarios; wrong >= 0 && *s; s++) {
+        int more = scenario_check(check, *s, table);
+        wrong = more < 0 ? more : wrong + more;
+    }
+    if (wrong >= 0) {
+        int err = kvb_table_print(table, format, out);
+        wrong = err ? err : wrong;
+    }
+    if (wrong < 0)
+        snprintf(why, why_bytes, "cannot show the table: %s", strerror(-wrong));
+    kvb_table_free(table);
+    return wrong;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench: the command table. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/host.h"
+#include "harness/version.h"
+
+static const kvb_command *const commands[] = {
+    &kvb_command_run, &kvb_command_list, &kvb_command_show, &kvb_command_record, NULL,
+};
+
+static void help_print(FILE *out)
+{
+    fprintf(out,
+            "kvbench %s: replay LLM inference workloads through KV caches, storage pools and attention kernels,\n"
+            "prove each combination against a double-precision oracle, and measure what it costs.\n\n"
+            "usage: kvbench COMMAND [options]      (kvbench COMMAND --help teaches each)\n\n",
+            kvb_version);
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "\nfirst steps:\n"
+                 "  kvbench run --suite quick        every cache, pool and kernel over the recorded workloads\n"
+                 "  kvbench list                     what there is to combine\n"
+                 "  kvbench show eagle-tree          what a workload holds\n");
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, "C.UTF-8"); /* widths of table cells; numbers stay as in C */
+    signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a file size limit are write errors, said as such */
+    signal(SIGXFSZ, SIG_IGN);
+    if (argc < 2) {
+        help_print(stderr);
+        return KVB_EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        help_print(stdout);
+        return KVB_EXIT_OK;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("kvbench %s (%s, %s)\n", kvb_version, kvb_commit, kvb_compiler);
+        return KVB_EXIT_OK;
+    }
+    for (size_t i = 0; commands[i]; i++)
+        if (!strcmp(argv[1], commands[i]->name)) {
+            kvb_openblas_ensure(argv);
+            return commands[i]->run(argc - 1, argv + 1);
+        }
+    fprintf(stderr, "kvbench: unknown command '%s'; known:", argv[1]);
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(stderr, " %s", commands[i]->name);
+    fprintf(stderr, "\n");
+    return KVB_EXIT_USAGE;
+}

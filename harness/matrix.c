@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loops over workloads, values, pools, caches, kernels and thread counts. */
+#include "harness/matrix.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/child.h"
+#include "harness/team.h"
+#include "oracle/oracle.h"
+
+/* One workload with one choice of values, and what is shared by its combinations. */
+typedef struct lane {
+    const kvb_matrix_options *options;
+    const char *name;    /* of the workload */
+    const char *profile; /* NULL: its own values */
+    const kvb_trace *trace;
+    kvb_values *values; /* for kernels that attend; NULL: values_why says why not */
+    kvb_values *tags;   /* for witnesses, likewise */
+    char values_why[KVB_REASON], tags_why[KVB_REASON];
+} lane;
+
+/* Whatever is wrong with a file is bad input; having no memory is not. */
+static int bad_input(int error)
+{
+    return error && error != -ENOMEM ? -EINVAL : error;
+}
+
+static bool is_witness(const kvb_kernel *kernel)
+{
+    return kernel->flags & KVB_KERNEL_WITNESS;
+}
+
+/* A witness sees tags, whatever the profile: it runs with the first values only. */
+static bool is_covered(const kvb_kernel *kernel, size_t values)
+{
+    return !is_witness(kernel) || values == 0;
+}
+
+size_t kvb_matrix_count(const kvb_selection *s)
+{
+    size_t n = 0;
+    for (size_t v = 0; v < s->n_values; v++)
+        for (size_t k = 0; k < s->n_kernels; k++)
+            n += is_covered(s->kernels[k], v);
+    return n * s->n_workloads * s->n_pools * s->n_caches * s->n_threads;
+}
+
+/* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
+static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    const kvb_team *t = team;
+    t->run(t, part, ctx);
+}
+
+/* Opens values with all cores. */
+static int values_make(const lane *l, const char *profile, kvb_values **values, char *why, size_t why_bytes)
+{
+    kvb_threads *threads;
+    int error = kvb_threads_start(kvb_cores(), false, &threads);
+    if (error)
+        return error;
+    error = kvb_values_open(l->trace, profile, l->options->seed, team_parallel,
+                            (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
+    kvb_threads_end(threads);
+    return error;
+}
+
+static int oracle_make(const lane *l, const kvb_pool_pair *pools, kvb_oracle **oracle, char *why, size_t why_bytes)
+{
+    kvb_threads *threads;
+    int error = kvb_threads_start(kvb_cores(), false, &threads);
+    if (error)
+        return error;
+    kvb_oracle_options options = {
+        .k_format = pools->k->format,
+        .v_format = pools->v->format,
+        .max_pairs = l->options->oracle_pairs,
+        .seed = l->options->seed,
+        .team = kvb_threads_team(threads),
+    };
+    error = kvb_oracle_open(l->trace, l->values, &options, oracle, why, why_bytes);
+    kvb_threads_end(threads);
+    return error;
+}
+
+/* Why a combination cannot be run at all, if so: no child is made for it. */
+static bool is_possible(const lane *l, const kvb_child_options *c, const char *oracle_why, char *why, size_t why_bytes)
+{
+    const kvb_replay_options *r = &c->replay;
+    if (r->kernel->available && !r->kernel->available(why, why_bytes))
+        return false;
+    if (!kvb_replay_fits(&l->trace->needs, r->cache, why, why_bytes))
+        return false;
+    const char *lack = !r->values                             ? (is_witness(r->kernel) ? l->tags_why : l->values_why)
+                       : !is_witness(r->kernel) && !r->oracle ? oracle_why
+                                                              : NULL;
+    if (lack)
+        snprintf(why, why_bytes, "%s", lack);
+    if (!lack && r->k_pool->supports && !r->k_pool->supports(l->trace->header.model.k_dim, why, why_bytes))
+        return false;
+    if (!lack && r->v_pool->supports && !r->v_pool->supports(l->trace->header.model.v_dim, why, why_bytes))
+        return false;
+    return !lack;
+}
+
+static int combination_run(const lane *l, const kvb_child_options *c, const char *oracle_why, kvb_result *result)
+{
+    const kvb_replay_options *r = &c->replay;
+    kvb_result_init(result);
+    snprintf(result->workload, sizeof result->workload, "%s%s%s", l->name, l->profile ? "@" : "",
+             l->profile ? l->profile : "");
+    snprintf(result->cache, sizeof result->cache, "%s", r->cache->name);
+    snprintf(result->pool_k, sizeof result->pool_k, "%s", r->k_pool->name);
+    snprintf(result->pool_v, sizeof result->pool_v, "%s", r->v_pool->name);
+    snprintf(result->kernel, sizeof result->kernel, "%s", r->kernel->name);
+    result->threads = c->threads;
+    if (!is_possible(l, c, oracle_why, result->reason, sizeof result->reason))
+        return 0;
+    return kvb_child_run(c, result);
+}
+
+/* All caches, kernels and thread counts of one pair of pools. */
+static int pools_run(const lane *l, size_t values, const kvb_pool_pair *pools, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = l->options->selection;
+    char oracle_why[KVB_REASON] = "";
+    kvb_oracle *oracle = NULL;
+    bool wanted = false;
+    for (size_t k = 0; k < s->n_kernels; k++)
+        wanted = wanted || !is_witness(s->kernels[k]);
+    int error = l->values && wanted ? oracle_make(l, pools, &oracle, oracle_why, sizeof oracle_why) : 0;
+    if (error == -ENOTSUP)
+        error = 0;
+    if (error)
+        snprintf(why, why_bytes, "%s: oracle: %s", l->name, *oracle_why ? oracle_why : strerror(-error));
+    kvb_child_options child = {
+        .replay = {.trace = l->trace,
+                   .k_pool = pools->k,
+                   .v_pool = pools->v,
+                   .capacity = l->options->capacity,
+                   .min_chunk = l->options->min_chunk,
+                   .max_pairs = l->options->max_pairs},
+        .seconds = l->options->seconds,
+    };
+    size_t n = s->n_caches * s->n_kernels * s->n_threads;
+    for (size_t i = 0; i < n && !error; i++) {
+        const kvb_kernel *kernel = s->kernels[i / s->n_threads % s->n_kernels];
+        kvb_result result;
+        if (!is_covered(kernel, values))
+            continue;
+        child.replay.cache = s->caches[i / s->n_threads / s->n_kernels];
+        child.replay.kernel = kernel;
+        child.replay.values = is_witness(kernel) ? l->tags : l->values;
+        child.replay.oracle = is_witness(kernel) ? NULL : oracle;
+        child.threads = s->threads[i % s->n_threads];
+        error = combination_run(l, &child, oracle_why, &result);
+        if (error)
+            snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
+        else
+            error = l->options->take(l->options->ctx, &result);
+        if (!error && *l->options->stop)
+            error = -EINTR;
+    }
+    kvb_oracle_free(oracle);
+    return error;
+}
+
+/* A profile or tags that the model does not allow are a reason to skip; the workload's own values must be right. */
+static int lane_run(lane *l, size_t values, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = l->options->selection;
+    bool witness = false;
+    l->profile = s->values[values];
+    for (size_t k = 0; k < s->n_kernels; k++)
+        witness = witness || (is_witness(s->kernels[k]) && is_covered(s->kernels[k], values));
+    int error = values_make(l, l->profile, &l->values, l->values_why, sizeof l->values_why);
+    if (error && !(l->profile && error == -EINVAL)) {
+        snprintf(why, why_bytes, "%s", l->values_why);
+        return bad_input(error);
+    }
+    error = witness ? values_make(l, "tags", &l->tags, l->tags_why, sizeof l->tags_why) : 0;
+    if (error == -EINVAL)
+        error = 0;
+    if (error)
+        snprintf(why, why_bytes, "%s", l->tags_why);
+    for (size_t p = 0; p < s->n_pools && !error; p++)
+        error = pools_run(l, values, &s->pools[p], why, why_bytes);
+    kvb_values_free(l->values);
+    kvb_values_free(l->tags);
+    l->values = l->tags = NULL;
+    return error;
+}
+
+int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = options->selection;
+    kvb_trace **traces = calloc(s->n_workloads + 1, sizeof *traces);
+    int error = traces ? 0 : -ENOMEM;
+    why[0] = '\0';
+    for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
+        error = bad_input(kvb_trace_load(s->workloads[w].path, options->capacity, &traces[w], why, why_bytes));
+    for (size_t i = 0; i < s->n_workloads * s->n_values && !error; i++) {
+        size_t w = i / s->n_values;
+        lane l = {.options = options, .name = s->workloads[w].name, .trace = traces[w]};
+        error = lane_run(&l, i % s->n_values, why, why_bytes);
+    }
+    for (size_t w = 0; traces && w < s->n_workloads; w++)
+        kvb_trace_free(traces[w]);
+    free(traces);
+    if (error && !why[0])
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
+}

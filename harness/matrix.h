@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The matrix: every combination of a selection, one child process each, checked against one oracle for
+ * each workload and pair of pools. */
+#ifndef KVB_MATRIX_H
+#define KVB_MATRIX_H
+
+#include <signal.h>
+
+#include "harness/select.h"
+#include "results/result.h"
+
+typedef struct kvb_matrix_options {
+    const kvb_selection *selection;
+    uint32_t capacity;                 /* cells; 0: what each trace needs */
+    uint32_t min_chunk;                /* cells */
+    uint64_t max_pairs;                /* (query, cell) pairs of one step above which a combination is skipped */
+    uint64_t oracle_pairs;             /* the oracle's budget, in (query, head, cell) visits */
+    uint64_t seed;                     /* of the oracle's sample, and of generated values when not 0 */
+    double seconds;                    /* time limit of a combination */
+    const volatile sig_atomic_t *stop; /* set: end after the present combination */
+    /* Takes each combination when it is done. A negative return ends the run. */
+    int (*take)(void *ctx, const kvb_result *result);
+    void *ctx;
+} kvb_matrix_options;
+
+/* Combinations of a selection, skipped ones included. */
+size_t kvb_matrix_count(const kvb_selection *selection);
+
+/* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what take() returned; -EINTR when
+ * stopped; -ENOMEM and what fork() says. why names what was at fault. */
+int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes);
+
+#endif

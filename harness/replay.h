@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Replays one workload through one combination of cache, pools and kernel, in this process:
+ * event → control face → byte face → kernel → diff, timing the path and checking what comes out.
+ */
+#ifndef KVB_REPLAY_H
+#define KVB_REPLAY_H
+
+#include "caches/cache.h"
+#include "kernels/attend.h"
+#include "oracle/oracle.h"
+#include "results/result.h"
+#include "workloads/trace.h"
+#include "workloads/values.h"
+
+typedef struct kvb_replay_options {
+    const kvb_trace *trace;
+    const kvb_values *values;
+    const kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
+    const kvb_cache_type *cache;
+    const kvb_pool_type *k_pool, *v_pool;
+    const kvb_kernel *kernel;
+    const kvb_team *team;
+    uint32_t capacity;  /* cells; 0: what the trace needs */
+    uint32_t min_chunk; /* cells */
+    uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
+} kvb_replay_options;
+
+/* Where a replay is: what a crash or a time-out is reported with. */
+typedef struct kvb_replay_place {
+    volatile uint32_t event;
+    volatile uint32_t layer;
+    const char *volatile doing; /* a string constant: "in begin_step", "in the kernel", … */
+} kvb_replay_place;
+
+/* Does the cache have the faces that the trace needs? Says in why which one it lacks. */
+bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes);
+
+/*
+ * Run it and fill status, reason, rho, error, time, traffic and memory of the result. A part that cannot
+ * do something (-ENOTSUP) is a skip with its reason; a failing check or call is a fail. Returns 0 once the
+ * result says what happened, -ENOMEM when the replay itself had no memory.
+ */
+int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);
+
+#endif

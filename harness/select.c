@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Selection by globs, with errors that say what is known. */
+#include "harness/select.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/team.h"
+#include "workloads/values.h"
+
+static int unknown(const char *what, const char *word, const char *known, char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "unknown %s '%s'; known: %s", what, word, known);
+    return -EINVAL;
+}
+
+/* Marks in chosen[] the names that any of the words matches. No words: all. */
+static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
+                       size_t n_names, bool *chosen, char *why, size_t why_bytes)
+{
+    char known[1024] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < n_names; i++) {
+        chosen[i] = n_words == 0;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    for (size_t w = 0; w < n_words; w++) {
+        bool any = false;
+        for (size_t i = 0; i < n_names; i++)
+            if (!fnmatch(words[w], names[i], 0))
+                chosen[i] = any = true;
+        if (!any)
+            return unknown(what, words[w], known, why, why_bytes);
+    }
+    return 0;
+}
+
+static int parts_choose(const kvb_parts *parts, kvb_sort sort, const char *const *words, size_t n_words,
+                        const void **chosen, size_t *n, char *why, size_t why_bytes)
+{
+    const char *names[KVB_MAX_PARTS];
+    bool marked[KVB_MAX_PARTS];
+    for (size_t i = 0; i < parts->n[sort]; i++)
+        names[i] = parts->at[sort][i].name;
+    int error = names_match(kvb_sort_names[sort], words, n_words, names, parts->n[sort], marked, why, why_bytes);
+    for (size_t i = 0; i < parts->n[sort] && !error; i++)
+        if (marked[i])
+            chosen[(*n)++] = parts->at[sort][i].definition;
+    return error;
+}
+
+static int pair_add(kvb_selection *s, const kvb_pool_type *k, const kvb_pool_type *v)
+{
+    for (size_t i = 0; i < s->n_pools; i++)
+        if (s->pools[i].k == k && s->pools[i].v == v)
+            return 0;
+    if (s->n_pools == KVB_MAX_POOL_PAIRS)
+        return -E2BIG;
+    s->pools[s->n_pools++] = (kvb_pool_pair){k, v};
+    return 0;
+}
+
+/* "f16": both; a glob: each match for both; "k=f16,v=bf16": apart. */
+static int pool_word_take(const char *word, const kvb_parts *parts, kvb_selection *s, char *why, size_t why_bytes)
+{
+    char k[KVB_NAME], v[KVB_NAME], known[512];
+    if (sscanf(word, "k=%63[^,],v=%63s", k, v) == 2) {
+        const kvb_pool_type *kp = kvb_part_find(parts, KVB_SORT_POOL, k), *vp = kvb_part_find(parts, KVB_SORT_POOL, v);
+        kvb_parts_known(parts, KVB_SORT_POOL, known, sizeof known);
+        return kp && vp ? pair_add(s, kp, vp) : unknown("pool", kp ? v : k, known, why, why_bytes);
+    }
+    const void *chosen[KVB_MAX_PARTS];
+    size_t n = 0;
+    int error = parts_choose(parts, KVB_SORT_POOL, &word, 1, chosen, &n, why, why_bytes);
+    for (size_t i = 0; i < n && !error; i++)
+        error = pair_add(s, chosen[i], chosen[i]);
+    return error;
+}
+
+static int pools_choose(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
+                        kvb_selection *s, char *why, size_t why_bytes)
+{
+    static const char *const every[] = {"*", NULL};
+    const char *const *listed = suite->pools ? suite->pools : every;
+    int error = 0;
+    for (size_t i = 0; i < words->pools.n && !error; i++)
+        error = pool_word_take(words->pools.at[i], parts, s, why, why_bytes);
+    for (size_t i = 0; !words->pools.n && listed[i] && !error; i++)
+        error = pool_word_take(listed[i], parts, s, why, why_bytes);
+    return error;
+}
+
+static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path)
+{
+    kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
+    if (!at)
+        return -ENOMEM;
+    s->workloads = at;
+    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path)};
+    s->n_workloads++;
+    return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
+}
+
+static bool is_file(const char *word)
+{
+    size_t n = strlen(word);
+    return strchr(word, '/') || (n > 6 && !strcmp(word + n - 6, ".jsonl"));
+}
+
+static int workloads_choose(const kvb_selection_words *words, const kvb_suite *suite, const kvb_workloads *known,
+                            kvb_selection *s, char *why, size_t why_bytes)
+{
+    const char **globs = calloc(words->workloads.n + 1, sizeof *globs);
+    const char **names = calloc(known->n + 1, sizeof *names);
+    bool *chosen = calloc(known->n + 1, sizeof *chosen);
+    size_t n_globs = 0;
+    int error = globs && names && chosen ? 0 : -ENOMEM;
+    for (size_t i = 0; i < words->workloads.n && !error; i++) {
+        const char *word = words->workloads.at[i], *base = strrchr(word, '/');
+        base = base ? base + 1 : word;
+        if (is_file(word))
+            error = workload_add(s, base, strcspn(base, "."), word);
+        else
+            globs[n_globs++] = word;
+    }
+    for (size_t i = 0; i < known->n && !error; i++)
+        names[i] = known->at[i].name;
+    size_t n_listed = 0;
+    while (suite->workloads[n_listed])
+        n_listed++;
+    if (!error && (n_globs || !words->workloads.n))
+        error = names_match("workload", n_globs ? globs : suite->workloads, n_globs ? n_globs : n_listed, names,
+                            known->n, chosen, why, why_bytes);
+    for (size_t i = 0; i < known->n && !error; i++)
+        if (chosen[i])
+            error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path);
+    free(globs);
+    free(names);
+    free(chosen);
+    return error;
+}
+
+/* The workload's own values, then the profiles named or listed by the suite. */
+static int values_choose(const kvb_selection_words *words, const kvb_suite *suite, kvb_selection *s, char *why,
+                         size_t why_bytes)
+{
+    if (!words->values.n)
+        s->values[s->n_values++] = NULL;
+    for (size_t i = 0; !words->values.n && suite->values && suite->values[i]; i++)
+        s->values[s->n_values++] = suite->values[i];
+    for (size_t i = 0; i < words->values.n; i++) {
+        const char *word = words->values.at[i];
+        bool own = !strcmp(word, "own");
+        if (!own && !kvb_profile_find(word)) {
+            char known[512] = "own";
+            for (size_t p = 0, used = 3; kvb_profiles[p] && used < sizeof known; p++)
+                used += (size_t)snprintf(known + used, sizeof known - used, ", %s", kvb_profiles[p]->name);
+            return unknown("values", word, known, why, why_bytes);
+        }
+        if (s->n_values == KVB_MAX_PROFILES)
+            return -E2BIG;
+        s->values[s->n_values++] = own ? NULL : word;
+    }
+    return 0;
+}
+
+/* "1", "2", "1,2". */
+static int threads_choose(const kvb_selection_words *words, kvb_selection *s, char *why, size_t why_bytes)
+{
+    uint32_t cores = kvb_cores();
+    if (!words->threads.n)
+        s->threads[s->n_threads++] = 1;
+    for (size_t i = 0; i < words->threads.n; i++) {
+        char list[256], *at = list, *word;
+        snprintf(list, sizeof list, "%s", words->threads.at[i]);
+        while ((word = strsep(&at, ","))) {
+            uint64_t n;
+            int error = kvb_number_parse(word, 1, 4096, &n, why, why_bytes);
+            if (error)
+                return error;
+            if (n > cores || s->n_threads == KVB_MAX_THREAD_COUNTS) {
+                snprintf(why, why_bytes, "%llu threads on a machine of %u cores: one thread is bound to each core",
+                         (unsigned long long)n, cores);
+                return -EINVAL;
+            }
+            s->threads[s->n_threads++] = (uint32_t)n;
+        }
+    }
+    return 0;
+}
+
+int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
+               const kvb_workloads *workloads, kvb_selection *s, char *why, size_t why_bytes)
+{
+    *s = (kvb_selection){0};
+    why[0] = '\0';
+    const void *caches[KVB_MAX_PARTS], *kernels[KVB_MAX_PARTS];
+    int error =
+        parts_choose(parts, KVB_SORT_CACHE, words->caches.at, words->caches.n, caches, &s->n_caches, why, why_bytes);
+    if (!error)
+        error = parts_choose(parts, KVB_SORT_KERNEL, words->kernels.at, words->kernels.n, kernels, &s->n_kernels, why,
+                             why_bytes);
+    for (size_t i = 0; i < s->n_caches; i++)
+        s->caches[i] = caches[i];
+    for (size_t i = 0; i < s->n_kernels; i++)
+        s->kernels[i] = kernels[i];
+    if (!error)
+        error = pools_choose(words, suite, parts, s, why, why_bytes);
+    if (!error)
+        error = values_choose(words, suite, s, why, why_bytes);
+    if (!error)
+        error = threads_choose(words, s, why, why_bytes);
+    if (!error)
+        error = workloads_choose(words, suite, workloads, s, why, why_bytes);
+    if (error && !why[0])
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
+}
+
+void kvb_selection_free(kvb_selection *s)
+{
+    for (size_t i = 0; i < s->n_workloads; i++) {
+        free(s->workloads[i].name);
+        free(s->workloads[i].path);
+    }
+    free(s->workloads);
+    *s = (kvb_selection){0};
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The suites, and the folder of workloads. */
+#include "harness/suite.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/version.h"
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128. */
+static const kvb_suite quick = {
+    .name = "quick",
+    .summary = "recorded workloads, every cache, pool and kernel",
+    .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+    .oracle_pairs = 8000000,
+};
+static const kvb_suite standard = {
+    .name = "default",
+    .summary = "quick, the same events at 8 KV heads x 128, and a 32k context",
+    .workloads = LIST("*"),
+    .oracle_pairs = 8000000,
+};
+static const kvb_suite full = {
+    .name = "full",
+    .summary = "default, K and V formats mixed, every value profile, a larger share checked",
+    .workloads = LIST("*"),
+    .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
+    .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+    .oracle_pairs = 40000000,
+};
+
+const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, NULL};
+
+const kvb_suite *kvb_suite_find(const char *name)
+{
+    for (size_t i = 0; kvb_suites[i]; i++)
+        if (!strcmp(kvb_suites[i]->name, name))
+            return kvb_suites[i];
+    return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const kvb_workload *)a)->name, ((const kvb_workload *)b)->name);
+}
+
+/* Where to look when no folder is given; from malloc. */
+static char *folder_default(void)
+{
+    char program[4096], *folder = NULL;
+    const char *environment = getenv("KVB_WORKLOADS");
+    if (environment)
+        return strdup(environment);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    /* build/kvbench, build/asan/kvbench, or an installed bin/kvbench */
+    for (char *slash = strrchr(program, '/'); slash; slash = strrchr(program, '/')) {
+        *slash = '\0';
+        if (asprintf(&folder, "%s/workloads/recorded", program) < 0)
+            return NULL;
+        if (!access(folder, R_OK))
+            return folder;
+        free(folder);
+    }
+    return strdup(kvb_workloads_installed);
+}
+
+int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes)
+{
+    static const char ending[] = ".jsonl";
+    *workloads = (kvb_workloads){.folder = folder ? strdup(folder) : folder_default()};
+    if (!workloads->folder)
+        return -ENOMEM;
+    DIR *dir = opendir(workloads->folder);
+    if (!dir) {
+        int error = -errno;
+        snprintf(why, why_bytes, "%s: %s; say where the workloads are with --workloads FOLDER", workloads->folder,
+                 strerror(errno));
+        return error;
+    }
+    int result = 0;
+    for (struct dirent *entry; !result && (entry = readdir(dir));) {
+        size_t n = strlen(entry->d_name);
+        if (n < sizeof ending || strcmp(entry->d_name + n - (sizeof ending - 1), ending))
+            continue;
+        kvb_workload *at = realloc(workloads->at, (workloads->n + 1) * sizeof *at);
+        result = -ENOMEM;
+        if (!at)
+            break;
+        workloads->at = at;
+        kvb_workload *w = &at[workloads->n];
+        w->name = strndup(entry->d_name, n - (sizeof ending - 1));
+        if (asprintf(&w->path, "%s/%s", workloads->folder, entry->d_name) < 0)
+            w->path = NULL;
+        workloads->n++;
+        if (w->name && w->path)
+            result = 0;
+    }
+    closedir(dir);
+    if (!result && workloads->n)
+        qsort(workloads->at, workloads->n, sizeof *workloads->at, by_name);
+    return result;
+}
+
+void kvb_workloads_free(kvb_workloads *workloads)
+{
+    for (size_t i = 0; i < workloads->n; i++) {
+        free(workloads->at[i].name);
+        free(workloads->at[i].path);
+    }
+    free(workloads->at);
+    free(workloads->folder);
+    *workloads = (kvb_workloads){0};
+}

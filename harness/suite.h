@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Suites: what a run covers when it is not told more, and where shipped workloads are found. */
+#ifndef KVB_SUITE_H
+#define KVB_SUITE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct kvb_suite {
+    const char *name, *summary;
+    const char *const *workloads; /* globs over workload names; ends with NULL */
+    const char *const *pools;     /* pool words as --pool takes them; ends with NULL. NULL: every pool */
+    const char *const *values;    /* value profiles to replay besides the workload's own; ends with NULL */
+    uint64_t oracle_pairs;        /* (query, head, cell) visits of the oracle for each workload and pool */
+} kvb_suite;
+
+extern const kvb_suite *const kvb_suites[];        /* ends with NULL */
+const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
+
+/* A workload: its name (file name without .jsonl) and its file. */
+typedef struct kvb_workload {
+    char *name, *path;
+} kvb_workload;
+
+typedef struct kvb_workloads {
+    kvb_workload *at; /* sorted by name */
+    size_t n;
+    char *folder;
+} kvb_workloads;
+
+/*
+ * Workloads of a folder; NULL: $KVB_WORKLOADS, else workloads/recorded beside the folder of the program,
+ * else where `make install` put them. 0, or a negative errno with why.
+ */
+int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes);
+void kvb_workloads_free(kvb_workloads *workloads);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Thread team: a generation counter starts a run, a countdown ends it. */
+#include "harness/team.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define SPINS 2000 /* looks at a counter before sleeping: some microseconds */
+
+struct kvb_threads {
+    kvb_team team; /* first: run() gets a pointer to it */
+    pthread_t *ids;
+    uint32_t started; /* threads besides the caller */
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    atomic_uint generation; /* counts runs */
+    atomic_uint left;       /* threads still at work */
+    bool end;
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+    hwloc_topology_t topology; /* NULL when not bound */
+};
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+typedef struct member {
+    kvb_threads *threads;
+    uint32_t i;
+} member;
+
+static int topology_open(hwloc_topology_t *topology)
+{
+    if (hwloc_topology_init(topology))
+        return -ENOMEM;
+    if (hwloc_topology_load(*topology)) {
+        hwloc_topology_destroy(*topology);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+uint32_t kvb_cores(void)
+{
+    hwloc_topology_t topology;
+    if (topology_open(&topology))
+        return 1;
+    int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    hwloc_topology_destroy(topology);
+    return cores > 0 ? (uint32_t)cores : 1;
+}
+
+static void core_bind(hwloc_topology_t topology, uint32_t i)
+{
+    hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, i);
+    hwloc_bitmap_t one = core ? hwloc_bitmap_dup(core->cpuset) : NULL;
+    if (!one)
+        return;
+    hwloc_bitmap_singlify(one);
+    hwloc_set_cpubind(topology, one, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(one);
+}
+
+/* The next generation after `seen`, waiting for it. */
+static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
+{
+    for (int spin = 0; spin < SPINS; spin++) {
+        uint32_t now = atomic_load_explicit(&t->generation, memory_order_acquire);
+        if (now != seen)
+            return now;
+        spin_pause();
+    }
+    pthread_mutex_lock(&t->lock);
+    while (atomic_load(&t->generation) == seen)
+        pthread_cond_wait(&t->wake, &t->lock);
+    uint32_t now = atomic_load(&t->generation);
+    pthread_mutex_unlock(&t->lock);
+    return now;
+}
+
+static void *member_main(void *argument)
+{
+    member m = *(member *)argument;
+    free(argument);
+    kvb_threads *t = m.threads;
+    if (t->topology)
+        core_bind(t->topology, m.i);
+    for (uint32_t seen = 0;;) {
+        seen = generation_wait(t, seen);
+        if (t->end)
+            return NULL;
+        t->part(t->ctx, m.i, t->team.n);
+        if (atomic_fetch_sub(&t->left, 1) == 1) {
+            pthread_mutex_lock(&t->lock);
+            pthread_cond_signal(&t->done);
+            pthread_mutex_unlock(&t->lock);
+        }
+    }
+}
+
+static void generation_start(kvb_threads *t)
+{
+    pthread_mutex_lock(&t->lock);
+    atomic_fetch_add(&t->generation, 1);
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    kvb_threads *t = (kvb_threads *)(uintptr_t)team;
+    if (team->n == 1) {
+        part(ctx, 0, 1);
+        return;
+    }
+    t->part = part;
+    t->ctx = ctx;
+    atomic_store(&t->left, team->n - 1);
+    generation_start(t);
+    part(ctx, 0, team->n);
+    for (int spin = 0; spin < SPINS && atomic_load_explicit(&t->left, memory_order_acquire); spin++)
+        spin_pause();
+    if (!atomic_load(&t->left))
+        return;
+    pthread_mutex_lock(&t->lock);
+    while (atomic_load(&t->left))
+        pthread_cond_wait(&t->done, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
+{
+    int result = -ENOMEM;
+    kvb_threads *t = calloc(1, sizeof *t);
+    if (!t)
+        return -ENOMEM;
+    t->team = (kvb_team){.n = n, .run = team_run};
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    pthread_cond_init(&t->done, NULL);
+    t->ids = calloc(n, sizeof *t->ids);
+    if (!t->ids)
+        goto fail;
+    if (bind) {
+        result = topology_open(&t->topology);
+        if (result)
+            goto fail;
+        result = -EINVAL;
+        if (hwloc_get_nbobjs_by_type(t->topology, HWLOC_OBJ_CORE) < (int)n && n > 1)
+            goto fail;
+        core_bind(t->topology, 0);
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        result = -ENOMEM;
+        member *m = malloc(sizeof *m);
+        if (!m)
+            goto fail;
+        *m = (member){t, i};
+        result = -pthread_create(&t->ids[i], NULL, member_main, m);
+        if (result) {
+            free(m);
+            goto fail;
+        }
+        t->started = i;
+    }
+    *threads = t;
+    return 0;
+fail:
+    kvb_threads_end(t);
+    return result;
+}
+
+const kvb_team *kvb_threads_team(const kvb_threads *threads)
+{
+    return &threads->team;
+}
+
+void kvb_threads_end(kvb_threads *t)
+{
+    if (!t)
+        return;
+    t->end = true;
+    generation_start(t);
+    for (uint32_t i = 1; i <= t->started; i++)
+        pthread_join(t->ids[i], NULL);
+    pthread_cond_destroy(&t->wake);
+    pthread_cond_destroy(&t->done);
+    pthread_mutex_destroy(&t->lock);
+    if (t->topology)
+        hwloc_topology_destroy(t->topology);
+    free(t->ids);
+    free(t);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread team that kernels and the oracle run their parts on: n threads, the caller being number 0,
+ * each bound to a core of its own with hwloc. Threads spin for a moment and then sleep between runs.
+ * A team lives within one process: end it before fork().
+ */
+#ifndef KVB_TEAM_H
+#define KVB_TEAM_H
+
+#include "kernels/attend.h"
+
+typedef struct kvb_threads kvb_threads;
+
+/* Cores of this machine that this process may use. At least 1. */
+uint32_t kvb_cores(void);
+
+/* bind: one thread a core, the caller too; without it threads go where the system puts them.
+ * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
+int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
+const kvb_team *kvb_threads_team(const kvb_threads *threads);
+void kvb_threads_end(kvb_threads *threads);
+
+#endif

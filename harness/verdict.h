@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From measured differences to pass or fail, with the place and the numbers in the reason. */
+#ifndef KVB_VERDICT_H
+#define KVB_VERDICT_H
+
+#include "oracle/oracle.h"
+#include "results/result.h"
+
+/* Fills rho, error, status and, where it fails, the reason: rho above 1, or rows that were not compared. */
+void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, const kvb_trace *trace, kvb_result *result);
+
+#endif
