@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The counting allocator: all memory of a cache comes through one, so that peak, limit and planned
+ * failure are facts and not estimates. One function does everything and is told old sizes (Lua's way).
+ * Not thread-safe: one cache, one allocator, one thread at a time.
+ */
+#ifndef KVB_ALLOCATOR_H
+#define KVB_ALLOCATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVB_ALIGNMENT 64u /* bytes; of every block */
+
+typedef struct kvb_allocator {
+    size_t current_bytes;  /* held now */
+    size_t peak_bytes;     /* most ever held at once, during a copying growth both blocks */
+    size_t limit_bytes;    /* a request that would pass it fails; 0: no limit */
+    uint64_t requests;     /* requests for memory so far (frees not counted) */
+    uint64_t fail_request; /* this request (1-based) fails on purpose; 0: none does */
+} kvb_allocator;
+
+/*
+ * Grow, shrink or free a block: old_bytes is its exact present size (0 with block NULL), new_bytes 0
+ * frees it and returns NULL. The first min(old, new) bytes are kept; bytes past them are arbitrary.
+ * Returns NULL on failure, and then the old block is untouched.
+ */
+void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes);
+
+static inline void *kvb_alloc(kvb_allocator *a, size_t bytes)
+{
+    return kvb_realloc(a, NULL, 0, bytes);
+}
+
+static inline void kvb_free(kvb_allocator *a, void *block, size_t bytes)
+{
+    kvb_realloc(a, block, bytes, 0);
+}
+
+#endif

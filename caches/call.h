@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into EXPLICIT for
+ * kernels that take nothing else, provides scratch. Used by every runner, so that all call kernels alike.
+ */
+#ifndef KVB_CALL_H
+#define KVB_CALL_H
+
+#include "kernels/attend.h"
+
+typedef struct kvb_call {
+    /* set by the caller, constant over a replay */
+    const kvb_kernel *kernel;
+    const kvb_team *team;
+    uint32_t n_heads, n_kv_heads;
+    float scale;
+    float softcap;      /* 0: none */
+    const float *sinks; /* [n_heads] or NULL */
+    kvb_elem out_elem;
+    /* owned by the call, grown as needed; zero at first */
+    void *scratch;
+    size_t scratch_bytes;
+    uint64_t *bits;
+    size_t bits_words;
+    /* of the call last prepared */
+    kvb_attend args;
+} kvb_call;
+
+/*
+ * Make ready for n_tok queries q [n_tok][n_heads][k_dim] on spec: fills call->args but for out and lse.
+ * reuse_mask: the mask is that of the call before (another layer of the same step): its expansion stands.
+ * 0; -ENOTSUP with the kernel's reason in why; -ENOMEM.
+ */
+int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, bool reuse_mask,
+                     char *why, size_t why_bytes);
+/* Run what was prepared; lse may be NULL. The kernel's result. */
+int kvb_call_run(kvb_call *call, void *out, float *lse);
+void kvb_call_free(kvb_call *call);
+
+/* Any mask as bit rows; bits: [n_tok][row_words], row_words >= (n_cells + 63) / 64, overwritten. */
+void kvb_mask_expand(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint64_t *bits, size_t row_words);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pool stores the K rows or the V rows of one layer: encoding, growth, addressing. It moves bytes and
+ * knows no sequence. It is the only place where encodings differ; rows come in as f32 and are read
+ * through a view. A cell holds one token's row for every KV head.
+ *
+ * Contract: cells passed to write_run, scatter and gather_into lie below the count last given to
+ * ensure(); violating it is a bug (assert), not an error.
+ */
+#ifndef KVB_POOL_H
+#define KVB_POOL_H
+
+#include "caches/allocator.h"
+#include "kernels/attend.h"
+
+typedef struct kvb_pool kvb_pool;
+
+typedef struct kvb_pool_options {
+    uint32_t n_kv_heads;
+    uint32_t dim;       /* elements of a row */
+    uint32_t min_chunk; /* cells of the first growth, at least 1 */
+    uint32_t capacity;  /* cells never exceeded */
+    kvb_allocator *allocator;
+} kvb_pool_options;
+
+typedef struct kvb_pool_type {
+    const char *name;    /* what --pool takes; also the name of its format */
+    const char *summary; /* one line for `kvbench list` */
+    const kvb_format *format;
+    /* Can it store rows of this dim? NULL: always. */
+    bool (*supports)(uint32_t dim, char *why, size_t why_bytes);
+    /* Bytes it takes to hold `cells` cells once grown to them, scales and padding included. */
+    size_t (*bytes)(uint32_t n_kv_heads, uint32_t dim, uint32_t cells);
+    /* 0 or -ENOMEM. Holds no cell yet. */
+    int (*open)(const struct kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
+    void (*close)(kvb_pool *pool);
+    /* Make cells 0 .. cells-1 usable: 0, -ENOSPC above capacity, -ENOMEM (the pool is as it was). */
+    int (*ensure)(kvb_pool *pool, uint32_t cells);
+    /* rows: [n][n_kv_heads][dim] f32, into cells start .. start+n-1. */
+    void (*write_run)(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows);
+    /* The same into the given cells, in order. */
+    void (*scatter)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows);
+    /* Copy stored rows of the given cells to base, base+1, ... as they are, without re-encoding.
+     * A source may not lie at or above base and be overwritten before it is read: each
+     * cells[i] >= base + i, or no source lies in base .. base+n-1. */
+    void (*gather_into)(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
+    /* Where rows lie now, cells 0 .. cells-1. Valid until the next ensure() or close(). */
+    void (*view)(const kvb_pool *pool, uint32_t cells, kvb_view *view);
+    /* Bytes reserved now. */
+    size_t (*reserved)(const kvb_pool *pool);
+} kvb_pool_type;
+
+/* Every pool begins with its type; the rest is its own. */
+struct kvb_pool {
+    const kvb_pool_type *type;
+};
+
+extern const kvb_pool_type *const kvb_builtin_pools[]; /* ends with NULL: f32, f16, bf16 */
+
+#endif
