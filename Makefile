@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# kvbench: `make help` lists what can be made.
+
+# ---- settings, each may be given on the command line -------------------------------------------------
+CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
+BUILD    ?= build
+PREFIX   ?= /usr/local
+OPT      ?= -O3 -g
+SANITIZE ?=
+VERSION  := 0.1.0
+
+BLAS     := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)/openblas-pthread
+BLAS_INC := /usr/include/$(shell $(CC) -print-multiarch 2>/dev/null)/openblas-pthread
+
+CFLAGS   ?=
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Werror
+# No contraction: one source gives the same numbers under every compiler.
+FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(SANITIZE) $(CFLAGS)
+INCLUDE  := -I. -isystem $(BLAS_INC)
+LINK     := -pthread -rdynamic $(SANITIZE) $(LDFLAGS)
+LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -ldl -lm
+
+# ---- folders -------------------------------------------------------------------------------------------
+# One archive a folder, listed so that each needs only those after it (the layering of DESIGN.md).
+FOLDERS  := harness results live oracle workloads caches kernels
+SRC_live      := $(wildcard workloads/live/*.c)
+SRC_workloads := $(wildcard workloads/*.c)
+SRC_caches    := $(wildcard caches/*.c caches/*/*.c)
+SRC_kernels   := $(wildcard kernels/*.c)
+SRC_oracle    := $(wildcard oracle/*.c)
+SRC_results   := $(wildcard results/*.c)
+SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
+ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
+
+# Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
+TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
+CLI_TESTS  := $(wildcard ci/tests/cli/*.t ci/tests/cli/*.py)
+PLUGINS    := $(BUILD)/example-plugin/online.so
+NEED_kernels   := kernels
+NEED_caches    := caches kernels
+NEED_workloads := workloads
+NEED_live      := live workloads caches kernels
+NEED_oracle    := oracle workloads
+NEED_results   := results
+NEED_harness   := $(FOLDERS)
+NEED_whole     := $(FOLDERS)
+
+ALL_C := $(wildcard *.c */*.c */*/*.c */*/*/*.c)
+ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
+
+# All cores, unless the caller chose a -j.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
+.PHONY: help all run check test faults asan tsan format lint layering install clean deps workloads FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(BUILD)/kvbench ## build the program: build/kvbench
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+deps: ## install the Debian packages that are missing
+	@ci/deps.sh check
+
+run: ## install, build, run the default suite and show the result table
+	@ci/deps.sh build
+	@$(SUBMAKE) all
+	$(BUILD)/kvbench run --suite default -o $(BUILD)/default.jsonl
+
+check: deps ## install, build, and run every test
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory faults
+	@$(SUBMAKE) test
+
+# A test whose source is gone is not in $(TESTS): what an old build left is never run.
+test: all $(TESTS) $(PLUGINS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
+	@ci/test.sh $(BUILD) $(TESTS) $(CLI_TESTS)
+
+asan: ## run every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(SUBMAKE) test BUILD=$(BUILD)/asan OPT="-O1 -g -fno-omit-frame-pointer" \
+		SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+
+tsan: ## run every test under ThreadSanitizer
+	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
+
+faults: ## plant each fault of ci/faults: the test it names must catch it
+	@ci/faults/run.sh $(BUILD)/faults
+
+lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
+	@ci/lint.sh
+
+layering: ## who includes whom, against DESIGN.md
+	@ci/layering.sh
+
+format: ## format all C sources in place
+	clang-format -i $(ALL_C) $(ALL_H)
+
+# What a plug-in includes: attend.h for kernels; the others, by their paths here, for caches and pools.
+CONTRACTS := kernels/attend.h caches/allocator.h caches/cache.h caches/metadata.h caches/pools/pool.h
+
+install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads
+	install -D $(BUILD)/kvbench $(DESTDIR)$(PREFIX)/bin/kvbench
+	$(foreach h,$(CONTRACTS),install -D -m 644 $h $(DESTDIR)$(PREFIX)/include/kvbench/$h;)
+	install -m 644 kernels/attend.h $(DESTDIR)$(PREFIX)/include/kvbench/attend.h
+	install -d $(DESTDIR)$(PREFIX)/share/kvbench/workloads
+	install -m 644 workloads/recorded/* $(DESTDIR)$(PREFIX)/share/kvbench/workloads/
+
+workloads: all ## record the shipped workloads anew, into workloads/recorded
+	$(BUILD)/kvbench record
+
+clean: ## remove everything built
+	rm -rf $(BUILD)
+
+# ---- rules ---------------------------------------------------------------------------------------------
+objects = $(patsubst %.c,$(BUILD)/%.o,$(SRC_$1))
+
+$(BUILD)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
+
+# Facts about the build, rewritten only when they change.
+define VERSION_FACTS
+#define KVB_FACT_VERSION "$(VERSION)"
+#define KVB_FACT_COMMIT "$(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null || echo unknown)"
+#define KVB_FACT_FLAGS "$(strip $(OPT) -ffp-contract=off $(SANITIZE) $(CFLAGS))"
+#define KVB_FACT_WORKLOADS "$(PREFIX)/share/kvbench/workloads"
+endef
+$(BUILD)/version-facts.h: FORCE
+	@mkdir -p $(@D)
+	$(file >$@.new,$(VERSION_FACTS))
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/harness/version.o: $(BUILD)/version-facts.h
+$(BUILD)/harness/version.o: INCLUDE += -I$(BUILD)
+FORCE:
+
+define archive
+$(BUILD)/lib$1.a: $(call objects,$1)
+	@mkdir -p $$(@D); rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call archive,$f)))
+
+$(BUILD)/kvbench: $(BUILD)/harness/main.o $(ARCHIVES)
+	$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
+
+# The example, built by its own Makefile beside nothing but the contract header, as a stranger would.
+$(BUILD)/example-plugin/online.so: kernels/example-plugin/online.c kernels/example-plugin/Makefile kernels/attend.h
+	@mkdir -p $(@D) && cp $^ $(@D)
+	$(MAKE) --no-print-directory -C $(@D) CC=$(CC) KVB_INCLUDE=.
+
+define test
+$(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)
+	@mkdir -p $$(@D)
+	$(CC) $(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
+endef
+$(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
+
+-include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)))

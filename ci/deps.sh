@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what kvbench needs from Debian and is missing.
+#
+#   ci/deps.sh [build|check]   what `make run` needs; what `make check` needs as well (the default)
+#   ci/deps.sh --list [build|check]   print the packages, one a line
+#
+# Says nothing and needs no rights when nothing is missing. Exit 3, with the packages and the command that installs
+# them, where it cannot install: not root, not Debian, no network. KVB_DEPS_SKIP=1 trusts the machine as it is;
+# KVB_DEPS_EXTRA names further packages.
+set -euo pipefail
+
+build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev)
+check_packages=(git perl python3 libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
+
+list=no
+if [ "${1-}" = --list ]; then
+    list=yes
+    shift
+fi
+case ${1-check} in
+build) packages=("${build_packages[@]}") ;;
+check) packages=("${build_packages[@]}" "${check_packages[@]}") ;;
+*)
+    echo "ci/deps.sh: \"$1\" is not known: build or check" >&2
+    exit 2
+    ;;
+esac
+read -ra extra <<<"${KVB_DEPS_EXTRA-}"
+packages+=("${extra[@]}")
+
+if [ $list = yes ]; then
+    printf '%s\n' "${packages[@]}"
+    exit 0
+fi
+if [ -n "${KVB_DEPS_SKIP-}" ]; then
+    exit 0
+fi
+
+cannot() { # why, packages…
+    {
+        echo "kvbench needs Debian packages that it cannot install here: $1."
+        shift
+        echo "packages: $*"
+        echo "run:      apt-get update && apt-get install -y --no-install-recommends $*"
+        echo "(On another distribution, install what these hold and set KVB_DEPS_SKIP=1.)"
+    } >&2
+    exit 3
+}
+
+if ! command -v dpkg-query >/dev/null; then
+    cannot "this is not Debian" "${packages[@]}"
+fi
+installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${packages[@]}" 2>/dev/null || true)"
+missing=()
+for package in "${packages[@]}"; do
+    if [[ $installed != *" installed:$package "* ]]; then
+        missing+=("$package")
+    fi
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+
+if ! command -v apt-get >/dev/null; then
+    cannot "there is no apt-get" "${missing[@]}"
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    cannot "this is not root" "${missing[@]}"
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+if ! apt-get update -q || ! apt-get install -q -y --no-install-recommends "${missing[@]}"; then
+    cannot "apt-get failed" "${missing[@]}"
+fi

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Every header compiles alone, with gcc and with clang; the plug-in contract also as C++ and needing nothing of ours.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wstrict-prototypes -Werror -fsyntax-only -I.)
+failed=0
+mapfile -t headers < <(ci/files.sh '*.h' | grep -v '^ci/') # a test's header may lean on cmocka
+
+# Each include twice: a header without a guard is caught too.
+headers_compile() { # compiler
+    local bad=0
+    for header in "${headers[@]}"; do
+        printf '#include "%s"\n#include "%s"\n' "$header" "$header" | "$1" "${flags[@]}" -x c - || {
+            echo "$header: does not compile alone with $1"
+            bad=1
+        }
+    done
+    return $bad
+}
+headers_compile gcc &
+gcc_job=$!
+headers_compile clang || failed=1
+wait $gcc_job || failed=1
+
+if grep -n '#include "' kernels/attend.h; then
+    echo "kernels/attend.h: must need nothing but the C library"
+    failed=1
+fi
+if ! echo '#include "kernels/attend.h"' | clang -x c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -I. -; then
+    echo "kernels/attend.h: does not compile as C++"
+    failed=1
+fi
+exit $failed

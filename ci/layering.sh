@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Who may include whom (DESIGN.md, section 1), checked over the #include lines; and no top-level folder but the
+# listed ones. `ci/layering.sh [ROOT]` prints "file:line: …" for each breach and then exits 1.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/..}"
+
+folders='kernels caches workloads oracle harness results plots ci'
+
+# The first row whose pattern a file's path matches says what it may include (extended regular expressions).
+# A test may include what its subject may, the subject itself, and what lies beside it ("fixture.h").
+rules=(
+    '^kernels/example-plugin/        ^attend\.h$' # as a stranger would: with a copy of the one header
+    '^kernels/                       ^kernels/|^attend\.h$'
+    '^caches/                        ^caches/|^kernels/attend\.h$'
+    '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/attend\.h$'
+    '^workloads/                     ^workloads/[^/]*$'
+    '^oracle/                        ^oracle/|^workloads/(trace|values)\.h$|^kernels/attend\.h$'
+    '^results/                       ^results/'
+    '^harness/                       ^(kernels|caches|workloads|oracle|results|harness)/'
+    '^ci/tests/kernels/              ^kernels/|^(ci/tests/kernels/)?[^/]*\.h$'
+    '^ci/tests/caches/               ^(caches|kernels)/|^(ci/tests/caches/)?[^/]*\.h$'
+    '^ci/tests/workloads/            ^workloads/[^/]*$|^(ci/tests/workloads/)?[^/]*\.h$'
+    '^ci/tests/live/                 ^(workloads|caches|kernels)/|^(ci/tests/live/)?[^/]*\.h$'
+    '^ci/tests/oracle/               ^(oracle|workloads)/|^kernels/attend\.h$|^(ci/tests/oracle/)?[^/]*\.h$'
+    '^ci/tests/results/              ^results/|^(ci/tests/results/)?[^/]*\.h$'
+    '^ci/tests/                      ^(kernels|caches|workloads|oracle|results|harness|ci)/|^[^/]*\.h$'
+    '^ci/                            ^(kernels|caches|workloads|oracle|results|harness|ci)/'
+)
+
+breaches=$(
+    find . -mindepth 1 -maxdepth 1 -type d ! -name '.*' ! -name build -printf '%f\n' | sort | while IFS= read -r folder; do
+        if [[ " $folders " != *" $folder "* ]]; then
+            echo "$folder/: not a folder of the house: $folders"
+        fi
+    done
+    find . -name '.?*' -prune -o -path ./build -prune -o -name '*.[ch]' -printf '%P\n' | sort | {
+        xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' || true # none at all
+    } |
+        RULES=$(printf '%s\n' "${rules[@]}") awk '
+            BEGIN {
+                n = split(ENVIRON["RULES"], lines, "\n")
+                for (i = 1; i <= n; i++) {
+                    split(lines[i], parts, /  +/)
+                    files[i] = parts[1]
+                    allowed[i] = parts[2]
+                }
+            }
+            {
+                match($0, /^[^:]*:[0-9]+:/)
+                place = substr($0, 1, RLENGTH)
+                file = place
+                sub(/:.*/, "", file)
+                rest = substr($0, RLENGTH + 1)
+                match(rest, /["<][^">]*[">]/)
+                name = substr(rest, RSTART + 1, RLENGTH - 2)
+                ours = rest ~ /include[ \t]*"/ || name ~ /^(kernels|caches|workloads|oracle|results|harness)\//
+                if (!ours || name == "version-facts.h") # written by the build
+                    next
+                if (name ~ /\.c$/) {
+                    print place " a source includes the source " name
+                    next
+                }
+                for (i = 1; i <= n && file !~ files[i]; i++)
+                    ;
+                if (i > n)
+                    print place " lies in no folder of the house"
+                else if (name !~ allowed[i])
+                    print place " may not include " name
+            }'
+)
+if [ -n "$breaches" ]; then
+    printf '%s\n' "$breaches"
+    exit 1
+fi

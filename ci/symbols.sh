@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `ci/symbols.sh BUILD`: every global symbol of the archives carries kvb_, and a plug-in exports only kvb_plugin.
+# Names that begin with two underscores belong to the compiler and its sanitizers.
+set -uo pipefail
+build=${1:?usage: ci/symbols.sh BUILD}
+failed=0
+
+archives=("$build"/lib*.a)
+if [ ! -e "${archives[0]}" ]; then
+    echo "$build: holds no archives"
+    exit 1
+fi
+strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null | awk '$NF !~ /^(kvb_|__)/ && NF >= 3')
+if [ -n "$strays" ]; then
+    echo "symbols without kvb_:"
+    echo "$strays"
+    failed=1
+fi
+for plugin in "$build"/*.so "$build"/*/*.so; do
+    [ -e "$plugin" ] || continue
+    exports=$(nm -D --defined-only "$plugin" | awk '$NF !~ /^__/ { print $NF }')
+    if [ "$exports" != kvb_plugin ]; then
+        echo "$plugin: exports more than kvb_plugin, or less:" "$exports"
+        failed=1
+    fi
+done
+exit $failed

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `ci/test.sh BUILD TEST…`: runs test programs and scripts through prove, from the project's root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+BUILD=$(realpath "${1:?usage: ci/test.sh BUILD TEST…}")
+shift
+export BUILD KVB_WORKLOADS=$PWD/workloads/recorded # BUILD may lie anywhere
+export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+export LSAN_OPTIONS="suppressions=$PWD/ci/leaks.txt:print_suppressions=0"
+export UBSAN_OPTIONS="print_stacktrace=1"
+export TSAN_OPTIONS="suppressions=$PWD/ci/races.txt:halt_on_error=1"
+
+exec prove --timer --jobs "${KVB_TEST_JOBS:-$(nproc)}" --exec ci/tap.sh "$@"

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: whatever is typed or fed, the answer is one clear line and exit 2 (or 3), and result files stay whole.
+. "$(dirname "$0")/lib.sh"
+
+run=("$KVBENCH" run --workload plain-decode --cache contiguous --pool f32 --kernel reference)
+
+# refuse NAME PATTERN COMMAND…: exit 2, one line on stderr that matches.
+refuse() {
+    local name=$1 pattern=$2
+    shift 2
+    expect_exit 2 "$name" "$@"
+    one_line "  in one line"
+    holds "  saying: $pattern" "$pattern" "$err"
+}
+
+# ---- unknown names say which are known
+refuse "unknown command" "unknown command 'fly'; known: run list show record" "$KVBENCH" fly
+refuse "unknown option" "unknown option '--fly'; known: --suite" "$KVBENCH" run --fly
+refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
+refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
+refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, tree" "$KVBENCH" run --cache nope
+refuse "unknown pool" "unknown pool 'f8'; known: f32, f16, bf16" "$KVBENCH" run --pool f8
+refuse "unknown pool for V" "unknown pool 'f8'; known: f32" "$KVBENCH" run --pool k=f16,v=f8
+refuse "unknown kernel" "unknown kernel 'nope'; known: reference, openblas, witness" "$KVBENCH" run --kernel nope
+refuse "unknown values" "unknown values 'nope'; known: own, gaussian" "$KVBENCH" run --values nope
+refuse "unknown format" "unknown format 'xml'; known: table, md, csv, json" "${run[@]}" --format xml
+refuse "unknown list" "cannot list 'planets'; known: kernels" "$KVBENCH" list planets
+refuse "an empty value" "--kernel: is empty" "$KVBENCH" run --kernel ""
+refuse "a value left out" "--suite needs a value" "$KVBENCH" run --suite
+refuse "a number that is none" "--capacity: '12x' is not a whole number" "$KVBENCH" run --capacity 12x
+refuse "more threads than cores" "threads on a machine of" "$KVBENCH" run --threads 4096
+refuse "nothing to show" "name a workload or a file" "$KVBENCH" show
+refuse "a folder that is not there" "No such file" "$KVBENCH" run --workloads "$TMPDIR/none"
+
+# ---- traces
+head='{"kvbench_trace":1,"name":"t","source":"test","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":2,"kv_cache.kv_heads":1,"kv_cache.k_dim":16,"kv_cache.v_dim":16},"values":{"profile":"gaussian","seed":1}}'
+# trace NAME PATTERN LINE…: a trace of the good header and these lines is refused, by run and by show.
+trace() {
+    local name=$1 pattern=$2
+    shift 2
+    printf '%s\n' "$head" "$@" >"$TMPDIR/t.jsonl"
+    refuse "$name" "$pattern" "$KVBENCH" run --workload "$TMPDIR/t.jsonl"
+    refuse "$name (show)" "$pattern" "$KVBENCH" show "$TMPDIR/t.jsonl"
+}
+trace "malformed JSON" 't\.jsonl:2: ' '{"step":{"pos":[0],"seq":[0]'
+trace "an unknown event" "t\.jsonl:3: unknown event .leap., known: step" '{"prefill":{"seq":0,"from":0,"n":4}}' '{"leap":{}}'
+trace "a dead sequence" 't\.jsonl:2: .*sequence 3' '{"seq_cp":{"src":3,"dst":1}}'
+trace "a parent out of range" 't\.jsonl:3: .*parent' '{"prefill":{"seq":0,"from":0,"n":4}}' '{"propose":{"parents":[-1,5]}}'
+trace "a position that is not the next" 't\.jsonl:2: .*position' '{"step":{"pos":[3],"seq":[0]}}'
+printf '%s\n' "${head/trace\":1/trace\":9}" >"$TMPDIR/t.jsonl"
+refuse "another trace version" 't\.jsonl:1: .*9' "$KVBENCH" show "$TMPDIR/t.jsonl"
+printf '%s\n' "${head/version\":1/version\":2}" >"$TMPDIR/t.jsonl"
+refuse "another metadata version" 't\.jsonl:1: .*schema_version' "$KVBENCH" show "$TMPDIR/t.jsonl"
+printf '%s\n%s' "$head" '{"step":{"pos":[0],"se' >"$TMPDIR/t.jsonl"
+refuse "a truncated last line" 't\.jsonl:2: ' "$KVBENCH" show "$TMPDIR/t.jsonl"
+refuse "a trace that is not there" 'No such file' "$KVBENCH" run --workload "$TMPDIR/none.jsonl"
+: >"$TMPDIR/empty.jsonl"
+refuse "an empty file" 'empty\.jsonl' "$KVBENCH" show "$TMPDIR/empty.jsonl"
+head -c 4096 /dev/urandom >"$TMPDIR/noise.jsonl"
+expect_exit 2 "noise" "$KVBENCH" show "$TMPDIR/noise.jsonl"
+refuse "a step above the given capacity" 'plain-decode\.jsonl:[0-9]+: .*capacity' "${run[@]}" --capacity 64
+
+# ---- recorded tensors
+cp workloads/recorded/plain-decode.jsonl "$TMPDIR/"
+refuse "tensors that are not there" 'plain-decode\.safetensors' "$KVBENCH" show "$TMPDIR/plain-decode.jsonl"
+head -c 100000 workloads/recorded/plain-decode.safetensors >"$TMPDIR/plain-decode.safetensors"
+refuse "tensors cut short" 'plain-decode\.safetensors' "$KVBENCH" run --workload "$TMPDIR/plain-decode.jsonl"
+cp workloads/recorded/plain-decode.safetensors "$TMPDIR/"
+printf '\000\000\300\177' | dd of="$TMPDIR/plain-decode.safetensors" bs=1 seek=150000 conv=notrunc status=none
+refuse "NaN in recorded values" 'NaN|not finite|not-a-number' "$KVBENCH" run --workload "$TMPDIR/plain-decode.jsonl"
+sed 's/"kv_cache.kv_heads":2/"kv_cache.kv_heads":1/' workloads/recorded/plain-decode.jsonl >"$TMPDIR/plain-decode.jsonl"
+cp workloads/recorded/plain-decode.safetensors "$TMPDIR/"
+refuse "shapes that disagree with the model" 'shape' "$KVBENCH" show "$TMPDIR/plain-decode.jsonl"
+
+# ---- plug-ins
+plugin() { # plugin NAME BODY: builds $TMPDIR/NAME.so
+    printf '#include "attend.h"\n%s\n' "$2" >"$TMPDIR/$1.c"
+    gcc -shared -fPIC -Ikernels "$TMPDIR/$1.c" -o "$TMPDIR/$1.so"
+}
+plugin other 'const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION + 1, .name = "other"};'
+refuse "a plug-in of another ABI" 'other\.so: built for attend\.h version 2, this kvbench speaks version 1' \
+    "${run[@]}" --plugin "$TMPDIR/other.so"
+plugin nosym 'int something;'
+refuse "a library that is no plug-in" "exports no symbol 'kvb_plugin'" "${run[@]}" --plugin "$TMPDIR/nosym.so"
+refuse "a plug-in that is not there" 'No such file' "${run[@]}" --plugin "$TMPDIR/none.so"
+refuse "a plug-in that is no library" 'noise\.jsonl' "${run[@]}" --plugin "$TMPDIR/noise.jsonl"
+plugin hollow 'static const kvb_kernel k = {.name = "hollow", .summary = "x"}; static const kvb_kernel *const ks[] = {&k, 0};
+const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollow", .kernels = ks};'
+refuse "a kernel without functions" "kernel 'hollow' has no supports" "$KVBENCH" list --plugin "$TMPDIR/hollow.so"
+
+# ---- outputs
+"${run[@]}" -o "$TMPDIR/kept.jsonl" >/dev/null 2>&1
+cp "$TMPDIR/kept.jsonl" "$TMPDIR/before.jsonl"
+refuse "an unwritable output path" 'no-folder.*No such file' "${run[@]}" -o "$TMPDIR/no-folder/x.jsonl"
+expect_exit 2 "a full device" "${run[@]}" -o /dev/full
+holds "  is said" 'No space left' "$err"
+ok "  and is still a device" test -c /dev/full
+expect_exit 3 "a disk that fills up" bash -c 'ulimit -f 1; exec "$@"' _ "${run[@]}" --workload '*-decode' -o "$TMPDIR/kept.jsonl"
+holds "  is said" 'File too large' "$err"
+ok "  and the old file is whole" cmp "$TMPDIR/kept.jsonl" "$TMPDIR/before.jsonl"
+ok "  and nothing is left lying about" test "$(find "$TMPDIR" -name 'kept*' | wc -l)" -eq 1
+expect_exit 3 "standard output that is full" bash -c '"$@" >/dev/full' _ "$KVBENCH" list kernels
+done_testing

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: a kernel that crashes, hangs, exits, leaves rows unwritten, computes something else or rounds more than it
+# declares costs one row of the table, named; the run goes on.
+. "$(dirname "$0")/lib.sh"
+
+so=$TMPDIR/crimes.so
+ok "the plug-in of crimes builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
+    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'crime-*' --workload plain-decode \
+    --cache contiguous --pool f32 --timeout 2 --format csv -o "$TMPDIR/crimes.jsonl"
+
+# said NAME STATUS REASON: the record of crime-NAME has this status and a reason that matches.
+said() {
+    grep "\"crime-$1\"" "$TMPDIR/crimes.jsonl" | grep -E "\"status\": *\"$2\"" | grep -qE "$3"
+    report $? "crime-$1: $2, $3"
+}
+said none pass '"reason": *null'
+said segfault crash 'SIGSEGV.*in the kernel.s attend\(\), line 2, layer 0'
+said hang timeout 'no end within 2 s in the kernel.s attend\(\)'
+said exit crash 'exit 0 in the kernel.s attend\(\)'
+said unwritten fail 'rho inf.* query 47, head 3'
+said scaled fail 'rho [0-9.e+]+ at line'
+said undeclared fail 'rho [0-9.e+]+ at line'
+said declared pass '"reason": *null'
+said error fail 'attend\(\) failed'
+
+expect_exit 0 "crimes that need f32 rows are skipped over f16 where something else runs" "$KVBENCH" run --plugin "$so" \
+    --kernel crime-none --kernel reference --workload plain-decode --cache contiguous --pool f16
+holds "  with the kernel's reason" 'f32 rows only'
+done_testing

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# TAP for tests in bash. A test script begins with
+#
+#   . "$(dirname "$0")/lib.sh"
+#
+# runs from the project's root with BUILD (the build folder) and TMPDIR (its own, removed after it) in the
+# environment, and ends with `done_testing`. Golden files lie in ci/tests/cli/golden/; KVB_UPDATE_GOLDEN=1 rewrites
+# them from what is printed (the test then passes and says so).
+
+set -u
+: "${BUILD:?the build folder}" "${TMPDIR:=/tmp}"
+# shellcheck disable=SC2034 # for the scripts
+KVBENCH=$BUILD/kvbench
+GOLDEN=$(dirname "${BASH_SOURCE[0]}")/golden
+out=$(mktemp "$TMPDIR/out.XXXXXX")
+err=$(mktemp "$TMPDIR/err.XXXXXX")
+tests=0
+failures=0
+
+# report GOOD NAME: one line of TAP; GOOD is 0 for well. On failure what the last command printed is shown.
+report() {
+    tests=$((tests + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $tests - $2"
+        return 0
+    fi
+    failures=$((failures + 1))
+    echo "not ok $tests - $2"
+    sed 's/^/# stdout: /' "$out" | head -n 40
+    sed 's/^/# stderr: /' "$err" | head -n 40
+    return 1
+}
+
+# ok NAME COMMAND…: well when the command succeeds. Its output goes to the files $out and $err.
+ok() {
+    local name=$1
+    shift
+    "$@" >"$out" 2>"$err"
+    report $? "$name"
+}
+
+# expect_exit STATUS NAME COMMAND…: well when the command ends with this status.
+expect_exit() {
+    local want=$1 name=$2 got
+    shift 2
+    "$@" >"$out" 2>"$err"
+    got=$?
+    if [ $got -ne "$want" ]; then
+        echo "# ended with $got, expected $want: $*"
+    fi
+    [ $got -eq "$want" ]
+    report $? "$name"
+}
+
+# holds NAME PATTERN [FILE]: well when a line of FILE ($out unless told) matches the extended regular expression.
+# For what is not part of the last command's standard output: holds NAME PATTERN "$err".
+holds() {
+    grep -qE -- "$2" "${3-$out}"
+    local good=$?
+    if [ $good -ne 0 ]; then
+        echo "# no line matches: $2"
+    fi
+    report $good "$1"
+}
+
+# lacks NAME PATTERN [FILE]: the opposite.
+lacks() {
+    ! grep -qE -- "$2" "${3-$out}"
+    report $? "$1"
+}
+
+# one_line NAME [FILE]: well when FILE ($err unless told) is one line: what every refusal is to print.
+one_line() {
+    [ "$(wc -l <"${2-$err}")" -eq 1 ]
+    report $? "$1"
+}
+
+# golden NAME FILE [FILTER…]: $out, through the filter (a command that takes out times and names of the machine),
+# equals the golden FILE.
+golden() {
+    local name=$1 file=$GOLDEN/$2
+    shift 2
+    local got=$TMPDIR/golden.$$
+    if [ $# -gt 0 ]; then
+        "$@" <"$out" >"$got"
+    else
+        cp "$out" "$got"
+    fi
+    if [ -n "${KVB_UPDATE_GOLDEN-}" ]; then
+        mkdir -p "$GOLDEN"
+        cp "$got" "$file"
+        report 0 "$name # updated $file"
+        return
+    fi
+    diff -u "$file" "$got" | sed 's/^/# /'
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+    report $? "$name"
+}
+
+# skip_all WHY: the whole script does not apply here.
+skip_all() {
+    echo "1..0 # SKIP $1"
+    exit 0
+}
+
+done_testing() {
+    echo "1..$tests"
+    exit $((failures > 0))
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plug-in of kernels that each do one thing a kernel must not do. A run must survive and name each. */
+#include "attend.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* f32 rows, scalar, sums in double: right, up to what `scale` and `p_round` make of it. */
+static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, double scale, double (*p_round)(double))
+{
+    const kvb_problem *p = &a->problem;
+    const float *q = a->q + ((size_t)t * p->n_heads + h) * p->k_dim;
+    uint32_t kv = h / (p->n_heads / p->n_kv_heads);
+    double sum = 0, max = -INFINITY, acc[4096] = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        uint32_t cursor = 0;
+        kvb_run run;
+        while (kvb_mask_next(&a->mask, p->n_tok, p->n_cells, t, &cursor, &run))
+            for (uint32_t c = run.begin; c < run.end; c++) {
+                const float *k = kvb_view_row(&a->k, kv, c), *v = kvb_view_row(&a->v, kv, c);
+                double s = 0;
+                for (uint32_t d = 0; d < p->k_dim; d++)
+                    s += (double)q[d] * k[d];
+                s *= scale;
+                if (pass == 0) {
+                    max = fmax(max, s);
+                    continue;
+                }
+                double w = exp(s - max);
+                sum += w;
+                w = p_round(w);
+                for (uint32_t d = 0; d < p->v_dim; d++)
+                    acc[d] += w * v[d];
+            }
+    }
+    size_t row = (size_t)t * p->n_heads + h;
+    for (uint32_t d = 0; d < p->v_dim; d++)
+        ((float *)a->out)[row * p->v_dim + d] = (float)(sum > 0 ? acc[d] / sum : 0);
+    if (a->lse)
+        a->lse[row] = (float)(sum > 0 ? max + log(sum) : -INFINITY);
+}
+
+static double as_is(double x)
+{
+    return x;
+}
+
+static double to_bf16(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static void all_rows(const kvb_attend *a, uint32_t rows, double factor, double (*p_round)(double))
+{
+    for (uint32_t i = 0; i < rows; i++)
+        row_attend(a, i / a->problem.n_heads, i % a->problem.n_heads, (double)a->problem.scale * factor, p_round);
+}
+
+static uint32_t rows_of(const kvb_attend *a)
+{
+    return a->problem.n_tok * a->problem.n_heads;
+}
+
+static int honest(const kvb_attend *a)
+{
+    all_rows(a, rows_of(a), 1, as_is);
+    return 0;
+}
+
+static int segfault(const kvb_attend *a)
+{
+    (void)a;
+    raise(SIGSEGV);
+    return 0;
+}
+
+static int hang(const kvb_attend *a)
+{
+    for (volatile const kvb_attend *spin = a; spin;)
+        ;
+    return 0;
+}
+
+static int leave(const kvb_attend *a)
+{
+    (void)a;
+    _Exit(0);
+}
+
+static int unwritten(const kvb_attend *a)
+{
+    all_rows(a, rows_of(a) - 1, 1, as_is);
+    return 0;
+}
+
+static int scaled(const kvb_attend *a)
+{
+    all_rows(a, rows_of(a), 1.001, as_is);
+    return 0;
+}
+
+static int coarse(const kvb_attend *a)
+{
+    all_rows(a, rows_of(a), 1, to_bf16);
+    return 0;
+}
+
+static int gives_up(const kvb_attend *a)
+{
+    (void)a;
+    return -12;
+}
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    bool f32 = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
+    if (!f32 && why_bytes)
+        strncpy(why, "f32 rows only", why_bytes - 1);
+    return f32;
+}
+
+static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells, .exp_error = 0x1p-50};
+}
+
+static void arithmetic_bf16(const kvb_problem *p, kvb_arithmetic *a)
+{
+    arithmetic(p, a);
+    a->p_rounded = KVB_BF16;
+}
+
+#define ALL_MASKS                                                                                                      \
+    (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
+     KVB_MASK_BIT(KVB_MASK_RUNS))
+#define KERNEL(id, text, how, what)                                                                                    \
+    static const kvb_kernel id = {.name = text,                                                                        \
+                                  .summary = "for tests",                                                              \
+                                  .masks = ALL_MASKS,                                                                  \
+                                  .supports = supports,                                                                \
+                                  .arithmetic = how,                                                                   \
+                                  .attend = what}
+
+KERNEL(k_honest, "crime-none", arithmetic, honest);
+KERNEL(k_segfault, "crime-segfault", arithmetic, segfault);
+KERNEL(k_hang, "crime-hang", arithmetic, hang);
+KERNEL(k_leave, "crime-exit", arithmetic, leave);
+KERNEL(k_unwritten, "crime-unwritten", arithmetic, unwritten);
+KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
+KERNEL(k_coarse, "crime-undeclared", arithmetic, coarse);
+KERNEL(k_declared, "crime-declared", arithmetic_bf16, coarse);
+KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
+
+static const kvb_kernel *const kernels[] = {&k_honest, &k_segfault, &k_hang,     &k_leave,    &k_unwritten,
+                                            &k_scaled, &k_coarse,   &k_declared, &k_gives_up, NULL};
+
+KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
+const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: `kvbench record` writes workloads, saves and loads weights, checks caches, and refuses bad input in one line.
+. "$(dirname "$0")/lib.sh"
+
+record() { "$KVBENCH" record "$@"; }
+dir=$TMPDIR/recorded
+
+ok "--help" record --help
+holds "--help teaches with an example" 'kvbench record --check'
+
+ok "one scenario" record --scenario plain-decode -o "$dir"
+holds "its row" '^plain-decode +contiguous +70 +192 '
+ok "both files and the seeded variant are there" \
+    ls "$dir"/plain-decode.jsonl "$dir"/plain-decode.safetensors "$dir"/plain-decode-8x128.jsonl
+ok "no half-done file is left" test -z "$(find "$dir" -name '*tmp*')"
+
+ok "the synthetic one" record --scenario long-decode -o "$dir"
+ok "it is there" test -s "$dir/long-decode.jsonl"
+
+ok "over another cache" record --scenario plain-decode --cache tree -o "$dir/tree"
+ok "the trace is the same" cmp "$dir/plain-decode.jsonl" "$dir/tree/plain-decode.jsonl"
+ok "the tensors are the same" cmp "$dir/plain-decode.safetensors" "$dir/tree/plain-decode.safetensors"
+
+ok "save weights" record --save-weights "$dir/model.safetensors"
+ok "record with them" record --weights "$dir/model.safetensors" --scenario plain-decode -o "$dir/loaded"
+ok "the model says the same" cmp "$dir/plain-decode.jsonl" "$dir/loaded/plain-decode.jsonl"
+ok "another seed" record --scenario plain-decode --seed 2 -o "$dir/seed2"
+ok "says something else" bash -c "! cmp -s $dir/plain-decode.jsonl $dir/seed2/plain-decode.jsonl"
+
+ok "--check" record --check --scenario plain-decode --scenario agent-fork
+holds "every cache with the faces has a row" '^agent-fork +slab +205 +yes'
+holds "recompute too" '^plain-decode +recompute +65 +yes'
+lacks "a cache without the seq face has none" '^agent-fork +contiguous'
+
+# refuse STATUS NAME PATTERN ARGUMENT…
+refuse() {
+    local status=$1 name=$2 pattern=$3
+    shift 3
+    expect_exit "$status" "$name" record "$@"
+    one_line "$name: one line"
+    holds "$name: says so" "$pattern" "$err"
+}
+
+refuse 2 "unknown scenario" "no scenario 'nope'; known: plain-decode, .*long-decode" --scenario nope
+refuse 2 "unknown cache" "no cache 'nope'; known: .*contiguous" --cache nope
+refuse 2 "unknown kernel" "no kernel 'nope'; known: .*reference" --kernel nope
+refuse 2 "witness" "does not compute attention" --kernel witness
+refuse 2 "unknown format" "known: table, md, csv, json" --format nope
+refuse 2 "a face that is missing" "needs the tree face, which contiguous lacks" \
+    --scenario eagle-tree --cache contiguous -o "$dir"
+refuse 2 "nothing to check" "contiguous has the faces for none" --check --scenario eagle-tree --cache contiguous
+refuse 2 "--config alone" "needs --weights" --config x.json
+refuse 2 "missing weights" "$dir/none.safetensors" --weights "$dir/none.safetensors"
+refuse 2 "a directory that cannot be" "/dev/null/x" --scenario plain-decode -o /dev/null/x
+
+sed -i 's/"rope_theta"/"rope_scaling": {"factor": 2}, "rope_theta"/' "$dir/config.json"
+refuse 2 "unsupported architecture" "rope_scaling" --weights "$dir/model.safetensors"
+head -c 1000 "$dir/model.safetensors" >"$dir/short.safetensors"
+refuse 2 "truncated weights" "short.safetensors" --weights "$dir/short.safetensors"
+
+# a disk that is full after 64 KiB: one line, and the old files whole
+cp "$dir/plain-decode.safetensors" "$TMPDIR/before"
+expect_exit 2 "full disk" bash -c "trap '' XFSZ; ulimit -f 64; $KVBENCH record --scenario plain-decode --seed 3 -o $dir"
+one_line "full disk: one line"
+ok "full disk: the old tensors are whole" cmp "$TMPDIR/before" "$dir/plain-decode.safetensors"
+ok "full disk: nothing half-done is left" test -z "$(find "$dir" -name '*tmp*')"
+
+done_testing

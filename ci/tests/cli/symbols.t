@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: every global symbol that was built carries kvb_, and the check sees one that does not.
+. "$(dirname "$0")/lib.sh"
+
+ok "this build" ci/symbols.sh "$BUILD"
+
+echo 'int stray(void); int stray(void) { return 1; }' >"$TMPDIR/stray.c"
+gcc -c "$TMPDIR/stray.c" -o "$TMPDIR/stray.o"
+ar rc "$TMPDIR/libstray.a" "$TMPDIR/stray.o"
+expect_exit 1 "a function without the prefix" ci/symbols.sh "$TMPDIR"
+holds "  is named" 'stray\.o: *[0-9a-f]+ T stray$'
+
+mkdir "$TMPDIR/plugin"
+echo 'int kvb_one(void); int kvb_one(void) { return 1; }' >"$TMPDIR/one.c"
+gcc -c "$TMPDIR/one.c" -o "$TMPDIR/one.o"
+ar rc "$TMPDIR/plugin/libone.a" "$TMPDIR/one.o"
+ok "an archive that is clean" ci/symbols.sh "$TMPDIR/plugin"
+gcc -shared "$TMPDIR/one.o" -o "$TMPDIR/plugin/one.so"
+expect_exit 1 "a plug-in that exports something else" ci/symbols.sh "$TMPDIR/plugin"
+expect_exit 1 "a folder without archives" ci/symbols.sh "$TMPDIR/none"
+done_testing
