@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "harness/command.h"
-#include "harness/host.h"
+#include "harness/machine/host.h"
 #include "harness/version.h"
 
 static const kvb_command *const commands[] = {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/child.h"
-#include "harness/team.h"
+#include "harness/replay/child.h"
+#include "harness/machine/team.h"
 #include "oracle/oracle.h"
 
 /* One workload with one choice of values, and what is shared by its combinations. */

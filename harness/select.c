@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/team.h"
+#include "harness/machine/team.h"
 #include "workloads/values.h"
 
 static int unknown(const char *what, const char *word, const char *known, char *why, size_t why_bytes)

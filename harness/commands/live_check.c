@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plays scenarios over caches and compares the tokens. */
-#include "harness/live_check.h"
+#include "harness/commands/live_check.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "harness/command.h"
-#include "harness/live_check.h"
+#include "harness/commands/live_check.h"
 #include "harness/options.h"
 #include "harness/parts.h"
 #include "workloads/live/checkpoint.h"

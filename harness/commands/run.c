@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness/command.h"
-#include "harness/host.h"
+#include "harness/machine/host.h"
 #include "harness/matrix.h"
 #include "harness/progress.h"
 #include "workloads/trace.h"

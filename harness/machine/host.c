@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Machine and build facts. */
-#include "harness/host.h"
+#include "harness/machine/host.h"
 
 #include <cblas.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "harness/team.h"
+#include "harness/machine/team.h"
 #include "harness/version.h"
 
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */

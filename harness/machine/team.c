@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Thread team: a generation counter starts a run, a countdown ends it. */
-#include "harness/team.h"
+#include "harness/machine/team.h"
 
 #include <errno.h>
 #include <hwloc.h>

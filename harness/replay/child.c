@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Child processes. */
-#include "harness/child.h"
+#include "harness/replay/child.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "harness/team.h"
+#include "harness/machine/team.h"
 
 /* What parent and child share. */
 typedef struct shared {

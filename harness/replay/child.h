@@ -6,7 +6,7 @@
 #ifndef KVB_CHILD_H
 #define KVB_CHILD_H
 
-#include "harness/replay.h"
+#include "harness/replay/replay.h"
 
 typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */

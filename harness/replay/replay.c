@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The replay: one loop over events; everything that is timed goes through clock_start and clock_stop. */
-#include "harness/replay.h"
+#include "harness/replay/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,10 +11,10 @@
 #include <time.h>
 
 #include "caches/call.h"
-#include "harness/samples.h"
-#include "harness/traffic.h"
-#include "harness/verdict.h"
-#include "harness/witness_check.h"
+#include "harness/replay/samples.h"
+#include "harness/replay/traffic.h"
+#include "harness/replay/verdict.h"
+#include "harness/replay/witness_check.h"
 #include "kernels/witness.h"
 
 #define FILL_CHUNK 4096u /* tokens of one step of a fill */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Growing arrays of step times. */
-#include "harness/samples.h"
+#include "harness/replay/samples.h"
 
 #include <errno.h>
 #include <math.h>

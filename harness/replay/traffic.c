@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells that a mask lets a step read. */
-#include "harness/traffic.h"
+#include "harness/replay/traffic.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict on a replay's outputs. */
-#include "harness/verdict.h"
+#include "harness/replay/verdict.h"
 
 #include <inttypes.h>
 

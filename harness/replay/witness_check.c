@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Visible sets, as multisets: every expected token is stamped, every seen one must take a stamp off. */
-#include "harness/witness_check.h"
+#include "harness/replay/witness_check.h"
 
 #include <errno.h>
 #include <stdio.h>

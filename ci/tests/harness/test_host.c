@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "harness/host.h"
+#include "harness/machine/host.h"
 
 static void file_write(const char *root, const char *name, const char *text)
 {

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "harness/team.h"
+#include "harness/machine/team.h"
 
 typedef struct tally {
     atomic_uint calls[64];

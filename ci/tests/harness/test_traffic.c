@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "harness/traffic.h"
+#include "harness/replay/traffic.h"
 
 static uint64_t seen[8];
 
