@@ -12,12 +12,23 @@
 
 #define KVB_ALIGNMENT 64u /* bytes; of every block */
 
+/* Where memory comes from, when not from the C library: guarded or placed memory. `name` says what it is for. */
+typedef struct kvb_memory_source {
+    void *(*take)(const char *name, size_t bytes); /* aligned to KVB_ALIGNMENT; NULL: none left */
+    void (*give)(void *block, size_t bytes);
+} kvb_memory_source;
+
+/* Uncounted memory of a source; NULL: the C library. */
+void *kvb_memory_take(const kvb_memory_source *source, const char *name, size_t bytes);
+void kvb_memory_give(const kvb_memory_source *source, void *block, size_t bytes);
+
 typedef struct kvb_allocator {
-    size_t current_bytes;  /* held now */
-    size_t peak_bytes;     /* most ever held at once, during a copying growth both blocks */
-    size_t limit_bytes;    /* a request that would pass it fails; 0: no limit */
-    uint64_t requests;     /* requests for memory so far (frees not counted) */
-    uint64_t fail_request; /* this request (1-based) fails on purpose; 0: none does */
+    size_t current_bytes;            /* held now */
+    size_t peak_bytes;               /* most ever held at once, during a copying growth both blocks */
+    size_t limit_bytes;              /* a request that would pass it fails; 0: no limit */
+    uint64_t requests;               /* requests for memory so far (frees not counted) */
+    uint64_t fail_request;           /* this request (1-based) fails on purpose; 0: none does */
+    const kvb_memory_source *source; /* NULL: the C library. Set before the first request, never changed */
 } kvb_allocator;
 
 /*

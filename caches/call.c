@@ -5,13 +5,9 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define SCRATCH_ALIGNMENT 64u /* bytes; promised by attend.h */
-
-/* Bits begin .. end-1 of a row of words. */
-static void bits_set(uint64_t *row, uint32_t begin, uint32_t end)
+void kvb_bits_set(uint64_t *row, uint32_t begin, uint32_t end)
 {
     for (uint32_t c = begin; c < end;) {
         uint32_t low = c % 64, n = end - c < 64 - low ? end - c : 64 - low;
@@ -28,38 +24,35 @@ void kvb_mask_expand(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uin
         uint32_t cursor = 0;
         kvb_run run;
         while (kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run))
-            bits_set(bits + t * row_words, run.begin, run.end);
+            kvb_bits_set(bits + t * row_words, run.begin, run.end);
     }
 }
 
-/* Room for at least `bytes`; the content is not kept. */
-static int scratch_fit(kvb_call *call, size_t bytes)
+/* Room for at least `bytes` in a block that the call owns; the content is not kept. */
+static int block_fit(const kvb_call *call, const char *name, void **block, size_t *old_bytes, size_t bytes)
 {
-    void *block = NULL;
+    void *grown;
 
-    if (bytes <= call->scratch_bytes)
+    if (bytes <= *old_bytes)
         return 0;
-    if (posix_memalign(&block, SCRATCH_ALIGNMENT, bytes))
+    grown = kvb_memory_take(call->source, name, bytes);
+    if (!grown)
         return -ENOMEM;
-    free(call->scratch);
-    call->scratch = block;
-    call->scratch_bytes = bytes;
+    kvb_memory_give(call->source, *block, *old_bytes);
+    *block = grown;
+    *old_bytes = bytes;
     return 0;
 }
 
 static int bits_fit(kvb_call *call, size_t words)
 {
-    uint64_t *bits;
+    void *block = call->bits;
+    size_t bytes = call->bits_words * sizeof *call->bits;
+    int rc = block_fit(call, "mask", &block, &bytes, words * sizeof *call->bits);
 
-    if (words <= call->bits_words)
-        return 0;
-    bits = malloc(words * sizeof *bits);
-    if (!bits)
-        return -ENOMEM;
-    free(call->bits);
-    call->bits = bits;
-    call->bits_words = words;
-    return 0;
+    call->bits = block;
+    call->bits_words = bytes / sizeof *call->bits;
+    return rc;
 }
 
 /* The mask as the kernel takes it. `before`: the mask handed over by the last call, for reuse. */
@@ -121,7 +114,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     rc = mask_bind(call, &spec->mask, &before, n_tok, problem.n_cells, reuse_mask && same_shape);
     if (rc == 0) {
         scratch = kernel->scratch_bytes ? kernel->scratch_bytes(&problem, call->team->n) : 0;
-        rc = scratch_fit(call, scratch);
+        rc = block_fit(call, "scratch", &call->scratch, &call->scratch_bytes, scratch);
     }
     if (rc)
         snprintf(why, why_bytes, "out of memory for the scratch or the mask of kernel %s", kernel->name);
@@ -138,8 +131,8 @@ int kvb_call_run(kvb_call *call, void *out, float *lse)
 
 void kvb_call_free(kvb_call *call)
 {
-    free(call->scratch);
-    free(call->bits);
+    kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
+    kvb_memory_give(call->source, call->bits, call->bits_words * sizeof *call->bits);
     call->scratch = NULL;
     call->scratch_bytes = 0;
     call->bits = NULL;

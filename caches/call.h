@@ -6,6 +6,7 @@
 #ifndef KVB_CALL_H
 #define KVB_CALL_H
 
+#include "caches/allocator.h"
 #include "kernels/attend.h"
 
 typedef struct kvb_call {
@@ -17,6 +18,7 @@ typedef struct kvb_call {
     float softcap;      /* 0: none */
     const float *sinks; /* [n_heads] or NULL */
     kvb_elem out_elem;
+    const kvb_memory_source *source; /* of scratch and masks; NULL: the C library */
     /* owned by the call, grown as needed; zero at first */
     void *scratch;
     size_t scratch_bytes;
@@ -36,6 +38,9 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
 /* Run what was prepared; lse may be NULL. The kernel's result. */
 int kvb_call_run(kvb_call *call, void *out, float *lse);
 void kvb_call_free(kvb_call *call);
+
+/* Sets bits begin .. end-1 of a row of words. */
+void kvb_bits_set(uint64_t *row, uint32_t begin, uint32_t end);
 
 /* Any mask as bit rows; bits: [n_tok][row_words], row_words >= (n_cells + 63) / 64, overwritten. */
 void kvb_mask_expand(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint64_t *bits, size_t row_words);

@@ -98,12 +98,15 @@ static void test_cells_in_order(void **state)
     assert_false(kvb_cells_in_order(&cells, 2));
     kvb_cells_share(&cells, 3, 4, 0, UINT32_MAX);
     assert_true(kvb_cells_in_order(&cells, 4)); /* sharing does not matter */
+    cells_add(&cells, 4, 1, got);
+    assert_true(kvb_cells_in_order(&cells, 4));
+    assert_false(kvb_cells_in_order(&cells, 3)); /* cell 5 is of 4 alone */
     kvb_cells_leave(&cells, 3, 0, UINT32_MAX);
     kvb_cells_leave(&cells, 4, 1, 2);
     assert_false(kvb_cells_in_order(&cells, 4)); /* a hole */
     cells_add(&cells, 4, 1, got);
     assert_int_equal(got[0], 1);
-    assert_false(kvb_cells_in_order(&cells, 4)); /* no hole, but position 5 in cell 1 */
+    assert_false(kvb_cells_in_order(&cells, 4)); /* no hole, but position 6 in cell 1 */
     kvb_cells_close(&cells);
 }
 
@@ -124,6 +127,13 @@ static void test_cells_vacate(void **state)
     assert_true(cells.lens.alive == 1);
     cells_add(&cells, 2, 3, got);
     assert_int_equal(got[0], 3);
+    kvb_cells_leave(&cells, 0, 1, 2);
+    before = cells;
+    cells_add(&cells, 1, 1, got);
+    assert_int_equal(got[0], 1);
+    kvb_cells_vacate(&cells, &before, got, 1);
+    cells_add(&cells, 1, 1, got); /* the hole is one again */
+    assert_int_equal(got[0], 1);
     kvb_cells_close(&cells);
 }
 
@@ -134,6 +144,7 @@ static void test_step_check(void **state)
     kvb_seq_lens_add(&lens, 3, 0); /* sequences 0 and 1 share position 0 */
     kvb_seq_lens_add(&lens, 1, 1);
     const kvb_step_limits limits = {.free_cells = 4, .seq_capacity = 4, .max_seqs = 3};
+    const kvb_step_limits long_seqs = {.free_cells = 4, .seq_capacity = 9, .max_seqs = 3};
     const uint32_t ids[] = {0, 1, 0, 2}, bad[] = {64}, many[] = {2, 3}, five[5] = {1, 1, 1, 1, 1};
     uint32_t positions[4];
     uint64_t seqs;
@@ -145,8 +156,9 @@ static void test_step_check(void **state)
     assert_int_equal(kvb_step_check(&lens, bad, 1, &limits, &seqs, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, "64"));
     assert_int_equal(kvb_step_check(&lens, many, 2, &limits, &seqs, why, sizeof why), -ENOSPC); /* sequences */
-    assert_int_equal(kvb_step_check(&lens, five, 5, &limits, &seqs, why, sizeof why), -ENOSPC); /* cells */
-    assert_int_equal(kvb_step_check(&lens, five, 4, &limits, &seqs, why, sizeof why), -ENOSPC); /* positions */
+    assert_int_equal(kvb_step_check(&lens, five, 4, &long_seqs, &seqs, why, sizeof why), 0);
+    assert_int_equal(kvb_step_check(&lens, five, 5, &long_seqs, &seqs, why, sizeof why), -ENOSPC); /* cells */
+    assert_int_equal(kvb_step_check(&lens, five, 4, &limits, &seqs, why, sizeof why), -ENOSPC);    /* positions */
     assert_int_equal(kvb_step_check(&lens, NULL, 2, &limits, &seqs, why, sizeof why), 0);
     assert_int_equal(kvb_step_check(&lens, NULL, 3, &limits, &seqs, why, sizeof why), -ENOSPC);
 }
@@ -242,8 +254,10 @@ static void test_tree_nodes(void **state)
     assert_int_equal(kvb_tree_nodes_check(&nodes, self, 1, why, sizeof why), -EINVAL);
     assert_int_equal(kvb_tree_nodes_check(&nodes, low, 1, why, sizeof why), -EINVAL);
     const uint32_t good[] = {0, 1, 3}, skips[] = {0, 3}, no_root[] = {1}, unknown[] = {0, 9};
+    const uint32_t siblings[] = {0, 1, 2};
     assert_int_equal(kvb_tree_nodes_check_path(&nodes, good, 3, why, sizeof why), 0);
     assert_int_equal(kvb_tree_nodes_check_path(&nodes, skips, 2, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_tree_nodes_check_path(&nodes, siblings, 3, why, sizeof why), -EINVAL);
     assert_int_equal(kvb_tree_nodes_check_path(&nodes, no_root, 1, why, sizeof why), -EINVAL);
     assert_int_equal(kvb_tree_nodes_check_path(&nodes, unknown, 2, why, sizeof why), -EINVAL);
     kvb_tree_nodes_cut(&nodes, 2);

@@ -297,6 +297,26 @@ static void test_rule_6_not_the_tail(void **state)
     rig_close(&r);
 }
 
+/* Rules 6 and 8: a hole in the window is no fast path, though the new tokens are its tail. */
+static void test_rule_6_hole(void **state)
+{
+    (void)state;
+    rig r;
+    kvb_attend_spec spec;
+    const uint32_t a[5] = {0};
+    const uint64_t want[] = {0, 2, 3, 4, 5};
+    rig_open(&r, &kvb_cache_seq_cells, 32, 32, 4, 4);
+    positions_set(0, 7, 0);
+    assert_int_equal(step(&r, a, 5), 0);
+    rig_store(&r, pos_of, &spec);
+    assert_int_equal(kvb_cache_seq(r.cache)->seq_rm(r.cache, 0, 1, 2), 0);
+    assert_int_equal(step(&r, a, 2), 0); /* two do not fit in the hole of one */
+    rig_store(&r, pos_of, &spec);
+    assert_int_equal(spec.k.cells, 7);
+    rig_assert_sees(&r, pos_of, 2, 0, want, N(want));
+    rig_close(&r);
+}
+
 /* Rule 7: memory comes in steps from min_chunk on; a slab has it all at once. */
 static void test_rule_7_lazy_growth(void **state)
 {
@@ -453,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_rule_5_capacity),
         cmocka_unit_test(test_rule_5_sequences),
         cmocka_unit_test(test_rule_6_not_the_tail),
+        cmocka_unit_test(test_rule_6_hole),
         cmocka_unit_test(test_rule_7_lazy_growth),
         cmocka_unit_test(test_rule_8_fast_path),
         cmocka_unit_test(test_rule_9_formats),
