@@ -61,14 +61,14 @@ static bool times_decode(const kvb_field *field, const json_t *value, char *reco
         taken += times != NULL;
     }
     if (taken != json_object_size(value))
-        return kvb_fault_set(fault, "expected no keys but prefill, decode, verify and fill");
+        return kvb_fault_set(fault, "expected no keys but prefill, decode, verify, fill and control");
     return true;
 }
 
 static json_t *counters_encode(const kvb_field *field, const char *record)
 {
     const kvb_result *result = (const kvb_result *)(const void *)record;
-    json_t *object = json_object(), *reasons = json_object();
+    json_t *object = json_object(), *reasons = json_object(), *shares = json_object();
 
     (void)field;
     for (uint32_t i = 0; i < result->n_counters; i++) {
@@ -77,13 +77,16 @@ static json_t *counters_encode(const kvb_field *field, const char *record)
         json_object_set_new(object, counter->name, kvb_number_encode(counter->value, true));
         if (isnan(counter->value))
             json_object_set_new(reasons, counter->name, kvb_text_encode(counter->unavailable));
+        if (!isnan(counter->share))
+            json_object_set_new(shares, counter->name, kvb_number_encode(counter->share, false));
     }
     json_object_set_new(object, "unavailable", reasons);
+    json_object_set_new(object, "multiplexed", shares);
     return object;
 }
 
-static bool counter_decode(const char *name, const json_t *value, const json_t *reason, kvb_counter *counter,
-                           kvb_fault *fault)
+static bool counter_decode(const char *name, const json_t *value, const json_t *reason, const json_t *share,
+                           kvb_counter *counter, kvb_fault *fault)
 {
     if (strlen(name) >= sizeof counter->name)
         return kvb_fault_set(fault, "expected a name of at most %zu bytes", sizeof counter->name - 1);
@@ -93,38 +96,44 @@ static bool counter_decode(const char *name, const json_t *value, const json_t *
     if (isnan(counter->value) != (reason != NULL))
         return kvb_fault_set(fault, "expected a reason in \"unavailable\" when it is null, and only then");
     counter->unavailable[0] = 0;
-    return !reason || kvb_text_decode(reason, counter->unavailable, sizeof counter->unavailable, fault);
+    counter->share = NAN;
+    if (reason && !kvb_text_decode(reason, counter->unavailable, sizeof counter->unavailable, fault))
+        return false;
+    return !share || kvb_number_decode(share, &counter->share, fault);
 }
 
 static bool counters_decode(const kvb_field *field, const json_t *value, char *record, kvb_fault *fault)
 {
     kvb_result *result = (kvb_result *)(void *)record;
-    const json_t *reasons = json_object_get(value, "unavailable"), *counter;
+    const json_t *reasons = json_object_get(value, "unavailable"), *shares = json_object_get(value, "multiplexed");
+    const json_t *counter;
     const char *name;
-    size_t reasons_used = 0;
+    size_t notes = 0; /* reasons and shares that belong to a counter */
 
     (void)field;
     result->n_counters = 0;
     if (!json_is_object(value))
         return kvb_fault_expected(fault, "an object", value);
-    if (!json_is_object(reasons))
-        return kvb_fault_set(fault, "expected an object \"unavailable\" of reasons");
-    if (json_object_size(value) > KVB_COUNTERS + 1)
+    if (!json_is_object(reasons) || !json_is_object(shares))
+        return kvb_fault_set(fault, "expected objects \"unavailable\" of reasons and \"multiplexed\" of shares");
+    if (json_object_size(value) > KVB_COUNTERS + 2)
         return kvb_fault_set(fault, "expected at most %u counters", KVB_COUNTERS);
     json_object_foreach((json_t *)(uintptr_t)value, name, counter)
     {
-        const json_t *reason = json_object_get(reasons, name);
+        const json_t *reason = json_object_get(reasons, name), *share = json_object_get(shares, name);
 
-        if (counter == reasons)
+        if (counter == reasons || counter == shares)
             continue;
-        if (!kvb_fault_below(name, counter_decode(name, counter, reason, &result->counters[result->n_counters], fault),
+        if (!kvb_fault_below(name,
+                             counter_decode(name, counter, reason, share, &result->counters[result->n_counters], fault),
                              fault))
             return false;
-        reasons_used += reason != NULL;
+        notes += (reason != NULL) + (share != NULL);
         result->n_counters++;
     }
-    if (reasons_used != json_object_size(reasons))
-        return kvb_fault_set(fault, "expected reasons in \"unavailable\" only for counters that are there");
+    if (notes != json_object_size(reasons) + json_object_size(shares))
+        return kvb_fault_set(fault,
+                             "expected \"unavailable\" and \"multiplexed\" to name only counters that are there");
     return true;
 }
 

@@ -23,7 +23,8 @@ const char *kvb_step_kind_name(kvb_step_kind kind)
     return names[kind];
 }
 
-static const kvb_time_stats no_time = {NAN, NAN, NAN, NAN, NAN, NAN, 0};
+static const kvb_time_stats no_time = {
+    .median = NAN, .p99 = NAN, .mad = NAN, .min = NAN, .max = NAN, .total = NAN, .low = NAN, .high = NAN};
 
 void kvb_result_init(kvb_result *result)
 {
@@ -37,14 +38,19 @@ void kvb_result_init(kvb_result *result)
     result->time.all = no_time;
     for (int i = 0; i < KVB_STEP_KINDS; i++)
         result->time.kinds[i] = no_time;
-    result->traffic.bytes_read = result->traffic.bytes_walk = NAN;
-    result->traffic.gb_per_s = result->traffic.cells_read = NAN;
+    result->time.null_difference = result->time.harness_share = NAN;
+    result->traffic.bytes_read = result->traffic.bytes_walk = result->traffic.cells_read = NAN;
+    result->traffic.flops = result->traffic.working_set = NAN;
+    result->traffic.gb_per_s = result->traffic.gflop_per_s = NAN;
+    result->traffic.read_gb_per_s = result->traffic.peak_gflop_per_s = NAN;
+    result->traffic.of_read = result->traffic.of_limit = NAN;
     result->memory.allocator_peak = result->memory.allocator_live = result->memory.reserved_bytes = NAN;
+    result->memory.utilisation = result->memory.fragmentation = result->memory.cells_reused = NAN;
     result->memory.cells = result->memory.cells_peak = result->memory.high_water = NAN;
     result->memory.cells_written = result->memory.cells_moved = NAN;
     result->memory.resident_peak = result->memory.scratch_bytes = NAN;
     for (uint32_t i = 0; i < KVB_COUNTERS; i++)
-        result->counters[i].value = NAN;
+        result->counters[i].value = result->counters[i].share = NAN;
 }
 
 static int samples_compare(const void *a, const void *b)

@@ -16,13 +16,23 @@
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
  *          format {max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
- *   time {unit:"ns", median, p99, mad, min, max, samples, total,
- *         kinds {prefill|decode|verify|fill|control: {median, p99, samples, total}}},
- *   traffic {bytes_read, bytes_walk, gb_per_s, cells_read},
- *   memory {allocator_peak, allocator_live, reserved_bytes, cells, cells_peak, high_water,
- *           cells_written, cells_moved, resident_peak, scratch_bytes},
- *   counters {name: value or null, …, unavailable: {name: reason}}
- * Units: ns, bytes, GB/s = 1e9 bytes per second.
+ *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
+ *         kinds {prefill|decode|verify|fill|control: {the same}},
+ *         passes, warmup, null_difference, harness_share, cache_state},
+ *   traffic {kind, bytes_read, bytes_walk, cells_read, flops, working_set, gb_per_s, gflop_per_s,
+ *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
+ *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
+ *           cells_written, cells_moved, cells_reused, fragmentation, resident_peak, scratch_bytes},
+ *   placement,
+ *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
+ * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
+ *
+ * time: a replay makes several passes over its workload; each step of each pass after `warmup` is a sample. With 4
+ * passes or more median is the median of the passes' medians. low and high bound it (bootstrap, 95 %). null_difference: the same combination against itself, even passes against
+ * odd ones. harness_share: of the timed time, what was spent neither in the cache nor in the kernel.
+ * traffic: of one pass. The rates are those of the step kind that took the most time; read_gb_per_s is the read-only
+ * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
+ * max(bytes / read bandwidth, flops / peak) would take over the time it took.
  */
 #ifndef KVB_RESULT_H
 #define KVB_RESULT_H
@@ -60,16 +70,18 @@ const char *kvb_step_kind_name(kvb_step_kind kind);
 /* Nanoseconds a step; NaN and samples 0 when there was none. */
 typedef struct kvb_time_stats {
     double median, p99, mad, min, max, total;
-    uint64_t samples;
+    double low, high; /* interval of the median */
+    uint64_t samples, outliers;
 } kvb_time_stats;
 
-/* Order statistics of n samples; sorts them in place. p99 is the nearest-rank percentile. */
+/* Order statistics of n samples; sorts them in place. p99 is the nearest-rank percentile. The interval stays NaN. */
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
 
-#define KVB_COUNTERS 16u
+#define KVB_COUNTERS 32u
 typedef struct kvb_counter {
-    char name[32];
+    char name[KVB_NAME];
     double value;         /* NaN: null */
+    double share;         /* of the time that it was really counted; NaN: all of it */
     char unavailable[96]; /* the reason when null */
 } kvb_counter;
 
@@ -91,17 +103,30 @@ typedef struct kvb_result {
     struct {
         kvb_time_stats all; /* the steps that attend: prefill, decode, verify */
         kvb_time_stats kinds[KVB_STEP_KINDS];
+        uint64_t passes, warmup;
+        double null_difference, harness_share;
+        char cache_state[KVB_NAME]; /* "natural", "hot", "cold" */
     } time;
     struct {
-        double bytes_read; /* unique K and V bytes read by steps, over the replay */
-        double bytes_walk; /* what a walk per query would read */
-        double gb_per_s;   /* bytes_read over the total of the timed steps */
-        double cells_read; /* unique visible cells, summed over steps (one layer) */
+        char kind[KVB_NAME]; /* of the steps that the rates are about */
+        double bytes_read;   /* unique K and V bytes read by steps, over one pass */
+        double bytes_walk;   /* what a walk per query and query head would read */
+        double cells_read;   /* unique visible cells, summed over steps (one layer) */
+        double flops;        /* multiplies and adds of q.k and p.v */
+        double working_set;  /* bytes of the median step of that kind */
+        double gb_per_s, gflop_per_s;
+        double read_gb_per_s, peak_gflop_per_s; /* what the machine can */
+        double of_read, of_limit;
     } traffic;
     struct {
-        double allocator_peak, allocator_live, reserved_bytes, cells, cells_peak, high_water;
-        double cells_written, cells_moved, resident_peak, scratch_bytes;
+        double allocator_peak, allocator_live, reserved_bytes;
+        double utilisation; /* bytes of the most cells ever live over the most bytes ever reserved */
+        double cells, cells_peak, high_water, cells_written, cells_moved;
+        double cells_reused;  /* rows written or moved into cells that had held another */
+        double fragmentation; /* 1 - cells_peak / high_water: holes below the high-water mark at best */
+        double resident_peak, scratch_bytes;
     } memory;
+    char placement[128]; /* how threads and memory were placed */
     kvb_counter counters[KVB_COUNTERS];
     uint32_t n_counters;
 } kvb_result;
@@ -173,9 +198,10 @@ int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out);
 void kvb_table_free(kvb_table *table);
 
 /* Result rows as a table: workload, cache, pool ("f16" or "k=f16,v=f32"), kernel, threads, status, rho, median, p99,
- * steps, GB/s, peak (of the allocator), reason. Text and md are for people: units in the cells ("12.3 us",
+ * steps, GB/s of the step kind that took most of the time, fraction of the read bandwidth, peak (of the allocator),
+ * reason. Text and md are for people: units in the cells ("12.3 us",
  * "1.2 MiB"), what ran first and then the skips, those of one reason in one row. Csv and json are for programs: every
- * combination in order, raw numbers under median_ns, p99_ns, gb_per_s, peak_bytes. */
+ * combination in order, raw numbers under median_ns, p99_ns, gb_per_s, of_read, peak_bytes. */
 int kvb_result_table(const kvb_result *results, size_t n, kvb_table_format format, FILE *out);
 
 #endif

@@ -9,13 +9,14 @@
 #include "results/field.h"
 #include "results/text.h"
 
-enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, PEAK, REASON, COLUMNS };
+enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, OF_READ, PEAK, REASON, COLUMNS };
 
-static const char *const people[COLUMNS + 1] = {"workload", "cache", "pool",   "kernel", ">threads", "status", ">rho",
-                                                ">median",  ">p99",  ">steps", ">GB/s",  ">peak",    "reason", NULL};
-static const char *const programs[COLUMNS + 1] = {"workload",  "cache",       "pool",       "kernel",  ">threads",
-                                                  "status",    ">rho",        ">median_ns", ">p99_ns", ">steps",
-                                                  ">gb_per_s", ">peak_bytes", "reason",     NULL};
+static const char *const people[COLUMNS + 1] = {"workload", "cache",    "pool",    "kernel", ">threads",
+                                                "status",   ">rho",     ">median", ">p99",   ">steps",
+                                                ">GB/s",    ">of read", ">peak",   "reason", NULL};
+static const char *const programs[COLUMNS + 1] = {"workload",  "cache",    "pool",        "kernel",  ">threads",
+                                                  "status",    ">rho",     ">median_ns",  ">p99_ns", ">steps",
+                                                  ">gb_per_s", ">of_read", ">peak_bytes", "reason",  NULL};
 
 typedef char number_text[KVB_UNIT_TEXT];
 typedef char pool_text[2 * KVB_NAME + 8];
@@ -49,7 +50,7 @@ static void pool_print(const kvb_result *result, pool_text text)
 static int result_row(kvb_table *table, const kvb_result *result, bool raw)
 {
     pool_text pool;
-    number_text threads, rho, median, p99, steps, rate, peak;
+    number_text threads, rho, median, p99, steps, rate, of_read, peak;
 
     pool_print(result, pool);
     snprintf(threads, sizeof threads, "%u", result->threads);
@@ -59,12 +60,14 @@ static int result_row(kvb_table *table, const kvb_result *result, bool raw)
         raw_print(result->time.all.median, median);
         raw_print(result->time.all.p99, p99);
         raw_print(result->traffic.gb_per_s, rate);
+        raw_print(result->traffic.of_read, of_read);
         number_print("%.0f", result->memory.allocator_peak, peak);
     } else {
         number_print("%.3g", result->rho, rho);
         kvb_time_text(result->time.all.median, median);
         kvb_time_text(result->time.all.p99, p99);
         number_print("%.2f", result->traffic.gb_per_s, rate);
+        number_print("%.1f %%", 100 * result->traffic.of_read, of_read);
         kvb_bytes_text(result->memory.allocator_peak, peak);
     }
     const char *const cells[COLUMNS] = {
@@ -79,6 +82,7 @@ static int result_row(kvb_table *table, const kvb_result *result, bool raw)
         [P99] = or_null(p99),
         [STEPS] = result->time.all.samples ? steps : NULL,
         [GB_S] = or_null(rate),
+        [OF_READ] = or_null(of_read),
         [PEAK] = or_null(peak),
         [REASON] = or_null(result->reason),
     };

@@ -58,12 +58,14 @@ static inline void sample_fill(kvb_result *r)
     r->time.kinds[KVB_KIND_DECODE] = r->time.all;
     r->traffic.bytes_read = 123456789012;
     r->traffic.gb_per_s = 3.25;
+    r->traffic.of_read = 0.125;
     r->memory.allocator_peak = 1048576;
     r->n_counters = 2;
     snprintf(r->counters[0].name, sizeof r->counters[0].name, "cycles");
     snprintf(r->counters[0].unavailable, sizeof r->counters[0].unavailable, "not permitted");
     snprintf(r->counters[1].name, sizeof r->counters[1].name, "page_faults");
     r->counters[1].value = 42;
+    r->counters[1].share = 0.5;
 }
 
 /* A new folder below $TMPDIR; false when it cannot be made. */

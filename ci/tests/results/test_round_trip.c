@@ -94,14 +94,19 @@ static void test_line(void **state)
         "\"format\": {\"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, \"kl_max\": null}, "
         "\"witness\": {\"queries\": 3, \"cells\": 0}}, "
         "\"time\": {\"unit\": \"ns\", \"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
-        "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, "
-        "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"samples\": 3, \"total\": 3750.5}}}, "
-        "\"traffic\": {\"bytes_read\": 123456789012, \"bytes_walk\": null, \"gb_per_s\": 3.25, "
-        "\"cells_read\": null}, "
+        "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0, "
+        "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
+        "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0}}, "
+        "\"passes\": 0, \"warmup\": 0, \"null_difference\": null, \"harness_share\": null, \"cache_state\": \"\"}, "
+        "\"traffic\": {\"kind\": \"\", \"bytes_read\": 123456789012, \"bytes_walk\": null, \"cells_read\": null, "
+        "\"flops\": null, \"working_set\": null, \"gb_per_s\": 3.25, \"gflop_per_s\": null, "
+        "\"read_gb_per_s\": null, \"peak_gflop_per_s\": null, \"of_read\": 0.125, \"of_limit\": null}, "
         "\"memory\": {\"allocator_peak\": 1048576, \"allocator_live\": null, \"reserved_bytes\": null, "
-        "\"cells\": null, \"cells_peak\": null, \"high_water\": null, \"cells_written\": null, "
-        "\"cells_moved\": null, \"resident_peak\": null, \"scratch_bytes\": null}, "
-        "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}}}\n";
+        "\"utilisation\": null, \"cells\": null, \"cells_peak\": null, \"high_water\": null, "
+        "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, \"fragmentation\": null, "
+        "\"resident_peak\": null, \"scratch_bytes\": null}, \"placement\": \"\", "
+        "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}, "
+        "\"multiplexed\": {\"page_faults\": 0.5}}}\n";
     kvb_result result;
 
     (void)state;

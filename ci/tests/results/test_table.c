@@ -150,24 +150,25 @@ static void test_results(void **state)
     (void)state;
     assert_result_table(
         KVB_TABLE_TEXT,
-        "workload    cache       pool         kernel     threads  status  rho   median      p99  steps  GB/s     peak  "
-        "reason\n"
+        "workload    cache       pool         kernel     threads  status  rho   median      p99  steps  GB/s  of read  "
+        "   peak  reason\n"
         "----------  ----------  -----------  ---------  -------  ------  ---  -------  -------  -----  ----  -------  "
-        "-----------------------------\n"
-        "agent-fork  seq         k=f16,v=f32  reference        2  fail    inf  1.25 us  1.50 us      3  3.25  1.0 MiB  "
-        "rho > 1 at \"x\" \n"
+        "-------  -----------------------------\n"
+        "agent-fork  seq         k=f16,v=f32  reference        2  fail    inf  1.25 us  1.50 us      3  3.25   12.5 %  "
+        "1.0 MiB  rho > 1 at \"x\" \n"
         "eagle-tree  contiguous  *            reference           skip                                                 "
-        "no tree face (2 combinations)\n"
+        "         no tree face (2 combinations)\n"
         "eagle-tree  slab        f16          reference           skip                                                 "
-        "no tree face\n");
-    assert_result_table(KVB_TABLE_CSV,
-                        "workload,cache,pool,kernel,threads,status,rho,median_ns,p99_ns,steps,gb_per_s,peak_bytes,"
-                        "reason\n"
-                        "eagle-tree,contiguous,f16,reference,1,skip,,,,,,,no tree face\n"
-                        "eagle-tree,slab,f16,reference,1,skip,,,,,,,no tree face\n"
-                        "eagle-tree,contiguous,f32,reference,1,skip,,,,,,,no tree face\n"
-                        "agent-fork,seq,\"k=f16,v=f32\",reference,2,fail,1e+308,1250.5,1500,3,3.25,1048576,"
-                        "\"rho > 1 at \"\"x\"\"\n\"\n");
+        "         no tree face\n");
+    assert_result_table(
+        KVB_TABLE_CSV,
+        "workload,cache,pool,kernel,threads,status,rho,median_ns,p99_ns,steps,gb_per_s,of_read,peak_bytes,"
+        "reason\n"
+        "eagle-tree,contiguous,f16,reference,1,skip,,,,,,,,no tree face\n"
+        "eagle-tree,slab,f16,reference,1,skip,,,,,,,,no tree face\n"
+        "eagle-tree,contiguous,f32,reference,1,skip,,,,,,,,no tree face\n"
+        "agent-fork,seq,\"k=f16,v=f32\",reference,2,fail,1e+308,1250.5,1500,3,3.25,0.125,1048576,"
+        "\"rho > 1 at \"\"x\"\"\n\"\n");
 }
 
 static void assert_time(double ns, const char *want)

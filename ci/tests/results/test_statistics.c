@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: bootstrap intervals of the median cover as often as they say and are those of plain resampling; warm-up,
+ * outliers, null differences and quantiles of series with known answers. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/statistics.h"
+
+/* ---- synthetic samples --------------------------------------------------------------------------------------- */
+
+/* xorshift64* (Vigna, 2016): another generator than the one under test. */
+static double uniform(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return ((double)(*state * 0x2545f4914f6cdd1d >> 12) + 0.5) * 0x1p-52;
+}
+
+/* Box and Muller. */
+static double normal(uint64_t *state)
+{
+    double radius = sqrt(-2 * log(uniform(state)));
+    return radius * cos(6.283185307179586 * uniform(state));
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- intervals of the median --------------------------------------------------------------------------------- */
+
+/* Share of 400 sets of n samples whose interval holds the true median. */
+static double coverage(size_t n, double confidence, bool lognormal, uint64_t seed)
+{
+    double samples[128], low, high;
+    double truth = lognormal ? exp(3) : 10;
+    int sets = 400, held = 0;
+    for (int set = 0; set < sets; set++) {
+        for (size_t i = 0; i < n; i++)
+            samples[i] = lognormal ? exp(3 + normal(&seed)) : 10 + 2 * normal(&seed);
+        assert_int_equal(kvb_median_interval(samples, n, confidence, 400, (uint64_t)set, &low, &high), 0);
+        assert_true(low <= high);
+        held += low <= truth && truth <= high;
+    }
+    return (double)held / sets;
+}
+
+static void intervals_cover_about_as_often_as_they_say(void **state)
+{
+    static const struct {
+        size_t n;
+        double confidence;
+    } cases[] = {{25, 0.95}, {60, 0.95}, {101, 0.95}, {61, 0.8}, {100, 0.5}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int lognormal = 0; lognormal < 2; lognormal++) {
+            double want = cases[i].confidence, got = coverage(cases[i].n, want, lognormal, 99 + i);
+            /* three standard errors of a share of 400 sets, and 2 % for the discreteness of few samples */
+            if (fabs(got - want) > 3 * sqrt(want * (1 - want) / 400) + 0.02)
+                fail_msg("n %zu, confidence %g, %s: covers %g", cases[i].n, want, lognormal ? "lognormal" : "normal",
+                         got);
+        }
+}
+
+/* The interval by drawing each resample in full. */
+static void plain_bootstrap(const double *samples, size_t n, double confidence, size_t rounds, double *low,
+                            double *high)
+{
+    uint64_t seed = 4711;
+    double *medians = malloc(rounds * sizeof *medians), drawn[64];
+    assert_non_null(medians);
+    for (size_t r = 0; r < rounds; r++) {
+        for (size_t i = 0; i < n; i++)
+            drawn[i] = samples[(size_t)(uniform(&seed) * (double)n)];
+        qsort(drawn, n, sizeof *drawn, ascending);
+        medians[r] = (drawn[(n - 1) / 2] + drawn[n / 2]) / 2;
+    }
+    qsort(medians, rounds, sizeof *medians, ascending);
+    *low = medians[(size_t)((1 - confidence) / 2 * (double)rounds)];
+    *high = medians[(size_t)((1 + confidence) / 2 * (double)rounds)];
+    free(medians);
+}
+
+static void intervals_are_those_of_plain_resampling(void **state)
+{
+    static const size_t sizes[] = {1, 2, 3, 4, 5, 8, 15, 16, 40, 41};
+    static const double confidences[] = {0.42, 0.65, 0.78};
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t c = 0; c < 3; c++) {
+            double samples[64], low, high, want_low, want_high;
+            size_t n = sizes[s];
+            for (size_t i = 0; i < n; i++)
+                samples[i] = (double)(i * 11 % n); /* 0 .. n-1, in no order */
+            assert_int_equal(kvb_median_interval(samples, n, confidences[c], 20000, 1, &low, &high), 0);
+            plain_bootstrap(samples, n, confidences[c], 20000, &want_low, &want_high);
+            /* no quantile falls on a step of the distribution of an odd size's median, so those agree to the sample;
+             * an even size's median has steps of half a sample, and may be one off */
+            if (fabs(low - want_low) > 0.5 || fabs(high - want_high) > 0.5)
+                fail_msg("n %zu, confidence %g: %g .. %g, plain %g .. %g", n, confidences[c], low, high, want_low,
+                         want_high);
+        }
+}
+
+static void an_interval_is_a_function_of_samples_and_seed(void **state)
+{
+    double samples[50], shuffled[50], copy[50], low[4], high[4];
+    uint64_t seed = 5;
+    (void)state;
+    for (size_t i = 0; i < 50; i++)
+        shuffled[(i * 7) % 50] = samples[i] = uniform(&seed);
+    memcpy(copy, samples, sizeof copy);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(
+            kvb_median_interval(i == 1 ? shuffled : samples, 50, 0.9, 200, i == 3 ? 8 : 7, &low[i], &high[i]), 0);
+    assert_memory_equal(copy, samples, sizeof copy);
+    for (int i = 1; i < 3; i++)
+        assert_true(low[i] == low[0] && high[i] == high[0]);
+    assert_true(low[3] != low[0] || high[3] != high[0]);
+}
+
+static void intervals_of_few_or_equal_samples(void **state)
+{
+    double same[9], one = 42, low = 0, high = 0;
+    (void)state;
+    assert_int_equal(kvb_median_interval(NULL, 0, 0.95, 100, 1, &low, &high), 0);
+    assert_true(isnan(low) && isnan(high));
+    assert_int_equal(kvb_median_interval(&one, 1, 0.95, 100, 1, &low, &high), 0);
+    assert_true(low == 42 && high == 42);
+    for (size_t i = 0; i < 9; i++)
+        same[i] = 5;
+    assert_int_equal(kvb_median_interval(same, 9, 0.95, 100, 1, &low, &high), 0);
+    assert_true(low == 5 && high == 5);
+    /* two samples: medians are a, (a + b) / 2 and b with chances 1, 2 and 1 of 4 */
+    double two[] = {10, 20};
+    assert_int_equal(kvb_median_interval(two, 2, 0.95, 2000, 1, &low, &high), 0);
+    assert_true(low == 10 && high == 20);
+    assert_int_equal(kvb_median_interval(two, 2, 0.4, 2000, 1, &low, &high), 0);
+    assert_true(low == 15 && high == 15);
+}
+
+static void more_samples_narrow_the_interval(void **state)
+{
+    double widths[2];
+    (void)state;
+    for (int many = 0; many < 2; many++) {
+        size_t n = many ? 100000 : 1000;
+        double *samples = malloc(n * sizeof *samples), low, high;
+        uint64_t seed = 17;
+        assert_non_null(samples);
+        for (size_t i = 0; i < n; i++)
+            samples[i] = normal(&seed);
+        assert_int_equal(kvb_median_interval(samples, n, 0.95, 2000, 3, &low, &high), 0);
+        widths[many] = high - low;
+        free(samples);
+    }
+    /* asymptotically 2 * 1.96 * sqrt(pi / 2 / n): 0.155 and 0.0155 */
+    assert_true(widths[0] > 0.11 && widths[0] < 0.21);
+    assert_true(widths[1] > 0.011 && widths[1] < 0.021);
+}
+
+/* ---- warm-up ------------------------------------------------------------------------------------------------- */
+
+/* First length at which the series counts as steady; 0: never. */
+static size_t steady_at(const double *passes, size_t n, size_t window, double tolerance)
+{
+    for (size_t i = 0; i <= n; i++)
+        if (kvb_series_steady(passes, i, window, tolerance))
+            return i;
+    return 0;
+}
+
+static void a_decaying_series_becomes_steady_when_it_is_flat(void **state)
+{
+    double passes[100];
+    uint64_t seed = 3;
+    (void)state;
+    for (size_t i = 0; i < 100; i++)
+        passes[i] = 100 + 400 * exp(-(double)i / 4);
+    /* medians of windows i-6..i-4 and i-3..i-1 differ by 400 (exp(3/4) - 1) exp(-(i-2)/4): below 2 % of
+     * the earlier one first at i = 24 */
+    assert_int_equal(steady_at(passes, 100, 3, 0.02), 24);
+    assert_true(steady_at(passes, 100, 3, 0.001) > 30);
+    for (size_t i = 0; i < 100; i++)
+        passes[i] *= 1 + 0.002 * normal(&seed);
+    assert_in_range(steady_at(passes, 100, 3, 0.02), 22, 27);
+    for (size_t i = 0; i < 100; i++)
+        passes[i] = 1000 * pow(0.95, (double)i); /* falls for ever */
+    assert_int_equal(steady_at(passes, 100, 3, 0.02), 0);
+}
+
+static void steadiness_needs_two_windows(void **state)
+{
+    double flat[] = {5, 5, 5, 5, 5, 5, 5, 5}, rising[] = {1, 2, 3, 4}, spike[] = {9, 9, 9, 9, 90, 9};
+    double step[] = {8, 8, 8, 4, 4, 4};
+    (void)state;
+    assert_false(kvb_series_steady(flat, 0, 3, 0.01));
+    assert_false(kvb_series_steady(flat, 5, 3, 0.01));
+    assert_true(kvb_series_steady(flat, 6, 3, 0.01));
+    assert_true(kvb_series_steady(flat, 8, 4, 0.0)); /* not lower */
+    assert_true(kvb_series_steady(flat, 2, 1, 0.01));
+    assert_false(kvb_series_steady(flat, 1, 1, 0.01));
+    assert_true(kvb_series_steady(rising, 4, 2, 0.01));
+    assert_true(kvb_series_steady(spike, 6, 3, 0.01));
+    assert_false(kvb_series_steady(step, 6, 3, 0.49));
+    assert_true(kvb_series_steady(step, 6, 3, 0.51)); /* falls by half */
+}
+
+/* ---- outliers, null differences, quantiles ------------------------------------------------------------------- */
+
+static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
+{
+    double samples[2001];
+    uint64_t seed = 8;
+    (void)state;
+    assert_int_equal(kvb_outliers_count(NULL, 0), 0);
+    samples[0] = 3;
+    assert_int_equal(kvb_outliers_count(samples, 1), 0);
+    /* -5 .. 5 and two more: median 0, MAD 3, reach 15.567 */
+    for (int i = 0; i < 11; i++)
+        samples[i] = i - 5;
+    samples[11] = 15.5;
+    samples[12] = -15.5;
+    assert_int_equal(kvb_outliers_count(samples, 13), 0);
+    samples[11] = 15.6;
+    assert_int_equal(kvb_outliers_count(samples, 13), 1);
+    samples[12] = -1000;
+    assert_int_equal(kvb_outliers_count(samples, 13), 2);
+    /* a normal distribution has 0.047 % out there, so hardly one of 2000; all that are planted are found */
+    for (size_t i = 0; i < 2001; i++)
+        samples[i] = 100 + normal(&seed);
+    assert_in_range(kvb_outliers_count(samples, 2001), 0, 5);
+    size_t before = kvb_outliers_count(samples, 2001);
+    for (size_t i = 0; i < 20; i++)
+        samples[i * 100 + 7] = 150;
+    assert_in_range(kvb_outliers_count(samples, 2001), before + 18, before + 22);
+    /* when more than half are equal, whatever differs is one */
+    for (size_t i = 0; i < 10; i++)
+        samples[i] = i < 7 ? 4 : 5;
+    assert_int_equal(kvb_outliers_count(samples, 10), 3);
+}
+
+static void null_difference_is_paired(void **state)
+{
+    const double drift[] = {10, 11, 20, 22, 40, 44, 80, 88, 1}; /* B is 10 % above A all along; the last has no pair */
+    const double same[] = {5, 5, 7, 7}, lower[] = {10, 9};
+    (void)state;
+    assert_float_equal(kvb_null_difference(drift, 9), 0.1, 1e-12);
+    assert_true(kvb_null_difference(same, 4) == 0);
+    assert_float_equal(kvb_null_difference(lower, 2), 0.1, 1e-12);
+    assert_true(isnan(kvb_null_difference(same, 1)) && isnan(kvb_null_difference(same, 0)));
+}
+
+static void quantiles_are_linear_between_order_statistics(void **state)
+{
+    double values[] = {40, 10, 30, 20}, one[] = {7}, signs[] = {-1, 3, -2, INFINITY, -0.0};
+    (void)state;
+    assert_true(isnan(kvb_quantile(values, 0, 0.5)));
+    assert_true(kvb_quantile(values, 4, 0) == 10);
+    assert_true(values[0] == 10 && values[1] == 20 && values[2] == 30 && values[3] == 40);
+    assert_true(kvb_quantile(values, 4, 1) == 40);
+    assert_true(kvb_quantile(values, 4, 0.5) == 25);
+    assert_float_equal(kvb_quantile(values, 4, 0.25), 17.5, 1e-12);
+    assert_float_equal(kvb_quantile(values, 4, 0.9), 37, 1e-12);
+    assert_true(kvb_quantile(one, 1, 0) == 7 && kvb_quantile(one, 1, 0.3) == 7 && kvb_quantile(one, 1, 1) == 7);
+    assert_true(kvb_quantile(signs, 5, 0.5) == 0 && kvb_quantile(signs, 5, 0.75) == 3);
+    assert_true(isinf(kvb_quantile(signs, 5, 1)) && kvb_quantile(signs, 5, 0) == -2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(intervals_cover_about_as_often_as_they_say),
+        cmocka_unit_test(intervals_are_those_of_plain_resampling),
+        cmocka_unit_test(an_interval_is_a_function_of_samples_and_seed),
+        cmocka_unit_test(intervals_of_few_or_equal_samples),
+        cmocka_unit_test(more_samples_narrow_the_interval),
+        cmocka_unit_test(a_decaying_series_becomes_steady_when_it_is_flat),
+        cmocka_unit_test(steadiness_needs_two_windows),
+        cmocka_unit_test(outliers_lie_beyond_three_and_a_half_scaled_deviations),
+        cmocka_unit_test(null_difference_is_paired),
+        cmocka_unit_test(quantiles_are_linear_between_order_statistics),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
+}
