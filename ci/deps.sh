@@ -10,7 +10,7 @@
 # KVB_DEPS_EXTRA names further packages.
 set -euo pipefail
 
-build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev)
+build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev libpapi-dev)
 check_packages=(git perl python3 libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
 
 list=no

@@ -56,7 +56,7 @@ for tool in bash env dirname cat id; do
 done
 expect_exit 3 "another distribution" env PATH="$TMPDIR/bare" ci/deps.sh build
 holds "  says so" 'this is not Debian' "$err"
-holds "  names every package" '^packages: gcc .*libjansson-dev$' "$err"
+holds "  names every package" '^packages: gcc .*libpapi-dev$' "$err"
 ok "  unless told to trust the machine" env PATH="$TMPDIR/bare" KVB_DEPS_SKIP=1 ci/deps.sh build
 
 expect_exit 2 "an unknown word" ci/deps.sh everything

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counters around a replay's timed steps: PAPI where it has the event, then perf software events, then getrusage. Each
+ * counter ends as a value, as a value with the share of time it was really counted (multiplexed), or as null with
+ * the reason of whoever could not count it.
+ *
+ * The harness's own counts are published as PAPI software-defined events through libsde, library "kvbench": cells_read,
+ * bytes_read, bytes_walk, mask_words, rescales. They are then read back through PAPI, which exercises that path on
+ * machines without a PMU, and any other PAPI tool sees them too.
+ */
+#ifndef KVB_COUNTERS_H
+#define KVB_COUNTERS_H
+
+#include "results/result.h"
+
+/* The harness's own counts, kept by the replay; read by PAPI while they change. */
+typedef struct kvb_own_counts {
+    long long cells_read, bytes_read, bytes_walk, mask_words, rescales;
+} kvb_own_counts;
+
+typedef struct kvb_counters kvb_counters;
+
+/* events: PAPI names (presets such as PAPI_TOT_CYC, natives) and two of ours, dram_bytes_read and energy_package_nj,
+ * both of the package of processor 0; NULL-terminated. NULL: the default set: PAPI_TOT_CYC, PAPI_TOT_INS, PAPI_L3_TCM
+ * and our two. Events that cannot be had are kept with their reason. own is read by PAPI until close.
+ * 0, -ENOMEM, or -E2BIG when a result has not room for so many.
+ * To be called in the process, and by the thread, that runs the replay, after fork() and before that thread starts
+ * others: those started later are counted too, those that run already are not (getrusage counts the whole process).
+ * One at a time in a process: a second one has null for what PAPI counts. */
+int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counters **counters);
+/* Count from now on / stop counting; may be called many times, counts add up. A pair costs some 2 us where there are no
+ * hardware counters. Events that do not all fit in hardware take turns, from pair to pair: their values are scaled up
+ * and carry their share of the time. */
+void kvb_counters_start(kvb_counters *counters);
+void kvb_counters_stop(kvb_counters *counters);
+/* Append all counters to the result; to be called when stopped. */
+void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
+void kvb_counters_close(kvb_counters *counters);
+
+/* A name PAPI may or may not know here: 0, or -EINVAL with PAPI's own words in why. For --events. */
+int kvb_counters_check(const char *event, char *why, size_t why_bytes);
+
+/* Says of every counter of the default set, in the order of the report, where it comes from and why it cannot be had
+ * here: NULL when it can. 0 or a negative errno. */
+int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not),
+                          void *ctx);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counters, inside: the sources that counters come from, the harness's own counts as software-defined events, and
+ * sets of PAPI events.
+ */
+#ifndef KVB_COUNTER_SOURCE_H
+#define KVB_COUNTER_SOURCE_H
+
+#include "harness/counters/counters.h"
+
+#define KVB_COUNTER_NAME sizeof(((kvb_counter *)NULL)->name)
+#define KVB_COUNTER_WHY  sizeof(((kvb_counter *)NULL)->unavailable)
+
+/* A source keeps every counter that it is responsible for, those that it cannot have with the reason. */
+typedef struct kvb_counter_source {
+    const char *name;
+    int (*open)(const char *const *events, kvb_own_counts *own, void **state); /* 0 or -ENOMEM */
+    void (*start)(void *state);
+    void (*stop)(void *state);
+    void (*report)(const void *state, kvb_result *result);
+    void (*close)(void *state);
+} kvb_counter_source;
+
+extern const kvb_counter_source kvb_counters_papi, kvb_counters_perf, kvb_counters_rusage;
+
+/* Appends one counter; with a reason its value is null. share NaN: not multiplexed. Dropped when result is full. */
+void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why);
+
+/* ---- the harness's own counts, counters_sde.c ------------------------------------------------------ */
+
+#define KVB_SDE_PREFIX "sde:::kvbench::"
+/* The events as PAPI names them; ends with NULL. */
+extern const char *const kvb_sde_events[];
+/* Publishes own under library "kvbench"; one at a time in a process. 0 or -errno with why. */
+int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes);
+void kvb_sde_retract(const kvb_own_counts *own); /* nothing when others are published */
+
+/* ---- sets of PAPI events, counters_papi_sets.c ----------------------------------------------------- */
+
+/*
+ * Events are counted in sets of one PAPI component each. A component counts one set at a time; events that do not fit
+ * in one open another, and then the sets of that component take turns from region to region. PAPI's own multiplexing
+ * (by the kernel's timer) scales its values and says not by how much; turns give the share exactly. Errors are PAPI's.
+ */
+typedef struct kvb_papi_sets kvb_papi_sets;
+
+/* Initialises PAPI for this process; after a fork, again. 0 or PAPI's error. */
+int kvb_papi_init(void);
+/* most: events in one set, for tests; 0: as many as PAPI takes. NULL: no memory. */
+kvb_papi_sets *kvb_papi_sets_new(uint32_t most);
+int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event);
+void kvb_papi_sets_begin(kvb_papi_sets *sets); /* after the last add */
+void kvb_papi_sets_start(kvb_papi_sets *sets);
+void kvb_papi_sets_stop(kvb_papi_sets *sets);
+/* What was counted between starts and stops: scaled up when its set had only a share of the time. */
+int kvb_papi_sets_value(const kvb_papi_sets *sets, uint32_t event, double *value, double *share);
+void kvb_papi_sets_free(kvb_papi_sets *sets);
+
+#endif
