@@ -21,7 +21,7 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(SANITIZE) $(CFLAGS)
 INCLUDE  := -I. -isystem $(BLAS_INC)
 LINK     := -pthread -rdynamic $(SANITIZE) $(LDFLAGS)
-LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -ldl -lm
+LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -lpapi -lsde -ldl -lm
 
 # ---- folders -------------------------------------------------------------------------------------------
 # One archive a folder, listed so that each needs only those after it (the layering of DESIGN.md).
@@ -155,8 +155,10 @@ $(BUILD)/example-plugin/online.so: kernels/example-plugin/online.c kernels/examp
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)
 	@mkdir -p $$(@D)
-	$(CC) $(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
+	$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
 endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
+# Counts the rows that the reference kernel reads.
+$(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 
 -include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)))

@@ -11,7 +11,11 @@ if [ ! -e "${archives[0]}" ]; then
     echo "$build: holds no archives"
     exit 1
 fi
-strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null | awk '$NF !~ /^(kvb_|__)/ && NF >= 3')
+# The heap watch stands in for the C library's functions: those names, in that file, are what it is for.
+interposed='malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|free'
+strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null |
+    awk -v interposed="^($interposed)\$" '$NF !~ /^(kvb_|__)/ && NF >= 3 &&
+        !($1 ~ /libharness\.a:heap_watch\.o:/ && $NF ~ interposed)')
 if [ -n "$strays" ]; then
     echo "symbols without kvb_:"
     echo "$strays"

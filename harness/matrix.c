@@ -3,13 +3,17 @@
 #include "harness/matrix.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/replay/child.h"
+#include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
 #include "oracle/oracle.h"
+
+#define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
 
 /* One workload with one choice of values, and what is shared by its combinations. */
 typedef struct lane {
@@ -20,6 +24,7 @@ typedef struct lane {
     kvb_values *values; /* for kernels that attend; NULL: values_why says why not */
     kvb_values *tags;   /* for witnesses, likewise */
     char values_why[KVB_REASON], tags_why[KVB_REASON];
+    const double *peaks; /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
 } lane;
 
 /* Whatever is wrong with a file is bad input; having no memory is not. */
@@ -142,8 +147,16 @@ static int pools_run(const lane *l, size_t values, const kvb_pool_pair *pools, c
                    .v_pool = pools->v,
                    .capacity = l->options->capacity,
                    .min_chunk = l->options->min_chunk,
-                   .max_pairs = l->options->max_pairs},
+                   .max_pairs = l->options->max_pairs,
+                   .seconds = l->options->sample_seconds,
+                   .width = l->options->width,
+                   .cache_state = l->options->cache_state,
+                   .guarded = !l->options->unguarded,
+                   .timeline = l->options->timeline},
         .seconds = l->options->seconds,
+        .unbound = l->options->unbound,
+        .first_touch = l->options->first_touch,
+        .events = l->options->events,
     };
     size_t n = s->n_caches * s->n_kernels * s->n_threads;
     for (size_t i = 0; i < n && !error; i++) {
@@ -156,6 +169,7 @@ static int pools_run(const lane *l, size_t values, const kvb_pool_pair *pools, c
         child.replay.values = is_witness(kernel) ? l->tags : l->values;
         child.replay.oracle = is_witness(kernel) ? NULL : oracle;
         child.threads = s->threads[i % s->n_threads];
+        child.replay.peak_gflop_per_s = l->peaks[i % s->n_threads];
         error = combination_run(l, &child, oracle_why, &result);
         if (error)
             snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
@@ -194,17 +208,35 @@ static int lane_run(lane *l, size_t values, char *why, size_t why_bytes)
     return error;
 }
 
+/* The f32 multiply-add peak of n threads; NaN where it cannot be had. */
+static int peak_measure(uint32_t n, bool bind, double *peak)
+{
+    kvb_threads *threads;
+    kvb_rate rate;
+    char why[128];
+    int error = kvb_threads_start(n, bind, &threads);
+    if (error)
+        return error;
+    bool known = !kvb_multiply_add_peak(kvb_threads_team(threads), KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why);
+    *peak = known ? rate.median : NAN;
+    kvb_threads_end(threads);
+    return 0;
+}
+
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)
 {
     const kvb_selection *s = options->selection;
+    double peaks[KVB_MAX_THREAD_COUNTS];
     kvb_trace **traces = calloc(s->n_workloads + 1, sizeof *traces);
     int error = traces ? 0 : -ENOMEM;
     why[0] = '\0';
     for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
         error = bad_input(kvb_trace_load(s->workloads[w].path, options->capacity, &traces[w], why, why_bytes));
+    for (size_t t = 0; t < s->n_threads && !error; t++)
+        error = peak_measure(s->threads[t], !options->unbound, &peaks[t]);
     for (size_t i = 0; i < s->n_workloads * s->n_values && !error; i++) {
         size_t w = i / s->n_values;
-        lane l = {.options = options, .name = s->workloads[w].name, .trace = traces[w]};
+        lane l = {.options = options, .name = s->workloads[w].name, .trace = traces[w], .peaks = peaks};
         error = lane_run(&l, i % s->n_values, why, why_bytes);
     }
     for (size_t w = 0; traces && w < s->n_workloads; w++)

@@ -6,17 +6,24 @@
 
 #include <signal.h>
 
+#include "harness/replay/cache_state.h"
 #include "harness/select.h"
 #include "results/result.h"
 
 typedef struct kvb_matrix_options {
     const kvb_selection *selection;
-    uint32_t capacity;                 /* cells; 0: what each trace needs */
-    uint32_t min_chunk;                /* cells */
-    uint64_t max_pairs;                /* (query, cell) pairs of one step above which a combination is skipped */
-    uint64_t oracle_pairs;             /* the oracle's budget, in (query, head, cell) visits */
-    uint64_t seed;                     /* of the oracle's sample, and of generated values when not 0 */
-    double seconds;                    /* time limit of a combination */
+    uint32_t capacity;     /* cells; 0: what each trace needs */
+    uint32_t min_chunk;    /* cells */
+    uint64_t max_pairs;    /* (query, cell) pairs of one step above which a combination is skipped */
+    uint64_t oracle_pairs; /* the oracle's budget, in (query, head, cell) visits */
+    uint64_t seed;         /* of the oracle's sample, and of generated values when not 0 */
+    double seconds;        /* time limit of a combination */
+    double sample_seconds; /* for the passes of one combination; one pass is always made */
+    double width;          /* relative, of the interval of the median, at which passes end early */
+    kvb_cache_state cache_state;
+    bool unguarded, unbound, first_touch;
+    const char *const *events;         /* hardware counters; NULL: the default ones */
+    FILE *timeline;                    /* NULL: none */
     const volatile sig_atomic_t *stop; /* set: end after the present combination */
     /* Takes each combination when it is done. A negative return ends the run. */
     int (*take)(void *ctx, const kvb_result *result);

@@ -52,10 +52,11 @@ static int option_unknown(const kvb_usage *usage, const char *word)
 
 static int words_add(kvb_words *words, const char *word)
 {
-    const char **at = realloc(words->at, (words->n + 1) * sizeof *at);
+    const char **at = realloc(words->at, (words->n + 2) * sizeof *at);
     if (!at)
         return -ENOMEM;
     at[words->n++] = word;
+    at[words->n] = NULL;
     words->at = at;
     return 0;
 }

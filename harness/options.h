@@ -45,7 +45,7 @@ typedef struct kvb_usage {
     bool takes_words;
 } kvb_usage;
 
-/* A growing list of words. Zero at first. */
+/* A growing list of words, followed by NULL. Zero at first. */
 typedef struct kvb_words {
     const char **at; /* pointers into argv */
     size_t n;

@@ -169,7 +169,8 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite *suit
 }
 
 /* "1", "2", "1,2". */
-static int threads_choose(const kvb_selection_words *words, kvb_selection *s, char *why, size_t why_bytes)
+static int threads_choose(const kvb_selection_words *words, bool oversubscribe, kvb_selection *s, char *why,
+                          size_t why_bytes)
 {
     uint32_t cores = kvb_cores();
     if (!words->threads.n)
@@ -182,8 +183,14 @@ static int threads_choose(const kvb_selection_words *words, kvb_selection *s, ch
             int error = kvb_number_parse(word, 1, 4096, &n, why, why_bytes);
             if (error)
                 return error;
-            if (n > cores || s->n_threads == KVB_MAX_THREAD_COUNTS) {
-                snprintf(why, why_bytes, "%llu threads on a machine of %u cores: one thread is bound to each core",
+            if (s->n_threads == KVB_MAX_THREAD_COUNTS) {
+                snprintf(why, why_bytes, "more than %u thread counts", KVB_MAX_THREAD_COUNTS);
+                return -EINVAL;
+            }
+            if (n > cores && !oversubscribe) {
+                snprintf(why, why_bytes,
+                         "%llu threads on a machine of %u cores: one thread is bound to each core (--oversubscribe: "
+                         "unbound)",
                          (unsigned long long)n, cores);
                 return -EINVAL;
             }
@@ -194,7 +201,7 @@ static int threads_choose(const kvb_selection_words *words, kvb_selection *s, ch
 }
 
 int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
-               const kvb_workloads *workloads, kvb_selection *s, char *why, size_t why_bytes)
+               const kvb_workloads *workloads, bool oversubscribe, kvb_selection *s, char *why, size_t why_bytes)
 {
     *s = (kvb_selection){0};
     why[0] = '\0';
@@ -213,7 +220,7 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const k
     if (!error)
         error = values_choose(words, suite, s, why, why_bytes);
     if (!error)
-        error = threads_choose(words, s, why, why_bytes);
+        error = threads_choose(words, oversubscribe, s, why, why_bytes);
     if (!error)
         error = workloads_choose(words, suite, workloads, s, why, why_bytes);
     if (error && !why[0])

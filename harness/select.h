@@ -34,10 +34,11 @@ typedef struct kvb_selection {
 
 /*
  * Globs match names (fnmatch); a workload word with a slash or ending in .jsonl is a file. A word that
- * matches nothing is -EINVAL, and why says what is known.
+ * matches nothing is -EINVAL, and why says what is known. More threads than cores are refused unless oversubscribe.
  */
 int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
-               const kvb_workloads *workloads, kvb_selection *selection, char *why, size_t why_bytes);
+               const kvb_workloads *workloads, bool oversubscribe, kvb_selection *selection, char *why,
+               size_t why_bytes);
 void kvb_selection_free(kvb_selection *selection);
 
 #endif

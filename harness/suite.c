@@ -18,12 +18,14 @@ static const kvb_suite quick = {
     .name = "quick",
     .summary = "recorded workloads, every cache, pool and kernel",
     .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+    .sample_ms = 150,
     .oracle_pairs = 8000000,
 };
 static const kvb_suite standard = {
     .name = "default",
     .summary = "quick, the same events at 8 KV heads x 128, and a 32k context",
     .workloads = LIST("*"),
+    .sample_ms = 300,
     .oracle_pairs = 8000000,
 };
 static const kvb_suite full = {
@@ -32,6 +34,7 @@ static const kvb_suite full = {
     .workloads = LIST("*"),
     .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
     .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+    .sample_ms = 1000,
     .oracle_pairs = 40000000,
 };
 

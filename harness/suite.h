@@ -11,6 +11,7 @@ typedef struct kvb_suite {
     const char *const *workloads; /* globs over workload names; ends with NULL */
     const char *const *pools;     /* pool words as --pool takes them; ends with NULL. NULL: every pool */
     const char *const *values;    /* value profiles to replay besides the workload's own; ends with NULL */
+    uint32_t sample_ms;           /* for the passes of one combination */
     uint64_t oracle_pairs;        /* (query, head, cell) visits of the oracle for each workload and pool */
 } kvb_suite;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness/command.h"
+#include "harness/counters/counters.h"
 #include "harness/options.h"
 #include "harness/parts.h"
 #include "harness/suite.h"
@@ -27,7 +28,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|workloads|values|suites]… [options]",
+    .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]… [options]",
     .about = "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
              "  kvbench list\n"
              "  kvbench list kernels --plugin ./my-kernel.so",
@@ -134,11 +135,34 @@ static int suites_list(list *l)
     return error;
 }
 
+typedef struct counter_rows {
+    list *l;
+    int error;
+} counter_rows;
+
+static void counter_add(void *ctx, const char *name, const char *source, const char *why_not)
+{
+    counter_rows *rows = ctx;
+    char here[256] = "yes";
+    if (why_not)
+        snprintf(here, sizeof here, "unavailable: %s", why_not);
+    if (!rows->error)
+        rows->error = row_add(rows->l, "counter", name, source, here, "");
+}
+
+static int counters_list(list *l)
+{
+    counter_rows rows = {.l = l};
+    int error = kvb_counters_describe(counter_add, &rows);
+    return error ? error : rows.error;
+}
+
 static const struct {
     const char *name;
     int (*list)(list *l);
-} sorts[] = {{"kernels", kernels_list}, {"caches", caches_list}, {"pools", pools_list},
-             {"values", values_list},   {"suites", suites_list}, {"workloads", workloads_list}};
+} sorts[] = {{"kernels", kernels_list},    {"caches", caches_list}, {"pools", pools_list},
+             {"values", values_list},      {"suites", suites_list}, {"counters", counters_list},
+             {"workloads", workloads_list}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
 /* Lists what the words name; no words: everything. */
@@ -153,7 +177,7 @@ static int sorts_list(list *l)
             s++;
         if (s == SORTS)
             return kvb_complain("list", KVB_EXIT_USAGE,
-                                "cannot list '%s'; known: kernels, caches, pools, values, suites, workloads",
+                                "cannot list '%s'; known: kernels, caches, pools, values, suites, counters, workloads",
                                 l->sorts.at[i]);
         wanted[s] = true;
     }

@@ -8,17 +8,24 @@
 
 #include "harness/command.h"
 #include "harness/machine/host.h"
+#include "harness/counters/counters.h"
+#include "harness/machine/team.h"
 #include "harness/matrix.h"
 #include "harness/progress.h"
+#include "harness/replay/replay.h"
+#include "results/statistics.h"
 #include "workloads/trace.h"
 
 typedef struct run {
-    const char *suite_name, *folder, *output, *format_name;
+    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core;
     kvb_selection_words words;
-    kvb_words plugins;
-    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds;
+    kvb_words plugins, events;
+    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
+    bool oversubscribe, unguarded, first_touch;
     const kvb_suite *suite;
     kvb_table_format format;
+    kvb_cache_state cache_state;
+    FILE *timeline;
     /* while running */
     kvb_progress progress;
     kvb_result_writer *writer;
@@ -60,6 +67,19 @@ static const kvb_option options[] = {
     {"--seed", "N", "of the oracle's sample and of generated values; default: what the trace says",
      KVB_NUMBER(run, seed, 0, UINT64_MAX)},
     {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(run, seconds, 1, 86400)},
+    {"--sample-ms", "MS", "for the passes of one combination, at least one; default: the suite's",
+     KVB_NUMBER(run, sample_ms, 1, 3600000)},
+    {"--width", "PERCENT", "of the median's interval, at which passes end early; default 2",
+     KVB_NUMBER(run, width, 1, 100)},
+    {"--cache-state", "STATE", "natural (all layers in turn), hot or cold; default natural", KVB_TEXT(run, state_name)},
+    {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
+    {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
+    {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
+    {"--first-touch", NULL, "team threads touch memory in equal parts; default where there are several NUMA nodes",
+     KVB_FLAG(run, first_touch)},
+    {"--no-guard", NULL, "no guard pages around what a kernel is handed", KVB_FLAG(run, unguarded)},
+    {"--openblas-core", "NAME", "OPENBLAS_CORETYPE to use; 'keep': what OpenBLAS chooses",
+     KVB_TEXT(run, openblas_core)},
     KVB_OPTIONS_END,
 };
 
@@ -102,6 +122,20 @@ static int verdict(const run *r)
     return ran == 0 ? KVB_EXIT_MACHINE : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK : KVB_EXIT_FAILED;
 }
 
+/* The 95th percentile of the run's null comparisons; -1: there were none. */
+static double resolution_of(const run *r)
+{
+    double *differences = malloc((r->n + 1) * sizeof *differences), resolution = -1;
+    size_t n = 0;
+    for (size_t i = 0; i < r->n && differences; i++)
+        if (r->results[i].time.null_difference >= 0)
+            differences[n++] = r->results[i].time.null_difference;
+    if (n)
+        resolution = kvb_quantile(differences, n, 0.95);
+    free(differences);
+    return resolution;
+}
+
 /* The last lines: what a person needs to know at once. Not on stdout where a program reads that. */
 static void summary_print(const run *r, const char *note)
 {
@@ -120,6 +154,10 @@ static void summary_print(const run *r, const char *note)
         fprintf(out, "; largest rho %.3g (%s, %s, k=%s v=%s, %s)", rho, r->results[worst].workload,
                 r->results[worst].cache, r->results[worst].pool_k, r->results[worst].pool_v, r->results[worst].kernel);
     fprintf(out, "\n%s%s%s", r->output ? "records in " : "", r->output ? r->output : "", r->output ? "\n" : "");
+    double resolution = resolution_of(r);
+    if (resolution >= 0)
+        fprintf(out, "smallest difference this run can resolve: %.1f %% (95 %% of its null comparisons stay below)\n",
+                100 * resolution);
     if (*note)
         fprintf(out, "note: %s\n", note);
     if (verdict(r) == KVB_EXIT_MACHINE)
@@ -153,6 +191,14 @@ static int selection_run(run *r, const kvb_selection *selection, int argc, char 
         .oracle_pairs = r->oracle_pairs ? r->oracle_pairs : r->suite->oracle_pairs,
         .seed = r->seed,
         .seconds = (double)r->seconds,
+        .sample_seconds = 1e-3 * (double)(r->sample_ms ? r->sample_ms : r->suite->sample_ms),
+        .width = (double)r->width / 100,
+        .cache_state = r->cache_state,
+        .unguarded = r->unguarded,
+        .unbound = r->oversubscribe,
+        .first_touch = r->first_touch || kvb_numa_nodes() > 1,
+        .events = r->events.n ? r->events.at : NULL,
+        .timeline = r->timeline,
         .stop = &stopped,
         .take = result_take,
         .ctx = r,
@@ -182,7 +228,13 @@ static int selection_run(run *r, const kvb_selection *selection, int argc, char 
 
 static int run_main(int argc, char **argv)
 {
-    run r = {.suite_name = "default", .format_name = "table", .min_chunk = 256, .max_pairs = 64u << 20, .seconds = 120};
+    run r = {.suite_name = "default",
+             .format_name = "table",
+             .min_chunk = 256,
+             .max_pairs = 64u << 20,
+             .seconds = 120,
+             .state_name = "natural",
+             .width = 2};
     kvb_parts *parts = malloc(sizeof *parts);
     kvb_workloads workloads = {0};
     kvb_selection selection = {0};
@@ -199,6 +251,19 @@ static int run_main(int argc, char **argv)
                      r.suite ? r.format_name : r.suite_name);
         goto out;
     }
+    if (!kvb_cache_state_parse(r.state_name, &r.cache_state)) {
+        kvb_complain("run", code, "--cache-state: unknown state '%s'; known: natural, hot, cold", r.state_name);
+        goto out;
+    }
+    if (r.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why)) {
+        code = kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
+        goto out;
+    }
+    for (size_t i = 0; i < r.events.n; i++)
+        if (kvb_counters_check(r.events.at[i], why, sizeof why)) {
+            kvb_complain("run", code, "--events: %s", why);
+            goto out;
+        }
     kvb_parts_init(parts);
     for (size_t i = 0; i < r.plugins.n; i++)
         if (kvb_parts_load(parts, r.plugins.at[i], why, sizeof why)) {
@@ -206,16 +271,24 @@ static int run_main(int argc, char **argv)
             goto out;
         }
     if (kvb_workloads_find(r.folder, &workloads, why, sizeof why) ||
-        kvb_select(&r.words, r.suite, parts, &workloads, &selection, why, sizeof why)) {
+        kvb_select(&r.words, r.suite, parts, &workloads, r.oversubscribe, &selection, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
     }
+    if (r.timeline_path && !(r.timeline = fopen(r.timeline_path, "w"))) {
+        kvb_complain("run", code, "%s: %s", r.timeline_path, strerror(errno));
+        goto out;
+    }
+    if (r.timeline)
+        fputs(kvb_timeline_heading, r.timeline);
     code = selection_run(&r, &selection, argc, argv);
+    if (r.timeline && fclose(r.timeline))
+        code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));
 out:
     kvb_selection_free(&selection);
     kvb_workloads_free(&workloads);
     kvb_words *lists[] = {&r.words.workloads, &r.words.caches, &r.words.pools, &r.words.kernels,
-                          &r.words.threads,   &r.words.values, &r.plugins};
+                          &r.words.threads,   &r.words.values, &r.plugins,     &r.events};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
     free(r.results);

@@ -82,23 +82,31 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
     return NULL;
 }
 
-#define CURE_MARK "KVB_OPENBLAS_CURED" /* holds the note, so that the restarted program can record it */
+#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: what was wrong, or empty */
 
 void kvb_openblas_ensure(char **argv)
 {
-    char note[KVB_REASON], flags[8192], features[512];
-    if (getenv("OPENBLAS_CORETYPE") || getenv(CURE_MARK))
+    char note[KVB_REASON] = "", flags[8192], features[512];
+    const char *core = NULL, *asked = NULL;
+    if (getenv(RESTARTED))
         return;
     proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
     features_pick(flags, features, sizeof features);
-    const char *core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
-    if (!core)
-        return;
-    setenv(CURE_MARK, note, 1);
-    setenv("OPENBLAS_CORETYPE", core, 1);
+    for (char **word = argv; *word && word[1]; word++)
+        if (!strcmp(*word, "--openblas-core"))
+            asked = word[1];
+    if (asked && strcmp(asked, "keep")) {
+        snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --openblas-core", asked);
+        core = asked;
+    } else if (!asked && !getenv("OPENBLAS_CORETYPE")) {
+        core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
+    }
+    if (core)
+        setenv("OPENBLAS_CORETYPE", core, 1);
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* or it makes a thread for each core when it is loaded */
+    setenv(RESTARTED, note, 1);
     execv("/proc/self/exe", argv);
-    unsetenv(CURE_MARK); /* could not restart: go on as we are */
-    unsetenv("OPENBLAS_CORETYPE");
+    /* could not restart: go on as we are */
 }
 
 void kvb_host_describe(const char *root, kvb_manifest *m)
@@ -124,7 +132,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
         snprintf(m->os, sizeof m->os, "%.40s %.60s", os.sysname, os.release);
     snprintf(m->openblas_version, sizeof m->openblas_version, "%s", openblas_get_config());
     snprintf(m->openblas_core, sizeof m->openblas_core, "%s", openblas_get_corename());
-    const char *note = getenv(CURE_MARK);
+    const char *note = getenv(RESTARTED);
     if (note)
         snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);
     else

@@ -16,8 +16,9 @@ void kvb_host_describe(const char *root, kvb_manifest *manifest);
  */
 const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
 
-/* Restart the program with the cured OPENBLAS_CORETYPE, once, unless the user set it. Returns when there is
- * nothing to cure. */
+/* Restart the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and the cured
+ * OPENBLAS_CORETYPE, unless the user set that, there or with --openblas-core NAME among the words of argv ("keep": as
+ * OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 #endif

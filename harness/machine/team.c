@@ -47,14 +47,24 @@ static int topology_open(hwloc_topology_t *topology)
     return 0;
 }
 
-uint32_t kvb_cores(void)
+static uint32_t objects_count(hwloc_obj_type_t type)
 {
     hwloc_topology_t topology;
     if (topology_open(&topology))
         return 1;
-    int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    int n = hwloc_get_nbobjs_by_type(topology, type);
     hwloc_topology_destroy(topology);
-    return cores > 0 ? (uint32_t)cores : 1;
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+uint32_t kvb_cores(void)
+{
+    return objects_count(HWLOC_OBJ_CORE);
+}
+
+uint32_t kvb_numa_nodes(void)
+{
+    return objects_count(HWLOC_OBJ_NUMANODE);
 }
 
 static void core_bind(hwloc_topology_t topology, uint32_t i)

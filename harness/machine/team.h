@@ -14,6 +14,9 @@ typedef struct kvb_threads kvb_threads;
 /* Cores of this machine that this process may use. At least 1. */
 uint32_t kvb_cores(void);
 
+/* NUMA nodes of this machine. At least 1. */
+uint32_t kvb_numa_nodes(void);
+
 /* bind: one thread a core, the caller too; without it threads go where the system puts them.
  * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);

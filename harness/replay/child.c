@@ -16,54 +16,59 @@
 #include <unistd.h>
 
 #include "harness/machine/team.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/kernel_io.h"
 
 /* What parent and child share. */
 typedef struct shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
+    char fault[128]; /* what the guard said of a fault; empty: nothing */
 } shared;
 
-static void counter_add(kvb_result *result, const char *name, double value)
+/* The guard's word on a fault: left for the parent, by a signal handler. */
+static shared *of_child;
+static void fault_report(const char *what)
 {
-    kvb_counter *c = &result->counters[result->n_counters++];
-    snprintf(c->name, sizeof c->name, "%s", name);
-    c->value = value;
+    size_t n = strnlen(what, sizeof of_child->fault - 1);
+    memcpy(of_child->fault, what, n);
+    of_child->fault[n] = '\0';
 }
 
-/* What getrusage counts, between two looks. */
-static void counters_report(const struct rusage *before, const struct rusage *after, kvb_result *result)
+static void placement_print(const kvb_child_options *options, char *text, size_t bytes)
 {
-    const struct timeval *u0 = &before->ru_utime, *u1 = &after->ru_utime;
-    const struct timeval *s0 = &before->ru_stime, *s1 = &after->ru_stime;
-    result->n_counters = 0;
-    counter_add(result, "user_ns", 1e9 * (double)(u1->tv_sec - u0->tv_sec) + 1e3 * (double)(u1->tv_usec - u0->tv_usec));
-    counter_add(result, "system_ns",
-                1e9 * (double)(s1->tv_sec - s0->tv_sec) + 1e3 * (double)(s1->tv_usec - s0->tv_usec));
-    counter_add(result, "page_faults_minor", (double)(after->ru_minflt - before->ru_minflt));
-    counter_add(result, "page_faults_major", (double)(after->ru_majflt - before->ru_majflt));
-    counter_add(result, "switches_voluntary", (double)(after->ru_nvcsw - before->ru_nvcsw));
-    counter_add(result, "switches_involuntary", (double)(after->ru_nivcsw - before->ru_nivcsw));
+    snprintf(text, bytes, "%u thread%s %s; %u NUMA node%s; memory first touched by %s", options->threads,
+             options->threads > 1 ? "s" : "", options->unbound ? "unbound" : "bound to cores from 0 on (hwloc)",
+             kvb_numa_nodes(), kvb_numa_nodes() > 1 ? "s" : "",
+             options->first_touch ? "the team in equal parts" : "the thread that writes it, number 0");
 }
 
 static void child_main(const kvb_child_options *options, shared *s)
 {
     kvb_replay_options replay = options->replay;
     kvb_threads *threads;
-    struct rusage before, after;
-    int error = kvb_threads_start(options->threads, true, &threads);
+    kvb_own_counts counts = {0};
+    of_child = s;
+    kvb_guard_install(fault_report);
+    replay.counts = &counts;
+    int error = kvb_counters_open(options->events, &counts, &replay.counters);
+    if (!error)
+        error = kvb_threads_start(options->threads, !options->unbound, &threads);
     if (!error) {
         replay.team = kvb_threads_team(threads);
-        getrusage(RUSAGE_SELF, &before);
+        kvb_first_touch(options->first_touch ? replay.team : NULL);
+        placement_print(options, s->result.placement, sizeof s->result.placement);
         error = kvb_replay_run(&replay, &s->place, &s->result);
-        getrusage(RUSAGE_SELF, &after);
-        counters_report(&before, &after, &s->result);
         kvb_threads_end(threads);
     }
     if (error) {
         s->result.status = KVB_STATUS_FAIL;
         snprintf(s->result.reason, sizeof s->result.reason, "%s", strerror(-error));
     }
+    kvb_counters_close(replay.counters);
+    if (replay.timeline)
+        fflush(replay.timeline);
     s->done = true;
 }
 
@@ -103,7 +108,7 @@ static void ending_report(const kvb_child_options *options, const shared *s, boo
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;
-    snprintf(result->reason, sizeof result->reason, "%s %s", how, where);
+    snprintf(result->reason, sizeof result->reason, "%s%s%s %s", s->fault, *s->fault ? ": " : "", how, where);
 }
 
 int kvb_child_run(const kvb_child_options *options, kvb_result *result)

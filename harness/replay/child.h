@@ -11,7 +11,10 @@
 typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */
     uint32_t threads;
-    double seconds; /* time limit; 0: none */
+    bool unbound;              /* threads go where the system puts them */
+    bool first_touch;          /* large blocks are first touched by the team's threads in equal parts */
+    const char *const *events; /* hardware counters, NULL-terminated; NULL: the default ones */
+    double seconds;            /* time limit; 0: none */
 } kvb_child_options;
 
 /* Fills status, reason and measurements of result (its names are the caller's). 0, or -errno when no child

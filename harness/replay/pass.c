@@ -1,46 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The replay: one loop over events; everything that is timed goes through clock_start and clock_stop. */
-#include "harness/replay/replay.h"
+/* One loop over events; everything that is timed lies between clock_start and clock_stop. */
+#include "harness/replay/pass.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
-#include "caches/call.h"
-#include "harness/replay/samples.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
 #include "harness/replay/traffic.h"
-#include "harness/replay/verdict.h"
-#include "harness/replay/witness_check.h"
 #include "kernels/witness.h"
 
 #define FILL_CHUNK 4096u /* tokens of one step of a fill */
-
-typedef struct replay {
-    const kvb_replay_options *options;
-    const kvb_trace *trace;
-    kvb_replay_place *place;
-    kvb_result *result;
-    kvb_allocator allocator;
-    kvb_cache *cache;
-    kvb_call call;
-    uint32_t *position;          /* [tokens] of every token so far, by identity */
-    uint32_t *positions;         /* [room] of the fed tokens */
-    float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim]: fed rows, where they do not lie together */
-    float *out, *lse;            /* [room][heads][v_dim], [room][heads] */
-    uint64_t *seen;              /* bits of cells, for traffic */
-    size_t seen_words;
-    uint32_t room; /* tokens that the buffers above hold */
-    kvb_samples times[KVB_STEP_KINDS];
-    double step_ns, started; /* of the step under way */
-    kvb_history *history;    /* witness only */
-    kvb_witness_check witness;
-    kvb_diff diff;
-    bool ended; /* result says why */
-} replay;
 
 /* ---- time ------------------------------------------------------------------------------------------- */
 
@@ -51,22 +24,42 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static void clock_start(replay *r)
+/* Moves what is pending to the counts that counters see. */
+static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
 {
-    r->started = now_ns();
+    counts->cells_read += pending->cells_read;
+    counts->bytes_read += pending->bytes_read;
+    counts->bytes_walk += pending->bytes_walk;
+    counts->mask_words += pending->mask_words;
+    counts->rescales += pending->rescales;
+    *pending = (kvb_own_counts){0};
 }
 
-static void clock_stop(replay *r)
+/* Counters run in the first pass only: starting them is a system call, outside what the clock sees. */
+static double clock_start(kvb_pass *p)
 {
-    r->step_ns += now_ns() - r->started;
+    if (p->number == 0 && p->options->counters)
+        kvb_counters_start(p->options->counters);
+    counts_add(p->options->counts, &p->pending);
+    return now_ns();
+}
+
+static void clock_stop(kvb_pass *p, double started, kvb_account account)
+{
+    double ns = now_ns() - started;
+    if (p->number == 0 && p->options->counters)
+        kvb_counters_stop(p->options->counters);
+    p->step_ns += ns;
+    p->account_ns[account] += ns;
+    p->intervals++;
 }
 
 /* The step under way ends: its time is a sample of this kind. */
-static int step_end(replay *r, kvb_step_kind kind)
+static int step_end(kvb_pass *p, kvb_step_kind kind)
 {
-    double ns = r->step_ns;
-    r->step_ns = 0;
-    return kvb_sample_add(&r->times[kind], ns);
+    double ns = p->step_ns;
+    p->step_ns = 0;
+    return kvb_sample_add(&p->times[kind], ns);
 }
 
 static kvb_step_kind kind_of(const kvb_event *event)
@@ -86,44 +79,33 @@ static kvb_step_kind kind_of(const kvb_event *event)
     return KVB_KIND_DECODE;
 }
 
-/* ---- how a replay ends early -------------------------------------------------------------------------- */
+/* ---- how a pass ends early -------------------------------------------------------------------------- */
 
 /* Says in the result how the call `what` went wrong at the present event; returns the error. */
-static int refuse(replay *r, int error, const char *what, const char *why)
+static int refuse(kvb_pass *p, int error, const char *what, const char *why)
 {
-    const kvb_event *event = &r->trace->events[r->place->event];
-    r->ended = true;
-    r->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
-    snprintf(r->result->reason, sizeof r->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
+    const kvb_event *event = &p->trace->events[p->place->event];
+    p->ended = true;
+    p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
+    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
              why && *why ? why : strerror(-error));
     return error;
-}
-
-bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes)
-{
-    const char *lack = needs->seq && !cache->seq                            ? "sequence face for several sequences"
-                       : needs->tree && !cache->tree                        ? "tree face for propose and commit"
-                       : needs->rewind && !cache->seq && !cache->contiguous ? "face that can rewind"
-                                                                            : NULL;
-    if (lack)
-        snprintf(why, why_bytes, "cache %s has no %s", cache->name, lack);
-    return !lack;
 }
 
 /* ---- control events -------------------------------------------------------------------------------------- */
 
 /* Plans n tokens of an event from token `from` on. */
-static int step_begin(replay *r, const kvb_event *event, uint32_t from, uint32_t n)
+static int step_begin(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    const kvb_cache_type *type = r->cache->type;
+    const kvb_cache_type *type = p->cache->type;
     if (event->kind == KVB_EVENT_PROPOSE)
-        return type->tree->propose(r->cache, event->parents, n);
-    return type->seq ? type->seq->begin_step(r->cache, event->seq + from, n) : type->base->begin_step(r->cache, n);
+        return type->tree->propose(p->cache, event->parents, n);
+    return type->seq ? type->seq->begin_step(p->cache, event->seq + from, n) : type->base->begin_step(p->cache, n);
 }
 
-static int control_run(replay *r, const kvb_event *event)
+static int control_run(kvb_pass *p, const kvb_event *event)
 {
-    kvb_cache *c = r->cache;
+    kvb_cache *c = p->cache;
     const kvb_cache_type *type = c->type;
     switch (event->kind) {
     case KVB_EVENT_COMMIT:
@@ -152,286 +134,351 @@ static int buffer_grow(float **buffer, size_t floats)
 }
 
 /* Room for n fed tokens. */
-static int room_ensure(replay *r, uint32_t n)
+static int room_ensure(kvb_pass *p, uint32_t n)
 {
-    const kvb_trace_model *m = &r->trace->header.model;
-    if (n <= r->room)
+    const kvb_trace_model *m = &p->trace->header.model;
+    if (n <= p->room)
         return 0;
-    free(r->positions);
-    r->positions = malloc(n * sizeof *r->positions);
-    if (!r->positions || buffer_grow(&r->rows[KVB_ROWS_Q], (size_t)n * m->heads * m->k_dim) ||
-        buffer_grow(&r->rows[KVB_ROWS_K], (size_t)n * m->kv_heads * m->k_dim) ||
-        buffer_grow(&r->rows[KVB_ROWS_V], (size_t)n * m->kv_heads * m->v_dim) ||
-        buffer_grow(&r->out, (size_t)n * m->heads * m->v_dim) || buffer_grow(&r->lse, (size_t)n * m->heads))
+    free(p->positions);
+    p->positions = malloc(n * sizeof *p->positions);
+    if (!p->positions || buffer_grow(&p->rows[KVB_ROWS_Q], (size_t)n * m->heads * m->k_dim) ||
+        buffer_grow(&p->rows[KVB_ROWS_K], (size_t)n * m->kv_heads * m->k_dim) ||
+        buffer_grow(&p->rows[KVB_ROWS_V], (size_t)n * m->kv_heads * m->v_dim))
         return -ENOMEM;
-    r->room = n;
+    p->room = n;
     return 0;
 }
 
 /* Rows of the fed tokens [n][heads][dim]: in place where they lie together, else copied together. */
-static const float *rows_feed(replay *r, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
+static const float *rows_feed(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
 {
-    const kvb_trace_model *m = &r->trace->header.model;
+    const kvb_trace_model *m = &p->trace->header.model;
     size_t row = (size_t)(kind == KVB_ROWS_Q ? m->heads : m->kv_heads) * (kind == KVB_ROWS_V ? m->v_dim : m->k_dim);
     if (tokens[n - 1] - tokens[0] == n - 1) { /* ascending, so without a gap */
         bool together = true;
         for (uint32_t i = 1; i < n && together; i++)
             together = tokens[i] == tokens[0] + i;
         if (together)
-            return kvb_values_rows(r->options->values, kind, layer, tokens[0]);
+            return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
     }
     for (uint32_t i = 0; i < n; i++)
-        memcpy(r->rows[kind] + i * row, kvb_values_rows(r->options->values, kind, layer, tokens[i]),
+        memcpy(p->rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
                row * sizeof(float));
-    return r->rows[kind];
+    return p->rows[kind];
 }
 
-/* Adds what a step's attention will read to the traffic; refuses a step that is too large to attend. */
-static int traffic_add(replay *r, const kvb_attend_spec *spec, uint32_t n_tok)
+/* Refuses a step that is too large to attend; in the first pass adds what it will read to the traffic. */
+static int traffic_add(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n_tok, kvb_step_kind kind)
 {
-    const kvb_replay_options *o = r->options;
-    const kvb_trace_model *m = &r->trace->header.model;
+    const kvb_replay_options *o = p->options;
+    const kvb_trace_model *m = &p->trace->header.model;
     size_t words = ((size_t)spec->k.cells + 63) / 64;
     kvb_traffic t;
-    if (words > r->seen_words) {
-        free(r->seen);
-        r->seen = malloc(words * sizeof *r->seen);
-        r->seen_words = r->seen ? words : 0;
-        if (!r->seen)
+    if (p->number > 0)
+        return 0;
+    if (words > p->seen_words) {
+        free(p->seen);
+        p->seen = malloc(words * sizeof *p->seen);
+        p->seen_words = p->seen ? words : 0;
+        if (!p->seen)
             return -ENOMEM;
     }
-    kvb_traffic_count(&spec->mask, n_tok, spec->k.cells, r->seen, &t);
+    kvb_traffic_count(&spec->mask, n_tok, spec->k.cells, p->seen, &t);
     if (t.pairs > o->max_pairs) {
         char why[128];
         snprintf(why, sizeof why, "%u queries would attend %" PRIu64 " cells in a layer, above --max-pairs %" PRIu64,
                  n_tok, t.pairs, o->max_pairs);
-        return refuse(r, -ENOTSUP, "step", why);
+        return refuse(p, -ENOTSUP, "step", why);
     }
-    double cell = (double)(o->k_pool->bytes(m->kv_heads, m->k_dim, 1) + o->v_pool->bytes(m->kv_heads, m->v_dim, 1));
-    r->result->traffic.cells_read += (double)t.unique_cells;
-    r->result->traffic.bytes_read += (double)t.unique_cells * cell * m->layers;
-    r->result->traffic.bytes_walk += (double)t.pairs * cell / m->kv_heads * m->heads * m->layers;
-    return 0;
+    uint64_t cell = o->k_pool->bytes(m->kv_heads, m->k_dim, 1) + o->v_pool->bytes(m->kv_heads, m->v_dim, 1);
+    uint64_t unique = t.unique_cells * cell * m->layers;
+    p->pending.cells_read += (long long)t.unique_cells;
+    p->pending.bytes_read += (long long)unique;
+    p->pending.bytes_walk += (long long)(t.pairs * (cell / m->kv_heads) * m->heads * m->layers);
+    p->bytes[kind] += (double)unique;
+    p->flops[kind] += 2.0 * (double)t.pairs * m->heads * (m->k_dim + m->v_dim) * m->layers;
+    return kvb_sample_add(&p->working_set[kind], (double)unique);
+}
+
+/* Words of the mask as the kernel gets it, and rescales as it declares them. */
+static void call_count(kvb_pass *p)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_arithmetic arithmetic;
+    kvb_traffic t;
+    if (p->number > 0)
+        return;
+    kvb_traffic_count(&p->call.args.mask, problem->n_tok, problem->n_cells, p->seen, &t);
+    p->options->kernel->arithmetic(problem, &arithmetic);
+    p->pending.mask_words += (long long)t.mask_words;
+    p->pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
 }
 
 /* Compares what the kernel left for the event's n tokens, the last ones of the call. */
-static int outputs_check(replay *r, uint32_t n, uint32_t layer)
+static int outputs_check(kvb_pass *p, uint32_t n, uint32_t layer)
 {
-    const kvb_replay_options *o = r->options;
-    const kvb_problem *p = &r->call.args.problem;
+    const kvb_replay_options *o = p->options;
+    const kvb_problem *problem = &p->call.args.problem;
     char why[256];
+    if (!kvb_kernel_io_written(&p->io, problem->n_heads, why, sizeof why))
+        return refuse(p, -EILSEQ, o->kernel->name, why);
+    if (o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+        return refuse(p, -EILSEQ, o->kernel->name, why);
     if (!o->oracle) {
-        int found = kvb_witness_check_step(&r->witness, r->history, p, r->call.scratch, n, layer, why, sizeof why);
-        return found > 0 ? refuse(r, -EILSEQ, "visible set", why) : found;
+        int found =
+            kvb_witness_check_step(&p->witness, p->history, problem, p->call.scratch, n, layer, why, sizeof why);
+        return found > 0 ? refuse(p, -EILSEQ, "visible set", why) : found;
     }
     size_t rows;
-    const kvb_expect *expect = kvb_oracle_rows(o->oracle, r->place->event, layer, &rows);
+    const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
     kvb_arithmetic arithmetic;
-    o->kernel->arithmetic(p, &arithmetic);
+    o->kernel->arithmetic(problem, &arithmetic);
     for (size_t i = 0; i < rows; i++) {
-        size_t row = (size_t)(p->n_tok - n + expect[i].query) * p->n_heads + expect[i].head;
-        kvb_diff_row(&r->diff, &expect[i], p->v_dim, &arithmetic, (double)p->scale, (double)p->softcap, p->out_elem,
-                     r->out + row * p->v_dim, &r->lse[row]);
+        size_t row = (size_t)(problem->n_tok - n + expect[i].query) * problem->n_heads + expect[i].head;
+        kvb_diff_row(&p->diff, &expect[i], problem->v_dim, &arithmetic, (double)problem->scale,
+                     (double)problem->softcap, problem->out_elem, p->io.out + row * problem->v_dim, &p->io.lse[row]);
     }
     return 0;
 }
 
+/* Brings the processor's caches into the state asked for. */
+static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fed)
+{
+    const kvb_trace_model *m = &p->trace->header.model;
+    if (p->options->cache_state == KVB_STATE_HOT)
+        kvb_call_run(&p->call, p->io.out, p->io.lse);
+    if (p->options->cache_state == KVB_STATE_COLD) {
+        kvb_view_flush(&spec->k, m->kv_heads);
+        kvb_view_flush(&spec->v, m->kv_heads);
+        kvb_block_flush(p->io.q, (size_t)fed * m->heads * m->k_dim * sizeof *p->io.q);
+    }
+}
+
+/* In the first pass K and V may not be written while the kernel has them. */
+static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
+{
+    if (!p->options->guarded || p->number > 0)
+        return;
+    kvb_guard_protect(spec->k.base, read_only);
+    kvb_guard_protect(spec->v.base, read_only);
+}
+
 /* Attends one layer of the step and checks it. n: the event's own tokens among the fed ones. */
-static int layer_attend(replay *r, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
-                        uint32_t n)
+static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
+                        uint32_t n, kvb_step_kind kind)
 {
-    const kvb_trace_model *m = &r->trace->header.model;
     char why[256] = "";
-    int error = layer == 0 ? traffic_add(r, spec, fed) : 0;
+    int error = layer == 0 ? traffic_add(p, spec, fed, kind) : 0;
+    if (!error)
+        error = kvb_kernel_io_fill(&p->io, fed, q);
     if (error)
         return error;
-    r->place->doing = "in the kernel's supports()";
-    clock_start(r);
-    error = kvb_call_prepare(&r->call, spec, q, fed, layer > 0, why, sizeof why);
-    clock_stop(r);
+    p->place->doing = "in the kernel's supports()";
+    double started = clock_start(p);
+    error = kvb_call_prepare(&p->call, spec, p->io.q, fed, layer > 0, why, sizeof why);
+    /* turning a mask into what the kernel takes is the kernel's cost */
+    clock_stop(p, started, p->call.args.mask.kind == spec->mask.kind ? KVB_IN_HARNESS : KVB_IN_KERNEL);
     if (error)
-        return refuse(r, error, r->options->kernel->name, why);
-    /* all bits set is a NaN: a row left unwritten is an infinite error */
-    memset(r->out, 0xff, (size_t)fed * m->heads * m->v_dim * sizeof *r->out);
-    memset(r->lse, 0xff, (size_t)fed * m->heads * sizeof *r->lse);
-    r->place->doing = "in the kernel's attend()";
-    clock_start(r);
-    error = kvb_call_run(&r->call, r->out, r->lse);
-    clock_stop(r);
+        return refuse(p, error, p->options->kernel->name, why);
+    call_count(p);
+    caches_prepare(p, spec, fed);
+    kvb_kernel_io_poison(&p->io);
+    rows_protect(p, spec, true);
+    p->place->doing = "in the kernel's attend()";
+    kvb_heap_watch_start();
+    started = clock_start(p);
+    error = kvb_call_run(&p->call, p->io.out, p->io.lse);
+    clock_stop(p, started, KVB_IN_KERNEL);
+    uint64_t allocations = kvb_heap_watch_stop();
+    p->place->doing = "in the check";
+    rows_protect(p, spec, false);
     if (error)
-        return refuse(r, error == -ENOTSUP ? -EPROTO : error, r->options->kernel->name, "attend() failed");
-    r->place->doing = "in the check";
-    return outputs_check(r, n, layer);
+        return refuse(p, error == -ENOTSUP ? -EPROTO : error, p->options->kernel->name, "attend() failed");
+    if (allocations) {
+        snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
+        return refuse(p, -EPROTO, p->options->kernel->name, why);
+    }
+    return outputs_check(p, n, layer);
 }
 
-/* One step over n tokens of an event, from token `from` on. */
-static int step_run(replay *r, const kvb_event *event, uint32_t from, uint32_t n)
+/* The tokens that the plan of a step wants, their positions in p->positions. */
+static int feed_take(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
 {
-    const kvb_byte_face *bytes = kvb_cache_bytes(r->cache);
-    const uint64_t *tokens;
-    int error;
-
-    r->place->doing = "in the cache's begin_step";
-    clock_start(r);
-    error = step_begin(r, event, from, n);
-    clock_stop(r);
-    if (error)
-        return refuse(r, error, event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step", r->cache->why);
-    uint32_t fed = bytes->feed(r->cache, &tokens);
-    if (fed < n)
-        return refuse(r, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
-    error = room_ensure(r, fed);
-    for (uint32_t i = 0; i < fed && !error; i++) {
-        if (tokens[i] >= r->trace->needs.tokens)
-            return refuse(r, -EPROTO, "feed", "the cache asks for a token that never was");
-        r->positions[i] = r->position[tokens[i]];
+    *fed = kvb_cache_bytes(p->cache)->feed(p->cache, tokens);
+    if (*fed < n)
+        return refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
+    int error = room_ensure(p, *fed);
+    for (uint32_t i = 0; i < *fed && !error; i++) {
+        if ((*tokens)[i] >= p->trace->needs.tokens)
+            return refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
+        p->positions[i] = p->position[(*tokens)[i]];
     }
-    for (uint32_t layer = 0; layer < r->trace->header.model.layers && !error; layer++) {
-        const float *k = rows_feed(r, KVB_ROWS_K, layer, tokens, fed);
-        const float *v = rows_feed(r, KVB_ROWS_V, layer, tokens, fed);
-        kvb_attend_spec spec;
-        r->place->layer = layer;
-        r->place->doing = "in the cache's update_and_fetch";
-        clock_start(r);
-        error = bytes->update_and_fetch(r->cache, layer, r->positions, k, v, fed, &spec);
-        clock_stop(r);
-        if (error)
-            return refuse(r, error, "update_and_fetch", r->cache->why);
-        if (event->kind != KVB_EVENT_FILL)
-            error = layer_attend(r, layer, &spec, rows_feed(r, KVB_ROWS_Q, layer, tokens, fed), fed, n);
-    }
-    return error ? error : step_end(r, kind_of(event));
-}
-
-static int event_run(replay *r, const kvb_event *event)
-{
-    bool brings = event->kind <= KVB_EVENT_PROPOSE;
-    int error = r->history ? kvb_history_apply(r->history, event) : 0;
-    if (error)
-        return error;
-    if (!brings) {
-        r->place->doing = "in a control call";
-        clock_start(r);
-        error = control_run(r, event);
-        clock_stop(r);
-        return error ? refuse(r, error, "control call", r->cache->why) : step_end(r, KVB_KIND_CONTROL);
-    }
-    memcpy(r->position + event->first, event->pos, event->n * sizeof *r->position);
-    uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
-    for (uint32_t from = 0; from < event->n && !error; from += chunk)
-        error = step_run(r, event, from, event->n - from < chunk ? event->n - from : chunk);
     return error;
 }
 
-/* ---- the whole replay ------------------------------------------------------------------------------------------ */
-
-static int replay_open(replay *r, const kvb_replay_options *o, char *why, size_t why_bytes)
+/* One step over n tokens of an event, from token `from` on. */
+static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
+    const kvb_byte_face *bytes = kvb_cache_bytes(p->cache);
+    kvb_step_kind kind = kind_of(event);
+    const uint64_t *tokens;
+    uint32_t fed;
+
+    p->place->doing = "in the cache's begin_step";
+    double started = clock_start(p);
+    int error = step_begin(p, event, from, n);
+    clock_stop(p, started, KVB_IN_CACHE);
+    if (error)
+        return refuse(p, error, event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step", p->cache->why);
+    error = feed_take(p, n, &tokens, &fed);
+    for (uint32_t layer = 0; layer < p->trace->header.model.layers && !error; layer++) {
+        const float *k = rows_feed(p, KVB_ROWS_K, layer, tokens, fed);
+        const float *v = rows_feed(p, KVB_ROWS_V, layer, tokens, fed);
+        kvb_attend_spec spec;
+        p->place->layer = layer;
+        p->place->doing = "in the cache's update_and_fetch";
+        started = clock_start(p);
+        error = bytes->update_and_fetch(p->cache, layer, p->positions, k, v, fed, &spec);
+        clock_stop(p, started, KVB_IN_CACHE);
+        if (error)
+            return refuse(p, error, "update_and_fetch", p->cache->why);
+        if (event->kind != KVB_EVENT_FILL)
+            error = layer_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, kind);
+    }
+    return error ? error : step_end(p, kind);
+}
+
+static int control_step(kvb_pass *p, const kvb_event *event)
+{
+    p->place->doing = "in a control call";
+    double started = clock_start(p);
+    int error = control_run(p, event);
+    clock_stop(p, started, KVB_IN_CACHE);
+    return error ? refuse(p, error, "control call", p->cache->why) : step_end(p, KVB_KIND_CONTROL);
+}
+
+/* Looks at the memory after an event; in the first pass it is a line of the timeline. */
+static void memory_watch(kvb_pass *p, const kvb_event *event)
+{
+    const kvb_result *r = p->result;
+    p->cache->type->base->usage(p->cache, &p->usage);
+    if (p->usage.reserved_bytes > p->reserved_peak)
+        p->reserved_peak = p->usage.reserved_bytes;
+    if (!p->options->timeline || p->number > 0)
+        return;
+    fprintf(p->options->timeline, "%s,%s,%s,%s,%s,%u,%u,%" PRIu64 ",%s,%u,%u,%zu,%zu,%zu\n", r->workload, r->cache,
+            r->pool_k, r->pool_v, r->kernel, r->threads, p->place->event, event->line,
+            kvb_step_kind_name(kind_of(event)), p->usage.cells_live, p->usage.high_water, p->usage.reserved_bytes,
+            p->allocator.current_bytes, p->allocator.peak_bytes);
+}
+
+const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
+                                    "reserved_bytes,allocator_bytes,allocator_peak_bytes\n";
+
+static int event_run(kvb_pass *p, const kvb_event *event)
+{
+    int error = p->history ? kvb_history_apply(p->history, event) : 0;
+    if (event->kind > KVB_EVENT_PROPOSE) {
+        error = error ? error : control_step(p, event);
+    } else {
+        uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
+        memcpy(p->position + event->first, event->pos, event->n * sizeof *p->position);
+        for (uint32_t from = 0; from < event->n && !error; from += chunk)
+            error = step_run(p, event, from, event->n - from < chunk ? event->n - from : chunk);
+    }
+    if (!error)
+        memory_watch(p, event);
+    return error;
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------------ */
+
+static int cache_open(kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
     const kvb_trace_needs *needs = &o->trace->needs;
     const kvb_trace_model *m = &o->trace->header.model;
     kvb_model_facts facts = {m->layers, m->heads, m->kv_heads, m->k_dim, m->v_dim};
     kvb_metadata_entry metadata[KVB_METADATA_ENTRIES];
+    char why[256] = "";
     /* slab keeps private rows: it may hold a shared token once for each sequence */
     uint64_t all = (uint64_t)needs->seqs * needs->seq_len;
     all = all < needs->cells ? needs->cells : all > KVB_TRACE_MAX_CELLS ? KVB_TRACE_MAX_CELLS : all;
-    uint32_t capacity = o->capacity ? o->capacity : (uint32_t)all;
     kvb_cache_options cache = {
-        .capacity = capacity,
+        .capacity = o->capacity ? o->capacity : (uint32_t)all,
         .seq_capacity = needs->seq_len,
         .max_seqs = needs->seqs,
         .min_chunk = o->min_chunk,
         .k_pool = o->k_pool,
         .v_pool = o->v_pool,
-        .allocator = &r->allocator,
+        .allocator = &p->allocator,
     };
-    r->call = (kvb_call){
+    p->allocator = (kvb_allocator){.source = o->guarded ? &kvb_guarded_source : &kvb_plain_source};
+    kvb_metadata_write(&facts, metadata);
+    int error = kvb_metadata_read(metadata, KVB_METADATA_ENTRIES, &facts, why, sizeof why);
+    p->place->doing = "in the cache's open";
+    if (!error)
+        error = o->cache->open(o->cache, &facts, &cache, &p->cache, why, sizeof why);
+    return error ? refuse(p, error, o->cache->name, why) : 0;
+}
+
+int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
+{
+    const kvb_trace_model *m = &o->trace->header.model;
+    uint64_t tokens = o->trace->needs.tokens;
+    *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result};
+    kvb_kernel_io_init(&p->io, m, o->guarded);
+    p->call = (kvb_call){
         .kernel = o->kernel,
         .team = o->team,
         .n_heads = m->heads,
         .n_kv_heads = m->kv_heads,
         .scale = (float)m->scale,
         .out_elem = KVB_F32,
+        .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
     };
-    kvb_metadata_write(&facts, metadata);
-    int error = kvb_metadata_read(metadata, KVB_METADATA_ENTRIES, &facts, why, why_bytes);
-    if (error)
-        return error;
-    r->position = malloc((needs->tokens ? needs->tokens : 1) * sizeof *r->position);
-    if (!r->position)
-        return -ENOMEM;
-    if (!o->oracle &&
-        ((error = kvb_history_open(&r->history)) || (error = kvb_witness_check_open(&r->witness, needs->tokens))))
-        return error;
-    r->place->doing = "in the cache's open";
-    return o->cache->open(o->cache, &facts, &cache, &r->cache, why, why_bytes);
-}
-
-static void replay_close(replay *r)
-{
-    if (r->cache)
-        r->cache->type->close(r->cache);
-    kvb_call_free(&r->call);
-    kvb_history_free(r->history);
-    kvb_witness_check_close(&r->witness);
-    for (int kind = 0; kind < KVB_STEP_KINDS; kind++)
-        kvb_samples_free(&r->times[kind]);
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
-        free(r->rows[kind]);
-    free(r->position);
-    free(r->positions);
-    free(r->out);
-    free(r->lse);
-    free(r->seen);
-}
-
-static void memory_report(replay *r)
-{
-    kvb_result *result = r->result;
-    kvb_cache_usage usage;
-    struct rusage self;
-    r->cache->type->base->usage(r->cache, &usage);
-    getrusage(RUSAGE_SELF, &self);
-    result->memory.allocator_peak = (double)r->allocator.peak_bytes;
-    result->memory.allocator_live = (double)r->allocator.current_bytes;
-    result->memory.reserved_bytes = (double)usage.reserved_bytes;
-    result->memory.cells = usage.cells_live;
-    result->memory.cells_peak = usage.cells_peak;
-    result->memory.high_water = usage.high_water;
-    result->memory.cells_written = (double)usage.cells_written;
-    result->memory.cells_moved = (double)usage.cells_moved;
-    result->memory.resident_peak = (double)self.ru_maxrss * 1024;
-    result->memory.scratch_bytes = (double)(r->call.scratch_bytes + r->call.bits_words * sizeof *r->call.bits);
-}
-
-static void errors_report(replay *r)
-{
-    r->result->status = KVB_STATUS_PASS;
-    if (r->options->oracle)
-        kvb_diff_judge(&r->diff, r->options->oracle, r->trace, r->result);
-    r->result->error.witness_queries = r->witness.queries;
-    r->result->error.witness_cells = r->witness.cells;
-}
-
-int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result)
-{
-    replay r = {.options = options, .trace = options->trace, .place = place, .result = result};
-    char why[256] = "";
-    result->traffic.bytes_read = result->traffic.bytes_walk = result->traffic.cells_read = 0;
     place->event = place->layer = 0;
-    int error = replay_open(&r, options, why, sizeof why);
-    if (error && *why) {
-        r.ended = true;
-        result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
-        snprintf(result->reason, sizeof result->reason, "cache %s: %s", options->cache->name, why);
+    p->position = malloc((tokens ? tokens : 1) * sizeof *p->position);
+    if (!p->position)
+        return -ENOMEM;
+    return o->oracle ? 0 : kvb_witness_check_open(&p->witness, tokens);
+}
+
+int kvb_pass_run(kvb_pass *p)
+{
+    int error = cache_open(p);
+    if (!error && !p->options->oracle)
+        error = kvb_history_open(&p->history);
+    for (uint32_t i = 0; i < p->trace->n_events && !error; i++) {
+        p->place->event = i;
+        error = event_run(p, &p->trace->events[i]);
     }
-    for (uint32_t i = 0; i < options->trace->n_events && !error; i++) {
-        place->event = i;
-        error = event_run(&r, &options->trace->events[i]);
+    char why[128];
+    if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* later passes: once is enough */
+        error = refuse(p, -EILSEQ, p->options->kernel->name, why);
+    p->allocator_live = p->allocator.current_bytes;
+    p->place->doing = "in the cache's close";
+    if (p->cache)
+        p->cache->type->close(p->cache);
+    p->cache = NULL;
+    kvb_history_free(p->history);
+    p->history = NULL;
+    p->number++;
+    return error;
+}
+
+void kvb_pass_close(kvb_pass *p)
+{
+    kvb_call_free(&p->call);
+    kvb_kernel_io_free(&p->io);
+    kvb_witness_check_close(&p->witness);
+    for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
+        kvb_samples_free(&p->times[kind]);
+        kvb_samples_free(&p->working_set[kind]);
     }
-    if (!error && !(error = kvb_samples_report(r.times, result))) {
-        memory_report(&r);
-        errors_report(&r);
-    }
-    replay_close(&r);
-    return r.ended ? 0 : error;
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        free(p->rows[kind]);
+    free(p->position);
+    free(p->positions);
+    free(p->seen);
 }

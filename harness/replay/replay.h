@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replays one workload through one combination of cache, pools and kernel, in this process:
- * event → control face → byte face → kernel → diff, timing the path and checking what comes out.
+ * Replays one workload through one combination of cache, pools and kernel, in this process: passes over its events
+ * (event → control face → byte face → kernel → diff), each over a fresh cache, timed and checked, with the read
+ * bandwidth of the machine measured in between; then the result.
  */
 #ifndef KVB_REPLAY_H
 #define KVB_REPLAY_H
 
 #include "caches/cache.h"
+#include "harness/counters/counters.h"
+#include "harness/replay/cache_state.h"
 #include "kernels/attend.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
@@ -24,6 +27,15 @@ typedef struct kvb_replay_options {
     uint32_t capacity;  /* cells; 0: what the trace needs */
     uint32_t min_chunk; /* cells */
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
+    double seconds;     /* of passes, checks included; one pass is always made */
+    double width;       /* of the interval of the median, relative, at which passes end early */
+    kvb_cache_state cache_state;
+    bool guarded; /* guard pages around what the kernel is handed */
+    kvb_counters
+        *counters; /* open, on the counts below; NULL: none. Opened before the team's threads, so as to see them */
+    kvb_own_counts *counts;  /* filled by the first pass */
+    double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
+    FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
 } kvb_replay_options;
 
 /* Where a replay is: what a crash or a time-out is reported with. */
@@ -33,13 +45,16 @@ typedef struct kvb_replay_place {
     const char *volatile doing; /* a string constant: "in begin_step", "in the kernel", … */
 } kvb_replay_place;
 
+/* Heading of the timeline. */
+extern const char kvb_timeline_heading[];
+
 /* Does the cache have the faces that the trace needs? Says in why which one it lacks. */
 bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes);
 
 /*
- * Run it and fill status, reason, rho, error, time, traffic and memory of the result. A part that cannot
- * do something (-ENOTSUP) is a skip with its reason; a failing check or call is a fail. Returns 0 once the
- * result says what happened, -ENOMEM when the replay itself had no memory.
+ * Run it and fill the result but for names, threads and placement. A part that cannot do something (-ENOTSUP) is
+ * a skip with its reason; a failing check or call is a fail. Returns 0 once the result says what happened, -ENOMEM when
+ * the replay itself had no memory.
  */
 int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);
 

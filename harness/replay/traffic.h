@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a step's attention reads, counted from its mask and the formats, per layer:
+ * What a step's attention reads and computes, counted from its mask and the formats, for one layer:
  *   unique  rows of cells that at least one query sees, once for each KV head;
- *   walk    rows that a walk per (query, query head) would read.
+ *   walk    rows that a walk for each query and query head would read;
+ *   flops   a multiply and an add for each element of q.k and of p.v.
  */
 #ifndef KVB_TRAFFIC_H
 #define KVB_TRAFFIC_H
@@ -12,6 +13,7 @@
 typedef struct kvb_traffic {
     uint64_t unique_cells; /* seen by at least one query */
     uint64_t pairs;        /* (query, cell) pairs seen */
+    uint64_t mask_words;   /* 8-byte words of the mask */
 } kvb_traffic;
 
 /* seen: scratch of (n_cells + 63) / 64 words. */

@@ -4,7 +4,8 @@
 
 #include <inttypes.h>
 
-void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, const kvb_trace *trace, kvb_result *result)
+void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
+                    kvb_result *result)
 {
     result->rho = d->rho;
     result->error.rho_worst = d->rho_worst;
@@ -12,7 +13,7 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, const kvb_trace
     result->error.max_abs = d->max_abs;
     result->error.rel_l2 = d->rel_l2;
     result->error.not_finite = d->not_finite;
-    result->error.checked_rows = d->rows;
+    result->error.checked_rows = d->rows / passes;
     result->error.total_rows = oracle->total_rows;
     result->error.has_place = d->rows > 0;
     result->error.event = d->event;
@@ -28,8 +29,9 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, const kvb_trace
     result->error.format_kl_mean = oracle->format.kl_mean;
     result->error.format_kl_max = oracle->format.kl_max;
     result->status = KVB_STATUS_FAIL;
-    if (d->rows != oracle->n_rows)
-        snprintf(result->reason, sizeof result->reason, "%" PRIu64 " of the %zu rows to check were compared", d->rows,
+    if (d->rows != oracle->n_rows * passes)
+        snprintf(result->reason, sizeof result->reason,
+                 "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes,
                  oracle->n_rows);
     else if (!(d->rho <= 1)) {
         char where[32] = "log-sum-exp";

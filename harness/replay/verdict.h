@@ -6,7 +6,9 @@
 #include "oracle/oracle.h"
 #include "results/result.h"
 
-/* Fills rho, error, status and, where it fails, the reason: rho above 1, or rows that were not compared. */
-void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, const kvb_trace *trace, kvb_result *result);
+/* Fills rho, error, status and, where it fails, the reason: rho above 1, or rows that were not compared in each of
+ * the passes. */
+void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
+                    kvb_result *result);
 
 #endif

@@ -11,6 +11,15 @@ ar rc "$TMPDIR/libstray.a" "$TMPDIR/stray.o"
 expect_exit 1 "a function without the prefix" ci/symbols.sh "$TMPDIR"
 holds "  is named" 'stray\.o: *[0-9a-f]+ T stray$'
 
+mkdir "$TMPDIR/heap"
+echo 'void *malloc(unsigned long n) { (void)n; return 0; }' >"$TMPDIR/heap_watch.c"
+gcc -fno-builtin -c "$TMPDIR/heap_watch.c" -o "$TMPDIR/heap_watch.o"
+ar rc "$TMPDIR/heap/libharness.a" "$TMPDIR/heap_watch.o"
+ok "the heap watch may define malloc" ci/symbols.sh "$TMPDIR/heap"
+cp "$TMPDIR/heap_watch.o" "$TMPDIR/heap_other.o"
+ar rc "$TMPDIR/heap/libharness.a" "$TMPDIR/heap_other.o"
+expect_exit 1 "another file may not" ci/symbols.sh "$TMPDIR/heap"
+
 mkdir "$TMPDIR/plugin"
 echo 'int kvb_one(void); int kvb_one(void) { return 1; }' >"$TMPDIR/one.c"
 gcc -c "$TMPDIR/one.c" -o "$TMPDIR/one.o"

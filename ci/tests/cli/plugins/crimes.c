@@ -118,6 +118,84 @@ static int gives_up(const kvb_attend *a)
     return -12;
 }
 
+/* ---- memory: each does its work first, and then touches what it must not ----------------------------- */
+
+static int overrun(const kvb_attend *a)
+{
+    honest(a);
+    ((volatile float *)a->out)[(size_t)rows_of(a) * a->problem.v_dim] = 1;
+    return 0;
+}
+
+static int underrun(const kvb_attend *a)
+{
+    honest(a);
+    ((volatile float *)a->out)[-1] = 1;
+    return 0;
+}
+
+#define SCRATCH_BYTES 256
+
+static size_t scratch_some(const kvb_problem *p, uint32_t n_threads)
+{
+    (void)p;
+    (void)n_threads;
+    return SCRATCH_BYTES;
+}
+
+static int scratch_overrun(const kvb_attend *a)
+{
+    honest(a);
+    ((volatile char *)a->scratch)[SCRATCH_BYTES] = 1;
+    return 0;
+}
+
+/* Into the slack between the last row of lse and the next multiple of 64 bytes, where there is one. */
+static int slack(const kvb_attend *a)
+{
+    honest(a);
+    if (rows_of(a) % 16)
+        ((volatile float *)a->lse)[rows_of(a)] = 1;
+    return 0;
+}
+
+/* Beyond the last head's last reserved cell. */
+static int overread(const kvb_attend *a)
+{
+    honest(a);
+    (void)*((const volatile char *)a->k.base + a->problem.n_kv_heads * a->k.head_stride);
+    return 0;
+}
+
+static int allocates(const kvb_attend *a)
+{
+    void *volatile block = malloc(64);
+    free(block);
+    return honest(a);
+}
+
+static int write_input(const kvb_attend *a)
+{
+    honest(a);
+    *(volatile float *)(uintptr_t)a->q += 1;
+    return 0;
+}
+
+static int write_rows(const kvb_attend *a)
+{
+    honest(a);
+    *(volatile float *)(uintptr_t)kvb_view_row(&a->k, 0, 0) += 1;
+    return 0;
+}
+
+static int partial_lse(const kvb_attend *a)
+{
+    float *last = a->lse + rows_of(a) - 1, before = *last;
+    honest(a);
+    *last = before;
+    return 0;
+}
+
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     bool f32 = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
@@ -140,11 +218,13 @@ static void arithmetic_bf16(const kvb_problem *p, kvb_arithmetic *a)
 #define ALL_MASKS                                                                                                      \
     (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
      KVB_MASK_BIT(KVB_MASK_RUNS))
-#define KERNEL(id, text, how, what)                                                                                    \
+#define KERNEL(id, text, how, what) KERNEL_SCRATCH(id, text, how, NULL, what)
+#define KERNEL_SCRATCH(id, text, how, room, what)                                                                      \
     static const kvb_kernel id = {.name = text,                                                                        \
                                   .summary = "for tests",                                                              \
                                   .masks = ALL_MASKS,                                                                  \
                                   .supports = supports,                                                                \
+                                  .scratch_bytes = room,                                                               \
                                   .arithmetic = how,                                                                   \
                                   .attend = what}
 
@@ -157,9 +237,20 @@ KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
 KERNEL(k_coarse, "crime-undeclared", arithmetic, coarse);
 KERNEL(k_declared, "crime-declared", arithmetic_bf16, coarse);
 KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
+KERNEL(k_overrun, "crime-overrun", arithmetic, overrun);
+KERNEL(k_underrun, "crime-underrun", arithmetic, underrun);
+KERNEL_SCRATCH(k_scratch, "crime-scratch", arithmetic, scratch_some, scratch_overrun);
+KERNEL(k_slack, "crime-slack", arithmetic, slack);
+KERNEL(k_overread, "crime-overread", arithmetic, overread);
+KERNEL(k_malloc, "crime-malloc", arithmetic, allocates);
+KERNEL(k_write_input, "crime-write-input", arithmetic, write_input);
+KERNEL(k_write_rows, "crime-write-rows", arithmetic, write_rows);
+KERNEL(k_partial_lse, "crime-partial-lse", arithmetic, partial_lse);
 
-static const kvb_kernel *const kernels[] = {&k_honest, &k_segfault, &k_hang,     &k_leave,    &k_unwritten,
-                                            &k_scaled, &k_coarse,   &k_declared, &k_gives_up, NULL};
+static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,    &k_unwritten,
+                                            &k_scaled,      &k_coarse,     &k_declared,    &k_gives_up, &k_overrun,
+                                            &k_underrun,    &k_scratch,    &k_slack,       &k_overread, &k_malloc,
+                                            &k_write_input, &k_write_rows, &k_partial_lse, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: what a run says of cost is complete and consistent: null comparison, intervals, counters with reasons, software
+# events, the harness's own share, timeline, cache states, thread counts.
+. "$(dirname "$0")/lib.sh"
+
+run=("$KVBENCH" run --workload plain-decode --cache seq --pool f16)
+m=$TMPDIR/m.jsonl
+expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --sample-ms 400 --timeline "$TMPDIR/t.csv" -o "$m"
+holds "  prints the smallest difference that it can resolve" '^smallest difference this run can resolve: [0-9.]+ %'
+
+ok "its records hold together" python3 - "$m" <<'PY'
+import json, sys
+records = [json.loads(line) for line in open(sys.argv[1])][1:]
+passed = [r for r in records if r["status"] == "pass" and r["kernel"] != "witness"]
+assert passed
+for r in passed:
+    t, w, m, c = r["time"], r["traffic"], r["memory"], r["counters"]
+    assert t["passes"] > t["warmup"] >= 0
+    for s in [t] + list(t["kinds"].values()):
+        assert s["min"] <= s["median"] <= s["max"] and s["low"] <= s["median"] <= s["high"] and s["p99"] <= s["max"]
+        assert 0 <= s["outliers"] <= s["samples"]
+    attending = sum(t["kinds"][k]["samples"] for k in ("prefill", "decode", "verify") if k in t["kinds"])
+    assert attending == t["samples"]
+    assert t["null_difference"] >= 0 and 0 < t["harness_share"] < 1 and t["cache_state"] == "natural"
+    assert w["kind"] in t["kinds"] and w["read_gb_per_s"] > 0 and w["peak_gflop_per_s"] > 0
+    assert abs(w["of_read"] - w["gb_per_s"] / w["read_gb_per_s"]) < 1e-6 * w["of_read"]
+    assert w["of_limit"] >= w["of_read"] * (1 - 1e-6)
+    assert 0 < m["utilisation"] <= 1 and 0 <= m["fragmentation"] < 1 and m["cells_reused"] >= 0
+    assert "bound" in r["placement"] and "NUMA" in r["placement"]
+    # the harness's own counts, read back through PAPI, are the traffic model's
+    for key in ("cells_read", "bytes_read", "bytes_walk"):
+        assert c["sde:::kvbench::" + key] == w[key], key
+    # a counter is a value, or null with a reason, never both
+    for name, value in c.items():
+        if name in ("unavailable", "multiplexed"):
+            continue
+        assert (value is None) == (name in c["unavailable"]), name
+        assert value is not None or c["unavailable"][name]
+    assert c["task_clock_ns"] is None or c["task_clock_ns"] > 0
+    assert c["user_ns"] + c["system_ns"] > 0
+# the same work whatever the pass count: slab and seq read the same unique bytes of plain-decode
+PY
+
+ok "the timeline has a line for each event of each combination" python3 - "$TMPDIR/t.csv" "$m" <<'PY'
+import csv, json, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+for r in [json.loads(line) for line in open(sys.argv[2])][1:]:
+    mine = [x for x in rows if all(x[k] == r[k] for k in ("workload", "cache", "pool_k", "kernel"))]
+    if r["status"] != "pass":
+        continue
+    assert [int(x["event"]) for x in mine] == list(range(len(mine))) and len(mine) > 60
+    assert max(int(x["reserved_bytes"]) for x in mine) == r["memory"]["reserved_bytes"]
+    assert max(int(x["cells_live"]) for x in mine) <= r["memory"]["cells_peak"]
+    assert int(mine[-1]["cells_live"]) == r["memory"]["cells"]
+PY
+
+for state in hot cold; do
+    expect_exit 0 "--cache-state $state" "${run[@]}" --kernel openblas --cache-state $state -o "$m"
+    holds "  is recorded" "\"cache_state\": \"$state\"" "$m"
+done
+expect_exit 2 "an unknown state" "${run[@]}" --cache-state warm
+holds "  says which are known" 'known: natural, hot, cold' "$err"
+expect_exit 2 "an unknown event" "${run[@]}" --events NOT_AN_EVENT
+one_line "  in one line"
+expect_exit 0 "an event of our own choice" "${run[@]}" --kernel reference --events sde:::kvbench::bytes_read -o "$m"
+expect_exit 2 "too many threads" "${run[@]}" --threads 512
+holds "  says what would allow it" 'oversubscribe' "$err"
+expect_exit 0 "threads unbound" "${run[@]}" --kernel reference --threads 3 --oversubscribe -o "$m"
+holds "  recorded as such" '"placement": "3 threads unbound' "$m"
+expect_exit 0 "first touch by the team" "${run[@]}" --kernel openblas --first-touch -o "$m"
+holds "  recorded as such" 'first touched by the team' "$m"
+expect_exit 0 "without guard pages" "${run[@]}" --kernel openblas --no-guard
+expect_exit 0 "OpenBLAS as it chooses" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
+    --pool f32 --kernel openblas --openblas-core keep -o "$m"
+expect_exit 0 "OpenBLAS as asked" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
+    --pool f32 --kernel openblas --openblas-core HASWELL -o "$m"
+holds "  is what was used" '"openblas_core": "Haswell"' "$m"
+expect_exit 2 "a timeline that cannot be written" "${run[@]}" --timeline "$TMPDIR/none/t.csv"
+done_testing

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: probes read every line, multiply what they say and stay finite, and agree with an independent loop. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/machine/peak_kernel.h"
+#include "harness/machine/profile.h"
+#include "harness/machine/rate.h"
+#include "harness/machine/read_kernel.h"
+#include "harness/machine/team.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+
+static kvb_threads *team_start(uint32_t n)
+{
+    kvb_threads *threads;
+    assert_int_equal(kvb_threads_start(n, true, &threads), 0);
+    return threads;
+}
+
+static void every_line_is_read(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {64, 128, 512, 576, 1024, 1088, 4096, 5 * 1024 + 64};
+    char *lines = aligned_alloc(64, 8192);
+    assert_non_null(lines);
+    for (const kvb_read_kernel *kernel = kvb_read_kernels; kernel->isa; kernel++) {
+        if (!kernel->here())
+            continue;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            memset(lines, 0xff, 8192); /* what lies behind must not be read */
+            memset(lines, 0, sizes[s]);
+            assert_true(kernel->run(lines, sizes[s]) == 0);
+            for (size_t at = 0; at < sizes[s]; at += 8) {
+                lines[at] = 1;
+                assert_true(kernel->run(lines, sizes[s]) != 0);
+                lines[at] = 0;
+            }
+        }
+    }
+    free(lines);
+}
+
+static void triad_computes_every_element(void **state)
+{
+    (void)state;
+    double a[67], b[67], c[67];
+    for (const kvb_triad_kernel *kernel = kvb_triad_kernels; kernel->isa; kernel++) {
+        if (!kernel->here())
+            continue;
+        for (size_t i = 0; i < 67; i++)
+            a[i] = -1, b[i] = (double)i, c[i] = 2.0 * (double)i;
+        kernel->run(a, b, c, 0.5, 66);
+        for (size_t i = 0; i < 66; i++)
+            assert_true(a[i] == 2.0 * (double)i);
+        assert_true(a[66] == -1);
+    }
+}
+
+static void chains_stay_finite(void **state)
+{
+    (void)state;
+    for (const kvb_peak_kernel *kernel = kvb_peak_kernels; kernel->instruction; kernel++) {
+        if (!kernel->here())
+            continue;
+        double few = kernel->run(64), many = kernel->run(100000);
+        assert_true(isfinite(few) && few > 0);
+        assert_true(few == many); /* a fixed point */
+    }
+}
+
+static void missing_instructions_have_a_reason(void **state)
+{
+    (void)state;
+    kvb_threads *threads = team_start(1);
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++) {
+        char why[96] = "";
+        kvb_rate rate = {0};
+        int error = kvb_multiply_add_peak(kvb_threads_team(threads), k, 0.01, &rate, why, sizeof why);
+        assert_true(error == 0 || error == -ENOTSUP);
+        assert_int_equal(error != 0, why[0] != '\0');
+        assert_int_equal(error == 0, rate.samples >= 5 && rate.median > 0);
+    }
+    kvb_threads_end(threads);
+}
+
+static void memory_is_whole_pages_for_each_thread(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 4096, 12289, 5u << 20};
+    for (uint32_t n = 1; n <= 2 && n <= kvb_cores(); n++) {
+        kvb_threads *threads = team_start(n);
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            kvb_probe_memory memory;
+            assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), sizes[s], &memory), 0);
+            assert_true(memory.bytes >= sizes[s] && memory.bytes > 0);
+            assert_int_equal(memory.bytes % (n * 4096), 0);
+            assert_int_equal((uintptr_t)memory.base % 4096, 0);
+            for (size_t at = 0; at < memory.bytes; at += 4096)
+                assert_true(memory.base[at] != 0); /* touched: no page is the system's zero page */
+            assert_true(kvb_read_pass(kvb_threads_team(threads), &memory, sizes[s], 3) > 0);
+            kvb_probe_memory_close(&memory);
+            assert_null(memory.base);
+        }
+        kvb_probe_memory none;
+        assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), SIZE_MAX, &none), -ENOMEM);
+        kvb_threads_end(threads);
+    }
+}
+
+static void bandwidths_have_samples(void **state)
+{
+    (void)state;
+    kvb_threads *threads = team_start(1);
+    kvb_rate read = {0}, triad = {0};
+    assert_int_equal(kvb_read_bandwidth(kvb_threads_team(threads), 16384, 0.01, &read), 0);
+    assert_int_equal(kvb_triad_bandwidth(kvb_threads_team(threads), 16384, 0.01, &triad), 0);
+    assert_true(read.samples >= 5 && read.low > 0 && read.low <= read.median && read.median <= read.high);
+    assert_true(triad.samples >= 5 && triad.low > 0 && triad.low <= triad.median && triad.median <= triad.high);
+    kvb_threads_end(threads);
+}
+
+static void quantiles_are_nearest_rank(void **state)
+{
+    (void)state;
+    double ten[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, one[] = {7};
+    double twenty[20];
+    kvb_rate rate;
+    for (int i = 0; i < 20; i++)
+        twenty[i] = 20 - i;
+    kvb_rate_of(ten, 10, &rate);
+    assert_true(rate.median == 5.5 && rate.low == 1 && rate.high == 10);
+    kvb_rate_of(twenty, 20, &rate);
+    assert_true(rate.low == 2 && rate.high == 19);
+    kvb_rate_of(one, 1, &rate);
+    assert_true(rate.median == 7 && rate.low == 7 && rate.high == 7 && rate.samples == 1);
+}
+
+/* ---- an independent implementation: one stream of vector additions. The vectors are as wide as the CPU has: with
+ * loads of 8 or 16 bytes a core has too few cache lines under way, and gets two thirds of the bandwidth from DRAM. ---- */
+
+static uint64_t add_16(const char *p, size_t bytes)
+{
+    typedef uint64_t vector __attribute__((vector_size(16)));
+    const vector *v = (const void *)p;
+    vector a = {0}, b = a, c = a, d = a;
+    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
+        a += v[i];
+        b += v[i + 1];
+        c += v[i + 2];
+        d += v[i + 3];
+    }
+    a += b + c + d;
+    return a[0] + a[1];
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static uint64_t add_64(const char *p, size_t bytes)
+{
+    typedef uint64_t vector __attribute__((vector_size(64)));
+    const vector *v = (const void *)p;
+    vector a = {0}, b = a, c = a, d = a;
+    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
+        a += v[i];
+        b += v[i + 1];
+        c += v[i + 2];
+        d += v[i + 3];
+    }
+    a += b + c + d;
+    return a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
+}
+
+__attribute__((target("avx2"))) static uint64_t add_32(const char *p, size_t bytes)
+{
+    typedef uint64_t vector __attribute__((vector_size(32)));
+    const vector *v = (const void *)p;
+    vector a = {0}, b = a, c = a, d = a;
+    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
+        a += v[i];
+        b += v[i + 1];
+        c += v[i + 2];
+        d += v[i + 3];
+    }
+    a += b + c + d;
+    return a[0] + a[1] + a[2] + a[3];
+}
+#endif
+
+typedef struct adding {
+    uint64_t (*add)(const char *p, size_t bytes);
+    const kvb_probe_memory *memory;
+    uint64_t sums[64];
+} adding;
+
+static void part_add(void *ctx, uint32_t i, uint32_t n)
+{
+    adding *job = ctx;
+    size_t part = job->memory->bytes / n;
+    job->sums[i] = job->add(job->memory->base + i * part, part);
+}
+
+static double add_ns(adding *job, const kvb_team *team)
+{
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    team->run(team, part_add, job);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    return (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
+}
+
+#define PAIRS 9
+
+/* Time of our pass over time of the loop: the median of neighbours, in turns, so that drift and strangers cancel. */
+static double ratio_median(adding *job, const kvb_team *team)
+{
+    double ratio[PAIRS];
+    kvb_rate rate;
+    for (int i = 0; i < PAIRS; i++) {
+        double first = i % 2 ? add_ns(job, team) : 0, ours = kvb_read_pass(team, job->memory, job->memory->bytes, 1);
+        ratio[i] = ours / (i % 2 ? first : add_ns(job, team));
+    }
+    kvb_rate_of(ratio, PAIRS, &rate);
+    return rate.median;
+}
+
+static void dram_agrees_with_a_plain_loop(void **state)
+{
+    (void)state;
+#if defined(SANITIZED) || !defined(__OPTIMIZE__)
+    skip();
+#endif
+    kvb_machine_profile profile;
+    adding job = {.add = add_16};
+    assert_int_equal(kvb_profile_describe("", &profile), 0);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        job.add = add_64;
+    else if (__builtin_cpu_supports("avx2"))
+        job.add = add_32;
+#endif
+    uint32_t n = kvb_cores() < 2 ? 1 : 2;
+    size_t most = (size_t)3 << 29, bytes = profile.level[3].working_set < most ? profile.level[3].working_set : most;
+    kvb_threads *threads = team_start(n);
+    kvb_probe_memory memory;
+    assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), bytes, &memory), 0);
+    job.memory = &memory;
+    double ratio = 0;
+    bool agrees = false;
+    for (int attempt = 0; attempt < 8 && !agrees; attempt++) { /* the machine has other work, too */
+        ratio = ratio_median(&job, kvb_threads_team(threads));
+        agrees = ratio > 0.9 && ratio < 1.1;
+        print_message("# %u threads, %zu MiB: read kernel takes %.3f of the plain loop's time\n", n, bytes >> 20,
+                      ratio);
+    }
+    kvb_probe_memory_close(&memory);
+    kvb_threads_end(threads);
+    assert_true(agrees);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_line_is_read),
+        cmocka_unit_test(triad_computes_every_element),
+        cmocka_unit_test(chains_stay_finite),
+        cmocka_unit_test(missing_instructions_have_a_reason),
+        cmocka_unit_test(memory_is_whole_pages_for_each_thread),
+        cmocka_unit_test(bandwidths_have_samples),
+        cmocka_unit_test(quantiles_are_nearest_rank),
+        cmocka_unit_test(dram_agrees_with_a_plain_loop),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("bandwidth", tests, NULL, NULL);
+}

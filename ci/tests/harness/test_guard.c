@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: an access outside a guarded block ends in a signal that names block, direction and distance; a write into the
+ * slack is found by the canaries; other faults go their own way. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/replay/guard.h"
+
+#ifdef __x86_64__
+#define READ  "read "
+#define WRITE "write "
+#else
+#define READ  "access "
+#define WRITE "access "
+#endif
+
+/* What the handler of a child said. */
+static char *said;
+#define SAID_BYTES 256
+
+static void report(const char *what)
+{
+    strncpy(said, what, SAID_BYTES - 1);
+}
+
+static int said_map(void **state)
+{
+    (void)state;
+    said = mmap(NULL, SAID_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return said == MAP_FAILED ? -1 : 0;
+}
+
+static int said_unmap(void **state)
+{
+    (void)state;
+    return munmap(said, SAID_BYTES);
+}
+
+/* The signal that a child died of when it did this to the block; 0 when it lived. */
+static int child_signal(void (*crime)(void *block), void *block)
+{
+    int status;
+    memset(said, 0, SAID_BYTES);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+        if (kvb_guard_install(report))
+            _exit(2);
+        crime(block);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status))
+        assert_int_equal(WEXITSTATUS(status), 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* ---- crimes: offsets are set before the child is made ----------------------------------------------------- */
+
+static ptrdiff_t offset;
+
+static void byte_write(void *block)
+{
+    ((volatile char *)block)[offset] = 1;
+}
+
+static void byte_read(void *block)
+{
+    (void)((volatile char *)block)[offset];
+}
+
+static void *write_elsewhere(void *block)
+{
+    byte_write(block);
+    return NULL;
+}
+
+static void thread_write(void *block)
+{
+    pthread_t thread;
+    if (!pthread_create(&thread, NULL, write_elsewhere, block))
+        pthread_join(thread, NULL);
+}
+
+static void signal_send(void *block)
+{
+    (void)block;
+    raise(SIGSEGV);
+}
+
+static void expect_fault(void *block, void (*crime)(void *block), ptrdiff_t at, const char *text)
+{
+    offset = at;
+    assert_int_equal(child_signal(crime, block), SIGSEGV);
+    assert_string_equal(said, text);
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------- */
+
+static void a_block_is_aligned_zero_and_writable(void **state)
+{
+    static const size_t sizes[] = {1, 4, 63, 64, 65, 4092, 4096, 4100, 1 << 20};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char why[128] = "";
+        unsigned char *block = kvb_guard_alloc("block", sizes[i]);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % 64, 0);
+        for (size_t b = 0; b < sizes[i]; b++)
+            assert_int_equal(block[b], 0);
+        memset(block, 0xff, sizes[i]);
+        assert_true(kvb_guard_check(why, sizeof why));
+        kvb_guard_free(block);
+    }
+    kvb_guard_free(NULL);
+    assert_null(kvb_guard_alloc("too large", SIZE_MAX - 100));
+    assert_null(kvb_guard_alloc("too large", (size_t)1 << 60));
+}
+
+static void faults_name_block_and_distance(void **state)
+{
+    (void)state;
+    void *q = kvb_guard_alloc("q", 4096), *out = kvb_guard_alloc("out", 8192), *none = kvb_guard_alloc("none", 0);
+    expect_fault(out, byte_write, 8192, WRITE "0 bytes past the end of out");
+    expect_fault(out, byte_read, 8192 + 12345, READ "12345 bytes past the end of out");
+    expect_fault(out, byte_write, -4, WRITE "4 bytes before the start of out");
+    expect_fault(q, byte_read, -1, READ "1 bytes before the start of q");
+    expect_fault(q, byte_write, 4096 + 200000, WRITE "200000 bytes past the end of q");
+    expect_fault(none, byte_read, 0, READ "0 bytes past the end of none");
+    kvb_guard_free(out);
+    expect_fault(q, byte_write, 4096, WRITE "0 bytes past the end of q");
+    offset = 4095;
+    assert_int_equal(child_signal(byte_write, q), 0);
+    kvb_guard_free(none);
+    kvb_guard_free(q);
+}
+
+static void another_thread_may_fault(void **state)
+{
+    (void)state;
+    void *out = kvb_guard_alloc("out", 64);
+    expect_fault(out, thread_write, 64, WRITE "0 bytes past the end of out");
+    kvb_guard_free(out);
+}
+
+static void other_faults_are_not_ours(void **state)
+{
+    (void)state;
+    void *out = kvb_guard_alloc("out", 64);
+    void *elsewhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(elsewhere != MAP_FAILED);
+    expect_fault(elsewhere, byte_write, 0, "");
+    expect_fault(out, signal_send, 0, "");
+    munmap(elsewhere, 4096);
+    kvb_guard_free(out);
+}
+
+static void read_only_blocks_are_told_as_such(void **state)
+{
+    (void)state;
+    char *q = kvb_guard_alloc("q", 8000); /* 8000 is a multiple of 64: slack lies before it only */
+    q[16] = 7;
+    assert_int_equal(kvb_guard_protect(q, true), 0);
+    assert_int_equal(q[16], 7);
+    expect_fault(q, byte_write, 16, WRITE "at byte 16 of q, which is read-only");
+    expect_fault(q, byte_write, -8, WRITE "8 bytes before the start of q, which is read-only");
+    expect_fault(q, byte_read, 8000, READ "0 bytes past the end of q");
+    assert_int_equal(kvb_guard_protect(q + 100, false), 0); /* any address of the block */
+    q[16] = 8;
+    assert_int_equal(kvb_guard_protect(&state, true), -ENOENT);
+    kvb_guard_free(q);
+}
+
+static void canaries_find_writes_into_the_slack(void **state)
+{
+    (void)state;
+    char why[128];
+    char *lse = kvb_guard_alloc("lse", 20), *out = kvb_guard_alloc("out", 100);
+    char *all[] = {lse, out};
+    static const size_t bytes[] = {20, 100};
+    for (size_t i = 0; i < 2; i++) {
+        size_t lead = 4096 - (bytes[i] + 63) / 64 * 64, trail = (bytes[i] + 63) / 64 * 64 - bytes[i];
+        for (ptrdiff_t at = -(ptrdiff_t)lead; at < (ptrdiff_t)(bytes[i] + trail); at++) {
+            char before = all[i][at], want[128];
+            all[i][at] = (char)~before;
+            bool whole = kvb_guard_check(why, sizeof why);
+            all[i][at] = before;
+            assert_int_equal(whole, at >= 0 && at < (ptrdiff_t)bytes[i]);
+            if (whole)
+                continue;
+            if (at < 0)
+                snprintf(want, sizeof want, "write %td bytes before the start of %s", -at, i ? "out" : "lse");
+            else
+                snprintf(want, sizeof want, "write %td bytes past the end of %s", at - (ptrdiff_t)bytes[i],
+                         i ? "out" : "lse");
+            assert_string_equal(why, want);
+        }
+    }
+    assert_true(kvb_guard_check(why, sizeof why));
+    kvb_guard_free(lse);
+    kvb_guard_free(out);
+}
+
+static void a_fitted_block_is_guarded_at_its_new_size(void **state)
+{
+    (void)state;
+    char why[128];
+    char *made = kvb_guard_alloc("scratch", 100000), *less = kvb_guard_fit(made, 1024);
+    assert_ptr_equal(less, made + (100000 + 63) / 64 * 64 - 1024);
+    assert_true(kvb_guard_check(why, sizeof why));
+    expect_fault(less, byte_write, 1024, WRITE "0 bytes past the end of scratch");
+    less[-4] = 0;
+    assert_false(kvb_guard_check(why, sizeof why));
+    assert_string_equal(why, "write 4 bytes before the start of scratch");
+    less = kvb_guard_fit(less, 1000);
+    assert_true(kvb_guard_check(why, sizeof why));
+    less[1000] = 0;
+    assert_false(kvb_guard_check(why, sizeof why));
+    assert_string_equal(why, "write 0 bytes past the end of scratch");
+    assert_ptr_equal(kvb_guard_fit(less, 100000), made);
+    memset(made, 0, 100000);
+    assert_true(kvb_guard_check(why, sizeof why));
+    kvb_guard_free(made);
+}
+
+static void many_blocks_come_and_go(void **state)
+{
+    enum { many = 300 };
+    (void)state;
+    char *all[many], why[128];
+    for (size_t i = 0; i < many; i++) {
+        all[i] = kvb_guard_alloc(i == 77 ? "the one" : "another", 8 * i);
+        assert_non_null(all[i]);
+    }
+    for (size_t i = 0; i < many; i += 2)
+        kvb_guard_free(all[i]);
+    assert_true(kvb_guard_check(why, sizeof why));
+    all[77][-1] = 0;
+    assert_false(kvb_guard_check(why, sizeof why));
+    assert_string_equal(why, "write 1 bytes before the start of the one");
+    for (size_t i = 1; i < many; i += 2)
+        kvb_guard_free(all[i]);
+    assert_true(kvb_guard_check(why, sizeof why));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_is_aligned_zero_and_writable),
+        cmocka_unit_test(faults_name_block_and_distance),
+        cmocka_unit_test(another_thread_may_fault),
+        cmocka_unit_test(other_faults_are_not_ours),
+        cmocka_unit_test(read_only_blocks_are_told_as_such),
+        cmocka_unit_test(canaries_find_writes_into_the_slack),
+        cmocka_unit_test(a_fitted_block_is_guarded_at_its_new_size),
+        cmocka_unit_test(many_blocks_come_and_go),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("guarded memory", tests, said_map, said_unmap);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: the heap watch counts every call that takes or gives back memory, from the program, from the C library, from
+ * a plug-in and from any thread, while it is on; and what it hands out is sound. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/replay/heap_watch.h"
+
+/* The compiler knows malloc and free, and may leave out a pair: it must not see what a block is for. */
+static void *volatile sink;
+
+static void nothing_is_counted_without_calls(void **state)
+{
+    (void)state;
+    sink = malloc(10);
+    free(sink);
+    kvb_heap_watch_start();
+    assert_int_equal(kvb_heap_watch_stop(), 0);
+    sink = malloc(10);
+    void *volatile none = NULL;
+    kvb_heap_watch_start();
+    free(none);
+    assert_int_equal(kvb_heap_watch_stop(), 0);
+    free(sink);
+    kvb_heap_watch_start(); /* counts from 0 again */
+    assert_int_equal(kvb_heap_watch_stop(), 0);
+}
+
+/* ---- each function alone ----------------------------------------------------------------------------------- */
+
+static void *by_malloc(void)
+{
+    return malloc(1000);
+}
+
+static void *by_calloc(void)
+{
+    return calloc(100, 10);
+}
+
+static void *by_realloc(void)
+{
+    return realloc(NULL, 1000);
+}
+
+static void *by_reallocarray(void)
+{
+    return reallocarray(NULL, 10, 100);
+}
+
+static void *by_posix_memalign(void)
+{
+    void *block = NULL;
+    return posix_memalign(&block, 256, 1000) ? NULL : block;
+}
+
+static void *by_aligned_alloc(void)
+{
+    return aligned_alloc(256, 1024);
+}
+
+static void *by_memalign(void)
+{
+    return memalign(256, 1000);
+}
+
+/* The C library's own call of malloc. */
+static void *by_strdup(void)
+{
+    static char text[1000];
+    memset(text, 'x', sizeof text - 1);
+    return strdup(text);
+}
+
+static void *by_realloc_of_a_block(void)
+{
+    return realloc(sink, 1000);
+}
+
+static void each_function_is_counted(void **state)
+{
+    static const struct {
+        const char *name;
+        void *(*make)(void);
+        size_t alignment;
+    } cases[] = {
+        {"malloc", by_malloc, 16},
+        {"calloc", by_calloc, 16},
+        {"realloc", by_realloc, 16},
+        {"reallocarray", by_reallocarray, 16},
+        {"posix_memalign", by_posix_memalign, 256},
+        {"aligned_alloc", by_aligned_alloc, 256},
+        {"memalign", by_memalign, 256},
+        {"strdup", by_strdup, 1},
+    };
+    bool thread_sanitizer = dlsym(RTLD_DEFAULT, "__tsan_init") != NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_heap_watch_start();
+        sink = cases[i].make();
+        uint64_t made = kvb_heap_watch_stop();
+        assert_non_null(sink);
+        /* the thread sanitizer calls no hook for aligned blocks */
+        if (made != 1 && !(thread_sanitizer && cases[i].alignment == 256))
+            fail_msg("%s: counted %llu times", cases[i].name, (unsigned long long)made);
+        assert_int_equal((uintptr_t)sink % cases[i].alignment, 0);
+        assert_true(malloc_usable_size(sink) >= 1000);
+        if (cases[i].make == by_calloc)
+            for (size_t b = 0; b < 1000; b++)
+                assert_int_equal(((char *)sink)[b], 0);
+        memset(sink, 1, 1000);
+        kvb_heap_watch_start();
+        free(sink);
+        assert_int_equal(kvb_heap_watch_stop(), 1);
+    }
+}
+
+static void growing_a_block_is_counted_and_keeps_it(void **state)
+{
+    (void)state;
+    char *small = malloc(10);
+    memcpy(small, "123456789", 10);
+    sink = small;
+    kvb_heap_watch_start();
+    sink = by_realloc_of_a_block();
+    assert_in_range(kvb_heap_watch_stop(), 1, 2); /* a sanitizer's runtime takes a new block and frees the old */
+    assert_string_equal((char *)sink, "123456789");
+    free(sink);
+}
+
+static void errors_are_those_of_the_standard(void **state)
+{
+    (void)state;
+    volatile size_t huge = SIZE_MAX / 2 + 1;
+    void *block = &block;
+    if (dlsym(RTLD_DEFAULT, "__sanitizer_install_malloc_and_free_hooks"))
+        skip(); /* a sanitizer ends the program where the standard has an error */
+    errno = 0;
+    sink = reallocarray(NULL, huge, 2);
+    assert_null(sink);
+    assert_int_equal(errno, ENOMEM);
+    errno = 0;
+    sink = calloc(huge, 2);
+    assert_null(sink);
+    assert_int_equal(errno, ENOMEM);
+    volatile size_t odd = 24;
+    errno = 0;
+    assert_int_equal(posix_memalign(&block, odd, 10), EINVAL);
+    assert_int_equal(posix_memalign(&block, 64, huge), ENOMEM);
+    assert_int_equal(errno, 0);
+    assert_ptr_equal(block, &block);
+}
+
+static void *allocate(void *context)
+{
+    (void)context;
+    for (int i = 0; i < 1000; i++) {
+        void *volatile block = malloc(16);
+        free(block);
+    }
+    return NULL;
+}
+
+static void threads_are_counted(void **state)
+{
+    pthread_t threads[3];
+    (void)state;
+    kvb_heap_watch_start();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_in_range(kvb_heap_watch_stop(), 6000, 6030); /* pthread_create allocates too */
+}
+
+/* ---- a plug-in ---------------------------------------------------------------------------------------------- */
+
+static const char plugin_source[] = "#include <stdlib.h>\n"
+                                    "void *plugin_take(size_t bytes) { return malloc(bytes); }\n"
+                                    "void plugin_give(void *block) { free(block); }\n"
+                                    "int plugin_honest(int x) { return x + 1; }\n";
+
+static void a_plugin_is_counted(void **state)
+{
+    const char *tmp = getenv("TMPDIR"), *cc = getenv("CC");
+    char folder[200], path[256], line[700];
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/kvb_heap_XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/plugin.c", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(plugin_source, f);
+    assert_int_equal(fclose(f), 0);
+    snprintf(line, sizeof line, "%s -O1 -shared -fPIC '%s/plugin.c' -o '%s/plugin.so'", cc ? cc : "cc", folder, folder);
+    assert_int_equal(system(line), 0);
+    snprintf(path, sizeof path, "%s/plugin.so", folder);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(object);
+    void *(*take)(size_t) = (void *(*)(size_t))dlsym(object, "plugin_take");
+    void (*give)(void *) = (void (*)(void *))dlsym(object, "plugin_give");
+    int (*honest)(int) = (int (*)(int))dlsym(object, "plugin_honest");
+    assert_true(take && give && honest);
+
+    kvb_heap_watch_start();
+    int two = honest(1);
+    assert_int_equal(kvb_heap_watch_stop(), 0);
+    assert_int_equal(two, 2);
+    kvb_heap_watch_start();
+    void *block = take(100);
+    assert_int_equal(kvb_heap_watch_stop(), 1);
+    kvb_heap_watch_start();
+    give(block);
+    assert_int_equal(kvb_heap_watch_stop(), 1);
+
+    dlclose(object);
+    snprintf(line, sizeof line, "rm -r '%s'", folder);
+    assert_int_equal(system(line), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_counted_without_calls),
+        cmocka_unit_test(each_function_is_counted),
+        cmocka_unit_test(growing_a_block_is_counted_and_keeps_it),
+        cmocka_unit_test(errors_are_those_of_the_standard),
+        cmocka_unit_test(threads_are_counted),
+        cmocka_unit_test(a_plugin_is_counted),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("heap watch", tests, NULL, NULL);
+}

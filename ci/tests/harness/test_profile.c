@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: what is said of made-up machines (/sys and /proc trees, hwloc XML), and the working sets chosen for them. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <hwloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "harness/machine/profile_print.h"
+#include "harness/machine/team.h"
+#include "harness/machine/topology.h"
+
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+/* ---- trees of files -------------------------------------------------------------------------------------- */
+
+static void root_make(char root[256])
+{
+    snprintf(root, 256, "%s/kvb-profile-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(root));
+}
+
+/* Writes root/path, making the folders above it. */
+static void file_write(const char *root, const char *path, const char *text)
+{
+    char file[512];
+    snprintf(file, sizeof file, "%s%s", root, path);
+    for (char *slash = file + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdir(file, 0755);
+        *slash = '/';
+    }
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+}
+
+static void virtual_machine_is_described(void **state)
+{
+    (void)state;
+    char root[256];
+    kvb_machine_profile p;
+    root_make(root);
+    file_write(root, "/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 hypervisor lm\n");
+    file_write(root, "/proc/meminfo",
+               "MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\nHugePages_Total:      12\n"
+               "HugePages_Free:        7\nHugepagesize:       2048 kB\n");
+    file_write(root, "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    file_write(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+    file_write(root, "/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+    assert_int_equal(kvb_profile_describe(root, &p), 0);
+    assert_string_equal(p.virtual_machine, "Amazon EC2");
+    assert_string_equal(p.governor, "powersave");
+    assert_string_equal(p.huge_pages, "transparent: madvise; reserved: 12 of 2048 kB, 7 free");
+    assert_true(p.level[3].bytes == 4 * GIB);
+    assert_true(p.level[3].working_set <= GIB); /* half of what is available */
+    assert_int_equal(p.n_rows, 0);
+    file_write(root, "/sys/fs/cgroup/memory.max", "209715200\n");
+    file_write(root, "/sys/fs/cgroup/memory.current", "104857600\n");
+    assert_int_equal(kvb_profile_describe(root, &p), 0);
+    assert_true(p.level[3].working_set == 50 * MIB); /* half of what the control group leaves */
+}
+
+static void real_machine_is_described(void **state)
+{
+    (void)state;
+    char root[256];
+    kvb_machine_profile p;
+    root_make(root);
+    file_write(root, "/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 lm\n");
+    file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n"); /* the flag decides where there are flags */
+    file_write(root, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+    assert_int_equal(kvb_profile_describe(root, &p), 0);
+    assert_string_equal(p.virtual_machine, "none");
+    assert_string_equal(p.governor, "unavailable: the system has no cpufreq");
+    assert_non_null(strstr(p.huge_pages, "transparent: always;"));
+}
+
+static void arm_knows_by_its_vendor(void **state)
+{
+    (void)state;
+    char root[256];
+    kvb_machine_profile p;
+    root_make(root);
+    file_write(root, "/proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
+    file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n");
+    assert_int_equal(kvb_profile_describe(root, &p), 0);
+    assert_string_equal(p.virtual_machine, "QEMU");
+}
+
+static void nothing_to_read_is_no_crash(void **state)
+{
+    (void)state;
+    kvb_machine_profile p;
+    assert_int_equal(kvb_profile_describe("/nonexistent", &p), 0);
+    assert_string_equal(p.virtual_machine, "none");
+    assert_non_null(strstr(p.huge_pages, "transparent: unavailable"));
+    assert_true(p.cores >= 1 && p.threads >= p.cores);
+}
+
+/* ---- topologies ------------------------------------------------------------------------------------------- */
+
+typedef struct made_up {
+    uint32_t sockets, cores;     /* cores of a socket */
+    uint64_t l1, l2, l3, memory; /* bytes; l3 0: none; memory of a socket */
+    kvb_cache_level level[KVB_LEVELS];
+} made_up;
+
+/* What every object of hwloc's XML carries. */
+static const char *sets_text(char text[200], uint32_t cpus, uint32_t socket, uint32_t id)
+{
+    snprintf(text, 200,
+             "cpuset=\"0x%x\" complete_cpuset=\"0x%x\" nodeset=\"0x%x\" complete_nodeset=\"0x%x\" gp_index=\"%u\"",
+             cpus, cpus, 1u << socket, 1u << socket, id);
+    return text;
+}
+
+/* hwloc XML of such a machine: an L3 for each socket, an L2 and L1 for each core. */
+static char *xml_make(const made_up *m)
+{
+    char *xml;
+    size_t bytes;
+    FILE *out = open_memstream(&xml, &bytes);
+    uint32_t n = m->sockets * m->cores, id = 1;
+    assert_non_null(out);
+    fprintf(
+        out,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+        "<topology version=\"2.0\">\n<object type=\"Machine\" os_index=\"0\" cpuset=\"0x%x\" complete_cpuset=\"0x%x\" "
+        "allowed_cpuset=\"0x%x\" nodeset=\"0x%x\" complete_nodeset=\"0x%x\" allowed_nodeset=\"0x%x\" "
+        "gp_index=\"%u\">\n",
+        (1u << n) - 1, (1u << n) - 1, (1u << n) - 1, (1u << m->sockets) - 1, (1u << m->sockets) - 1,
+        (1u << m->sockets) - 1, id);
+    for (uint32_t s = 0; s < m->sockets; s++) {
+        char sets[200];
+        uint32_t cpus = ((1u << m->cores) - 1) << (s * m->cores);
+        fprintf(out, "<object type=\"Package\" os_index=\"%u\" %s>\n", s, sets_text(sets, cpus, s, ++id));
+        fprintf(out, "<object type=\"NUMANode\" os_index=\"%u\" %s local_memory=\"%llu\"/>\n", s,
+                sets_text(sets, cpus, s, ++id), (unsigned long long)m->memory);
+        if (m->l3)
+            fprintf(out,
+                    "<object type=\"L3Cache\" %s cache_size=\"%llu\" depth=\"3\" cache_linesize=\"64\" "
+                    "cache_associativity=\"16\" cache_type=\"0\">\n",
+                    sets_text(sets, cpus, s, ++id), (unsigned long long)m->l3);
+        for (uint32_t c = 0; c < m->cores; c++) {
+            uint32_t cpu = 1u << (s * m->cores + c);
+            fprintf(out,
+                    "<object type=\"L2Cache\" %s cache_size=\"%llu\" depth=\"2\" cache_linesize=\"64\" "
+                    "cache_associativity=\"16\" cache_type=\"0\">\n",
+                    sets_text(sets, cpu, s, ++id), (unsigned long long)m->l2);
+            fprintf(out,
+                    "<object type=\"L1Cache\" %s cache_size=\"%llu\" depth=\"1\" cache_linesize=\"64\" "
+                    "cache_associativity=\"8\" cache_type=\"1\">\n",
+                    sets_text(sets, cpu, s, ++id), (unsigned long long)m->l1);
+            fprintf(out, "<object type=\"Core\" os_index=\"%u\" %s>\n", c, sets_text(sets, cpu, s, ++id));
+            fprintf(out, "<object type=\"PU\" os_index=\"%u\" %s/>\n</object></object></object>\n", s * m->cores + c,
+                    sets_text(sets, cpu, s, ++id));
+        }
+        fprintf(out, "%s</object>\n", m->l3 ? "</object>" : "");
+    }
+    fprintf(out, "</object>\n</topology>\n");
+    fclose(out);
+    return xml;
+}
+
+static hwloc_topology_t topology_make(const made_up *m)
+{
+    hwloc_topology_t topology;
+    char *xml = xml_make(m);
+    assert_int_equal(hwloc_topology_init(&topology), 0);
+    assert_int_equal(hwloc_topology_set_xmlbuffer(topology, xml, (int)strlen(xml) + 1), 0);
+    assert_int_equal(hwloc_topology_load(topology), 0);
+    free(xml);
+    assert_int_equal(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), (int)(m->sockets * m->cores));
+    return topology;
+}
+
+static void sets_choose(made_up *m, uint64_t available, bool virtual_machine)
+{
+    hwloc_topology_t topology = topology_make(m);
+    kvb_working_sets_choose(topology, available, virtual_machine, m->level);
+    hwloc_topology_destroy(topology);
+}
+
+static void two_sockets_get_both_caches(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 2, .cores = 8, .l1 = 32 * KIB, .l2 = MIB, .l3 = 256 * MIB, .memory = 64 * GIB};
+    sets_choose(&m, 100 * GIB, false);
+    assert_true(m.level[0].working_set == 16 * KIB && m.level[0].instances == 16);
+    assert_true(m.level[1].working_set == 512 * KIB && m.level[1].bytes == MIB);
+    assert_true(m.level[2].working_set == 64 * MIB && m.level[2].instances == 2); /* 4 x all L2 */
+    assert_true(m.level[3].working_set == 2 * GIB);                               /* 4 x both LLC */
+    assert_true(m.level[3].bytes == 128 * GIB && m.level[3].instances == 2);
+    for (size_t i = 0; i < KVB_LEVELS; i++)
+        assert_string_equal(m.level[i].note, "");
+    assert_true(kvb_working_set_total(m.level, 4, 1) == 2 * MIB);
+    assert_true(kvb_working_set_total(m.level, 4, 2) == 64 * MIB);
+}
+
+static void small_last_level_is_half_used(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 1, .cores = 8, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 30 * MIB, .memory = 64 * GIB};
+    sets_choose(&m, 60 * GIB, false);
+    assert_true(m.level[2].working_set == 15 * MIB);
+    assert_non_null(strstr(m.level[2].note, "partly from L2")); /* 8 x 2 MiB hold it all */
+    assert_true(m.level[3].working_set == 120 * MIB);
+}
+
+static void huge_shared_cache_of_a_guest(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 1, .cores = 16, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = 24 * GIB};
+    sets_choose(&m, 20 * GIB, true);
+    assert_true(m.level[2].working_set == 64 * MIB);
+    assert_non_null(strstr(m.level[2].note, "virtual machine"));
+    assert_true(m.level[3].working_set == 1200 * MIB);
+    sets_choose(&m, 20 * GIB, false);
+    assert_true(m.level[2].working_set == 128 * MIB);
+}
+
+static void machine_without_l3(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 1, .cores = 4, .l1 = 32 * KIB, .l2 = 512 * KIB, .memory = GIB};
+    sets_choose(&m, 0, false); /* 0: not known */
+    assert_true(m.level[2].bytes == 0 && m.level[2].working_set == 0);
+    assert_string_equal(m.level[2].note, "none reported");
+    assert_true(m.level[3].working_set == 64 * MIB);
+}
+
+static void little_memory_is_said(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
+    sets_choose(&m, GIB, false);
+    assert_true(m.level[3].working_set == 512 * MIB);
+    assert_non_null(strstr(m.level[3].note, "only 1.7 x the last cache level"));
+}
+
+static void tree_is_indented(void **state)
+{
+    (void)state;
+    made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
+    hwloc_topology_t topology = topology_make(&m);
+    char *text;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    kvb_topology_tree_print(topology, out);
+    fclose(out);
+    hwloc_topology_destroy(topology);
+    assert_int_equal(strncmp(text, "Machine", 7), 0);
+    assert_non_null(strstr(text, "\n  Package L#0\n"));
+    assert_non_null(strstr(text, "\n    L3 L#0 (300MB)\n"));
+    assert_non_null(strstr(text, "\n      L2 L#1 (2048KB)\n"));
+    assert_non_null(strstr(text, "\n            PU L#1 (P#1)\n"));
+    free(text);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------- */
+
+static void rows_are_measured_and_the_binding_is_left(void **state)
+{
+    (void)state;
+    kvb_machine_profile p;
+    cpu_set_t before, after;
+    assert_int_equal(kvb_profile_describe("", &p), 0);
+    p.level[3].working_set = 4 * MIB; /* the rest is as long as ever, this is not about DRAM */
+    p.level[2].working_set = 0;       /* as where there is none */
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(kvb_profile_measure_threads(&p, (const uint32_t[]){1}, 1, 0.005), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    assert_int_equal(p.n_rows, 1);
+    assert_int_equal(p.row[0].threads, 1);
+    assert_true(p.row[0].read[3].median > 0 && p.row[0].triad[3].median > 0);
+    assert_int_equal(p.row[0].read[2].samples, 0);
+    assert_true(p.row[0].peak[KVB_PEAK_F32].median > 0);
+    assert_int_equal(kvb_profile_measure_threads(&p, (const uint32_t[]){kvb_cores() + 1}, 1, 0.005), -22);
+    assert_int_equal(p.n_rows, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(virtual_machine_is_described),
+        cmocka_unit_test(real_machine_is_described),
+        cmocka_unit_test(arm_knows_by_its_vendor),
+        cmocka_unit_test(nothing_to_read_is_no_crash),
+        cmocka_unit_test(two_sockets_get_both_caches),
+        cmocka_unit_test(small_last_level_is_half_used),
+        cmocka_unit_test(huge_shared_cache_of_a_guest),
+        cmocka_unit_test(machine_without_l3),
+        cmocka_unit_test(little_memory_is_said),
+        cmocka_unit_test(tree_is_indented),
+        cmocka_unit_test(rows_are_measured_and_the_binding_is_left),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
+}

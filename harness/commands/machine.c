@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench machine: what this machine is, and what it can move and multiply. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/machine/host.h"
+#include "harness/machine/profile_print.h"
+#include "harness/machine/team.h"
+#include "harness/machine/topology.h"
+#include "harness/options.h"
+
+typedef struct machine {
+    bool quick, no_measure;
+    const char *threads_text, *format_name;
+    kvb_table_format format;
+    uint32_t threads[KVB_PROFILE_THREADS], n_threads; /* n_threads 0: as the machine has */
+} machine;
+
+static const kvb_option options[] = {
+    {"--quick", NULL, "below 20 s: 1 thread and one a core only, short samples", KVB_FLAG(machine, quick)},
+    {"--no-measure", NULL, "only the facts", KVB_FLAG(machine, no_measure)},
+    {"--threads", "1,2,…", "measure with these numbers of threads", KVB_TEXT(machine, threads_text)},
+    {"--format", "FORMAT", "table, md, csv, json, or xml (hwloc's topology, nothing measured)",
+     KVB_TEXT(machine, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "machine",
+    .synopsis = "[options]",
+    .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and\n"
+             "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their\n"
+             "10 % and 90 % quantiles. Triad counts as STREAM does (24 bytes an element, plain stores).\n\n"
+             "  kvbench machine --quick\n"
+             "  kvbench machine --threads 1,2 --format json\n"
+             "  kvbench machine --format xml > this-machine.xml",
+    .options = options,
+};
+
+/* "1,2,4" to numbers of threads, each bound to a core of its own. */
+static int threads_parse(machine *m)
+{
+    char why[256], word[32];
+    const char *at = m->threads_text;
+    uint32_t cores = kvb_cores();
+    for (bool more = at != NULL; more;) {
+        uint64_t number;
+        size_t n = strcspn(at, ",");
+        snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), at);
+        if (m->n_threads == KVB_PROFILE_THREADS)
+            return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: at most %u numbers", KVB_PROFILE_THREADS);
+        if (kvb_number_parse(word, 1, cores, &number, why, sizeof why))
+            return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+        m->threads[m->n_threads++] = (uint32_t)number;
+        more = at[n] == ',';
+        at += n + more;
+    }
+    return KVB_EXIT_OK;
+}
+
+static int measure(const machine *m, kvb_machine_profile *profile)
+{
+    int error = 0;
+    if (m->no_measure)
+        return KVB_EXIT_OK;
+    if (m->n_threads)
+        error = kvb_profile_measure_threads(profile, m->threads, m->n_threads,
+                                            m->quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
+    else
+        error = kvb_profile_measure(profile, m->quick);
+    return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error)) : KVB_EXIT_OK;
+}
+
+/* The tree goes to people only: before the tables, in md as a block of its own. */
+static int tree_print(const machine *m)
+{
+    bool md = m->format == KVB_TABLE_MD;
+    if (m->format != KVB_TABLE_TEXT && !md)
+        return 0;
+    puts(md ? "```" : "");
+    int error = kvb_topology_print(stdout);
+    puts(md ? "```\n" : "");
+    return error;
+}
+
+static int profile_show(const machine *m)
+{
+    kvb_manifest host = {0};
+    kvb_machine_profile profile;
+    int error = kvb_profile_describe("", &profile);
+    if (error)
+        return kvb_complain("machine", KVB_EXIT_MACHINE, "cannot read the topology: %s", strerror(-error));
+    kvb_host_describe("", &host);
+    int code = measure(m, &profile);
+    if (code)
+        return code;
+    error = tree_print(m);
+    if (!error)
+        error = kvb_profile_print(&profile, &host, m->format, stdout);
+    return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot write: %s", strerror(-error)) : KVB_EXIT_OK;
+}
+
+static int machine_main(int argc, char **argv)
+{
+    machine m = {.format_name = "table"};
+    int code = kvb_options_parse(&usage, &m, argc, argv);
+    if (code >= 0)
+        return code;
+    bool xml = !strcmp(m.format_name, "xml");
+    if (!xml && !kvb_table_format_parse(m.format_name, &m.format))
+        return kvb_complain("machine", KVB_EXIT_USAGE,
+                            "--format: unknown format '%s'; known: table, md, csv, json, xml", m.format_name);
+    code = threads_parse(&m);
+    if (code)
+        return code;
+    if (!xml)
+        return profile_show(&m);
+    int error = kvb_topology_xml_print(stdout);
+    return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot write the topology: %s", strerror(-error))
+                 : KVB_EXIT_OK;
+}
+
+const kvb_command kvb_command_machine = {
+    .name = "machine",
+    .summary = "describe this machine; measure its bandwidths and peaks",
+    .run = machine_main,
+};

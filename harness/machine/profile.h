@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine as measured: topology, and bandwidth and peaks for each level and thread count. What `kvbench machine`
+ * prints; a run keeps its own, so that each result is compared with this machine on this day.
+ */
+#ifndef KVB_PROFILE_H
+#define KVB_PROFILE_H
+
+#include "harness/machine/bandwidth.h"
+
+struct hwloc_topology;
+
+typedef struct kvb_cache_level {
+    char name[8];         /* "L1", "L2", "LLC", "DRAM" */
+    uint64_t bytes;       /* size of one cache; of DRAM: all memory */
+    uint32_t instances;   /* of that cache on this machine */
+    uint64_t working_set; /* bytes that the probes used, per thread for private caches, in all for shared ones */
+    char note[96];        /* e.g. that DRAM had to be probed with less than 4 x LLC; empty: nothing to say */
+} kvb_cache_level;
+
+#define KVB_LEVELS          4u
+#define KVB_PROFILE_THREADS 16u
+
+typedef struct kvb_profile_row {
+    uint32_t threads;
+    kvb_rate read[KVB_LEVELS], triad[KVB_LEVELS];
+    kvb_rate peak[KVB_PEAK_KINDS];
+} kvb_profile_row;
+
+typedef struct kvb_machine_profile {
+    kvb_cache_level level[KVB_LEVELS];
+    char peak_unavailable[KVB_PEAK_KINDS][96]; /* reason; empty: measured */
+    kvb_profile_row row[KVB_PROFILE_THREADS];  /* by number of threads */
+    uint32_t n_rows;
+    char read_isa[16];
+    char virtual_machine[64]; /* "none", or the hypervisor as CPUID or DMI names it */
+    char governor[64];        /* cpufreq governor, or "unavailable: reason" */
+    char huge_pages[128];     /* transparent: always|madvise|never; reserved pages */
+    uint32_t numa_nodes, sockets, cores, threads;
+} kvb_machine_profile;
+
+/* Cache sizes through hwloc, state of the system from /sys and /proc below root ("" for this machine). No rows yet.
+ * 0, or -ENOMEM, or -EINVAL when hwloc cannot read the topology. */
+int kvb_profile_describe(const char *root, kvb_machine_profile *profile);
+
+/* What a working set may take: a fixture of its own, apart from measuring. A level that the machine lacks has bytes 0.
+ *   L1, L2  half of a thread's share of one cache (shared by the threads of its cores)
+ *   LLC     4 x all L2, at most half of one LLC, and at most 64 MiB in a virtual machine whose LLC is larger than
+ *           128 MiB: such a cache is shared with strangers
+ *   DRAM    4 x all of the last level, at least 64 MiB, at most half of `available` memory (bytes) */
+void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available, bool virtual_machine,
+                             kvb_cache_level level[KVB_LEVELS]);
+
+/* Bytes that all threads together probe at level i. */
+uint64_t kvb_working_set_total(const kvb_cache_level *level, uint32_t threads, size_t i);
+
+#define KVB_PROFILE_SECONDS       1.0 /* of one probe */
+#define KVB_PROFILE_QUICK_SECONDS 0.2
+
+/* Measure rows for these thread counts (1 .. cores, at most KVB_PROFILE_THREADS of them), each probe for `seconds` and
+ * at least 5 samples; levels that this machine does not have are skipped (their samples are 0). The caller's
+ * CPU binding is as before afterwards. 0, -ENOMEM, or -EINVAL for more threads than cores. */
+int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds);
+/* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
+int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Guarded memory: [nobody may touch][slack, block, slack][nobody may touch], one mapping for each block. */
+#include "harness/replay/guard.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define ALIGNMENT 64u /* of a block's start: attend.h promises it for scratch */
+#define FENCE                                                                                                          \
+    ((size_t)256 << 10) /* bytes of address space on either side: a kernel that is off by a row still hits it */
+#define CANARY      0xc5
+#define STACK_BYTES (64u << 10) /* the handler's own: room for the registers of AVX-512 and AMX */
+
+/* All addresses: mapping <= low <= canary <= start <= end <= high; the fences lie below low and from high on. */
+typedef struct block {
+    const char *name;
+    char *low, *high; /* bounds of the pages that may be touched */
+    char *canary;     /* from here to start, and from end to high */
+    char *start, *end;
+    bool read_only;
+} block;
+
+/* Live blocks. The handler reads them on whichever thread faults; they do not change while kernels run. */
+static block *_Atomic blocks;
+static atomic_size_t n_blocks;
+static size_t room;
+
+static void (*_Atomic reporter)(const char *what);
+
+/* ---- blocks ----------------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static block *block_find(const void *start)
+{
+    block *all = blocks;
+    size_t i = n_blocks;
+    while (i > 0 && all[i - 1].start != start)
+        i--;
+    assert(i > 0); /* else no block of kvb_guard_alloc */
+    return &all[i - 1];
+}
+
+static int registry_grow(void)
+{
+    if (n_blocks < room)
+        return 0;
+    size_t more = room ? 2 * room : 32;
+    block *grown = realloc(blocks, more * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    blocks = grown;
+    room = more;
+    return 0;
+}
+
+/* Puts the block's bytes at the end of its pages and paints what is left. Before the block that is a page at most: a
+ * block that was fitted to less than it was made with has more slack, and painting it all would take time. */
+static void block_place(block *b, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    b->start = b->high - round_up(bytes, ALIGNMENT);
+    b->end = b->start + bytes;
+    b->canary = (size_t)(b->start - b->low) > page ? b->start - page : b->low;
+    memset(b->canary, CANARY, (size_t)(b->start - b->canary));
+    memset(b->end, CANARY, (size_t)(b->high - b->end));
+}
+
+void *kvb_guard_alloc(const char *name, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX / 2 || registry_grow())
+        return NULL;
+    size_t touchable = round_up(bytes, page);
+    char *mapping = mmap(NULL, touchable + 2 * FENCE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
+        return NULL;
+    if (touchable && mprotect(mapping + FENCE, touchable, PROT_READ | PROT_WRITE)) {
+        munmap(mapping, touchable + 2 * FENCE);
+        return NULL;
+    }
+    block b = {.name = name, .low = mapping + FENCE, .high = mapping + FENCE + touchable};
+    block_place(&b, bytes);
+    blocks[n_blocks] = b;
+    n_blocks++;
+    return b.start;
+}
+
+void *kvb_guard_fit(void *start, size_t bytes)
+{
+    block *b = block_find(start);
+    assert(bytes <= (size_t)(b->high - b->low) && !b->read_only);
+    block_place(b, bytes);
+    return b->start;
+}
+
+int kvb_guard_protect(const void *address, bool read_only)
+{
+    const char *at = address;
+    block *b = NULL;
+    for (size_t i = 0; i < n_blocks && !b; i++)
+        if (at >= blocks[i].low && at <= blocks[i].high) /* an empty block starts at high */
+            b = &blocks[i];
+    if (!b)
+        return -ENOENT;
+    size_t bytes = (size_t)(b->high - b->low);
+    if (bytes && mprotect(b->low, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE))
+        return -errno;
+    b->read_only = read_only;
+    return 0;
+}
+
+void kvb_guard_free(void *start)
+{
+    if (!start)
+        return;
+    block *b = block_find(start);
+    munmap(b->low - FENCE, (size_t)(b->high - b->low) + 2 * FENCE);
+    *b = blocks[n_blocks - 1];
+    n_blocks--;
+    if (!n_blocks) {
+        free(blocks);
+        blocks = NULL;
+        room = 0;
+    }
+}
+
+/* First byte of [from, to) that is not the canary's; `to` when all are. */
+static const char *canary_check(const char *from, const char *to)
+{
+    /* equal to itself one byte on: all bytes are the first one */
+    if (from < to && *from == (char)CANARY && !memcmp(from, from + 1, (size_t)(to - from - 1)))
+        return to;
+    while (from < to && *from == (char)CANARY)
+        from++;
+    return from;
+}
+
+bool kvb_guard_check(char *why, size_t why_bytes)
+{
+    for (size_t i = 0; i < n_blocks; i++) {
+        const block *b = &blocks[i];
+        const char *before = canary_check(b->canary, b->start), *after = canary_check(b->end, b->high);
+        if (before < b->start)
+            snprintf(why, why_bytes, "write %td bytes before the start of %s", b->start - before, b->name);
+        else if (after < b->high)
+            snprintf(why, why_bytes, "write %td bytes past the end of %s", after - b->end, b->name);
+        else
+            continue;
+        return false;
+    }
+    return true;
+}
+
+/* ---- faults: all below runs in the signal handler and calls only what is safe there -------------------- */
+
+static char *text_append(char *at, const char *end, const char *text)
+{
+    while (*text && at < end)
+        *at++ = *text++;
+    *at = 0;
+    return at;
+}
+
+static char *number_append(char *at, const char *end, size_t number)
+{
+    char digits[24], *first = digits + sizeof digits - 1;
+    *first = 0;
+    do
+        *--first = (char)('0' + number % 10);
+    while (number /= 10);
+    return text_append(at, end, first);
+}
+
+/* Was it a read or a write? Bit 1 of the page fault's error code (Intel SDM volume 3, 4.7) is set for a write. */
+static const char *access_of(const ucontext_t *context)
+{
+#ifdef __x86_64__
+    return context->uc_mcontext.gregs[REG_ERR] & 2 ? "write " : "read ";
+#else
+    (void)context;
+    return "access ";
+#endif
+}
+
+/* Says in text what the fault at `address` touched; false when that is none of the blocks' affair. */
+static bool fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
+{
+    const block *all = blocks, *b = NULL;
+    for (size_t i = 0; i < n_blocks && !b; i++)
+        if (address >= all[i].low - FENCE && address < all[i].high + FENCE)
+            b = &all[i];
+    if (!b || (address >= b->low && address < b->high && !b->read_only))
+        return false;
+    char *at = text;
+    const char *end = text + text_bytes - 1;
+    at = text_append(at, end, access_of(context));
+    if (address < b->start || address >= b->end) {
+        at = number_append(at, end, (size_t)(address < b->start ? b->start - address : address - b->end));
+        at = text_append(at, end, address < b->start ? " bytes before the start of " : " bytes past the end of ");
+    } else {
+        at = text_append(at, end, "at byte ");
+        at = number_append(at, end, (size_t)(address - b->start));
+        at = text_append(at, end, " of ");
+    }
+    at = text_append(at, end, b->name);
+    if (address >= b->low && address < b->high)
+        text_append(at, end, ", which is read-only");
+    return true;
+}
+
+static void fault_handle(int signal_number, siginfo_t *info, void *context)
+{
+    char text[160];
+    void (*report)(const char *) = reporter;
+    bool fault = info->si_code > 0; /* else someone sent it, and it has no address */
+    if (fault && report && fault_tell(info->si_addr, context, text, sizeof text))
+        report(text);
+    signal(signal_number, SIG_DFL);
+    if (!fault)
+        raise(signal_number); /* pending until the return; a fault comes again by itself */
+}
+
+int kvb_guard_install(void (*report)(const char *what))
+{
+    static _Alignas(64) char stack[STACK_BYTES];
+    struct sigaction action = {.sa_sigaction = fault_handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    stack_t present;
+    reporter = report;
+    if (sigaltstack(NULL, &present))
+        return -errno;
+    /* a sanitizer gives each thread a stack, and unmaps at the thread's end what it then finds there */
+    if (present.ss_flags & SS_DISABLE && sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL))
+        return -errno;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGSEGV, &action, NULL) || sigaction(SIGBUS, &action, NULL))
+        return -errno;
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The buffers that a kernel is handed besides K and V: q in, out and lse out, each of exactly the size of the call, in
+ * guarded memory unless that is turned off. Before each call the outputs are filled with a signalling NaN of a
+ * pattern of our own; a pattern that is still there afterwards is an element left unwritten.
+ */
+#ifndef KVB_KERNEL_IO_H
+#define KVB_KERNEL_IO_H
+
+#include "caches/allocator.h"
+#include "kernels/attend.h"
+#include "workloads/trace.h"
+
+typedef struct kvb_kernel_io {
+    bool guarded;
+    size_t row[3];        /* floats of one token in q, out, lse */
+    void *block[3];       /* what was allocated, at the size of `room` */
+    uint32_t room;        /* tokens */
+    float *q, *out, *lse; /* of the present call */
+    uint32_t n_tok;
+} kvb_kernel_io;
+
+/* Memory for caches and kernel scratch: guarded, or from the C library. */
+extern const kvb_memory_source kvb_guarded_source, kvb_plain_source;
+
+/* From now on large blocks of both sources are first touched by the threads of this team in equal parts, so that on a
+ * machine of several NUMA nodes each part lies with the thread of its number; NULL: by whoever writes first. */
+void kvb_first_touch(const kvb_team *team);
+
+void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_trace_model *model, bool guarded);
+/* Buffers for n_tok queries; copies q [n_tok][heads][k_dim] into a block that the kernel may not write. 0 or -ENOMEM. */
+int kvb_kernel_io_fill(kvb_kernel_io *io, uint32_t n_tok, const float *q);
+void kvb_kernel_io_poison(kvb_kernel_io *io);
+/* Did the kernel write every element? false with the first one that it left, in why. */
+bool kvb_kernel_io_written(const kvb_kernel_io *io, uint32_t heads, char *why, size_t why_bytes);
+void kvb_kernel_io_free(kvb_kernel_io *io);
+
+#endif

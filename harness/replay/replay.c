@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passes until the median is known well enough or time is up, bandwidth probes in between, then the report. */
+#include "harness/replay/replay.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "harness/replay/pass.h"
+#include "harness/replay/roofline.h"
+#include "harness/replay/verdict.h"
+#include "results/statistics.h"
+
+#define FEW_PROBES 5u /* of the bandwidth, where there are few passes */
+
+bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes)
+{
+    const char *lack = needs->seq && !cache->seq                            ? "sequence face for several sequences"
+                       : needs->tree && !cache->tree                        ? "tree face for propose and commit"
+                       : needs->rewind && !cache->seq && !cache->contiguous ? "face that can rewind"
+                                                                            : NULL;
+    if (lack)
+        snprintf(why, why_bytes, "cache %s has no %s", cache->name, lack);
+    return !lack;
+}
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* What a timed interval contains of the clock itself: the median of many empty ones, in ns. */
+static double clock_cost(void)
+{
+    double empty[101];
+    struct timespec a, b;
+    for (size_t i = 0; i < 101; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        empty[i] = (double)(b.tv_nsec - a.tv_nsec) + 1e9 * (double)(b.tv_sec - a.tv_sec);
+    }
+    return kvb_quantile(empty, 101, 0.5);
+}
+
+static double median_of(const kvb_samples *s)
+{
+    double *copy = malloc((s->n + 1) * sizeof *copy), median = NAN;
+    if (copy && s->n) {
+        memcpy(copy, s->ns, s->n * sizeof *copy);
+        median = kvb_quantile(copy, s->n, 0.5);
+    }
+    free(copy);
+    return median;
+}
+
+/* Passes after the first one, a probe of the bandwidth after each. */
+static int passes_run(kvb_pass *p, kvb_roofline *roofline, double started)
+{
+    const kvb_replay_options *o = p->options;
+    kvb_step_kind kind = kvb_samples_main(p->times);
+    double first = now_seconds() - started;
+    int error = kvb_roofline_probe(roofline);
+    while (!error && now_seconds() - started + first < o->seconds) {
+        size_t passes = (size_t)p->number;
+        if (passes % 4 == 0 &&
+            kvb_samples_width(&p->times[kind], passes, kvb_warmup_passes(p->times, passes)) < o->width)
+            break;
+        error = kvb_pass_run(p);
+        if (!error)
+            error = kvb_roofline_probe(roofline);
+    }
+    while (!error && roofline->working_set && roofline->rates.n < FEW_PROBES)
+        error = kvb_roofline_probe(roofline);
+    return error;
+}
+
+static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size_t passes, size_t warmup)
+{
+    kvb_result *result = p->result;
+    kvb_step_kind kind = kvb_samples_main(p->times);
+    double ns = 0;
+    for (size_t i = warmup; i < passes; i++)
+        ns += kvb_samples_pass(&p->times[kind], passes, i) / (double)(passes - warmup);
+    result->traffic.flops = 0;
+    for (int k = 0; k < KVB_STEP_KINDS; k++)
+        result->traffic.flops += p->flops[k];
+    result->traffic.cells_read = (double)p->options->counts->cells_read;
+    result->traffic.bytes_read = (double)p->options->counts->bytes_read;
+    result->traffic.bytes_walk = (double)p->options->counts->bytes_walk;
+    if (p->times[kind].n == 0)
+        return; /* nothing was attended */
+    snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
+    result->traffic.working_set = floor(median_of(&p->working_set[kind]));
+    kvb_roofline_report(roofline, p->bytes[kind], p->flops[kind], ns, p->options->peak_gflop_per_s, result);
+}
+
+static void memory_report(const kvb_pass *p)
+{
+    const kvb_trace_model *m = &p->trace->header.model;
+    const kvb_replay_options *o = p->options;
+    const kvb_cache_usage *u = &p->usage;
+    kvb_result *result = p->result;
+    struct rusage self;
+    double cell = (double)(o->k_pool->bytes(m->kv_heads, m->k_dim, 1) + o->v_pool->bytes(m->kv_heads, m->v_dim, 1));
+    double stored = (double)(u->cells_written + u->cells_moved);
+    getrusage(RUSAGE_SELF, &self);
+    result->memory.allocator_peak = (double)p->allocator.peak_bytes;
+    result->memory.allocator_live = (double)p->allocator_live;
+    result->memory.reserved_bytes = (double)p->reserved_peak;
+    result->memory.utilisation = p->reserved_peak ? u->cells_peak * cell * m->layers / (double)p->reserved_peak : NAN;
+    result->memory.cells = u->cells_live;
+    result->memory.cells_peak = u->cells_peak;
+    result->memory.high_water = u->high_water;
+    result->memory.cells_written = (double)u->cells_written;
+    result->memory.cells_moved = (double)u->cells_moved;
+    result->memory.cells_reused = fmax(0, stored - u->high_water);
+    result->memory.fragmentation = u->high_water ? fmax(0, 1 - (double)u->cells_peak / u->high_water) : NAN;
+    result->memory.resident_peak = (double)self.ru_maxrss * 1024;
+    result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.bits_words * sizeof *p->call.bits);
+}
+
+static int report(kvb_pass *p, const kvb_roofline *roofline)
+{
+    kvb_result *result = p->result;
+    size_t passes = (size_t)p->number, warmup = kvb_warmup_passes(p->times, passes);
+    int error = kvb_samples_report(p->times, passes, warmup, result);
+    if (error)
+        return error;
+    double all = p->account_ns[KVB_IN_CACHE] + p->account_ns[KVB_IN_KERNEL] + p->account_ns[KVB_IN_HARNESS];
+    result->time.harness_share = (p->account_ns[KVB_IN_HARNESS] + (double)p->intervals * clock_cost()) / all;
+    snprintf(result->time.cache_state, sizeof result->time.cache_state, "%s",
+             kvb_cache_state_names[p->options->cache_state]);
+    traffic_report(p, roofline, passes, warmup);
+    memory_report(p);
+    if (p->options->counters)
+        kvb_counters_report(p->options->counters, result);
+    result->error.witness_queries = p->witness.queries;
+    result->error.witness_cells = p->witness.cells;
+    result->status = KVB_STATUS_PASS;
+    if (p->options->oracle)
+        kvb_diff_judge(&p->diff, p->options->oracle, p->number, p->trace, result);
+    return 0;
+}
+
+int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result)
+{
+    double started = now_seconds();
+    kvb_pass p;
+    kvb_roofline roofline = {0};
+    int error = kvb_pass_open(&p, options, place, result);
+    if (!error)
+        error = kvb_pass_run(&p);
+    if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
+        error = kvb_roofline_open(&roofline, options->team, median_of(&p.working_set[kvb_samples_main(p.times)]));
+        if (!error)
+            error = passes_run(&p, &roofline, started);
+    }
+    if (!error)
+        error = report(&p, &roofline);
+    kvb_roofline_close(&roofline);
+    kvb_pass_close(&p);
+    return p.ended ? 0 : error;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bandwidth probes between passes, and the fractions they give. */
+#include "harness/replay/roofline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/statistics.h"
+
+#define PROBE_BYTES (16u << 20) /* that one probe reads at least, so that the clock does not matter */
+#define PROBE_LINE  64u         /* bytes a thread reads at least */
+
+int kvb_roofline_open(kvb_roofline *r, const kvb_team *team, double working_set)
+{
+    *r = (kvb_roofline){.team = team, .working_set = (size_t)working_set};
+    if (r->working_set < (size_t)team->n * PROBE_LINE)
+        r->working_set = 0;
+    return r->working_set ? kvb_probe_memory_open(team, r->working_set, &r->memory) : 0;
+}
+
+int kvb_roofline_probe(kvb_roofline *r)
+{
+    if (!r->working_set)
+        return 0;
+    uint32_t passes = (uint32_t)(PROBE_BYTES / r->working_set) + 1;
+    kvb_read_pass(r->team, &r->memory, r->working_set, 1); /* what the passes before left is not its working set */
+    double ns = kvb_read_pass(r->team, &r->memory, r->working_set, passes);
+    return kvb_sample_add(&r->rates, (double)r->working_set * passes / ns);
+}
+
+void kvb_roofline_close(kvb_roofline *r)
+{
+    kvb_samples_free(&r->rates);
+    if (r->working_set)
+        kvb_probe_memory_close(&r->memory);
+}
+
+void kvb_roofline_report(const kvb_roofline *r, double bytes, double flops, double ns, double peak, kvb_result *result)
+{
+    double *copy = malloc((r->rates.n + 1) * sizeof *copy), read = NAN;
+    if (copy && r->rates.n) {
+        memcpy(copy, r->rates.ns, r->rates.n * sizeof *copy);
+        read = kvb_quantile(copy, r->rates.n, 0.5);
+    }
+    free(copy);
+    result->traffic.gb_per_s = bytes / ns; /* bytes a nanosecond are GB/s */
+    result->traffic.gflop_per_s = flops / ns;
+    result->traffic.read_gb_per_s = read;
+    result->traffic.peak_gflop_per_s = peak;
+    result->traffic.of_read = bytes / ns / read;
+    result->traffic.of_limit = fmax(bytes / read, flops / peak) / ns;
+    if (isnan(read) || isnan(peak))
+        result->traffic.of_limit = NAN;
+}
