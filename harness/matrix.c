@@ -11,9 +11,11 @@
 #include "harness/replay/child.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
+#include "harness/progress.h"
 #include "oracle/oracle.h"
 
 #define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
+#define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
 
 /* One workload with one choice of values, and what is shared by its combinations. */
 typedef struct lane {
@@ -127,58 +129,109 @@ static int combination_run(const lane *l, const kvb_child_options *c, const char
     return kvb_child_run(c, result);
 }
 
+/* What all combinations of one pair of pools have in common. */
+typedef struct block {
+    const lane *lane;
+    size_t values;
+    kvb_oracle *oracle; /* NULL: none, for the reason given */
+    char oracle_why[KVB_REASON];
+    kvb_child_options child;
+    size_t n; /* caches x kernels x thread counts */
+} block;
+
+/* Sets up the i-th combination in b->child; false: it is not covered. */
+static bool block_select(block *b, size_t i)
+{
+    const lane *l = b->lane;
+    const kvb_selection *s = l->options->selection;
+    const kvb_kernel *kernel = s->kernels[i / s->n_threads % s->n_kernels];
+    kvb_replay_options *r = &b->child.replay;
+    r->cache = s->caches[i / s->n_threads / s->n_kernels];
+    r->kernel = kernel;
+    r->values = is_witness(kernel) ? l->tags : l->values;
+    r->oracle = is_witness(kernel) ? NULL : b->oracle;
+    r->peak_gflop_per_s = l->peaks[i % s->n_threads];
+    b->child.threads = s->threads[i % s->n_threads];
+    return is_covered(kernel, b->values);
+}
+
+/*
+ * The null comparison between processes: the same combination again, in a child of its own, some time later. The larger
+ * difference counts, this one or that between the passes of one process.
+ */
+static int null_run(block *b, kvb_result *result)
+{
+    kvb_result again;
+    double first = result->time.all.median, inside = result->time.null_difference;
+    b->child.replay.timeline = NULL;
+    int error = combination_run(b->lane, &b->child, b->oracle_why, &again);
+    b->child.replay.timeline = b->lane->options->timeline;
+    if (!error && again.status == KVB_STATUS_PASS)
+        result->time.null_difference = fmax(isnan(inside) ? 0 : inside, fabs(again.time.all.median / first - 1));
+    return error;
+}
+
+static int block_run(block *b, char *why, size_t why_bytes)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    kvb_result *results = calloc(b->n, sizeof *results);
+    double *seconds = calloc(b->n, sizeof *seconds);
+    int error = results && seconds ? 0 : -ENOMEM;
+    for (size_t i = 0; i < b->n && !error && !*o->stop; i++) {
+        kvb_progress clock;
+        kvb_progress_start(&clock, 1);
+        if (block_select(b, i))
+            error = combination_run(b->lane, &b->child, b->oracle_why, &results[i]);
+        seconds[i] = kvb_progress_seconds(&clock);
+    }
+    for (size_t i = 0; i < b->n && !error && !*o->stop; i++)
+        if (block_select(b, i) && b->child.replay.oracle && results[i].status == KVB_STATUS_PASS &&
+            seconds[i] < NULL_SECONDS)
+            error = null_run(b, &results[i]);
+    if (error)
+        snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
+    for (size_t i = 0; i < b->n && !error; i++)
+        if (results[i].kernel[0])
+            error = o->take(o->ctx, &results[i]);
+    free(results);
+    free(seconds);
+    return error ? error : *o->stop ? -EINTR : 0;
+}
+
 /* All caches, kernels and thread counts of one pair of pools. */
 static int pools_run(const lane *l, size_t values, const kvb_pool_pair *pools, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
-    char oracle_why[KVB_REASON] = "";
-    kvb_oracle *oracle = NULL;
+    const kvb_matrix_options *o = l->options;
+    block b = {
+        .lane = l,
+        .values = values,
+        .n = s->n_caches * s->n_kernels * s->n_threads,
+        .child = {.replay = {.trace = l->trace,
+                             .k_pool = pools->k,
+                             .v_pool = pools->v,
+                             .capacity = o->capacity,
+                             .min_chunk = o->min_chunk,
+                             .max_pairs = o->max_pairs,
+                             .seconds = o->sample_seconds,
+                             .width = o->width,
+                             .cache_state = o->cache_state,
+                             .guarded = !o->unguarded,
+                             .timeline = o->timeline},
+                  .seconds = o->seconds,
+                  .unbound = o->unbound,
+                  .first_touch = o->first_touch,
+                  .events = o->events},
+    };
     bool wanted = false;
     for (size_t k = 0; k < s->n_kernels; k++)
         wanted = wanted || !is_witness(s->kernels[k]);
-    int error = l->values && wanted ? oracle_make(l, pools, &oracle, oracle_why, sizeof oracle_why) : 0;
-    if (error == -ENOTSUP)
-        error = 0;
-    if (error)
-        snprintf(why, why_bytes, "%s: oracle: %s", l->name, *oracle_why ? oracle_why : strerror(-error));
-    kvb_child_options child = {
-        .replay = {.trace = l->trace,
-                   .k_pool = pools->k,
-                   .v_pool = pools->v,
-                   .capacity = l->options->capacity,
-                   .min_chunk = l->options->min_chunk,
-                   .max_pairs = l->options->max_pairs,
-                   .seconds = l->options->sample_seconds,
-                   .width = l->options->width,
-                   .cache_state = l->options->cache_state,
-                   .guarded = !l->options->unguarded,
-                   .timeline = l->options->timeline},
-        .seconds = l->options->seconds,
-        .unbound = l->options->unbound,
-        .first_touch = l->options->first_touch,
-        .events = l->options->events,
-    };
-    size_t n = s->n_caches * s->n_kernels * s->n_threads;
-    for (size_t i = 0; i < n && !error; i++) {
-        const kvb_kernel *kernel = s->kernels[i / s->n_threads % s->n_kernels];
-        kvb_result result;
-        if (!is_covered(kernel, values))
-            continue;
-        child.replay.cache = s->caches[i / s->n_threads / s->n_kernels];
-        child.replay.kernel = kernel;
-        child.replay.values = is_witness(kernel) ? l->tags : l->values;
-        child.replay.oracle = is_witness(kernel) ? NULL : oracle;
-        child.threads = s->threads[i % s->n_threads];
-        child.replay.peak_gflop_per_s = l->peaks[i % s->n_threads];
-        error = combination_run(l, &child, oracle_why, &result);
-        if (error)
-            snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
-        else
-            error = l->options->take(l->options->ctx, &result);
-        if (!error && *l->options->stop)
-            error = -EINTR;
-    }
-    kvb_oracle_free(oracle);
+    int error = l->values && wanted ? oracle_make(l, pools, &b.oracle, b.oracle_why, sizeof b.oracle_why) : 0;
+    if (error && error != -ENOTSUP)
+        snprintf(why, why_bytes, "%s: oracle: %s", l->name, *b.oracle_why ? b.oracle_why : strerror(-error));
+    else
+        error = block_run(&b, why, why_bytes);
+    kvb_oracle_free(b.oracle);
     return error;
 }
 

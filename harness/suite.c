@@ -25,7 +25,7 @@ static const kvb_suite standard = {
     .name = "default",
     .summary = "quick, the same events at 8 KV heads x 128, and a 32k context",
     .workloads = LIST("*"),
-    .sample_ms = 300,
+    .sample_ms = 200,
     .oracle_pairs = 8000000,
 };
 static const kvb_suite full = {

@@ -13,7 +13,7 @@ static const kvb_field_type *const types[KVB_FIELD_KINDS] = {
     [KVB_FIELD_REAL] = &kvb_field_real,         [KVB_FIELD_COUNT] = &kvb_field_real,
     [KVB_FIELD_STATUS] = &kvb_field_status,     [KVB_FIELD_OBJECT] = &kvb_field_object,
     [KVB_FIELD_PLACE] = &kvb_field_place,       [KVB_FIELD_TIMES] = &kvb_field_times,
-    [KVB_FIELD_COUNTERS] = &kvb_field_counters,
+    [KVB_FIELD_COUNTERS] = &kvb_field_counters, [KVB_FIELD_MACHINE] = &kvb_field_machine,
 };
 
 bool kvb_fault_set(kvb_fault *fault, const char *format, ...)

@@ -27,6 +27,7 @@ typedef enum kvb_field_kind {
     KVB_FIELD_PLACE,    /* likewise, or null unless the bool at `offset` is set; relative to the record */
     KVB_FIELD_TIMES,    /* kvb_time_stats[KVB_STEP_KINDS], an object by kind; kinds without samples are left out */
     KVB_FIELD_COUNTERS, /* of a kvb_result */
+    KVB_FIELD_MACHINE,  /* of a kvb_manifest: an array of its kvb_machine_rates */
     KVB_FIELD_KINDS
 } kvb_field_kind;
 
@@ -42,6 +43,7 @@ typedef struct kvb_field {
 extern const kvb_field kvb_manifest_fields[]; /* of a kvb_manifest */
 extern const kvb_field kvb_result_fields[];   /* of a kvb_result */
 extern const kvb_field kvb_times_fields[];    /* of one kvb_time_stats in "kinds" */
+extern const kvb_field kvb_rates_fields[];    /* of one kvb_machine_rates */
 
 /* A new JSON object of the record's fields, in the table's order; NULL: no memory. */
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record);

@@ -21,7 +21,7 @@ typedef struct kvb_field_type {
 
 extern const kvb_field_type kvb_field_fixed, kvb_field_text, kvb_field_note, kvb_field_words, kvb_field_status;
 extern const kvb_field_type kvb_field_u32, kvb_field_u64, kvb_field_real;
-extern const kvb_field_type kvb_field_object, kvb_field_place, kvb_field_times, kvb_field_counters;
+extern const kvb_field_type kvb_field_object, kvb_field_place, kvb_field_times, kvb_field_counters, kvb_field_machine;
 
 /* Set fault->what; both return false, so that a decoder can end with them. */
 bool kvb_fault_set(kvb_fault *fault, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -10,7 +10,9 @@
  *
  * Keys of the manifest:
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], cores, threads_max, memory_bytes,
- *   os, openblas_version, openblas_core, openblas_note or null, suite, seed, date, command
+ *   os, openblas_version, openblas_core, openblas_note or null, suite, seed, date, command,
+ *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
+ *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, threads, status, reason (null when it passed), rho,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
@@ -28,8 +30,10 @@
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
  * time: a replay makes several passes over its workload; each step of each pass after `warmup` is a sample. With 4
- * passes or more median is the median of the passes' medians. low and high bound it (bootstrap, 95 %). null_difference: the same combination against itself, even passes against
- * odd ones. harness_share: of the timed time, what was spent neither in the cache nor in the kernel.
+ * passes or more median is the median of the passes' medians. low and high bound it (bootstrap, 95 %).
+ * null_difference: the same combination against itself, the larger of even passes against odd ones and, where it was
+ * run again in another process, that run against this one. harness_share: of the timed time, what was spent neither in
+ * the cache nor in the kernel.
  * traffic: of one pass. The rates are those of the step kind that took the most time; read_gb_per_s is the read-only
  * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
  * max(bytes / read bandwidth, flops / peak) would take over the time it took.
@@ -134,6 +138,13 @@ typedef struct kvb_result {
 /* All numbers NaN, all names empty, status skip. */
 void kvb_result_init(kvb_result *result);
 
+#define KVB_MACHINE_ROWS 16u
+typedef struct kvb_machine_rates {
+    uint32_t threads;
+    double read[4], triad[4]; /* GB/s of L1, L2, LLC, DRAM; NaN: none */
+    double peak[4];           /* multiply-add, 1e9 operations per second, of f32, f16, bf16, int8; NaN: none */
+} kvb_machine_rates;
+
 typedef struct kvb_manifest {
     char version[KVB_NAME], commit[KVB_NAME], compiler[128], flags[256], cpu_model[128];
     char cpu_features[512]; /* space-separated */
@@ -145,6 +156,8 @@ typedef struct kvb_manifest {
     uint64_t seed;
     char date[40];      /* ISO 8601, UTC */
     char command[1024]; /* as typed */
+    kvb_machine_rates machine[KVB_MACHINE_ROWS];
+    uint32_t n_machine;
 } kvb_manifest;
 
 /* ---- writing --------------------------------------------------------------------------------------- */

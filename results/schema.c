@@ -28,6 +28,39 @@ const kvb_field kvb_manifest_fields[] = {
     FIELD(kvb_manifest, U64,   "seed", seed),
     FIELD(kvb_manifest, TEXT,  "date", date),
     FIELD(kvb_manifest, TEXT,  "command", command),
+    {"machine", KVB_FIELD_MACHINE, 0, 0, NULL, NULL},
+    END,
+};
+
+static const kvb_field read_fields[] = {
+    FIELD(kvb_machine_rates, REAL, "L1", read[0]),
+    FIELD(kvb_machine_rates, REAL, "L2", read[1]),
+    FIELD(kvb_machine_rates, REAL, "LLC", read[2]),
+    FIELD(kvb_machine_rates, REAL, "DRAM", read[3]),
+    END,
+};
+
+static const kvb_field triad_fields[] = {
+    FIELD(kvb_machine_rates, REAL, "L1", triad[0]),
+    FIELD(kvb_machine_rates, REAL, "L2", triad[1]),
+    FIELD(kvb_machine_rates, REAL, "LLC", triad[2]),
+    FIELD(kvb_machine_rates, REAL, "DRAM", triad[3]),
+    END,
+};
+
+static const kvb_field peak_fields[] = {
+    FIELD(kvb_machine_rates, REAL, "f32", peak[0]),
+    FIELD(kvb_machine_rates, REAL, "f16", peak[1]),
+    FIELD(kvb_machine_rates, REAL, "bf16", peak[2]),
+    FIELD(kvb_machine_rates, REAL, "int8", peak[3]),
+    END,
+};
+
+const kvb_field kvb_rates_fields[] = {
+    FIELD(kvb_machine_rates, U32, "threads", threads),
+    OBJECT("read_gb_per_s", read_fields),
+    OBJECT("triad_gb_per_s", triad_fields),
+    OBJECT("peak_gop_per_s", peak_fields),
     END,
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench run: replay the matrix, check it, measure it, record it. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "harness/command.h"
 #include "harness/machine/host.h"
+#include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
 #include "harness/machine/team.h"
 #include "harness/matrix.h"
@@ -16,12 +18,15 @@
 #include "results/statistics.h"
 #include "workloads/trace.h"
 
+#define MACHINE_SECONDS      0.1 /* for each probe of the machine */
+#define MACHINE_COMBINATIONS 60  /* runs of fewer do not spend seconds on the machine's rates unless asked */
+
 typedef struct run {
     const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool oversubscribe, unguarded, first_touch;
+    bool machine, oversubscribe, unguarded, first_touch;
     const kvb_suite *suite;
     kvb_table_format format;
     kvb_cache_state cache_state;
@@ -72,6 +77,7 @@ static const kvb_option options[] = {
     {"--width", "PERCENT", "of the median's interval, at which passes end early; default 2",
      KVB_NUMBER(run, width, 1, 100)},
     {"--cache-state", "STATE", "natural (all layers in turn), hot or cold; default natural", KVB_TEXT(run, state_name)},
+    {"--machine", NULL, "measure the machine for the manifest even where the run is small", KVB_FLAG(run, machine)},
     {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
     {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
     {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
@@ -122,7 +128,7 @@ static int verdict(const run *r)
     return ran == 0 ? KVB_EXIT_MACHINE : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK : KVB_EXIT_FAILED;
 }
 
-/* The 95th percentile of the run's null comparisons; -1: there were none. */
+/* The 99th percentile of the run's null comparisons; -1: there were none. */
 static double resolution_of(const run *r)
 {
     double *differences = malloc((r->n + 1) * sizeof *differences), resolution = -1;
@@ -131,7 +137,7 @@ static double resolution_of(const run *r)
         if (r->results[i].time.null_difference >= 0)
             differences[n++] = r->results[i].time.null_difference;
     if (n)
-        resolution = kvb_quantile(differences, n, 0.95);
+        resolution = kvb_quantile(differences, n, 0.99);
     free(differences);
     return resolution;
 }
@@ -156,7 +162,7 @@ static void summary_print(const run *r, const char *note)
     fprintf(out, "\n%s%s%s", r->output ? "records in " : "", r->output ? r->output : "", r->output ? "\n" : "");
     double resolution = resolution_of(r);
     if (resolution >= 0)
-        fprintf(out, "smallest difference this run can resolve: %.1f %% (95 %% of its null comparisons stay below)\n",
+        fprintf(out, "smallest difference this run can resolve: %.1f %% (99 %% of its null comparisons stay below)\n",
                 100 * resolution);
     if (*note)
         fprintf(out, "note: %s\n", note);
@@ -171,6 +177,30 @@ static void command_line(int argc, char **argv, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
 }
 
+static double rate_or_none(const kvb_rate *rate)
+{
+    return rate->samples ? rate->median : NAN;
+}
+
+/* What this machine can, for the thread counts of the run: into the manifest. */
+static void machine_measure(const kvb_selection *selection, kvb_manifest *manifest)
+{
+    kvb_machine_profile profile;
+    if (kvb_profile_describe("", &profile) ||
+        kvb_profile_measure_threads(&profile, selection->threads, (uint32_t)selection->n_threads, MACHINE_SECONDS))
+        return; /* oversubscribed: there is no such machine */
+    for (uint32_t i = 0; i < profile.n_rows && i < KVB_MACHINE_ROWS; i++) {
+        kvb_machine_rates *to = &manifest->machine[manifest->n_machine++];
+        to->threads = profile.row[i].threads;
+        for (size_t level = 0; level < KVB_LEVELS; level++) {
+            to->read[level] = rate_or_none(&profile.row[i].read[level]);
+            to->triad[level] = rate_or_none(&profile.row[i].triad[level]);
+        }
+        for (size_t kind = 0; kind < KVB_PEAK_KINDS; kind++)
+            to->peak[kind] = rate_or_none(&profile.row[i].peak[kind]);
+    }
+}
+
 /* Everything between a selection and an exit code. */
 static int selection_run(run *r, const kvb_selection *selection, int argc, char **argv)
 {
@@ -179,6 +209,8 @@ static int selection_run(run *r, const kvb_selection *selection, int argc, char 
     kvb_host_describe("", &manifest);
     snprintf(manifest.suite, sizeof manifest.suite, "%s", r->suite->name);
     command_line(argc, argv, manifest.command, sizeof manifest.command);
+    if (r->output && (r->machine || kvb_matrix_count(selection) >= MACHINE_COMBINATIONS))
+        machine_measure(selection, &manifest);
     if (r->output && kvb_result_create(r->output, &manifest, &r->writer, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
     r->why = why;

@@ -24,7 +24,7 @@ typedef struct shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
-    char fault[128]; /* what the guard said of a fault; empty: nothing */
+    char fault[96]; /* what the guard said of a fault; empty: nothing */
 } shared;
 
 /* The guard's word on a fault: left for the parent, by a signal handler. */
@@ -97,7 +97,7 @@ static void ending_report(const kvb_child_options *options, const shared *s, boo
                           kvb_result *result)
 {
     const kvb_replay_place *place = &s->place;
-    char how[96], where[128] = "before the replay";
+    char how[96], where[112] = "before the replay";
     if (!in_time)
         snprintf(how, sizeof how, "no end within %g s", options->seconds);
     else if (WIFSIGNALED(status))
