@@ -61,7 +61,7 @@ static bool times_decode(const kvb_field *field, const json_t *value, char *reco
         taken += times != NULL;
     }
     if (taken != json_object_size(value))
-        return kvb_fault_set(fault, "expected no keys but prefill, decode, verify, fill and control");
+        return kvb_fault_set(fault, "expected no keys but prefill, decode, fork, verify, fill and control");
     return true;
 }
 

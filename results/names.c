@@ -17,7 +17,7 @@ const char *kvb_status_name(kvb_status status)
 
 const char *kvb_step_kind_name(kvb_step_kind kind)
 {
-    static const char *const names[KVB_STEP_KINDS] = {"prefill", "decode", "verify", "fill", "control"};
+    static const char *const names[KVB_STEP_KINDS] = {"prefill", "decode", "fork", "verify", "fill", "control"};
 
     assert(kind < KVB_STEP_KINDS);
     return names[kind];

@@ -10,7 +10,7 @@
  *
  * Keys of the manifest:
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], cores, threads_max, memory_bytes,
- *   os, openblas_version, openblas_core, openblas_note or null, suite, seed, date, command,
+ *   os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, date, command,
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
  *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
  * Keys of a combination's line:
@@ -19,7 +19,7 @@
  *          at {event, layer, query, head, channel, got, want, bound} or null,
  *          format {max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
  *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
- *         kinds {prefill|decode|verify|fill|control: {the same}},
+ *         kinds {prefill|decode|fork|verify|fill|control: {the same}},
  *         passes, warmup, null_difference, harness_share, cache_state},
  *   traffic {kind, bytes_read, bytes_walk, cells_read, flops, working_set, gb_per_s, gflop_per_s,
  *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
@@ -34,7 +34,7 @@
  * null_difference: the same combination against itself, the larger of even passes against odd ones and, where it was
  * run again in another process, that run against this one. harness_share: of the timed time, what was spent neither in
  * the cache nor in the kernel.
- * traffic: of one pass. The rates are those of the step kind that took the most time; read_gb_per_s is the read-only
+ * traffic: of one pass. The rates are those of the step kind that took the most time, in the median pass; read_gb_per_s is the read-only
  * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
  * max(bytes / read bandwidth, flops / peak) would take over the time it took.
  */
@@ -64,6 +64,7 @@ const char *kvb_status_name(kvb_status status);
 typedef enum kvb_step_kind {
     KVB_KIND_PREFILL,
     KVB_KIND_DECODE,
+    KVB_KIND_FORK, /* decode of several branches of one trunk together */
     KVB_KIND_VERIFY,
     KVB_KIND_FILL,    /* rows stored without queries */
     KVB_KIND_CONTROL, /* seq_cp, seq_rm, seq_keep, commit, rewind, clear */
@@ -105,7 +106,7 @@ typedef struct kvb_result {
         uint64_t witness_queries, witness_cells; /* checked by a witness: 0 for other kernels */
     } error;
     struct {
-        kvb_time_stats all; /* the steps that attend: prefill, decode, verify */
+        kvb_time_stats all; /* the steps that attend: prefill, decode, fork, verify */
         kvb_time_stats kinds[KVB_STEP_KINDS];
         uint64_t passes, warmup;
         double null_difference, harness_share;
@@ -152,6 +153,7 @@ typedef struct kvb_manifest {
     uint64_t memory_bytes;
     char os[128];
     char openblas_version[128], openblas_core[KVB_NAME], openblas_note[KVB_REASON]; /* note empty: null */
+    uint32_t openblas_threads;                                                      /* that it may use of its own */
     char suite[KVB_NAME];
     uint64_t seed;
     char date[40];      /* ISO 8601, UTC */

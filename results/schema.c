@@ -23,6 +23,7 @@ const kvb_field kvb_manifest_fields[] = {
     FIELD(kvb_manifest, TEXT,  "os", os),
     FIELD(kvb_manifest, TEXT,  "openblas_version", openblas_version),
     FIELD(kvb_manifest, TEXT,  "openblas_core", openblas_core),
+    FIELD(kvb_manifest, U32,   "openblas_threads", openblas_threads),
     FIELD(kvb_manifest, NOTE,  "openblas_note", openblas_note),
     FIELD(kvb_manifest, TEXT,  "suite", suite),
     FIELD(kvb_manifest, U64,   "seed", seed),

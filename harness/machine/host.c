@@ -132,6 +132,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
         snprintf(m->os, sizeof m->os, "%.40s %.60s", os.sysname, os.release);
     snprintf(m->openblas_version, sizeof m->openblas_version, "%s", openblas_get_config());
     snprintf(m->openblas_core, sizeof m->openblas_core, "%s", openblas_get_corename());
+    m->openblas_threads = (uint32_t)openblas_get_num_threads();
     const char *note = getenv(RESTARTED);
     if (note)
         snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);

@@ -62,23 +62,6 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
     return kvb_sample_add(&p->times[kind], ns);
 }
 
-static kvb_step_kind kind_of(const kvb_event *event)
-{
-    uint64_t met = 0;
-    if (event->kind == KVB_EVENT_PREFILL || event->kind == KVB_EVENT_FILL)
-        return event->kind == KVB_EVENT_FILL ? KVB_KIND_FILL : KVB_KIND_PREFILL;
-    if (event->kind == KVB_EVENT_PROPOSE)
-        return KVB_KIND_VERIFY;
-    if (event->kind != KVB_EVENT_STEP)
-        return KVB_KIND_CONTROL;
-    for (uint32_t i = 0; i < event->n; i++) {
-        if (met >> event->seq[i] & 1)
-            return KVB_KIND_PREFILL; /* more than one token of a sequence */
-        met |= (uint64_t)1 << event->seq[i];
-    }
-    return KVB_KIND_DECODE;
-}
-
 /* ---- how a pass ends early -------------------------------------------------------------------------- */
 
 /* Says in the result how the call `what` went wrong at the present event; returns the error. */
@@ -320,7 +303,7 @@ static int feed_take(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t 
 static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
     const kvb_byte_face *bytes = kvb_cache_bytes(p->cache);
-    kvb_step_kind kind = kind_of(event);
+    kvb_step_kind kind = kvb_step_kind_of(&p->kinship, event);
     const uint64_t *tokens;
     uint32_t fed;
 
@@ -368,8 +351,8 @@ static void memory_watch(kvb_pass *p, const kvb_event *event)
         return;
     fprintf(p->options->timeline, "%s,%s,%s,%s,%s,%u,%u,%" PRIu64 ",%s,%u,%u,%zu,%zu,%zu\n", r->workload, r->cache,
             r->pool_k, r->pool_v, r->kernel, r->threads, p->place->event, event->line,
-            kvb_step_kind_name(kind_of(event)), p->usage.cells_live, p->usage.high_water, p->usage.reserved_bytes,
-            p->allocator.current_bytes, p->allocator.peak_bytes);
+            kvb_step_kind_name(kvb_step_kind_of(&p->kinship, event)), p->usage.cells_live, p->usage.high_water,
+            p->usage.reserved_bytes, p->allocator.current_bytes, p->allocator.peak_bytes);
 }
 
 const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
@@ -388,6 +371,7 @@ static int event_run(kvb_pass *p, const kvb_event *event)
     }
     if (!error)
         memory_watch(p, event);
+    kvb_kinship_apply(&p->kinship, event);
     return error;
 }
 
@@ -447,6 +431,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
 int kvb_pass_run(kvb_pass *p)
 {
     int error = cache_open(p);
+    p->kinship = (kvb_kinship){0};
     if (!error && !p->options->oracle)
         error = kvb_history_open(&p->history);
     for (uint32_t i = 0; i < p->trace->n_events && !error; i++) {

@@ -7,6 +7,7 @@
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/replay.h"
 #include "harness/replay/samples.h"
+#include "harness/replay/step_kind.h"
 #include "harness/replay/witness_check.h"
 
 /* Where timed time goes. */
@@ -21,7 +22,8 @@ typedef struct kvb_pass {
     kvb_allocator allocator;
     kvb_cache *cache;
     kvb_history *history; /* witness only */
-    uint64_t number;      /* 0: the first, in which traffic, counters and the timeline are taken */
+    kvb_kinship kinship;
+    uint64_t number; /* 0: the first, in which traffic, counters and the timeline are taken */
     /* of all passes */
     kvb_call call;
     kvb_kernel_io io;

@@ -83,9 +83,12 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
 {
     kvb_result *result = p->result;
     kvb_step_kind kind = kvb_samples_main(p->times);
-    double ns = 0;
+    kvb_samples totals = {0};
     for (size_t i = warmup; i < passes; i++)
-        ns += kvb_samples_pass(&p->times[kind], passes, i) / (double)(passes - warmup);
+        if (kvb_sample_add(&totals, kvb_samples_pass(&p->times[kind], passes, i)))
+            break; /* the rates come from fewer passes then */
+    double ns = median_of(&totals);
+    kvb_samples_free(&totals);
     result->traffic.flops = 0;
     for (int k = 0; k < KVB_STEP_KINDS; k++)
         result->traffic.flops += p->flops[k];

@@ -16,7 +16,7 @@
 #define STEADY_TOLERANCE 0.05 /* of the median */
 
 /* The steps that attend: what `time` of a result is about. */
-static const kvb_step_kind attending[] = {KVB_KIND_PREFILL, KVB_KIND_DECODE, KVB_KIND_VERIFY};
+static const kvb_step_kind attending[] = {KVB_KIND_PREFILL, KVB_KIND_DECODE, KVB_KIND_FORK, KVB_KIND_VERIFY};
 #define ATTENDING (sizeof attending / sizeof *attending)
 
 int kvb_sample_add(kvb_samples *s, double ns)

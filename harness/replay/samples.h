@@ -20,7 +20,7 @@ void kvb_samples_free(kvb_samples *samples);
 /* Sum of the times of one pass. */
 double kvb_samples_pass(const kvb_samples *samples, size_t passes, size_t pass);
 
-/* The kind of attending step (prefill, decode, verify) that took the most time. */
+/* The kind of attending step (prefill, decode, fork, verify) that took the most time. */
 kvb_step_kind kvb_samples_main(const kvb_samples times[KVB_STEP_KINDS]);
 
 /* How many passes at the start were still getting faster. */

@@ -20,7 +20,7 @@ for r in passed:
     for s in [t] + list(t["kinds"].values()):
         assert s["min"] <= s["median"] <= s["max"] and s["low"] <= s["median"] <= s["high"] and s["p99"] <= s["max"]
         assert 0 <= s["outliers"] <= s["samples"]
-    attending = sum(t["kinds"][k]["samples"] for k in ("prefill", "decode", "verify") if k in t["kinds"])
+    attending = sum(t["kinds"][k]["samples"] for k in ("prefill", "decode", "fork", "verify") if k in t["kinds"])
     assert attending == t["samples"]
     assert t["null_difference"] >= 0 and 0 < t["harness_share"] < 1 and t["cache_state"] == "natural"
     assert w["kind"] in t["kinds"] and w["read_gb_per_s"] > 0 and w["peak_gflop_per_s"] > 0
@@ -39,7 +39,7 @@ for r in passed:
         assert value is not None or c["unavailable"][name]
     assert c["task_clock_ns"] is None or c["task_clock_ns"] > 0
     assert c["user_ns"] + c["system_ns"] > 0
-# the same work whatever the pass count: slab and seq read the same unique bytes of plain-decode
+    assert ("fork" in t["kinds"]) == (r["workload"] == "agent-fork")
 PY
 
 ok "the timeline has a line for each event of each combination" python3 - "$TMPDIR/t.csv" "$m" <<'PY'

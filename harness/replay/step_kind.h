@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What kind of step an event is, for timing it apart: prefill (several tokens of one sequence), decode (one token a
+ * sequence), fork (a decode in which sequences of one trunk take part together), verify (a draft tree), fill, control.
+ */
+#ifndef KVB_STEP_KIND_H
+#define KVB_STEP_KIND_H
+
+#include "results/result.h"
+#include "workloads/trace.h"
+
+/* Which sequences stem from one trunk. Zero at first: none do. */
+typedef struct kvb_kinship {
+    uint64_t kin[KVB_TRACE_MAX_SEQS]; /* of each sequence: those that share a trunk with it */
+} kvb_kinship;
+
+/* Learn from a control event. */
+void kvb_kinship_apply(kvb_kinship *kinship, const kvb_event *event);
+
+kvb_step_kind kvb_step_kind_of(const kvb_kinship *kinship, const kvb_event *event);
+
+#endif
