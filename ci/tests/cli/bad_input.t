@@ -96,7 +96,7 @@ refuse "an unwritable output path" 'no-folder.*No such file' "${run[@]}" -o "$TM
 expect_exit 2 "a full device" "${run[@]}" -o /dev/full
 holds "  is said" 'No space left' "$err"
 ok "  and is still a device" test -c /dev/full
-expect_exit 3 "a disk that fills up" bash -c 'ulimit -f 1; exec "$@"' _ "${run[@]}" --workload '*-decode' -o "$TMPDIR/kept.jsonl"
+expect_exit 3 "a disk that fills up" bash -c 'ulimit -f 4; exec "$@"' _ "${run[@]}" --cache '*' -o "$TMPDIR/kept.jsonl"
 holds "  is said" 'File too large' "$err"
 ok "  and the old file is whole" cmp "$TMPDIR/kept.jsonl" "$TMPDIR/before.jsonl"
 ok "  and nothing is left lying about" test "$(find "$TMPDIR" -name 'kept*' | wc -l)" -eq 1
