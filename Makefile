@@ -54,7 +54,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test faults asan tsan format lint layering install clean deps workloads FORCE
+.PHONY: help all run check test faults asan tsan clang format lint layering install clean deps workloads FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -72,7 +72,7 @@ run: ## install, build, run the default suite and show the result table
 	$(BUILD)/kvbench run --suite default -o $(BUILD)/default.jsonl
 
 check: deps ## install, build, and run every test
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory lint clang
 	@$(MAKE) --no-print-directory faults
 	@$(SUBMAKE) test
 
@@ -92,6 +92,10 @@ faults: ## plant each fault of ci/faults: the test it names must catch it
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
+
+clang: $(BUILD)/version-facts.h ## read every source with clang, warnings as errors
+	@printf '%s\n' $(ALL_C) | xargs -P $$(nproc) -n 16 clang $(FLAGS) $(INCLUDE) -I$(BUILD) -Ikernels -fsyntax-only
+	@echo "clang: all well"
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh

@@ -41,7 +41,8 @@ check_licence() {
                   exit bad }'
 }
 
-# The tests are left out: it takes their deliberate nonsense for mistakes. And some of its checks misread C (compound literals on the right of an assignment, loops that fill an array). The
+# The tests are left out: it takes their deliberate nonsense for mistakes. And some of its checks misread C (compound
+# literals on the right of an assignment, loops that fill an array). The
 # compilers and the sanitizers see to what those look for.
 check_cppcheck() {
     local library
