@@ -27,7 +27,7 @@ LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -lpapi -ls
 # One archive a folder, listed so that each needs only those after it (the layering of DESIGN.md).
 FOLDERS  := harness results live oracle workloads caches kernels
 SRC_live      := $(wildcard workloads/live/*.c)
-SRC_workloads := $(wildcard workloads/*.c)
+SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c)
 SRC_kernels   := $(wildcard kernels/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
@@ -134,8 +134,7 @@ define VERSION_FACTS
 #define KVB_FACT_WORKLOADS "$(PREFIX)/share/kvbench/workloads"
 endef
 $(BUILD)/version-facts.h: FORCE
-	@mkdir -p $(@D)
-	$(file >$@.new,$(VERSION_FACTS))
+	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(BUILD)/harness/version.o: $(BUILD)/version-facts.h
 $(BUILD)/harness/version.o: INCLUDE += -I$(BUILD)
