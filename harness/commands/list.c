@@ -28,7 +28,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]… [options]",
+    .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]... [options]",
     .about = "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
              "  kvbench list\n"
              "  kvbench list kernels --plugin ./my-kernel.so",

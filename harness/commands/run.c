@@ -55,7 +55,7 @@ static const kvb_option options[] = {
     {"--pool", "GLOB|k=K,v=V", "only these pools for K and V, or K and V apart; repeatable",
      KVB_WORDS(run, words.pools)},
     {"--kernel", "GLOB", "only these kernels; repeatable", KVB_WORDS(run, words.kernels)},
-    {"--threads", "N[,N…]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
+    {"--threads", "N[,N...]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
     {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
      KVB_WORDS(run, words.values)},
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},

@@ -26,7 +26,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "show",
-    .synopsis = "FILE|WORKLOAD… [options]",
+    .synopsis = "FILE|WORKLOAD... [options]",
     .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
              "  kvbench show eagle-tree\n"
              "  kvbench show my-trace.jsonl results.jsonl",
