@@ -111,6 +111,14 @@ static bool is_file(const char *word)
     return strchr(word, '/') || (n > 6 && !strcmp(word + n - 6, ".jsonl"));
 }
 
+bool kvb_select_only_files(const kvb_words *workloads)
+{
+    size_t files = 0;
+    for (size_t i = 0; i < workloads->n; i++)
+        files += is_file(workloads->at[i]);
+    return files > 0 && files == workloads->n;
+}
+
 static int workloads_choose(const kvb_selection_words *words, const kvb_suite *suite, const kvb_workloads *known,
                             kvb_selection *s, char *why, size_t why_bytes)
 {

@@ -32,6 +32,9 @@ typedef struct kvb_selection {
     size_t n_caches, n_kernels, n_pools, n_values, n_threads;
 } kvb_selection;
 
+/* Are all workload words files, so that no folder of workloads is needed? */
+bool kvb_select_only_files(const kvb_words *workloads);
+
 /*
  * Globs match names (fnmatch); a workload word with a slash or ending in .jsonl is a file. A word that
  * matches nothing is -EINVAL, and why says what is known. More threads than cores are refused unless oversubscribe.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `kvbench record`: play the live model and write workloads, or check that no cache changes what it says. */
+/* `kvbench record`: play the live model and write workloads, check that no cache changes what it says, or import. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "harness/command.h"
 #include "harness/commands/live_check.h"
+#include "harness/commands/record_import.h"
 #include "harness/options.h"
 #include "harness/parts.h"
 #include "workloads/live/checkpoint.h"
@@ -22,6 +23,7 @@ typedef struct settings {
     const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name;
     uint64_t seed;
     bool check;
+    kvb_record_import import;
     /* what that means */
     const kvb_scenario *scenarios[MAX_SCENARIOS + 1]; /* ends with NULL */
     size_t n_scenarios;
@@ -49,6 +51,15 @@ static const kvb_option options[] = {
      KVB_TEXT(settings, kernel_name)},
     {"--plugin", "FILE.so", "load more kernels and caches, repeatable", KVB_WORDS(settings, plugins)},
     {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},
+    {"--import", "FORMAT:FILE", "no model: a recorded production workload, mooncake:FILE.jsonl or azure:FILE.csv",
+     KVB_TEXT(settings, import.from)},
+    {"--name", "NAME", "of the imported workload (default: the format's)", KVB_TEXT(settings, import.name)},
+    {"--requests", "N", "import the first N (default: 100)",
+     KVB_NUMBER(settings, import.requests, 1, KVB_IMPORT_MAX_REQUESTS)},
+    {"--shrink", "D", "divide imported token counts by D (default: 16)",
+     KVB_NUMBER(settings, import.shrink, 1, KVB_IMPORT_MAX_SHRINK)},
+    {"--sequences", "S", "most imported sequences alive at once (default: 8)",
+     KVB_NUMBER(settings, import.sequences, 1, KVB_TRACE_MAX_SEQS)},
     {"--format", "NAME", "table, md, csv or json", KVB_TEXT(settings, format_name)},
     KVB_OPTIONS_END,
 };
@@ -56,14 +67,19 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "record",
     .synopsis = "[options]",
-    .about = "Plays scenarios with a small live transformer and writes each as a workload: NAME.jsonl (events) with\n"
-             "NAME.safetensors (every q, K and V row), and NAME-8x128.jsonl (the same events, seeded values, 8 KV\n"
-             "heads of 128). A recording is the same whatever cache it was made over: the kernel `exact` sums in\n"
-             "double, so that the order of cells leaves no mark.\n\n"
-             "  kvbench record                                the suite that ships, into workloads/recorded\n"
-             "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
-             "  kvbench record --check                        do all caches let the model say the same?\n"
-             "  kvbench record --weights model.safetensors -o mine",
+    .about =
+        "Plays scenarios with a small live transformer and writes each as a workload: NAME.jsonl (events) with\n"
+        "NAME.safetensors (every q, K and V row), and NAME-8x128.jsonl (the same events, seeded values, 8 KV\n"
+        "heads of 128). A recording is the same whatever cache it was made over: the kernel `exact` sums in\n"
+        "double, so that the order of cells leaves no mark.\n\n"
+        "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of 128):\n"
+        "lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by --shrink; at most\n"
+        "--sequences are alive, each request enters as one leaves, and all decode in lockstep.\n\n"
+        "  kvbench record                                the suite that ships, into workloads/recorded\n"
+        "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
+        "  kvbench record --check                        do all caches let the model say the same?\n"
+        "  kvbench record --weights model.safetensors -o mine\n"
+        "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine",
     .options = options,
 };
 
@@ -111,6 +127,13 @@ static int kernel_find(settings *s, const char *name)
     return KVB_EXIT_OK;
 }
 
+static int format_resolve(settings *s)
+{
+    if (s->format_name && !kvb_table_format_parse(s->format_name, &s->format))
+        return kvb_complain("record", KVB_EXIT_USAGE, "no format '%s'; known: table, md, csv, json", s->format_name);
+    return KVB_EXIT_OK;
+}
+
 /* Names to what they name: an exit code. */
 static int settings_resolve(settings *s)
 {
@@ -134,8 +157,9 @@ static int settings_resolve(settings *s)
         return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
     if (s->cache_name && !(s->cache = kvb_part_find(&s->parts, KVB_SORT_CACHE, s->cache_name)))
         return part_unknown(s, KVB_SORT_CACHE, s->cache_name);
-    if (s->format_name && !kvb_table_format_parse(s->format_name, &s->format))
-        return kvb_complain("record", KVB_EXIT_USAGE, "no format '%s'; known: table, md, csv, json", s->format_name);
+    int exit_code = format_resolve(s);
+    if (exit_code != KVB_EXIT_OK)
+        return exit_code;
     if (s->config && !s->weights)
         return kvb_complain("record", KVB_EXIT_USAGE, "--config needs --weights");
     const char *kernel = s->check ? "reference" : kvb_live_kernel_exact.name;
@@ -243,15 +267,36 @@ static int weights_open(const settings *s, kvb_weights **weights)
     return KVB_EXIT_OK;
 }
 
+/* No model plays: its options are refused rather than ignored. */
+static int import_all(settings *s)
+{
+    bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||
+                    s->cache_name || s->kernel_name || s->check;
+    if (s->import.from && of_model)
+        return kvb_complain("record", KVB_EXIT_USAGE,
+                            "--import plays no model: leave out --scenario, --check, --cache, --kernel, --plugin, "
+                            "--weights, --config and --save-weights");
+    int exit_code = format_resolve(s);
+    if (exit_code != KVB_EXIT_OK)
+        return exit_code;
+    return kvb_record_import_run(&s->import, s->directory, s->seed, s->format);
+}
+
 static int record_run(int argc, char **argv)
 {
-    settings s = {.directory = "workloads/recorded", .seed = 1};
+    settings s = {.seed = 1};
     kvb_weights *weights = NULL;
     char why[320];
     kvb_parts_init(&s.parts);
     int exit_code = kvb_options_parse(&usage, &s, argc, argv);
     if (exit_code >= 0)
         goto out;
+    if (kvb_record_import_asked(&s.import)) {
+        exit_code = import_all(&s);
+        goto out;
+    }
+    if (!s.directory)
+        s.directory = "workloads/recorded";
     exit_code = settings_resolve(&s);
     if (exit_code == KVB_EXIT_OK)
         exit_code = weights_open(&s, &weights);

@@ -302,7 +302,7 @@ static int run_main(int argc, char **argv)
             kvb_complain("run", code, "%s", why);
             goto out;
         }
-    if (kvb_workloads_find(r.folder, &workloads, why, sizeof why) ||
+    if ((kvb_workloads_find(r.folder, &workloads, why, sizeof why) && !kvb_select_only_files(&r.words.workloads)) ||
         kvb_select(&r.words, r.suite, parts, &workloads, r.oversubscribe, &selection, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
