@@ -27,6 +27,7 @@
  *           cells_written, cells_moved, cells_reused, fragmentation, resident_peak, scratch_bytes},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
+ * memory.resident_peak is of the whole child: the workload's values that it reads and the probe's memory are in it.
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
  * time: a replay makes several passes over its workload; each step of each pass after `warmup` is a sample. With 4
