@@ -28,7 +28,7 @@ LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -lpapi -ls
 FOLDERS  := harness results live oracle workloads caches kernels
 SRC_live      := $(wildcard workloads/live/*.c)
 SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
-SRC_caches    := $(wildcard caches/*.c caches/*/*.c)
+SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_kernels   := $(wildcard kernels/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c)
@@ -54,7 +54,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test faults asan tsan clang format lint layering install clean deps workloads FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs layering install clean deps workloads FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -90,6 +90,9 @@ tsan: ## run every test under ThreadSanitizer
 faults: ## plant each fault of ci/faults: the test it names must catch it
 	@ci/faults/run.sh $(BUILD)/faults
 
+bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
+	@$<
+
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
 
@@ -104,7 +107,8 @@ format: ## format all C sources in place
 	clang-format -i $(ALL_C) $(ALL_H)
 
 # What a plug-in includes: attend.h for kernels; the others, by their paths here, for caches and pools.
-CONTRACTS := kernels/attend.h caches/allocator.h caches/cache.h caches/metadata.h caches/pools/pool.h
+CONTRACTS := kernels/attend.h caches/allocator.h caches/cache.h caches/metadata.h caches/pools/pool.h \
+	caches/pools/growth.h
 
 install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads
 	install -D $(BUILD)/kvbench $(DESTDIR)$(PREFIX)/bin/kvbench
@@ -112,6 +116,15 @@ install: all ## install under PREFIX (default /usr/local): program, contract hea
 	install -m 644 kernels/attend.h $(DESTDIR)$(PREFIX)/include/kvbench/attend.h
 	install -d $(DESTDIR)$(PREFIX)/share/kvbench/workloads
 	install -m 644 workloads/recorded/* $(DESTDIR)$(PREFIX)/share/kvbench/workloads/
+
+# Where the real GPT-2 rows are, if anywhere: their column is left out otherwise.
+GPT2_KV := ../shared/data/gpt2_kv/gpt2_kv_12L12H6T64D.f32
+
+table-formats: all ## measure what storage formats cost in accuracy: results/formats.md
+	results/tables.py formats --kvbench $(BUILD)/kvbench --work $(BUILD)/tables --gpt2 $(GPT2_KV) -o results/formats.md
+
+table-growth: all ## measure what growth policies cost in time and memory: results/growth.md
+	results/tables.py growth --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/growth.md
 
 workloads: all ## record the shipped workloads anew, into workloads/recorded
 	$(BUILD)/kvbench record
@@ -124,7 +137,14 @@ objects = $(patsubst %.c,$(BUILD)/%.o,$(SRC_$1))
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
+	$(CC) $(FLAGS) $(ISA) $(INCLUDE) -MMD -MP -c $< -o $@
+
+# One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
+ifeq ($(shell uname -m),x86_64)
+$(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2 -mf16c -mfma
+$(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c \
+	-mprefer-vector-width=512
+endif
 
 # Facts about the build, rewritten only when they change.
 define VERSION_FACTS
@@ -161,6 +181,10 @@ $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/li
 	$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
 endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
+$(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(NEED_caches:%=$(BUILD)/lib%.a)
+	@mkdir -p $(@D)
+	$(CC) $(LINK) $< $(NEED_caches:%=$(BUILD)/lib%.a) $(LIBS) -o $@
+
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 void *kvb_memory_take(const kvb_memory_source *source, const char *name, size_t bytes)
 {
@@ -23,24 +24,27 @@ void kvb_memory_give(const kvb_memory_source *source, void *block, size_t bytes)
         free(block);
 }
 
-/* Counts the request; NULL when it is planned to fail, would pass the limit, or memory is out. */
-static void *request(kvb_allocator *a, size_t bytes)
+/* Counts a request; false when it is planned to fail or would pass the limit. */
+static bool allowed(kvb_allocator *a, size_t bytes)
 {
-    void *block;
-
     a->requests++;
-    if (a->requests == a->fail_request)
-        return NULL;
-    if (bytes > SIZE_MAX - a->current_bytes)
-        return NULL;
-    if (a->limit_bytes && a->current_bytes + bytes > a->limit_bytes)
-        return NULL;
-    block = kvb_memory_take(a->source, "cache memory", bytes);
-    if (!block)
-        return NULL;
+    if (a->requests == a->fail_request || bytes > SIZE_MAX - a->current_bytes)
+        return false;
+    return !a->limit_bytes || a->current_bytes + bytes <= a->limit_bytes;
+}
+
+static void count(kvb_allocator *a, size_t bytes)
+{
     a->current_bytes += bytes;
     if (a->current_bytes > a->peak_bytes)
         a->peak_bytes = a->current_bytes;
+}
+
+static void *request(kvb_allocator *a, size_t bytes)
+{
+    void *block = allowed(a, bytes) ? kvb_memory_take(a->source, "cache memory", bytes) : NULL;
+    if (block)
+        count(a, bytes);
     return block;
 }
 
@@ -62,4 +66,45 @@ void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_by
         a->current_bytes -= old_bytes;
     }
     return grown;
+}
+
+/* ---- address space ------------------------------------------------------------------------------------------ */
+
+/* Whole huge pages at a multiple of their size: map one more, give back what is outside. */
+static void *map_aligned(size_t bytes, size_t align)
+{
+    char *all = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return NULL;
+    size_t before = (align - (uintptr_t)all % align) % align;
+    if (before)
+        munmap(all, before);
+    munmap(all + before + bytes, align - before);
+    return all + before;
+}
+
+void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge)
+{
+    if (!allowed(a, 0) || bytes > SIZE_MAX - KVB_HUGE_PAGE)
+        return NULL;
+    void *block = map_aligned(bytes, KVB_HUGE_PAGE);
+    if (block)
+        madvise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* advice: without it nothing breaks */
+    return block;
+}
+
+bool kvb_commit(kvb_allocator *a, size_t bytes)
+{
+    if (!allowed(a, bytes))
+        return false;
+    count(a, bytes);
+    return true;
+}
+
+void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed)
+{
+    assert(committed <= a->current_bytes);
+    if (block)
+        munmap(block, bytes);
+    a->current_bytes -= committed;
 }

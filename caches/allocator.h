@@ -7,10 +7,12 @@
 #ifndef KVB_ALLOCATOR_H
 #define KVB_ALLOCATOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVB_ALIGNMENT 64u /* bytes; of every block */
+#define KVB_ALIGNMENT 64u               /* bytes; of every block */
+#define KVB_HUGE_PAGE ((size_t)2 << 20) /* bytes; of x86-64 and of arm64 with 4 KiB pages */
 
 /* Where memory comes from, when not from the C library: guarded or placed memory. `name` says what it is for. */
 typedef struct kvb_memory_source {
@@ -37,6 +39,16 @@ typedef struct kvb_allocator {
  * Returns NULL on failure, and then the old block is untouched.
  */
 void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes);
+
+/*
+ * Address space of whole pages, read-write, all zero, not counted; huge: aligned to huge pages, which the kernel is
+ * asked to use (and otherwise not to use). Counts as a request. NULL on failure.
+ */
+void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge);
+/* `bytes` more of it are going to be touched: a request like any other, that may fail and is counted. */
+bool kvb_commit(kvb_allocator *a, size_t bytes);
+/* Give all of it back, `committed` bytes of which were counted. NULL with 0 is nothing. */
+void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed);
 
 static inline void *kvb_alloc(kvb_allocator *a, size_t bytes)
 {

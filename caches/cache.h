@@ -53,7 +53,10 @@ typedef struct kvb_cache_options {
     uint32_t seq_capacity; /* longest sequence, in tokens (slab: cells of one row) */
     uint32_t max_seqs;     /* most sequences alive at once, 1 .. 64 (slab: rows) */
     uint32_t min_chunk;    /* cells of the first growth */
+    kvb_growth growth;     /* of the pools */
     const kvb_pool_type *k_pool, *v_pool;
+    /* [layers][kv_heads] largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. Read by open() only. */
+    const float *k_amax, *v_amax;
     kvb_allocator *allocator; /* outlives the cache */
 } kvb_cache_options;
 
@@ -64,6 +67,9 @@ typedef struct kvb_cache_usage {
     uint32_t high_water;    /* largest cell index ever in use + 1 */
     uint64_t cells_written; /* rows stored since open, per layer */
     uint64_t cells_moved;   /* rows copied inside the pools (clone, commit), per layer */
+    uint64_t growths;       /* of pools since open */
+    uint64_t copied_bytes;  /* by growing, all pools since open */
+    uint64_t copy_ns;       /* that took */
     size_t reserved_bytes;  /* held by all pools now */
 } kvb_cache_usage;
 

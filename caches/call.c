@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One way to call any kernel with any spec. Scratch and expanded masks are kept from call to call. */
+/* One way to call any kernel with any spec. Scratch, expanded masks and staged rows are kept from call to call. */
 #include "caches/call.h"
 
 #include <assert.h>
@@ -80,6 +80,148 @@ static int mask_bind(kvb_call *call, const kvb_mask *mask, const kvb_mask *befor
     return 0;
 }
 
+/* ---- staging ------------------------------------------------------------------------------------------------- */
+
+static void staged_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(rows + (size_t)i * view->dim, kvb_view_row(view, h, c + i), view->dim * sizeof *rows);
+}
+
+const kvb_format kvb_format_staged = {.name = "f32", .elem = KVB_F32, .read = staged_read};
+
+/* Would decoding rows of this format make them another's? */
+static bool format_stages(const kvb_format *f)
+{
+    return f->read && (f->elem != KVB_F32 || f->transform);
+}
+
+/* The problem with the rows of those sides staged. */
+static kvb_problem problem_staged(const kvb_problem *problem, const kvb_attend_spec *spec, bool k, bool v)
+{
+    kvb_problem p = *problem;
+    p.k_format = k ? &kvb_format_staged : p.k_format;
+    p.v_format = v ? &kvb_format_staged : p.v_format;
+    p.paged = (!k && spec->k.block_table) || (!v && spec->v.block_table);
+    return p;
+}
+
+/* Finds the fewest sides to stage so that the kernel takes the problem, K first; 0 or -ENOTSUP. */
+static int stage_choose(kvb_call *call, kvb_problem *problem, const kvb_attend_spec *spec, char *why, size_t why_bytes)
+{
+    const kvb_kernel *kernel = call->kernel;
+    const kvb_format *kf = problem->k_format, *vf = problem->v_format;
+    char other[256] = ""; /* not told: the reason that stands is the one against the rows as they are */
+
+    if (!kernel->supports || kernel->supports(problem, why, why_bytes))
+        return 0;
+    if (kernel->flags & KVB_KERNEL_WITNESS) /* what it declines is illegible, whoever decodes it */
+        return -ENOTSUP;
+    for (int sides = 1; sides <= 3; sides++) {
+        bool k = sides & 1, v = sides & 2;
+        kvb_problem staged = problem_staged(problem, spec, k, v);
+        if ((k && !format_stages(kf)) || (v && !format_stages(vf)) || (spec->v_in_k && k != v) ||
+            !kernel->supports(&staged, other, sizeof other))
+            continue;
+        if (call->no_staging) {
+            const char *k_name = staged.k_format->name, *v_name = staged.v_format->name;
+            bool two = k && v && kf != vf, same = strcmp(k_name, v_name) == 0;
+            snprintf(why, why_bytes, "kernel %s reads no %s%s%s rows and staging is off; --pool %s%s%s%s would work",
+                     kernel->name, k ? kf->name : vf->name, two ? " and " : "", two ? vf->name : "",
+                     same ? "" : "k=", k_name, same ? "" : ",v=", same ? "" : v_name);
+            return -ENOTSUP;
+        }
+        call->staged_k = k;
+        call->staged_v = v;
+        *problem = staged;
+        return 0;
+    }
+    return -ENOTSUP;
+}
+
+/* Rows of one view to be decoded; to NULL: none. */
+typedef struct stage {
+    const kvb_view *view;
+    float *to;
+} stage;
+
+typedef struct stage_job {
+    stage side[2];
+    uint32_t n_kv_heads;
+} stage_job;
+
+/* Equal parts of the rows of all heads, one after the other: a thread's are together. */
+static void stage_part(void *ctx, uint32_t i, uint32_t n)
+{
+    const stage_job *job = ctx;
+    for (int s = 0; s < 2; s++) {
+        const kvb_view *view = job->side[s].view;
+        if (!job->side[s].to)
+            continue;
+        uint64_t rows = (uint64_t)job->n_kv_heads * view->cells, end = rows * (i + 1) / n;
+        for (uint64_t row = rows * i / n, some; row < end; row += some) {
+            uint32_t h = (uint32_t)(row / view->cells), c = (uint32_t)(row % view->cells);
+            some = end - row < view->cells - c ? end - row : view->cells - c;
+            view->format->read(view, h, c, (uint32_t)some, job->side[s].to + row * view->dim);
+        }
+    }
+}
+
+/* Room for the rows of a view, some more than asked for when it has to grow again: a call comes with each token. */
+static int stage_fit(kvb_call *call, const char *name, void **block, size_t *held, const kvb_view *view)
+{
+    size_t bytes = (size_t)call->n_kv_heads * view->cells * view->dim * sizeof(float);
+    if (bytes > *held && bytes < *held + *held / 4)
+        bytes = *held + *held / 4;
+    int rc = block_fit(call, name, block, held, bytes);
+    call->staged_bytes = call->stage_k_bytes + call->stage_v_bytes;
+    return rc;
+}
+
+static void view_stage(kvb_view *view, const void *rows)
+{
+    size_t row = view->dim * sizeof(float);
+    *view = (kvb_view){.base = rows,
+                       .head_stride = view->cells * row,
+                       .cell_stride = row,
+                       .cells = view->cells,
+                       .dim = view->dim,
+                       .format = &kvb_format_staged};
+}
+
+/* Decodes what was chosen and points the call's views there. */
+static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
+{
+    stage_job job = {.n_kv_heads = call->n_kv_heads};
+    bool own_v = call->staged_v && !spec->v_in_k;
+    int rc = 0;
+
+    call->k_roundings = call->staged_k ? kvb_format_roundings(spec->k.format, spec->k.dim) : 0;
+    call->v_roundings =
+        call->staged_v ? kvb_format_roundings(spec->v.format, spec->v_in_k ? spec->k.dim : spec->v.dim) : 0;
+    if (call->staged_k)
+        rc = stage_fit(call, "staged K rows", &call->stage_k, &call->stage_k_bytes, &spec->k);
+    if (own_v && rc == 0)
+        rc = stage_fit(call, "staged V rows", &call->stage_v, &call->stage_v_bytes, &spec->v);
+    if (rc)
+        return rc;
+    job.side[0] = (stage){&spec->k, call->staged_k ? call->stage_k : NULL};
+    job.side[1] = (stage){&spec->v, own_v ? call->stage_v : NULL};
+    if (job.side[0].to || job.side[1].to)
+        call->team->run(call->team, stage_part, &job);
+    if (call->staged_k)
+        view_stage(&call->args.k, call->stage_k);
+    if (own_v)
+        view_stage(&call->args.v, call->stage_v);
+    if (spec->v_in_k && call->staged_k) { /* V is the beginning of what is K's row now */
+        call->args.v = call->args.k;
+        call->args.v.dim = spec->v.dim;
+    }
+    return 0;
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------------- */
+
 int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, bool reuse_mask,
                      char *why, size_t why_bytes)
 {
@@ -109,15 +251,21 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     assert(spec->k.cells == spec->v.cells);
     call->args =
         (kvb_attend){.problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = call->sinks, .team = call->team};
-    if (kernel->supports && !kernel->supports(&problem, why, why_bytes))
-        return -ENOTSUP;
+    call->staged_k = call->staged_v = false;
+    rc = stage_choose(call, &problem, spec, why, why_bytes);
+    if (rc)
+        return rc;
+    call->args.problem = problem;
     rc = mask_bind(call, &spec->mask, &before, n_tok, problem.n_cells, reuse_mask && same_shape);
     if (rc == 0) {
         scratch = kernel->scratch_bytes ? kernel->scratch_bytes(&problem, call->team->n) : 0;
         rc = block_fit(call, "scratch", &call->scratch, &call->scratch_bytes, scratch);
     }
+    if (rc == 0)
+        rc = rows_stage(call, spec);
     if (rc)
-        snprintf(why, why_bytes, "out of memory for the scratch or the mask of kernel %s", kernel->name);
+        snprintf(why, why_bytes, "out of memory for the scratch, the mask or the staged rows of kernel %s",
+                 kernel->name);
     call->args.scratch = call->scratch;
     return rc;
 }
@@ -133,9 +281,18 @@ void kvb_call_free(kvb_call *call)
 {
     kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
     kvb_memory_give(call->source, call->bits, call->bits_words * sizeof *call->bits);
-    call->scratch = NULL;
-    call->scratch_bytes = 0;
+    kvb_memory_give(call->source, call->stage_k, call->stage_k_bytes);
+    kvb_memory_give(call->source, call->stage_v, call->stage_v_bytes);
+    call->scratch = call->stage_k = call->stage_v = NULL;
+    call->scratch_bytes = call->stage_k_bytes = call->stage_v_bytes = call->staged_bytes = 0;
     call->bits = NULL;
     call->bits_words = 0;
     call->args = (kvb_attend){0};
+}
+
+void kvb_call_arithmetic(const kvb_call *call, kvb_arithmetic *arithmetic)
+{
+    call->kernel->arithmetic(&call->args.problem, arithmetic);
+    arithmetic->dot_chain += call->k_roundings;
+    arithmetic->cell_chain += call->v_roundings;
 }

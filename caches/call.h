@@ -2,6 +2,10 @@
 /*
  * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into EXPLICIT for
  * kernels that take nothing else, provides scratch. Used by every runner, so that all call kernels alike.
+ *
+ * Staging: where a kernel refuses a problem only because of a format, the rows of that side are decoded to f32, all
+ * cells of every KV head, and it is those that the kernel is given. This is done at each call, on the team: it is what
+ * using such a kernel costs, as is the turning of a mask. Not for witnesses: what they decline is illegible.
  */
 #ifndef KVB_CALL_H
 #define KVB_CALL_H
@@ -18,26 +22,38 @@ typedef struct kvb_call {
     float softcap;      /* 0: none */
     const float *sinks; /* [n_heads] or NULL */
     kvb_elem out_elem;
-    const kvb_memory_source *source; /* of scratch and masks; NULL: the C library */
+    bool no_staging;                 /* a kernel that does not read the formats is refused */
+    const kvb_memory_source *source; /* of scratch, masks and staged rows; NULL: the C library */
     /* owned by the call, grown as needed; zero at first */
     void *scratch;
     size_t scratch_bytes;
     uint64_t *bits;
     size_t bits_words;
+    void *stage_k, *stage_v; /* [n_kv_heads][n_cells][dim] f32 */
+    size_t stage_k_bytes, stage_v_bytes;
+    size_t staged_bytes; /* of both */
     /* of the call last prepared */
     kvb_attend args;
+    bool staged_k, staged_v;           /* the kernel gets f32 rows decoded from the spec's */
+    uint32_t k_roundings, v_roundings; /* of that decoding; 0 where nothing is staged */
 } kvb_call;
 
 /*
  * Make ready for n_tok queries q [n_tok][n_heads][k_dim] on spec: fills call->args but for out and lse.
  * reuse_mask: the mask is that of the call before (another layer of the same step): its expansion stands.
- * 0; -ENOTSUP with the kernel's reason in why; -ENOMEM.
+ * 0; -ENOTSUP with the kernel's reason in why, or because staging would be needed and is off; -ENOMEM.
  */
 int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, bool reuse_mask,
                      char *why, size_t why_bytes);
 /* Run what was prepared; lse may be NULL. The kernel's result. */
 int kvb_call_run(kvb_call *call, void *out, float *lse);
 void kvb_call_free(kvb_call *call);
+
+/* The kernel's declared arithmetic on the problem last prepared, and what staging rounded on top. */
+void kvb_call_arithmetic(const kvb_call *call, kvb_arithmetic *arithmetic);
+
+/* The format of staged rows: f32, plain. */
+extern const kvb_format kvb_format_staged;
 
 /* Sets bits begin .. end-1 of a row of words. */
 void kvb_bits_set(uint64_t *row, uint32_t begin, uint32_t end);

@@ -32,8 +32,8 @@ static int options_check(const kvb_model_facts *f, const kvb_cache_options *o, u
         snprintf(why, why_bytes, "%s", checks[i].what);
         return -EINVAL;
     }
-    if ((o->k_pool->supports && !o->k_pool->supports(f->k_dim, why, why_bytes)) ||
-        (o->v_pool->supports && !o->v_pool->supports(f->v_dim, why, why_bytes)))
+    if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, f->k_dim, why, why_bytes)) ||
+        (o->v_pool->supports && !o->v_pool->supports(o->v_pool, f->v_dim, why, why_bytes)))
         return -ENOTSUP;
     return 0;
 }
@@ -48,11 +48,14 @@ static int pools_open(kvb_core *core, uint32_t pool_cells)
     memset(core->pools, 0, n * sizeof *core->pools);
     for (size_t i = 0; i < n; i++) {
         const kvb_pool_type *type = i % 2 ? o->v_pool : o->k_pool;
+        const float *amax = i % 2 ? o->v_amax : o->k_amax;
         kvb_pool_options options = {
             .n_kv_heads = core->facts.kv_heads,
             .dim = i % 2 ? core->facts.v_dim : core->facts.k_dim,
             .min_chunk = o->min_chunk < pool_cells ? o->min_chunk : pool_cells,
             .capacity = pool_cells,
+            .growth = o->growth,
+            .amax = amax ? amax + i / 2 * core->facts.kv_heads : NULL,
             .allocator = o->allocator,
         };
         int error = type->open(type, &options, &core->pools[i]);
@@ -238,6 +241,11 @@ void kvb_core_usage(const kvb_core *core, uint32_t live, kvb_cache_usage *usage)
         .cells_written = core->cells_written,
         .cells_moved = core->cells_moved,
     };
-    for (size_t i = 0; i < 2 * (size_t)core->facts.layers; i++)
-        usage->reserved_bytes += core->pools[i]->type->reserved(core->pools[i]);
+    for (size_t i = 0; i < 2 * (size_t)core->facts.layers; i++) {
+        const kvb_pool *pool = core->pools[i];
+        usage->reserved_bytes += pool->type->reserved(pool);
+        usage->growths += pool->growths;
+        usage->copied_bytes += pool->copied_bytes;
+        usage->copy_ns += pool->copy_ns;
+    }
 }

@@ -42,7 +42,7 @@ int main(int argc, char **argv)
         return KVB_EXIT_OK;
     }
     if (!strcmp(argv[1], "--version")) {
-        printf("kvbench %s (%s, %s)\n", kvb_version, kvb_commit, kvb_compiler);
+        printf("kvbench %s (%s, %s)\n", kvb_version, kvb_build_commit, kvb_compiler);
         return KVB_EXIT_OK;
     }
     for (size_t i = 0; commands[i]; i++)

@@ -12,6 +12,8 @@
 
 typedef struct kvb_matrix_options {
     const kvb_selection *selection;
+    const kvb_selection *earlier; /* [n_earlier] what these hold is left out: it has been run */
+    size_t n_earlier;
     uint32_t capacity;     /* cells; 0: what each trace needs */
     uint32_t min_chunk;    /* cells */
     uint64_t max_pairs;    /* (query, cell) pairs of one step above which a combination is skipped */
@@ -21,7 +23,8 @@ typedef struct kvb_matrix_options {
     double sample_seconds; /* for the passes of one combination; one pass is always made */
     double width;          /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
-    bool unguarded, unbound, first_touch;
+    bool unguarded, unbound, first_touch, no_staging;
+    bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events;         /* hardware counters; NULL: the default ones */
     FILE *timeline;                    /* NULL: none */
     const volatile sig_atomic_t *stop; /* set: end after the present combination */
@@ -30,8 +33,8 @@ typedef struct kvb_matrix_options {
     void *ctx;
 } kvb_matrix_options;
 
-/* Combinations of a selection, skipped ones included. */
-size_t kvb_matrix_count(const kvb_selection *selection);
+/* Combinations of a selection, skipped ones included, without those that earlier ones hold. */
+size_t kvb_matrix_count(const kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
 /* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what take() returned; -EINTR when
  * stopped; -ENOMEM and what fork() says. why names what was at fault. */

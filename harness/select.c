@@ -39,6 +39,14 @@ static int names_match(const char *what, const char *const *words, size_t n_word
     return 0;
 }
 
+static size_t list_length(const char *const *list)
+{
+    size_t n = 0;
+    while (list && list[n])
+        n++;
+    return n;
+}
+
 static int parts_choose(const kvb_parts *parts, kvb_sort sort, const char *const *words, size_t n_words,
                         const void **chosen, size_t *n, char *why, size_t why_bytes)
 {
@@ -53,44 +61,15 @@ static int parts_choose(const kvb_parts *parts, kvb_sort sort, const char *const
     return error;
 }
 
-static int pair_add(kvb_selection *s, const kvb_pool_type *k, const kvb_pool_type *v)
-{
-    for (size_t i = 0; i < s->n_pools; i++)
-        if (s->pools[i].k == k && s->pools[i].v == v)
-            return 0;
-    if (s->n_pools == KVB_MAX_POOL_PAIRS)
-        return -E2BIG;
-    s->pools[s->n_pools++] = (kvb_pool_pair){k, v};
-    return 0;
-}
-
-/* "f16": both; a glob: each match for both; "k=f16,v=bf16": apart. */
-static int pool_word_take(const char *word, const kvb_parts *parts, kvb_selection *s, char *why, size_t why_bytes)
-{
-    char k[KVB_NAME], v[KVB_NAME], known[512];
-    if (sscanf(word, "k=%63[^,],v=%63s", k, v) == 2) {
-        const kvb_pool_type *kp = kvb_part_find(parts, KVB_SORT_POOL, k), *vp = kvb_part_find(parts, KVB_SORT_POOL, v);
-        kvb_parts_known(parts, KVB_SORT_POOL, known, sizeof known);
-        return kp && vp ? pair_add(s, kp, vp) : unknown("pool", kp ? v : k, known, why, why_bytes);
-    }
-    const void *chosen[KVB_MAX_PARTS];
-    size_t n = 0;
-    int error = parts_choose(parts, KVB_SORT_POOL, &word, 1, chosen, &n, why, why_bytes);
-    for (size_t i = 0; i < n && !error; i++)
-        error = pair_add(s, chosen[i], chosen[i]);
-    return error;
-}
-
-static int pools_choose(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
+static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_parts *parts,
                         kvb_selection *s, char *why, size_t why_bytes)
 {
     static const char *const every[] = {"*", NULL};
-    const char *const *listed = suite->pools ? suite->pools : every;
+    const char *const *listed = part->pools ? part->pools : every;
     int error = 0;
-    for (size_t i = 0; i < words->pools.n && !error; i++)
-        error = pool_word_take(words->pools.at[i], parts, s, why, why_bytes);
-    for (size_t i = 0; !words->pools.n && listed[i] && !error; i++)
-        error = pool_word_take(listed[i], parts, s, why, why_bytes);
+    for (size_t i = 0; (words->pools.n ? i < words->pools.n : listed[i] != NULL) && !error; i++)
+        error = kvb_pool_word_take(words->pools.n ? words->pools.at[i] : listed[i], parts, s->pools, KVB_MAX_POOL_PAIRS,
+                                   &s->n_pools, why, why_bytes);
     return error;
 }
 
@@ -119,7 +98,7 @@ bool kvb_select_only_files(const kvb_words *workloads)
     return files > 0 && files == workloads->n;
 }
 
-static int workloads_choose(const kvb_selection_words *words, const kvb_suite *suite, const kvb_workloads *known,
+static int workloads_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_workloads *known,
                             kvb_selection *s, char *why, size_t why_bytes)
 {
     const char **globs = calloc(words->workloads.n + 1, sizeof *globs);
@@ -137,11 +116,9 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite *s
     }
     for (size_t i = 0; i < known->n && !error; i++)
         names[i] = known->at[i].name;
-    size_t n_listed = 0;
-    while (suite->workloads[n_listed])
-        n_listed++;
+    size_t n_listed = list_length(part->workloads);
     if (!error && (n_globs || !words->workloads.n))
-        error = names_match("workload", n_globs ? globs : suite->workloads, n_globs ? n_globs : n_listed, names,
+        error = names_match("workload", n_globs ? globs : part->workloads, n_globs ? n_globs : n_listed, names,
                             known->n, chosen, why, why_bytes);
     for (size_t i = 0; i < known->n && !error; i++)
         if (chosen[i])
@@ -153,13 +130,13 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite *s
 }
 
 /* The workload's own values, then the profiles named or listed by the suite. */
-static int values_choose(const kvb_selection_words *words, const kvb_suite *suite, kvb_selection *s, char *why,
+static int values_choose(const kvb_selection_words *words, const kvb_suite_part *part, kvb_selection *s, char *why,
                          size_t why_bytes)
 {
     if (!words->values.n)
         s->values[s->n_values++] = NULL;
-    for (size_t i = 0; !words->values.n && suite->values && suite->values[i]; i++)
-        s->values[s->n_values++] = suite->values[i];
+    for (size_t i = 0; !words->values.n && part->values && part->values[i]; i++)
+        s->values[s->n_values++] = part->values[i];
     for (size_t i = 0; i < words->values.n; i++) {
         const char *word = words->values.at[i];
         bool own = !strcmp(word, "own");
@@ -208,14 +185,28 @@ static int threads_choose(const kvb_selection_words *words, bool oversubscribe, 
     return 0;
 }
 
-int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const kvb_parts *parts,
+static int growths_choose(const kvb_selection_words *words, kvb_selection *s, char *why, size_t why_bytes)
+{
+    static const char *const usual[] = {"double"};
+    bool marked[KVB_GROWTHS];
+    int error =
+        names_match("growth", words->growths.n ? words->growths.at : usual, words->growths.n ? words->growths.n : 1,
+                    kvb_growth_names, KVB_GROWTHS, marked, why, why_bytes);
+    for (int g = 0; g < KVB_GROWTHS && !error; g++)
+        if (marked[g])
+            s->growths[s->n_growths++] = (kvb_growth)g;
+    return error;
+}
+
+int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_parts *parts,
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *s, char *why, size_t why_bytes)
 {
     *s = (kvb_selection){0};
     why[0] = '\0';
     const void *caches[KVB_MAX_PARTS], *kernels[KVB_MAX_PARTS];
-    int error =
-        parts_choose(parts, KVB_SORT_CACHE, words->caches.at, words->caches.n, caches, &s->n_caches, why, why_bytes);
+    bool typed = words->caches.n > 0;
+    int error = parts_choose(parts, KVB_SORT_CACHE, typed ? words->caches.at : part->caches,
+                             typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
     if (!error)
         error = parts_choose(parts, KVB_SORT_KERNEL, words->kernels.at, words->kernels.n, kernels, &s->n_kernels, why,
                              why_bytes);
@@ -224,16 +215,40 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite *suite, const k
     for (size_t i = 0; i < s->n_kernels; i++)
         s->kernels[i] = kernels[i];
     if (!error)
-        error = pools_choose(words, suite, parts, s, why, why_bytes);
+        error = pools_choose(words, part, parts, s, why, why_bytes);
     if (!error)
-        error = values_choose(words, suite, s, why, why_bytes);
+        error = values_choose(words, part, s, why, why_bytes);
     if (!error)
         error = threads_choose(words, oversubscribe, s, why, why_bytes);
     if (!error)
-        error = workloads_choose(words, suite, workloads, s, why, why_bytes);
+        error = growths_choose(words, s, why, why_bytes);
+    if (!error)
+        error = workloads_choose(words, part, workloads, s, why, why_bytes);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
+}
+
+static bool holds(const void *const *list, size_t n, const void *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == what)
+            return true;
+    return false;
+}
+
+bool kvb_selection_covers(const kvb_selection *s, const char *workload_path, const char *values,
+                          const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel)
+{
+    bool found = false;
+    for (size_t i = 0; i < s->n_workloads && !found; i++)
+        found = !strcmp(s->workloads[i].path, workload_path);
+    bool paired = false;
+    for (size_t i = 0; i < s->n_pools && !paired; i++)
+        paired = s->pools[i].k == pools->k && s->pools[i].v == pools->v;
+    return found && paired && holds((const void *const *)s->caches, s->n_caches, cache) &&
+           holds((const void *const *)s->kernels, s->n_kernels, kernel) &&
+           holds((const void *const *)s->values, s->n_values, values);
 }
 
 void kvb_selection_free(kvb_selection *s)

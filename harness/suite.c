@@ -13,29 +13,75 @@
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128. */
+#define FLOATS       LIST("f32", "f16", "bf16")
+#define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
+#define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
+
+/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128, which every format's groups
+ * divide. */
+static const kvb_suite_part quick_parts[] = {
+    {
+        .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+        .pools = FLOATS,
+        .sample_ms = 150,
+        .oracle_pairs = 8000000,
+    },
+    {
+        .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128"),
+        .caches = LIST("contiguous", "seq"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 200000,
+    },
+};
+static const kvb_suite_part default_parts[] = {
+    {
+        .workloads = LIST("*"),
+        .pools = FLOATS,
+        .sample_ms = 200,
+        .oracle_pairs = 8000000,
+    },
+    {
+        .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128", "agent-fork-8x128", "eagle-tree-8x128"),
+        .caches = LIST("contiguous", "seq", "tree", "slab"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 400000,
+    },
+};
+static const kvb_suite_part full_parts[] = {
+    {
+        .workloads = LIST("*"),
+        .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .sample_ms = 1000,
+        .oracle_pairs = 40000000,
+    },
+    {
+        .workloads = LIST("*-8x128", "long-decode"),
+        .pools = EVERY_FORMAT,
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .sample_ms = 200,
+        .oracle_pairs = 4000000,
+    },
+};
+
+#define PARTS(list) .parts = list, .n_parts = sizeof(list) / sizeof *(list)
+
 static const kvb_suite quick = {
     .name = "quick",
-    .summary = "recorded workloads, every cache, pool and kernel",
-    .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
-    .sample_ms = 150,
-    .oracle_pairs = 8000000,
+    .summary = "recorded workloads, every cache and kernel, f32, f16, bf16; every format over contiguous and seq",
+    PARTS(quick_parts),
 };
 static const kvb_suite standard = {
     .name = "default",
-    .summary = "quick, the same events at 8 KV heads x 128, and a 32k context",
-    .workloads = LIST("*"),
-    .sample_ms = 200,
-    .oracle_pairs = 8000000,
+    .summary = "quick, the same events at 8 KV heads x 128, a 32k context; every format over four caches",
+    PARTS(default_parts),
 };
 static const kvb_suite full = {
     .name = "full",
-    .summary = "default, K and V formats mixed, every value profile, a larger share checked",
-    .workloads = LIST("*"),
-    .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
-    .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
-    .sample_ms = 1000,
-    .oracle_pairs = 40000000,
+    .summary = "default, every format over every cache, every value profile, a larger share checked",
+    PARTS(full_parts),
 };
 
 const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, NULL};

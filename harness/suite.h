@@ -6,13 +6,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct kvb_suite {
-    const char *name, *summary;
-    const char *const *workloads; /* globs over workload names; ends with NULL */
-    const char *const *pools;     /* pool words as --pool takes them; ends with NULL. NULL: every pool */
-    const char *const *values;    /* value profiles to replay besides the workload's own; ends with NULL */
+/* A part of a suite: a matrix of its own. Lists end with NULL; an absent list: everything of its sort. */
+typedef struct kvb_suite_part {
+    const char *const *workloads; /* globs over workload names */
+    const char *const *caches;    /* globs */
+    const char *const *pools;     /* words as --pool takes them */
+    const char *const *values;    /* value profiles to replay besides the workload's own; absent: none */
     uint32_t sample_ms;           /* for the passes of one combination */
     uint64_t oracle_pairs;        /* (query, head, cell) visits of the oracle for each workload and pool */
+} kvb_suite_part;
+
+/* What two parts have in common is run once, by the first. */
+typedef struct kvb_suite {
+    const char *name, *summary;
+    const kvb_suite_part *parts;
+    size_t n_parts;
 } kvb_suite;
 
 extern const kvb_suite *const kvb_suites[];        /* ends with NULL */

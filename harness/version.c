@@ -5,7 +5,7 @@
 #include "version-facts.h"
 
 const char kvb_version[] = KVB_FACT_VERSION;
-const char kvb_commit[] = KVB_FACT_COMMIT;
+const char kvb_build_commit[] = KVB_FACT_COMMIT;
 #ifdef __clang__
 const char kvb_compiler[] = __VERSION__;
 #else

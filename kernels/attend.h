@@ -39,24 +39,34 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 1u
+#define KVB_ABI_VERSION 2u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
-/* Element encodings. The ones past BF16 are named here so that the numbering is stable. */
+/*
+ * Element encodings. Codes of 4 and 2 bits lie low bits first: channel 0 in the lowest bits of byte 0.
+ * The Q ones are blocks of 32 channels that carry their own scales, laid out as ggml does
+ * (ggml-common.h, block_q8_0 and so on): they have no side tables.
+ */
 typedef enum kvb_elem {
     KVB_F32,      /* IEEE 754 binary32 */
     KVB_F16,      /* IEEE 754 binary16 */
     KVB_BF16,     /* upper half of binary32, rounded to nearest even */
-    KVB_E4M3,     /* OCP FP8 E4M3 */
-    KVB_E5M2,     /* OCP FP8 E5M2 */
-    KVB_E2M1,     /* OCP FP4 */
-    KVB_E8M0,     /* OCP power-of-two scale */
+    KVB_E4M3,     /* OCP FP8 E4M3: largest 448 */
+    KVB_E5M2,     /* OCP FP8 E5M2: largest 57344 */
+    KVB_E2M1,     /* OCP FP4, two a byte: 0 0.5 1 1.5 2 3 4 6 and their negatives */
+    KVB_E8M0,     /* OCP power-of-two scale: 2^(code - 127), 255 is NaN */
     KVB_INT8,     /* two's complement, times a scale */
     KVB_UINT8,    /* code * scale + zero */
-    KVB_UINT4,    /* two codes a byte, low nibble first */
-    KVB_UINT2,    /* four codes a byte, low bits first */
-    KVB_CODEBOOK, /* index into a table of levels, times a norm */
+    KVB_UINT4,    /* likewise, two codes a byte */
+    KVB_UINT2,    /* likewise, four codes a byte */
+    KVB_CODEBOOK, /* level[code] * scale; codes of level_bits bits, a bit stream, low bits first */
+    KVB_Q8_0,     /* 34 bytes: f16 d, int8 q[32];                          x = d q */
+    KVB_Q5_1,     /* 24 bytes: f16 d, f16 m, fifth bits [4], nibbles [16]; x = d q + m */
+    KVB_Q5_0,     /* 22 bytes: f16 d, fifth bits [4], nibbles [16];        x = d (q - 16) */
+    KVB_Q4_1,     /* 20 bytes: f16 d, f16 m, nibbles [16];                 x = d q + m */
+    KVB_Q4_0,     /* 18 bytes: f16 d, nibbles [16];                        x = d (q - 8) */
+    KVB_IQ4_NL,   /* 18 bytes: f16 d, nibbles [16];                        x = d kvalues_iq4nl[q] */
     KVB_ELEM_COUNT
 } kvb_elem;
 
@@ -67,44 +77,132 @@ typedef enum kvb_axis {
     KVB_AXIS_TOKENS    /* one channel of `group` neighbouring cells */
 } kvb_axis;
 
-/* Orthogonal transform applied to a row before encoding; q (for K) and out (for V) undergo it too. */
-typedef enum kvb_transform { KVB_TRANSFORM_NONE, KVB_TRANSFORM_HADAMARD } kvb_transform;
+#define KVB_GROUP_ROW UINT32_MAX /* as group: all channels of a row */
 
-/* K and V formats are independent. `name` is unique: two formats of one name are the same. */
+/* A factor fixed before the first row is stored, for all rows of a KV head. */
+typedef enum kvb_static_scale {
+    KVB_STATIC_NONE,
+    KVB_STATIC_TENSOR, /* the same for every KV head of the layer */
+    KVB_STATIC_HEAD
+} kvb_static_scale;
+
+/*
+ * Orthogonal transform applied to a row before encoding; q (for K) and out (for V) undergo it too.
+ * Walsh-Hadamard in natural order, divided by sqrt(block), on each block of channels, the block being
+ * the largest power of two that divides dim: it is its own inverse. SIGNED negates the channels for which
+ * kvb_sign_flip() holds first (and last, on the way back).
+ */
+typedef enum kvb_transform { KVB_TRANSFORM_NONE, KVB_TRANSFORM_HADAMARD, KVB_TRANSFORM_SIGNED_HADAMARD } kvb_transform;
+
+typedef struct kvb_view kvb_view;
+
+/*
+ * Rows of KV head h, cells c .. c+n-1, as floats, the transform undone: rows [n][view->dim]. What they were
+ * stored as, up to kvb_format_roundings() roundings. Safe to call from several threads.
+ */
+typedef void kvb_rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
+
+/*
+ * K and V formats are independent. `name` is unique: two formats of one name are the same.
+ * A stored element is  code * scale (of its group) * head scale + zero (of its group), factors that a
+ * format lacks being 1 and 0; no format has both a zero and a head scale.
+ */
 typedef struct kvb_format {
-    const char *name;        /* "f16" */
-    kvb_elem elem;           /* encoding of one element */
-    kvb_axis axis;           /* of the groups */
-    uint32_t group;          /* elements that share a scale; 0 without scales */
-    kvb_elem scale_elem;     /* meaningful when group > 0 */
-    kvb_elem zero_elem;      /* meaningful when the elements are unsigned codes */
-    kvb_transform transform; /* applied before encoding */
+    const char *name;            /* "a4g64+had" */
+    kvb_elem elem;               /* encoding of one element */
+    kvb_axis axis;               /* of the groups */
+    uint32_t group;              /* elements that share a scale; 0 without scales; KVB_GROUP_ROW */
+    kvb_elem scale_elem;         /* meaningful when group > 0 and the element is no block */
+    kvb_elem zero_elem;          /* meaningful when the elements are unsigned codes */
+    kvb_static_scale head_scale; /* view.head_scales */
+    kvb_transform transform;     /* applied before encoding */
+    uint32_t window_cells;       /* cells encoded together; until they are, view.recent holds them as f16. 0: each
+                                   * row is encoded when it is stored. With axis TOKENS equal to group */
+    uint32_t window_blocks;      /* most blocks of window_cells that are f16 at a time: the ones last written */
+    const float *levels;         /* CODEBOOK: [2^level_bits], ascending */
+    uint32_t level_bits;         /* CODEBOOK: 3 or 4 */
+    kvb_rows_read *read;         /* never NULL */
 } kvb_format;
 
+/* Do its elements carry a zero point in a side table? */
+static inline bool kvb_format_has_zeros(const kvb_format *f)
+{
+    return f->elem == KVB_UINT8 || f->elem == KVB_UINT4 || f->elem == KVB_UINT2;
+}
+
+/* Are its elements blocks with scales of their own inside? */
+static inline bool kvb_elem_is_block(kvb_elem elem)
+{
+    return elem >= KVB_Q8_0 && elem <= KVB_IQ4_NL;
+}
+
+/* Channels that a transform mixes: the largest power of two that divides dim. */
+static inline uint32_t kvb_transform_block(uint32_t dim)
+{
+    return dim & (0u - dim);
+}
+
+/* Channels negated by KVB_TRANSFORM_SIGNED_HADAMARD: a hash, so that no row is likely to be a Walsh function. */
+static inline bool kvb_sign_flip(uint32_t channel)
+{
+    uint32_t x = (channel + 1) * 0x9e3779b9u;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x >> 31;
+}
+
+/*
+ * Most f32 roundings between what is stored and an element that format->read() or a kernel's own decoding
+ * hands to a product: one for each factor and term, one for each stage of the transform and one for its
+ * factor. What a kernel that reads the format adds to its chains.
+ */
+static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
+{
+    uint32_t n = (f->group > 0) + (f->head_scale != KVB_STATIC_NONE) + kvb_format_has_zeros(f) +
+                 (f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1);
+    if (f->transform)
+        for (uint32_t block = 2 * kvb_transform_block(dim); block > 1; block /= 2)
+            n++;
+    return n;
+}
+
 /* ---- views: where rows lie -------------------------------------------------------------------- */
+
+#define KVB_SLOT_NONE UINT32_MAX
 
 /*
  * Rows of K or V of one layer, head-major [n_kv_heads][cells][dim].
  * The row of KV head h in cell c starts at base + h * head_stride + c * cell_stride.
  * With a block table, c is first mapped: c = table[c / block_cells] * block_cells + c % block_cells.
  * Owned by the pool; valid until the next change to the cache that produced it.
+ *
+ * Side tables (NULL where the format has none). Axis CHANNELS: the scales of head h, cell c are the
+ * dim / group (KVB_GROUP_ROW: 1) elements at scales + h * scale_head_stride + c * scale_cell_stride; axis TOKENS:
+ * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride. Zeros likewise.
+ *
+ * Formats with window_cells = w: where recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded
+ * yet: it is dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
  */
-typedef struct kvb_view {
+struct kvb_view {
     const void *base;
     size_t head_stride; /* bytes from one KV head to the next */
     size_t cell_stride; /* bytes from one cell to the next */
     uint32_t cells;     /* readable cells: 0 .. cells-1 */
     uint32_t dim;       /* elements of a row */
     const kvb_format *format;
-    const void *scales; /* side table of scales, or NULL when the format has none in it */
+    const void *scales; /* side table of scales */
     size_t scale_head_stride;
     size_t scale_cell_stride;
-    const void *zeros; /* side table of zero points or biases, or NULL */
+    const void *zeros; /* side table of zero points or biases */
     size_t zero_head_stride;
     size_t zero_cell_stride;
+    const float *head_scales; /* [n_kv_heads] */
+    const void *recent;
+    const uint32_t *recent_slot; /* [(cells + w - 1) / w] */
+    size_t recent_slot_stride, recent_head_stride;
     const uint32_t *block_table; /* paged storage, or NULL */
     uint32_t block_cells;        /* cells of a block when paged */
-} kvb_view;
+};
 
 /* ---- masks: which cells a query sees ---------------------------------------------------------- */
 
@@ -242,7 +340,7 @@ typedef struct kvb_plugin_v1 {
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 
-/* Row of KV head h in cell c. */
+/* Row of KV head h in cell c: its codes. */
 static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_t c)
 {
     if (view->block_table)

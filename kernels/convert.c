@@ -189,26 +189,54 @@ void kvb_elems_encode_portable(kvb_elem elem, void *dst, const float *src, size_
     plain[elem].encode_portable(dst, src, n);
 }
 
+/* ---- rows of any format ---------------------------------------------------------------------------------------- */
+
+/* Nothing but its elements, one of the plain types. */
+static bool format_plain(const kvb_format *f)
+{
+    return kvb_elem_bytes(f->elem) && f->group == 0 && f->axis == KVB_AXIS_NONE && !f->head_scale && !f->transform &&
+           !f->window_cells;
+}
+
+bool kvb_format_in_place(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && format_plain(f);
+}
+
+void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    if (!format_plain(view->format)) {
+        view->format->read(view, h, c, n, rows);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        kvb_elems_decode(view->format->elem, rows + (size_t)i * view->dim, kvb_view_row(view, h, c + i), view->dim);
+}
+
 const float *kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *tmp)
 {
-    const void *row = kvb_view_row(view, h, c);
-
-    if (view->format->elem == KVB_F32)
-        return row;
-    kvb_elems_decode(view->format->elem, tmp, row, view->dim);
+    if (kvb_format_in_place(view->format))
+        return kvb_view_row(view, h, c);
+    kvb_rows_decode(view, h, c, 1, tmp);
     return tmp;
 }
 
-static bool format_plain(const kvb_format *f)
+void kvb_arithmetic_add_decoding(const kvb_problem *p, kvb_arithmetic *a)
 {
-    return kvb_elem_bytes(f->elem) && f->group == 0 && f->axis == KVB_AXIS_NONE && f->transform == KVB_TRANSFORM_NONE;
+    a->dot_chain += kvb_format_roundings(p->k_format, p->k_dim);
+    a->cell_chain += kvb_format_roundings(p->v_format, p->v_in_k ? p->k_dim : p->v_dim);
 }
 
-bool kvb_plain_supports(const kvb_problem *p, char *why, size_t why_bytes)
+static bool format_readable(const kvb_format *f)
 {
-    if (!format_plain(p->k_format) || !format_plain(p->v_format)) {
-        const kvb_format *f = format_plain(p->k_format) ? p->v_format : p->k_format;
-        snprintf(why, why_bytes, "reads f32, f16 and bf16 rows, not %s", f->name);
+    return f->read || format_plain(f);
+}
+
+bool kvb_readable_supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    if (!format_readable(p->k_format) || !format_readable(p->v_format)) {
+        snprintf(why, why_bytes, "format %s has no function to read its rows",
+                 (format_readable(p->k_format) ? p->v_format : p->k_format)->name);
         return false;
     }
     if (!kvb_elem_bytes(p->out_elem)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV
- * head each (with a sequential OpenBLAS the products themselves take turns: see blas.h). f16, bf16 and
- * paged rows are decoded into scratch first, once for all queries of the head; plain f32 rows are read
+ * head each (with a sequential OpenBLAS the products themselves take turns: see blas.h). Paged rows and those of
+ * any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows are read
  * in place.
  *
  * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one
@@ -68,7 +68,7 @@ static uint32_t row_head(const tile *tl, uint32_t r)
 
 static bool staged(const kvb_problem *p, const kvb_format *format)
 {
-    return format->elem != KVB_F32 || p->paged;
+    return !kvb_format_in_place(format) || p->paged;
 }
 
 static size_t lines(size_t floats)
@@ -107,7 +107,7 @@ static bool available(char *why, size_t why_bytes)
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (!kvb_plain_supports(p, why, why_bytes))
+    if (!kvb_readable_supports(p, why, why_bytes))
         return false;
     if ((uint64_t)p->n_heads * p->k_dim > INT_MAX || p->v_dim > INT_MAX || p->n_cells > INT_MAX) {
         snprintf(why, why_bytes, "a dimension passes the 32-bit integers of BLAS");
@@ -128,6 +128,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         .exp_error = KVB_EXPF_ERROR,
         .exp_floor = KVB_EXPF_FLOOR,
     };
+    kvb_arithmetic_add_decoding(p, a);
 }
 
 /* Rows of KV head h: in place, or decoded into stage [cells][dim]. */
@@ -137,8 +138,7 @@ static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, 
         return (matrix){stage, (int)view->dim}; /* never read */
     if (!staged(p, view->format))
         return (matrix){kvb_view_row(view, h, 0), (int)(view->cell_stride / sizeof(float))};
-    for (uint32_t c = 0; c < p->n_cells; c++)
-        kvb_elems_decode(view->format->elem, stage + (size_t)c * view->dim, kvb_view_row(view, h, c), view->dim);
+    kvb_rows_decode(view, h, 0, p->n_cells, stage);
     return (matrix){stage, (int)view->dim};
 }
 

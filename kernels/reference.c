@@ -2,6 +2,7 @@
 /*
  * The reference kernel: plain scalar f32, written for reading. Two passes over the visible cells of each
  * query and head: scores and their largest; then weights, their sum and the weighted sum of V rows.
+ * Rows of any format are decoded one by one, each time one is needed.
  * Scratch per thread: scores [n_cells], one K row [k_dim], one V row [v_dim], the sums [v_dim], all f32.
  */
 #include "kernels/convert.h"
@@ -30,6 +31,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         .exp_error = KVB_EXPF_ERROR,
         .exp_floor = KVB_EXPF_FLOOR,
     };
+    kvb_arithmetic_add_decoding(p, a);
 }
 
 static float dot(const float *a, const float *b, uint32_t n)
@@ -45,7 +47,9 @@ static void row_attend(const kvb_attend *args, uint32_t t, uint32_t h, float *sc
     const kvb_problem *p = &args->problem;
     const float *q = args->q + ((size_t)t * p->n_heads + h) * p->k_dim;
     uint32_t kv_head = h / (p->n_heads / p->n_kv_heads), cursor = 0, n = 0, i = 0;
-    float *scores = scratch, *k_row = scores + p->n_cells, *v_row = k_row + p->k_dim, *acc = v_row + p->v_dim;
+    float *scores = scratch, *k_row = scores + p->n_cells, *acc = k_row + p->k_dim + p->v_dim;
+    const kvb_view *v_view = p->v_in_k ? &args->k : &args->v;
+    float *v_row = p->v_in_k ? k_row : k_row + p->k_dim;
     float max = kvb_sink_logit(args, h), sum;
     kvb_run run;
 
@@ -62,7 +66,7 @@ static void row_attend(const kvb_attend *args, uint32_t t, uint32_t h, float *sc
     cursor = 0;
     while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
         for (uint32_t c = run.begin; c < run.end; c++, i++) {
-            const float *v = kvb_row_read(&args->v, kv_head, c, v_row);
+            const float *v = kvb_row_read(v_view, kv_head, c, v_row);
             for (uint32_t d = 0; d < p->v_dim; d++)
                 acc[d] += scores[i] * v[d];
         }
@@ -93,7 +97,7 @@ const kvb_kernel kvb_kernel_reference = {
     .summary = "plain scalar f32, two passes: the one to read",
     .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
              KVB_MASK_BIT(KVB_MASK_RUNS),
-    .supports = kvb_plain_supports,
+    .supports = kvb_readable_supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
     .attend = attend,

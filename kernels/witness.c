@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The witness: lists the codes of the rows that each query sees (layout in witness.h). Every cell's codes
- * are read once, into a table behind the lists in scratch, code[n_kv_heads][n_cells][2]; then the lists
- * are filled from it. out is all zeros and lse is 0.
+ * are read once, into a table behind the lists in scratch, code[n_kv_heads][n_cells][2], and behind it a decoded row
+ * for each thread; then the lists are filled from the table. out is all zeros and lse is 0.
  */
 #include "kernels/witness.h"
 #include "kernels/convert.h"
@@ -16,18 +16,44 @@ static size_t list_words(const kvb_problem *p)
     return (size_t)p->n_tok * p->n_kv_heads * (1 + 2 * (size_t)p->n_cells);
 }
 
+static size_t code_words(const kvb_problem *p)
+{
+    return 2 * (size_t)p->n_kv_heads * p->n_cells;
+}
+
+/* Of a decoded row, K's or V's. */
+static size_t row_words(const kvb_problem *p)
+{
+    return p->k_dim > p->v_dim ? p->k_dim : p->v_dim;
+}
+
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
-    (void)n_threads; /* all of it is shared */
-    return (list_words(p) + 2 * (size_t)p->n_kv_heads * p->n_cells) * sizeof(uint32_t);
+    return (list_words(p) + code_words(p) + n_threads * row_words(p)) * sizeof(uint32_t);
+}
+
+/*
+ * Does a code survive this format? A transform spreads every element's error over its block, where those of
+ * like elements add up: 3 bits are too few, and in rows of four symbols so are the steps of e2m1
+ * (ci/tests/whole/test_legible.c).
+ */
+static bool legible(const kvb_format *f, uint32_t dim)
+{
+    bool coarse = f->elem == KVB_UINT2 || (f->elem == KVB_CODEBOOK && f->level_bits < 4);
+    return !f->transform || !(coarse || (f->elem == KVB_E2M1 && dim < 32));
 }
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (!kvb_plain_supports(p, why, why_bytes))
+    if (!kvb_readable_supports(p, why, why_bytes))
         return false;
     if (p->k_dim < KVB_WITNESS_MIN_DIM || p->v_dim < KVB_WITNESS_MIN_DIM) {
         snprintf(why, why_bytes, "a code takes rows of at least %u elements", KVB_WITNESS_MIN_DIM);
+        return false;
+    }
+    if (!legible(p->k_format, p->k_dim) || !legible(p->v_format, p->v_dim)) {
+        snprintf(why, why_bytes, "transformed %s rows are too coarse to spell out a code",
+                 (legible(p->k_format, p->k_dim) ? p->v_format : p->k_format)->name);
         return false;
     }
     return true;
@@ -40,29 +66,32 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     *a = (kvb_arithmetic){.accumulator = KVB_F32, .q_rounded = KVB_F32, .p_rounded = KVB_F32};
 }
 
-/* The code of 16 symbols. False: one of them is none. */
-static bool symbols_read(const float *x, uint32_t *code)
+/* The symbol of that many bits nearest to x. False: there is none. */
+static bool symbol_read(float x, uint32_t bits, uint32_t *symbol)
 {
-    *code = 0;
-    for (uint32_t i = 0; i < KVB_WITNESS_MIN_DIM; i++) {
-        if (!(x[i] == -3.0f || x[i] == -1.0f || x[i] == 1.0f || x[i] == 3.0f))
-            return false;
-        *code |= (uint32_t)((x[i] + 3.0f) / 2.0f) << 2 * i;
+    if (bits == 1) {
+        *symbol = x > 0.0f;
+        return x > 0.0f || x < 0.0f;
     }
-    return true;
+    if (!(x > -4.0f && x < 4.0f))
+        return false;
+    *symbol = (uint32_t)((x + 4.0f) / 2.0f);
+    return x != -2.0f && x != 0.0f && x != 2.0f; /* no nearer to one than to the other */
 }
 
-/* The first repeat is decoded; the others must be the same bytes. */
-static uint32_t row_code(const kvb_view *view, uint32_t h, uint32_t c)
+static uint32_t row_code(const float *x, uint32_t dim)
 {
-    const char *row = kvb_view_row(view, h, c);
-    size_t elem = kvb_elem_bytes(view->format->elem), period = KVB_WITNESS_MIN_DIM * elem;
-    uint32_t code;
-    float x[KVB_WITNESS_MIN_DIM];
+    uint32_t bits = dim >= 32 ? 1 : 2, code = 0, symbol;
 
-    kvb_elems_decode(view->format->elem, x, row, KVB_WITNESS_MIN_DIM);
-    if (!symbols_read(x, &code) || memcmp(row, row + period, view->dim * elem - period))
-        return KVB_WITNESS_TORN;
+    for (uint32_t d = 0; d < dim; d++) {
+        uint32_t at = d * bits % 32;
+        if (!symbol_read(x[d], bits, &symbol))
+            return KVB_WITNESS_TORN;
+        if (d * bits < 32)
+            code |= symbol << at;
+        else if ((code >> at & (bits == 1 ? 1u : 3u)) != symbol)
+            return KVB_WITNESS_TORN;
+    }
     return code;
 }
 
@@ -75,11 +104,15 @@ static uint32_t *codes_of(const kvb_attend *args, uint32_t h)
 static void read_part(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_attend *args = ctx;
+    const kvb_problem *p = &args->problem;
+    const kvb_view *v = p->v_in_k ? &args->k : &args->v; /* then V is the beginning of the row */
+    float *row = (float *)args->scratch + list_words(p) + code_words(p) + i * row_words(p);
 
-    for (uint32_t h = 0; h < args->problem.n_kv_heads; h++)
-        for (uint32_t c = i; c < args->problem.n_cells; c += n) {
-            codes_of(args, h)[2 * (size_t)c] = row_code(&args->k, h, c);
-            codes_of(args, h)[2 * (size_t)c + 1] = row_code(&args->v, h, c);
+    for (uint32_t h = 0; h < p->n_kv_heads; h++)
+        for (uint32_t c = i; c < p->n_cells; c += n) {
+            uint32_t *codes = codes_of(args, h) + 2 * (size_t)c;
+            codes[0] = row_code(kvb_row_read(&args->k, h, c, row), p->k_dim);
+            codes[1] = row_code(kvb_row_read(v, h, c, row), p->v_dim);
         }
 }
 

@@ -2,16 +2,19 @@
 /*
  * What a witness kernel leaves in its scratch memory (a kernel with the flag KVB_KERNEL_WITNESS).
  *
- * It is replayed over rows in which 16 consecutive channels hold one 32-bit code as 16 symbols of
- * 2 bits (low bits in the first channel), symbol s stored as the value 2s - 3, and the pattern is
- * repeated along the row. It decodes each row that a query may see, and lists the codes. The rows need
- * k_dim and v_dim of at least 16. The code's meaning belongs to whoever wrote the rows
- * (workloads/values.h, profile `tags`).
+ * It is replayed over rows that each spell out one 32-bit code, low bits in the first channel, repeated along
+ * the row to its end:
+ *     rows of 32 channels or more   32 symbols of 1 bit, a channel each: -1 and 1
+ *     rows of 16 to 31              16 symbols of 2 bits: symbol s is 2s - 3
+ * so that the code survives a format that is lossy. The witness decodes whole rows, reads each channel as the symbol
+ * nearest to it, and lists the codes of the rows that a query may see. The code's meaning belongs to whoever
+ * wrote the rows (workloads/values.h, profile `tags`), who never uses KVB_WITNESS_TORN as one.
  *
  * Scratch layout, all uint32_t:
  *     count[n_tok][n_kv_heads]                       cells seen
  *     seen[n_tok][n_kv_heads][n_cells][2]            code of the K row, code of the V row
- * A row whose repeats disagree, or whose values are no symbols, is listed as KVB_WITNESS_TORN.
+ * A row whose repeats disagree, the last and partial one too, or with a value that is no symbol, is listed as
+ * KVB_WITNESS_TORN. No symbol is: NaN and, of 1 bit, 0; of 2 bits, what is not within a distance below 1 of one.
  */
 #ifndef KVB_WITNESS_H
 #define KVB_WITNESS_H

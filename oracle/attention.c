@@ -30,16 +30,36 @@ static double dot_with_reach(const float *q, const double *k, uint32_t dim, doub
     return (dot[0] + dot[1]) + (dot[2] + dot[3]);
 }
 
+/* A_i from magnitudes: |q|.size, or the product of the norms where a transform mixes channels. */
+static double reach_of(const kvb_attention *a, const double *size, double q_norm)
+{
+    double sum[4] = {0};
+    for (uint32_t d = 0; d < a->k_dim; d++)
+        sum[d % 4] += size[d] * (a->k_turned ? size[d] : fabs((double)a->q[d]));
+    double all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return a->k_turned ? q_norm * sqrt(all) : all;
+}
+
+static double norm_of(const float *q, uint32_t dim)
+{
+    double sum = 0;
+    for (uint32_t d = 0; d < dim; d++)
+        sum += (double)q[d] * (double)q[d];
+    return sqrt(sum);
+}
+
 double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach)
 {
+    double q_norm = a->k_turned ? norm_of(a->q, a->k_dim) : 0;
     double max = a->sink ? (double)*a->sink : -INFINITY;
     uint32_t i = 0;
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            double mass, s = a->scale * dot_with_reach(a->q, a->k + (size_t)t * a->k_dim, a->k_dim, &mass);
+            size_t at = (size_t)(a->k_gathered ? i : t) * a->k_dim;
+            double mass, s = a->scale * dot_with_reach(a->q, a->k + at, a->k_dim, &mass);
             logits[i] = a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
             if (reach)
-                reach[i] = mass;
+                reach[i] = a->k_size ? reach_of(a, a->k_size + at, q_norm) : mass;
             max = fmax(max, logits[i]);
         }
     if (a->visible == 0 && !a->sink)
@@ -55,7 +75,8 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
 static double row_sums(const kvb_attention *a, const double *weights, const double *logits, const double *reach,
                        double sink_weight, double lse, double *size, kvb_bound_row *row)
 {
-    *row = (kvb_bound_row){.visible = a->visible, .logit_max = a->sink ? (double)*a->sink : -INFINITY};
+    *row =
+        (kvb_bound_row){.visible = a->visible, .logit_max = a->sink ? (double)*a->sink : -INFINITY, .v_mix = a->v_mix};
     if (a->visible == 0 && !a->sink)
         return 0;
     for (uint32_t i = 0; i < a->visible; i++)
@@ -88,12 +109,14 @@ static void output_sums(const kvb_attention *a, const double *weights, double *r
     }
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            const double *restrict v = a->v + (size_t)t * dim;
+            size_t at = (size_t)(a->v_gathered ? i : t) * dim;
+            const double *restrict v = a->v + at, *restrict sizes = a->v_size ? a->v_size + at : v;
             double p = weights[i];
             for (uint32_t c = 0; c < dim; c++)
                 o[c] += p * v[c];
             for (uint32_t c = 0; mass && c < dim; c++) {
                 double size = fabs(v[c]);
+                size = size < sizes[c] ? sizes[c] : size;
                 mass[c] += p * size;
                 v_max[c] = v_max[c] > size ? v_max[c] : size;
             }
@@ -113,7 +136,7 @@ static void spread_sums(const kvb_attention *a, const double *weights, const dou
     }
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            const double *restrict v = a->v + (size_t)t * dim;
+            const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * dim;
             double p = weights[i], by_a = reach[i], by_s = size[i];
             for (uint32_t c = 0; c < dim; c++) {
                 double part = p * fabs(v[c] - o[c]);

@@ -15,9 +15,15 @@ typedef struct kvb_token_run {
 } kvb_token_run;
 
 typedef struct kvb_attention {
-    const float *q;  /* [k_dim] */
-    const double *k; /* rows of one KV head by token identity: [tokens][k_dim] */
-    const double *v; /* [tokens][v_dim] */
+    const float *q;       /* [k_dim] */
+    const double *k;      /* rows of one KV head by token identity: [tokens][k_dim] */
+    const double *k_size; /* what reading those rounds relative to (oracle/store.h): [tokens][k_dim]; NULL: |k| */
+    const double *v;      /* [tokens][v_dim] */
+    const double *v_size; /* likewise; where it is less than |v|, |v| counts */
+    bool k_gathered;      /* rows and sizes of K are those of the runs alone, one after the other: [visible][k_dim] */
+    bool v_gathered;
+    bool k_turned; /* K is stored transformed */
+    double v_mix;  /* kvb_bound_row.v_mix */
     uint32_t k_dim, v_dim;
     double scale;
     double softcap;            /* 0: none */
@@ -30,7 +36,7 @@ typedef struct kvb_attention {
 /* Doubles of scratch that solve and kvb_format_row_compare need. */
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 
-/* Logits s_i [visible]; reach[i] = A_i = |q|.|k_i| unless reach is NULL. Returns the log-sum-exp
+/* Logits s_i [visible]; reach[i] = A_i (oracle/bound.h) unless reach is NULL. Returns the log-sum-exp
  * (-infinity when nothing is seen and there is no sink). */
 double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach);
 

@@ -60,6 +60,7 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
         .omega = n * per_z * subnormal(a->accumulator) + subnormal(out_elem),
         .lse_dropped = n * per_z * a->exp_floor,
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
+        .v_mix = strength == KVB_BOUND_WORST ? row->v_mix : 1,
     };
     f->d_max = f->a * row->a_max + f->s * row->s_max + f->flat;
     f->d_mean = f->a * row->a_mean + f->s * row->s_mean + f->flat;
@@ -70,13 +71,14 @@ double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
 {
     /* No choice of weights moves the output further than |o| + max |v|: fmin also takes that where the other
      * side is infinity * 0. */
+    double v_max = t->v_max * f->v_mix;
     double weights = f->growth * (f->a * t->spread_a + f->s * t->spread_s + f->flat * t->spread);
-    weights = fmin(weights, fabs(t->o) + t->v_max);
-    double mass = fmin(t->mass * exp(f->d_max + f->d_mean), t->v_max);
+    weights = fmin(weights, fabs(t->o) + v_max);
+    double mass = fmin(t->mass * f->v_mix * exp(f->d_max + f->d_mean), v_max);
     double sums =
         f->gamma < 1 ? (((1 + f->gamma) * (1 + f->u_p) - 1) * mass + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma)
                      : INFINITY;
-    return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * t->v_max + f->omega;
+    return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * v_max + f->omega;
 }
 
 double kvb_bound_log(const kvb_bound_factors *f, double lse)

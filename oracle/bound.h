@@ -4,12 +4,13 @@
  * (over the decoded stored rows), for channel c:
  *
  *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
- *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i |v_ic|     wrong weights
- *   M   = sum_i p_i |v_ic|                                                       rounding of the sum over cells
+ *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i V_ic      wrong weights
+ *   M   = sum_i p_i V_ic                                                        rounding of the sum over cells
  *   D_i = tau (gamma_d + u_Q) A_i + 2u S_i (+ 4u softcap with a softcap)
- *   A_i = |q|.|k_i|,  S_i = |s_i| + (s_max - s_i) / 2
+ *   A_i = |q|.K_i,  S_i = |s_i| + (s_max - s_i) / 2
+ *   K_ic, V_ic   |k_ic|, |v_ic|, or the magnitudes that quantised rows are read through: below
  *
- * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) sum p |v| + (gamma + u_out) |o| + omega.
+ * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) M + (gamma + u_out) |o| + omega.
  *
  *   tau    |scale|;  u unit roundoff of the accumulator
  *   gamma_d, gamma   from dot_chain and cell_chain + rescales: statistical lambda sqrt(m) u with lambda = 7
@@ -24,17 +25,29 @@
  *   u_P, u_Q  unit roundoff of what p and q are rounded to (0 when they are not)
  *   u_out  unit roundoff of the output dtype, plus 2u for the division
  *   omega  absolute errors. With Z = sum_i exp(s_i - s_max) and n visible cells: weights dropped below
- *          exp_floor (2 n exp_floor max_i |v_ic| / Z: both sums lose them), weights that are subnormal in what
- *          p is rounded to (n max_i |v_ic| / Z halves of its smallest subnormal), products that are in the
+ *          exp_floor (2 n exp_floor max_i V_ic / Z: both sums lose them), weights that are subnormal in what
+ *          p is rounded to (n max_i V_ic / Z halves of its smallest subnormal), products that are in the
  *          accumulator, and the smallest subnormal of the output dtype
  *   G      makes the first-order D_i hold where they are not small. A weight that is off by a factor
  *          e^d_i, |d_i| <= D_i, moves the output by sum p_i (v_ic - o_c)(e^d_i - 1) / sum p_i e^d_i. There
  *          |e^d - 1| <= D expm1(D_max) / D_max, and by Jensen sum p_i e^d_i >= exp(-sum p_i D_i), so
  *          G = expm1(D_max) / D_max exp(D_mean).  M is at most exp(D_max + D_mean) times its exact value,
- *          and at most max_i |v_ic|.
+ *          and at most max_i V_ic.
  *
  * Log-sum-exp: expm1(D_max) / D_max (D_mean + eta) + gamma / (1 - gamma) + 2u |lse| + 4u log Z
  *              + n exp_floor / Z + smallest subnormal.
+ *
+ * Rows that are read through a decoding. An element is code * scale + zero, and kernels round its two parts, the
+ * products of either with q or p (factored out of a sum or not), and sums of those: each rounding is relative to
+ *   size_ic = |code * scale| + |zero|, at least |k_ic| and |v_ic|, and much larger where a row is far from 0.
+ * It takes the place of |k_ic| and |v_ic| in A_i, M and max_i V_ic; |v_ic - o_c| stays, since there v is exact. The
+ * roundings of decoding are in the declared chains (kvb_format_roundings), as all others are.
+ *   A transform is orthogonal, and so is each of its stages: u in norm for each, whichever of q, k_i (v_i, out) it is
+ * applied to. For K: |q'.dk + dq'.k| <= m u ||q|| ||k_i||, so that A_i = ||q|| ||size_i||, never below |q|.|k_i|
+ * (Cauchy, Schwarz). For V: channel c is a sum over the block of block channels, weighted by +-1 / sqrt(block), each
+ * rounded by itself: with independent roundings the error is that of the root mean square of their sizes
+ * (statistical strength: V_ic = the larger of that and |v_ic|, since sums may run over either side of the
+ * transform), at worst sqrt(block) times as large (Cauchy, Schwarz again): v_mix, taken by the worst strength alone.
  *
  * A sink is one more visible cell with v = 0, A = 0 and s = its logit.
  *
@@ -49,10 +62,10 @@
 typedef struct kvb_bound_term {
     double o;        /* exact output */
     double spread;   /* sum p_i |v_ic - o_c| */
-    double spread_a; /* sum p_i |v_ic - o_c| A_i,  A_i = |q|.|k_i| */
+    double spread_a; /* sum p_i |v_ic - o_c| A_i */
     double spread_s; /* sum p_i |v_ic - o_c| S_i */
-    double mass;     /* sum p_i |v_ic| */
-    double v_max;    /* max |v_ic| over visible cells */
+    double mass;     /* sum p_i V_ic */
+    double v_max;    /* max V_ic over visible cells */
 } kvb_bound_term;
 
 /* Per row. */
@@ -62,6 +75,7 @@ typedef struct kvb_bound_row {
     double a_mean, s_mean; /* sum p_i A_i, sum p_i S_i */
     double logit_max;      /* max s_i */
     double weight_sum;     /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
+    double v_mix;          /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
 } kvb_bound_row;
 
 typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_bound_strength;
@@ -77,10 +91,11 @@ typedef struct kvb_bound_factors {
     double growth;     /* G */
     double gamma;      /* of the sums over cells */
     double u, u_p, u_out;
-    double omega_v;     /* times max |v_ic| */
+    double omega_v;     /* times max V_ic */
     double omega;       /* absolute */
     double lse_dropped; /* n exp_floor / Z */
     double log_z;
+    double v_mix; /* on mass and max V_ic */
 } kvb_bound_factors;
 
 void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row, double scale,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs of the float formats. An encoded value is rounded in double, as "the nearest multiple of
- * the spacing there", and not by shifting and masking bits as a pool would.
+ * Reference codecs of the float formats, and the table of all. An encoded value is rounded in double, as "the nearest
+ * multiple of the spacing there", and not by shifting and masking bits as a pool would.
  */
-#include "oracle/codec.h"
+#include "oracle/codec_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -79,73 +79,192 @@ double kvb_codec_bf16_value(uint16_t bits)
 
 /* ---- rows ------------------------------------------------------------------------------------------- */
 
-static size_t row_bytes_4(uint32_t dim)
+/* Bytes of a row of plain elements; there are no scales. */
+static size_t bytes_4(const kvb_codec *codec, uint32_t dim, int part)
 {
-    return 4 * (size_t)dim;
+    (void)codec;
+    return part == KVB_CODES ? 4 * (size_t)dim : 0;
 }
-static size_t row_bytes_2(uint32_t dim)
+static size_t bytes_2(const kvb_codec *codec, uint32_t dim, int part)
 {
-    return 2 * (size_t)dim;
-}
-
-static void encode_f32(const float *row, uint32_t dim, void *bytes)
-{
-    memcpy(bytes, row, 4 * (size_t)dim);
+    (void)codec;
+    return part == KVB_CODES ? 2 * (size_t)dim : 0;
 }
 
-static void decode_f32(const void *bytes, uint32_t dim, double *row)
+static void encode_f32(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                       unsigned char *const part[KVB_PARTS])
 {
+    (void)codec, (void)head_scale;
+    memcpy(part[KVB_CODES], rows, 4 * (size_t)n * dim);
+}
+
+static void decode_f32(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                       float head_scale, double *row, double *size)
+{
+    (void)codec, (void)head_scale;
     for (uint32_t c = 0; c < dim; c++) {
         float x;
-        memcpy(&x, (const char *)bytes + 4 * (size_t)c, 4);
+        memcpy(&x, part[KVB_CODES] + 4 * (size_t)c, 4);
         row[c] = (double)x;
+        size[c] = fabs(row[c]);
     }
 }
 
-static void encode_16(const layout *l, const float *row, uint32_t dim, void *bytes)
+static void encode_16(const layout *l, const float *rows, size_t n, unsigned char *codes)
 {
-    for (uint32_t c = 0; c < dim; c++) {
-        uint16_t code = small_float_encode(l, row[c]);
-        memcpy((char *)bytes + 2 * (size_t)c, &code, 2);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t code = small_float_encode(l, rows[i]);
+        memcpy(codes + 2 * i, &code, 2);
     }
 }
 
-static void decode_16(const layout *l, const void *bytes, uint32_t dim, double *row)
+static void decode_16(const layout *l, const unsigned char *codes, uint32_t dim, double *row, double *size)
 {
     for (uint32_t c = 0; c < dim; c++) {
         uint16_t code;
-        memcpy(&code, (const char *)bytes + 2 * (size_t)c, 2);
+        memcpy(&code, codes + 2 * (size_t)c, 2);
         row[c] = small_float_decode(l, code);
+        size[c] = fabs(row[c]);
     }
 }
 
-static void encode_f16(const float *row, uint32_t dim, void *bytes)
+static void encode_f16(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                       unsigned char *const part[KVB_PARTS])
 {
-    encode_16(&layout_f16, row, dim, bytes);
+    (void)codec, (void)head_scale;
+    encode_16(&layout_f16, rows, (size_t)n * dim, part[KVB_CODES]);
 }
-static void decode_f16(const void *bytes, uint32_t dim, double *row)
+static void decode_f16(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                       float head_scale, double *row, double *size)
 {
-    decode_16(&layout_f16, bytes, dim, row);
+    (void)codec, (void)head_scale;
+    decode_16(&layout_f16, part[KVB_CODES], dim, row, size);
 }
-static void encode_bf16(const float *row, uint32_t dim, void *bytes)
+static void encode_bf16(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                        unsigned char *const part[KVB_PARTS])
 {
-    encode_16(&layout_bf16, row, dim, bytes);
+    (void)codec, (void)head_scale;
+    encode_16(&layout_bf16, rows, (size_t)n * dim, part[KVB_CODES]);
 }
-static void decode_bf16(const void *bytes, uint32_t dim, double *row)
+static void decode_bf16(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                        float head_scale, double *row, double *size)
 {
-    decode_16(&layout_bf16, bytes, dim, row);
+    (void)codec, (void)head_scale;
+    decode_16(&layout_bf16, part[KVB_CODES], dim, row, size);
 }
 
-static const kvb_codec codec_f32 = {"f32", row_bytes_4, encode_f32, decode_f32};
-static const kvb_codec codec_f16 = {"f16", row_bytes_2, encode_f16, decode_f16};
-static const kvb_codec codec_bf16 = {"bf16", row_bytes_2, encode_bf16, decode_bf16};
+static const kvb_codec floats[] = {
+    {"f32", 1, false, KVB_F32, 32, 0, bytes_4, encode_f32, decode_f32},
+    {"f16", 1, false, KVB_F16, 16, 0, bytes_2, encode_f16, decode_f16},
+    {"bf16", 1, false, KVB_BF16, 16, 0, bytes_2, encode_bf16, decode_bf16},
+};
 
-const kvb_codec *const kvb_codecs[] = {&codec_f32, &codec_f16, &codec_bf16, NULL};
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+#define TWO(F)  F, F + 1
+#define FOUR(F) TWO(F), TWO(F + 2)
+
+const kvb_codec *const kvb_codecs[] = {
+    TWO(floats),
+    floats + 2,
+    FOUR(kvb_codec_fp8s),
+    FOUR(kvb_codec_fp8s + 4),
+    TWO(kvb_codec_int8s),
+    FOUR(kvb_codec_ggmls),
+    TWO(kvb_codec_ggmls + 4),
+    FOUR(kvb_codec_affines),
+    FOUR(kvb_codec_affines + 4),
+    FOUR(kvb_codec_affines + 8),
+    kvb_codec_affines + 12,
+    TWO(kvb_codec_mxs),
+    TWO(kvb_codec_codebooks),
+    NULL,
+};
 
 const kvb_codec *kvb_codec_find(const char *format_name)
 {
+    size_t n = strcspn(format_name, "+");
     for (const kvb_codec *const *codec = kvb_codecs; *codec; codec++)
-        if (strcmp((*codec)->name, format_name) == 0)
+        if (strlen((*codec)->name) == n && strncmp((*codec)->name, format_name, n) == 0)
             return *codec;
     return NULL;
+}
+
+float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h)
+{
+    if (format->head_scale == KVB_STATIC_NONE || !amax)
+        return 1.0f;
+    float most = amax[h];
+    if (format->head_scale == KVB_STATIC_TENSOR)
+        for (uint32_t other = 0; other < n_kv_heads; other++)
+            most = fmaxf(most, amax[other]);
+    float largest = format->elem == KVB_E4M3 ? 448.0f : format->elem == KVB_E5M2 ? 57344.0f : 6.0f * 448.0f;
+    float scale = most / largest;
+    return scale > 0 && isfinite(scale) ? scale : 1.0f;
+}
+
+/* ---- helpers --------------------------------------------------------------------------------------------- */
+
+float kvb_codec_limited(float x, float limit)
+{
+    if (isnan(x))
+        return 0;
+    return fabsf(x) > limit ? copysignf(limit, x) : x;
+}
+
+float kvb_codec_amax(const float *x, uint32_t n, float limit)
+{
+    float amax = 0;
+    for (uint32_t i = 0; i < n; i++)
+        amax = fmaxf(amax, fabsf(kvb_codec_limited(x[i], limit)));
+    return amax;
+}
+
+int kvb_codec_nearest(const double *values, int n, double x)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        double distance = fabs(x - values[i]), least = fabs(x - values[best]);
+        if (distance < least || (distance == least && i % 2 == 0))
+            best = i;
+    }
+    return best;
+}
+
+void kvb_codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned code)
+{
+    for (size_t b = 0, at = (size_t)i * bits; b < bits; b++, at++) {
+        unsigned bit = 1u << at % 8;
+        codes[at / 8] = (unsigned char)(code >> b & 1 ? codes[at / 8] | bit : codes[at / 8] & ~bit);
+    }
+}
+
+unsigned kvb_codec_get(const unsigned char *codes, uint32_t bits, uint32_t i)
+{
+    unsigned code = 0;
+    for (size_t b = 0, at = (size_t)i * bits; b < bits; b++, at++)
+        code |= (codes[at / 8] >> at % 8 & 1u) << b;
+    return code;
+}
+
+void kvb_codec_f16_put(unsigned char *table, uint32_t i, float x)
+{
+    uint16_t bits = kvb_codec_f16(x);
+    memcpy(table + 2 * (size_t)i, &bits, 2);
+}
+double kvb_codec_f16_get(const unsigned char *table, uint32_t i)
+{
+    uint16_t bits;
+    memcpy(&bits, table + 2 * (size_t)i, 2);
+    return kvb_codec_f16_value(bits);
+}
+void kvb_codec_f32_put(unsigned char *table, uint32_t i, float x)
+{
+    memcpy(table + 4 * (size_t)i, &x, 4);
+}
+double kvb_codec_f32_get(const unsigned char *table, uint32_t i)
+{
+    float x;
+    memcpy(&x, table + 4 * (size_t)i, 4);
+    return (double)x;
 }

@@ -1,26 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs: how a row is stored, bit for bit, written for reading and not for speed. The pools'
- * stored bytes are compared with these; the oracle's "stored rows" are decode(encode(row)) of these.
+ * Reference codecs: how rows are stored, bit for bit, written from the published definitions for reading and
+ * not for speed. The pools' stored bytes are compared with these; the oracle's "stored rows" are
+ * decode(encode(row)) of these. Decoding is exact: a decoded element is a double without rounding (with a zero point,
+ * rounded once). Where a definition prescribes f32 arithmetic, each operation here is one on float variables.
+ *
+ * One file a family: codec.c floats, codec_fp8.c, codec_int8.c, codec_ggml.c, codec_affine.c (MLX and KIVI), codec_mx.c,
+ * codec_codebook.c; rotate.c has the transform.
  */
-#ifndef KVB_CODEC_H
-#define KVB_CODEC_H
+#ifndef KVB_ORACLE_CODEC_H
+#define KVB_ORACLE_CODEC_H
 
 #include "kernels/attend.h"
 
-typedef struct kvb_codec {
-    const char *name; /* of the kvb_format it stores */
-    size_t (*row_bytes)(uint32_t dim);
-    void (*encode)(const float *row, uint32_t dim, void *bytes);
-    void (*decode)(const void *bytes, uint32_t dim, double *row);
-} kvb_codec;
+/* What a stored row consists of. */
+enum { KVB_CODES, KVB_SCALES, KVB_ZEROS, KVB_PARTS };
+
+typedef struct kvb_codec kvb_codec;
+struct kvb_codec {
+    const char *name; /* of the kvb_format it stores, without "+had" */
+    uint32_t block;   /* rows encoded together, once all are there; 1: each by itself */
+    bool shared;      /* with block > 1: scales and zeros are one set a block, else one a row */
+    kvb_elem elem;    /* of the codes */
+    uint32_t bits;    /* of one code; 0: blocks of 32 that are not made of codes alone */
+    uint32_t group;   /* channels that share a scale, or of a block; a row is a multiple of it. 0, KVB_GROUP_ROW: any */
+    /* Bytes of one part of one row (of scales and zeros that are shared: of one block). 0: there is none. */
+    size_t (*bytes)(const kvb_codec *codec, uint32_t dim, int part);
+    /* n rows [n][dim], n at most block, into parts [n][bytes] (shared ones: [1][bytes]). */
+    void (*encode)(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                   unsigned char *const part[KVB_PARTS]);
+    /* One row back. Its parts; shared ones are the block's. size [dim]: of each element the sum of the magnitudes of
+     * the terms it is made of (|code * scale| + |zero|); it equals |row| where there is no zero. */
+    void (*decode)(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim, float head_scale,
+                   double *row, double *size);
+};
 
 extern const kvb_codec *const kvb_codecs[];               /* ends with NULL */
-const kvb_codec *kvb_codec_find(const char *format_name); /* or NULL */
+const kvb_codec *kvb_codec_find(const char *format_name); /* "+had" is looked through; or NULL */
+
+/* The head scale that a format fixes for KV head h, of largest magnitudes amax [n_kv_heads] (NULL: 1). */
+float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h);
 
 uint16_t kvb_codec_f16(float x);  /* IEEE 754 binary16, to nearest even; NaN stays a quiet NaN */
 uint16_t kvb_codec_bf16(float x); /* likewise */
 double kvb_codec_f16_value(uint16_t bits);
 double kvb_codec_bf16_value(uint16_t bits);
+
+/* The transform of attend.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
+ * ..., then times the f32 nearest to 1/sqrt(block). */
+void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row);
+/* Its inverse, in double, with the same f32 factor: exact up to double rounding. */
+void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row);
 
 #endif

@@ -19,6 +19,8 @@
 /* What is checked. */
 typedef struct kvb_oracle_options {
     const kvb_format *k_format, *v_format;
+    const float *k_amax,
+        *v_amax;        /* [layers][kv_heads] what head scales are made from, after the transform; NULL: none */
     uint64_t max_pairs; /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
                          * would take more than 256 MiB, a seeded sample is checked */
     uint64_t seed;      /* of the sample */
@@ -51,12 +53,28 @@ typedef struct kvb_oracle {
     kvb_format_error format;
     uint32_t v_dim;
     void *arena; /* its own */
+    struct kvb_oracle_inside *inside;
 } kvb_oracle;
 
-/* 0, -ENOMEM, -ENOTSUP when it has no codec for a format (why names it). */
+/* 0, -ENOMEM, -ENOTSUP when it cannot store a format (why names it). Trace and values must outlive the oracle;
+ * options and what they point to need not. */
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);
 void kvb_oracle_free(kvb_oracle *oracle);
+
+/*
+ * Formats with a window (kvb_format.window_cells) store a row according to what was written near it, which differs from
+ * cache to cache: their expected rows above serve question 3 alone (a sequence stored by itself, its window ending at
+ * each query), and for question 2 the stored rows are read from the cache's view, row by row.
+ */
+bool kvb_oracle_reads_views(const kvb_oracle *oracle);
+
+/*
+ * What expect's row must be over the rows that are in the views now, where query `query` of n_tok sees the cells of
+ * mask. *actual is filled; its terms live in the oracle until the next call (one thread at a time). 0 or -ENOMEM.
+ */
+int kvb_oracle_solve_views(kvb_oracle *oracle, const kvb_expect *expect, const kvb_view *k, const kvb_view *v,
+                           const kvb_mask *mask, uint32_t n_tok, uint32_t query, kvb_expect *actual);
 
 /* The rows of one (event, layer): *n of them from the returned one on. */
 const kvb_expect *kvb_oracle_rows(const kvb_oracle *oracle, uint32_t event, uint32_t layer, size_t *n);

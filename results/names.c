@@ -33,6 +33,7 @@ void kvb_result_init(kvb_result *result)
     result->rho = NAN;
     result->error.rho_worst = result->error.rho_lse = result->error.max_abs = result->error.rel_l2 = NAN;
     result->error.got = result->error.want = result->error.bound = NAN;
+    result->error.bits_k = result->error.bits_v = NAN;
     result->error.format_max_abs = result->error.format_rel_l2 = NAN;
     result->error.format_kl_mean = result->error.format_kl_max = NAN;
     result->time.all = no_time;
@@ -48,7 +49,8 @@ void kvb_result_init(kvb_result *result)
     result->memory.utilisation = result->memory.fragmentation = result->memory.cells_reused = NAN;
     result->memory.cells = result->memory.cells_peak = result->memory.high_water = NAN;
     result->memory.cells_written = result->memory.cells_moved = NAN;
-    result->memory.resident_peak = result->memory.scratch_bytes = NAN;
+    result->memory.growths = result->memory.copied_bytes = result->memory.copy_ns = NAN;
+    result->memory.resident_peak = result->memory.scratch_bytes = result->memory.staged_bytes = NAN;
     for (uint32_t i = 0; i < KVB_COUNTERS; i++)
         result->counters[i].value = result->counters[i].share = NAN;
 }

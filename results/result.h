@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Result files, schema "kvbench.result/1": JSON Lines. Line 1 is the manifest, every further line one
+ * Result files, schema "kvbench.result/2": JSON Lines. Line 1 is the manifest, every further line one
  * combination. Plain data in, plain data out: nothing here runs, measures or judges.
  *
  * A number that was not measured is null in the file: NaN here. A hardware counter that is missing is null
@@ -14,20 +14,24 @@
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
  *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
  * Keys of a combination's line:
- *   workload, cache, pool_k, pool_v, kernel, threads, status, reason (null when it passed), rho,
+ *   workload, cache, pool_k, pool_v, kernel, threads, growth, status, reason (null when it passed), rho,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
- *          format {max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
+ *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
  *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
  *         kinds {prefill|decode|fork|verify|fill|control: {the same}},
  *         passes, warmup, null_difference, harness_share, cache_state},
  *   traffic {kind, bytes_read, bytes_walk, cells_read, flops, working_set, gb_per_s, gflop_per_s,
  *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
  *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
- *           cells_written, cells_moved, cells_reused, fragmentation, resident_peak, scratch_bytes},
+ *           cells_written, cells_moved, cells_reused, fragmentation, growths, copied_bytes, copy_ns, resident_peak, scratch_bytes,
+ *           staged, staged_bytes},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
  * memory.resident_peak is of the whole child: the workload's values that it reads and the probe's memory are in it.
+ * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied and how long it took.
+ * memory.staged: "k", "v" or "kv" where rows were decoded to f32 for a kernel that does not read their format; "" else.
+ * error.format.bits_k, bits_v: of one stored value, with its share of scales and zeros.
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
  * time: a replay makes several passes over its workload; each step of each pass after `warmup` is a sample. With 4
@@ -47,7 +51,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVB_RESULT_SCHEMA "kvbench.result/1"
+#define KVB_RESULT_SCHEMA "kvbench.result/2"
 #define KVB_NAME          64u
 #define KVB_REASON        320u
 
@@ -94,6 +98,7 @@ typedef struct kvb_counter {
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     uint32_t threads;
+    char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
     kvb_status status;
     char reason[KVB_REASON]; /* empty: null */
     double rho;              /* NaN: null */
@@ -103,6 +108,7 @@ typedef struct kvb_result {
         bool has_place;
         uint32_t event, layer, query, head, channel;
         double got, want, bound;
+        double bits_k, bits_v;
         double format_max_abs, format_rel_l2, format_kl_mean, format_kl_max; /* NaN: not judged */
         uint64_t witness_queries, witness_cells; /* checked by a witness: 0 for other kernels */
     } error;
@@ -130,7 +136,9 @@ typedef struct kvb_result {
         double cells, cells_peak, high_water, cells_written, cells_moved;
         double cells_reused;  /* rows written or moved into cells that had held another */
         double fragmentation; /* 1 - cells_peak / high_water: holes below the high-water mark at best */
-        double resident_peak, scratch_bytes;
+        double growths, copied_bytes, copy_ns;
+        double resident_peak, scratch_bytes, staged_bytes;
+        char staged[8];
     } memory;
     char placement[128]; /* how threads and memory were placed */
     kvb_counter counters[KVB_COUNTERS];

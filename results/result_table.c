@@ -47,12 +47,20 @@ static void pool_print(const kvb_result *result, pool_text text)
         snprintf(text, sizeof(pool_text), "k=%s,v=%s", result->pool_k, result->pool_v);
 }
 
+/* The growth policy is told where it is not the default. */
+static void cache_print(const kvb_result *result, pool_text text)
+{
+    bool usual = !result->growth[0] || strcmp(result->growth, "double") == 0;
+    snprintf(text, sizeof(pool_text), usual ? "%s" : "%s, %s", result->cache, result->growth);
+}
+
 static int result_row(kvb_table *table, const kvb_result *result, bool raw)
 {
-    pool_text pool;
+    pool_text pool, cache;
     number_text threads, rho, median, p99, steps, rate, of_read, peak;
 
     pool_print(result, pool);
+    cache_print(result, cache);
     snprintf(threads, sizeof threads, "%u", result->threads);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)result->time.all.samples);
     if (raw) {
@@ -72,7 +80,7 @@ static int result_row(kvb_table *table, const kvb_result *result, bool raw)
     }
     const char *const cells[COLUMNS] = {
         [WORKLOAD] = result->workload,
-        [CACHE] = result->cache,
+        [CACHE] = cache,
         [POOL] = pool,
         [KERNEL] = result->kernel,
         [THREADS] = threads,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema "kvbench.result/1": which keys a line has, in which order, and where each lies in memory. */
+/* The schema "kvbench.result/2": which keys a line has, in which order, and where each lies in memory. */
 #include "results/field.h"
 
 /* clang-format off */
@@ -78,6 +78,8 @@ static const kvb_field place_fields[] = {
 };
 
 static const kvb_field format_fields[] = {
+    FIELD(kvb_result, REAL, "bits_k", error.bits_k),
+    FIELD(kvb_result, REAL, "bits_v", error.bits_v),
     FIELD(kvb_result, REAL, "max_abs", error.format_max_abs),
     FIELD(kvb_result, REAL, "rel_l2", error.format_rel_l2),
     FIELD(kvb_result, REAL, "kl_mean", error.format_kl_mean),
@@ -168,8 +170,13 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "cells_moved", memory.cells_moved),
     FIELD(kvb_result, COUNT, "cells_reused", memory.cells_reused),
     FIELD(kvb_result, REAL,  "fragmentation", memory.fragmentation),
+    FIELD(kvb_result, COUNT, "growths", memory.growths),
+    FIELD(kvb_result, COUNT, "copied_bytes", memory.copied_bytes),
+    FIELD(kvb_result, REAL,  "copy_ns", memory.copy_ns),
     FIELD(kvb_result, COUNT, "resident_peak", memory.resident_peak),
     FIELD(kvb_result, COUNT, "scratch_bytes", memory.scratch_bytes),
+    FIELD(kvb_result, TEXT,  "staged", memory.staged),
+    FIELD(kvb_result, COUNT, "staged_bytes", memory.staged_bytes),
     END,
 };
 
@@ -180,6 +187,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "pool_v", pool_v),
     FIELD(kvb_result, TEXT,   "kernel", kernel),
     FIELD(kvb_result, U32,    "threads", threads),
+    FIELD(kvb_result, TEXT,   "growth", growth),
     FIELD(kvb_result, STATUS, "status", status),
     FIELD(kvb_result, NOTE,   "reason", reason),
     FIELD(kvb_result, REAL,   "rho", rho),

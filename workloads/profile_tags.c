@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Value profile `tags`: every K and V row encodes its token, layer and head exactly (see values.h). */
+/* Value profile `tags`: every K and V row spells out its token, layer and head (see values.h). */
 #include "workloads/profile_internal.h"
 #include "workloads/why.h"
 
 #include <errno.h>
 
-#define TAG_SYMBOLS 16u /* of 2 bits each */
+#define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels, 32 of 1 bit */
 
 uint32_t kvb_tag_code(uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v)
 {
@@ -25,7 +25,8 @@ static void tags_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows kind
         }
         uint32_t code = kvb_tag_code(token, layer, h, kind == KVB_ROWS_V);
         for (uint32_t c = 0; c < dim; c++)
-            row[c] = (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3;
+            row[c] = dim < 2 * TAG_SYMBOLS ? (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3
+                                           : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
     }
 }
 
@@ -42,7 +43,7 @@ static bool tags_supports(const kvb_trace_model *model, char *why, size_t why_by
 
 const kvb_profile kvb_profile_tags = {
     .name = "tags",
-    .summary = "every K and V row spells out its token, layer and head in 16 symbols of 2 bits",
+    .summary = "every K and V row spells out its token, layer and head, bit by bit",
     .rows = tags_rows,
     .supports = tags_supports,
 };

@@ -29,9 +29,10 @@ extern const kvb_profile *const kvb_profiles[];        /* ends with NULL */
 const kvb_profile *kvb_profile_find(const char *name); /* or NULL */
 
 /*
- * Profile `tags`: every K and V row holds one 32-bit code as 16 channels of 2-bit symbols s, low bits
- * first, stored as 2s - 3, repeated along the row: exact in every float format, and far enough apart to
- * survive 4-bit ones. Needs k_dim, v_dim >= 16 and fewer tokens, layers and heads than the fields hold.
+ * Profile `tags`: every K and V row holds one 32-bit code, low bits first, repeated along the row to its end. Rows of
+ * 32 channels or more give a channel to each bit, -1 or 1, which formats down to 2 bits keep apart; shorter
+ * ones to each symbol s of 2 bits, 2s - 3. Needs k_dim, v_dim >= 16 and fewer tokens, layers and heads than the
+ * fields hold: as no layer's field is all ones, no code is (kernels/witness.h, KVB_WITNESS_TORN).
  */
 #define KVB_TAG_TOKENS (1u << 19)
 #define KVB_TAG_LAYERS (1u << 6)

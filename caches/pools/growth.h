@@ -1,12 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Growth policies: how many cells a pool reserves when it must hold more. A policy of its own, so that
- * policies can be measured against each other. Integers only.
+ * Growth policies: how a pool gets memory for more cells. A policy of its own, so that policies can be
+ * measured against each other.
+ *
+ *   double        cells reserved are min_chunk, then twice as many whenever more are needed, at most capacity;
+ *                 every growth copies
+ *   reserve       address space for capacity cells from the start, pages counted (and touched) as cells
+ *                 fill; nothing ever moves, the stride from head to head is fixed
+ *   +thp          either, in whole huge pages that the kernel is asked to back with such
  */
 #ifndef KVB_GROWTH_H
 #define KVB_GROWTH_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+typedef enum kvb_growth {
+    KVB_GROWTH_DOUBLE,
+    KVB_GROWTH_DOUBLE_THP,
+    KVB_GROWTH_RESERVE,
+    KVB_GROWTH_RESERVE_THP,
+    KVB_GROWTHS
+} kvb_growth;
+
+extern const char *const kvb_growth_names[KVB_GROWTHS]; /* "double", "double+thp", "reserve", "reserve+thp" */
+bool kvb_growth_parse(const char *name, kvb_growth *growth);
+bool kvb_growth_reserves(kvb_growth growth);
+/* Does this machine have it? Huge pages may be turned off. */
+bool kvb_growth_available(kvb_growth growth, char *why, size_t why_bytes);
+/* Bytes that memory is counted in: 1 (double), a page, a huge page. */
+size_t kvb_growth_grain(kvb_growth growth);
 
 /*
  * Doubling: min_chunk cells at first, then twice what is held until `needed` fit, never more than

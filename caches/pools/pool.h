@@ -11,6 +11,7 @@
 #define KVB_POOL_H
 
 #include "caches/allocator.h"
+#include "caches/pools/growth.h"
 #include "kernels/attend.h"
 
 typedef struct kvb_pool kvb_pool;
@@ -20,6 +21,10 @@ typedef struct kvb_pool_options {
     uint32_t dim;       /* elements of a row */
     uint32_t min_chunk; /* cells of the first growth, at least 1 */
     uint32_t capacity;  /* cells never exceeded */
+    kvb_growth growth;
+    /* [n_kv_heads] largest |element| to expect, after the format's transform: what formats with a head scale take it
+     * from. NULL: head scales are 1. Read by open() only. */
+    const float *amax;
     kvb_allocator *allocator;
 } kvb_pool_options;
 
@@ -27,11 +32,16 @@ typedef struct kvb_pool_type {
     const char *name;    /* what --pool takes; also the name of its format */
     const char *summary; /* one line for `kvbench list` */
     const kvb_format *format;
-    /* Can it store rows of this dim? NULL: always. */
-    bool (*supports)(uint32_t dim, char *why, size_t why_bytes);
-    /* Bytes it takes to hold `cells` cells once grown to them, scales and padding included. */
-    size_t (*bytes)(uint32_t n_kv_heads, uint32_t dim, uint32_t cells);
-    /* 0 or -ENOMEM. Holds no cell yet. */
+    /* The pool of the same format with KVB_TRANSFORM_HADAMARD ("+had"), or NULL. */
+    const struct kvb_pool_type *rotated;
+    /* Can it store rows of this dim? NULL: always. why says what would work. */
+    bool (*supports)(const struct kvb_pool_type *type, uint32_t dim, char *why, size_t why_bytes);
+    /* Bytes of one row with all that belongs to it alone or in equal shares: codes, scales, zeros. */
+    double (*row_bytes)(const struct kvb_pool_type *type, uint32_t dim);
+    /* Bytes that the allocator holds for an open pool after ensure(cells), the largest so far: the pool itself, scales,
+     * padding and reserves included. Exact. Does not look at options->amax and ->allocator. */
+    size_t (*bytes)(const struct kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);
+    /* 0 or -ENOMEM (nothing is left behind). Holds no cell yet. */
     int (*open)(const struct kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
     void (*close)(kvb_pool *pool);
     /* Make cells 0 .. cells-1 usable: 0, -ENOSPC above capacity, -ENOMEM (the pool is as it was). */
@@ -40,21 +50,23 @@ typedef struct kvb_pool_type {
     void (*write_run)(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows);
     /* The same into the given cells, in order. */
     void (*scatter)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows);
-    /* Copy stored rows of the given cells to base, base+1, ... as they are, without re-encoding.
-     * A source may not lie at or above base and be overwritten before it is read: each
-     * cells[i] >= base + i, or no source lies in base .. base+n-1. */
+    /* Copy stored rows of the given cells to base, base+1, ... as they are, without re-encoding (where cells share a
+     * scale: as close as the format allows). A source may not lie at or above base and be overwritten before it is
+     * read: each cells[i] >= base + i, or no source lies in base .. base+n-1. */
     void (*gather_into)(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
-    /* Where rows lie now, cells 0 .. cells-1. Valid until the next ensure() or close(). */
+    /* Where rows lie now, cells 0 .. cells-1. Valid until the next change. */
     void (*view)(const kvb_pool *pool, uint32_t cells, kvb_view *view);
-    /* Bytes reserved now. */
+    /* Bytes reserved for cells now: of lanes, windows and slack, without the pool's own struct and fixed tables. */
     size_t (*reserved)(const kvb_pool *pool);
 } kvb_pool_type;
 
-/* Every pool begins with its type; the rest is its own. */
+/* Every pool begins with its type and what growing has cost; the rest is its own. */
 struct kvb_pool {
     const kvb_pool_type *type;
+    uint64_t growths, copied_bytes, copy_ns;
 };
 
-extern const kvb_pool_type *const kvb_builtin_pools[]; /* ends with NULL: f32, f16, bf16 */
+/* Ends with NULL. Forms with "+had" are not listed: they are reached through `rotated`. */
+extern const kvb_pool_type *const kvb_builtin_pools[];
 
 #endif

@@ -8,6 +8,7 @@
 #include "harness/counters/counters.h"
 #include "harness/options.h"
 #include "harness/parts.h"
+#include "harness/pool_words.h"
 #include "harness/suite.h"
 #include "results/result.h"
 #include "workloads/values.h"
@@ -30,6 +31,8 @@ static const kvb_usage usage = {
     .command = "list",
     .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]... [options]",
     .about = "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
+             "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
+             "also +had: the name followed by +had stores rows behind a Walsh-Hadamard transform.\n\n"
              "  kvbench list\n"
              "  kvbench list kernels --plugin ./my-kernel.so",
     .options = options,
@@ -37,10 +40,16 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* One row; `here` says whether it can run on this machine, or why not. */
+/* One row; `here` says whether it can run on this machine, or why not; bits is for pools. */
+static int bits_row_add(list *l, const char *sort, const char *name, const char *bits, const char *from,
+                        const char *here, const char *what)
+{
+    return kvb_table_row(l->table, (const char *const[]){sort, name, bits, from, here, what});
+}
+
 static int row_add(list *l, const char *sort, const char *name, const char *from, const char *here, const char *what)
 {
-    return kvb_table_row(l->table, (const char *const[]){sort, name, from, here, what});
+    return bits_row_add(l, sort, name, NULL, from, here, what);
 }
 
 static const char *mask_names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};
@@ -58,6 +67,29 @@ static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s; faces base%s%s%s", c->summary, c->seq ? " seq" : "", c->tree ? " tree" : "",
              c->contiguous ? " contiguous" : "");
+}
+
+/* Bits that a value takes, scales, windows and tables counted, in a pool full to its last cell. */
+static double pool_bits(const kvb_pool_type *pool)
+{
+    kvb_pool_options full = {.n_kv_heads = 8, .dim = 128, .min_chunk = 256, .capacity = 32768};
+    return 8.0 * (double)pool->bytes(pool, &full, full.capacity) / (8.0 * 128 * 32768);
+}
+
+static int pools_list(list *l)
+{
+    int error = 0;
+    for (size_t i = 0; i < l->parts.n[KVB_SORT_POOL] && !error; i++) {
+        const kvb_part *part = &l->parts.at[KVB_SORT_POOL][i];
+        const kvb_pool_type *pool = part->definition;
+        char bits[32], what[320];
+        snprintf(bits, sizeof bits, "%.2f", pool_bits(pool));
+        snprintf(what, sizeof what, "%s%s", part->summary, pool->rotated ? "; also +had" : "");
+        error = bits_row_add(l, "pool", part->name, bits, part->from, "yes", what);
+    }
+    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name && !error; a++)
+        error = row_add(l, "pool", a->name, "built-in", "yes", a->summary);
+    return error;
 }
 
 static int parts_list(list *l, kvb_sort sort)
@@ -87,11 +119,6 @@ static int kernels_list(list *l)
 static int caches_list(list *l)
 {
     return parts_list(l, KVB_SORT_CACHE);
-}
-
-static int pools_list(list *l)
-{
-    return parts_list(l, KVB_SORT_POOL);
 }
 
 static int workloads_list(list *l)
@@ -211,7 +238,7 @@ static int list_main(int argc, char **argv)
         kvb_complain("list", code, "--format: unknown format '%s'; known: table, md, csv, json", l->format_name);
         goto out;
     }
-    l->table = kvb_table_new((const char *const[]){"sort", "name", "from", "here", "what", NULL});
+    l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
     code = l->table ? sorts_list(l) : KVB_EXIT_MACHINE;
     if (!code && kvb_table_print(l->table, format, stdout))
         code = kvb_complain("list", KVB_EXIT_MACHINE, "cannot write to standard output");

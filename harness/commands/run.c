@@ -13,6 +13,7 @@
 #include "harness/counters/counters.h"
 #include "harness/machine/team.h"
 #include "harness/matrix.h"
+#include "harness/native.h"
 #include "harness/progress.h"
 #include "harness/replay/replay.h"
 #include "results/statistics.h"
@@ -26,7 +27,7 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, oversubscribe, unguarded, first_touch;
+    bool machine, oversubscribe, unguarded, first_touch, no_staging;
     const kvb_suite *suite;
     kvb_table_format format;
     kvb_cache_state cache_state;
@@ -52,12 +53,17 @@ static const kvb_option options[] = {
      KVB_TEXT(run, suite_name)},
     {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
     {"--cache", "GLOB", "only these caches; repeatable", KVB_WORDS(run, words.caches)},
-    {"--pool", "GLOB|k=K,v=V", "only these pools for K and V, or K and V apart; repeatable",
+    {"--pool", "GLOB|k=K,v=V",
+     "only these pools for K and V, or K and V apart; NAME+had: behind a Hadamard transform; repeatable",
      KVB_WORDS(run, words.pools)},
     {"--kernel", "GLOB", "only these kernels; repeatable", KVB_WORDS(run, words.kernels)},
     {"--threads", "N[,N...]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
     {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
      KVB_WORDS(run, words.values)},
+    {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp; default double; repeatable",
+     KVB_WORDS(run, words.growths)},
+    {"--no-staging", NULL, "no rows decoded to f32 for kernels that do not read their format: such are skipped",
+     KVB_FLAG(run, no_staging)},
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
@@ -98,6 +104,7 @@ static const kvb_usage usage = {
              "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n\n"
              "  kvbench run --suite quick -o quick.jsonl\n"
              "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+             "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
              "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
     .options = options,
 };
@@ -201,53 +208,76 @@ static void machine_measure(const kvb_selection *selection, kvb_manifest *manife
     }
 }
 
-/* Everything between a selection and an exit code. */
-static int selection_run(run *r, const kvb_selection *selection, int argc, char **argv)
+/* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
+static int parts_run(run *r, const kvb_selection *selections, size_t n, char *why, size_t why_bytes)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += kvb_matrix_count(&selections[i], selections, i);
+    kvb_progress_start(&r->progress, total);
+    int error = 0;
+    for (size_t i = 0; i < n && !error; i++) {
+        const kvb_suite_part *part = &r->suite->parts[i];
+        kvb_matrix_options matrix = {
+            .selection = &selections[i],
+            .earlier = selections,
+            .n_earlier = i,
+            .capacity = (uint32_t)r->capacity,
+            .min_chunk = (uint32_t)r->min_chunk,
+            .max_pairs = r->max_pairs,
+            .oracle_pairs = r->oracle_pairs ? r->oracle_pairs : part->oracle_pairs,
+            .seed = r->seed,
+            .seconds = (double)r->seconds,
+            .sample_seconds = 1e-3 * (double)(r->sample_ms ? r->sample_ms : part->sample_ms),
+            .width = (double)r->width / 100,
+            .cache_state = r->cache_state,
+            .unguarded = r->unguarded,
+            .unbound = r->oversubscribe,
+            .first_touch = r->first_touch || kvb_numa_nodes() > 1,
+            .no_staging = r->no_staging,
+            .pools_must_fit = r->words.pools.n && r->words.workloads.n,
+            .events = r->events.n ? r->events.at : NULL,
+            .timeline = r->timeline,
+            .stop = &stopped,
+            .take = result_take,
+            .ctx = r,
+        };
+        if (kvb_matrix_count(&selections[i], selections, i))
+            error = kvb_matrix_run(&matrix, why, why_bytes);
+    }
+    kvb_progress_end(&r->progress);
+    if (error == -EINTR)
+        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations; nothing was written", r->n, total);
+    return error;
+}
+
+/* Everything between selections and an exit code. */
+static int selections_run(run *r, const kvb_selection *selections, size_t n, int argc, char **argv)
 {
     char why[512] = "", late[512] = "";
+    size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
     snprintf(manifest.suite, sizeof manifest.suite, "%s", r->suite->name);
     command_line(argc, argv, manifest.command, sizeof manifest.command);
-    if (r->output && (r->machine || kvb_matrix_count(selection) >= MACHINE_COMBINATIONS))
-        machine_measure(selection, &manifest);
+    for (size_t i = 0; i < n; i++)
+        total += kvb_matrix_count(&selections[i], selections, i);
+    if (r->output && (r->machine || total >= MACHINE_COMBINATIONS))
+        machine_measure(&selections[0], &manifest);
     if (r->output && kvb_result_create(r->output, &manifest, &r->writer, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
     r->why = why;
     r->why_bytes = sizeof why;
-    kvb_matrix_options matrix = {
-        .selection = selection,
-        .capacity = (uint32_t)r->capacity,
-        .min_chunk = (uint32_t)r->min_chunk,
-        .max_pairs = r->max_pairs,
-        .oracle_pairs = r->oracle_pairs ? r->oracle_pairs : r->suite->oracle_pairs,
-        .seed = r->seed,
-        .seconds = (double)r->seconds,
-        .sample_seconds = 1e-3 * (double)(r->sample_ms ? r->sample_ms : r->suite->sample_ms),
-        .width = (double)r->width / 100,
-        .cache_state = r->cache_state,
-        .unguarded = r->unguarded,
-        .unbound = r->oversubscribe,
-        .first_touch = r->first_touch || kvb_numa_nodes() > 1,
-        .events = r->events.n ? r->events.at : NULL,
-        .timeline = r->timeline,
-        .stop = &stopped,
-        .take = result_take,
-        .ctx = r,
-    };
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
-    kvb_progress_start(&r->progress, kvb_matrix_count(selection));
-    int error = kvb_matrix_run(&matrix, late, sizeof late);
-    kvb_progress_end(&r->progress);
+    int error = parts_run(r, selections, n, late, sizeof late);
     if (r->writer) {
         int closed = kvb_result_close(r->writer, !error, why, sizeof why);
         error = error ? error : closed;
     }
     if (error == -EINTR) {
         signal(stopped, SIG_DFL);
-        kvb_complain("run", 0, "stopped by a signal after %zu of %zu combinations; nothing was written", r->n,
-                     kvb_matrix_count(selection));
+        kvb_complain("run", 0, "%s", late);
         raise(stopped);
     }
     if (error)
@@ -256,6 +286,20 @@ static int selection_run(run *r, const kvb_selection *selection, int argc, char 
         return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
     summary_print(r, manifest.openblas_note);
     return verdict(r);
+}
+
+/* Words and suite turned into a selection for each part. */
+static int selections_make(run *r, const kvb_parts *parts, const kvb_workloads *workloads, kvb_selection *selections,
+                           char *why, size_t why_bytes)
+{
+    int error = 0;
+    for (size_t i = 0; i < r->suite->n_parts && !error; i++) {
+        error = kvb_select(&r->words, &r->suite->parts[i], parts, workloads, r->oversubscribe, &selections[i], why,
+                           why_bytes);
+        if (!error && r->no_staging)
+            error = kvb_native_check(&selections[i], parts, why, why_bytes);
+    }
+    return error;
 }
 
 static int run_main(int argc, char **argv)
@@ -269,7 +313,7 @@ static int run_main(int argc, char **argv)
              .width = 2};
     kvb_parts *parts = malloc(sizeof *parts);
     kvb_workloads workloads = {0};
-    kvb_selection selection = {0};
+    kvb_selection *selections = NULL;
     char why[1536] = "";
     int code = parts ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
@@ -296,6 +340,11 @@ static int run_main(int argc, char **argv)
             kvb_complain("run", code, "--events: %s", why);
             goto out;
         }
+    selections = calloc(r.suite->n_parts, sizeof *selections);
+    if (!selections) {
+        code = kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
+        goto out;
+    }
     kvb_parts_init(parts);
     for (size_t i = 0; i < r.plugins.n; i++)
         if (kvb_parts_load(parts, r.plugins.at[i], why, sizeof why)) {
@@ -303,7 +352,7 @@ static int run_main(int argc, char **argv)
             goto out;
         }
     if ((kvb_workloads_find(r.folder, &workloads, why, sizeof why) && !kvb_select_only_files(&r.words.workloads)) ||
-        kvb_select(&r.words, r.suite, parts, &workloads, r.oversubscribe, &selection, why, sizeof why)) {
+        selections_make(&r, parts, &workloads, selections, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
     }
@@ -313,14 +362,16 @@ static int run_main(int argc, char **argv)
     }
     if (r.timeline)
         fputs(kvb_timeline_heading, r.timeline);
-    code = selection_run(&r, &selection, argc, argv);
+    code = selections_run(&r, selections, r.suite->n_parts, argc, argv);
     if (r.timeline && fclose(r.timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));
 out:
-    kvb_selection_free(&selection);
+    for (size_t i = 0; selections && i < r.suite->n_parts; i++)
+        kvb_selection_free(&selections[i]);
+    free(selections);
     kvb_workloads_free(&workloads);
-    kvb_words *lists[] = {&r.words.workloads, &r.words.caches, &r.words.pools, &r.words.kernels,
-                          &r.words.threads,   &r.words.values, &r.plugins,     &r.events};
+    kvb_words *lists[] = {&r.words.workloads, &r.words.caches,  &r.words.pools, &r.words.kernels, &r.words.threads,
+                          &r.words.values,    &r.words.growths, &r.plugins,     &r.events};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
     free(r.results);

@@ -114,7 +114,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     char text[8192];
     struct utsname os;
     snprintf(m->version, sizeof m->version, "%s", kvb_version);
-    snprintf(m->commit, sizeof m->commit, "%s", kvb_commit);
+    snprintf(m->commit, sizeof m->commit, "%s", kvb_build_commit);
     snprintf(m->compiler, sizeof m->compiler, "%s", kvb_compiler);
     snprintf(m->flags, sizeof m->flags, "%s", kvb_flags);
     proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);

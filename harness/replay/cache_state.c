@@ -50,9 +50,28 @@ void kvb_block_flush(const void *block, size_t bytes)
 }
 #endif
 
-void kvb_view_flush(const kvb_view *view, uint32_t n_kv_heads)
+/* A table of n units for each of n_kv_heads heads, where there is one. */
+static void table_flush(const void *base, size_t head_stride, size_t n, size_t unit_bytes, uint32_t n_kv_heads)
 {
-    const char *base = view->base;
-    for (uint32_t h = 0; h < n_kv_heads && view->cells; h++)
-        kvb_block_flush(base + h * view->head_stride, view->cells * view->cell_stride);
+    for (uint32_t h = 0; h < n_kv_heads && base && n; h++)
+        kvb_block_flush((const char *)base + h * head_stride, n * unit_bytes);
+}
+
+void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
+{
+    const kvb_format *f = v->format;
+    size_t groups = f->axis == KVB_AXIS_TOKENS ? (v->cells + (size_t)f->group - 1) / f->group : v->cells;
+    size_t windows = f->window_cells ? (v->cells + (size_t)f->window_cells - 1) / f->window_cells : 0;
+
+    table_flush(v->base, v->head_stride, v->cells, v->cell_stride, n_kv_heads);
+    table_flush(v->scales, v->scale_head_stride, groups, v->scale_cell_stride, n_kv_heads);
+    table_flush(v->zeros, v->zero_head_stride, groups, v->zero_cell_stride, n_kv_heads);
+    if (v->head_scales)
+        kvb_block_flush(v->head_scales, n_kv_heads * sizeof *v->head_scales);
+    if (windows)
+        kvb_block_flush(v->recent_slot, windows * sizeof *v->recent_slot);
+    for (size_t w = 0; w < windows && v->recent; w++)
+        if (v->recent_slot[w] != KVB_SLOT_NONE)
+            table_flush((const char *)v->recent + v->recent_slot[w] * v->recent_slot_stride, v->recent_head_stride,
+                        f->window_cells, v->dim * sizeof(uint16_t), n_kv_heads);
 }

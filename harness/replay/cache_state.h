@@ -16,7 +16,7 @@ bool kvb_cache_state_parse(const char *word, kvb_cache_state *state);
 
 /* Can this processor flush a line from a program? false with the reason. */
 bool kvb_flush_available(char *why, size_t why_bytes);
-/* Flush the rows of a view that a kernel may read, or a block. */
+/* Flush what a kernel may read of a view, side tables too, or a block. */
 void kvb_view_flush(const kvb_view *view, uint32_t n_kv_heads);
 void kvb_block_flush(const void *block, size_t bytes);
 

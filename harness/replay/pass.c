@@ -173,11 +173,11 @@ static int traffic_add(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n_tok,
                  n_tok, t.pairs, o->max_pairs);
         return refuse(p, -ENOTSUP, "step", why);
     }
-    uint64_t cell = o->k_pool->bytes(m->kv_heads, m->k_dim, 1) + o->v_pool->bytes(m->kv_heads, m->v_dim, 1);
-    uint64_t unique = t.unique_cells * cell * m->layers;
+    double row = o->k_pool->row_bytes(o->k_pool, m->k_dim) + o->v_pool->row_bytes(o->v_pool, m->v_dim);
+    uint64_t unique = (uint64_t)((double)t.unique_cells * row * m->kv_heads * m->layers);
     p->pending.cells_read += (long long)t.unique_cells;
     p->pending.bytes_read += (long long)unique;
-    p->pending.bytes_walk += (long long)(t.pairs * (cell / m->kv_heads) * m->heads * m->layers);
+    p->pending.bytes_walk += (long long)((double)t.pairs * row * m->heads * m->layers);
     p->bytes[kind] += (double)unique;
     p->flops[kind] += 2.0 * (double)t.pairs * m->heads * (m->k_dim + m->v_dim) * m->layers;
     return kvb_sample_add(&p->working_set[kind], (double)unique);
@@ -192,13 +192,13 @@ static void call_count(kvb_pass *p)
     if (p->number > 0)
         return;
     kvb_traffic_count(&p->call.args.mask, problem->n_tok, problem->n_cells, p->seen, &t);
-    p->options->kernel->arithmetic(problem, &arithmetic);
+    kvb_call_arithmetic(&p->call, &arithmetic);
     p->pending.mask_words += (long long)t.mask_words;
     p->pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
 }
 
 /* Compares what the kernel left for the event's n tokens, the last ones of the call. */
-static int outputs_check(kvb_pass *p, uint32_t n, uint32_t layer)
+static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer)
 {
     const kvb_replay_options *o = p->options;
     const kvb_problem *problem = &p->call.args.problem;
@@ -215,11 +215,19 @@ static int outputs_check(kvb_pass *p, uint32_t n, uint32_t layer)
     size_t rows;
     const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
     kvb_arithmetic arithmetic;
-    o->kernel->arithmetic(problem, &arithmetic);
+    kvb_call_arithmetic(&p->call, &arithmetic);
     for (size_t i = 0; i < rows; i++) {
-        size_t row = (size_t)(problem->n_tok - n + expect[i].query) * problem->n_heads + expect[i].head;
-        kvb_diff_row(&p->diff, &expect[i], problem->v_dim, &arithmetic, (double)problem->scale,
-                     (double)problem->softcap, problem->out_elem, p->io.out + row * problem->v_dim, &p->io.lse[row]);
+        uint32_t query = problem->n_tok - n + expect[i].query;
+        size_t row = (size_t)query * problem->n_heads + expect[i].head;
+        kvb_expect actual = expect[i];
+        int error = kvb_oracle_reads_views(o->oracle)
+                        ? kvb_oracle_solve_views(o->oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok,
+                                                 query, &actual)
+                        : 0;
+        if (error)
+            return error;
+        kvb_diff_row(&p->diff, &actual, problem->v_dim, &arithmetic, (double)problem->scale, (double)problem->softcap,
+                     problem->out_elem, p->io.out + row * problem->v_dim, &p->io.lse[row]);
     }
     return 0;
 }
@@ -233,6 +241,8 @@ static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fe
     if (p->options->cache_state == KVB_STATE_COLD) {
         kvb_view_flush(&spec->k, m->kv_heads);
         kvb_view_flush(&spec->v, m->kv_heads);
+        kvb_view_flush(&p->call.args.k, m->kv_heads); /* decoded rows, where they were staged */
+        kvb_view_flush(&p->call.args.v, m->kv_heads);
         kvb_block_flush(p->io.q, (size_t)fed * m->heads * m->k_dim * sizeof *p->io.q);
     }
 }
@@ -242,8 +252,12 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
 {
     if (!p->options->guarded || p->number > 0)
         return;
-    kvb_guard_protect(spec->k.base, read_only);
-    kvb_guard_protect(spec->v.base, read_only);
+    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel got: maybe the same */
+    const void *const lanes[] = {spec->k.base, spec->k.scales, spec->k.zeros, spec->k.recent, got_k->base,
+                                 spec->v.base, spec->v.scales, spec->v.zeros, spec->v.recent, got_v->base};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        if (lanes[i])
+            kvb_guard_protect(lanes[i], read_only);
 }
 
 /* Attends one layer of the step and checks it. n: the event's own tokens among the fed ones. */
@@ -259,8 +273,9 @@ static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec
     p->place->doing = "in the kernel's supports()";
     double started = clock_start(p);
     error = kvb_call_prepare(&p->call, spec, p->io.q, fed, layer > 0, why, sizeof why);
-    /* turning a mask into what the kernel takes is the kernel's cost */
-    clock_stop(p, started, p->call.args.mask.kind == spec->mask.kind ? KVB_IN_HARNESS : KVB_IN_KERNEL);
+    /* turning a mask or rows into what the kernel takes is the kernel's cost */
+    bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
+    clock_stop(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
     if (error)
         return refuse(p, error, p->options->kernel->name, why);
     call_count(p);
@@ -281,7 +296,7 @@ static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec
         snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
         return refuse(p, -EPROTO, p->options->kernel->name, why);
     }
-    return outputs_check(p, n, layer);
+    return outputs_check(p, spec, n, layer);
 }
 
 /* The tokens that the plan of a step wants, their positions in p->positions. */
@@ -395,6 +410,9 @@ static int cache_open(kvb_pass *p)
         .min_chunk = o->min_chunk,
         .k_pool = o->k_pool,
         .v_pool = o->v_pool,
+        .growth = o->growth,
+        .k_amax = o->k_amax,
+        .v_amax = o->v_amax,
         .allocator = &p->allocator,
     };
     p->allocator = (kvb_allocator){.source = o->guarded ? &kvb_guarded_source : &kvb_plain_source};
@@ -419,6 +437,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         .n_kv_heads = m->kv_heads,
         .scale = (float)m->scale,
         .out_elem = KVB_F32,
+        .no_staging = o->no_staging,
         .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
     };
     place->event = place->layer = 0;

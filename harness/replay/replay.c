@@ -109,7 +109,8 @@ static void memory_report(const kvb_pass *p)
     const kvb_cache_usage *u = &p->usage;
     kvb_result *result = p->result;
     struct rusage self;
-    double cell = (double)(o->k_pool->bytes(m->kv_heads, m->k_dim, 1) + o->v_pool->bytes(m->kv_heads, m->v_dim, 1));
+    double k_row = o->k_pool->row_bytes(o->k_pool, m->k_dim), v_row = o->v_pool->row_bytes(o->v_pool, m->v_dim);
+    double cell = m->kv_heads * (k_row + v_row);
     double stored = (double)(u->cells_written + u->cells_moved);
     getrusage(RUSAGE_SELF, &self);
     result->memory.allocator_peak = (double)p->allocator.peak_bytes;
@@ -124,6 +125,14 @@ static void memory_report(const kvb_pass *p)
     result->memory.cells_reused = fmax(0, stored - u->high_water);
     result->memory.fragmentation = u->high_water ? fmax(0, 1 - (double)u->cells_peak / u->high_water) : NAN;
     result->memory.resident_peak = (double)self.ru_maxrss * 1024;
+    result->memory.growths = (double)u->growths;
+    result->memory.copied_bytes = (double)u->copied_bytes;
+    result->memory.copy_ns = (double)u->copy_ns;
+    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->call.staged_k ? "k" : "",
+             p->call.staged_v ? "v" : "");
+    result->memory.staged_bytes = (double)p->call.staged_bytes;
+    result->error.bits_k = 8 * k_row / m->k_dim;
+    result->error.bits_v = 8 * v_row / m->v_dim;
     result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.bits_words * sizeof *p->call.bits);
 }
 

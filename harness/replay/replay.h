@@ -19,9 +19,12 @@
 typedef struct kvb_replay_options {
     const kvb_trace *trace;
     const kvb_values *values;
-    const kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
+    kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
     const kvb_cache_type *cache;
     const kvb_pool_type *k_pool, *v_pool;
+    const float *k_amax, *v_amax; /* [layers][kv_heads] for pools with fixed scales (harness/calibrate.h), or NULL */
+    kvb_growth growth;
+    bool no_staging; /* a kernel that does not read the pools' formats is skipped */
     const kvb_kernel *kernel;
     const kvb_team *team;
     uint32_t capacity;  /* cells; 0: what the trace needs */

@@ -3,6 +3,7 @@
  * An example plug-in: streaming ("online") softmax over f32 rows, one pass, from attend.h alone.
  * Build with make, load with `kvbench run --plugin kernels/example-plugin/online.so`.
  * Cells are taken TILE at a time; when a tile raises the maximum, what was summed so far is rescaled.
+ * It declines every other format: kvbench then decodes the rows to f32 for it, and counts the time.
  */
 #include "attend.h"
 
@@ -11,9 +12,15 @@
 
 #define TILE 64u
 
+/* Floats as they lie? (f32 rows may have been transformed before they were stored.) */
+static bool is_f32(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && f->transform == KVB_TRANSFORM_NONE;
+}
+
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32)
+    if (is_f32(p->k_format) && is_f32(p->v_format) && p->out_elem == KVB_F32)
         return true;
     snprintf(why, why_bytes, "f32 rows and f32 output only");
     return false;

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request. */
+/* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for blocks
+ * and for reserved pages; address space is whole, zero, aligned where huge pages are wanted, and all given back. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "caches/allocator.h"
 
@@ -95,6 +100,148 @@ static void planned_request_fails_once(void **state)
     }
 }
 
+/* ---- address space ------------------------------------------------------------------------------------------ */
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Address space of this process; nothing is allocated to find out. */
+static size_t space_held(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/self/statm", O_RDONLY);
+    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    return strtoul(text, NULL, 10) * page_bytes();
+}
+
+static void reserved_counts_are_exact(void **state)
+{
+    const size_t bytes = 37 * page_bytes();
+    kvb_allocator a = {0};
+    (void)state;
+
+    char *x = kvb_reserve(&a, bytes, false);
+    assert_non_null(x);
+    assert_int_equal(a.requests, 1);
+    assert_int_equal(a.current_bytes, 0); /* space is not memory */
+    assert_int_equal(a.peak_bytes, 0);
+    assert_true(kvb_commit(&a, 3 * page_bytes()));
+    assert_true(kvb_commit(&a, 4 * page_bytes()));
+    assert_int_equal(a.requests, 3);
+    assert_int_equal(a.current_bytes, 7 * page_bytes());
+    char *y = kvb_alloc(&a, 100);
+    assert_int_equal(a.peak_bytes, 7 * page_bytes() + 100);
+    kvb_unreserve(&a, x, bytes, 7 * page_bytes());
+    assert_int_equal(a.current_bytes, 100);
+    kvb_unreserve(&a, NULL, 0, 0);
+    kvb_free(&a, y, 100);
+    assert_int_equal(a.current_bytes, 0);
+    assert_int_equal(a.peak_bytes, 7 * page_bytes() + 100);
+    assert_int_equal(a.requests, 4);
+}
+
+/* All of it can be read and written, from the first byte to the last; nothing more is taken, and all is given back. */
+static void reserved_space_is_whole(void **state)
+{
+    (void)state;
+    for (int huge = 0; huge < 2; huge++)
+        for (size_t bytes = huge ? KVB_HUGE_PAGE : page_bytes(); bytes <= 3 * KVB_HUGE_PAGE; bytes *= 3) {
+            kvb_allocator a = {0};
+            size_t before = space_held();
+            char *x = kvb_reserve(&a, bytes, huge);
+            assert_non_null(x);
+            assert_int_equal(space_held(), before + bytes);
+            assert_int_equal((uintptr_t)x % (huge ? KVB_HUGE_PAGE : page_bytes()), 0);
+            for (size_t i = 0; i < bytes; i += 512)
+                assert_int_equal(x[i], 0);
+            assert_int_equal(x[bytes - 1], 0);
+            memset(x, 3, bytes);
+            kvb_unreserve(&a, x, bytes, 0);
+            assert_int_equal(space_held(), before);
+        }
+}
+
+/* A flag of the mapping that holds p, as /proc/self/smaps tells it: "hg" huge pages are wanted, "nh" they are not. */
+static bool mapping_has(const void *p, const char *flag)
+{
+    char line[512];
+    bool inside = false, has = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        uintptr_t begin, end;
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            inside = (uintptr_t)p >= begin && (uintptr_t)p < end;
+        else if (inside && !strncmp(line, "VmFlags:", 8))
+            has = strstr(line, flag) != NULL;
+    }
+    fclose(f);
+    return has;
+}
+
+static void huge_pages_are_asked_for(void **state)
+{
+    kvb_allocator a = {0};
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK)) {
+        print_message("# this kernel has no huge pages\n");
+        skip();
+    }
+    char *small = kvb_reserve(&a, KVB_HUGE_PAGE, false), *huge = kvb_reserve(&a, KVB_HUGE_PAGE, true);
+    assert_true(mapping_has(huge, " hg") && !mapping_has(huge, " nh"));
+    assert_true(mapping_has(small, " nh") && !mapping_has(small, " hg"));
+    kvb_unreserve(&a, small, KVB_HUGE_PAGE, 0);
+    kvb_unreserve(&a, huge, KVB_HUGE_PAGE, 0);
+}
+
+/* Space is outside the limit, what is committed of it inside. */
+static void reserved_limit_is_kept(void **state)
+{
+    const size_t page = page_bytes(), bytes = 64 * page;
+    kvb_allocator a = {.limit_bytes = 2 * page};
+    (void)state;
+
+    char *x = kvb_reserve(&a, bytes, false);
+    assert_non_null(x);
+    assert_true(kvb_commit(&a, page));
+    assert_false(kvb_commit(&a, page + 1));
+    assert_false(kvb_commit(&a, SIZE_MAX));
+    assert_int_equal(a.current_bytes, page);
+    assert_int_equal(a.peak_bytes, page);
+    assert_true(kvb_commit(&a, page));
+    assert_null(kvb_alloc(&a, 1));
+    assert_null(kvb_reserve(&a, SIZE_MAX / 2 / page * page, false)); /* more than there can be */
+    assert_null(kvb_reserve(&a, SIZE_MAX / page * page, true));
+    assert_int_equal(a.current_bytes, 2 * page);
+    kvb_unreserve(&a, x, bytes, 2 * page);
+    assert_int_equal(a.current_bytes, 0);
+}
+
+static void planned_reserve_and_commit_fail_once(void **state)
+{
+    const size_t bytes = 2 * page_bytes();
+    (void)state;
+    for (uint64_t n = 1; n <= 4; n++) { /* request 4: none fails */
+        kvb_allocator a = {.fail_request = n};
+        size_t before = space_held();
+        char *x = kvb_reserve(&a, bytes, false);
+        assert_int_equal(x == NULL, n == 1);
+        if (!x)
+            assert_int_equal(space_held(), before);
+        bool first = kvb_commit(&a, 10), second = kvb_commit(&a, 100);
+        assert_int_equal(first, n != 2);
+        assert_int_equal(second, n != 3);
+        assert_int_equal(a.current_bytes, first * 10 + second * 100);
+        assert_int_equal(a.peak_bytes, a.current_bytes);
+        assert_int_equal(a.requests, 3);
+        kvb_unreserve(&a, x, x ? bytes : 0, a.current_bytes);
+        assert_int_equal(a.current_bytes, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +249,11 @@ int main(void)
         cmocka_unit_test(realloc_keeps_bytes),
         cmocka_unit_test(limit_is_kept),
         cmocka_unit_test(planned_request_fails_once),
+        cmocka_unit_test(reserved_counts_are_exact),
+        cmocka_unit_test(reserved_space_is_whole),
+        cmocka_unit_test(huge_pages_are_asked_for),
+        cmocka_unit_test(reserved_limit_is_kept),
+        cmocka_unit_test(planned_reserve_and_commit_fail_once),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("allocator", tests, NULL, NULL);

@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: pools grow lazily by doubling from min_chunk up to capacity; bytes() is exact; failed growth changes nothing. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <string.h>
+/* Shows: doubling follows its rule, policies are known by name, and by whatever policy a pool grows it keeps its rows;
+ * any request for memory that fails leaves it as it was. How many bytes it takes: test_memory. */
+#include "pools.h"
 
 #include "caches/pools/growth.h"
-#include "caches/pools/pool.h"
-
-#define HEADS 3u
-#define DIM   5u
 
 static void doubling_follows_its_rule(void **state)
 {
@@ -34,114 +25,147 @@ static void doubling_follows_its_rule(void **state)
     }
 }
 
-static kvb_pool *pool_open(const kvb_pool_type *type, kvb_allocator *a, uint32_t min_chunk, uint32_t capacity)
+static void policies_have_names(void **state)
 {
-    kvb_pool_options options = {
-        .n_kv_heads = HEADS, .dim = DIM, .min_chunk = min_chunk, .capacity = capacity, .allocator = a};
-    kvb_pool *pool = NULL;
-    assert_int_equal(type->open(type, &options, &pool), 0);
-    assert_ptr_equal(pool->type, type);
-    return pool;
-}
-
-/* Token by token: what the allocator holds past the pool's own struct is bytes() of what doubling reserves. */
-static void bytes_are_what_the_allocator_holds(void **state)
-{
+    static const struct {
+        const char *name;
+        kvb_growth growth;
+        bool reserves;
+        size_t grain; /* 0: a page, whatever that is here */
+    } policies[KVB_GROWTHS] = {
+        {"double", KVB_GROWTH_DOUBLE, false, 1},
+        {"double+thp", KVB_GROWTH_DOUBLE_THP, false, 2u << 20},
+        {"reserve", KVB_GROWTH_RESERVE, true, 0},
+        {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
+    };
     (void)state;
-    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
-        for (uint32_t chunk = 1; chunk <= 40; chunk += 13) {
-            kvb_allocator a = {0};
-            kvb_pool *pool = pool_open(*type, &a, chunk, 300);
-            size_t struct_bytes = a.current_bytes;
-            uint32_t held = 0;
-            assert_int_equal((*type)->reserved(pool), 0); /* lazy */
-            for (uint32_t cells = 0; cells <= 300; cells++) {
-                assert_int_equal((*type)->ensure(pool, cells), 0);
-                held = kvb_growth_double(held, cells, chunk, 300);
-                assert_int_equal((*type)->reserved(pool), (*type)->bytes(HEADS, DIM, held));
-                assert_int_equal(a.current_bytes, struct_bytes + (*type)->bytes(HEADS, DIM, held));
-            }
-            assert_int_equal((*type)->ensure(pool, 301), -ENOSPC);
-            assert_int_equal((*type)->ensure(pool, 2), 0); /* never shrinks */
-            assert_int_equal((*type)->reserved(pool), (*type)->bytes(HEADS, DIM, 300));
-            (*type)->close(pool);
-            assert_int_equal(a.current_bytes, 0);
-        }
-    assert_int_equal(kvb_builtin_pools[0]->bytes(8, 128, 1000), 4096000);
-    assert_int_equal(kvb_builtin_pools[1]->bytes(8, 128, 1000), 2048000);
-    assert_int_equal(kvb_builtin_pools[2]->bytes(8, 128, 1000), 2048000);
+    kvb_growth g = KVB_GROWTHS;
+    char why[160] = "";
+    for (size_t i = 0; i < KVB_GROWTHS; i++) {
+        assert_true(kvb_growth_parse(policies[i].name, &g));
+        assert_int_equal(g, policies[i].growth);
+        assert_string_equal(kvb_growth_names[g], policies[i].name);
+        assert_int_equal(kvb_growth_reserves(g), policies[i].reserves);
+        size_t grain = kvb_growth_grain(g);
+        assert_true(policies[i].grain ? grain == policies[i].grain : grain >= 4096 && grain < 2u << 20);
+        assert_true(kvb_growth_available(g, why, sizeof why) || why[0]);
+    }
+    assert_true(kvb_growth_available(KVB_GROWTH_DOUBLE, why, sizeof why));
+    assert_true(kvb_growth_available(KVB_GROWTH_RESERVE, why, sizeof why));
+    assert_false(kvb_growth_parse("", &g) || kvb_growth_parse("doubl", &g) || kvb_growth_parse("reserve+", &g));
 }
 
-static float value(uint32_t cell, uint32_t h, uint32_t d)
-{
-    return (float)cell + (float)h * 0.25f - (float)d * 16.0f;
-}
+/* ---- rows through growth ------------------------------------------------------------------------------------- */
+
+enum { CELLS = 168 }; /* the first windows of a format that has some are closed */
 
 static void token_write(kvb_pool *pool, uint32_t cell)
 {
     float rows[HEADS * DIM];
-    for (uint32_t i = 0; i < HEADS * DIM; i++)
-        rows[i] = value(cell, i / DIM, i % DIM);
+    rows_make(rows, cell, 1);
     pool->type->write_run(pool, cell, 1, rows);
 }
 
-/* Rows keep their bytes through every growth, though the head stride changes. */
+/* All rows of cells 0 .. n-1, bit for bit as they are read: [HEADS][n][DIM]. */
+static void rows_read(const kvb_pool *pool, uint32_t n, float *rows)
+{
+    kvb_view view;
+    pool->type->view(pool, n, &view);
+    assert_int_equal(view.cells, n);
+    for (uint32_t h = 0; h < HEADS; h++)
+        view.format->read(&view, h, 0, n, rows + (size_t)h * n * DIM);
+}
+
+/* Against a pool that had room for all from the start. The head stride changes with every growth by copies. */
 static void growth_keeps_rows(void **state)
 {
+    static float x[HEADS * CELLS * DIM], y[HEADS * CELLS * DIM];
+    char why[160];
     (void)state;
-    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++) {
-        kvb_allocator a = {0};
-        kvb_pool *grown = pool_open(*type, &a, 1, 100), *whole = pool_open(*type, &a, 100, 100);
-        size_t row = (*type)->bytes(1, DIM, 1);
-        kvb_view x, y;
-        assert_int_equal((*type)->ensure(whole, 100), 0);
-        for (uint32_t cell = 0; cell < 100; cell++) {
-            assert_int_equal((*type)->ensure(grown, cell + 1), 0);
-            token_write(grown, cell);
-            token_write(whole, cell);
+    for (uint32_t g = 0; g < KVB_GROWTHS; g++) {
+        if (!kvb_growth_available((kvb_growth)g, why, sizeof why))
+            continue;
+        uint32_t at = 0;
+        for (const kvb_pool_type *type; (type = pools_next(&at));) {
+            kvb_allocator a = {0};
+            kvb_pool *grown = pool_open(type, &a, (kvb_growth)g, 1, CELLS);
+            kvb_pool *whole = pool_open(type, &a, KVB_GROWTH_DOUBLE, CELLS, CELLS);
+            assert_int_equal(type->ensure(whole, CELLS), 0);
+            for (uint32_t cell = 0; cell < CELLS; cell++) {
+                assert_int_equal(type->ensure(grown, cell + 1), 0);
+                if (cell == 100)
+                    assert_int_equal(type->ensure(grown, 2), 0); /* never shrinks: what lies above 2 survives */
+                token_write(grown, cell);
+                token_write(whole, cell);
+            }
+            rows_read(grown, CELLS, x);
+            rows_read(whole, CELLS, y);
+            assert_memory_equal(x, y, sizeof x);
+            type->close(grown);
+            type->close(whole);
+            assert_int_equal(a.current_bytes, 0);
         }
-        (*type)->view(grown, 100, &x);
-        (*type)->view(whole, 100, &y);
-        for (uint32_t h = 0; h < HEADS; h++)
-            for (uint32_t cell = 0; cell < 100; cell++)
-                assert_memory_equal(kvb_view_row(&x, h, cell), kvb_view_row(&y, h, cell), row);
-        (*type)->close(grown);
-        (*type)->close(whole);
     }
 }
 
-/* The pool's own struct, then each growth, is made to fail in turn. */
+/* Open, grow to 4 and to 70 cells, the fail-th request of it all refused: was it noticed? */
+static bool grow_with_failure(const kvb_pool_type *type, kvb_growth growth, uint64_t fail)
+{
+    static const uint32_t lengths[] = {4, 70};
+    static float before[HEADS * 70 * DIM], after[HEADS * 70 * DIM];
+    kvb_allocator a = {.fail_request = fail};
+    kvb_pool *pool = pool_open(type, &a, growth, 4, 80);
+    bool noticed = !pool;
+    uint32_t usable = 0;
+    if (!pool) {
+        assert_int_equal(a.current_bytes, 0);
+        pool = pool_open(type, &a, growth, 4, 80);
+        assert_non_null(pool);
+    }
+    for (int i = 0; i < 2; i++) {
+        kvb_view x, y;
+        size_t held = a.current_bytes, reserved = type->reserved(pool);
+        uint64_t growths = pool->growths, copied = pool->copied_bytes;
+        type->view(pool, usable, &x);
+        rows_read(pool, usable, before);
+        int error = type->ensure(pool, lengths[i]);
+        if (error) {
+            assert_int_equal(error, -ENOMEM);
+            assert_false(noticed);
+            noticed = true;
+            type->view(pool, usable, &y);
+            assert_true(x.base == y.base && x.scales == y.scales && x.zeros == y.zeros && x.recent == y.recent);
+            assert_true(x.head_stride == y.head_stride && x.scale_head_stride == y.scale_head_stride);
+            rows_read(pool, usable, after);
+            assert_memory_equal(before, after, (size_t)HEADS * usable * DIM * sizeof *before);
+            assert_int_equal(a.current_bytes, held);
+            assert_int_equal(type->reserved(pool), reserved);
+            assert_int_equal(pool->growths, growths);
+            assert_int_equal(pool->copied_bytes, copied);
+            assert_int_equal(type->ensure(pool, lengths[i]), 0); /* the next try works */
+        }
+        for (; usable < lengths[i]; usable++)
+            token_write(pool, usable);
+    }
+    type->close(pool);
+    assert_int_equal(a.current_bytes, 0);
+    return noticed;
+}
+
 static void failed_growth_changes_nothing(void **state)
 {
+    char why[160];
     (void)state;
-    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++) {
-        kvb_allocator a = {.fail_request = 1};
-        kvb_pool_options options = {.n_kv_heads = HEADS, .dim = DIM, .min_chunk = 4, .capacity = 64, .allocator = &a};
-        kvb_pool *pool = NULL;
-        assert_int_equal((*type)->open(*type, &options, &pool), -ENOMEM);
-        assert_int_equal(a.current_bytes, 0);
-
-        a = (kvb_allocator){.fail_request = 3};
-        pool = pool_open(*type, &a, 4, 64);
-        assert_int_equal((*type)->ensure(pool, 4), 0);
-        for (uint32_t cell = 0; cell < 4; cell++)
-            token_write(pool, cell);
-        kvb_view before, after;
-        char row[64];
-        size_t row_bytes = (*type)->bytes(1, DIM, 1), held = a.current_bytes;
-        (*type)->view(pool, 4, &before);
-        memcpy(row, kvb_view_row(&before, 2, 3), row_bytes);
-        assert_int_equal((*type)->ensure(pool, 5), -ENOMEM);
-        (*type)->view(pool, 4, &after);
-        assert_ptr_equal(before.base, after.base);
-        assert_int_equal(before.head_stride, after.head_stride);
-        assert_int_equal(before.cell_stride, after.cell_stride);
-        assert_memory_equal(kvb_view_row(&after, 2, 3), row, row_bytes);
-        assert_int_equal(a.current_bytes, held);
-        assert_int_equal((*type)->reserved(pool), (*type)->bytes(HEADS, DIM, 4));
-        assert_int_equal((*type)->ensure(pool, 5), 0); /* the next try works */
-        (*type)->close(pool);
-        assert_int_equal(a.current_bytes, 0);
+    for (uint32_t g = 0; g < KVB_GROWTHS; g++) {
+        if (!kvb_growth_available((kvb_growth)g, why, sizeof why))
+            continue;
+        uint32_t at = 0;
+        for (const kvb_pool_type *type; (type = pools_next(&at));) {
+            uint64_t fail = 1;
+            while (grow_with_failure(type, (kvb_growth)g, fail))
+                fail++;
+            assert_true(fail > 3); /* the pool, and its codes twice */
+        }
     }
 }
 
@@ -149,7 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(doubling_follows_its_rule),
-        cmocka_unit_test(bytes_are_what_the_allocator_holds),
+        cmocka_unit_test(policies_have_names),
         cmocka_unit_test(growth_keeps_rows),
         cmocka_unit_test(failed_growth_changes_nothing),
     };

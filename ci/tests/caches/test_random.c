@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows that every cache, after thousands of random control calls, lets each query see exactly the tokens of
  * a naive model, answers each call as the model does, and changes nothing when a call fails. */
-#include "rig.h"
-#include "naive.h"
-
-static uint64_t random_state;
-static uint32_t random_seqs; /* sequences that are mostly named */
-
-static uint32_t random_below(uint32_t n)
-{
-    random_state += 0x9e3779b97f4a7c15u; /* splitmix64 */
-    uint64_t z = random_state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
+#include "calls.h"
 
 typedef struct tally {
     uint32_t steps, by_mask[KVB_MASK_KINDS], refused, no_memory;
@@ -55,7 +42,7 @@ static void step_check(rig *r, const naive *m, tally *t)
         assert_true(spec.mask.kind != KVB_MASK_NONE || n == 1);
         for (uint32_t q = 0; q < n; q++) {
             uint32_t n_want = naive_visible(m, ordinals[q], want);
-            assert_int_equal(rig_seen(&spec, layer, n, q, seen), n_want);
+            assert_int_equal(rig_seen(r, &spec, layer, n, q, seen), n_want);
             assert_memory_equal(seen, want, n_want * sizeof *want);
         }
         t->by_mask[spec.mask.kind]++;
@@ -98,138 +85,11 @@ static void plan_check(rig *r, naive *m, tally *t)
     assert_int_equal(kvb_cache_bytes(r->cache)->update_and_fetch(r->cache, 0, &pos, rows, rows, 1, &spec), -EINVAL);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------- */
-
-typedef enum call_kind { EXTEND, STEP, COPY, REMOVE, KEEP, CLEAR, PROPOSE, COMMIT, REWIND, CALLS } call_kind;
-
-typedef struct call {
-    call_kind kind;
-    uint32_t n, src, dst, p0, p1;
-    uint32_t ids[16];
-    int32_t parents[16];
-} call;
-
-static int cache_call(rig *r, const call *c)
-{
-    kvb_cache *cache = r->cache;
-    switch (c->kind) {
-    case EXTEND:
-        return kvb_cache_base(cache)->begin_step(cache, c->n);
-    case STEP:
-        return kvb_cache_seq(cache)->begin_step(cache, c->ids, c->n);
-    case COPY:
-        return kvb_cache_seq(cache)->seq_cp(cache, c->src, c->dst, c->p0, c->p1);
-    case REMOVE:
-        return kvb_cache_seq(cache)->seq_rm(cache, c->src, c->p0, c->p1);
-    case KEEP:
-        return kvb_cache_seq(cache)->seq_keep(cache, c->src);
-    case CLEAR:
-        return kvb_cache_base(cache)->clear(cache);
-    case PROPOSE:
-        return kvb_cache_tree(cache)->propose(cache, c->parents, c->n);
-    case COMMIT:
-        return kvb_cache_tree(cache)->commit(cache, c->ids, c->n);
-    case REWIND:
-        return kvb_cache_contiguous(cache)->rewind(cache, c->p0);
-    case CALLS:
-        break;
-    }
-    return -ENOSYS;
-}
-
-static int model_call(naive *m, const call *c)
-{
-    static const uint32_t zeros[16];
-    switch (c->kind) {
-    case EXTEND:
-        return naive_step(m, zeros, c->n);
-    case STEP:
-        return naive_step(m, c->ids, c->n);
-    case COPY:
-        return naive_cp(m, c->src, c->dst, c->p0, c->p1);
-    case REMOVE:
-        return naive_rm(m, c->src, c->p0, c->p1);
-    case KEEP:
-        return naive_keep(m, c->src);
-    case CLEAR:
-        naive_clear(m);
-        return 0;
-    case PROPOSE:
-        return naive_propose(m, c->parents, c->n);
-    case COMMIT:
-        return naive_commit(m, c->ids, c->n);
-    case REWIND:
-        return naive_rewind(m, c->p0);
-    case CALLS:
-        break;
-    }
-    return -ENOSYS;
-}
-
-/* A sequence id: mostly of a few, now and then the last one or one too high. */
-static uint32_t random_seq(void)
-{
-    return random_below(40) ? random_below(random_seqs) : 62 + random_below(3);
-}
-
-static void path_draw(const naive *m, call *c)
-{
-    int32_t at = -1;
-    c->n = 0;
-    for (uint32_t i = 0; i < m->n_nodes && c->n < 16; i++)
-        if (m->parent[i] == at && random_below(4)) {
-            c->ids[c->n++] = i;
-            at = (int32_t)i;
-        }
-    if (random_below(10) == 0) /* a wrong one */
-        c->ids[c->n++ % 16] = random_below(20);
-    c->n = c->n > 16 ? 16 : c->n;
-}
-
-/* One random call, mostly a legal one, of the faces that the cache has. */
-static call call_draw(const rig *r, const naive *m)
-{
-    static const call_kind mix[] = {EXTEND, EXTEND, STEP,  STEP,    STEP,    STEP,    STEP,   COPY,   COPY,  REMOVE,
-                                    REMOVE, KEEP,   CLEAR, PROPOSE, PROPOSE, PROPOSE, COMMIT, COMMIT, REWIND};
-    call c = {.kind = CALLS};
-    bool have = false;
-    while (!have) {
-        c.kind = mix[random_below(sizeof mix / sizeof *mix)];
-        have = c.kind == EXTEND || c.kind == CLEAR;
-        have = have || (kvb_cache_seq(r->cache) && c.kind >= STEP && c.kind <= KEEP);
-        have = have || (kvb_cache_tree(r->cache) && (c.kind == PROPOSE || c.kind == COMMIT));
-        have = have || (kvb_cache_contiguous(r->cache) && c.kind == REWIND);
-        have = have && (c.kind != CLEAR || random_below(6) == 0);
-        have = have && (c.kind != KEEP || random_below(3) == 0);
-        have = have && (!m->n_nodes || c.kind == PROPOSE || c.kind == COMMIT || random_below(8) == 0);
-    }
-    c.n = random_below(20) ? 1 + random_below(random_below(3) ? 4 : 14) : 0;
-    c.src = random_seq();
-    c.dst = random_seq();
-    uint32_t len = c.src < KVB_MAX_SEQS && c.kind != REWIND ? naive_len(m, c.src) : naive_len(m, 0);
-    c.p0 = random_below(2) ? random_below(len + 2) : 0;
-    c.p1 = random_below(2) ? KVB_POS_END : random_below(len + 2);
-    if (c.kind == REWIND && c.p0 == 0)
-        c.p0 = len;
-    bool same = random_below(3) == 0;
-    for (uint32_t i = 0; i < 16; i++) {
-        c.ids[i] = i && same ? c.ids[0] : random_seq();
-        c.parents[i] = (int32_t)random_below(m->n_nodes + i + 1) - 1;
-        if (random_below(3) == 0)
-            c.parents[i] = (int32_t)(m->n_nodes + i) - 1;
-    }
-    if (random_below(30) == 0)
-        c.parents[0] = (int32_t)(m->n_nodes + random_below(2) * 100);
-    if (c.kind == COMMIT)
-        path_draw(m, &c);
-    return c;
-}
-
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
 static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls, tally *t)
 {
-    rig r;
+    rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE};
     naive *m = calloc(1, sizeof *m);
     assert_non_null(m);
     *m = (naive){.type = type, .capacity = 72, .seq_capacity = 40, .max_seqs = 5};
@@ -237,17 +97,17 @@ static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls
     assert_non_null(m->pos);
     random_state = seed;
     random_seqs = seed % 4 ? 5 : 1;
-    rig_open(&r, type, m->capacity, m->seq_capacity, m->max_seqs, 4);
+    assert_int_equal(rig_try_open(&r, type, m->capacity, m->seq_capacity, m->max_seqs, 4), 0);
     for (uint32_t i = 0; i < calls; i++) {
-        call c = call_draw(&r, m);
+        call c = call_draw(m);
         r.allocator.fail_request = random_below(4) ? 0 : r.allocator.requests + 1 + random_below(4);
-        int got = cache_call(&r, &c);
+        int got = cache_call(r.cache, &c);
         r.allocator.fail_request = 0;
         if (got == -ENOMEM) {
             t->no_memory++;
             state_check(&r, m);
             plan_check(&r, m, t);
-            got = cache_call(&r, &c);
+            got = cache_call(r.cache, &c);
         }
         int want = model_call(m, &c);
         if (got != want)

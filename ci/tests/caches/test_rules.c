@@ -381,9 +381,9 @@ static void test_rule_9_formats(void **state)
             kvb_cache *cache;
             char why[160];
             kvb_attend_spec spec;
-            static const float rows[2 * 4];
+            static const float rows[2 * RIG_CODED_DIM];
             const uint32_t position = 0;
-            const kvb_model_facts facts = {1, 2, 2, 4, 4};
+            const kvb_model_facts facts = {1, 2, 2, RIG_CODED_DIM, RIG_CODED_DIM};
             const kvb_cache_options options = {.capacity = 8,
                                                .seq_capacity = 8,
                                                .max_seqs = 1,

@@ -22,6 +22,12 @@ refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBEN
 refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, tree" "$KVBENCH" run --cache nope
 refuse "unknown pool" "unknown pool 'f8'; known: f32, f16, bf16" "$KVBENCH" run --pool f8
 refuse "unknown pool for V" "unknown pool 'f8'; known: f32" "$KVBENCH" run --pool k=f16,v=f8
+refuse "a pair half named" "pool 'k=f16': the sides apart are written k=NAME,v=NAME" "$KVBENCH" run --pool k=f16
+refuse "a transform on a pool that has one" "'tq4' has no form with \\+had: it transforms rows already" \
+    "$KVBENCH" run --pool tq4+had
+refuse "groups that do not divide the rows" "a4g128: groups of 128 do not divide rows of 16 channels; groups of up to 16 would" \
+    "$KVBENCH" run --workload plain-decode --pool a4g128
+refuse "unknown growth" "unknown growth 'slow'; known: double, double\\+thp, reserve" "$KVBENCH" run --growth slow
 refuse "unknown kernel" "unknown kernel 'nope'; known: reference, openblas, witness" "$KVBENCH" run --kernel nope
 refuse "unknown values" "unknown values 'nope'; known: own, gaussian" "$KVBENCH" run --values nope
 refuse "unknown format" "unknown format 'xml'; known: table, md, csv, json" "${run[@]}" --format xml
@@ -61,6 +67,11 @@ head -c 4096 /dev/urandom >"$TMPDIR/noise.jsonl"
 expect_exit 2 "noise" "$KVBENCH" show "$TMPDIR/noise.jsonl"
 refuse "a step above the given capacity" 'plain-decode\.jsonl:[0-9]+: .*capacity' "${run[@]}" --capacity 64
 
+sed 's/_dim":16/_dim":17/g' <<<"$head" >"$TMPDIR/odd.jsonl"
+printf '%s\n' '{"step":{"pos":[0],"seq":[0]}}' >>"$TMPDIR/odd.jsonl"
+refuse "a transform on an odd dimension" "needs an even number of channels, not 17; without \\+had it works" \
+    "$KVBENCH" run --workload "$TMPDIR/odd.jsonl" --pool f16+had
+
 # ---- recorded tensors
 cp workloads/recorded/plain-decode.jsonl "$TMPDIR/"
 refuse "tensors that are not there" 'plain-decode\.safetensors' "$KVBENCH" show "$TMPDIR/plain-decode.jsonl"
@@ -79,7 +90,7 @@ plugin() { # plugin NAME BODY: builds $TMPDIR/NAME.so
     gcc -shared -fPIC -Ikernels "$TMPDIR/$1.c" -o "$TMPDIR/$1.so"
 }
 plugin other 'const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION + 1, .name = "other"};'
-refuse "a plug-in of another ABI" 'other\.so: built for attend\.h version 2, this kvbench speaks version 1' \
+refuse "a plug-in of another ABI" 'other\.so: built for attend\.h version 3, this kvbench speaks version 2' \
     "${run[@]}" --plugin "$TMPDIR/other.so"
 plugin nosym 'int something;'
 refuse "a library that is no plug-in" "exports no symbol 'kvb_plugin'" "${run[@]}" --plugin "$TMPDIR/nosym.so"
@@ -87,6 +98,9 @@ refuse "a plug-in that is not there" 'No such file' "${run[@]}" --plugin "$TMPDI
 refuse "a plug-in that is no library" 'noise\.jsonl' "${run[@]}" --plugin "$TMPDIR/noise.jsonl"
 plugin hollow 'static const kvb_kernel k = {.name = "hollow", .summary = "x"}; static const kvb_kernel *const ks[] = {&k, 0};
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollow", .kernels = ks};'
+refuse "a format that no kernel reads, and no staging" \
+    "--no-staging: no selected kernel reads pool k=q4_0,v=q4_0; kernels that do: reference, openblas, .*; pools that .* read: f32$" \
+    "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --no-staging
 refuse "a kernel without functions" "kernel 'hollow' has no supports" "$KVBENCH" list --plugin "$TMPDIR/hollow.so"
 
 # ---- outputs

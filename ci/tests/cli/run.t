@@ -7,11 +7,11 @@ q=$TMPDIR/q.jsonl
 ok "the quick suite passes" "$KVBENCH" run --suite quick -o "$q"
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 
-ok "the file has a manifest and at least 60 passing combinations of all that was promised" python3 - "$q" <<'PY'
-import json, sys
+ok "the file has a manifest and at least 60 passing combinations of all that was promised" python3 - "$q" "$KVBENCH" <<'PY'
+import json, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 manifest, records = lines[0], lines[1:]
-assert manifest["schema"] == "kvbench.result/1"
+assert manifest["schema"] == "kvbench.result/2"
 for key in "version commit compiler flags cpu_model cpu_features cores memory_bytes openblas_core suite seed date".split():
     assert key in manifest, key
 passed = [r for r in records if r["status"] == "pass"]
@@ -19,7 +19,16 @@ assert len(passed) >= 60, len(passed)
 def covered(key): return {r[key] for r in passed}
 assert covered("workload") >= {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree"}
 assert covered("cache") == {"recompute", "slab", "contiguous", "seq", "tree"}
-assert covered("pool_k") == {"f32", "f16", "bf16"}
+floats = {"f32", "f16", "bf16"}
+# every listed format, over contiguous and over seq, by every kernel that can
+listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
+assert len(listed) >= 25 and listed >= floats, listed
+for cache in "contiguous", "seq":
+    for kernel in "reference", "openblas":
+        over = {r[side] for r in passed if (r["cache"], r["kernel"]) == (cache, kernel) for side in ("pool_k", "pool_v")}
+        assert over >= listed, listed - over
+        assert any("+had" in name for name in over)
+assert {r["pool_k"] for r in passed if r["kernel"] == "witness"} >= listed - {"tq3"}
 assert covered("kernel") == {"reference", "openblas", "witness"}
 for r in records:
     for key in "workload cache pool_k pool_v kernel threads status reason rho error time traffic memory counters".split():
@@ -34,10 +43,13 @@ for r in passed:
         assert r["error"]["witness"]["queries"] > 0 and r["rho"] is None
     else:
         assert 1e-3 < r["rho"] <= 1, r  # neither vacuous nor violated
-        assert r["error"]["checked_rows"] == r["error"]["total_rows"] > 0
+        assert 0 < r["error"]["checked_rows"] <= r["error"]["total_rows"]
+        assert r["workload"].endswith("8x128") or r["error"]["checked_rows"] == r["error"]["total_rows"]
+        assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double" and r["memory"]["staged"] == ""
 # a format's cost is reported apart, and falls with its bits
-cost = {r["pool_k"]: r["error"]["format"]["rel_l2"] for r in passed if r["kernel"] == "reference"}
-assert cost["f32"] == 0 < cost["f16"] < cost["bf16"]
+cost = {r["pool_k"]: r["error"]["format"]["rel_l2"] for r in passed if r["kernel"] == "reference"
+        and (r["workload"], r["pool_k"]) == ("plain-decode-8x128", r["pool_v"])}
+assert cost["f32"] == 0 < cost["f16"] < cost["bf16"] < cost["q8_0"] < cost["q5_1"] < cost["q4_0"] < cost["a2g128"]
 # the same trace over every cache reads the same unique bytes where nothing is fed again
 byte = {r["cache"]: r["traffic"]["bytes_read"] for r in passed
         if (r["workload"], r["pool_k"], r["kernel"]) == ("plain-decode", "f32", "reference")}

@@ -2,12 +2,13 @@
 /*
  * Random attention problems for kernel tests, with the answer in double precision and a worst-case error
  * bound. Nothing of kernels/ is used but attend.h: what is visible comes from a table of booleans that the
- * mask was made from, elements are decoded by ldexp. Everything that a kernel must not touch or must
+ * mask was made from, elements are read by formats.h. Everything that a kernel must not touch or must
  * overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
  */
 #ifndef KVB_TEST_FIXTURE_H
 #define KVB_TEST_FIXTURE_H
 
+#include "formats.h"
 #include "kernels/attend.h"
 
 #include <math.h>
@@ -72,64 +73,6 @@ static inline void team_run(const kvb_team *team, void (*part)(void *ctx, uint32
         pthread_join(threads[i], NULL);
 }
 
-/* ---- elements, independent of kernels/convert.c ---- */
-
-static inline size_t elem_bytes(kvb_elem elem)
-{
-    return elem == KVB_F32 ? 4 : 2;
-}
-
-static inline double elem_value(kvb_elem elem, const void *src)
-{
-    uint16_t h;
-    uint32_t b;
-    float x;
-
-    if (elem == KVB_F32) {
-        memcpy(&x, src, sizeof x);
-        return (double)x;
-    }
-    memcpy(&h, src, sizeof h);
-    if (elem == KVB_BF16) {
-        b = (uint32_t)h << 16;
-        memcpy(&x, &b, sizeof x);
-        return (double)x;
-    }
-    int exponent = h >> 10 & 31, fraction = h & 1023;
-    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                  : ldexp(fraction, -24);
-    return h & 0x8000 ? -value : value;
-}
-
-/* Any element near x: rounding does not matter here, as the answer is computed from what was stored. */
-static inline void elem_store(kvb_elem elem, void *dst, float x)
-{
-    uint32_t b;
-    uint16_t h;
-
-    memcpy(&b, &x, sizeof b);
-    if (elem == KVB_F32) {
-        memcpy(dst, &x, sizeof x);
-        return;
-    }
-    if (elem == KVB_BF16)
-        h = (uint16_t)(b >> 16);
-    else if (isnan(x))
-        h = 0x7e00;
-    else if (fabsf(x) < 0x1p-14f)
-        h = (uint16_t)(b >> 16 & 0x8000);
-    else
-        h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
-    memcpy(dst, &h, sizeof h);
-}
-
-static const kvb_format test_formats[] = {
-    {.name = "f32", .elem = KVB_F32},
-    {.name = "f16", .elem = KVB_F16},
-    {.name = "bf16", .elem = KVB_BF16},
-};
-
 /* ---- a problem ---- */
 
 struct shape {
@@ -148,7 +91,7 @@ struct fixture {
     kvb_attend args;
     kvb_team team;
     bool *visible; /* [n_tok][n_cells] */
-    void *k, *v;
+    void *k, *v, *k_side, *v_side;
     uint32_t *table, *row_start;
     uint64_t *bits;
     kvb_run *runs;
@@ -226,11 +169,19 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
 
 /* Rows of one side; cells no query sees, gaps and unmapped cells hold NaN. */
 static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem elem, uint32_t dim, kvb_view *view,
-                               uint64_t *rng)
+                               void **side, uint64_t *rng)
 {
     uint32_t blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK, stored = s->paged ? blocks * TEST_BLOCK : s->n_cells;
     size_t bytes = elem_bytes(elem), cell = (dim + s->gap) * bytes;
     char *rows = exact_alloc(s->n_kv_heads * stored * cell, 0xff);
+    uint32_t windows = (stored + TEST_WINDOW - 1) / TEST_WINDOW, slots = 0;
+    size_t table = (size_t)s->n_kv_heads * stored, recent = (size_t)TEST_WINDOW * dim;
+    /* scales and zeros f32 [heads][stored], slots u32 [windows], recent f16 [windows][heads][window][dim] */
+    float *scales = *side =
+        elem == KVB_UINT8 ? exact_alloc((2 * table + windows) * 4 + windows * s->n_kv_heads * recent * 2, 0xff) : NULL;
+    float *zeros = scales ? scales + table : NULL;
+    uint32_t *slot = scales ? (uint32_t *)(void *)(zeros + table) : NULL;
+    uint16_t *recents = scales ? (uint16_t *)(void *)(slot + windows) : NULL;
 
     *view = (kvb_view){.base = rows,
                        .head_stride = stored * cell,
@@ -238,27 +189,43 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
                        .cells = s->n_cells,
                        .dim = dim,
                        .format = &test_formats[elem],
+                       .scales = scales,
+                       .scale_head_stride = stored * sizeof *scales,
+                       .scale_cell_stride = sizeof *scales,
+                       .zeros = zeros,
+                       .zero_head_stride = stored * sizeof *zeros,
+                       .zero_cell_stride = sizeof *zeros,
+                       .recent = recents,
+                       .recent_slot = slot,
+                       .recent_slot_stride = s->n_kv_heads * recent * 2,
+                       .recent_head_stride = recent * 2,
                        .block_table = s->paged ? f->table : NULL,
                        .block_cells = s->paged ? TEST_BLOCK : 0};
+    for (uint32_t w = 0; w < windows && slot; w++) /* one in three is not encoded yet */
+        slot[w] = w % 3 == 1 ? slots++ : KVB_SLOT_NONE;
     for (uint32_t c = 0; c < s->n_cells; c++) {
         bool seen = false;
         for (uint32_t t = 0; t < s->n_tok; t++)
             seen |= f->visible[(size_t)t * s->n_cells + c];
         for (uint32_t h = 0; h < s->n_kv_heads && seen; h++) {
-            uint32_t at = s->paged ? f->table[c / TEST_BLOCK] * TEST_BLOCK + c % TEST_BLOCK : c;
-            for (uint32_t d = 0; d < dim; d++)
-                elem_store(elem, rows + (h * (size_t)stored + at) * cell + d * bytes, random_value(rng));
+            uint32_t at = cell_at(view, c);
+            char *row = rows + (h * (size_t)stored + at) * cell;
+            if (scales) { /* scale and zero of one sign: |code * scale| + |zero| is then the element's size */
+                scales[h * stored + at] = fabsf(random_value(rng)) / 256;
+                zeros[h * stored + at] = fabsf(random_value(rng)) / 2;
+            }
+            for (uint32_t d = 0; d < dim; d++) {
+                uint16_t *held = scales ? (uint16_t *)(uintptr_t)recent_row(view, h, at) : NULL;
+                if (held)
+                    elem_store(KVB_F16, held + d, random_value(rng));
+                else if (scales)
+                    row[d] = (char)random_below(rng, 256);
+                else
+                    elem_store(elem, row + d * bytes, random_value(rng));
+            }
         }
     }
     return rows;
-}
-
-/* Stored element d of the row of head h in cell c, found without kvb_view_row. */
-static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
-{
-    uint32_t at = v->block_table ? v->block_table[c / TEST_BLOCK] * TEST_BLOCK + c % TEST_BLOCK : c;
-    size_t bytes = elem_bytes(v->format->elem);
-    return elem_value(v->format->elem, (const char *)v->base + h * v->head_stride + at * v->cell_stride + d * bytes);
 }
 
 /*
@@ -303,7 +270,7 @@ static inline void row_answer(struct fixture *f, const kvb_arithmetic *a, uint32
         double o = 0.0, mass = 0.0;
         for (uint32_t c = 0; c < p->n_cells; c++)
             if (f->visible[(size_t)t * p->n_cells + c]) {
-                double term = s[c] / sum * row_elem(&f->args.v, kv, c, d);
+                double term = s[c] / sum * row_elem(p->v_in_k ? &f->args.k : &f->args.v, kv, c, d);
                 o += term;
                 mass += fabs(term);
             }
@@ -345,12 +312,12 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
     f->table = exact_alloc(blocks * sizeof *f->table, 0);
     for (uint32_t b = 0; b < blocks; b++)
         f->table[b] = blocks - 1 - b;
-    f->k = rows_build(f, s, s->k_elem, s->k_dim, &f->args.k, &rng);
+    f->k = rows_build(f, s, s->k_elem, s->k_dim, &f->args.k, &f->k_side, &rng);
     if (s->v_in_k) {
         f->args.v = f->args.k;
         f->args.v.dim = s->v_dim;
     } else {
-        f->v = rows_build(f, s, s->v_elem, s->v_dim, &f->args.v, &rng);
+        f->v = rows_build(f, s, s->v_elem, s->v_dim, &f->args.v, &f->v_side, &rng);
     }
     size_t rows = (size_t)s->n_tok * n_heads;
     f->q = exact_alloc(rows * s->k_dim * sizeof *f->q, 0);
@@ -371,8 +338,8 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
 
 static inline void fixture_free(struct fixture *f)
 {
-    void *blocks[] = {f->visible, f->k,   f->v,   f->table, f->row_start, f->bits,      f->runs,     f->q,
-                      f->sinks,   f->lse, f->out, f->exact, f->bound,     f->exact_lse, f->bound_lse};
+    void *blocks[] = {f->visible, f->k,     f->v,   f->k_side, f->v_side, f->table, f->row_start, f->bits,     f->runs,
+                      f->q,       f->sinks, f->lse, f->out,    f->exact,  f->bound, f->exact_lse, f->bound_lse};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         free(blocks[i]);
 }

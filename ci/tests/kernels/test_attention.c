@@ -56,12 +56,12 @@ static void head_ratios_and_dims_hold(void **state)
 static void formats_hold(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 27 * 2; i++) {
+    for (uint32_t i = 0; i < 48 * 2; i++) {
         struct shape s = plain;
-        s.k_elem = (kvb_elem)(i % 3);
-        s.v_elem = (kvb_elem)(i / 3 % 3);
-        s.out_elem = (kvb_elem)(i / 9 % 3);
-        s.n_tok = i < 27 ? 1 : 5;
+        s.k_elem = test_elems[i % 4];
+        s.v_elem = test_elems[i / 4 % 4];
+        s.out_elem = (kvb_elem)(i / 16 % 3);
+        s.n_tok = i < 48 ? 1 : 5;
         s.mask = i % 2 ? KVB_MASK_EXPLICIT : KVB_MASK_CAUSAL;
         s.k_dim = s.v_dim = 20;
         s.seed = 6000 + i;
@@ -88,13 +88,13 @@ static void softcap_and_sinks_hold(void **state)
 static void layouts_hold(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 48; i++) {
+    for (uint32_t i = 0; i < 64; i++) {
         struct shape s = plain;
         s.paged = i % 2;
         s.v_in_k = i / 2 % 2;
         s.gap = i / 4 % 2 ? 4 : 0;
-        s.k_elem = s.v_elem = (kvb_elem)(i / 8 % 3);
-        s.n_tok = i < 24 ? 1 : 6;
+        s.k_elem = s.v_elem = test_elems[i / 8 % 4];
+        s.n_tok = i < 32 ? 1 : 6;
         s.k_dim = 24;
         s.mask = i % 3 ? KVB_MASK_EXPLICIT : KVB_MASK_NONE;
         s.seed = 8000 + i;
@@ -198,9 +198,7 @@ static void visible_nan_shows(void **state)
 
 static void unfit_problems_are_declined(void **state)
 {
-    static const kvb_format fp8 = {.name = "e4m3", .elem = KVB_E4M3};
-    static const kvb_format grouped = {.name = "f16-g", .elem = KVB_F16, .axis = KVB_AXIS_CHANNELS, .group = 32};
-    static const kvb_format turned = {.name = "f16-h", .elem = KVB_F16, .transform = KVB_TRANSFORM_HADAMARD};
+    static const kvb_format mute = {.name = "e4m3", .elem = KVB_E4M3}; /* with read() it would do */
     struct fixture f;
     char why[80];
     (void)state;
@@ -209,13 +207,11 @@ static void unfit_problems_are_declined(void **state)
     for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++) {
         kvb_problem p = f.args.problem;
         assert_true((*k)->supports(&p, why, sizeof why));
-        p.v_format = &fp8;
+        p.v_format = &mute;
         assert_false((*k)->supports(&p, why, sizeof why));
         assert_non_null(strstr(why, "e4m3"));
         p = f.args.problem;
-        p.k_format = &grouped;
-        assert_false((*k)->supports(&p, why, sizeof why));
-        p.k_format = &turned;
+        p.k_format = &mute;
         assert_false((*k)->supports(&p, why, sizeof why));
         p = f.args.problem;
         p.out_elem = KVB_E5M2;
@@ -228,14 +224,40 @@ static void unfit_problems_are_declined(void **state)
     fixture_free(&f);
 }
 
+/* What decoding rounds is in the declared chains; where V lies in K's rows, it is decoded with them. */
+static void decoding_is_declared(void **state)
+{
+    static const kvb_format turned = {
+        .name = "turned", .elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD, .read = rows_read};
+    (void)state;
+    for (size_t k = 0; k < N_KERNELS; k++) {
+        kvb_problem p = {.n_tok = 1, .n_heads = 1, .n_kv_heads = 1, .k_dim = 48, .v_dim = 64, .n_cells = 100};
+        kvb_arithmetic bare, more;
+        p.k_format = p.v_format = &test_formats[KVB_F16];
+        kernels[k]->arithmetic(&p, &bare);
+        p.k_format = &test_formats[KVB_UINT8];
+        p.v_format = &turned;
+        kernels[k]->arithmetic(&p, &more);
+        assert_int_equal(more.dot_chain, bare.dot_chain + 2);   /* scale, zero */
+        assert_int_equal(more.cell_chain, bare.cell_chain + 7); /* 6 stages of 64, and the factor */
+        p.k_format = &turned;
+        p.v_in_k = true;
+        p.v_dim = 32;
+        kernels[k]->arithmetic(&p, &more);
+        assert_int_equal(more.dot_chain, bare.dot_chain + 5); /* 48 is made of blocks of 16 */
+        assert_int_equal(more.cell_chain, bare.cell_chain + 5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_hold),        cmocka_unit_test(head_ratios_and_dims_hold),
-        cmocka_unit_test(formats_hold),      cmocka_unit_test(softcap_and_sinks_hold),
-        cmocka_unit_test(layouts_hold),      cmocka_unit_test(teams_agree),
-        cmocka_unit_test(busy_teams_agree),  cmocka_unit_test(nothing_to_see_is_zero),
-        cmocka_unit_test(visible_nan_shows), cmocka_unit_test(unfit_problems_are_declined),
+        cmocka_unit_test(masks_hold),           cmocka_unit_test(head_ratios_and_dims_hold),
+        cmocka_unit_test(formats_hold),         cmocka_unit_test(softcap_and_sinks_hold),
+        cmocka_unit_test(layouts_hold),         cmocka_unit_test(teams_agree),
+        cmocka_unit_test(busy_teams_agree),     cmocka_unit_test(nothing_to_see_is_zero),
+        cmocka_unit_test(visible_nan_shows),    cmocka_unit_test(unfit_problems_are_declined),
+        cmocka_unit_test(decoding_is_declared),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: element conversion is IEEE: all f16 and bf16 values decode, rounding is to nearest even, F16C agrees. */
+/*
+ * Shows: element conversion is IEEE: all f16 and bf16 values decode, rounding is to nearest even, F16C agrees; rows of
+ * whatever format are read as it says.
+ */
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/convert.h"
 
@@ -126,6 +129,90 @@ static void wide_encode_agrees(void **state)
     free(portable);
 }
 
+/* Says that it was asked: element d of head h, cell c. */
+static void marks_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t d = 0; d < view->dim; d++)
+            *rows++ = (float)(1000 * h + 100 * (c + i) + d);
+}
+
+/* Whatever else a format has besides plain elements, its own read() is used. */
+static void rows_are_read_by_their_format(void **state)
+{
+    static const float scale = 2;
+    static const kvb_format formats[] = {
+        {.elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD},
+        {.elem = KVB_F16, .transform = KVB_TRANSFORM_SIGNED_HADAMARD},
+        {.elem = KVB_F16, .axis = KVB_AXIS_CHANNELS, .group = 2},
+        {.elem = KVB_BF16, .head_scale = KVB_STATIC_HEAD},
+        {.elem = KVB_F32, .head_scale = KVB_STATIC_TENSOR},
+        {.elem = KVB_F16, .window_cells = 2},
+        {.elem = KVB_Q4_0},
+        {.elem = KVB_CODEBOOK, .level_bits = 3},
+    };
+    uint32_t bits[2 * 3 * 4] = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        kvb_format f = formats[i];
+        f.read = marks_read;
+        kvb_view view = {.base = bits,
+                         .head_stride = 3 * 16,
+                         .cell_stride = 16,
+                         .cells = 3,
+                         .dim = 4,
+                         .format = &f,
+                         .scales = &scale,
+                         .head_scales = &scale};
+        float row[4], rows[2][4];
+        assert_false(kvb_format_in_place(&f));
+        assert_ptr_equal(kvb_row_read(&view, 1, 2, row), row);
+        kvb_rows_decode(&view, 1, 1, 2, rows[0]);
+        for (uint32_t d = 0; d < 4; d++) {
+            assert_true(row[d] == (float)(1200 + d));
+            assert_true(rows[0][d] == (float)(1100 + d) && rows[1][d] == (float)(1200 + d));
+        }
+    }
+}
+
+/* Plain elements, and those with scales and a window, through gaps and a block table, one by one and many at once. */
+static void every_row_reads(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) {
+        struct shape s = {.n_tok = 1,
+                          .n_kv_heads = 2,
+                          .group = 1,
+                          .k_dim = 20,
+                          .v_dim = 9,
+                          .n_cells = 30,
+                          .k_elem = test_elems[i % 4],
+                          .v_elem = test_elems[(i + 1) % 4],
+                          .paged = i / 4 % 2,
+                          .gap = i / 8 * 4,
+                          .threads = 1,
+                          .seed = i};
+        struct fixture f;
+        float row[20], *rows = exact_alloc(30 * 20 * sizeof *rows, 0);
+        fixture_build(&f, &s);
+        const kvb_view *views[] = {&f.args.k, &f.args.v};
+        for (int side = 0; side < 2; side++)
+            for (uint32_t h = 0; h < 2; h++) {
+                const kvb_view *v = views[side];
+                kvb_rows_decode(v, h, 0, 30, rows);
+                for (uint32_t c = 0; c < 30; c++) {
+                    const float *got = kvb_row_read(v, h, c, row);
+                    assert_int_equal(got != row, v->format->elem == KVB_F32);
+                    assert_memory_equal(got, rows + c * v->dim, v->dim * sizeof *got);
+                    for (uint32_t d = 0; d < v->dim; d++)
+                        assert_true(got[d] == (float)row_elem(v, h, c, d));
+                }
+            }
+        free(rows);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +220,8 @@ int main(void)
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(edges_encode),
         cmocka_unit_test(wide_encode_agrees),
+        cmocka_unit_test(rows_are_read_by_their_format),
+        cmocka_unit_test(every_row_reads),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("convert", tests, NULL, NULL);

@@ -96,6 +96,11 @@ static void declines_what_it_cannot_read(void **state)
     assert_non_null(online);
     assert_false(online->supports(&p, why, sizeof why));
     assert_non_null(strstr(why, "f32"));
+    kvb_format turned = {.name = "f32+had", .elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD};
+    p.k_format = &test_formats[KVB_F32];
+    assert_true(online->supports(&p, why, sizeof why));
+    p.v_format = &turned;
+    assert_false(online->supports(&p, why, sizeof why));
 }
 
 int main(void)

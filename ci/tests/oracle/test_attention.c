@@ -78,12 +78,19 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
 
     long double z = a->sink ? expl((long double)*a->sink) : 0, top = a->sink ? (long double)*a->sink : -1e9L;
     for (uint32_t i = 0; i < n; i++) {
-        long double dot = 0;
+        long double dot = 0, q2 = 0, size2 = 0;
+        const double *k = a->k + (a->k_gathered ? i : cells[i]) * a->k_dim;
         reach[i] = 0;
         for (uint32_t d = 0; d < a->k_dim; d++) {
-            dot += (long double)a->q[d] * a->k[cells[i] * a->k_dim + d];
-            reach[i] += fabsl((long double)a->q[d]) * fabsl((long double)a->k[cells[i] * a->k_dim + d]);
+            long double q = (long double)a->q[d],
+                        size = a->k_size ? a->k_size[(a->k_gathered ? i : cells[i]) * a->k_dim + d] : fabs(k[d]);
+            dot += q * k[d];
+            reach[i] += fabsl(q) * size;
+            q2 += q * q;
+            size2 += size * size;
         }
+        if (a->k_turned)
+            reach[i] = sqrtl(q2) * sqrtl(size2);
         s[i] = dot * a->scale;
         if (a->softcap > 0)
             s[i] = a->softcap * tanhl(s[i] / a->softcap);
@@ -92,17 +99,28 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     }
     NEAR(lse, logl(z));
     NEAR(row.weight_sum, z / expl(top));
+    assert_true(row.v_mix == a->v_mix);
+    long double a_mean = 0, a_max = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        a_mean += expl(s[i]) / z * reach[i];
+        a_max = reach[i] > a_max ? reach[i] : a_max;
+    }
+    NEAR(row.a_mean, a_mean);
+    NEAR(row.a_max, a_max);
     for (uint32_t c = 0; c < a->v_dim; c++) {
         long double o = 0, spread = 0, spread_a = 0, spread_s = 0, mass = 0, v_max = 0;
         for (uint32_t i = 0; i < n; i++)
-            o += expl(s[i]) / z * a->v[cells[i] * a->v_dim + c];
+            o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_dim + c];
         for (uint32_t i = 0; i < n; i++) {
-            long double p = expl(s[i]) / z, v = a->v[cells[i] * a->v_dim + c];
+            size_t at = (a->v_gathered ? i : cells[i]) * a->v_dim + c;
+            long double p = expl(s[i]) / z, v = a->v[at], size = fabsl(v);
+            if (a->v_size && a->v_size[at] > size)
+                size = a->v_size[at];
             spread += p * fabsl(v - o);
             spread_a += p * fabsl(v - o) * reach[i];
             spread_s += p * fabsl(v - o) * (fabsl(s[i]) + (top - s[i]) / 2);
-            mass += p * fabsl(v);
-            v_max = fabsl(v) > v_max ? fabsl(v) : v_max;
+            mass += p * size;
+            v_max = size > v_max ? size : v_max;
         }
         if (a->sink) {
             long double p = expl((long double)*a->sink) / z, x = (long double)*a->sink;
@@ -149,6 +167,28 @@ static void against_long_double(void **state)
     a.sink = &sink;
     check_directly(&a, cells);
     a.softcap = 0;
+    check_directly(&a, cells);
+
+    /* magnitudes of their own, those of V sometimes below |v| */
+    static double k_size[TOKENS * K], v_size[TOKENS * V];
+    for (int i = 0; i < TOKENS * K; i++)
+        k_size[i] = fabs(k[i]) + 3 * hand_uniform(&seed);
+    for (int i = 0; i < TOKENS * V; i++)
+        v_size[i] = 2 * hand_uniform(&seed);
+    a.k_size = k_size;
+    check_directly(&a, cells);
+    a.k_turned = true;
+    check_directly(&a, cells);
+    a.v_size = v_size;
+    a.v_mix = 5;
+    check_directly(&a, cells);
+
+    /* one side gathered, then both: other rows than those of the tokens */
+    a.k_gathered = true;
+    check_directly(&a, cells);
+    a.v_gathered = true;
+    check_directly(&a, cells);
+    a.k_gathered = false;
     check_directly(&a, cells);
 }
 

@@ -25,6 +25,17 @@ typedef struct problem {
     kvb_expect expect[HEADS];
 } problem;
 
+/* A row as it is stored, in floats. */
+static void row_store(const kvb_codec *codec, const float *row, float *stored)
+{
+    unsigned char bytes[4 * DIM], *const part[KVB_PARTS] = {bytes};
+    double back[DIM], size[DIM];
+    codec->encode(codec, row, 1, DIM, 1, part);
+    codec->decode(codec, (const unsigned char *const *)part, DIM, 1, back, size);
+    for (int d = 0; d < DIM; d++)
+        stored[d] = (float)back[d];
+}
+
 /* Gaussian rows taken through a format; `offset` is added to every logit by a common part of all keys. */
 static problem *problem_new(const char *format, uint32_t n, double offset, uint64_t seed)
 {
@@ -46,20 +57,12 @@ static problem *problem_new(const char *format, uint32_t n, double offset, uint6
             p->q[h][d] = (offset != 0 ? common[d] : 0) + (offset != 0 ? 0.01f : 1.0f) * (float)hand_gauss(&seed);
     for (uint32_t i = 0; i < n; i++) {
         float row[DIM];
-        double back[DIM];
-        unsigned char bytes[4 * DIM];
         for (int d = 0; d < DIM; d++)
             row[d] = (float)(hand_gauss(&seed) + offset / (square * (double)p->scale) * (double)common[d]);
-        codec->encode(row, DIM, bytes);
-        codec->decode(bytes, DIM, back);
-        for (int d = 0; d < DIM; d++)
-            p->k[i * DIM + d] = (float)back[d];
+        row_store(codec, row, p->k + i * DIM);
         for (int d = 0; d < DIM; d++)
             row[d] = (float)hand_gauss(&seed);
-        codec->encode(row, DIM, bytes);
-        codec->decode(bytes, DIM, back);
-        for (int d = 0; d < DIM; d++)
-            p->v[i * DIM + d] = (float)back[d];
+        row_store(codec, row, p->v + i * DIM);
     }
     return p;
 }
@@ -77,6 +80,7 @@ static void problem_solve(problem *p)
         kvb_attention a = {.q = p->q[h],
                            .k = k,
                            .v = v,
+                           .v_mix = 1,
                            .k_dim = DIM,
                            .v_dim = DIM,
                            .scale = (double)p->scale,
@@ -288,7 +292,7 @@ static void closed_case(void **state)
     (void)state;
     const double u = 0x1p-24, tiny = 0x1p-149;
     kvb_arithmetic a = {.accumulator = KVB_F32, .dot_chain = 4, .cell_chain = 9};
-    kvb_bound_row row = {.visible = 1, .weight_sum = 1};
+    kvb_bound_row row = {.visible = 1, .weight_sum = 1, .v_mix = 1};
     kvb_bound_term o_only = {.o = 2};
 
     /* gamma: 9 u worst, below 7 * 3 u; only the denominator and the rounding of |o| count */
@@ -323,7 +327,7 @@ static void closed_case(void **state)
 
     /* weights dropped below 1e-3: two sums of 8 cells lose them, of a total weight of 4 */
     kvb_arithmetic drops = {.accumulator = KVB_F32, .exp_floor = 1e-3};
-    kvb_bound_row eight = {.visible = 8, .weight_sum = 4};
+    kvb_bound_row eight = {.visible = 8, .weight_sum = 4, .v_mix = 1};
     kvb_bound_term far = {.v_max = 5};
     expected = 8 * 2 * 1e-3 * 5 / 4;
     assert_true(fabs(kvb_bound_output(&drops, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
@@ -331,6 +335,22 @@ static void closed_case(void **state)
     kvb_arithmetic rounds = {.accumulator = KVB_F32, .p_rounded = KVB_F16};
     expected = 8 * 0x1p-25 * 5 / 4;
     assert_true(fabs(kvb_bound_output(&rounds, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
+
+    /* a transform of 64 channels mixes V: 8 times the mass and the largest V, for the worst strength alone */
+    kvb_arithmetic sum = {.accumulator = KVB_F32, .cell_chain = 9, .exp_floor = 1e-3};
+    kvb_bound_row mixed = {.visible = 8, .weight_sum = 4, .v_mix = 8};
+    kvb_bound_term mass = {.mass = 3, .v_max = 5};
+    gamma = 9 * u / (1 - 9 * u);
+    expected = 8 * 2 * 1e-3 * 5 / 4 + gamma / (1 - gamma) * 3 * (1 + 3 * u);
+    assert_true(fabs(kvb_bound_output(&sum, KVB_BOUND_STATISTICAL, &mixed, &mass, 1, 0, KVB_F32) - expected) < 1e-15);
+    expected *= 8;
+    assert_true(fabs(kvb_bound_output(&sum, KVB_BOUND_WORST, &mixed, &mass, 1, 0, KVB_F32) - expected) < 1e-14);
+    /* no weights move it further than |o| and the largest V */
+    kvb_bound_term wild = {.spread = 1, .spread_a = 1e30, .v_max = 5};
+    mixed.a_max = mixed.a_mean = 1;
+    kvb_arithmetic dots = {.accumulator = KVB_F32, .dot_chain = 4};
+    assert_true(fabs(kvb_bound_output(&dots, KVB_BOUND_STATISTICAL, &mixed, &wild, 1, 0, KVB_F32) - 5) < 1e-5);
+    assert_true(fabs(kvb_bound_output(&dots, KVB_BOUND_WORST, &mixed, &wild, 1, 0, KVB_F32) - 40) < 1e-4);
 
     /* log-sum-exp: the same logit error, and 2 u |lse| */
     expected = expm1(d) + 2 * u * 8 + tiny;
@@ -343,7 +363,7 @@ static void every_part_of_the_declaration_counts(void **state)
     (void)state;
     kvb_arithmetic base = declared(100);
     kvb_bound_row row = {
-        .visible = 100, .a_max = 9, .s_max = 4, .a_mean = 5, .s_mean = 2, .logit_max = 3, .weight_sum = 20};
+        .visible = 100, .a_max = 9, .s_max = 4, .a_mean = 5, .s_mean = 2, .logit_max = 3, .weight_sum = 20, .v_mix = 1};
     kvb_bound_term term = {.o = 0.1, .spread = 0.5, .spread_a = 2, .spread_s = 1, .mass = 0.6, .v_max = 3};
     double narrow = kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_F32);
     double narrow_lse = kvb_bound_lse(&base, KVB_BOUND_STATISTICAL, &row, 3, 1, 0);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ci/tests/oracle/stored_row.h"
 #include "oracle/codec.h"
 
 static float float_of(uint32_t bits)
@@ -155,32 +156,32 @@ static void nan_stays_quiet_nan(void **state)
 static void rows_are_little_endian_and_exact(void **state)
 {
     (void)state;
+    static stored_row s;
     const float row[3] = {1.0f, -2.5f, 0.333333343f};
-    unsigned char bytes[16];
-    double back[3];
+    double back[3], size[3];
 
-    const kvb_codec *f16 = kvb_codec_find("f16");
-    assert_int_equal(f16->row_bytes(3), 6);
-    f16->encode(row, 3, bytes);
-    assert_memory_equal(bytes, "\x00\x3c\x00\xc1\x55\x35", 6);
-    f16->decode(bytes, 3, back);
-    assert_true(back[0] == 1 && back[1] == -2.5 && back[2] == 0x1.554p-2);
+    stored_encode(&s, kvb_codec_find("f16"), row, 1, 3, 1);
+    assert_int_equal(part_bytes(&s, KVB_CODES, 1), 6);
+    assert_memory_equal(s.bytes[KVB_CODES], "\x00\x3c\x00\xc1\x55\x35", 6);
+    stored_decode(&s, 0, back, size);
+    assert_true(back[0] == 1 && back[1] == -2.5 && back[2] == 0x1.554p-2 && size[1] == 2.5);
 
-    const kvb_codec *bf16 = kvb_codec_find("bf16");
-    assert_int_equal(bf16->row_bytes(3), 6);
-    bf16->encode(row, 3, bytes);
-    assert_memory_equal(bytes, "\x80\x3f\x20\xc0\xab\x3e", 6);
-    bf16->decode(bytes, 3, back);
-    assert_true(back[0] == 1 && back[1] == -2.5 && back[2] == 0x1.56p-2);
+    stored_encode(&s, kvb_codec_find("bf16+had"), row, 1, 3, 1);
+    assert_int_equal(part_bytes(&s, KVB_CODES, 1), 6);
+    assert_memory_equal(s.bytes[KVB_CODES], "\x80\x3f\x20\xc0\xab\x3e", 6);
+    stored_decode(&s, 0, back, size);
+    assert_true(back[0] == 1 && back[1] == -2.5 && back[2] == 0x1.56p-2 && size[1] == 2.5);
 
-    const kvb_codec *f32 = kvb_codec_find("f32");
-    assert_int_equal(f32->row_bytes(3), 12);
-    f32->encode(row, 3, bytes);
-    assert_memory_equal(bytes, row, 12);
-    f32->decode(bytes, 3, back);
-    assert_true(back[2] == (double)row[2]);
+    stored_encode(&s, kvb_codec_find("f32"), row, 1, 3, 1);
+    assert_int_equal(part_bytes(&s, KVB_CODES, 1), 12);
+    assert_memory_equal(s.bytes[KVB_CODES], row, 12);
+    stored_decode(&s, 0, back, size);
+    assert_true(back[2] == (double)row[2] && size[1] == 2.5);
 
+    for (int part = KVB_SCALES; part < KVB_PARTS; part++)
+        assert_int_equal(part_bytes(&s, part, 1), 0);
     assert_null(kvb_codec_find("f17"));
+    assert_null(kvb_codec_find("f"));
 }
 
 int main(void)

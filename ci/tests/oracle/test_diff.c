@@ -26,7 +26,14 @@ static kvb_expect expect_row(void)
         .head = 2,
         .visible = 10,
         .lse = 3,
-        .row = {.visible = 10, .a_max = 2, .s_max = 2, .a_mean = 1, .s_mean = 1, .logit_max = 1, .weight_sum = 7},
+        .row = {.visible = 10,
+                .a_max = 2,
+                .s_max = 2,
+                .a_mean = 1,
+                .s_mean = 1,
+                .logit_max = 1,
+                .weight_sum = 7,
+                .v_mix = 1},
         .terms = terms,
     };
 }

@@ -10,11 +10,31 @@
 #include <pthread.h>
 
 #include "ci/tests/oracle/hand.h"
-#include "oracle/codec.h"
 #include "oracle/oracle.h"
+#include "oracle/store.h"
 
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
                         bf16 = {.name = "bf16", .elem = KVB_BF16}, odd = {.name = "odd", .elem = KVB_INT8};
+static const kvb_format int8_asym = {.name = "int8-asym",
+                                     .elem = KVB_UINT8,
+                                     .axis = KVB_AXIS_CHANNELS,
+                                     .group = KVB_GROUP_ROW,
+                                     .scale_elem = KVB_F32,
+                                     .zero_elem = KVB_F32};
+static const kvb_format int8_had = {.name = "int8+had",
+                                    .elem = KVB_INT8,
+                                    .axis = KVB_AXIS_CHANNELS,
+                                    .group = KVB_GROUP_ROW,
+                                    .scale_elem = KVB_F32,
+                                    .transform = KVB_TRANSFORM_HADAMARD};
+static const kvb_format kivi_k = {.name = "kivi4-k",
+                                  .elem = KVB_UINT4,
+                                  .axis = KVB_AXIS_TOKENS,
+                                  .group = 32,
+                                  .scale_elem = KVB_F16,
+                                  .zero_elem = KVB_F16,
+                                  .window_cells = 32};
+static const kvb_format e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
 static const kvb_trace_model model = {.layers = 3, .heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3};
 
 /* A fork, a hole, two sequences in a step; then a tree. */
@@ -38,43 +58,62 @@ static kvb_oracle *open_or_fail(const hand *h, const kvb_values *values, const k
     return oracle;
 }
 
+/* What a format makes of a list of tokens' rows of one KV head, a sequence of its own. */
+static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_format *format, const float *amax,
+                        uint32_t layer, uint32_t kv_head, size_t n, const uint32_t *seen, double *rows)
+{
+    const float *from[64];
+    double sizes[64 * 10], scratch[4096];
+    char why[128];
+    kvb_store store;
+    uint32_t dim = kind == KVB_ROWS_K ? model.k_dim : model.v_dim;
+    assert_int_equal(kvb_store_init(&store, format, dim, amax, model.kv_heads, kv_head, why, sizeof why), 0);
+    assert_true(n <= 64 && kvb_store_scratch(&store) <= sizeof scratch);
+    for (size_t i = 0; i < n; i++)
+        from[i] = kvb_values_rows(values, kind, layer, seen[i]) + kv_head * dim;
+    kvb_store_rows(&store, from, (uint32_t)n, scratch, rows, sizes);
+}
+
 /* One row, straight from the values: softmax over a list of tokens. */
 static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, size_t n, const uint32_t *seen,
-                      const kvb_codec *k_codec, const kvb_codec *v_codec)
+                      const kvb_oracle_options *o)
 {
+    double keys[64 * 10], vectors[64 * 7];
+    size_t of_layer = e->layer * model.kv_heads;
     uint32_t group = model.heads / model.kv_heads;
     const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * model.k_dim;
-    double z = 0, o[7] = {0};
+    double z = 0, out[7] = {0};
+    rows_stored(values, KVB_ROWS_K, o->k_format, o->k_amax ? o->k_amax + of_layer : NULL, e->layer, e->head / group, n,
+                seen, keys);
+    rows_stored(values, KVB_ROWS_V, o->v_format, o->v_amax ? o->v_amax + of_layer : NULL, e->layer, e->head / group, n,
+                seen, vectors);
     for (size_t i = 0; i < n; i++) {
-        unsigned char bytes[64];
-        double k[10], v[7], s = 0;
-        k_codec->encode(kvb_values_rows(values, KVB_ROWS_K, e->layer, seen[i]) + e->head / group * model.k_dim, 10,
-                        bytes);
-        k_codec->decode(bytes, 10, k);
-        v_codec->encode(kvb_values_rows(values, KVB_ROWS_V, e->layer, seen[i]) + e->head / group * model.v_dim, 7,
-                        bytes);
-        v_codec->decode(bytes, 7, v);
+        const double *k = keys + 10 * i, *v = vectors + 7 * i;
+        double s = 0;
         for (int d = 0; d < 10; d++)
             s += (double)q[d] * k[d];
         double w = exp(s * (double)0.3f);
         z += w;
         for (int c = 0; c < 7; c++)
-            o[c] += w * v[c];
+            out[c] += w * v[c];
     }
     assert_int_equal(e->visible, n);
     assert_true(fabs(e->lse - log(z)) < 1e-12);
     for (int c = 0; c < 7; c++)
-        assert_true(fabs(e->terms[c].o - o[c] / z) < 1e-12);
+        assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
 }
 
-static void every_row_is_attention_of_what_is_seen(void **state)
+/* Largest magnitudes of 3 layers of 2 KV heads. */
+static const float magnitudes[6] = {3, 7, 0.5f, 40, 100, 11};
+
+static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, const float *amax)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     trace_make(&h);
     hand_values(&h, model, 4, &values);
-    const kvb_oracle_options options = {.k_format = &f16, .v_format = &bf16, .max_pairs = UINT64_MAX, .seed = 1};
+    const kvb_oracle_options options = {
+        .k_format = k, .v_format = v, .k_amax = amax, .v_amax = amax, .max_pairs = UINT64_MAX, .seed = 1};
     kvb_oracle *oracle = open_or_fail(&h, &values, &options);
     assert_int_equal(oracle->n_rows, (9 + 3 + 4 + 1) * 18);
     assert_int_equal(oracle->total_rows, oracle->n_rows);
@@ -101,8 +140,7 @@ static void every_row_is_attention_of_what_is_seen(void **state)
                 const kvb_expect *e = &rows[queries[i].query * model.heads + head];
                 assert_true(e->event == queries[i].event && e->layer == layer && e->query == queries[i].query &&
                             e->head == head);
-                check_row(&values, e, queries[i].token, queries[i].n, queries[i].seen, kvb_codec_find("f16"),
-                          kvb_codec_find("bf16"));
+                check_row(&values, e, queries[i].token, queries[i].n, queries[i].seen, &options);
             }
         }
     size_t n;
@@ -110,6 +148,22 @@ static void every_row_is_attention_of_what_is_seen(void **state)
     assert_int_equal(n, 0);
     kvb_oracle_free(oracle);
     hand_free(&h);
+}
+
+static void every_row_is_attention_of_what_is_seen(void **state)
+{
+    (void)state;
+    attention_of_what_is_seen(&f16, &bf16, NULL);
+    attention_of_what_is_seen(&int8_asym, &f32, NULL);
+    attention_of_what_is_seen(&int8_had, &int8_asym, NULL);
+}
+
+/* Each layer and KV head has its own. */
+static void head_scales_go_by_layer_and_head(void **state)
+{
+    (void)state;
+    attention_of_what_is_seen(&e4m3_head, &f32, magnitudes);
+    attention_of_what_is_seen(&f32, &e4m3_head, magnitudes);
 }
 
 /* ---- a team of three threads -------------------------------------------------------------------------------- */
@@ -147,19 +201,22 @@ static void the_team_changes_nothing(void **state)
     kvb_values values;
     trace_make(&h);
     hand_values(&h, model, 4, &values);
-    kvb_oracle_options options = {.k_format = &bf16, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
-    kvb_oracle *alone = open_or_fail(&h, &values, &options);
-    options.team = &team;
-    kvb_oracle *together = open_or_fail(&h, &values, &options);
-    assert_int_equal(alone->n_rows, together->n_rows);
-    for (size_t r = 0; r < alone->n_rows; r++) {
-        assert_true(alone->rows[r].lse == together->rows[r].lse);
-        assert_memory_equal(alone->rows[r].terms, together->rows[r].terms, 7 * sizeof(kvb_bound_term));
+    const kvb_format *const k_formats[] = {&bf16, &kivi_k};
+    for (size_t f = 0; f < 2; f++) {
+        kvb_oracle_options options = {.k_format = k_formats[f], .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
+        kvb_oracle *alone = open_or_fail(&h, &values, &options);
+        options.team = &team;
+        kvb_oracle *together = open_or_fail(&h, &values, &options);
+        assert_int_equal(alone->n_rows, together->n_rows);
+        for (size_t r = 0; r < alone->n_rows; r++) {
+            assert_true(alone->rows[r].lse == together->rows[r].lse);
+            assert_memory_equal(alone->rows[r].terms, together->rows[r].terms, 7 * sizeof(kvb_bound_term));
+        }
+        assert_memory_equal(&alone->format, &together->format, sizeof alone->format);
+        assert_true(alone->format.kl_mean > 0);
+        kvb_oracle_free(alone);
+        kvb_oracle_free(together);
     }
-    assert_memory_equal(&alone->format, &together->format, sizeof alone->format);
-    assert_true(alone->format.kl_mean > 0);
-    kvb_oracle_free(alone);
-    kvb_oracle_free(together);
     hand_free(&h);
 }
 
@@ -239,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_attention_of_what_is_seen),
+        cmocka_unit_test(head_scales_go_by_layer_and_head),
         cmocka_unit_test(the_team_changes_nothing),
         cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
         cmocka_unit_test(sinks_and_softcap),

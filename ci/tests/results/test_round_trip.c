@@ -85,13 +85,15 @@ static void test_line(void **state)
 {
     static const char *const want =
         "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
-        "\"kernel\": \"reference\", \"threads\": 2, \"status\": \"fail\", \"reason\": \"rho > 1 at \\\"x\\\"\\n\", "
+        "\"kernel\": \"reference\", \"threads\": 2, \"growth\": \"\", \"status\": \"fail\", \"reason\": \"rho > 1 at "
+        "\\\"x\\\"\\n\", "
         "\"rho\": 1e308, "
         "\"error\": {\"rho_worst\": 0.25, \"rho_lse\": null, \"max_abs\": 1e-30, \"rel_l2\": null, "
         "\"not_finite\": 0, \"checked_rows\": 10, \"total_rows\": 1099511627776, "
         "\"at\": {\"event\": 7, \"layer\": 0, \"query\": 0, \"head\": 0, \"channel\": 128, \"got\": null, "
         "\"want\": 0.1, \"bound\": 1e-6}, "
-        "\"format\": {\"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, \"kl_max\": null}, "
+        "\"format\": {\"bits_k\": null, \"bits_v\": null, \"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, "
+        "\"kl_max\": null}, "
         "\"witness\": {\"queries\": 3, \"cells\": 0}}, "
         "\"time\": {\"unit\": \"ns\", \"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
         "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0, "
@@ -104,7 +106,9 @@ static void test_line(void **state)
         "\"memory\": {\"allocator_peak\": 1048576, \"allocator_live\": null, \"reserved_bytes\": null, "
         "\"utilisation\": null, \"cells\": null, \"cells_peak\": null, \"high_water\": null, "
         "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, \"fragmentation\": null, "
-        "\"resident_peak\": null, \"scratch_bytes\": null}, \"placement\": \"\", "
+        "\"growths\": null, \"copied_bytes\": null, \"copy_ns\": null, "
+        "\"resident_peak\": null, \"scratch_bytes\": null, \"staged\": \"\", \"staged_bytes\": null}, \"placement\": "
+        "\"\", "
         "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}, "
         "\"multiplexed\": {\"page_faults\": 0.5}}}\n";
     kvb_result result;
@@ -117,7 +121,7 @@ static void test_line(void **state)
     char *line = strchr(text, '\n');
     assert_non_null(line);
     assert_string_equal(line + 1, want);
-    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/1\", \"version\"", 40), 0);
+    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/2\", \"version\"", 40), 0);
     assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"]"));
     assert_non_null(strstr(text, "\"openblas_note\": null"));
     free(text);

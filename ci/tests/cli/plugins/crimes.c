@@ -196,9 +196,14 @@ static int partial_lse(const kvb_attend *a)
     return 0;
 }
 
+static bool is_f32(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && f->transform == KVB_TRANSFORM_NONE;
+}
+
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    bool f32 = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
+    bool f32 = is_f32(p->k_format) && is_f32(p->v_format) && p->out_elem == KVB_F32;
     if (!f32 && why_bytes)
         strncpy(why, "f32 rows only", why_bytes - 1);
     return f32;

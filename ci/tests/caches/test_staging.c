@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: a kernel that reads f32 rows only is handed the rows of any pool as f32, just as the pool's format reads them,
+ * and computes what a kernel that reads the format does, bit for bit; with staging off, and where staging does not help,
+ * it is refused with a reason.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/call.h"
+#include "caches/pools/pool.h"
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
+
+enum { HEADS = 4, KV_HEADS = 2, K_DIM = 128, V_DIM = 64, CELLS = 70, N_TOK = 3 };
+
+static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    for (uint32_t i = team->n; i-- > 0;) /* the last first: no part may wait for another */
+        part(ctx, i, team->n);
+}
+static const kvb_team team = {.n = 3, .run = team_run};
+
+/* ---- kernels that read f32 only: on both sides, of K, of V ---- */
+
+static bool f32_k, f32_v; /* which sides it insists on */
+
+static bool is_f32(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && !f->transform;
+}
+
+static bool picky_supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    if (p->softcap == 0 && !p->paged && (!f32_k || is_f32(p->k_format)) && (!f32_v || is_f32(p->v_format)))
+        return true;
+    snprintf(why, why_bytes, "not for me");
+    return false;
+}
+
+static size_t picky_scratch(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_kernel_reference.scratch_bytes(p, n_threads);
+}
+
+static void picky_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    kvb_kernel_reference.arithmetic(p, a);
+}
+
+static int picky_attend(const kvb_attend *args)
+{
+    return kvb_kernel_reference.attend(args);
+}
+
+static kvb_kernel picky_kernel(void)
+{
+    return (kvb_kernel){.name = "picky",
+                        .masks = kvb_kernel_reference.masks,
+                        .supports = picky_supports,
+                        .scratch_bytes = picky_scratch,
+                        .arithmetic = picky_arithmetic,
+                        .attend = picky_attend};
+}
+
+/* ---- rows in real pools ---- */
+
+static kvb_allocator allocator;
+
+static float number(uint32_t i)
+{
+    uint32_t x = (i + 1) * 0x9e3779b9u;
+    x = (x ^ x >> 15) * 0x85ebca6bu;
+    return (float)(x >> 8) * 0x1p-23f - 1.0f;
+}
+
+/* Cells 0 .. CELLS-1 of the pool; hidden: [CELLS] holds NaN there, or NULL. */
+static kvb_pool *pool_fill(const kvb_pool_type *type, uint32_t dim, const bool *hidden, kvb_view *view)
+{
+    static float row[KV_HEADS * K_DIM];
+    kvb_pool_options options = {
+        .n_kv_heads = KV_HEADS, .dim = dim, .min_chunk = 16, .capacity = 2 * CELLS, .allocator = &allocator};
+    kvb_pool *pool;
+    assert_int_equal(type->open(type, &options, &pool), 0);
+    assert_int_equal(type->ensure(pool, CELLS), 0);
+    for (uint32_t c = 0; c < CELLS; c++) {
+        for (uint32_t i = 0; i < KV_HEADS * dim; i++)
+            row[i] = hidden && hidden[c] ? NAN : number(c * 1000 + i + dim);
+        type->write_run(pool, c, 1, row);
+    }
+    type->view(pool, CELLS, view);
+    return pool;
+}
+
+static kvb_call call_of(const kvb_kernel *kernel)
+{
+    return (kvb_call){
+        .kernel = kernel, .team = &team, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .scale = 0.1f, .out_elem = KVB_F32};
+}
+
+/* The staged rows of a side are what its format reads. */
+static void rows_are_those_of(const kvb_view *staged, const kvb_view *view, uint32_t first)
+{
+    float *row = malloc(view->dim * sizeof *row);
+    assert_non_null(row);
+    assert_ptr_equal(staged->format, &kvb_format_staged);
+    assert_int_equal(staged->cells, view->cells);
+    assert_null(staged->scales);
+    for (uint32_t h = 0; h < KV_HEADS; h++)
+        for (uint32_t c = 0; c < view->cells; c++) {
+            view->format->read(view, h, c, 1, row);
+            assert_memory_equal(kvb_view_row(staged, h, c), row, (first ? first : view->dim) * sizeof *row);
+        }
+    free(row);
+}
+
+/* out and lse of both kernels over the spec, which must be the same; the picky one's call is left prepared. */
+static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
+{
+    static float q[N_TOK * HEADS * K_DIM], out[2][N_TOK * HEADS * V_DIM], lse[2][N_TOK * HEADS];
+    kvb_call reference = call_of(&kvb_kernel_reference);
+    char why[200] = "";
+    for (uint32_t i = 0; i < N_TOK * HEADS * K_DIM; i++)
+        q[i] = number(i + 77);
+    if (kvb_call_prepare(picky, spec, q, N_TOK, false, why, sizeof why))
+        fail_msg("%s: %s", spec->k.format->name, why);
+    assert_int_equal(kvb_call_run(picky, out[0], lse[0]), 0);
+    assert_int_equal(kvb_call_prepare(&reference, spec, q, N_TOK, false, why, sizeof why), 0);
+    assert_false(reference.staged_k || reference.staged_v);
+    assert_int_equal(kvb_call_run(&reference, out[1], lse[1]), 0);
+    for (uint32_t i = 0; i < N_TOK * HEADS * V_DIM; i++)
+        assert_false(isnan(out[0][i]));
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+
+    kvb_arithmetic own, a, whole;
+    kvb_kernel_reference.arithmetic(&picky->args.problem, &own);
+    kvb_call_arithmetic(picky, &a);
+    kvb_call_arithmetic(&reference, &whole); /* it decodes by itself: the same roundings, all its own */
+    assert_int_equal(a.dot_chain, whole.dot_chain);
+    assert_int_equal(a.cell_chain, whole.cell_chain);
+    assert_int_equal(a.dot_chain - own.dot_chain, picky->k_roundings);
+    kvb_call_free(&reference);
+}
+
+static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
+{
+    static const kvb_run runs[] = {{0, 3}, {5, 40}, {66, 70}, {41, 50}};
+    static const uint32_t row_start[] = {0, 3, 3, 4};
+    static const uint64_t bits[] = {0xffff0000f000fff1, 0x21, 0, 0, 0xf0, 0x3f};
+    bool hidden[CELLS];
+    kvb_attend_spec spec = {.mask = {.kind = mask, .bits = bits, .row_words = 2, .runs = runs, .row_start = row_start}};
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    for (uint32_t c = 0; c < CELLS; c++)
+        hidden[c] = mask == KVB_MASK_RUNS       ? !((c < 3) || (c >= 5 && c < 50 && c != 40) || c >= 66)
+                    : mask == KVB_MASK_EXPLICIT ? !((bits[c / 64] | bits[c / 64 + 2] | bits[c / 64 + 4]) >> c % 64 & 1)
+                                                : false;
+    f32_k = f32_v = true;
+    kvb_pool *k = pool_fill(type, K_DIM, hidden, &spec.k), *v = pool_fill(type, V_DIM, hidden, &spec.v);
+    both_agree(&call, &spec);
+    bool staged = !is_f32(type->format);
+    assert_int_equal(call.staged_k, staged);
+    assert_int_equal(call.staged_v, staged);
+    if (staged) {
+        rows_are_those_of(&call.args.k, &spec.k, 0);
+        rows_are_those_of(&call.args.v, &spec.v, 0);
+        assert_ptr_equal(call.args.problem.k_format, &kvb_format_staged);
+        assert_ptr_equal(call.args.problem.v_format, &kvb_format_staged);
+    }
+    assert_int_equal(call.staged_bytes, staged ? KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float) : 0);
+    kvb_call_free(&call);
+    assert_int_equal(call.staged_bytes, 0);
+    type->close(k);
+    type->close(v);
+}
+
+static void every_pool_is_staged(void **state)
+{
+    char why[200];
+    (void)state;
+    for (uint32_t i = 0; kvb_builtin_pools[i]; i++)
+        for (int turned = 0; turned < 2; turned++) {
+            const kvb_pool_type *type = turned ? kvb_builtin_pools[i]->rotated : kvb_builtin_pools[i];
+            if (type && type->supports(type, K_DIM, why, sizeof why) && type->supports(type, V_DIM, why, sizeof why))
+                for (int mask = 0; mask < KVB_MASK_KINDS; mask++)
+                    pool_check(type, (kvb_mask_kind)mask);
+        }
+}
+
+static const kvb_pool_type *pool_named(const char *name)
+{
+    for (size_t i = 0; kvb_builtin_pools[i]; i++)
+        if (!strcmp(kvb_builtin_pools[i]->name, name))
+            return kvb_builtin_pools[i];
+    fail_msg("no pool %s", name);
+    return NULL;
+}
+
+/* Only the side that the kernel does not read is staged; a call later nothing may be. */
+static void one_side_is_staged(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {0}, plain = {0};
+    const kvb_pool_type *int8 = pool_named("int8-asym"), *f32 = pool_named("f32");
+    kvb_pool *k = pool_fill(int8, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
+    kvb_pool *pk = pool_fill(f32, K_DIM, NULL, &plain.k), *pv = pool_fill(f32, V_DIM, NULL, &plain.v);
+    (void)state;
+    f32_k = true, f32_v = false;
+    both_agree(&call, &spec);
+    assert_true(call.staged_k && !call.staged_v);
+    assert_ptr_equal(call.args.v.base, spec.v.base);
+    assert_int_equal(call.v_roundings, 0);
+    assert_int_equal(call.staged_bytes, KV_HEADS * CELLS * K_DIM * sizeof(float));
+    f32_k = false, f32_v = true;
+    both_agree(&call, &spec);
+    assert_true(!call.staged_k && call.staged_v);
+    assert_ptr_equal(call.args.k.base, spec.k.base);
+    assert_int_equal(call.k_roundings, 0);
+    f32_k = true;
+    both_agree(&call, &plain);
+    assert_true(!call.staged_k && !call.staged_v);
+    assert_int_equal(call.k_roundings + call.v_roundings, 0);
+    kvb_call_free(&call);
+    int8->close(k);
+    int8->close(v);
+    f32->close(pk);
+    f32->close(pv);
+}
+
+/* V inside K's rows: decoded once, as K's rows. */
+static void v_in_k_is_staged(void **state)
+{
+    static const char *const names[] = {"f16", "int8-asym", "q8_0"};
+    (void)state;
+    f32_k = f32_v = true;
+    for (size_t i = 0; i < 6; i++) {
+        const kvb_pool_type *type = pool_named(names[i / 2]);
+        if (i % 2)
+            type = type->rotated;
+        kvb_kernel kernel = picky_kernel();
+        kvb_call call = call_of(&kernel);
+        kvb_attend_spec spec = {.v_in_k = true};
+        kvb_pool *k = pool_fill(type, K_DIM, NULL, &spec.k);
+        spec.v = spec.k;
+        spec.v.dim = V_DIM;
+        both_agree(&call, &spec);
+        assert_true(call.staged_k && call.staged_v);
+        assert_ptr_equal(call.args.v.base, call.args.k.base);
+        assert_int_equal(call.args.v.dim, V_DIM);
+        assert_int_equal(call.args.v.cell_stride, K_DIM * sizeof(float));
+        rows_are_those_of(&call.args.v, &spec.k, V_DIM);
+        assert_int_equal(call.v_roundings, kvb_format_roundings(type->format, K_DIM));
+        assert_int_equal(call.staged_bytes, KV_HEADS * CELLS * K_DIM * sizeof(float));
+        kvb_call_free(&call);
+        type->close(k);
+    }
+}
+
+/* New rows are decoded at each call, and more of them find room. */
+static void rows_are_decoded_anew(void **state)
+{
+    static const float row[KV_HEADS * K_DIM] = {42};
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {0};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    (void)state;
+    f32_k = f32_v = true;
+    both_agree(&call, &spec);
+    assert_int_equal(f16->ensure(k, CELLS + 9), 0);
+    assert_int_equal(f16->ensure(v, CELLS + 9), 0);
+    f16->write_run(k, 5, 1, row);
+    for (uint32_t c = CELLS; c < CELLS + 9; c++) {
+        f16->write_run(k, c, 1, row);
+        f16->write_run(v, c, 1, row);
+        f16->view(k, c + 1, &spec.k);
+        f16->view(v, c + 1, &spec.v);
+        both_agree(&call, &spec);
+        rows_are_those_of(&call.args.k, &spec.k, 0);
+        rows_are_those_of(&call.args.v, &spec.v, 0);
+    }
+    assert_true(*(const float *)kvb_view_row(&call.args.k, 0, 5) == 42);
+    kvb_call_free(&call);
+    f16->close(k);
+    f16->close(v);
+}
+
+static void refused(kvb_call *call, const kvb_attend_spec *spec, const char *reason)
+{
+    static const float q[HEADS * K_DIM];
+    char why[200] = "";
+    assert_int_equal(kvb_call_prepare(call, spec, q, 1, false, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, reason);
+    assert_false(call->staged_k || call->staged_v);
+    assert_int_equal(call->staged_bytes, 0);
+}
+
+static void refusals_say_why(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {0};
+    const kvb_pool_type *f16 = pool_named("f16"), *int8 = pool_named("int8");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
+    uint32_t table[1] = {0};
+    kvb_view own;
+    (void)state;
+    call.no_staging = true;
+    f32_k = f32_v = true;
+    refused(&call, &spec, "kernel picky reads no f16 and int8 rows and staging is off; --pool f32 would work");
+    f32_v = false;
+    refused(&call, &spec, "kernel picky reads no f16 rows and staging is off; --pool k=f32,v=int8 would work");
+    f32_k = false, f32_v = true;
+    refused(&call, &spec, "kernel picky reads no int8 rows and staging is off; --pool k=f16,v=f32 would work");
+    call.no_staging = false;
+    call.softcap = 5; /* its reason has nothing to do with a format */
+    refused(&call, &spec, "not for me");
+    call.no_staging = true;
+    refused(&call, &spec, "not for me");
+    call = call_of(&kernel);
+    f32_k = f32_v = false; /* and neither has a block table of f32 rows */
+    own = spec.k;
+    spec.k.format = pool_named("f32")->format;
+    spec.k.block_table = table;
+    refused(&call, &spec, "not for me");
+    spec.k = own;
+    f32_k = f32_v = true;
+    kernel.flags = KVB_KERNEL_WITNESS; /* what a witness declines is illegible */
+    refused(&call, &spec, "not for me");
+    kvb_call_free(&call);
+    f16->close(k);
+    int8->close(v);
+}
+
+/* Memory comes from the call's source, by name; without any it fails whole. */
+static int taken, left;
+static const char *names[8];
+
+static void *some_take(const char *name, size_t bytes)
+{
+    if (taken >= left)
+        return NULL;
+    names[taken++] = name;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void some_give(void *block, size_t bytes)
+{
+    (void)bytes;
+    free(block);
+}
+
+static void memory_is_the_sources(void **state)
+{
+    static const kvb_memory_source source = {.take = some_take, .give = some_give};
+    static const float q[HEADS * K_DIM];
+    kvb_kernel kernel = picky_kernel();
+    kvb_attend_spec spec = {0};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    char why[200] = "";
+    (void)state;
+    f32_k = f32_v = true;
+    for (left = 0; left <= 3; left++) {
+        kvb_call call = call_of(&kernel);
+        call.source = &source;
+        taken = 0;
+        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, false, why, sizeof why), left < 3 ? -ENOMEM : 0);
+        kvb_call_free(&call);
+    }
+    assert_string_equal(names[1], "staged K rows");
+    assert_string_equal(names[2], "staged V rows");
+    f16->close(k);
+    f16->close(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pool_is_staged), cmocka_unit_test(one_side_is_staged),
+        cmocka_unit_test(v_in_k_is_staged),     cmocka_unit_test(rows_are_decoded_anew),
+        cmocka_unit_test(refusals_say_why),     cmocka_unit_test(memory_is_the_sources),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("staging", tests, NULL, NULL);
+}

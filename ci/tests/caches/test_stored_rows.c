@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that over every format a cache gives back what was stored: through rewinds, removals and reuse of freed cells,
+ * forks, and commits that move rows across groups of cells, each query sees its own tokens, in rows no further from what
+ * was handed in than the format allows. Rows encoded one by one are bit for bit what a cache reads that has stored
+ * nothing else; rows encoded with their neighbours lie within a step of the quantiser.
+ */
+#include "calls.h"
+
+#include <math.h>
+
+#include "caches/pools/codec/codec.h"
+
+enum { CAPACITY = 800, SEQ_CAPACITY = 250, MAX_SEQS = 3 }; /* a slab's rows begin within groups of cells */
+
+/* ---- how far a row may lie from what was stored ------------------------------------------------------------ */
+
+/* Rows as a contiguous cache reads them that holds nothing else: of formats that encode rows one by one. */
+typedef struct witness {
+    rig alone;
+    const kvb_format *format;
+    bool made[RIG_CODED_TOKENS][RIG_LAYERS];
+    float row[RIG_CODED_TOKENS][RIG_LAYERS][RIG_KV_HEADS][2][RIG_CODED_DIM];
+} witness;
+
+static void witness_open(witness *w, const kvb_pool_type *pool)
+{
+    w->alone = (rig){.pool = pool};
+    w->format = pool->format;
+    memset(w->made, 0, sizeof w->made);
+    assert_int_equal(rig_try_open(&w->alone, &kvb_cache_contig, 1, 1, 1, 1), 0);
+}
+
+static const float *row_alone(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, float kind)
+{
+    static float k[RIG_KV_HEADS * RIG_CODED_DIM], v[RIG_KV_HEADS * RIG_CODED_DIM];
+    const uint32_t position = 0;
+    kvb_cache *c = w->alone.cache;
+    kvb_attend_spec spec;
+    if (w->made[ordinal][layer])
+        return w->row[ordinal][layer][h][kind == 2];
+    rig_rows(&w->alone, &ordinal, 1, layer, 1, k);
+    rig_rows(&w->alone, &ordinal, 1, layer, 2, v);
+    assert_int_equal(kvb_cache_base(c)->clear(c), 0);
+    assert_int_equal(kvb_cache_base(c)->begin_step(c, 1), 0);
+    assert_int_equal(kvb_cache_bytes(c)->update_and_fetch(c, layer, &position, k, v, 1, &spec), 0);
+    for (uint32_t i = 0; i < RIG_KV_HEADS; i++) {
+        w->format->read(&spec.k, i, 0, 1, w->row[ordinal][layer][i][0]);
+        w->format->read(&spec.v, i, 0, 1, w->row[ordinal][layer][i][1]);
+    }
+    w->made[ordinal][layer] = true;
+    return w->row[ordinal][layer][h][kind == 2];
+}
+
+/*
+ * Elements of coded rows lie in -1 .. 1: a step of a quantiser with n steps is at most 2/n there, and half of that the
+ * error; encoding a second time, after a move, doubles it. Turned rows reach further (they are sums of 128 elements
+ * over sqrt(128): 4 is above five deviations), and an error there is spread over the row: its mean square is what stays.
+ */
+static void row_check(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, float kind, const float *row)
+{
+    const float *stored = rig_coded_row(ordinal, layer, h, kind);
+    double square = 0, range = w->format->transform ? 8 : 2;
+    if (!w->format->window_cells) {
+        assert_memory_equal(row, row_alone(w, ordinal, layer, h, kind), RIG_CODED_DIM * sizeof *row);
+        return;
+    }
+    double step = range / (w->format->elem == KVB_UINT2 ? 3 : 15) * 1.01;
+    for (uint32_t c = 0; c < RIG_CODED_DIM; c++) {
+        double error = fabs((double)row[c] - (double)stored[c]);
+        assert_true(w->format->transform || error <= step);
+        square += error * error;
+    }
+    assert_true(square / RIG_CODED_DIM <= step * step);
+}
+
+/* ---- one step ----------------------------------------------------------------------------------------------- */
+
+static void cell_check(witness *w, const rig *r, const kvb_attend_spec *spec, uint32_t layer, uint32_t c)
+{
+    float row[RIG_CODED_DIM];
+    for (uint32_t h = 0; h < RIG_KV_HEADS; h++) {
+        uint64_t ordinal = rig_owner(r, &spec->k, layer, h, c, 1);
+        spec->k.format->read(&spec->k, h, c, 1, row);
+        row_check(w, ordinal, layer, h, 1, row);
+        spec->v.format->read(&spec->v, h, c, 1, row);
+        row_check(w, ordinal, layer, h, 2, row);
+    }
+}
+
+/* Store the step; the last query sees what the model says, in rows as good as they can be. Rows that depend on nothing
+ * around them are looked at in one layer a step: that of an odd or an even count of tokens. */
+static void step_check(witness *w, rig *r, const naive *m)
+{
+    static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
+    const uint64_t *feed;
+    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &feed);
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
+        kvb_attend_spec spec;
+        kvb_run run;
+        assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
+        if (!w->format->window_cells && layer != n % RIG_LAYERS)
+            continue;
+        uint32_t cursor = 0, n_want = naive_visible(m, feed[n - 1], want);
+        assert_int_equal(rig_seen(r, &spec, layer, n, n - 1, seen), n_want);
+        assert_memory_equal(seen, want, n_want * sizeof *want);
+        while (kvb_mask_next(&spec.mask, n, spec.k.cells, n - 1, &cursor, &run))
+            for (uint32_t c = run.begin; c < run.end; c++)
+                cell_check(w, r, &spec, layer, c);
+    }
+}
+
+/* ---- scenarios: across borders of 32 cells, past the 4 windows of 32 that are kept ------------------------- */
+
+static const call contiguous[] = {
+    {.kind = EXTEND, .n = 200}, {.kind = REWIND, .p0 = 77}, {.kind = EXTEND, .n = 50}, {.kind = REWIND, .p0 = 31},
+    {.kind = EXTEND, .n = 1},   {.kind = EXTEND, .n = 1},   {.kind = EXTEND, .n = 66}, {.kind = EXTEND, .n = 66},
+    {.kind = REWIND, .p0 = 33}, {.kind = EXTEND, .n = 31},  {.kind = EXTEND, .n = 1},
+};
+static const call sequences[] = {
+    {.kind = EXTEND, .n = 90},
+    {.kind = COPY, .src = 0, .dst = 1, .p1 = KVB_POS_END},
+    {.kind = STEP, .n = 12, .ids = {0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0}},
+    {.kind = EXTEND, .n = 100},
+    {.kind = REMOVE, .src = 0, .p0 = 40, .p1 = KVB_POS_END},
+    {.kind = STEP, .n = 9, .ids = {2, 1, 2, 0, 0, 2, 1, 2, 2}}, /* into freed cells of encoded groups */
+    {.kind = EXTEND, .n = 70},
+    {.kind = REMOVE, .src = 1, .p0 = 50, .p1 = KVB_POS_END},
+    {.kind = STEP, .n = 5, .ids = {1, 1, 2, 1, 0}},
+    {.kind = KEEP, .src = 1},
+    {.kind = STEP, .n = 14, .ids = {2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 1}},
+    {.kind = STEP, .n = 1, .ids = {1}},
+};
+static const call clones[] = {
+    {.kind = EXTEND, .n = 240},
+    {.kind = COPY, .src = 0, .dst = 1, .p1 = KVB_POS_END},
+    {.kind = COPY, .src = 0, .dst = 2, .p1 = KVB_POS_END},
+    {.kind = REMOVE, .src = 1, .p0 = 0, .p1 = KVB_POS_END},
+    {.kind = COPY,
+     .src = 2,
+     .dst = 1,
+     .p1 = 99}, /* from 250 on: the group at 224 is encoded, with rows of sequence 0 */
+    {.kind = EXTEND, .n = 1},
+    {.kind = STEP, .n = 2, .ids = {1, 1}},
+    {.kind = STEP, .n = 1, .ids = {2}},
+};
+static const call trees[] = {
+    {.kind = EXTEND, .n = 150},
+    {.kind = PROPOSE, .n = 12, .parents = {-1, -1, 0, 1, 1, 2, 3, 3, 6, 7, 8, 10}},
+    {.kind = COMMIT, .n = 6, .ids = {1, 3, 6, 8, 10, 11}}, /* from cells 151, 153 .. 161 over the border at 160 */
+    {.kind = EXTEND, .n = 1},
+    {.kind = PROPOSE, .n = 16, .parents = {-1, 0, 0, 1, 2, 2, 3, 4, 5, 5, 9, 10, 11, 12, 13, 14}},
+    {.kind = PROPOSE, .n = 16, .parents = {15, 16, 17, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30}},
+    {.kind = COMMIT, .n = 16, .ids = {0, 2, 5, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22}},
+    {.kind = EXTEND, .n = 3},
+    {.kind = PROPOSE, .n = 2, .parents = {-1, -1}},
+    {.kind = COMMIT, .n = 0},
+    {.kind = EXTEND, .n = 40},
+};
+
+static void scenario_run(const kvb_cache_type *type, const kvb_pool_type *pool, kvb_growth growth, const call *calls,
+                         size_t n)
+{
+    static witness w;
+    rig r = {.pool = pool, .growth = growth};
+    naive m = {.type = type, .capacity = CAPACITY, .seq_capacity = SEQ_CAPACITY, .max_seqs = MAX_SEQS};
+    uint32_t pos[RIG_CODED_TOKENS];
+    m.pos = pos;
+    witness_open(&w, pool);
+    assert_int_equal(rig_try_open(&r, type, m.capacity, m.seq_capacity, m.max_seqs, 4), 0);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(cache_call(r.cache, &calls[i]), 0);
+        assert_int_equal(model_call(&m, &calls[i]), 0);
+        if (m.valid)
+            step_check(&w, &r, &m);
+    }
+    rig_close(&w.alone);
+    rig_close(&r);
+}
+
+static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
+{
+    uint32_t windows = 0, rows = 0;
+    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
+        for (const kvb_pool_type *pool = *p; pool; pool = pool == *p ? pool->rotated : NULL) {
+            bool window = pool->format->window_cells > 0;
+            scenario_run(type, pool, KVB_GROWTH_DOUBLE, calls, n);
+            if (window)
+                scenario_run(type, pool, KVB_GROWTH_RESERVE, calls, n);
+            *(window ? &windows : &rows) += 1;
+        }
+    print_message("# %s: %u formats row by row, %u with windows\n", type->name, rows, windows);
+}
+
+#define RUN(type, calls) pools_run(type, calls, sizeof(calls) / sizeof *(calls))
+
+static void test_contiguous(void **state)
+{
+    (void)state;
+    RUN(&kvb_cache_contig, contiguous);
+}
+static void test_seq(void **state)
+{
+    (void)state;
+    RUN(&kvb_cache_seq_cells, sequences);
+}
+static void test_slab(void **state)
+{
+    (void)state;
+    RUN(&kvb_cache_slab, clones);
+}
+static void test_tree(void **state)
+{
+    (void)state;
+    RUN(&kvb_cache_tree_nodes, trees);
+}
+
+/* ---- head scales -------------------------------------------------------------------------------------------- */
+
+/* Each pool of a cache gets the magnitudes of its own layer and side. */
+static void test_head_scales(void **state)
+{
+    static const float k_amax[] = {1, 2, 3, 4, 5, 6}, v_amax[] = {70, 60, 50, 40, 30, 20};
+    static const float rows[2 * 128];
+    const uint32_t position = 0;
+    (void)state;
+    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
+        const kvb_format *f = (*p)->format;
+        kvb_allocator a = {0};
+        const kvb_model_facts facts = {3, 2, 2, 128, 128};
+        const kvb_cache_options options = {.capacity = 4,
+                                           .seq_capacity = 4,
+                                           .max_seqs = 1,
+                                           .min_chunk = 4,
+                                           .k_pool = *p,
+                                           .v_pool = *p,
+                                           .k_amax = k_amax,
+                                           .v_amax = v_amax,
+                                           .allocator = &a};
+        kvb_cache *c;
+        kvb_attend_spec spec;
+        char why[160];
+        if (!f->head_scale)
+            continue;
+        assert_int_equal(kvb_cache_contig.open(&kvb_cache_contig, &facts, &options, &c, why, sizeof why), 0);
+        assert_int_equal(kvb_cache_base(c)->begin_step(c, 1), 0);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            assert_int_equal(kvb_cache_bytes(c)->update_and_fetch(c, layer, &position, rows, rows, 1, &spec), 0);
+            for (uint32_t h = 0; h < 2; h++) {
+                float k = kvb_head_scale(f, k_amax + 2 * layer, 2, h), v = kvb_head_scale(f, v_amax + 2 * layer, 2, h);
+                assert_true(spec.k.head_scales[h] == k && spec.v.head_scales[h] == v && k != v);
+            }
+        }
+        c->type->close(c);
+        assert_int_equal(a.current_bytes, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_contiguous), cmocka_unit_test(test_seq),         cmocka_unit_test(test_slab),
+        cmocka_unit_test(test_tree),       cmocka_unit_test(test_head_scales),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("rows read back from caches", tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Elements and formats of kernel tests, written from attend.h alone: plain ones, decoded by ldexp, and one with scales,
+ * zeros and a window.
+ */
+#ifndef KVB_TEST_FORMATS_H
+#define KVB_TEST_FORMATS_H
+
+#include "kernels/attend.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- elements, independent of kernels/convert.c ---- */
+
+static inline size_t elem_bytes(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : elem == KVB_UINT8 ? 1 : 2;
+}
+
+static inline double elem_value(kvb_elem elem, const void *src)
+{
+    uint16_t h;
+    uint32_t b;
+    float x;
+
+    if (elem == KVB_F32) {
+        memcpy(&x, src, sizeof x);
+        return (double)x;
+    }
+    memcpy(&h, src, sizeof h);
+    if (elem == KVB_BF16) {
+        b = (uint32_t)h << 16;
+        memcpy(&x, &b, sizeof x);
+        return (double)x;
+    }
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                  : ldexp(fraction, -24);
+    return h & 0x8000 ? -value : value;
+}
+
+/* Any element near x: rounding does not matter here, as the answer is computed from what was stored. */
+static inline void elem_store(kvb_elem elem, void *dst, float x)
+{
+    uint32_t b;
+    uint16_t h;
+
+    memcpy(&b, &x, sizeof b);
+    if (elem == KVB_F32) {
+        memcpy(dst, &x, sizeof x);
+        return;
+    }
+    if (elem == KVB_BF16)
+        h = (uint16_t)(b >> 16);
+    else if (isnan(x))
+        h = 0x7e00;
+    else if (fabsf(x) < 0x1p-14f)
+        h = (uint16_t)(b >> 16 & 0x8000);
+    else
+        h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
+    memcpy(dst, &h, sizeof h);
+}
+
+/* ---- formats: the plain ones, and one with scales, zeros and a window ---- */
+
+#define TEST_WINDOW 4u /* cells of a window */
+
+/* Where a view has cell c; by the definition in attend.h, without kvb_view_row. */
+static inline uint32_t cell_at(const kvb_view *v, uint32_t c)
+{
+    return v->block_table ? v->block_table[c / v->block_cells] * v->block_cells + c % v->block_cells : c;
+}
+
+/* The f16 row of a cell whose window is not encoded yet, or NULL. */
+static inline const uint16_t *recent_row(const kvb_view *v, uint32_t h, uint32_t at)
+{
+    uint32_t slot = v->recent_slot[at / TEST_WINDOW];
+    return slot == KVB_SLOT_NONE ? NULL
+                                 : (const uint16_t *)v->recent + slot * v->recent_slot_stride / 2 +
+                                       h * v->recent_head_stride / 2 + at % TEST_WINDOW * v->dim;
+}
+
+/* Stored element d of the row of head h in cell c. */
+static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
+{
+    uint32_t at = cell_at(v, c);
+    const char *row = (const char *)v->base + h * v->head_stride + at * v->cell_stride;
+
+    if (v->format->elem != KVB_UINT8)
+        return elem_value(v->format->elem, row + d * elem_bytes(v->format->elem));
+    const uint16_t *recent = recent_row(v, h, at);
+    float scale, zero;
+    memcpy(&scale, (const char *)v->scales + h * v->scale_head_stride + at * v->scale_cell_stride, sizeof scale);
+    memcpy(&zero, (const char *)v->zeros + h * v->zero_head_stride + at * v->zero_cell_stride, sizeof zero);
+    return recent ? elem_value(KVB_F16, &recent[d]) : (unsigned char)row[d] * (double)scale + (double)zero;
+}
+
+static inline void rows_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t d = 0; d < v->dim; d++)
+            *rows++ = (float)row_elem(v, h, c + i, d);
+}
+
+static const kvb_format test_formats[] = {
+    [KVB_F32] = {.name = "f32", .elem = KVB_F32, .read = rows_read},
+    [KVB_F16] = {.name = "f16", .elem = KVB_F16, .read = rows_read},
+    [KVB_BF16] = {.name = "bf16", .elem = KVB_BF16, .read = rows_read},
+    [KVB_UINT8] = {.name = "windowed",
+                   .elem = KVB_UINT8,
+                   .axis = KVB_AXIS_CHANNELS,
+                   .group = KVB_GROUP_ROW,
+                   .window_cells = TEST_WINDOW,
+                   .window_blocks = UINT32_MAX,
+                   .read = rows_read},
+};
+static const kvb_elem test_elems[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_UINT8};
+
+#endif

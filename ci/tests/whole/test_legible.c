@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that the witness can read tags back from every pool, or says that it cannot: rows of profile `tags` are stored,
+ * and each must be listed with its own code, whatever the format and the length of the row.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/pools/pool.h"
+#include "kernels/kernels.h"
+#include "kernels/witness.h"
+#include "workloads/values.h"
+
+enum { CELLS = 320, HEADS = 4, LAYERS = 40 };
+
+static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    part(ctx, 0, team->n);
+}
+static const kvb_team team = {1, run_here};
+
+static uint64_t token_of(uint32_t cell)
+{
+    return cell < CELLS / 2 ? cell : cell * UINT64_C(7919) % KVB_TAG_TOKENS;
+}
+
+/* Of the rows of one side, how many come back with another code. */
+static uint32_t rows_lost(const kvb_pool_type *type, uint32_t dim, bool is_v, const kvb_attend *witness)
+{
+    uint32_t lost = 0;
+    for (uint32_t h = 0; h < HEADS; h++) {
+        const uint32_t *seen = kvb_witness_seen(witness->scratch, &witness->problem, 0, h);
+        assert_int_equal(*kvb_witness_count(witness->scratch, &witness->problem, 0, h), CELLS);
+        for (uint32_t c = 0; c < CELLS; c++)
+            lost += seen[2 * c + is_v] != kvb_tag_code(token_of(c), c % LAYERS, h, is_v);
+    }
+    if (lost)
+        print_error("%s, rows of %u: %u of %u lost\n", type->name, dim, lost, HEADS * CELLS);
+    return lost;
+}
+
+static void rows_store(const kvb_pool_type *type, uint32_t dim, kvb_rows kind, kvb_allocator *a, kvb_pool **pool,
+                       kvb_view *view)
+{
+    static float row[HEADS * 256];
+    const kvb_profile *tags = kvb_profile_find("tags");
+    kvb_trace_model model = {
+        .layers = LAYERS, .heads = HEADS, .kv_heads = HEADS, .k_dim = dim, .v_dim = dim, .scale = 1};
+    kvb_pool_options options = {.n_kv_heads = HEADS, .dim = dim, .min_chunk = CELLS, .capacity = CELLS, .allocator = a};
+    assert_int_equal(type->open(type, &options, pool), 0);
+    assert_int_equal(type->ensure(*pool, CELLS), 0);
+    for (uint32_t c = 0; c < CELLS; c++) {
+        tags->rows(&model, 1, kind, c % LAYERS, token_of(c), c, row);
+        type->write_run(*pool, c, 1, row);
+    }
+    type->view(*pool, CELLS, view);
+}
+
+static uint32_t pool_lost(const kvb_pool_type *type, uint32_t dim)
+{
+    kvb_allocator a = {0};
+    kvb_pool *k, *v;
+    char why[200];
+    kvb_attend args = {.problem = {.n_tok = 1,
+                                   .n_heads = HEADS,
+                                   .n_kv_heads = HEADS,
+                                   .k_dim = dim,
+                                   .v_dim = dim,
+                                   .n_cells = CELLS,
+                                   .scale = 1,
+                                   .k_format = type->format,
+                                   .v_format = type->format},
+                       .team = &team};
+    if (!type->supports(type, dim, why, sizeof why))
+        return 0;
+    if (!kvb_kernel_witness.supports(&args.problem, why, sizeof why)) {
+        assert_non_null(strstr(why, type->name));
+        assert_true(type->format->transform != KVB_TRANSFORM_NONE);
+        return 0;
+    }
+    rows_store(type, dim, KVB_ROWS_K, &a, &k, &args.k);
+    rows_store(type, dim, KVB_ROWS_V, &a, &v, &args.v);
+    args.out = malloc(sizeof(float) * HEADS * dim);
+    args.scratch = malloc(kvb_kernel_witness.scratch_bytes(&args.problem, 1));
+    assert_true(args.out && args.scratch);
+    assert_int_equal(kvb_kernel_witness.attend(&args), 0);
+    uint32_t lost = rows_lost(type, dim, false, &args) + rows_lost(type, dim, true, &args);
+    free(args.out);
+    free(args.scratch);
+    type->close(k);
+    type->close(v);
+    return lost;
+}
+
+static void every_pool_is_legible(void **state)
+{
+    static const uint32_t dims[] = {16, 20, 31, 32, 48, 64, 96, 128, 256};
+    uint32_t lost = 0;
+    (void)state;
+    for (size_t i = 0; kvb_builtin_pools[i]; i++)
+        for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+            lost += pool_lost(kvb_builtin_pools[i], dims[d]);
+            if (kvb_builtin_pools[i]->rotated)
+                lost += pool_lost(kvb_builtin_pools[i]->rotated, dims[d]);
+        }
+    assert_int_equal(lost, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_pool_is_legible)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("legible", tests, NULL, NULL);
+}

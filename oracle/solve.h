@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Works out the rows of an oracle: one KV head of one layer at a time, on the team. Inside the oracle only. */
+#ifndef KVB_SOLVE_H
+#define KVB_SOLVE_H
+
+#include "oracle/census.h"
+#include "oracle/inside.h"
+
+/* Fills oracle->rows (places and terms are set) and format_rows [n_rows]. visible_max: of the gathered queries.
+ * 0 or -ENOMEM. */
+int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_team *team,
+              kvb_format_row *format_rows);
+
+#endif

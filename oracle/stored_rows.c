@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stored rows in memory. */
+#include "oracle/stored_rows.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Are an element's terms larger than the element, or is it mixed from others? Elsewhere no sizes are kept. */
+static bool is_sized(const kvb_format *f)
+{
+    bool has_minima = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
+    return kvb_format_has_zeros(f) || has_minima || f->transform || f->window_cells > 0;
+}
+
+int kvb_side_open(kvb_side *side, const kvb_store *store, size_t n)
+{
+    size_t count = n * store->dim + 1;
+    *side = (kvb_side){.rows = malloc(count * sizeof(double)), .dim = store->dim};
+    if (is_sized(store->format))
+        side->sizes = malloc(count * sizeof(double));
+    return side->rows && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
+}
+
+void kvb_side_close(kvb_side *side)
+{
+    free(side->rows);
+    free(side->sizes);
+    *side = (kvb_side){0};
+}
+
+/* First the sizes of a row that nobody keeps, then the store's own. */
+size_t kvb_side_scratch(const kvb_store *store)
+{
+    return store->dim + kvb_store_scratch(store) / sizeof(double) + 1;
+}
+
+void kvb_side_put(const kvb_side *side, const kvb_store *store, size_t at, const float *const *rows, uint32_t n,
+                  double *scratch)
+{
+    /* all at once where rows depend on each other */
+    uint32_t step = kvb_store_has_window(store) ? n : 1;
+    for (uint32_t i = 0; i < n; i += step, at += step)
+        kvb_store_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,
+                       side->sizes ? side->sizes + at * side->dim : scratch);
+}
+
+void kvb_side_read(const kvb_side *side, const kvb_store *store, size_t at, const kvb_view *view, uint32_t h,
+                   uint32_t cell, double *scratch)
+{
+    kvb_store_read(store, view, h, cell, side->rows + at * side->dim,
+                   side->sizes ? side->sizes + at * side->dim : scratch);
+}
+
+void kvb_attention_take_k(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered)
+{
+    attention->k = side->rows;
+    attention->k_size = side->sizes;
+    attention->k_dim = store->dim;
+    attention->k_gathered = gathered;
+    attention->k_turned = store->format->transform != KVB_TRANSFORM_NONE;
+}
+
+void kvb_attention_take_v(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered)
+{
+    attention->v = side->rows;
+    attention->v_size = side->sizes;
+    attention->v_dim = store->dim;
+    attention->v_gathered = gathered;
+    attention->v_mix = store->format->transform ? sqrt(kvb_transform_block(store->dim)) : 1;
+}

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of results/: what formats cost in accuracy, what growth policies cost in time and memory.
+
+    results/tables.py formats --kvbench build/kvbench --work build/tables -o results/formats.md [--gpt2 FILE]
+    results/tables.py growth  --kvbench build/kvbench --work build/tables -o results/growth.md
+
+Both write traces into the work folder, replay them with `kvbench run`, and turn the records into Markdown.
+"""
+import argparse
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+
+PROFILES = ["gaussian", "llama", "qwen", "peaked"]
+CONTEXTS = [1024, 8192, 32768, 131072]
+# The real rows are those of one GPT-2 124M dump: 12 layers x 12 heads x 6 tokens x 64, K then V in each layer.
+GPT2 = {"layers": 12, "heads": 12, "tokens": 6, "dim": 64}
+ROTATED = ["q4_0+had", "a4g64+had", "a2g32+had", "mxfp4+had", "e4m3+had", "kivi2-k+had"]
+
+
+def context_name(cells):
+    return f"{cells // 1024}k" if cells >= 1024 else str(cells)
+
+
+def trace_write(path, model, values, events):
+    header = {"kvbench_trace": 1, "name": os.path.basename(path)[:-6], "source": "written by results/tables.py",
+              "model": {"kv_cache.schema_version": 1, **{"kv_cache." + k: v for k, v in model.items()}},
+              "values": values}
+    with open(path, "w") as out:
+        for line in [header] + events:
+            out.write(json.dumps(line) + "\n")
+
+
+def steps(first, n):
+    return [{"step": {"pos": [first + i], "seq": [0]}} for i in range(n)]
+
+
+def replay(args, options, output):
+    command = [args.kvbench, "run", "-o", output, "--format", "csv"] + options
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 3):
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    with open(output) as records:
+        lines = [json.loads(line) for line in records]
+    return lines[0], lines[1:]
+
+
+def pools(args):
+    rows = json.loads(subprocess.check_output([args.kvbench, "list", "pools", "--format", "json"], text=True))
+    return [row["name"] for row in rows if row["bits"]]
+
+
+def machine_line(manifest):
+    return (f"kvbench {manifest['version']}, commit {manifest['commit']}, {manifest['date']}, {manifest['cpu_model']}, "
+            f"{manifest['cores']} cores.")
+
+
+# ---- formats --------------------------------------------------------------------------------------------
+
+
+def gpt2_write(folder, path):
+    """The dump as a trace: all tokens but the last filled, the last one a query. It holds no q: normals of the
+    size of the layer's K rows stand in for it."""
+    n = GPT2["layers"] * GPT2["heads"] * GPT2["tokens"] * GPT2["dim"]
+    with open(path, "rb") as dump:
+        numbers = struct.unpack(f"<{2 * n}f", dump.read())
+    side = n // GPT2["layers"]
+    rng, header, body = random.Random(1), {}, b""
+    for layer in range(GPT2["layers"]):
+        at = 2 * layer * side
+        rows = {"k": numbers[at:at + side], "v": numbers[at + side:at + 2 * side]}
+        deviation = (sum(x * x for x in rows["k"]) / side) ** 0.5
+        rows["q"] = [rng.gauss(0, deviation) for _ in range(side)]
+        for kind in "qkv":
+            # [head][token][channel] becomes [token][head][channel]; the generated q has no order
+            ordered = rows[kind] if kind == "q" else [
+                rows[kind][(h * GPT2["tokens"] + t) * GPT2["dim"] + c]
+                for t in range(GPT2["tokens"]) for h in range(GPT2["heads"]) for c in range(GPT2["dim"])]
+            header[f"{kind}.{layer}"] = {"dtype": "F32", "shape": [GPT2["tokens"], GPT2["heads"], GPT2["dim"]],
+                                         "data_offsets": [len(body), len(body) + 4 * side]}
+            body += struct.pack(f"<{side}f", *ordered)
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "gpt2.safetensors"), "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + body)
+    trace = os.path.join(folder, "gpt2.jsonl")
+    trace_write(trace, {"layers": GPT2["layers"], "heads": GPT2["heads"], "kv_heads": GPT2["heads"],
+                        "k_dim": GPT2["dim"], "v_dim": GPT2["dim"]}, {"tensors": "gpt2.safetensors"},
+                [{"fill": {"seq": 0, "n": GPT2["tokens"] - 1}}] + steps(GPT2["tokens"] - 1, 1))
+    return trace
+
+
+def number(x):
+    if x is None:
+        return "—"
+    return "0" if x == 0 else "inf" if x >= 1e300 else f"{x:.1e}" if x < 1e-3 or x >= 1e4 else f"{x:.3g}"
+
+
+def cost_table(costs, names, bits, columns, side):
+    """costs: {(name, side, column): record's format error or None}"""
+    parts = [("rel_l2", "rel. L2"), ("max_abs", "max")] + ([("kl_mean", "KL")] if side == "k" else [])
+    out = ["| format | bits | " + " | ".join(columns) + " |", "|---|---:|" + "---:|" * len(columns)]
+    for name in names:
+        cells = []
+        for column in columns:
+            cost = costs.get((name, side, column))
+            cells.append(" · ".join(number(cost[key]) for key, _ in parts) if cost else "—")
+        out.append(f"| {name} | {bits[name]:.2f} | " + " | ".join(cells) + " |")
+    return [f"{' · '.join(label for _, label in parts)}", ""] + out + [""]
+
+
+def ratio_line(costs, what, a, b, side, groups, key="rel_l2"):
+    """How much larger a's error is than b's, per group of columns: least and largest."""
+    cells = []
+    for label, columns in groups:
+        ratios = [costs[(a, side, c)][key] / costs[(b, side, c)][key] for c in columns
+                  if costs.get((a, side, c)) and costs.get((b, side, c)) and costs[(b, side, c)][key]]
+        cells.append(f"{min(ratios):.3g} … {max(ratios):.3g}" if ratios else "—")
+    return f"| {what} | " + " | ".join(cells) + " |"
+
+
+def facts(costs, names, groups):
+    out = ["| ratio of relative L2 errors, least … largest over contexts | " +
+           " | ".join(label for label, _ in groups) + " |", "|---|" + "---:|" * len(groups)]
+    for name in ("q8_0", "a4g64", "q4_0", "mxfp4"):
+        cells = []
+        for _, columns in groups:
+            ratios = [costs[(name, "k", c)]["rel_l2"] / costs[(name, "v", c)]["rel_l2"] for c in columns
+                      if costs.get((name, "k", c)) and costs.get((name, "v", c)) and costs[(name, "v", c)]["rel_l2"]]
+            cells.append(f"{min(ratios):.3g} … {max(ratios):.3g}" if ratios else "—")
+        out.append(f"| {name}: as K over as V | " + " | ".join(cells) + " |")
+    for bits in (4, 2):
+        out.append(ratio_line(costs, f"K with {bits} bits: per token over per channel (kivi{bits}-v over kivi{bits}-k)",
+                              f"kivi{bits}-v", f"kivi{bits}-k", "k", groups))
+    for name in ("q4_0", "a4g64", "mxfp4"):
+        out.append(ratio_line(costs, f"K in {name}: plain over +had", name, name + "+had", "k", groups))
+    out.append(ratio_line(costs, "K in e4m3: without a scale over one scale a head", "e4m3", "e4m3-head", "k", groups))
+    out.append(ratio_line(costs, "K in e4m3: one scale a layer over one a head", "e4m3-tensor", "e4m3-head", "k", groups))
+    return out + [""]
+
+
+def formats(args):
+    started = time.time()
+    names = [n for n in pools(args) if n != "f32"]
+    names += [n for n in ROTATED if n.split("+")[0] in names]
+    words = [w for n in names for w in ("--pool", f"k={n},v=f32", "--pool", f"k=f32,v={n}")]
+    usual = ["--cache", "contiguous", "--kernel", "openblas", "--sample-ms", "1", "--no-guard"] + words
+    costs, bits, manifest = {}, {}, None
+
+    def take(records, column):
+        for r in records:
+            side = "v" if r["pool_k"] == "f32" else "k"
+            name = r["pool_" + side]
+            if r["status"] not in ("pass", "skip"):
+                sys.exit(f"{column} {name}: {r['status']}: {r['reason']}")
+            bits.setdefault(name, r["error"]["format"]["bits_" + side])
+            if r["status"] == "pass":
+                bits[name] = r["error"]["format"]["bits_" + side]
+                costs[(name, side, column)] = r["error"]["format"]
+
+    for cells in CONTEXTS:
+        trace = os.path.join(args.work, f"context-{context_name(cells)}.jsonl")
+        trace_write(trace, {"layers": 1, "heads": 4, "kv_heads": 1, "k_dim": 128, "v_dim": 128},
+                    {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": cells - 1}}] + steps(cells - 1, 1))
+        values = [w for p in PROFILES for w in ("--values", p)]
+        manifest, records = replay(args, usual + values + ["--workload", trace, "--oracle-pairs", "100000000"],
+                                   trace[:-6] + ".records.jsonl")
+        for profile in PROFILES:
+            take([r for r in records if r["workload"].endswith("@" + profile)], f"{profile} {context_name(cells)}")
+        print(f"formats: context {context_name(cells)} done after {time.time() - started:.0f} s", file=sys.stderr)
+    groups = [(p, [f"{p} {context_name(c)}" for c in CONTEXTS]) for p in PROFILES]
+    if args.gpt2 and os.path.exists(args.gpt2):
+        trace = gpt2_write(args.work, args.gpt2)
+        _, records = replay(args, usual + ["--workload", trace], trace[:-6] + ".records.jsonl")
+        take(records, "GPT-2")
+        groups.append(("GPT-2 rows", ["GPT-2"]))
+    else:
+        print("formats: no GPT-2 rows: their column is left out", file=sys.stderr)
+    with open(args.output, "w") as out:
+        write = lambda *lines: out.write("\n".join(lines) + "\n")
+        write("# What storage formats cost", "",
+              f"Written by `make table-formats` in {time.time() - started:.0f} s. " + machine_line(manifest), "",
+              "Attention in double precision over stored rows against the same over original rows, one decode query of 4 "
+              "heads at the last position, one KV head of 128 channels, contiguous cache; the replay's kernel "
+              "passed its own check in every combination. K and V apart: the other side is f32. bits: of one value, "
+              "scales and zeros counted.", "",
+              "- rel. L2: norm of the output's error over the norm of the output; max: its largest element",
+              "- KL: mean over queries of KL(original weights || stored weights), nats",
+              "- GPT-2 rows: K and V of 6 tokens in 12 layers x 12 heads x 64 channels of GPT-2 124M; the dump holds no "
+              "q, so normals of the size of the layer's K rows stand in. Groups of 128 do not divide 64: —.", "",
+              "## Known facts, checked", "")
+        write(*facts(costs, names, groups))
+        if os.path.exists(args.notes):
+            with open(args.notes) as notes:
+                write(notes.read().rstrip(), "")
+        for label, columns in groups:
+            for side in "kv":
+                write(f"## {label}: {side.upper()}", "")
+                write(*cost_table(costs, names, bits, columns, side))
+    print(f"formats: {args.output} after {time.time() - started:.0f} s", file=sys.stderr)
+
+
+# ---- growth ------------------------------------------------------------------------------------------------
+
+
+def growth(args):
+    """512 decode steps that cross the doubling from 16k to 32k cells, and one short of it."""
+    trace = os.path.join(args.work, "growing.jsonl")
+    trace_write(trace, {"layers": 4, "heads": 8, "kv_heads": 8, "k_dim": 128, "v_dim": 128},
+                {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": 16320}}] + steps(16320, 128))
+    manifest, records = replay(args, ["--workload", trace, "--cache", "contiguous", "--kernel", "openblas",
+                                      "--threads", "2", "--pool", "f16", "--pool", "a4g64", "--pool", "kivi4",
+                                      "--growth", "*", "--sample-ms", "4000", "--no-guard", "--oracle-pairs", "1000000",
+                                      "--capacity", "65536"], trace[:-6] + ".records.jsonl")
+    with open(args.output, "w") as out:
+        write = lambda *lines: out.write("\n".join(lines) + "\n")
+        write("# What growing costs", "", "Written by `make table-growth`. " + machine_line(manifest), "",
+              "A contiguous cache of 4 layers x 8 KV heads x 128 channels, capacity 65,536 cells, first growth 256, filled "
+              "to 16,320 cells and then decoded for 128 steps: one doubling falls among the steps. Peak: the most the "
+              "allocator held. Copied, copying: by all growths of one pass. Decode: nanoseconds turned into ms, over "
+              "all passes.", "",
+              "| pool | growth | peak MiB | live MiB | copied MiB | copying ms | fill ms | decode median ms | p99 ms | max ms |",
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+        for r in records:
+            pool = r["pool_k"] if r["pool_k"] == r["pool_v"] else f"{r['pool_k']}, {r['pool_v']}"
+            if r["status"] != "pass":
+                write(f"| {pool} | {r['growth']} | {r['status']}: {r['reason']} | | | | | | | |")
+                continue
+            m, d, f = r["memory"], r["time"]["kinds"]["decode"], r["time"]["kinds"]["fill"]
+            write(f"| {pool} | {r['growth']} | {m['allocator_peak'] / 2**20:.1f} | {m['allocator_live'] / 2**20:.1f} | "
+                  f"{m['copied_bytes'] / 2**20:.1f} | {m['copy_ns'] / 1e6:.1f} | {f['median'] / 1e6:.1f} | "
+                  f"{d['median'] / 1e6:.2f} | {d['p99'] / 1e6:.2f} | {d['max'] / 1e6:.2f} |")
+    print(f"growth: {args.output}", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["formats", "growth"])
+    parser.add_argument("--kvbench", default="build/kvbench")
+    parser.add_argument("--work", default="build/tables")
+    parser.add_argument("--gpt2", help="the dump of GPT-2's K and V rows, f32")
+    parser.add_argument("--notes", default=os.path.join(os.path.dirname(__file__), "formats-notes.md"))
+    parser.add_argument("-o", "--output", required=True)
+    args = parser.parse_args()
+    os.makedirs(args.work, exist_ok=True)
+    {"formats": formats, "growth": growth}[args.table](args)
+
+
+main()
