@@ -17,7 +17,7 @@ import sys
 import time
 
 PROFILES = ["gaussian", "llama", "qwen", "peaked"]
-CONTEXTS = [1024, 8192, 32768, 131072]
+CONTEXTS = "1024,8192,32768,131072"
 # The real rows are those of one GPT-2 124M dump: 12 layers x 12 heads x 6 tokens x 64, K then V in each layer.
 GPT2 = {"layers": 12, "heads": 12, "tokens": 6, "dim": 64}
 ROTATED = ["q4_0+had", "a4g64+had", "a2g32+had", "mxfp4+had", "e4m3+had", "kivi2-k+had"]
@@ -145,8 +145,7 @@ def facts(costs, names, groups):
 
 def formats(args):
     started = time.time()
-    names = [n for n in pools(args) if n != "f32"]
-    names += [n for n in ROTATED if n.split("+")[0] in names]
+    names = args.pools.split(",") if args.pools else [n for n in pools(args) if n != "f32"] + ROTATED
     words = [w for n in names for w in ("--pool", f"k={n},v=f32", "--pool", f"k=f32,v={n}")]
     usual = ["--cache", "contiguous", "--kernel", "openblas", "--sample-ms", "1", "--no-guard"] + words
     costs, bits, manifest = {}, {}, None
@@ -162,7 +161,8 @@ def formats(args):
                 bits[name] = r["error"]["format"]["bits_" + side]
                 costs[(name, side, column)] = r["error"]["format"]
 
-    for cells in CONTEXTS:
+    contexts = [int(c) for c in args.contexts.split(",")]
+    for cells in contexts:
         trace = os.path.join(args.work, f"context-{context_name(cells)}.jsonl")
         trace_write(trace, {"layers": 1, "heads": 4, "kv_heads": 1, "k_dim": 128, "v_dim": 128},
                     {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": cells - 1}}] + steps(cells - 1, 1))
@@ -172,7 +172,7 @@ def formats(args):
         for profile in PROFILES:
             take([r for r in records if r["workload"].endswith("@" + profile)], f"{profile} {context_name(cells)}")
         print(f"formats: context {context_name(cells)} done after {time.time() - started:.0f} s", file=sys.stderr)
-    groups = [(p, [f"{p} {context_name(c)}" for c in CONTEXTS]) for p in PROFILES]
+    groups = [(p, [f"{p} {context_name(c)}" for c in contexts]) for p in PROFILES]
     if args.gpt2 and os.path.exists(args.gpt2):
         trace = gpt2_write(args.work, args.gpt2)
         _, records = replay(args, usual + ["--workload", trace], trace[:-6] + ".records.jsonl")
@@ -242,6 +242,8 @@ def main():
     parser.add_argument("table", choices=["formats", "growth"])
     parser.add_argument("--kvbench", default="build/kvbench")
     parser.add_argument("--work", default="build/tables")
+    parser.add_argument("--contexts", default=CONTEXTS, help="cells, with commas between; default: %(default)s")
+    parser.add_argument("--pools", help="formats, with commas between; default: every one, some also with +had")
     parser.add_argument("--gpt2", help="the dump of GPT-2's K and V rows, f32")
     parser.add_argument("--notes", default=os.path.join(os.path.dirname(__file__), "formats-notes.md"))
     parser.add_argument("-o", "--output", required=True)

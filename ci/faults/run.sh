@@ -9,14 +9,13 @@
 #   # shows: what goes wrong, in one line
 #   # test: caches/test_plan          a test program, or a script: cli/layering.t
 #
+# The faults are dealt out to one worker a core, each with a copy of its own, built with -O2.
 # TAP on stdout. A patch that does not apply, a copy that does not build, a named test that is not there or fails
 # without the fault: each is an error ("not ok"), never a catch.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(realpath -m "${1:-$root/build/faults}")
 shift $(($# > 0))
-tree=$build/tree
-log=$build/log
 export MAKEFLAGS='' KVB_DEPS_SKIP=1
 
 names=("$@")
@@ -29,27 +28,27 @@ fi
 # Copy what changed, remove what is gone; a file that is the same keeps its time, and its object.
 tree_update() {
     mkdir -p "$tree"
-    (cd "$root" && ci/files.sh) >"$build/files" || return
-    (cd "$tree" && find . -type f -printf '%P\n' | sort) | comm -23 - "$build/files" | (cd "$tree" && xargs -r -d '\n' rm -f)
+    (cd "$root" && ci/files.sh) >"$place/files" || return
+    (cd "$tree" && find . -type f -printf '%P\n' | sort) | comm -23 - "$place/files" | (cd "$tree" && xargs -r -d '\n' rm -f)
     while IFS= read -r file; do
         if ! cmp -s "$root/$file" "$tree/$file"; then
             mkdir -p "$tree/$(dirname "$file")" && cp "$root/$file" "$tree/$file" || return
         fi
-    done <"$build/files"
+    done <"$place/files"
 }
 
 # The test that a patch names: built, then run. 0 passed, 1 failed, 2 could not be built or is not there.
 test_build() {
     case $1 in
-    cli/*) (cd "$tree" && [ -e "ci/tests/$1" ] && make -j"$(nproc)" BUILD="$build/objects" all) ;;
-    *) (cd "$tree" && make -j"$(nproc)" BUILD="$build/objects" "$build/objects/tests/$1") ;;
+    cli/*) (cd "$tree" && [ -e "ci/tests/$1" ] && make OPT=-O2 BUILD="$objects" all) ;;
+    *) (cd "$tree" && make OPT=-O2 BUILD="$objects" "$objects/tests/$1") ;;
     esac >"$log" 2>&1 || return 2
 }
 
 test_run() {
-    local path=$build/objects/tests/$1
+    local path=$objects/tests/$1
     [[ $1 == cli/* ]] && path=ci/tests/$1
-    (cd "$tree" && KVB_TEST_SECONDS=60 ci/test.sh "$build/objects" "$path") >"$log" 2>&1
+    (cd "$tree" && KVB_TEST_SECONDS=60 ci/test.sh "$objects" "$path") >"$log" 2>&1
 }
 
 header() { # patch, key
@@ -87,33 +86,55 @@ fault_try() { # patch
     (cd "$tree" && git apply --whitespace=nowarn --reverse "$1") >>"$log" 2>&1 || why="the tree cannot be restored"
 }
 
+# Every n-th fault from the k-th on; the verdicts go to $place/N, N being the fault's number.
+worker() { # k, n
+    declare -A sound=()
+    place=$build/$1 tree=$build/$1/tree objects=$build/$1/objects log=$build/$1/log
+    mkdir -p "$place/verdicts"
+    rm -f "$place/verdicts"/*
+    if ! tree_update; then
+        echo "the tree cannot be copied to $tree" >&2
+        return 1
+    fi
+    # Some tests look for ../shared, and skip without it.
+    if [ -d "$root/../shared" ]; then
+        ln -sfn "$root/../shared" "$place/shared"
+    fi
+    for ((i = $1; i < ${#names[@]}; i += $2)); do
+        patch=$root/ci/faults/${names[i]}.patch
+        if [ ! -e "$patch" ]; then
+            why="there is no such patch"
+        else
+            fault_try "$patch"
+        fi
+        if [ -z "$why" ]; then
+            echo "ok $((i + 1)) - ${names[i]}: $(header "$patch" shows)"
+        else
+            echo "not ok $((i + 1)) - ${names[i]}: $why"
+            sed 's/^/# /' "$log" | tail -n 20
+        fi >"$place/verdicts/$i"
+    done
+}
+
 mkdir -p "$build"
-if ! tree_update; then
-    echo "Bail out! the tree cannot be copied to $tree"
-    exit 1
-fi
-# The copy must not be taken for a part of the repository around it: git apply would then skip its files.
+# The copies must not be taken for a part of the repository around them: git apply would then skip their files.
 export GIT_CEILING_DIRECTORIES=$build
-# Some tests look for ../shared, and skip without it.
-if [ -d "$root/../shared" ]; then
-    ln -sfn "$root/../shared" "$build/shared"
-fi
-declare -A sound=()
+workers=$(nproc)
+for ((k = 0; k < workers; k++)); do
+    worker $k "$workers" &
+done
+wait
 failed=0
 echo "1..${#names[@]}"
 for i in "${!names[@]}"; do
-    patch=$root/ci/faults/${names[i]}.patch
-    if [ ! -e "$patch" ]; then
-        why="there is no such patch"
+    verdict=$build/$((i % workers))/verdicts/$i
+    if [ -s "$verdict" ]; then
+        cat "$verdict"
     else
-        fault_try "$patch"
+        echo "not ok $((i + 1)) - ${names[i]}: no verdict"
     fi
-    if [ -z "$why" ]; then
-        echo "ok $((i + 1)) - ${names[i]}: $(header "$patch" shows)"
-    else
+    if ! grep -q '^ok' "$verdict" 2>/dev/null; then
         failed=$((failed + 1))
-        echo "not ok $((i + 1)) - ${names[i]}: $why"
-        sed 's/^/# /' "$log" | tail -n 20
     fi
 done
 echo "# faults: ${#names[@]} planted, $((${#names[@]} - failed)) caught"
