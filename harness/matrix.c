@@ -219,7 +219,7 @@ static int block_run(block *b, char *why, size_t why_bytes)
             error = combination_run(b->lane, &b->child, b->oracle_why, &results[i]);
         seconds[i] = kvb_progress_seconds(&clock);
     }
-    for (size_t i = 0; i < b->n && !error && !*o->stop; i++)
+    for (size_t i = 0; i < b->n && !error && !*o->stop && !o->no_null; i++)
         if (block_select(b, i) && b->child.replay.oracle && results[i].status == KVB_STATUS_PASS &&
             seconds[i] < NULL_SECONDS)
             error = null_run(b, &results[i]);

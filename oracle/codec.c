@@ -18,15 +18,6 @@ typedef struct layout {
 static const layout layout_f16 = {.man = 10, .min_exp = -14, .inf = 0x7c00};
 static const layout layout_bf16 = {.man = 7, .min_exp = -126, .inf = 0x7f80};
 
-/* 2^e for a normal double. */
-static double power_of_two(int e)
-{
-    uint64_t bits = (uint64_t)(1023 + e) << 52;
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static uint16_t small_float_encode(const layout *l, float x)
 {
     uint32_t bits;
@@ -42,7 +33,7 @@ static uint16_t small_float_encode(const layout *l, float x)
         e = l->min_exp;
     /* How many spacings 2^(e - man): exact, then rounded to nearest even. A count of 2^(man + 1) carries into
      * the exponent by itself, and one below 2^man is a subnormal. */
-    uint32_t count = (uint32_t)rint(fabs((double)x) * power_of_two(l->man - e));
+    uint32_t count = (uint32_t)rint(fabs((double)x) * kvb_power_of_two(l->man - e));
     uint32_t code = ((uint32_t)(e - l->min_exp) << l->man) + count;
     return (uint16_t)(sign | (code < l->inf ? code : l->inf));
 }
@@ -56,8 +47,8 @@ static double small_float_decode(const layout *l, uint16_t bits)
     if (magnitude == l->inf)
         return sign * INFINITY;
     if (field == 0)
-        return sign * man * power_of_two(l->min_exp - l->man);
-    return sign * (man + (1u << l->man)) * power_of_two((int)field - 1 + l->min_exp - l->man);
+        return sign * man * kvb_power_of_two(l->min_exp - l->man);
+    return sign * (man + (1u << l->man)) * kvb_power_of_two((int)field - 1 + l->min_exp - l->man);
 }
 
 uint16_t kvb_codec_f16(float x)

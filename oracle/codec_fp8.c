@@ -29,9 +29,9 @@ double kvb_codec_fp8_value(kvb_elem elem, unsigned char code)
     if (elem == KVB_E5M2 && magnitude == 0x7c)
         value = INFINITY;
     else if (field == 0)
-        value = ldexp(man, 1 - bias - man_bits);
+        value = man * kvb_power_of_two(1 - bias - man_bits);
     else
-        value = ldexp((1 << man_bits) + man, field - bias - man_bits);
+        value = ((1 << man_bits) + man) * kvb_power_of_two(field - bias - man_bits);
     return code & 0x80 ? -value : value;
 }
 

@@ -42,7 +42,7 @@ static void mxfp4_encode(const kvb_codec *codec, const float *rows, uint32_t n, 
         part[KVB_SCALES][g] = (unsigned char)(e + 127);
         for (uint32_t c = 0; c < codec->group; c++)
             kvb_codec_put(part[KVB_CODES], 4, g * codec->group + c,
-                          e2m1(ldexp((double)kvb_codec_limited(x[c], FLT_MAX), -e)));
+                          e2m1((double)kvb_codec_limited(x[c], FLT_MAX) * kvb_power_of_two(-e)));
     }
 }
 
@@ -52,7 +52,7 @@ static void mxfp4_decode(const kvb_codec *codec, const unsigned char *const part
     (void)head_scale;
     for (uint32_t c = 0; c < dim; c++) {
         int code = part[KVB_SCALES][c / codec->group];
-        row[c] = code == 255 ? NAN : ldexp(e2m1_value(kvb_codec_get(part[KVB_CODES], 4, c)), code - 127);
+        row[c] = code == 255 ? NAN : e2m1_value(kvb_codec_get(part[KVB_CODES], 4, c)) * kvb_power_of_two(code - 127);
         size[c] = fabs(row[c]);
     }
 }

@@ -3,6 +3,8 @@
 #ifndef KVB_CODEC_PARTS_H
 #define KVB_CODEC_PARTS_H
 
+#include <string.h>
+
 #include "oracle/codec.h"
 
 /* The families, one file each. */
@@ -13,6 +15,15 @@ extern const kvb_codec kvb_codec_ggmls[KVB_GGMLS];
 extern const kvb_codec kvb_codec_affines[KVB_AFFINES];
 extern const kvb_codec kvb_codec_mxs[KVB_MXS];
 extern const kvb_codec kvb_codec_codebooks[KVB_CODEBOOKS];
+
+/* 2^e for a normal double. */
+static inline double kvb_power_of_two(int e)
+{
+    uint64_t bits = (uint64_t)(1023 + e) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 /* x where codes have no NaN: NaN is 0, and a magnitude beyond the limit, infinities too, is the limit. */
 float kvb_codec_limited(float x, float limit);

@@ -147,7 +147,7 @@ def formats(args):
     started = time.time()
     names = args.pools.split(",") if args.pools else [n for n in pools(args) if n != "f32"] + ROTATED
     words = [w for n in names for w in ("--pool", f"k={n},v=f32", "--pool", f"k=f32,v={n}")]
-    usual = ["--cache", "contiguous", "--kernel", "openblas", "--sample-ms", "1", "--no-guard"] + words
+    usual = ["--cache", "contiguous", "--kernel", "openblas", "--sample-ms", "1", "--no-guard", "--no-null"] + words
     costs, bits, manifest = {}, {}, None
 
     def take(records, column):

@@ -27,7 +27,7 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, oversubscribe, unguarded, first_touch, no_staging;
+    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null;
     const kvb_suite *suite;
     kvb_table_format format;
     kvb_cache_state cache_state;
@@ -89,6 +89,8 @@ static const kvb_option options[] = {
     {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
     {"--first-touch", NULL, "team threads touch memory in equal parts; default where there are several NUMA nodes",
      KVB_FLAG(run, first_touch)},
+    {"--no-null", NULL, "no second process for the null comparison: faster, where times do not matter",
+     KVB_FLAG(run, no_null)},
     {"--no-guard", NULL, "no guard pages around what a kernel is handed", KVB_FLAG(run, unguarded)},
     {"--openblas-core", "NAME", "OPENBLAS_CORETYPE to use; 'keep': what OpenBLAS chooses",
      KVB_TEXT(run, openblas_core)},
@@ -235,6 +237,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, char *wh
             .unbound = r->oversubscribe,
             .first_touch = r->first_touch || kvb_numa_nodes() > 1,
             .no_staging = r->no_staging,
+            .no_null = r->no_null,
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
