@@ -24,7 +24,7 @@ typedef struct kvb_matrix_options {
     double width;          /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
     bool unguarded, unbound, first_touch, no_staging;
-    bool no_null; /* no second child for the null comparison */
+    bool no_null;        /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events;         /* hardware counters; NULL: the default ones */
     FILE *timeline;                    /* NULL: none */

@@ -17,7 +17,7 @@ import sys
 import time
 
 PROFILES = ["gaussian", "llama", "qwen", "peaked"]
-CONTEXTS = "1024,8192,32768,131072"
+CONTEXTS = "1024,16384,131072"
 # The real rows are those of one GPT-2 124M dump: 12 layers x 12 heads x 6 tokens x 64, K then V in each layer.
 GPT2 = {"layers": 12, "heads": 12, "tokens": 6, "dim": 64}
 ROTATED = ["q4_0+had", "a4g64+had", "a2g32+had", "mxfp4+had", "e4m3+had", "kivi2-k+had"]
