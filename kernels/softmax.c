@@ -13,11 +13,12 @@ float kvb_logit(const kvb_problem *p, float dot)
 
 float kvb_weights(float *s, uint32_t n, float max, float sum)
 {
+    double total = (double)sum;
     for (uint32_t i = 0; i < n; i++) {
         s[i] = expf(s[i] - max);
-        sum += s[i];
+        total += (double)s[i];
     }
-    return sum;
+    return (float)total;
 }
 
 float kvb_sink_logit(const kvb_attend *args, uint32_t h)

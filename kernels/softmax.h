@@ -16,7 +16,10 @@
 /* A finished dot product as a logit: scaled, then capped. */
 float kvb_logit(const kvb_problem *problem, float dot);
 
-/* Scores s [n] become exp(s - max) in place; returns their sum, added in order to `sum`. */
+/*
+ * Scores s [n] become exp(s - max) in place; returns their sum and `sum`. Added up in double: coarse K formats make
+ * thousands of weights equal, and an f32 sum of equal terms drifts one way, far beyond what independent roundings do.
+ */
 float kvb_weights(float *s, uint32_t n, float max, float sum);
 
 /* The sink of head h as a first logit (-infinity without sinks), and its weight once max is known. */
