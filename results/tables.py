@@ -8,7 +8,6 @@
 Both write traces into the work folder, replay them with `kvbench run`, and turn the records into Markdown.
 """
 import argparse
-import concurrent.futures
 import json
 import os
 import random
@@ -167,13 +166,11 @@ def formats(args):
         trace = os.path.join(args.work, f"context-{context_name(cells)}.jsonl")
         trace_write(trace, {"layers": 1, "heads": 4, "kv_heads": 1, "k_dim": 128, "v_dim": 128},
                     {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": cells - 1}}] + steps(cells - 1, 1))
-        # no times are taken from these runs: one for each core at once
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            runs = pool.map(lambda profile: replay(
-                args, usual + ["--values", profile, "--workload", trace, "--oracle-pairs", "100000000"],
-                f"{trace[:-6]}.{profile}.records.jsonl"), PROFILES)
-        for profile, (manifest, records) in zip(PROFILES, runs):
-            take(records, f"{profile} {context_name(cells)}")
+        values = [w for p in PROFILES for w in ("--values", p)]
+        manifest, records = replay(args, usual + values + ["--workload", trace, "--oracle-pairs", "100000000"],
+                                   trace[:-6] + ".records.jsonl")
+        for profile in PROFILES:
+            take([r for r in records if r["workload"].endswith("@" + profile)], f"{profile} {context_name(cells)}")
         print(f"formats: context {context_name(cells)} done after {time.time() - started:.0f} s", file=sys.stderr)
     groups = [(p, [f"{p} {context_name(c)}" for c in contexts]) for p in PROFILES]
     if args.gpt2 and os.path.exists(args.gpt2):
