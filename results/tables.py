@@ -156,9 +156,8 @@ def formats(args):
             name = r["pool_" + side]
             if r["status"] not in ("pass", "skip"):
                 sys.exit(f"{column} {name}: {r['status']}: {r['reason']}")
-            bits.setdefault(name, r["error"]["format"]["bits_" + side])
             if r["status"] == "pass":
-                bits[name] = r["error"]["format"]["bits_" + side]
+                bits.setdefault(name, r["error"]["format"]["bits_" + side])  # of the first rows: of 128 channels
                 costs[(name, side, column)] = r["error"]["format"]
 
     contexts = [int(c) for c in args.contexts.split(",")]
