@@ -141,9 +141,8 @@ $(BUILD)/%.o: %.c Makefile
 
 # One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2 -mf16c -mfma
-$(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c \
-	-mprefer-vector-width=512
+$(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
+$(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 
 # Facts about the build, rewritten only when they change.

@@ -243,12 +243,14 @@ bool kvb_selection_covers(const kvb_selection *s, const char *workload_path, con
     bool found = false;
     for (size_t i = 0; i < s->n_workloads && !found; i++)
         found = !strcmp(s->workloads[i].path, workload_path);
+    bool valued = false;
+    for (size_t i = 0; i < s->n_values && !valued; i++)
+        valued = s->values[i] && values ? !strcmp(s->values[i], values) : s->values[i] == values;
     bool paired = false;
     for (size_t i = 0; i < s->n_pools && !paired; i++)
         paired = s->pools[i].k == pools->k && s->pools[i].v == pools->v;
-    return found && paired && holds((const void *const *)s->caches, s->n_caches, cache) &&
-           holds((const void *const *)s->kernels, s->n_kernels, kernel) &&
-           holds((const void *const *)s->values, s->n_values, values);
+    return found && valued && paired && holds((const void *const *)s->caches, s->n_caches, cache) &&
+           holds((const void *const *)s->kernels, s->n_kernels, kernel);
 }
 
 void kvb_selection_free(kvb_selection *s)

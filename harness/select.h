@@ -40,7 +40,7 @@ bool kvb_select_only_files(const kvb_words *workloads);
 int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_parts *parts,
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *selection, char *why,
                size_t why_bytes);
-/* Does the selection hold this combination, whatever the threads and growth? values by address, NULL: own. */
+/* Does the selection hold this combination, whatever the threads and growth? values NULL: own. */
 bool kvb_selection_covers(const kvb_selection *selection, const char *workload_path, const char *values,
                           const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel);
 void kvb_selection_free(kvb_selection *selection);

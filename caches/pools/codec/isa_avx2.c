@@ -5,7 +5,7 @@
 
 static bool available(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2");
 }
 
 #define KVB_ISA_NAME  "avx2"
