@@ -29,10 +29,11 @@ FOLDERS  := harness results live oracle workloads caches kernels
 SRC_live      := $(wildcard workloads/live/*.c)
 SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
-SRC_kernels   := $(wildcard kernels/*.c)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/vector/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
+SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
@@ -133,7 +134,8 @@ clean: ## remove everything built
 	rm -rf $(BUILD)
 
 # ---- rules ---------------------------------------------------------------------------------------------
-objects = $(patsubst %.c,$(BUILD)/%.o,$(SRC_$1))
+objects = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SRC_vector),$(SRC_$1))) \
+	$(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/%.$i.o,$(filter $(SRC_vector),$(SRC_$1))))
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -144,6 +146,22 @@ ifeq ($(shell uname -m),x86_64)
 $(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
 $(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
+
+# The sources of kernels/vector are compiled once for each level of kernels/cpu.h: product.avx2.o and so on.
+ISAS           := portable
+ifeq ($(shell uname -m),x86_64)
+ISAS           += avx2 avx512 avx512vnni
+endif
+ISA_portable   :=
+ISA_avx2       := -mavx2 -mfma -mf16c
+ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
+define isa
+$(BUILD)/%.$1.o: %.c Makefile
+	@mkdir -p $$(@D)
+	$$(CC) $$(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $$(INCLUDE) -MMD -MP -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call isa,$i)))
 
 # Facts about the build, rewritten only when they change.
 define VERSION_FACTS
@@ -187,4 +205,4 @@ $(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(NEED_caches:%=$(BUILD)/lib%.a)
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 
--include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)))
+-include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)) $(foreach i,$(ISAS),$(SRC_vector:%.c=%.$i.d)))

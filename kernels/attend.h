@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 2u
+#define KVB_ABI_VERSION 3u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -253,6 +253,7 @@ typedef struct kvb_problem {
     kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_mask_kind mask;
     const kvb_format *k_format, *v_format;
+    bool deterministic; /* the same bits whatever the size of the team */
 } kvb_problem;
 
 /* ---- threads ----------------------------------------------------------------------------------- */
@@ -292,6 +293,10 @@ typedef struct kvb_arithmetic {
     uint32_t rescales;    /* most times one partial sum is multiplied by an exp(old max - new max) */
     kvb_elem q_rounded;   /* what q is rounded to before the product; KVB_F32: not at all */
     kvb_elem p_rounded;   /* what the weights are rounded to before the product with V; KVB_F32: not at all */
+    double q_step;        /* integer products: q is rounded to multiples of q_step times its row's largest
+                           * magnitude; 0: not */
+    double p_step;        /* integer products: a weight times its V element is off by at most half of p_step times the
+                           * largest weight times the largest magnitude of a visible V element; 0: not */
     double exp_error;     /* largest relative error of exp */
     double exp_floor;     /* weights exp(s - max) below this may be taken as 0 */
 } kvb_arithmetic;

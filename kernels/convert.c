@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element conversion, one function per element and direction, in a table; F16C where the CPU has it. */
 #include "kernels/convert.h"
+#include "kernels/cpu.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -94,19 +94,6 @@ static void f16_encode_portable(void *dst, const float *src, size_t n)
 }
 
 #if defined(__x86_64__)
-/* Asked once: CPUID traps in a virtual machine. Threads that race here find the same answer. */
-static bool f16c_usable(void)
-{
-    static _Atomic int answer; /* 0: not asked yet, 1: no, 2: yes */
-    unsigned a, b, c = 0, d;
-
-    if (!answer) {
-        bool has = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && __builtin_cpu_supports("avx");
-        answer = has ? 2 : 1;
-    }
-    return answer == 2;
-}
-
 __attribute__((target("avx,f16c"))) static void f16_decode_f16c(float *dst, const void *src, size_t n)
 {
     const uint16_t *s = src;
@@ -134,12 +121,12 @@ __attribute__((target("avx,f16c"))) static void f16_encode_f16c(void *dst, const
 
 static void f16_decode(float *dst, const void *src, size_t n)
 {
-    (f16c_usable() ? f16_decode_f16c : f16_decode_portable)(dst, src, n);
+    (kvb_cpu() >= KVB_CPU_AVX2 ? f16_decode_f16c : f16_decode_portable)(dst, src, n);
 }
 
 static void f16_encode(void *dst, const float *src, size_t n)
 {
-    (f16c_usable() ? f16_encode_f16c : f16_encode_portable)(dst, src, n);
+    (kvb_cpu() >= KVB_CPU_AVX2 ? f16_encode_f16c : f16_encode_portable)(dst, src, n);
 }
 #else
 static void f16_decode(float *dst, const void *src, size_t n)

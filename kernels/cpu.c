@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What CPUID says, once, and the limit. */
+#include "kernels/cpu.h"
+
+#include <stdio.h>
+
+const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
+    [KVB_CPU_PORTABLE] = "portable",
+    [KVB_CPU_AVX2] = "avx2",
+    [KVB_CPU_AVX512] = "avx512",
+    [KVB_CPU_AVX512VNNI] = "avx512vnni",
+};
+
+static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool f16c_here(void) /* clang 14 has no name for it */
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* What each level needs that the one below does not have. */
+#define NEED(LEVEL, NAME, HERE)                                                                                        \
+    if (level >= LEVEL && !HERE) {                                                                                     \
+        snprintf(why, why_bytes, "the CPU has no %s", NAME);                                                           \
+        return false;                                                                                                  \
+    }
+#define NEED_NAMED(LEVEL, NAME) NEED(LEVEL, NAME, __builtin_cpu_supports(NAME)) /* a constant to the compiler */
+
+bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
+{
+    NEED_NAMED(KVB_CPU_AVX2, "avx2")
+    NEED_NAMED(KVB_CPU_AVX2, "fma")
+    NEED(KVB_CPU_AVX2, "f16c", f16c_here())
+    NEED_NAMED(KVB_CPU_AVX512, "avx512f")
+    NEED_NAMED(KVB_CPU_AVX512, "avx512bw")
+    NEED_NAMED(KVB_CPU_AVX512, "avx512dq")
+    NEED_NAMED(KVB_CPU_AVX512, "avx512vl")
+    NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vnni")
+    NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vbmi")
+    return true;
+}
+#else
+bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
+{
+    if (level == KVB_CPU_PORTABLE)
+        return true;
+    snprintf(why, why_bytes, "built for another architecture than x86-64");
+    return false;
+}
+#endif
+
+kvb_cpu_level kvb_cpu(void)
+{
+    static _Atomic int known = -1; /* CPUID traps in a virtual machine: asked once; threads that race find the same */
+    char why[64];
+    if (known < 0) {
+        int level = KVB_CPU_LEVELS - 1;
+        while (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
+            level--;
+        known = level;
+    }
+    return known < (int)limit ? (kvb_cpu_level)known : limit;
+}
+
+void kvb_cpu_limit(kvb_cpu_level most)
+{
+    limit = most;
+}

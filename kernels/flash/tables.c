@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of kernels/vector by level. */
+#include "kernels/vector/table.h"
+
+#if defined(__x86_64__)
+extern const kvb_vector kvb_vector_avx2, kvb_vector_avx512, kvb_vector_avx512vnni;
+#endif
+
+const kvb_vector *kvb_vector_at(kvb_cpu_level level)
+{
+    static const kvb_vector *const tables[KVB_CPU_LEVELS] = {
+        [KVB_CPU_PORTABLE] = &kvb_vector_portable,
+#if defined(__x86_64__)
+        [KVB_CPU_AVX2] = &kvb_vector_avx2,
+        [KVB_CPU_AVX512] = &kvb_vector_avx512,
+        [KVB_CPU_AVX512VNNI] = &kvb_vector_avx512vnni,
+#endif
+    };
+    return tables[level];
+}

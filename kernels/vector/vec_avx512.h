@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Vectors of 16 floats: AVX-512. */
+#if !defined(KVB_VEC_H) && defined(__AVX512F__)
+#define KVB_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VL         16u
+#define VEC_INLINE static inline __attribute__((always_inline))
+typedef __m512 vf;
+
+/* Blocks of products: rows x vectors of accumulators, in registers with what they are multiplied by. */
+#define PRODUCT_ROWS 6u
+#define PRODUCT_VECS 4u
+
+VEC_INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+VEC_INLINE void vf_store(float *p, vf a)
+{
+    _mm512_storeu_ps(p, a);
+}
+VEC_INLINE vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+VEC_INLINE vf vf_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+VEC_INLINE vf vf_load_bf16(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+VEC_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+} /* a * b + c */
+VEC_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+} /* b where either is NaN */
+/* Lane i of a where bit i is set, else of b. */
+VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
+{
+    return _mm512_mask_blend_ps((__mmask16)bits, b, a);
+}
+VEC_INLINE float vf_largest(vf a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+VEC_INLINE float vf_total(vf a)
+{
+    return _mm512_reduce_add_ps(a);
+}
+/* To the nearest whole number; 2^n x for whole n, 0 where that is too small. */
+VEC_INLINE vf vf_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VEC_INLINE vf vf_scale2(vf x, vf n)
+{
+    return _mm512_scalef_ps(x, n);
+}
+
+/* Lane i of the result: the sum of the lanes of v[i]. A tree: chain 4. */
+VEC_INLINE vf vf_totals(const vf v[VL])
+{
+    __m512 a[8], b[4], c[2];
+    for (int i = 0; i < 8; i++) /* pairs of neighbours: lanes 0 1 of each four are of v[2i], 2 3 of v[2i+1] */
+        a[i] = _mm512_add_ps(
+            _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(v[2 * i]), _mm512_castps_pd(v[2 * i + 1]))),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(v[2 * i]), _mm512_castps_pd(v[2 * i + 1]))));
+    for (int i = 0; i < 4; i++) /* each four: lane j of v[4i+j] */
+        b[i] = _mm512_add_ps(_mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0x88),
+                             _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xdd));
+    for (int i = 0; i < 2; i++) /* fours 0 2 of b[2i] beside those of b[2i+1], plus fours 1 3 */
+        c[i] = _mm512_add_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+}
+
+#endif
