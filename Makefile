@@ -55,7 +55,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs layering install clean deps workloads FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -92,6 +92,9 @@ faults: ## plant each fault of ci/faults: the test it names must catch it
 	@ci/faults/run.sh $(BUILD)/faults
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
+	@$<
+
+bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and level of instructions
 	@$<
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build

@@ -9,7 +9,7 @@
 #include "kernels/vector/micro.h"
 
 /* One line a function; what each does is said where it is declared. */
-#define KVB_VECTOR_FUNCTIONS(X)
+#define KVB_VECTOR_FUNCTIONS(X) X(load_of) X(transform)
 
 typedef struct kvb_vector {
     kvb_cpu_level level;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a row of 128 channels costs as floats: for every format, read by the pool and loaded at each level, as stored
+ * (without the transform). Nanoseconds and cycles a row, the data in the second-level cache. `load [WORD]`: only formats
+ * whose name has that word.
+ *
+ * A cycle is measured: a chain of dependent additions of one each. Ways take turns, sample by sample, so that drift of
+ * the machine falls on all alike; medians are printed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "caches/pools/pool.h"
+#include "kernels/vector/table.h"
+
+enum { DIM = 128, CELLS = 512, SAMPLES = 41, AT_ONCE = 64, READ = KVB_CPU_LEVELS, CYCLE, WAYS };
+
+static _Alignas(64) float rows[CELLS * DIM], loaded[AT_ONCE * DIM];
+static double ns[WAYS][SAMPLES];
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *of)
+{
+    qsort(of, SAMPLES, sizeof *of, by_size);
+    return of[SAMPLES / 2];
+}
+
+static void chain(uint32_t n)
+{
+    uint64_t x = 0;
+    for (uint32_t i = 0; i < n; i++)
+        __asm__ volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\t"
+                         "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0"
+                         : "+r"(x));
+}
+
+static void sample(const kvb_view *v, int s)
+{
+    uint32_t cells[AT_ONCE];
+    for (int way = 0; way < WAYS; way++) {
+        kvb_load *load = way < READ && kvb_cpu() >= (kvb_cpu_level)way
+                             ? kvb_vector_at((kvb_cpu_level)way)->load_of(v->format)
+                             : NULL;
+        double start = now_ns();
+        if (way == CYCLE)
+            chain(CELLS);
+        for (uint32_t c = 0; way != CYCLE && c < CELLS; c += AT_ONCE) {
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                cells[i] = c + i;
+            if (load)
+                load(v, 0, cells, AT_ONCE, loaded, DIM);
+            else if (way == READ)
+                v->format->read(v, 0, c, AT_ONCE, loaded);
+        }
+        if (s >= 0)
+            ns[way][s] = (now_ns() - start) / CELLS;
+    }
+}
+
+static void format_print(const kvb_pool_type *type)
+{
+    kvb_allocator a = {0};
+    kvb_pool_options o = {.n_kv_heads = 1,
+                          .dim = DIM,
+                          .min_chunk = CELLS,
+                          .capacity = 2 * CELLS,
+                          .growth = KVB_GROWTH_DOUBLE,
+                          .allocator = &a};
+    kvb_pool *pool;
+    kvb_view v;
+    if (type->open(type, &o, &pool) || type->ensure(pool, 2 * CELLS))
+        exit(1);
+    for (uint32_t c = 0; c < 2 * CELLS; c += CELLS) /* windows of the first half are closed */
+        type->write_run(pool, c, CELLS, rows);
+    type->view(pool, CELLS, &v);
+    for (int s = -2; s < SAMPLES; s++)
+        sample(&v, s);
+    double cycle = median(ns[CYCLE]) / 8;
+    printf("%-16s", type->name);
+    for (int way = 0; way <= READ; way++) {
+        double m = median(ns[way]);
+        printf("  %7.1f ns %6.1f", m, m / cycle);
+    }
+    printf("\n");
+    type->close(pool);
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    for (uint32_t i = 0, x = 1; i < CELLS * DIM; i++) { /* roughly normal: four uniform numbers */
+        float sum = 0;
+        for (int k = 0; k < 4; k++)
+            sum += (float)((x = x * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+        rows[i] = sum * 1.7f;
+    }
+    printf("ns, cycles       ");
+    for (int way = 0; way < READ; way++)
+        printf("%-19s", kvb_cpu_level_names[way]);
+    printf("format->read\n");
+    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
+        if (strstr((*type)->name, word))
+            format_print(*type);
+    return 0;
+}
