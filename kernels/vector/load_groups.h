@@ -18,24 +18,19 @@ static const float levels_uint2[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1,
 static const float levels_e2m1[16] = {0,     0.5f,  1,     1.5f,  2,     3,     4,     6,
                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-/* n <= GROUPS_SPAN scales as floats, one function for each element type. */
+/* n <= GROUPS_SPAN scales as floats, one function for each element type; behind them anything. */
 VEC_INLINE void scales_f16(const uint8_t *p, uint32_t n, float *to)
 {
-    _Alignas(64) uint8_t part[64];
-    bytes_part(p, n * 2, part);
-    for (uint32_t i = 0; i < GROUPS_SPAN; i += VL)
-        vf_store(to + i, vf_load_f16(part + 2 * i));
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_f16_part(p + 2 * i, n - i < VL ? n - i : VL));
 }
 
-/* 2^(code - 127): the least is a subnormal; 255 is NaN. */
 VEC_INLINE void scales_e8m0(const uint8_t *p, uint32_t n, float *to)
 {
     _Alignas(64) uint8_t part[64];
-    uint32_t bits[GROUPS_SPAN];
     bytes_part(p, n, part);
-    for (uint32_t i = 0; i < GROUPS_SPAN; i++)
-        bits[i] = (uint32_t)part[i] << 23 | (part[i] == 0 || part[i] == 255 ? 0x400000u : 0);
-    memcpy(to, bits, sizeof bits);
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_e8m0(part + i));
 }
 
 VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
@@ -43,9 +38,9 @@ VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
     _Alignas(64) uint8_t part[64];
     vf x[FP8_STEP / VL];
     bytes_part(p, n, part);
-    for (uint32_t i = 0; i < GROUPS_SPAN; i += FP8_STEP) {
+    for (uint32_t i = 0; i < n; i += FP8_STEP) {
         fp8_step(false, part + i, x);
-        for (uint32_t j = 0; j < FP8_STEP && j < GROUPS_SPAN; j += VL)
+        for (uint32_t j = 0; j < FP8_STEP && i + j < n; j += VL)
             vf_store(to + i + j, x[j / VL]);
     }
 }
@@ -67,10 +62,10 @@ VEC_INLINE void group_bytes(vf scale, vf zero, const uint8_t *from, uint32_t n, 
         vf_store(row + c, vf_load_u8(from + c) * scale + zero);
 }
 
-/* `bits` is a constant where this is called. */
-VEC_INLINE void affine_row(uint32_t bits, const kvb_format *f, const place_row *r, uint32_t dim, float *row)
+/* Codes of `bits` bits in groups of n channels, constants where this is called. */
+VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const place_row *r, uint32_t dim, float *row)
 {
-    uint32_t n = f->group, groups = dim / n;
+    uint32_t groups = dim / n;
     const uint8_t *from = r->codes;
     vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
     for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
@@ -88,18 +83,22 @@ VEC_INLINE void affine_row(uint32_t bits, const kvb_format *f, const place_row *
     }
 }
 
-VEC_INLINE void a8_row(const kvb_format *f, const place_row *r, uint32_t dim, float *row)
-{
-    affine_row(8, f, r, dim, row);
-}
-VEC_INLINE void a4_row(const kvb_format *f, const place_row *r, uint32_t dim, float *row)
-{
-    affine_row(4, f, r, dim, row);
-}
-VEC_INLINE void a2_row(const kvb_format *f, const place_row *r, uint32_t dim, float *row)
-{
-    affine_row(2, f, r, dim, row);
-}
+#define ROW_OF_AFFINE(BITS, GROUP)                                                                                     \
+    VEC_INLINE void a##BITS##g##GROUP##_row(const kvb_format *f, const place_row *r, uint32_t dim, float *row)         \
+    {                                                                                                                  \
+        (void)f;                                                                                                       \
+        affine_row(BITS, GROUP, r, dim, row);                                                                          \
+    }
+
+ROW_OF_AFFINE(8, 32)
+ROW_OF_AFFINE(8, 64)
+ROW_OF_AFFINE(8, 128)
+ROW_OF_AFFINE(4, 32)
+ROW_OF_AFFINE(4, 64)
+ROW_OF_AFFINE(4, 128)
+ROW_OF_AFFINE(2, 32)
+ROW_OF_AFFINE(2, 64)
+ROW_OF_AFFINE(2, 128)
 
 /* e2m1: `nv` says whose scales, and that groups are of 16, not of 32 channels. */
 VEC_INLINE void mx_row(bool nv, const place_row *r, uint32_t dim, float *row)
@@ -133,10 +132,8 @@ VEC_INLINE void nvfp4_row(const kvb_format *f, const place_row *r, uint32_t dim,
 /* One scale a row; levels are the format's. */
 VEC_INLINE void tq_row(uint32_t bits, const kvb_format *f, const place_row *r, uint32_t dim, float *row)
 {
-    _Alignas(64) float scale[GROUPS_SPAN];
-    scales_f16(r->scales, 1, scale);
     vbook book = bits == 4 ? book_load(f->levels) : book_load8(f->levels);
-    group_codes(bits, book_scaled(book, vf_set(scale[0])), r->codes, dim, row);
+    group_codes(bits, book_scaled(book, vf_set_f16(r->scales)), r->codes, dim, row);
 }
 
 VEC_INLINE void tq4_row(const kvb_format *f, const place_row *r, uint32_t dim, float *row)

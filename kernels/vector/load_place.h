@@ -16,31 +16,34 @@ typedef struct place_block {
 
 typedef struct place {
     const kvb_view *view;
-    const uint8_t *codes, *scales, *zeros, *recent; /* of the head */
+    const uint8_t *codes, *scales, *zeros, *recent; /* of the head; of the codes where there are none */
     place_block page;                               /* at: its first cell in storage */
     place_block window;                             /* at: its slot, or KVB_SLOT_NONE */
     place_block group;                              /* at: its number */
 } place;
 
-/* One row: NULL for what the format has not. */
+/* One row; scales and zeros mean nothing where the format has none. */
 typedef struct place_row {
     const uint8_t *codes, *scales, *zeros;
-    const uint8_t *recent; /* f16 in place of all these */
+    bool recent; /* codes are dim f16, in place of all these */
 } place_row;
+
+enum { PLACES = 64 }; /* rows found at a time */
+
+/* A table's part for head h; without a table any address will do. */
+static inline const uint8_t *place_head(const kvb_view *v, const void *table, uint32_t h, size_t stride)
+{
+    return table ? (const uint8_t *)table + h * stride : v->base;
+}
 
 static inline place place_open(const kvb_view *v, uint32_t h)
 {
-    const uint8_t *codes = v->base, *scales = v->scales, *zeros = v->zeros, *recent = v->recent;
-    const kvb_format *f = v->format;
     return (place){
         .view = v,
-        .codes = codes + h * v->head_stride,
-        .scales = scales ? scales + h * v->scale_head_stride : NULL,
-        .zeros = zeros ? zeros + h * v->zero_head_stride : NULL,
-        .recent = recent ? recent + h * v->recent_head_stride : NULL,
-        .page = {.n = 0},
-        .window = {.n = 0},
-        .group = {.n = f->axis == KVB_AXIS_TOKENS ? 0 : 1},
+        .codes = place_head(v, v->base, h, v->head_stride),
+        .scales = place_head(v, v->scales, h, v->scale_head_stride),
+        .zeros = place_head(v, v->zeros, h, v->zero_head_stride),
+        .recent = place_head(v, v->recent, h, v->recent_head_stride),
     };
 }
 
@@ -53,30 +56,59 @@ static inline bool place_turn(place_block *b, uint32_t cell, uint32_t n)
     return false;
 }
 
-static inline place_row place_at(place *p, uint32_t cell)
+static inline uint32_t place_stored(place *p, uint32_t cell)
+{
+    const kvb_view *v = p->view;
+    if (!place_turn(&p->page, cell, v->block_cells))
+        p->page.at = v->block_table[p->page.at] * v->block_cells;
+    return p->page.at + (cell - p->page.start);
+}
+
+/* Formats with windows, or with scales shared by cells. */
+static inline void place_window_row(place *p, uint32_t cell, place_row *at)
 {
     const kvb_view *v = p->view;
     const kvb_format *f = v->format;
-    if (v->block_table) {
-        if (!place_turn(&p->page, cell, v->block_cells))
-            p->page.at = v->block_table[p->page.at] * v->block_cells;
-        cell = p->page.at + (cell - p->page.start);
-    }
+    size_t group = cell;
     if (f->window_cells) {
         if (!place_turn(&p->window, cell, f->window_cells))
             p->window.at = v->recent_slot[p->window.at];
-        if (p->window.at != KVB_SLOT_NONE)
-            return (place_row){.recent = p->recent + p->window.at * v->recent_slot_stride +
-                                         (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t)};
+        if (p->window.at != KVB_SLOT_NONE) {
+            at->codes = p->recent + p->window.at * v->recent_slot_stride +
+                        (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t);
+            at->recent = true;
+            return;
+        }
     }
-    size_t group = cell;
     if (f->axis == KVB_AXIS_TOKENS) {
         place_turn(&p->group, cell, f->group);
         group = p->group.at;
     }
-    return (place_row){.codes = p->codes + cell * v->cell_stride,
-                       .scales = p->scales ? p->scales + group * v->scale_cell_stride : NULL,
-                       .zeros = p->zeros ? p->zeros + group * v->zero_cell_stride : NULL};
+    at->codes = p->codes + cell * v->cell_stride;
+    at->scales = p->scales + group * v->scale_cell_stride;
+    at->zeros = p->zeros + group * v->zero_cell_stride;
+    at->recent = false;
+}
+
+/* Fields are stored one by one: a struct copied whole would wait for its parts. */
+static inline void places_find(place *p, const uint32_t *cells, uint32_t n, place_row *at)
+{
+    const kvb_view *v = p->view;
+    const kvb_format *f = v->format;
+    const size_t codes = v->cell_stride, scales = v->scales ? v->scale_cell_stride : 0;
+    const size_t zeros = v->zeros ? v->zero_cell_stride : 0;
+    if (f->window_cells || f->axis == KVB_AXIS_TOKENS) {
+        for (uint32_t i = 0; i < n; i++)
+            place_window_row(p, v->block_table ? place_stored(p, cells[i]) : cells[i], at + i);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t cell = v->block_table ? place_stored(p, cells[i]) : cells[i];
+        at[i].codes = p->codes + cell * codes;
+        at[i].scales = p->scales + cell * scales;
+        at[i].zeros = p->zeros + cell * zeros;
+        at[i].recent = false;
+    }
 }
 
 #endif

@@ -42,6 +42,21 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, 2 * n, part);
+    return vf_load_f16(part);
+}
+VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
+{
+    __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i ends = _mm256_or_si256(_mm256_cmpeq_epi32(code, _mm256_setzero_si256()),
+                                   _mm256_cmpeq_epi32(code, _mm256_set1_epi32(255)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_slli_epi32(code, 23), _mm256_and_si256(ends, _mm256_set1_epi32(0x400000))));
+}
+
 VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
 {
     const __m256i each = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

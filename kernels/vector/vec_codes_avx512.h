@@ -42,6 +42,22 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
+/* n <= VL f16, zeros behind them; nothing else is read. */
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+}
+/* Powers of two, 2^(code - 127): the least is a subnormal; 255 is NaN. */
+VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
+{
+    const __m512i half = _mm512_set1_epi32(0x400000);
+    __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), 23);
+    /* 255 all ones, 0 all zeros: one less, as unsigned, is not below 254 */
+    __mmask16 ends = _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1 << 23)),
+                                             _mm512_set1_epi32((int)(254u << 23)));
+    return _mm512_castsi512_ps(_mm512_mask_or_epi32(exponent, ends, exponent, half));
+}
+
 /* 16 codes of `bits` (2, 3 or 4) bits from 2 bits bytes: the words that hold a lane's code are spread by loads, which
  * leaves the one unit that moves between lanes to the look-ups. */
 VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
@@ -95,8 +111,10 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
 /* The two bytes of the bf16 that a magnitude is: every e4m3 and e5m2 is one. X(0) .. X(127). */
 #define FP8_TENS(X, C)                                                                                                 \
     X(C)                                                                                                               \
-    X(C + 1) X(C + 2) X(C + 3) X(C + 4) X(C + 5) X(C + 6) X(C + 7) X(C + 8) X(C + 9) X(C + 10) X(C + 11) X(C + 12)     \
-        X(C + 13) X(C + 14) X(C + 15)
+    X(C + 1)                                                                                                           \
+    X(C + 2)                                                                                                           \
+    X(C + 3)                                                                                                           \
+    X(C + 4) X(C + 5) X(C + 6) X(C + 7) X(C + 8) X(C + 9) X(C + 10) X(C + 11) X(C + 12) X(C + 13) X(C + 14) X(C + 15)
 #define FP8_ALL(X)                                                                                                     \
     FP8_TENS(X, 0)                                                                                                     \
     FP8_TENS(X, 16)                                                                                                    \

@@ -42,6 +42,18 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return vec_as_floats(vec_bytes(p) << 24 >> 24);
 }
 
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, 2 * n, part);
+    return vf_load_f16(part);
+}
+VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
+{
+    vec_int code = vec_bytes(p);
+    return vf_of_bits(code << 23 | (((code == 0) | (code == 255)) & 0x400000));
+}
+
 VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
 {
     uint64_t all = 0;

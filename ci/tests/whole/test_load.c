@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: at every level, rows of every built-in format are loaded as format->read reads them, bit for bit where there is
+ * no transform and no head scale, and up to these otherwise: from scattered cells, through a block table, within and past
+ * the f16 windows; for every dim; reading no byte beyond a row's and clearing what pads it.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "caches/pools/codec/codec.h"
+#include "caches/pools/lanes.h"
+#include "caches/pools/pool.h"
+#include "kernels/vector/table.h"
+
+enum { HEADS = 3, CELLS = 200, LISTED = 75, DIM_MAX = 288, STRIDE = 304 };
+
+/* 16 and less, real heads, and more scales than are worked on at a time. */
+static const uint32_t dims[] = {1, 2, 5, 12, 16, 17, 20, 31, 64, 80, 96, 100, 120, 128, 192, 256, 272, DIM_MAX};
+
+static uint32_t random_bits(void)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 32);
+}
+
+static float normal(void)
+{
+    float sum = 0;
+    for (int k = 0; k < 4; k++)
+        sum += (float)(random_bits() >> 8) * 0x1p-23f - 1.0f;
+    return sum;
+}
+
+/* Rows as they come, of all magnitudes, tiny, and with what no format holds. */
+static float element(uint32_t cell)
+{
+    uint32_t r = random_bits();
+    float x;
+    memcpy(&x, &r, sizeof x);
+    switch (cell % 5) {
+    case 1:
+        return x;
+    case 2:
+        return normal() * 0x1p-20f;
+    case 3:
+        return r % 16 == 0 ? NAN : r % 16 == 1 ? INFINITY : r % 16 == 2 ? -0.0f : normal();
+    default:
+        return normal() * ldexpf(1, (int)(cell % 9) - 4);
+    }
+}
+
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+/* ---- views ----------------------------------------------------------------------------------------------------- */
+
+typedef struct opened {
+    kvb_pool *pool;
+    kvb_allocator allocator;
+    kvb_view view;
+} opened;
+
+static bool pool_fill(const kvb_pool_type *type, uint32_t dim, opened *o)
+{
+    static const float amax[HEADS] = {3, 700, 0.01f};
+    static float rows[CELLS * HEADS * DIM_MAX];
+    char why[200];
+    *o = (opened){0};
+    kvb_pool_options options = {.n_kv_heads = HEADS,
+                                .dim = dim,
+                                .min_chunk = CELLS,
+                                .capacity = CELLS,
+                                .growth = KVB_GROWTH_DOUBLE,
+                                .amax = amax,
+                                .allocator = &o->allocator};
+    if (!type->supports(type, dim, why, sizeof why))
+        return false;
+    for (uint32_t c = 0; c < CELLS; c++)
+        for (uint32_t i = 0; i < HEADS * dim; i++)
+            rows[c * HEADS * dim + i] = element(type->format->window_cells ? 0 : c);
+    assert_int_equal(type->open(type, &options, &o->pool), 0);
+    assert_int_equal(type->ensure(o->pool, CELLS), 0);
+    type->write_run(o->pool, 0, CELLS, rows);
+    type->view(o->pool, CELLS, &o->view);
+    return true;
+}
+
+/* Codes that no encoder makes: all bytes at random. A NaN stands for any. */
+static void codes_scramble(kvb_view *v)
+{
+    uint8_t *codes = (uint8_t *)(uintptr_t)v->base;
+    for (size_t i = 0; i < v->cell_stride * CELLS; i++)
+        codes[v->head_stride + i] = (uint8_t)(random_bits() >> 8);
+}
+
+/* ---- one row against format->read --------------------------------------------------------------------------------- */
+
+static void row_check(const kvb_view *v, kvb_cpu_level level, uint32_t h, uint32_t cell, const float *row)
+{
+    float want[DIM_MAX], got[STRIDE];
+    const kvb_format *f = v->format;
+    float scale = v->head_scales ? v->head_scales[h] : 1.0f;
+    v->format->read(v, h, cell, 1, want);
+    for (uint32_t c = 0; c < v->dim; c++)
+        got[c] = row[c] * scale;
+    if (f->transform) /* the codecs' own */
+        kvb_codec_isas[0]->rotate(f->transform, v->dim, true, got);
+    for (uint32_t c = 0; c < v->dim; c++)
+        if (!same(v->head_scales || f->transform ? got[c] : row[c], want[c]))
+            fail_msg("%s, %s, dim %u, head %u, cell %u, channel %u: %a, not %a", f->name, kvb_cpu_level_names[level],
+                     v->dim, h, cell, c, (double)got[c], (double)want[c]);
+    for (uint32_t c = v->dim; c < STRIDE; c++)
+        if (row[c] != 0)
+            fail_msg("%s, %s, dim %u: channel %u is not cleared", f->name, kvb_cpu_level_names[level], v->dim, c);
+}
+
+static void view_check(const kvb_view *v, const uint32_t *cells, uint32_t n)
+{
+    static _Alignas(64) float rows[LISTED * STRIDE + 16];
+    char why[100];
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+        kvb_load *load = kvb_vector_at((kvb_cpu_level)l)->load_of(v->format);
+        assert_non_null(load);
+        for (uint32_t h = 0; h < HEADS; h++) {
+            for (uint32_t i = 0; i < LISTED * STRIDE + 16; i++)
+                rows[i] = NAN;
+            load(v, h, cells, n, rows, STRIDE);
+            for (uint32_t i = 0; i < n; i++)
+                row_check(v, (kvb_cpu_level)l, h, cells[i], rows + i * STRIDE);
+            assert_true(isnan(rows[n * STRIDE]));
+        }
+    }
+}
+
+/* X with every pool, plain and turned, and every dim that it takes. */
+static void each_pool(void (*check)(opened *o))
+{
+    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
+        for (const kvb_pool_type *form = *type; form; form = form == *type ? form->rotated : NULL)
+            for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+                opened o;
+                if (!pool_fill(form, dims[d], &o))
+                    continue;
+                check(&o);
+                form->close(o.pool);
+            }
+}
+
+static void scattered_check(opened *o)
+{
+    uint32_t cells[LISTED];
+    for (uint32_t i = 0; i < LISTED; i++)
+        cells[i] = i < 20 ? i : i < 40 ? 100 + i : random_bits() % CELLS;
+    view_check(&o->view, cells, LISTED);
+    cells[0] = CELLS - 1;
+    view_check(&o->view, cells, 1);
+    view_check(&o->view, cells, 0);
+    codes_scramble(&o->view);
+    view_check(&o->view, cells, 7);
+}
+
+static void test_scattered(void **state)
+{
+    (void)state;
+    each_pool(scattered_check);
+}
+
+/* The same cells under other names: blocks dealt out anew. Windows and groups are of cells as they are stored. */
+static void paged_check(opened *o)
+{
+    enum { BLOCK_CELLS = 24 };
+    static const uint32_t table[] = {5, 0, 7, 2, 2, 1, 4};
+    uint32_t cells[LISTED], n = sizeof table / sizeof *table;
+    kvb_view v = o->view;
+    v.block_table = table;
+    v.block_cells = BLOCK_CELLS;
+    v.cells = n * BLOCK_CELLS;
+    for (uint32_t i = 0; i < LISTED; i++)
+        cells[i] = i < 50 ? i + 13 : random_bits() % v.cells;
+    view_check(&v, cells, LISTED);
+}
+
+static void test_paged(void **state)
+{
+    (void)state;
+    each_pool(paged_check);
+}
+
+/* ---- nothing beyond --------------------------------------------------------------------------------------------- */
+
+/* A copy of n bytes that ends where a page without access begins. */
+typedef struct fenced {
+    uint8_t *map, *at;
+    size_t bytes;
+} fenced;
+
+static fenced fence(const void *from, size_t n)
+{
+    const size_t page = 4096;
+    size_t room = (n + page - 1) / page * page;
+    fenced f = {.bytes = room + page};
+    f.map = mmap(NULL, f.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(f.map != MAP_FAILED);
+    f.at = f.map + room - n;
+    memcpy(f.at, from, n);
+    assert_int_equal(mprotect(f.map + room, page, PROT_NONE), 0);
+    return f;
+}
+
+/* Head 0's last cell, its codes, scales and zeros at the end of the world; then that of the window. */
+static void fences_check(opened *o)
+{
+    const kvb_view *from = &o->view;
+    const kvb_format *f = from->format;
+    static const uint32_t closed = KVB_SLOT_NONE, open = 0, cell = 0;
+    kvb_lane_shape shape[KVB_LANES];
+    _Alignas(64) float row[STRIDE];
+    fenced part[4];
+    char why[100];
+
+    kvb_lane_shapes(f, from->dim, shape);
+    for (int l = 0; l < KVB_LANES; l++) {
+        const void *base = l == KVB_LANE_CODES ? from->base : l == KVB_LANE_SCALES ? from->scales : from->zeros;
+        part[l] = fence(base ? base : "", base ? shape[l].unit_bytes : 0);
+    }
+    part[3] = fence(from->recent ? from->recent : "", from->recent ? from->dim * 2 : 0);
+    kvb_view v = {.base = part[KVB_LANE_CODES].at,
+                  .cells = 1,
+                  .dim = from->dim,
+                  .format = f,
+                  .scales = from->scales ? part[KVB_LANE_SCALES].at : NULL,
+                  .zeros = from->zeros ? part[KVB_LANE_ZEROS].at : NULL,
+                  .head_scales = from->head_scales,
+                  .recent = from->recent ? part[3].at : NULL,
+                  .recent_slot = from->recent ? &closed : NULL};
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+        v.recent_slot = from->recent ? &closed : NULL;
+        kvb_vector_at((kvb_cpu_level)l)->load_of(f)(&v, 0, &cell, 1, row, STRIDE);
+        row_check(&v, (kvb_cpu_level)l, 0, 0, row);
+        v.recent_slot = from->recent ? &open : NULL;
+        kvb_vector_at((kvb_cpu_level)l)->load_of(f)(&v, 0, &cell, 1, row, STRIDE);
+        row_check(&v, (kvb_cpu_level)l, 0, 0, row);
+    }
+    for (int i = 0; i < 4; i++)
+        munmap(part[i].map, part[i].bytes);
+}
+
+static void test_fences(void **state)
+{
+    (void)state;
+    each_pool(fences_check);
+}
+
+/* ---- formats of others -------------------------------------------------------------------------------------------- */
+
+static void test_strangers(void **state)
+{
+    static const kvb_format strangers[] = {
+        {.elem = KVB_F32, .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_F32},
+        {.elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, .group = 48, .scale_elem = KVB_F16, .zero_elem = KVB_F16},
+        {.elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_BF16, .zero_elem = KVB_BF16},
+        {.elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_F16, .zero_elem = KVB_UINT8},
+        {.elem = KVB_INT8, .axis = KVB_AXIS_TOKENS, .group = 32, .scale_elem = KVB_F16},
+        {.elem = KVB_E2M1, .axis = KVB_AXIS_CHANNELS, .group = 16, .scale_elem = KVB_E8M0},
+        {.elem = KVB_CODEBOOK,
+         .axis = KVB_AXIS_CHANNELS,
+         .group = KVB_GROUP_ROW,
+         .level_bits = 2,
+         .scale_elem = KVB_F16},
+        {.elem = KVB_ELEM_COUNT},
+    };
+    char why[100];
+    (void)state;
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++)
+        for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+            assert_null(kvb_vector_at((kvb_cpu_level)l)->load_of(&strangers[i]));
+}
+
+/* ---- the transform ------------------------------------------------------------------------------------------------ */
+
+static double walsh(const float *x, uint32_t block, uint32_t i)
+{
+    double sum = 0;
+    for (uint32_t j = 0; j < block; j++)
+        sum += __builtin_parity(i & j) ? -(double)x[j] : (double)x[j];
+    return sum / sqrt(block);
+}
+
+static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, bool inverse)
+{
+    float x[1025], codec[1024], got[1025];
+    uint32_t block = kvb_transform_block(dim);
+    double size = 0;
+    bool flip = t == KVB_TRANSFORM_SIGNED_HADAMARD;
+    for (uint32_t c = 0; c < dim; c++) {
+        x[c] = codec[c] = got[c] = normal();
+        size += (double)x[c] * x[c];
+    }
+    got[dim] = x[dim] = 77;
+    kvb_vector_at(level)->transform(t, dim, inverse, got);
+    kvb_codec_isas[0]->rotate(t, dim, inverse, codec);
+    assert_true(got[dim] == 77.0f);
+    for (uint32_t c = 0; c < dim && flip && !inverse; c++)
+        x[c] = kvb_sign_flip(c) ? -x[c] : x[c];
+    for (uint32_t c = 0; c < dim; c++) {
+        double right = walsh(x + c / block * block, block, c % block);
+        right = flip && inverse && kvb_sign_flip(c) ? -right : right;
+        if (!same(got[c], codec[c]) || fabs(got[c] - right) > 1e-6 * sqrt(size))
+            fail_msg("%s: transform of %u channels: element %u is %a, not %a or %a", kvb_cpu_level_names[level], dim, c,
+                     (double)got[c], (double)codec[c], right);
+    }
+}
+
+static void test_transform(void **state)
+{
+    char why[100];
+    (void)state;
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+        for (uint32_t dim = 1; dim <= 1024; dim += dim < 258 ? 1 : dim == 258 ? 62 : 64)
+            for (int way = 0; way < 4; way++)
+                transform_check((kvb_cpu_level)l, way & 1 ? KVB_TRANSFORM_SIGNED_HADAMARD : KVB_TRANSFORM_HADAMARD, dim,
+                                way & 2);
+        float as_it_is[3] = {1, 2, 3};
+        kvb_vector_at((kvb_cpu_level)l)->transform(KVB_TRANSFORM_NONE, 2, false, as_it_is);
+        assert_true(as_it_is[0] == 1 && as_it_is[1] == 2 && as_it_is[2] == 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scattered), cmocka_unit_test(test_paged),     cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_strangers), cmocka_unit_test(test_transform),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("rows loaded as floats", tests, NULL, NULL);
+}
