@@ -33,6 +33,7 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/vector/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
+SRC_bench     := $(filter-out ci/bench/codecs.c,$(wildcard ci/bench/*.c)) # of bench-kernels: many files, one program
 SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -55,7 +56,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -77,8 +78,11 @@ check: deps ## install, build, and run every test
 	@$(MAKE) --no-print-directory faults
 	@$(SUBMAKE) test
 
+# What scripts among the tests run.
+programs: all $(PLUGINS) $(BUILD)/bench/kernels
+
 # A test whose source is gone is not in $(TESTS): what an old build left is never run.
-test: all $(TESTS) $(PLUGINS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
+test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
 	@ci/test.sh $(BUILD) $(TESTS) $(CLI_TESTS)
 
 asan: ## run every test under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -96,6 +100,8 @@ bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, f
 
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and level of instructions
 	@$<
+bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
+	@$< $(BENCH)
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
@@ -204,6 +210,10 @@ $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(
 $(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(NEED_caches:%=$(BUILD)/lib%.a)
 	@mkdir -p $(@D)
 	$(CC) $(LINK) $< $(NEED_caches:%=$(BUILD)/lib%.a) $(LIBS) -o $@
+
+$(BUILD)/bench/kernels: $(SRC_bench:%.c=$(BUILD)/%.o) $(ARCHIVES)
+	@mkdir -p $(@D)
+	$(CC) $(LINK) $^ $(LIBS) -o $@
 
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read

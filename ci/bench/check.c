@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A look at what was written, so that a fast kernel that is wrong does not score: a few rows, in double over what
+ * format->read gives, loosely. Tests prove kernels right; this does not.
+ */
+#include "ci/bench/bench.h"
+
+#include <math.h>
+
+#define TOLERANCE 0.01 /* relative L2 of a row */
+#define TOLERANCE_INTEGER                                                                                              \
+    0.03         /* of kernels that declare integer products: q in 8 bits moves each logit by some 0.007 */
+#define SOME 64u /* cells read at a time */
+
+typedef struct looking {
+    bench_run *run;
+    double want[BENCH_PROBED][BENCH_DIM];
+} looking;
+
+/* Row i of those looked at: from the first token and head to the last. */
+static uint32_t token_of(const bench_scene *s, uint32_t i)
+{
+    return (s->n_tok - 1) * i / (BENCH_PROBED - 1);
+}
+
+static uint32_t head_of(const bench_scene *s, uint32_t i)
+{
+    return (s->heads - 1) * i / (BENCH_PROBED - 1);
+}
+
+/* Attention of one row, cell after cell: sums are scaled down whenever a larger logit comes. */
+static void row_attend(const bench_run *run, uint32_t t, uint32_t h, double *out)
+{
+    const bench_scene *s = run->scene;
+    const float *q = s->q + ((size_t)t * s->heads + h) * BENCH_DIM;
+    float k[SOME * BENCH_DIM], v[SOME * BENCH_DIM];
+    double max = -INFINITY, sum = 0;
+    uint32_t cursor = 0, kv_head = h / s->work->group;
+    kvb_view k_view, v_view;
+    kvb_run cells;
+
+    run->store->type->view(run->store->k[0], s->cells, &k_view);
+    run->store->type->view(run->store->v[0], s->cells, &v_view);
+    for (uint32_t d = 0; d < BENCH_DIM; d++)
+        out[d] = 0;
+    while (kvb_mask_next(&s->mask, s->n_tok, s->cells, t, &cursor, &cells))
+        for (uint32_t c = cells.begin, n; c < cells.end; c += n) {
+            n = cells.end - c < SOME ? cells.end - c : SOME;
+            k_view.format->read(&k_view, kv_head, c, n, k);
+            v_view.format->read(&v_view, kv_head, c, n, v);
+            for (uint32_t i = 0; i < n; i++) {
+                double logit = 0;
+                for (uint32_t d = 0; d < BENCH_DIM; d++)
+                    logit += (double)q[d] * k[i * BENCH_DIM + d];
+                logit /= sqrt(BENCH_DIM);
+                if (logit > max) {
+                    double less = exp(max - logit);
+                    sum *= less;
+                    for (uint32_t d = 0; d < BENCH_DIM; d++)
+                        out[d] *= less;
+                    max = logit;
+                }
+                double weight = exp(logit - max);
+                sum += weight;
+                for (uint32_t d = 0; d < BENCH_DIM; d++)
+                    out[d] += weight * v[i * BENCH_DIM + d];
+            }
+        }
+    for (uint32_t d = 0; d < BENCH_DIM; d++)
+        out[d] /= sum;
+}
+
+static void part_attend(void *ctx, uint32_t i, uint32_t n)
+{
+    looking *l = ctx;
+    for (uint32_t r = i; r < BENCH_PROBED; r += n)
+        row_attend(l->run, token_of(l->run->scene, r), head_of(l->run->scene, r), l->want[r]);
+}
+
+/* NaN counts as infinite. */
+static double row_error(const float *got, const double *want)
+{
+    double off = 0, all = 0;
+    for (uint32_t d = 0; d < BENCH_DIM; d++) {
+        off += (got[d] - want[d]) * (got[d] - want[d]);
+        all += want[d] * want[d];
+    }
+    return isnan(off) ? INFINITY : sqrt(off / all);
+}
+
+static double tolerance(const bench_contestant *c)
+{
+    kvb_arithmetic a;
+    kvb_call_arithmetic(&c->call, &a);
+    return a.q_step > 0 || a.p_step > 0 ? TOLERANCE_INTEGER : TOLERANCE;
+}
+
+void bench_run_check(bench_run *run)
+{
+    const bench_scene *s = run->scene;
+    looking l = {.run = run};
+    if (!run->turns)
+        return;
+    run->team[0]->run(run->team[0], part_attend, &l);
+    for (uint32_t e = 0; e < run->n; e++) {
+        bench_contestant *c = &run->contestant[e];
+        if (c->why[0])
+            continue;
+        c->error = 0;
+        for (uint32_t r = 0; r < BENCH_PROBED; r++) {
+            size_t row = (size_t)token_of(s, r) * s->heads + head_of(s, r);
+            c->error = fmax(c->error, row_error(c->out + row * BENCH_DIM, l.want[r]));
+        }
+        c->wrong = c->error > tolerance(c);
+    }
+}

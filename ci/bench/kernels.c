@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench-kernels: options, the kernels by name, work after work, and the table. See bench.h. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ci/bench/bench.h"
+#include "ci/bench/report.h"
+#include "harness/command.h"
+#include "harness/machine/host.h"
+#include "harness/machine/profile.h"
+#include "harness/machine/team.h"
+#include "harness/options.h"
+#include "kernels/kernels.h"
+
+#define NAME "bench-kernels"
+
+/* What all copies of the rows hold at least, so that no cache keeps them. */
+#define BEYOND_CACHES 450e6
+
+typedef struct bench {
+    kvb_words works;
+    const char *kernel, *seconds_text, *format_name;
+    uint64_t threads, cells; /* cells 0: as the works say */
+    double seconds;
+    kvb_table_format format;
+    kvb_threads *team[2]; /* all, one */
+    bench_store store;
+    kvb_table *table;
+    bench_score score;
+} bench;
+
+static const kvb_option options[] = {
+    {"--work", "GLOB", "only works of these names (repeatable)", KVB_WORDS(bench, works)},
+    {"--kernel", "NAME", "this kernel in place of flash and flash-int8", KVB_TEXT(bench, kernel)},
+    {"--threads", "N", "team size; default 2, which the targets are for", KVB_NUMBER(bench, threads, 1, 1024)},
+    {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",
+     KVB_NUMBER(bench, cells, BENCH_CELLS_MIN, 1 << 20)},
+    {"--seconds", "S", "measure each line for so long, at least 5 samples; default 1.5", KVB_TEXT(bench, seconds_text)},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(bench, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = NAME,
+    .synopsis = "[options]      (make " NAME ", or build/bench/kernels)",
+    .about =
+        "What fraction of the machine's limit each kernel reaches: the time that reading its bytes at the measured\n"
+        "bandwidth takes, or its operations at the f32 multiply-add peak, over the time taken. Limits and kernels\n"
+        "are sampled in turns; a ratio is the median over turns, +- its median absolute deviation. Each kernel's\n"
+        "output is looked at: a wrong one meets no target.\n\n"
+        "  build/bench/kernels --work 'decode-*' --format md\n"
+        "  build/bench/kernels --kernel reference --cells 512 --seconds 0.01",
+    .options = options,
+};
+
+/* ---- what was asked for -------------------------------------------------------------------------------------- */
+
+static bool asked(const bench *b, const char *name)
+{
+    bool yes = b->works.n == 0;
+    for (size_t i = 0; i < b->works.n; i++)
+        yes = yes || !fnmatch(b->works.at[i], name, 0);
+    return yes;
+}
+
+static const kvb_kernel *kernel_find(const char *name)
+{
+    for (size_t i = 0; kvb_builtin_kernels[i]; i++)
+        if (!strcmp(kvb_builtin_kernels[i]->name, name))
+            return kvb_builtin_kernels[i];
+    return NULL;
+}
+
+static int words_check(const bench *b)
+{
+    char known[1024] = "";
+    size_t used = 0;
+    if (b->kernel && !kernel_find(b->kernel)) {
+        for (size_t i = 0; kvb_builtin_kernels[i] && used < sizeof known; i++)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                     kvb_builtin_kernels[i]->name);
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "unknown kernel '%s'; known: %s", b->kernel, known);
+    }
+    for (const bench_work *w = bench_works; w->name; w++) {
+        if (asked(b, w->name))
+            return KVB_EXIT_OK;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", w->name);
+    }
+    return kvb_complain(NAME, KVB_EXIT_USAGE, "no work matches '%s'; known: %s", b->works.at[0], known);
+}
+
+static int values_check(bench *b)
+{
+    char *end = NULL;
+    b->seconds = strtod(b->seconds_text, &end);
+    if (*end || !(b->seconds > 0 && b->seconds <= 600))
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600",
+                            b->seconds_text);
+    if (!kvb_table_format_parse(b->format_name, &b->format))
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json",
+                            b->format_name);
+    if (b->threads > kvb_cores())
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "--threads: %llu threads on a machine of %u cores",
+                            (unsigned long long)b->threads, kvb_cores());
+    return words_check(b);
+}
+
+/* ---- a work -------------------------------------------------------------------------------------------------- */
+
+/* As many cells as the last level of cache is probed with; 0 where it has none. */
+static uint32_t cached_cells(const char *format)
+{
+    static kvb_machine_profile profile;
+    if (!profile.cores && kvb_profile_describe("", &profile))
+        return 0;
+    return (uint32_t)((double)profile.level[2].working_set / bench_cell_bytes(format)) / 64 * 64;
+}
+
+static uint32_t cells_limit(const bench *b, uint32_t cells)
+{
+    return b->cells && cells > b->cells ? (uint32_t)b->cells : cells;
+}
+
+/* Copies of the rows. */
+static uint32_t layers_of(const bench *b, const bench_work *work, uint32_t cells)
+{
+    double bytes = cells * bench_cell_bytes(work->format);
+    if (b->cells || work->resident)
+        return 1;
+    return (uint32_t)fmin(ceil(BEYOND_CACHES / bytes), BENCH_LAYERS);
+}
+
+static void contestants_choose(const bench *b, const bench_work *work, bench_run *run)
+{
+    for (uint32_t e = 0; e < BENCH_ENTRIES && work->entry[e].kernel; e++) {
+        const bench_entry *entry = &work->entry[e];
+        bench_contestant *c = &run->contestant[run->n];
+        if (b->kernel && e && entry->way == work->entry[0].way)
+            continue; /* it differs from the first by kernel only */
+        *c = (bench_contestant){.entry = entry, .name = b->kernel ? b->kernel : entry->kernel};
+        c->kernel = kernel_find(c->name);
+        if (!c->kernel)
+            snprintf(c->why, sizeof c->why, "there is no kernel of this name");
+        else if (c->kernel->available && c->kernel->available(c->why, sizeof c->why))
+            c->why[0] = '\0';
+        run->n++;
+    }
+}
+
+static int work_run(bench *b, const bench_work *work)
+{
+    static bench_run run; /* samples: too large for a stack */
+    uint32_t cells = cells_limit(b, work->cells ? work->cells : cached_cells(work->format));
+    uint32_t held = work->store ? cells_limit(b, work->store) : cells;
+    const kvb_team *all = kvb_threads_team(b->team[0]);
+    bench_scene scene = {0};
+
+    if (cells < BENCH_CELLS_MIN)
+        return 0; /* no such cache */
+    run = (bench_run){.team = {all, b->team[1] ? kvb_threads_team(b->team[1]) : NULL},
+                      .scene = &scene,
+                      .store = &b->store,
+                      .seconds = b->seconds};
+    contestants_choose(b, work, &run);
+    int error = bench_store_open(&b->store, all, work->format, held, layers_of(b, work, cells));
+    if (!error)
+        error = bench_scene_open(&scene, all, work, cells);
+    if (!error)
+        error = bench_run_measure(&run);
+    if (!error) {
+        bench_run_check(&run);
+        error = bench_run_report(b->table, &run, &b->score);
+    }
+    bench_run_close(&run);
+    bench_scene_close(&scene);
+    return error;
+}
+
+static int works_run(bench *b)
+{
+    bool told = isatty(STDERR_FILENO);
+    int error = 0;
+    for (const bench_work *w = bench_works; w->name && !error; w++) {
+        if (!asked(b, w->name))
+            continue;
+        if (told)
+            fprintf(stderr, "\r\033[K%s", w->name);
+        error = work_run(b, w);
+    }
+    if (told)
+        fprintf(stderr, "\r\033[K");
+    return error;
+}
+
+/* ---- the program --------------------------------------------------------------------------------------------- */
+
+static int bench_open(bench *b)
+{
+    int error = kvb_threads_start((uint32_t)b->threads, true, &b->team[0]);
+    if (!error && b->threads > 1)
+        error = kvb_threads_start(1, true, &b->team[1]);
+    b->table = kvb_table_new(bench_headings);
+    return error ? error : b->table ? 0 : -ENOMEM;
+}
+
+static void bench_close(bench *b)
+{
+    if (b->team[0])
+        bench_store_close(&b->store);
+    kvb_table_free(b->table);
+    kvb_threads_end(b->team[1]);
+    kvb_threads_end(b->team[0]);
+    kvb_words_free(&b->works);
+}
+
+static int bench_print(const bench *b)
+{
+    bool people = b->format == KVB_TABLE_TEXT || b->format == KVB_TABLE_MD;
+    FILE *said = people ? stdout : stderr;
+    fprintf(said, "%u KV heads of %u channels, out f32; %llu threads, reads in %s.\n\n", BENCH_KV_HEADS, BENCH_DIM,
+            (unsigned long long)b->threads, kvb_read_isa());
+    int error = kvb_table_print(b->table, b->format, stdout);
+    fprintf(said, "\n%u of %u targets are met.\n", b->score.met, b->score.targets);
+    return error || fflush(stdout) ? -EIO : 0;
+}
+
+static int bench_main(bench *b)
+{
+    int error = bench_open(b);
+    if (!error)
+        error = works_run(b);
+    if (!error)
+        error = bench_print(b);
+    return error ? kvb_complain(NAME, KVB_EXIT_MACHINE, "%s", strerror(-error)) : KVB_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t cores = kvb_cores();
+    bench b = {.seconds_text = "1.5", .format_name = "table", .threads = cores < 2 ? cores : 2};
+    setlocale(LC_CTYPE, "C.UTF-8");
+    kvb_openblas_ensure(argv);
+    int code = kvb_options_parse(&usage, &b, argc, argv);
+    if (code < 0) { /* go on */
+        code = values_check(&b);
+        if (code == KVB_EXIT_OK)
+            code = bench_main(&b);
+    }
+    bench_close(&b);
+    return code;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A work's lines in the table. */
+#include "ci/bench/report.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "results/text.h"
+
+enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, TARGET, MET, COLUMNS };
+
+const char *const bench_headings[COLUMNS + 1] = {"work",   "kernel", ">K+V",   ">time", ">rate", ">limit",
+                                                 ">ratio", ">+-",    "target", "met",   NULL};
+
+typedef char cell[320];
+typedef struct line {
+    cell at[COLUMNS];
+} line;
+
+static int line_add(kvb_table *table, const line *l)
+{
+    const char *cells[COLUMNS];
+    for (int i = 0; i < COLUMNS; i++)
+        cells[i] = l->at[i][0] ? l->at[i] : NULL;
+    return kvb_table_row(table, cells);
+}
+
+/* Judges a ratio, and counts. Nothing where no target is. */
+static void line_judge(line *l, bench_figure ratio, double target, const char *unit, bench_score *score)
+{
+    snprintf(l->at[RATIO], sizeof(cell), "%.*f%s", *unit ? 2 : 3, ratio.median, unit);
+    snprintf(l->at[SPREAD], sizeof(cell), "%.*f", *unit ? 2 : 3, ratio.mad);
+    if (!(target > 0))
+        return;
+    bool met = ratio.median >= target;
+    snprintf(l->at[TARGET], sizeof(cell), ">= %.2f%s", target, unit);
+    snprintf(l->at[MET], sizeof(cell), met ? "yes" : "no");
+    score->targets++;
+    score->met += met;
+}
+
+/* A target that could not be tried is not met. */
+static void line_refuse(line *l, double target, const char *word, const char *why, bench_score *score)
+{
+    if (target > 0)
+        snprintf(l->at[TARGET], sizeof(cell), ">= %.2f", target);
+    snprintf(l->at[MET], sizeof(cell), "%s: %s", word, why);
+    score->targets += target > 0;
+}
+
+static void size_print(const bench_run *run, cell text)
+{
+    double mb = (double)run->scene->unique * bench_cell_bytes(run->scene->work->format) / 1e6;
+    if (run->store->layers > 1)
+        snprintf(text, sizeof(cell), "%u x %.0f MB", run->store->layers, mb);
+    else
+        snprintf(text, sizeof(cell), mb < 10 ? "%.1f MB" : "%.0f MB", mb);
+}
+
+/* The limit as a rate: of what binds. */
+static void limit_print(const bench_run *run, const bench_contestant *c, double limit_ns, cell text)
+{
+    bench_limit limit = run->scene->work->limit;
+    double read = bench_figure_of(run->read[c->team], run->turns).median;
+    bool by_read = limit == BENCH_READ || (limit == BENCH_LONGER && c->bytes / read >= 0.999 * limit_ns);
+    if (by_read)
+        snprintf(text, sizeof(cell), "read %.1f GB/s", c->bytes / limit_ns);
+    else
+        snprintf(text, sizeof(cell), "f32 %.0f Gop/s", c->ops / limit_ns);
+}
+
+static void rate_print(const bench_run *run, const bench_contestant *c, double ns, cell text)
+{
+    const bench_work *work = run->scene->work;
+    if (work->limit == BENCH_PEAK)
+        snprintf(text, sizeof(cell), "%.1f Gop/s", c->ops / ns);
+    else if (work->store) /* a context: what a cell costs */
+        snprintf(text, sizeof(cell), "%.1f ns/cell, %.1f GB/s", ns / run->scene->cells, c->bytes / ns);
+    else
+        snprintf(text, sizeof(cell), "%.1f GB/s", c->bytes / ns);
+}
+
+static const char *const way_words[] = {[BENCH_WHOLE] = "",
+                                        [BENCH_BITS] = ", bit mask",
+                                        [BENCH_APART] = ", a call a token",
+                                        [BENCH_ALONE] = ", one thread"};
+
+static int contestant_report(kvb_table *table, const bench_run *run, const bench_contestant *c, bench_score *score)
+{
+    line l = {0};
+    char off[64];
+    double ratio[BENCH_TURNS], limit[BENCH_TURNS], target = c->entry->target;
+
+    snprintf(l.at[WORK], sizeof(cell), "%s", run->scene->work->name);
+    snprintf(l.at[KERNEL], sizeof(cell), "%s%s", c->name, way_words[c->entry->way]);
+    size_print(run, l.at[SIZE]);
+    if (c->why[0]) {
+        line_refuse(&l, target, "unavailable", c->why, score);
+        return line_add(table, &l);
+    }
+    for (uint32_t i = 0; i < run->turns; i++) {
+        limit[i] = bench_limit_ns(run, c, i);
+        ratio[i] = limit[i] / c->ns[i];
+    }
+    double ns = bench_figure_of(c->ns, run->turns).median;
+    kvb_time_text(ns, l.at[TIME]);
+    rate_print(run, c, ns, l.at[RATE]);
+    limit_print(run, c, bench_figure_of(limit, run->turns).median, l.at[LIMIT]);
+    if (c->wrong) {
+        snprintf(off, sizeof off, "a row is off by %.2g", c->error);
+        line_refuse(&l, target, "WRONG", off, score);
+    } else {
+        line_judge(&l, bench_figure_of(ratio, run->turns), target, "", score);
+    }
+    return line_add(table, &l);
+}
+
+/* What more threads can gain: the bandwidth gains less than they are where a few reach it. 0.95 of that, as 1.9 is of
+ * two. */
+static double threads_target(const bench_run *run, double most, line *l)
+{
+    double gain[BENCH_TURNS], allowed = INFINITY;
+    for (uint32_t i = 0; i < run->turns; i++)
+        gain[i] = run->read[0][i] / run->read[1][i];
+    if (run->scene->work->limit == BENCH_READ) {
+        allowed = fmax(1, bench_figure_of(gain, run->turns).median);
+        snprintf(l->at[LIMIT], sizeof(cell), "read gains %.2fx", allowed);
+    }
+    return fmin(most, 0.95 * allowed);
+}
+
+static int gain_report(kvb_table *table, const bench_run *run, bench_score *score)
+{
+    line l = {0};
+    const bench_contestant *fast = &run->contestant[0], *slow = &run->contestant[1];
+    double gain[BENCH_TURNS], target = run->scene->work->gain;
+
+    snprintf(l.at[WORK], sizeof(cell), "%s", run->scene->work->name);
+    snprintf(l.at[KERNEL], sizeof(cell), "%s, gain over%s", fast->name, way_words[slow->entry->way] + 1);
+    if (fast->why[0] || slow->why[0] || fast->wrong || slow->wrong) {
+        line_refuse(&l, target, fast->wrong || slow->wrong ? "WRONG" : "unavailable", "see above", score);
+        return line_add(table, &l);
+    }
+    for (uint32_t i = 0; i < run->turns; i++)
+        gain[i] = slow->ns[i] / fast->ns[i];
+    if (slow->entry->way == BENCH_ALONE)
+        target = threads_target(run, target, &l);
+    else
+        snprintf(l.at[LIMIT], sizeof(cell), "%.2fx the bytes", slow->bytes / fast->bytes);
+    line_judge(&l, bench_figure_of(gain, run->turns), target, "x", score);
+    return line_add(table, &l);
+}
+
+int bench_run_report(kvb_table *table, const bench_run *run, bench_score *score)
+{
+    int error = 0;
+    for (uint32_t e = 0; e < run->n && !error; e++)
+        error = contestant_report(table, run, &run->contestant[e], score);
+    return error || !(run->scene->work->gain > 0) ? error : gain_report(table, run, score);
+}

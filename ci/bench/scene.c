@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queries, and which cells each of them sees. */
+#include "ci/bench/bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "workloads/live/eagle.h"
+
+enum { SEQUENCES = 16, BRANCHES = 8, TAIL = 64, CHUNK = 512 };
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The query at hand sees cells begin .. end-1 too. Ascending. */
+static void see(bench_scene *s, uint32_t t, uint32_t begin, uint32_t end)
+{
+    uint32_t *n = &s->row_start[t + 1];
+    if (*n > s->row_start[t] && s->runs[*n - 1].end == begin)
+        s->runs[*n - 1].end = end;
+    else if (begin < end)
+        s->runs[(*n)++] = (kvb_run){begin, end};
+}
+
+/* EAGLE's tree: the pending token and the draft's behind a prefix. A node sees itself and those it descends from. */
+static void tree_see(bench_scene *s, uint32_t t)
+{
+    const kvb_eagle_shape *tree = &kvb_eagle_shape_25;
+    uint32_t prefix = s->cells - tree->n;
+    uint64_t path = 1;
+    for (uint32_t node = t; node; node = tree->parents[node])
+        path |= UINT64_C(1) << node;
+    see(s, t, 0, prefix);
+    for (uint32_t node = 0; node < tree->n; node++)
+        if (path >> node & 1)
+            see(s, t, prefix + node, prefix + node + 1);
+}
+
+/* Cells first + k * stride for k < n. */
+static void steps_see(bench_scene *s, uint32_t t, uint32_t first, uint32_t n, uint32_t stride)
+{
+    for (uint32_t k = 0; k < n; k++)
+        see(s, t, first + k * stride, first + k * stride + 1);
+}
+
+static void query_see(bench_scene *s, uint32_t t)
+{
+    uint32_t each = s->cells / SEQUENCES, tail = smaller(TAIL, s->cells / (2 * BRANCHES));
+    uint32_t trunk = s->cells - BRANCHES * tail;
+    switch (s->work->shape) {
+    case BENCH_VERIFY:
+        tree_see(s, t);
+        break;
+    case BENCH_BATCH:
+        see(s, t, t * each, (t + 1) * each);
+        break;
+    case BENCH_STEPS:
+        steps_see(s, t, t, each, SEQUENCES);
+        break;
+    case BENCH_FORK:
+        see(s, t, 0, trunk);
+        steps_see(s, t, trunk + t, tail, BRANCHES);
+        break;
+    case BENCH_DECODE:
+    case BENCH_PREFILL:
+    case BENCH_CHUNK:
+        break; /* NONE and CAUSAL need no runs */
+    }
+}
+
+static uint32_t tokens_of(bench_shape shape, uint32_t cells)
+{
+    switch (shape) {
+    case BENCH_VERIFY:
+        return kvb_eagle_shape_25.n;
+    case BENCH_BATCH:
+    case BENCH_STEPS:
+        return SEQUENCES;
+    case BENCH_FORK:
+        return BRANCHES;
+    case BENCH_PREFILL:
+        return cells;
+    case BENCH_CHUNK:
+        return smaller(CHUNK, cells / 2);
+    case BENCH_DECODE:
+        break;
+    }
+    return 1;
+}
+
+static kvb_mask_kind mask_kind(bench_shape shape)
+{
+    return shape == BENCH_DECODE                            ? KVB_MASK_NONE
+           : shape == BENCH_PREFILL || shape == BENCH_CHUNK ? KVB_MASK_CAUSAL
+                                                            : KVB_MASK_RUNS;
+}
+
+/* Counted from the mask itself. */
+static int sights_count(bench_scene *s)
+{
+    size_t words = ((size_t)s->cells + 63) / 64;
+    uint64_t *seen = calloc(words, sizeof *seen);
+    if (!seen)
+        return -ENOMEM;
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        uint32_t cursor = 0;
+        kvb_run run;
+        while (kvb_mask_next(&s->mask, s->n_tok, s->cells, t, &cursor, &run)) {
+            s->pairs += run.end - run.begin;
+            kvb_bits_set(seen, run.begin, run.end);
+        }
+    }
+    for (size_t w = 0; w < words; w++)
+        s->unique += (uint64_t)__builtin_popcountll(seen[w]);
+    free(seen);
+    return 0;
+}
+
+static int runs_make(bench_scene *s)
+{
+    /* no query has more runs than a trunk and tail or a path; those of a batch share the cells */
+    s->runs = calloc(s->cells + s->n_tok * (size_t)(TAIL + 1), sizeof *s->runs);
+    s->row_start = calloc((size_t)s->n_tok + 1, sizeof *s->row_start);
+    if (!s->runs || !s->row_start)
+        return -ENOMEM;
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        s->row_start[t + 1] = s->row_start[t];
+        query_see(s, t);
+    }
+    s->mask.runs = s->runs;
+    s->mask.row_start = s->row_start;
+    return 0;
+}
+
+static int bits_make(bench_scene *s)
+{
+    size_t row_words = ((size_t)s->cells + 63) / 64;
+    s->words = malloc(s->n_tok * row_words * sizeof *s->words);
+    if (!s->words)
+        return -ENOMEM;
+    kvb_mask_expand(&s->mask, s->n_tok, s->cells, s->words, row_words);
+    s->bits = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = s->words, .row_words = row_words};
+    return 0;
+}
+
+int bench_scene_open(bench_scene *s, const kvb_team *team, const bench_work *work, uint32_t cells)
+{
+    *s = (bench_scene){.work = work, .cells = cells, .heads = work->group * BENCH_KV_HEADS};
+    s->n_tok = tokens_of(work->shape, cells);
+    s->mask.kind = mask_kind(work->shape);
+    int error = s->mask.kind == KVB_MASK_RUNS ? runs_make(s) : 0;
+    if (!error)
+        error = sights_count(s);
+    for (uint32_t e = 0; e < BENCH_ENTRIES && !error; e++)
+        if (work->entry[e].way == BENCH_BITS)
+            error = bits_make(s);
+    size_t q_bytes = (size_t)s->n_tok * s->heads * BENCH_DIM * sizeof *s->q;
+    s->q = error ? NULL : kvb_memory_take(NULL, "q", q_bytes);
+    if (!error && !s->q)
+        error = -ENOMEM;
+    if (error)
+        bench_scene_close(s);
+    else
+        bench_queries_make(team, s->q, s->n_tok, s->heads);
+    return error;
+}
+
+void bench_scene_close(bench_scene *s)
+{
+    free(s->runs);
+    free(s->row_start);
+    free(s->words);
+    kvb_memory_give(NULL, s->q, 0);
+    *s = (bench_scene){0};
+}
