@@ -33,7 +33,7 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/vector/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-SRC_bench     := $(filter-out ci/bench/codecs.c,$(wildcard ci/bench/*.c)) # of bench-kernels: many files, one program
+SRC_bench     := $(filter-out ci/bench/codecs.c ci/bench/kernels.c,$(wildcard ci/bench/*.c)) # parts of bench-kernels
 SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -211,9 +211,12 @@ $(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(NEED_caches:%=$(BUILD)/lib%.a)
 	@mkdir -p $(@D)
 	$(CC) $(LINK) $< $(NEED_caches:%=$(BUILD)/lib%.a) $(LIBS) -o $@
 
-$(BUILD)/bench/kernels: $(SRC_bench:%.c=$(BUILD)/%.o) $(ARCHIVES)
+PARTS_bench    := $(SRC_bench:%.c=$(BUILD)/%.o)
+$(BUILD)/bench/kernels: $(BUILD)/ci/bench/kernels.o $(PARTS_bench) $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(CC) $(LINK) $^ $(LIBS) -o $@
+$(BUILD)/tests/whole/test_bench: $(PARTS_bench)
+$(BUILD)/tests/whole/test_bench: LINK += $(PARTS_bench)
 
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read

@@ -40,7 +40,7 @@ tree_update() {
 # The test that a patch names: built, then run. 0 passed, 1 failed, 2 could not be built or is not there.
 test_build() {
     case $1 in
-    cli/*) (cd "$tree" && [ -e "ci/tests/$1" ] && make OPT=-O2 BUILD="$objects" all) ;;
+    cli/*) (cd "$tree" && [ -e "ci/tests/$1" ] && make OPT=-O2 BUILD="$objects" programs) ;;
     *) (cd "$tree" && make OPT=-O2 BUILD="$objects" "$objects/tests/$1") ;;
     esac >"$log" 2>&1 || return 2
 }

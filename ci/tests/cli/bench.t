@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: bench-kernels tells every work in a line or two, counts targets, and refuses what it does not know.
+. "$(dirname "$0")/lib.sh"
+
+bench() {
+    "$BUILD/bench/kernels" "$@"
+}
+
+tiny=(--cells 512 --seconds 0.01)
+ok "decode in a tiny setting" bench "${tiny[@]}" --work 'decode*' --kernel reference
+holds "  headings" '^work +kernel +K\+V +time +rate +limit +ratio +\+- +target +met$'
+holds "  a line with every column" \
+    '^decode-f16-g4 +reference +2\.1 MB +[0-9.]+ .?s +[0-9.]+ GB/s +read [0-9.]+ GB/s +[0-9.]+ +[0-9.]+ +>= 0\.90 +(yes|no)$'
+holds "  a line of blocks" '^decode-q4_0-g4 +reference +0\.6 MB .* >= 0\.55 '
+lacks "  nothing wrong" 'WRONG|unavailable'
+holds "  and counts" '^[0-9]+ of 12 targets are met\.$'
+[ "$(grep -c '^decode' "$out")" -eq 12 ]
+report $? "  one line a work"
+
+ok "works that compare two ways" bench "${tiny[@]}" --work fork-g1 --work 'batch*' --kernel openblas --threads 1 --format md
+holds "  md" '^\| fork-g1 +\| openblas, a call a token +\|'
+holds "  the gain" '^\| fork-g1 +\| openblas, gain over a call a token .* 4\.50x the bytes .*>= 5\.00x'
+holds "  bit rows beside runs" '^\| batch-in-steps +\| openblas, bit mask +\|'
+lacks "  nothing wrong" 'WRONG|unavailable'
+holds "  and counts" '^[0-9] of 4 targets are met\.$'
+
+ok "threads against one, where there is one" bench "${tiny[@]}" --work threads-decode --kernel reference --threads 1
+holds "  says so" 'unavailable: there is but one thread'
+
+ok "json" bench "${tiny[@]}" --work 'context-*k' --kernel reference --format json
+cp "$out" "$TMPDIR/bench.json"
+ok "  is json" python3 -c 'import json, sys
+rows = json.load(open(sys.argv[1]))
+assert [r["work"] for r in rows] == ["context-%dk" % 2**i for i in range(8)]
+assert all(0 < r["ratio"] < 2 and "ns/cell" in r["rate"] for r in rows), rows' "$TMPDIR/bench.json"
+
+ok "--help teaches" bench --help
+holds "  every option" '--seconds S'
+
+# refuse NAME PATTERN ARGUMENTS…: exit 2, one line on stderr that matches.
+refuse() {
+    local name=$1 pattern=$2
+    shift 2
+    expect_exit 2 "$name" bench "$@"
+    one_line "  in one line"
+    holds "  saying: $pattern" "$pattern" "$err"
+}
+refuse "a kernel that is not there" "unknown kernel 'nope'; known: reference, " --kernel nope
+refuse "a work that is not there" "no work matches 'nope'; known: decode-f32-g1, " --work nope
+refuse "an unknown option" "unknown option '--fly'; known: --work" --fly
+refuse "an unknown format" "unknown format 'xml'" --format xml
+refuse "no time" "--seconds: '0' is not" --seconds 0
+refuse "no number" "--seconds: '1x' is not" --seconds 1x
+refuse "too few cells" "--cells: '8' is not a whole number of 64 to" --cells 8
+refuse "more threads than cores" "--threads: 1024 threads on a machine of" --threads 1024
+expect_exit 3 "standard output that is full" sh -c '"$@" >/dev/full' sh "$BUILD/bench/kernels" "${tiny[@]}" \
+    --work decode-f16-g1 --kernel reference
+done_testing

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that bench-kernels measures what it says: its masks are the trees, batches and forks they are named after, bytes and
+ * operations are counted from them, every copy of the rows is really there, ratios are taken against the right
+ * limit, and a kernel that is wrong, fails or is not there meets no target.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ci/bench/bench.h"
+#include "ci/bench/report.h"
+#include "kernels/kernels.h"
+#include "workloads/live/eagle.h"
+
+static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    for (uint32_t i = 0; i < team->n; i++)
+        part(ctx, i, team->n);
+}
+
+static const kvb_team two = {.n = 2, .run = run_here}, one = {.n = 1, .run = run_here};
+
+/* ---- who sees what, told anew --------------------------------------------------------------------------------- */
+
+static bool descends(uint32_t node, uint32_t from)
+{
+    return node == from || (node > 0 && descends(kvb_eagle_shape_25.parents[node], from));
+}
+
+static bool sees(const bench_scene *s, uint32_t t, uint32_t c)
+{
+    uint32_t tail = s->cells / 16 < 64 ? s->cells / 16 : 64, trunk = s->cells - 8 * tail;
+    switch (s->work->shape) {
+    case BENCH_DECODE:
+        return true;
+    case BENCH_VERIFY:
+        return c < s->cells - 26 || descends(t, c - (s->cells - 26));
+    case BENCH_BATCH:
+        return c / (s->cells / 16) == t;
+    case BENCH_STEPS:
+        return c % 16 == t && c / 16 < s->cells / 16;
+    case BENCH_FORK:
+        return c < trunk || (c - trunk) % 8 == t;
+    case BENCH_PREFILL:
+    case BENCH_CHUNK:
+        return c <= s->cells - s->n_tok + t;
+    }
+    return false;
+}
+
+static void scene_check(const bench_work *work, uint32_t cells)
+{
+    bench_scene s;
+    uint64_t pairs = 0, unique = 0;
+    assert_int_equal(bench_scene_open(&s, &two, work, cells), 0);
+    bool *seen = calloc(cells, sizeof *seen);
+    for (uint32_t t = 0; t < s.n_tok; t++) {
+        const kvb_mask *masks[] = {&s.mask, &s.bits};
+        for (int m = 0; m < 2; m++) {
+            uint32_t cursor = 0, c = 0;
+            kvb_run run;
+            if (!masks[m]->bits && m)
+                continue;
+            while (kvb_mask_next(masks[m], s.n_tok, cells, t, &cursor, &run))
+                for (; c < run.end; c++)
+                    assert_int_equal(sees(&s, t, c), c >= run.begin);
+            for (; c < cells; c++)
+                assert_false(sees(&s, t, c));
+        }
+        for (uint32_t c = 0; c < cells; c++) {
+            pairs += sees(&s, t, c);
+            seen[c] = seen[c] || sees(&s, t, c);
+        }
+    }
+    for (uint32_t c = 0; c < cells; c++)
+        unique += seen[c];
+    assert_int_equal(s.pairs, pairs);
+    assert_int_equal(s.unique, unique);
+    free(seen);
+    bench_scene_close(&s);
+}
+
+static void test_masks_are_what_they_are_named_after(void **state)
+{
+    (void)state;
+    for (const bench_work *w = bench_works; w->name; w++) {
+        scene_check(w, BENCH_CELLS_MIN);
+        scene_check(w, 500);
+        if (w->shape != BENCH_PREFILL && w->cells)
+            scene_check(w, w->cells);
+    }
+}
+
+static void test_works_make_sense(void **state)
+{
+    (void)state;
+    for (const bench_work *w = bench_works; w->name; w++) {
+        assert_true(bench_cell_bytes(w->format) > 0);
+        assert_true(w->group && w->entry[0].kernel);
+        assert_true(w->store == 0 || w->store >= w->cells);
+        assert_true(w->gain == 0 || w->entry[1].kernel);
+        for (const bench_work *other = bench_works; other < w; other++)
+            assert_string_not_equal(other->name, w->name);
+        for (uint32_t e = 0; e < BENCH_ENTRIES; e++) /* tokens apart have runs of their own */
+            assert_true(w->entry[e].way != BENCH_APART || w->shape == BENCH_FORK);
+    }
+    assert_true(bench_cell_bytes("f16") == 2 * 8 * 128 * 2);
+    assert_true(bench_cell_bytes("q8_0") == 2 * 8 * 136);
+    assert_true(bench_cell_bytes("nope") == 0);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------- */
+
+/* Norm of the row that a cell holds. */
+static double norm(const kvb_pool *pool, uint32_t h, uint32_t c, float row[BENCH_DIM])
+{
+    kvb_view view;
+    double sum = 0;
+    pool->type->view(pool, c + 1, &view);
+    view.format->read(&view, h, c, 1, row);
+    for (uint32_t d = 0; d < BENCH_DIM; d++)
+        sum += row[d] * row[d];
+    return sqrt(sum);
+}
+
+static void test_every_copy_holds_rows(void **state)
+{
+    static const char *const formats[] = {"f32", "f16", "q4_0", "a4g64", "e4m3"};
+    (void)state;
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        bench_store store = {0};
+        uint32_t cells = 5000; /* more than are distinct */
+        assert_int_equal(bench_store_open(&store, &two, formats[f], cells, 3), 0);
+        kvb_pool *k = store.k[0];
+        assert_int_equal(bench_store_open(&store, &two, formats[f], cells, 3), 0);
+        assert_ptr_equal(store.k[0], k); /* the same is kept */
+        for (uint32_t c = 0; c < cells; c += c + 500 < cells ? 499 : 1)
+            for (uint32_t h = 0; h < BENCH_KV_HEADS; h++) {
+                float first[2][BENCH_DIM], row[BENCH_DIM];
+                assert_float_equal(norm(store.k[0], h, c, first[0]), sqrt(BENCH_DIM), 4);
+                assert_float_equal(norm(store.v[0], h, c, first[1]), sqrt(BENCH_DIM), 4);
+                assert_memory_not_equal(first[0], first[1], sizeof row);
+                for (uint32_t l = 1; l < store.layers; l++) {
+                    norm(store.k[l], h, c, row);
+                    assert_memory_equal(row, first[0], sizeof row);
+                    norm(store.v[l], h, c, row);
+                    assert_memory_equal(row, first[1], sizeof row);
+                }
+            }
+        bench_store_close(&store);
+    }
+}
+
+/* ---- kernels that are not what they should be ------------------------------------------------------------------ */
+
+static int calls;
+
+static int attend_last_token_wrong(const kvb_attend *args)
+{
+    const kvb_problem *p = &args->problem;
+    int error = kvb_kernel_reference.attend(args);
+    ((float *)args->out)[(size_t)p->n_tok * p->n_heads * p->v_dim - 1] += 1;
+    return error;
+}
+
+static int attend_writes_nothing(const kvb_attend *args)
+{
+    (void)args;
+    return 0;
+}
+
+static int attend_fails_later(const kvb_attend *args)
+{
+    return ++calls > 4 ? -EINVAL : kvb_kernel_reference.attend(args);
+}
+
+static bool supports_nothing(const kvb_problem *problem, char *why, size_t why_bytes)
+{
+    (void)problem;
+    snprintf(why, why_bytes, "not today");
+    return false;
+}
+
+/* One work with two contestants of this kernel, reported as csv. */
+static bench_score bench_small(const char *name, const kvb_kernel *kernel, char *text, size_t bytes)
+{
+    static bench_run run;
+    bench_score score = {0};
+    bench_scene scene;
+    bench_store store = {0};
+    const bench_work *work = bench_works;
+    while (strcmp(work->name, name))
+        work++;
+    assert_int_equal(bench_store_open(&store, &two, work->format, BENCH_CELLS_MIN, 2), 0);
+    assert_int_equal(bench_scene_open(&scene, &two, work, BENCH_CELLS_MIN), 0);
+    run = (bench_run){.team = {&two, &one}, .scene = &scene, .store = &store, .seconds = 0.001, .n = 2};
+    for (uint32_t e = 0; e < 2; e++)
+        run.contestant[e] = (bench_contestant){.entry = &work->entry[e], .name = "small", .kernel = kernel};
+    calls = 0;
+    assert_int_equal(bench_run_measure(&run), 0);
+    bench_run_check(&run);
+    for (uint32_t e = 0; e < 2; e++)
+        if (!run.contestant[e].why[0]) {
+            assert_true(run.turns >= BENCH_TURNS_MIN);
+            assert_true(run.contestant[e].ops == 4.0 * (double)scene.pairs * scene.heads * BENCH_DIM);
+        }
+    kvb_table *table = kvb_table_new(bench_headings);
+    assert_int_equal(bench_run_report(table, &run, &score), 0);
+    FILE *out = fmemopen(text, bytes, "w");
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, out), 0);
+    fclose(out);
+    kvb_table_free(table);
+    bench_run_close(&run);
+    bench_scene_close(&scene);
+    bench_store_close(&store);
+    return score;
+}
+
+static void test_right_kernels_score(void **state)
+{
+    static const char *const names[] = {"fork-g4", "batch-in-runs", "batch-in-steps", "threads-verify",
+                                        "threads-decode"};
+    char text[4096];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        bench_small(names[i], &kvb_kernel_reference, text, sizeof text);
+        assert_null(strstr(text, "WRONG"));
+        assert_null(strstr(text, "unavailable"));
+    }
+    assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text).targets, 2);
+    assert_null(strstr(text, "WRONG"));
+    /* trunk 32, tails of 4: 8 calls of 36 cells in place of one of 64 */
+    assert_non_null(strstr(text, "4.50x the bytes"));
+}
+
+static void test_wrong_kernels_do_not(void **state)
+{
+    kvb_kernel kernel = kvb_kernel_reference;
+    char text[4096];
+    bench_score score;
+    (void)state;
+
+    kernel.attend = attend_last_token_wrong;
+    score = bench_small("fork-g4", &kernel, text, sizeof text);
+    assert_non_null(strstr(text, "WRONG: a row is off by"));
+    assert_int_equal(score.targets, 2);
+    assert_int_equal(score.met, 0);
+    kernel.attend = attend_writes_nothing;
+    score = bench_small("fork-g4", &kernel, text, sizeof text);
+    assert_non_null(strstr(text, "WRONG: a row is off by inf"));
+    assert_int_equal(score.met, 0);
+    kernel.attend = attend_fails_later;
+    score = bench_small("batch-in-runs", &kernel, text, sizeof text);
+    assert_non_null(strstr(text, "unavailable: attend: Invalid argument"));
+    assert_int_equal(score.targets, 1);
+    assert_int_equal(score.met, 0);
+    kernel = kvb_kernel_reference;
+    kernel.supports = supports_nothing;
+    score = bench_small("fork-g1", &kernel, text, sizeof text);
+    assert_non_null(strstr(text, "unavailable: not today"));
+    assert_int_equal(score.targets, 2);
+    assert_int_equal(score.met, 0);
+}
+
+/* ---- ratios -------------------------------------------------------------------------------------------------- */
+
+/* A work that moves 1000 bytes and does 8000 operations, on a machine of 10 GB/s and 100 Gop/s: 100 ns and 80 ns. */
+static bench_score ratio_report(bench_limit limit, double target, double ns, char *text, size_t bytes)
+{
+    static bench_run run;
+    static const bench_store store = {.layers = 1};
+    bench_work work = {.name = "w",
+                       .format = "f16",
+                       .limit = limit,
+                       .entry = {{"k", BENCH_WHOLE, target}, {"k", BENCH_ALONE, 0}},
+                       .gain = 1.9};
+    bench_scene scene = {.work = &work, .cells = 64, .unique = 64};
+    bench_score score = {0};
+    run = (bench_run){.scene = &scene, .store = &store, .n = 2, .turns = 5};
+    for (uint32_t e = 0; e < 2; e++)
+        run.contestant[e] =
+            (bench_contestant){.entry = &work.entry[e], .name = "k", .team = e, .bytes = 1000, .ops = 8000};
+    for (uint32_t i = 0; i < run.turns; i++) {
+        double slow = 1 + i; /* all of the machine at once */
+        for (uint32_t e = 0; e < 2; e++) {
+            run.read[e][i] = (e ? 6 : 10) / slow;
+            run.peak[e][i] = (e ? 50 : 100) / slow;
+            run.contestant[e].ns[i] = (e ? 1.7 : 1) * ns * slow;
+        }
+    }
+    kvb_table *table = kvb_table_new(bench_headings);
+    assert_int_equal(bench_run_report(table, &run, &score), 0);
+    FILE *out = fmemopen(text, bytes, "w");
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, out), 0);
+    fclose(out);
+    kvb_table_free(table);
+    return score;
+}
+
+static void test_ratios_are_against_the_right_limit(void **state)
+{
+    char text[4096];
+    (void)state;
+    /* drift that all share does not show; 0.95 x (10 / 6) is what a gain of threads is held to */
+    assert_int_equal(ratio_report(BENCH_READ, 0.8, 125, text, sizeof text).met, 2);
+    assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,>= 0.80,yes"));
+    assert_non_null(strstr(text, "read gains 1.67x,1.70x,0.00,>= 1.58x,yes"));
+    assert_int_equal(ratio_report(BENCH_READ, 0.81, 125, text, sizeof text).met, 1);
+    assert_non_null(strstr(text, "0.800,0.000,>= 0.81,no"));
+    /* arithmetic: no excuse */
+    assert_int_equal(ratio_report(BENCH_PEAK, 0.8, 125, text, sizeof text).met, 0);
+    assert_non_null(strstr(text, "f32 33 Gop/s,0.640,0.000,>= 0.80,no"));
+    assert_non_null(strstr(text, "1.70x,0.00,>= 1.90x,no"));
+    assert_int_equal(ratio_report(BENCH_LONGER, 0.8, 125, text, sizeof text).targets, 2);
+    assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,>= 0.80,yes"));
+}
+
+static void test_figures(void **state)
+{
+    const double values[] = {5, 1, 9, 3, 4};
+    bench_figure f = bench_figure_of(values, 5);
+    (void)state;
+    assert_true(f.median == 4 && f.mad == 1);
+    assert_true(values[0] == 5); /* order stays */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks_are_what_they_are_named_after),
+        cmocka_unit_test(test_works_make_sense),
+        cmocka_unit_test(test_every_copy_holds_rows),
+        cmocka_unit_test(test_right_kernels_score),
+        cmocka_unit_test(test_wrong_kernels_do_not),
+        cmocka_unit_test(test_ratios_are_against_the_right_limit),
+        cmocka_unit_test(test_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
