@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include "kernels/cpu.h"
+
 /* Loops over the chains are unrolled whole (the pragmas ask for it): only then do gcc's arrays live in registers. */
 #define CHAINS KVB_PEAK_CHAINS
 
@@ -130,14 +132,20 @@ __attribute__((target("avx2,avxvnni"))) static double int8_avx2(uint64_t turns)
     return (double)_mm256_extract_epi32(sum, 0);
 }
 
-static bool avx512_here(void)
+static bool level_here(kvb_cpu_level level)
 {
-    return __builtin_cpu_supports("avx512f");
+    char why[64];
+    return kvb_cpu_has(level, why, sizeof why);
 }
 
-static bool fma_here(void)
+static bool avx512_here(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return level_here(KVB_CPU_AVX512);
+}
+
+static bool avx2_here(void)
+{
+    return level_here(KVB_CPU_AVX2);
 }
 
 /* Leaf 7 of CPUID: clang 14 has no name for these two. The system must save the registers: ask for the wider set. */
@@ -151,22 +159,22 @@ static unsigned leaf7(unsigned subleaf, bool edx)
 
 static bool fp16_here(void)
 {
-    return avx512_here() && __builtin_cpu_supports("avx512vl") && (leaf7(0, true) >> 23 & 1);
+    return avx512_here() && (leaf7(0, true) >> 23 & 1);
 }
 
 static bool bf16_here(void)
 {
-    return avx512_here() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+    return avx512_here() && __builtin_cpu_supports("avx512bf16");
 }
 
-static bool vnni512_here(void)
+static bool vnni512_here(void) /* without VBMI, which the level of that name has too */
 {
     return avx512_here() && __builtin_cpu_supports("avx512vnni");
 }
 
 static bool vnni256_here(void)
 {
-    return __builtin_cpu_supports("avx2") && (leaf7(1, false) >> 4 & 1);
+    return avx2_here() && (leaf7(1, false) >> 4 & 1);
 }
 #endif
 
@@ -206,7 +214,7 @@ static bool always_here(void)
 const kvb_peak_kernel kvb_peak_kernels[] = {
 #if defined(__x86_64__)
     {KVB_PEAK_F32, "avx512f vfmadd ps", 2.0 * 16 * CHAINS, f32_avx512, avx512_here},
-    {KVB_PEAK_F32, "fma vfmadd ps", 2.0 * 8 * CHAINS, f32_avx2, fma_here},
+    {KVB_PEAK_F32, "fma vfmadd ps", 2.0 * 8 * CHAINS, f32_avx2, avx2_here},
     {KVB_PEAK_F16, "avx512fp16 vfmadd ph", 2.0 * 32 * CHAINS, f16_avx512, fp16_here},
     {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, bf16_here},
     {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, vnni512_here},

@@ -98,36 +98,22 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const char *p, size_t 
     }
     return all;
 }
-
-static bool avx512_here(void)
-{
-    return __builtin_cpu_supports("avx512f");
-}
-
-static bool avx2_here(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
 #endif
-
-static bool always_here(void)
-{
-    return true;
-}
 
 const kvb_read_kernel kvb_read_kernels[] = {
 #if defined(__x86_64__)
-    {"avx512", avx512_here, read_avx512},
-    {"avx2", avx2_here, read_avx2},
+    {"avx512", KVB_CPU_AVX512, read_avx512},
+    {"avx2", KVB_CPU_AVX2, read_avx2},
 #endif
-    {"portable", always_here, read_portable},
-    {NULL, NULL, NULL},
+    {"portable", KVB_CPU_PORTABLE, read_portable},
+    {NULL, KVB_CPU_PORTABLE, NULL},
 };
 
 const kvb_read_kernel *kvb_read_kernel_choose(void)
 {
     const kvb_read_kernel *kernel = kvb_read_kernels;
-    while (!kernel->here())
+    char why[64];
+    while (!kvb_cpu_has(kernel->level, why, sizeof why))
         kernel++;
     return kernel;
 }

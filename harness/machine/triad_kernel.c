@@ -29,36 +29,22 @@ __attribute__((target("avx2"))) static void triad_avx2(double *a, const double *
 {
     triad(a, b, c, s, n);
 }
-
-static bool avx512_here(void)
-{
-    return __builtin_cpu_supports("avx512f");
-}
-
-static bool avx2_here(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
 #endif
-
-static bool always_here(void)
-{
-    return true;
-}
 
 const kvb_triad_kernel kvb_triad_kernels[] = {
 #if defined(__x86_64__)
-    {"avx512", avx512_here, triad_avx512},
-    {"avx2", avx2_here, triad_avx2},
+    {"avx512", KVB_CPU_AVX512, triad_avx512},
+    {"avx2", KVB_CPU_AVX2, triad_avx2},
 #endif
-    {"portable", always_here, triad_portable},
-    {NULL, NULL, NULL},
+    {"portable", KVB_CPU_PORTABLE, triad_portable},
+    {NULL, KVB_CPU_PORTABLE, NULL},
 };
 
 const kvb_triad_kernel *kvb_triad_kernel_choose(void)
 {
     const kvb_triad_kernel *kernel = kvb_triad_kernels;
-    while (!kernel->here())
+    char why[64];
+    while (!kvb_cpu_has(kernel->level, why, sizeof why))
         kernel++;
     return kernel;
 }
