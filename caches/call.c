@@ -244,6 +244,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
         .mask = kernel->masks & KVB_MASK_BIT(spec->mask.kind) ? spec->mask.kind : KVB_MASK_EXPLICIT,
         .k_format = spec->k.format,
         .v_format = spec->v.format,
+        .deterministic = call->deterministic,
     };
     size_t scratch;
     int rc;

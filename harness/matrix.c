@@ -271,6 +271,7 @@ static int pools_run(const lane *l, size_t workload, size_t values, const kvb_po
                              .cache_state = o->cache_state,
                              .guarded = !o->unguarded,
                              .no_staging = o->no_staging,
+                             .deterministic = o->deterministic,
                              .timeline = o->timeline},
                   .seconds = o->seconds,
                   .unbound = o->unbound,

@@ -23,7 +23,7 @@ typedef struct kvb_matrix_options {
     double sample_seconds; /* for the passes of one combination; one pass is always made */
     double width;          /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
-    bool unguarded, unbound, first_touch, no_staging;
+    bool unguarded, unbound, first_touch, no_staging, deterministic;
     bool no_null;        /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events;         /* hardware counters; NULL: the default ones */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Result files, schema "kvbench.result/2": JSON Lines. Line 1 is the manifest, every further line one
+ * Result files, schema "kvbench.result/3": JSON Lines. Line 1 is the manifest, every further line one
  * combination. Plain data in, plain data out: nothing here runs, measures or judges.
  *
  * A number that was not measured is null in the file: NaN here. A hardware counter that is missing is null
@@ -9,12 +9,13 @@
  * digits. Every key below is there in every line and in this order; a reader refuses unknown ones.
  *
  * Keys of the manifest:
- *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], cores, threads_max, memory_bytes,
- *   os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, date, command,
+ *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
+ *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, date, command,
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
  *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, threads, growth, status, reason (null when it passed), rho,
+ *   out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
  *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
@@ -28,6 +29,9 @@
  *           staged, staged_bytes},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
+ * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512 or avx512vnni.
+ * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order; of a
+ * call only the rows of the event's own queries. Equal digests: the same bits. null where nothing was compared.
  * memory.resident_peak is of the whole child: the workload's values that it reads and the probe's memory are in it.
  * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied and how long it took.
  * memory.staged: "k", "v" or "kv" where rows were decoded to f32 for a kernel that does not read their format; "" else.
@@ -51,7 +55,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVB_RESULT_SCHEMA "kvbench.result/2"
+#define KVB_RESULT_SCHEMA "kvbench.result/3"
 #define KVB_NAME          64u
 #define KVB_REASON        320u
 
@@ -102,6 +106,7 @@ typedef struct kvb_result {
     kvb_status status;
     char reason[KVB_REASON]; /* empty: null */
     double rho;              /* NaN: null */
+    char out_digest[24];     /* empty: null */
     struct {
         double rho_worst, rho_lse, max_abs, rel_l2;
         uint64_t not_finite, checked_rows, total_rows;
@@ -158,6 +163,7 @@ typedef struct kvb_machine_rates {
 typedef struct kvb_manifest {
     char version[KVB_NAME], commit[KVB_NAME], compiler[128], flags[256], cpu_model[128];
     char cpu_features[512]; /* space-separated */
+    char isa[KVB_NAME];     /* level in use: kernels/cpu.h */
     uint32_t cores, threads_max;
     uint64_t memory_bytes;
     char os[128];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema "kvbench.result/2": which keys a line has, in which order, and where each lies in memory. */
+/* The schema "kvbench.result/3": which keys a line has, in which order, and where each lies in memory. */
 #include "results/field.h"
 
 /* clang-format off */
@@ -17,6 +17,7 @@ const kvb_field kvb_manifest_fields[] = {
     FIELD(kvb_manifest, TEXT,  "flags", flags),
     FIELD(kvb_manifest, TEXT,  "cpu_model", cpu_model),
     FIELD(kvb_manifest, WORDS, "cpu_features", cpu_features),
+    FIELD(kvb_manifest, TEXT,  "isa", isa),
     FIELD(kvb_manifest, U32,   "cores", cores),
     FIELD(kvb_manifest, U32,   "threads_max", threads_max),
     FIELD(kvb_manifest, U64,   "memory_bytes", memory_bytes),
@@ -191,6 +192,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, STATUS, "status", status),
     FIELD(kvb_result, NOTE,   "reason", reason),
     FIELD(kvb_result, REAL,   "rho", rho),
+    FIELD(kvb_result, NOTE,   "out_digest", out_digest),
     OBJECT("error", error_fields),
     OBJECT("time", time_fields),
     OBJECT("traffic", traffic_fields),

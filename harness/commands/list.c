@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench list: every part, workload and suite, and why a kernel can or cannot run here. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/command.h"
+#include "harness/cpu_mask.h"
 #include "harness/counters/counters.h"
 #include "harness/options.h"
 #include "harness/parts.h"
@@ -15,7 +17,7 @@
 
 typedef struct list {
     kvb_words plugins, sorts;
-    const char *folder, *format_name;
+    const char *folder, *format_name, *cpu_mask;
     kvb_parts parts;
     kvb_table *table;
 } list;
@@ -23,6 +25,7 @@ typedef struct list {
 static const kvb_option options[] = {
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(list, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(list, folder)},
+    {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(list, cpu_mask)},
     {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(list, format_name)},
     KVB_OPTIONS_END,
 };
@@ -228,6 +231,11 @@ static int list_main(int argc, char **argv)
     if (code >= 0)
         goto out;
     code = KVB_EXIT_USAGE;
+    int masked = kvb_cpu_mask_set(l->cpu_mask, why, sizeof why);
+    if (masked) {
+        code = kvb_complain("list", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
+        goto out;
+    }
     kvb_parts_init(&l->parts);
     for (size_t i = 0; i < l->plugins.n; i++)
         if (kvb_parts_load(&l->parts, l->plugins.at[i], why, sizeof why)) {

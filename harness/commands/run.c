@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/command.h"
+#include "harness/cpu_mask.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
@@ -23,11 +24,11 @@
 #define MACHINE_COMBINATIONS 60  /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
 typedef struct run {
-    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core;
+    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null;
+    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic;
     const kvb_suite *suite;
     kvb_table_format format;
     kvb_cache_state cache_state;
@@ -64,6 +65,9 @@ static const kvb_option options[] = {
      KVB_WORDS(run, words.growths)},
     {"--no-staging", NULL, "no rows decoded to f32 for kernels that do not read their format: such are skipped",
      KVB_FLAG(run, no_staging)},
+    {"--deterministic", NULL, "kernels give the same bits whatever the number of threads (out_digest in the record)",
+     KVB_FLAG(run, deterministic)},
+    {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(run, cpu_mask)},
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
@@ -237,6 +241,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, char *wh
             .unbound = r->oversubscribe,
             .first_touch = r->first_touch || kvb_numa_nodes() > 1,
             .no_staging = r->no_staging,
+            .deterministic = r->deterministic,
             .no_null = r->no_null,
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .events = r->events.n ? r->events.at : NULL,
@@ -343,6 +348,11 @@ static int run_main(int argc, char **argv)
             kvb_complain("run", code, "--events: %s", why);
             goto out;
         }
+    int masked = kvb_cpu_mask_set(r.cpu_mask, why, sizeof why);
+    if (masked) {
+        code = kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
+        goto out;
+    }
     selections = calloc(r.suite->n_parts, sizeof *selections);
     if (!selections) {
         code = kvb_complain("run", KVB_EXIT_MACHINE, "no memory");

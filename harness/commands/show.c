@@ -128,6 +128,7 @@ static int results_show(const show *s, const char *path)
     fact_add(t, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
              (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
     fact_add(t, "features", "%s", m->cpu_features);
+    fact_add(t, "level", "%s", m->isa);
     fact_add(t, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
     fact_add(t, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
     int code = facts_print(s, t);

@@ -11,6 +11,7 @@
 
 #include "harness/machine/team.h"
 #include "harness/version.h"
+#include "kernels/cpu.h"
 
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
 static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
@@ -82,22 +83,47 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
     return NULL;
 }
 
+/* OpenBLAS' core with nothing above a level of --cpu-mask; its oldest for x86-64 takes SSE3. Other levels: as it chooses. */
+static const struct {
+    const char *level, *core;
+} masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}};
+
+const char *kvb_openblas_masked(const char *level)
+{
+    for (size_t i = 0; level && i < sizeof masked_cores / sizeof *masked_cores; i++)
+        if (!strcmp(masked_cores[i].level, level))
+            return masked_cores[i].core;
+    return NULL;
+}
+
+/* The value of `--name value` or `--name=value` among the words, the last one given; NULL: none. */
+static const char *word_value(char **words, const char *name)
+{
+    const char *value = NULL;
+    size_t n = strlen(name);
+    for (; *words; words++)
+        if (!strncmp(*words, name, n) && ((*words)[n] == '=' || (!(*words)[n] && words[1])))
+            value = (*words)[n] ? *words + n + 1 : words[1];
+    return value;
+}
+
 #define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: what was wrong, or empty */
 
 void kvb_openblas_ensure(char **argv)
 {
     char note[KVB_REASON] = "", flags[8192], features[512];
-    const char *core = NULL, *asked = NULL;
+    const char *core = NULL;
     if (getenv(RESTARTED))
         return;
+    const char *asked = word_value(argv, "--openblas-core"), *level = word_value(argv, "--cpu-mask");
     proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
     features_pick(flags, features, sizeof features);
-    for (char **word = argv; *word && word[1]; word++)
-        if (!strcmp(*word, "--openblas-core"))
-            asked = word[1];
     if (asked && strcmp(asked, "keep")) {
         snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --openblas-core", asked);
         core = asked;
+    } else if (!asked && !getenv("OPENBLAS_CORETYPE") && kvb_openblas_masked(level)) {
+        core = kvb_openblas_masked(level);
+        snprintf(note, sizeof note, "OpenBLAS core %s was chosen for --cpu-mask %s", core, level);
     } else if (!asked && !getenv("OPENBLAS_CORETYPE")) {
         core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
     }
@@ -124,6 +150,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     if (!text[0])
         proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
     features_pick(text, m->cpu_features, sizeof m->cpu_features);
+    snprintf(m->isa, sizeof m->isa, "%s", kvb_cpu_level_names[kvb_cpu()]);
     proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
     m->memory_bytes = strtoull(text, NULL, 10) * 1024;
     m->cores = kvb_cores();

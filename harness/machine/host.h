@@ -16,9 +16,12 @@ void kvb_host_describe(const char *root, kvb_manifest *manifest);
  */
 const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
 
+/* The core that uses nothing above this level of --cpu-mask; NULL: whichever it chooses will do. */
+const char *kvb_openblas_masked(const char *level);
+
 /* Restart the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and the cured
- * OPENBLAS_CORETYPE, unless the user set that, there or with --openblas-core NAME among the words of argv ("keep": as
- * OpenBLAS chooses). */
+ * OPENBLAS_CORETYPE (with --cpu-mask among the words of argv, the core of that level), unless the user set that, there
+ * or with --openblas-core NAME ("keep": as OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 #endif

@@ -166,3 +166,19 @@ bool kvb_kernel_io_written(const kvb_kernel_io *io, uint32_t heads, char *why, s
         snprintf(why, why_bytes, "left lse unwritten at query %zu, head %zu", i / heads, i % heads);
     return i == n;
 }
+
+static uint64_t bytes_digest(const void *block, size_t bytes, uint64_t digest)
+{
+    const uint8_t *at = block;
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest)
+{
+    const float *of[] = {[OUT] = io->out, [LSE] = io->lse};
+    for (int i = OUT; i <= LSE; i++)
+        digest = bytes_digest(of[i] + (io->n_tok - n) * io->row[i], n * io->row[i] * sizeof(float), digest);
+    return digest;
+}

@@ -33,6 +33,9 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, uint32_t n_tok, const float *q);
 void kvb_kernel_io_poison(kvb_kernel_io *io);
 /* Did the kernel write every element? false with the first one that it left, in why. */
 bool kvb_kernel_io_written(const kvb_kernel_io *io, uint32_t heads, char *why, size_t why_bytes);
+/* A digest of outputs, carried on over the out and lse of the last n queries: FNV-1a of 64 bits. */
+#define KVB_DIGEST_START UINT64_C(0xcbf29ce484222325)
+uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest);
 void kvb_kernel_io_free(kvb_kernel_io *io);
 
 #endif

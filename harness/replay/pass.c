@@ -212,6 +212,8 @@ static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, u
             kvb_witness_check_step(&p->witness, p->history, problem, p->call.scratch, n, layer, why, sizeof why);
         return found > 0 ? refuse(p, -EILSEQ, "visible set", why) : found;
     }
+    if (p->number == 0)
+        p->digest = kvb_kernel_io_digest(&p->io, n, p->digest);
     size_t rows;
     const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
     kvb_arithmetic arithmetic;
@@ -428,7 +430,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
 {
     const kvb_trace_model *m = &o->trace->header.model;
     uint64_t tokens = o->trace->needs.tokens;
-    *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result};
+    *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result, .digest = KVB_DIGEST_START};
     kvb_kernel_io_init(&p->io, m, o->guarded);
     p->call = (kvb_call){
         .kernel = o->kernel,
@@ -438,6 +440,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         .scale = (float)m->scale,
         .out_elem = KVB_F32,
         .no_staging = o->no_staging,
+        .deterministic = o->deterministic,
         .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
     };
     place->event = place->layer = 0;

@@ -40,6 +40,7 @@ typedef struct kvb_pass {
     uint64_t intervals; /* timed ones: each costs a look at the clock */
     kvb_witness_check witness;
     kvb_diff diff;
+    uint64_t digest;        /* of the first pass' outputs */
     kvb_own_counts pending; /* counts of the next timed interval: they must rise while counters run */
     kvb_cache_usage usage;  /* at the end of the last pass */
     size_t reserved_peak, allocator_live;

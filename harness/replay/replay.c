@@ -3,6 +3,7 @@
 #include "harness/replay/replay.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,8 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     result->error.witness_queries = p->witness.queries;
     result->error.witness_cells = p->witness.cells;
     result->status = KVB_STATUS_PASS;
+    if (p->options->oracle)
+        snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
     if (p->options->oracle)
         kvb_diff_judge(&p->diff, p->options->oracle, p->number, p->trace, result);
     return 0;

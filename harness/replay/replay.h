@@ -24,7 +24,8 @@ typedef struct kvb_replay_options {
     const kvb_pool_type *k_pool, *v_pool;
     const float *k_amax, *v_amax; /* [layers][kv_heads] for pools with fixed scales (harness/calibrate.h), or NULL */
     kvb_growth growth;
-    bool no_staging; /* a kernel that does not read the pools' formats is skipped */
+    bool no_staging;    /* a kernel that does not read the pools' formats is skipped */
+    bool deterministic; /* the kernel is to give the same bits whatever the number of threads */
     const kvb_kernel *kernel;
     const kvb_team *team;
     uint32_t capacity;  /* cells; 0: what the trace needs */

@@ -3,7 +3,9 @@
 #include "caches/pools/codec/codec.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 extern const kvb_codec_isa kvb_codec_portable, kvb_codec_avx2, kvb_codec_avx512;
 const kvb_codec_isa *const kvb_codec_isas[] = {
@@ -101,13 +103,27 @@ kvb_rule kvb_decode_rule(const kvb_format *f)
     return f->elem == KVB_E2M1 && f->scale_elem == KVB_E4M3 ? KVB_RULE_NVFP4 : rules[f->elem];
 }
 
+static const kvb_codec_isa *_Atomic best; /* asked once; threads that race here find the same answer */
+
+int kvb_codec_limit(const char *name)
+{
+    const kvb_codec_isa *found = NULL;
+    bool known = !name;
+    for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa && !(name && known); isa++) {
+        if ((*isa)->available())
+            found = *isa;
+        known = known || !strcmp((*isa)->name, name);
+    }
+    if (!known)
+        return -EINVAL;
+    best = found;
+    return 0;
+}
+
 const kvb_codec_isa *kvb_codec_best(void)
 {
-    static const kvb_codec_isa *_Atomic best; /* asked once; threads that race here find the same answer */
     if (!best)
-        for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
-            if ((*isa)->available())
-                best = *isa;
+        kvb_codec_limit(NULL);
     return best;
 }
 

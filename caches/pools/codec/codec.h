@@ -56,7 +56,11 @@ typedef struct kvb_codec_isa {
 } kvb_codec_isa;
 
 extern const kvb_codec_isa *const kvb_codec_isas[]; /* best last; ends with NULL. Those of this build */
-const kvb_codec_isa *kvb_codec_best(void);          /* of those available */
+const kvb_codec_isa *kvb_codec_best(void);          /* of those available and within the limit */
+
+/* Use no codecs better than those of that name; NULL: all, as at first. Not while a pool is open. 0 or -EINVAL: this
+ * build has none of that name. */
+int kvb_codec_limit(const char *name);
 
 /* The rule whose decode() reads this format. */
 kvb_rule kvb_decode_rule(const kvb_format *format);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <float.h>
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -215,6 +216,22 @@ static void best_is_the_last_available(void **state)
     assert_string_equal(kvb_codec_isas[0]->name, "portable");
 }
 
+static void limit_holds(void **state)
+{
+    const kvb_codec_isa *best = kvb_codec_best(), *last = NULL;
+    (void)state;
+    for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
+        last = (*isa)->available() ? *isa : last;
+        assert_int_equal(kvb_codec_limit((*isa)->name), 0);
+        assert_ptr_equal(kvb_codec_best(), last); /* below what is not available: the best there is */
+    }
+    assert_int_equal(kvb_codec_limit("portable"), 0);
+    assert_int_equal(kvb_codec_limit("no such"), -EINVAL);
+    assert_ptr_equal(kvb_codec_best(), kvb_codec_isas[0]); /* as it was */
+    assert_int_equal(kvb_codec_limit(NULL), 0);
+    assert_ptr_equal(kvb_codec_best(), best);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +239,7 @@ int main(void)
         cmocka_unit_test(rotations_agree),
         cmocka_unit_test(rotation_is_walsh_hadamard),
         cmocka_unit_test(best_is_the_last_available),
+        cmocka_unit_test(limit_holds),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

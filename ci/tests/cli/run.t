@@ -11,8 +11,8 @@ ok "the file has a manifest and at least 60 passing combinations of all that was
 import json, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 manifest, records = lines[0], lines[1:]
-assert manifest["schema"] == "kvbench.result/2"
-for key in "version commit compiler flags cpu_model cpu_features cores memory_bytes openblas_core suite seed date".split():
+assert manifest["schema"] == "kvbench.result/3"
+for key in "version commit compiler flags cpu_model cpu_features isa cores memory_bytes openblas_core suite seed date".split():
     assert key in manifest, key
 passed = [r for r in records if r["status"] == "pass"]
 assert len(passed) >= 60, len(passed)
@@ -39,6 +39,7 @@ for r in passed:
     assert r["traffic"]["bytes_walk"] >= r["traffic"]["bytes_read"] > 0 and r["traffic"]["gb_per_s"] > 0
     assert r["memory"]["allocator_peak"] >= r["memory"]["reserved_bytes"] > 0
     assert r["memory"]["cells_peak"] > 0 and r["memory"]["resident_peak"] > 0
+    assert (r["kernel"] == "witness") == (r["out_digest"] is None)
     if r["kernel"] == "witness":
         assert r["error"]["witness"]["queries"] > 0 and r["rho"] is None
     else:

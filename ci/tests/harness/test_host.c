@@ -78,6 +78,9 @@ static void old_openblas_cores_are_cured(void **state)
     assert_null(kvb_openblas_cure("Haswell", "avx avx2", note, sizeof note));
     assert_string_equal(note, "");
     assert_null(kvb_openblas_cure("SkylakeX", "avx2 avx512f", note, sizeof note));
+    assert_string_equal(kvb_openblas_masked("avx2"), "HASWELL");
+    assert_null(kvb_openblas_masked("avx512"));
+    assert_null(kvb_openblas_masked(NULL));
     assert_null(kvb_openblas_cure("Prescott", "sse4_2", note, sizeof note));
 }
 

@@ -18,6 +18,7 @@ static const kvb_manifest sample_manifest = {
     .flags = "-O2",
     .cpu_model = "A \"CPU\"",
     .cpu_features = "avx2 fma f16c",
+    .isa = "avx2",
     .cores = 2,
     .threads_max = 4,
     .memory_bytes = 8ull << 30,
@@ -44,6 +45,7 @@ static inline void sample_fill(kvb_result *r)
     r->status = KVB_STATUS_FAIL;
     snprintf(r->reason, KVB_REASON, "rho > 1 at \"x\"\n");
     r->rho = INFINITY;
+    snprintf(r->out_digest, sizeof r->out_digest, "cbf29ce484222325");
     r->error.rho_worst = 0.25;
     r->error.max_abs = 1e-30;
     r->error.checked_rows = 10;

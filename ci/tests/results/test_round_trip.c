@@ -57,6 +57,7 @@ static void test_same(void **state)
     assert_int_equal(b->threads, 2);
     assert_int_equal(b->status, KVB_STATUS_FAIL);
     assert_true(isinf(b->rho) && b->rho > 0);
+    assert_string_equal(b->out_digest, a->out_digest);
     assert_true(b->error.rho_worst == 0.25 && isnan(b->error.rho_lse) && b->error.max_abs == 1e-30);
     assert_int_equal(b->error.total_rows, 1ull << 40);
     assert_true(b->error.has_place && b->error.event == 7 && b->error.channel == 128);
@@ -87,7 +88,7 @@ static void test_line(void **state)
         "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
         "\"kernel\": \"reference\", \"threads\": 2, \"growth\": \"\", \"status\": \"fail\", \"reason\": \"rho > 1 at "
         "\\\"x\\\"\\n\", "
-        "\"rho\": 1e308, "
+        "\"rho\": 1e308, \"out_digest\": \"cbf29ce484222325\", "
         "\"error\": {\"rho_worst\": 0.25, \"rho_lse\": null, \"max_abs\": 1e-30, \"rel_l2\": null, "
         "\"not_finite\": 0, \"checked_rows\": 10, \"total_rows\": 1099511627776, "
         "\"at\": {\"event\": 7, \"layer\": 0, \"query\": 0, \"head\": 0, \"channel\": 128, \"got\": null, "
@@ -121,8 +122,8 @@ static void test_line(void **state)
     char *line = strchr(text, '\n');
     assert_non_null(line);
     assert_string_equal(line + 1, want);
-    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/2\", \"version\"", 40), 0);
-    assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"]"));
+    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/3\", \"version\"", 40), 0);
+    assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", "));
     assert_non_null(strstr(text, "\"openblas_note\": null"));
     free(text);
 }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: the record's digest tells outputs apart by their bits, and with --deterministic they are the same whatever the
+# number of threads.
+. "$(dirname "$0")/lib.sh"
+
+so=$TMPDIR/uneven.so
+r=$TMPDIR/r.jsonl
+ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC \
+    -fvisibility=hidden -Ikernels ci/tests/cli/plugins/uneven.c -o "$so" -lm
+
+run() { # run OPTION…: all kernels but the witness, with one thread and with two
+    expect_exit 0 "$*" "$KVBENCH" run --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
+        --pool f32 --pool bf16 --kernel '[!w]*' --threads 1,2 --oversubscribe --sample-ms 1 --no-null -o "$r" "$@"
+}
+
+# digests PYTHON: over {(workload, pool, kernel): set of digests} as `of`, of what was written.
+digests() {
+    python3 -c "import json
+of = {}
+for r in [json.loads(line) for line in open('$r')][1:]:
+    assert r['status'] == 'pass' and len(r['out_digest']) == 16, r
+    of.setdefault((r['workload'], r['pool_k'], r['kernel']), set()).add(r['out_digest'])
+kernels = {key[2] for key in of}
+assert {'reference', 'uneven'} <= kernels
+$1"
+}
+
+run
+ok "  the digest sees that the bits differ" digests '
+assert all(len(found) == 2 for key, found in of.items() if key[2] == "uneven"), of
+assert all(len(found) == 1 for key, found in of.items() if key[2] == "reference"), of
+assert len(set.union(*of.values())) >= len(of)'
+run --deterministic
+ok "  every kernel gives the same bits with one thread and with two" digests '
+assert all(len(found) == 1 for found in of.values()), of'
+done_testing

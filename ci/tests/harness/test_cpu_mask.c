@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that --cpu-mask limits kernels and codecs, in child processes too, and says what it does not know. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "caches/pools/codec/codec.h"
+#include "harness/cpu_mask.h"
+#include "kernels/cpu.h"
+
+static char why[256];
+
+static const char *codec_of(kvb_cpu_level level)
+{
+    return level >= KVB_CPU_AVX512 ? "avx512" : kvb_cpu_level_names[level];
+}
+
+static void every_level_of_this_cpu(void **state)
+{
+    (void)state;
+    for (int level = KVB_CPU_LEVELS - 1; level >= 0; level--) {
+        int error = kvb_cpu_mask_set(kvb_cpu_level_names[level], why, sizeof why);
+        if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why)) {
+            assert_int_equal(error, -ENOTSUP);
+            continue;
+        }
+        assert_int_equal(error, 0);
+        assert_int_equal(kvb_cpu(), level);
+        assert_string_equal(kvb_codec_best()->name, codec_of(level));
+    }
+    /* down to portable: a child is limited as its parent is */
+    pid_t child = fork();
+    if (!child)
+        _exit(kvb_cpu() == KVB_CPU_PORTABLE && !strcmp(kvb_codec_best()->name, "portable") ? 0 : 1);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(kvb_cpu_mask_set(NULL, why, sizeof why), 0);
+    assert_string_equal(kvb_codec_best()->name, codec_of(kvb_cpu()));
+    for (int level = KVB_CPU_LEVELS - 1; level > (int)kvb_cpu(); level--)
+        assert_false(kvb_cpu_has((kvb_cpu_level)level, why, sizeof why)); /* the limit is gone */
+}
+
+static void unknown_levels_change_nothing(void **state)
+{
+    kvb_cpu_level before = kvb_cpu();
+    (void)state;
+    assert_int_equal(kvb_cpu_mask_set("avx", why, sizeof why), -EINVAL);
+    assert_string_equal(why, "unknown level 'avx'; known: portable, avx2, avx512, avx512vnni");
+    assert_int_equal(kvb_cpu(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_of_this_cpu),
+        cmocka_unit_test(unknown_levels_change_nothing),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("cpu mask", tests, NULL, NULL);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words to levels, and the levels to those who have limits. */
+#include "harness/cpu_mask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "caches/pools/codec/codec.h"
+#include "kernels/cpu.h"
+
+/* Codecs are compiled for fewer levels than kernels: those of the next level below, where there are none of this. */
+static void codecs_limit(int level)
+{
+    while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)
+        level--;
+}
+
+int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
+{
+    char lack[128];
+    size_t used = (size_t)snprintf(why, why_bytes, "unknown level '%s'; known:", word ? word : "");
+    for (int level = 0; level < KVB_CPU_LEVELS; level++) {
+        const char *name = kvb_cpu_level_names[level];
+        if (word ? !strcmp(word, name) : level == KVB_CPU_LEVELS - 1) {
+            if (word && !kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack)) {
+                snprintf(why, why_bytes, "%s: %s", name, lack);
+                return -ENOTSUP;
+            }
+            kvb_cpu_limit((kvb_cpu_level)level);
+            codecs_limit(level);
+            return 0;
+        }
+        if (used < why_bytes)
+            used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", level ? "," : "", name);
+    }
+    return -EINVAL;
+}
