@@ -138,9 +138,10 @@ static bool is_possible(const lane *l, const kvb_child_options *c, const char *o
     return !lack;
 }
 
-static int combination_run(const lane *l, const kvb_child_options *c, const char *oracle_why, kvb_result *result)
+static int combination_run(const lane *l, const kvb_child_options *options, const char *oracle_why, kvb_result *result)
 {
-    const kvb_replay_options *r = &c->replay;
+    kvb_child_options child = *options, *c = &child; /* the kernel may be another */
+    kvb_replay_options *r = &child.replay;
     kvb_result_init(result);
     snprintf(result->workload, sizeof result->workload, "%s%s%s", l->name, l->profile ? "@" : "",
              l->profile ? l->profile : "");
@@ -150,6 +151,16 @@ static int combination_run(const lane *l, const kvb_child_options *c, const char
     snprintf(result->kernel, sizeof result->kernel, "%s", r->kernel->name);
     snprintf(result->growth, sizeof result->growth, "%s", kvb_growth_names[r->growth]);
     result->threads = c->threads;
+    if (r->kernel == &kvb_kernel_best) {
+        char why[KVB_REASON];
+        const kvb_kernel *found = kvb_best_find(l->options->best, result, why, sizeof why);
+        if (!found && is_possible(l, c, oracle_why, result->reason, sizeof result->reason))
+            memcpy(result->reason, why, sizeof why);
+        if (!found)
+            return 0;
+        r->kernel = found;
+        snprintf(result->kernel, sizeof result->kernel, "%s", found->name);
+    }
     if (!is_possible(l, c, oracle_why, result->reason, sizeof result->reason))
         return 0;
     return kvb_child_run(c, result);

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 
+#include "harness/best.h"
 #include "harness/replay/cache_state.h"
 #include "harness/select.h"
 #include "results/result.h"
@@ -14,6 +15,7 @@ typedef struct kvb_matrix_options {
     const kvb_selection *selection;
     const kvb_selection *earlier; /* [n_earlier] what these hold is left out: it has been run */
     size_t n_earlier;
+    const kvb_best *best;  /* for selections with kvb_kernel_best; else NULL */
     uint32_t capacity;     /* cells; 0: what each trace needs */
     uint32_t min_chunk;    /* cells */
     uint64_t max_pairs;    /* (query, cell) pairs of one step above which a combination is skipped */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/best.h"
 #include "kernels/kernels.h"
 
 const kvb_plugin_v1 kvb_builtin_plugin = {
@@ -68,7 +69,7 @@ static int part_add(kvb_parts *parts, kvb_sort sort, const kvb_part *part, const
         lack = "name or summary";
     if (lack)
         snprintf(why, why_bytes, "%s: %s '%s' has no %s", path, kvb_sort_names[sort], name, lack);
-    else if (kvb_part_find(parts, sort, name))
+    else if (kvb_part_find(parts, sort, name) || (sort == KVB_SORT_KERNEL && !strcmp(name, kvb_kernel_best.name)))
         snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_sort_names[sort], name);
     else if (parts->n[sort] == KVB_MAX_PARTS)
         snprintf(why, why_bytes, "%s: more than %u parts of sort %s", path, KVB_MAX_PARTS, kvb_sort_names[sort]);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/best.h"
 #include "harness/machine/team.h"
 #include "workloads/values.h"
 
@@ -58,6 +59,39 @@ static int parts_choose(const kvb_parts *parts, kvb_sort sort, const char *const
     for (size_t i = 0; i < parts->n[sort] && !error; i++)
         if (marked[i])
             chosen[(*n)++] = parts->at[sort][i].definition;
+    return error;
+}
+
+/*
+ * Kernels by their names; the word "best" stands for kvb_kernel_best, beside which only witnesses may be named: it
+ * chooses among the others itself.
+ */
+static int kernels_choose(const kvb_selection_words *words, const kvb_parts *parts, kvb_selection *s, char *why,
+                          size_t why_bytes)
+{
+    const void *chosen[KVB_MAX_PARTS];
+    const char **names = calloc(words->kernels.n + 1, sizeof *names);
+    size_t n_names = 0;
+    if (!names)
+        return -ENOMEM;
+    for (size_t i = 0; i < words->kernels.n; i++)
+        if (strcmp(words->kernels.at[i], kvb_kernel_best.name))
+            names[n_names++] = words->kernels.at[i];
+    bool best = n_names < words->kernels.n;
+    int error = 0;
+    if (!best || n_names)
+        error = parts_choose(parts, KVB_SORT_KERNEL, names, n_names, chosen, &s->n_kernels, why, why_bytes);
+    free(names);
+    for (size_t i = 0; i < s->n_kernels && !error; i++) {
+        s->kernels[i] = chosen[i];
+        if (best && !(s->kernels[i]->flags & KVB_KERNEL_WITNESS)) {
+            snprintf(why, why_bytes, "--kernel best chooses among all kernels; kernel %s cannot be named beside it",
+                     s->kernels[i]->name);
+            error = -EINVAL;
+        }
+    }
+    if (best && !error)
+        s->kernels[s->n_kernels++] = &kvb_kernel_best;
     return error;
 }
 
@@ -203,17 +237,14 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
 {
     *s = (kvb_selection){0};
     why[0] = '\0';
-    const void *caches[KVB_MAX_PARTS], *kernels[KVB_MAX_PARTS];
+    const void *caches[KVB_MAX_PARTS];
     bool typed = words->caches.n > 0;
     int error = parts_choose(parts, KVB_SORT_CACHE, typed ? words->caches.at : part->caches,
                              typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
     if (!error)
-        error = parts_choose(parts, KVB_SORT_KERNEL, words->kernels.at, words->kernels.n, kernels, &s->n_kernels, why,
-                             why_bytes);
+        error = kernels_choose(words, parts, s, why, why_bytes);
     for (size_t i = 0; i < s->n_caches; i++)
         s->caches[i] = caches[i];
-    for (size_t i = 0; i < s->n_kernels; i++)
-        s->kernels[i] = kernels[i];
     if (!error)
         error = pools_choose(words, part, parts, s, why, why_bytes);
     if (!error)

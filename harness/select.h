@@ -22,7 +22,7 @@ typedef struct kvb_selection {
     kvb_workload *workloads; /* names and paths are the selection's own */
     size_t n_workloads;
     const kvb_cache_type *caches[KVB_MAX_PARTS];
-    const kvb_kernel *kernels[KVB_MAX_PARTS];
+    const kvb_kernel *kernels[KVB_MAX_PARTS + 1]; /* &kvb_kernel_best among them: see best.h */
     kvb_pool_pair pools[KVB_MAX_POOL_PAIRS];
     const char *values[KVB_MAX_PROFILES]; /* NULL: the workload's own */
     uint32_t threads[KVB_MAX_THREAD_COUNTS];
@@ -35,7 +35,7 @@ bool kvb_select_only_files(const kvb_words *workloads);
 
 /*
  * Globs match names (fnmatch); a workload word with a slash or ending in .jsonl is a file. A word that
- * matches nothing is -EINVAL, and why says what is known. More threads than cores are refused unless oversubscribe.
+ * matches nothing is -EINVAL, and why says what is known. The kernel word "best" is no glob. More threads than cores are refused unless oversubscribe.
  */
 int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_parts *parts,
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *selection, char *why,

@@ -24,12 +24,14 @@
 #define MACHINE_COMBINATIONS 60  /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
 typedef struct run {
-    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask;
+    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
+        *best_path;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
     bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic;
     const kvb_suite *suite;
+    kvb_best best;
     kvb_table_format format;
     kvb_cache_state cache_state;
     FILE *timeline;
@@ -57,7 +59,10 @@ static const kvb_option options[] = {
     {"--pool", "GLOB|k=K,v=V",
      "only these pools for K and V, or K and V apart; NAME+had: behind a Hadamard transform; repeatable",
      KVB_WORDS(run, words.pools)},
-    {"--kernel", "GLOB", "only these kernels; repeatable", KVB_WORDS(run, words.kernels)},
+    {"--kernel", "GLOB|best",
+     "only these kernels; 'best': for each combination the fastest one of an earlier run; repeatable",
+     KVB_WORDS(run, words.kernels)},
+    {"--best-from", "F.jsonl", "the result file that --kernel best goes by", KVB_TEXT(run, best_path)},
     {"--threads", "N[,N...]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
     {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
      KVB_WORDS(run, words.values)},
@@ -110,6 +115,7 @@ static const kvb_usage usage = {
              "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n\n"
              "  kvbench run --suite quick -o quick.jsonl\n"
              "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+             "  kvbench run --suite quick --kernel best --best-from quick.jsonl\n"
              "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
              "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
     .options = options,
@@ -228,6 +234,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, char *wh
             .selection = &selections[i],
             .earlier = selections,
             .n_earlier = i,
+            .best = &r->best,
             .capacity = (uint32_t)r->capacity,
             .min_chunk = (uint32_t)r->min_chunk,
             .max_pairs = r->max_pairs,
@@ -310,6 +317,25 @@ static int selections_make(run *r, const kvb_parts *parts, const kvb_workloads *
     return error;
 }
 
+/* The file that --kernel best goes by, if it is asked for. An exit code. */
+static int best_prepare(run *r, const kvb_parts *parts)
+{
+    char why[512];
+    bool asked = false;
+    for (size_t i = 0; i < r->words.kernels.n; i++)
+        asked = asked || !strcmp(r->words.kernels.at[i], kvb_kernel_best.name);
+    if (asked && !r->best_path)
+        return kvb_complain(
+            "run", KVB_EXIT_USAGE,
+            "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels, "
+            "as `kvbench run -o F.jsonl` with the same --workload, --cache, --pool and --threads");
+    if (!asked && r->best_path)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
+    if (asked && kvb_best_open(&r->best, r->best_path, parts, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--best-from: %s", why);
+    return KVB_EXIT_OK;
+}
+
 static int run_main(int argc, char **argv)
 {
     run r = {.suite_name = "default",
@@ -364,6 +390,10 @@ static int run_main(int argc, char **argv)
             kvb_complain("run", code, "%s", why);
             goto out;
         }
+    code = best_prepare(&r, parts);
+    if (code)
+        goto out;
+    code = KVB_EXIT_USAGE;
     if ((kvb_workloads_find(r.folder, &workloads, why, sizeof why) && !kvb_select_only_files(&r.words.workloads)) ||
         selections_make(&r, parts, &workloads, selections, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
@@ -382,6 +412,7 @@ out:
     for (size_t i = 0; selections && i < r.suite->n_parts; i++)
         kvb_selection_free(&selections[i]);
     free(selections);
+    kvb_best_close(&r.best);
     kvb_workloads_free(&workloads);
     kvb_words *lists[] = {&r.words.workloads, &r.words.caches,  &r.words.pools, &r.words.kernels, &r.words.threads,
                           &r.words.values,    &r.words.growths, &r.plugins,     &r.events};
