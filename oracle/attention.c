@@ -7,7 +7,7 @@
 
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
 {
-    return 4 * (size_t)visible + 6 * (size_t)v_dim;
+    return 5 * (size_t)visible + 7 * (size_t)v_dim;
 }
 
 /* q.k and |q|.|k|. Four partial sums each: only so that additions need not wait for one another. */
@@ -48,18 +48,28 @@ static double norm_of(const float *q, uint32_t dim)
     return sqrt(sum);
 }
 
-double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach)
+static double largest_of(const float *q, uint32_t dim)
 {
-    double q_norm = a->k_turned ? norm_of(a->q, a->k_dim) : 0;
+    double largest = 0;
+    for (uint32_t d = 0; d < dim; d++)
+        largest = fmax(largest, fabs((double)q[d]));
+    return largest;
+}
+
+double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach, double *shift)
+{
+    double q_norm = a->k_turned ? norm_of(a->q, a->k_dim) : 0, q_largest = largest_of(a->q, a->k_dim);
     double max = a->sink ? (double)*a->sink : -INFINITY;
     uint32_t i = 0;
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            size_t at = (size_t)(a->k_gathered ? i : t) * a->k_dim;
+            size_t row = a->k_gathered ? i : t, at = row * a->k_dim;
             double mass, s = a->scale * dot_with_reach(a->q, a->k + at, a->k_dim, &mass);
             logits[i] = a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
-            if (reach)
+            if (reach) {
                 reach[i] = a->k_size ? reach_of(a, a->k_size + at, q_norm) : mass;
+                shift[i] = q_largest * a->k_sum[row];
+            }
             max = fmax(max, logits[i]);
         }
     if (a->visible == 0 && !a->sink)
@@ -73,7 +83,7 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
 /* Sums of the whole row, and size[i] = S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h). Returns the S of
  * the sink, 0 without one. */
 static double row_sums(const kvb_attention *a, const double *weights, const double *logits, const double *reach,
-                       double sink_weight, double lse, double *size, kvb_bound_row *row)
+                       const double *shift, double sink_weight, double lse, double *size, kvb_bound_row *row)
 {
     *row =
         (kvb_bound_row){.visible = a->visible, .logit_max = a->sink ? (double)*a->sink : -INFINITY, .v_mix = a->v_mix};
@@ -85,8 +95,11 @@ static double row_sums(const kvb_attention *a, const double *weights, const doub
     for (uint32_t i = 0; i < a->visible; i++) {
         size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
         row->a_max = fmax(row->a_max, reach[i]);
+        row->q_max = fmax(row->q_max, shift[i]);
         row->s_max = fmax(row->s_max, size[i]);
+        row->p_max = fmax(row->p_max, weights[i]);
         row->a_mean += weights[i] * reach[i];
+        row->q_mean += weights[i] * shift[i];
         row->s_mean += weights[i] * size[i];
     }
     if (!a->sink)
@@ -123,26 +136,34 @@ static void output_sums(const kvb_attention *a, const double *weights, double *r
         }
 }
 
-/* The sums of p_i |v_ic - o_c| alone, times A_i, times S_i. A sink is a cell with v = 0 and A = 0. */
-static void spread_sums(const kvb_attention *a, const double *weights, const double *reach, const double *size,
-                        double sink_weight, double sink_size, const double *restrict o, double *restrict spread,
-                        double *restrict spread_a, double *restrict spread_s)
+/* The sums of p_i |v_ic - o_c| alone, times A_i, times Q_i, times S_i: one channel after the other. */
+typedef struct spreads {
+    double *alone, *by_a, *by_q, *by_s; /* [v_dim] */
+} spreads;
+
+/* reach, shift, size: A, Q and S of each cell. A sink is a cell with v = 0, A = 0 and Q = 0. */
+static void spread_sums(const kvb_attention *a, const double *weights, const double *reach, const double *shift,
+                        const double *size, double sink_weight, double sink_size, const double *restrict o,
+                        const spreads *sums)
 {
     uint32_t i = 0, dim = a->v_dim;
+    double *restrict alone = sums->alone, *restrict by_a = sums->by_a, *restrict by_q = sums->by_q,
+                     *restrict by_s = sums->by_s;
     for (uint32_t c = 0; c < dim; c++) {
-        spread[c] = sink_weight * fabs(o[c]);
-        spread_a[c] = 0;
-        spread_s[c] = spread[c] * sink_size;
+        alone[c] = sink_weight * fabs(o[c]);
+        by_a[c] = by_q[c] = 0;
+        by_s[c] = alone[c] * sink_size;
     }
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
             const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * dim;
-            double p = weights[i], by_a = reach[i], by_s = size[i];
+            double p = weights[i], cell_a = reach[i], cell_q = shift[i], cell_s = size[i];
             for (uint32_t c = 0; c < dim; c++) {
                 double part = p * fabs(v[c] - o[c]);
-                spread[c] += part;
-                spread_a[c] += part * by_a;
-                spread_s[c] += part * by_s;
+                alone[c] += part;
+                by_a[c] += part * cell_a;
+                by_q[c] += part * cell_q;
+                by_s[c] += part * cell_s;
             }
         }
 }
@@ -151,24 +172,27 @@ void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row 
                          kvb_bound_term *terms)
 {
     size_t n = a->visible, dim = a->v_dim;
-    double *logits = scratch, *reach = logits + n, *weights = reach + n, *size = weights + n;
-    double *o = size + n, *mass = o + dim, *v_max = mass + dim;
-    double *spread = v_max + dim, *spread_a = spread + dim, *spread_s = spread_a + dim;
+    double *logits = scratch, *reach = logits + n, *shift = reach + n, *weights = shift + n, *size = weights + n;
+    double *o = size + n, *mass = o + dim, *v_max = mass + dim, *spread = v_max + dim;
+    spreads sums = {.alone = spread, .by_a = spread + dim, .by_q = spread + 2 * dim, .by_s = spread + 3 * dim};
 
-    *lse = kvb_attention_weigh(a, logits, reach);
+    *lse = kvb_attention_weigh(a, logits, reach, shift);
     for (size_t i = 0; i < n; i++)
         weights[i] = exp(logits[i] - *lse);
     double sink_weight = a->sink ? exp((double)*a->sink - *lse) : 0;
-    double sink_size = row_sums(a, weights, logits, reach, sink_weight, *lse, size, row);
+    double sink_size = row_sums(a, weights, logits, reach, shift, sink_weight, *lse, size, row);
     output_sums(a, weights, o, mass, v_max);
-    spread_sums(a, weights, reach, size, sink_weight, sink_size, o, spread, spread_a, spread_s);
-    for (size_t c = 0; c < dim; c++)
+    spread_sums(a, weights, reach, shift, size, sink_weight, sink_size, o, &sums);
+    for (size_t c = 0; c < dim; c++) {
         terms[c] = (kvb_bound_term){.o = o[c],
-                                    .spread = spread[c],
-                                    .spread_a = spread_a[c],
-                                    .spread_s = spread_s[c],
+                                    .spread = sums.alone[c],
+                                    .spread_a = sums.by_a[c],
+                                    .spread_q = sums.by_q[c],
+                                    .spread_s = sums.by_s[c],
                                     .mass = mass[c],
                                     .v_max = v_max[c]};
+        row->v_largest = fmax(row->v_largest, v_max[c]);
+    }
 }
 
 void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,
@@ -177,7 +201,7 @@ void kvb_format_row_compare(const kvb_attention *original, const double *stored_
     size_t n = original->visible, dim = original->v_dim;
     double *logits = scratch, *weights = logits + n, *o = weights + n;
 
-    double lse = kvb_attention_weigh(original, logits, NULL);
+    double lse = kvb_attention_weigh(original, logits, NULL, NULL);
     double kl = original->sink ? exp((double)*original->sink - lse) * (stored_lse - lse) : 0;
     for (size_t i = 0; i < n; i++) {
         weights[i] = exp(logits[i] - lse);

@@ -18,9 +18,10 @@ typedef struct kvb_attention {
     const float *q;       /* [k_dim] */
     const double *k;      /* rows of one KV head by token identity: [tokens][k_dim] */
     const double *k_size; /* what reading those rounds relative to (oracle/store.h): [tokens][k_dim]; NULL: |k| */
+    const double *k_sum;  /* the sum of each row of k_size: [tokens] */
     const double *v;      /* [tokens][v_dim] */
     const double *v_size; /* likewise; where it is less than |v|, |v| counts */
-    bool k_gathered;      /* rows and sizes of K are those of the runs alone, one after the other: [visible][k_dim] */
+    bool k_gathered;      /* rows, sizes and sums of K are those of the runs alone, one after the other: [visible]… */
     bool v_gathered;
     bool k_turned; /* K is stored transformed */
     double v_mix;  /* kvb_bound_row.v_mix */
@@ -36,9 +37,9 @@ typedef struct kvb_attention {
 /* Doubles of scratch that solve and kvb_format_row_compare need. */
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 
-/* Logits s_i [visible]; reach[i] = A_i (oracle/bound.h) unless reach is NULL. Returns the log-sum-exp
- * (-infinity when nothing is seen and there is no sink). */
-double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach);
+/* Logits s_i [visible]; reach[i] = A_i and shift[i] = Q_i (oracle/bound.h) unless they are NULL, together. Returns the
+ * log-sum-exp (-infinity when nothing is seen and there is no sink). */
+double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach, double *shift);
 
 /* Everything. terms: [v_dim]. The first `visible` doubles of scratch are left holding the logits. */
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,

@@ -33,6 +33,12 @@ static double sum_error(double chain, double u, kvb_bound_strength strength)
     return strength == KVB_BOUND_WORST ? worst : fmin(worst, LAMBDA * sqrt(chain) * u);
 }
 
+/* How many errors of one size the sum of n of them can come to. */
+static double sum_count(double n, kvb_bound_strength strength)
+{
+    return strength == KVB_BOUND_WORST ? n : fmin(n, LAMBDA * sqrt(n));
+}
+
 /* expm1(d) / d, and its limit at 0. */
 static double expm1_over(double d)
 {
@@ -47,9 +53,11 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     double eta = a->exp_error + a->rescales * (a->exp_error + u);
     double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
     double p_subnormal = a->p_rounded == KVB_F32 ? 0 : subnormal(a->p_rounded) / 2;
+    double gamma_d = sum_error(a->dot_chain, u, strength);
 
     *f = (kvb_bound_factors){
-        .a = fabs(scale) * (sum_error(a->dot_chain, u, strength) + u_q),
+        .a = fabs(scale) * (gamma_d + u_q),
+        .q = fabs(scale) * (1 + gamma_d) * a->q_step / 2,
         .s = 2 * u,
         .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap),
         .gamma = sum_error((double)a->cell_chain + a->rescales, u, strength),
@@ -62,9 +70,12 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
         .v_mix = strength == KVB_BOUND_WORST ? row->v_mix : 1,
     };
-    f->d_max = f->a * row->a_max + f->s * row->s_max + f->flat;
-    f->d_mean = f->a * row->a_mean + f->s * row->s_mean + f->flat;
+    f->d_max = f->a * row->a_max + f->q * row->q_max + f->s * row->s_max + f->flat;
+    f->d_mean = f->a * row->a_mean + f->q * row->q_mean + f->s * row->s_mean + f->flat;
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
+    if (a->p_step > 0) /* elsewhere an infinite V of another channel does not matter */
+        f->steps =
+            a->p_step / 2 * sum_count(n, strength) * fmin(row->p_max * exp(f->d_max + f->d_mean), 1) * row->v_largest;
 }
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
@@ -72,12 +83,11 @@ double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
     /* No choice of weights moves the output further than |o| + max |v|: fmin also takes that where the other
      * side is infinity * 0. */
     double v_max = t->v_max * f->v_mix;
-    double weights = f->growth * (f->a * t->spread_a + f->s * t->spread_s + f->flat * t->spread);
+    double weights = f->growth * (f->a * t->spread_a + f->q * t->spread_q + f->s * t->spread_s + f->flat * t->spread);
     weights = fmin(weights, fabs(t->o) + v_max);
     double mass = fmin(t->mass * f->v_mix * exp(f->d_max + f->d_mean), v_max);
-    double sums =
-        f->gamma < 1 ? (((1 + f->gamma) * (1 + f->u_p) - 1) * mass + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma)
-                     : INFINITY;
+    double rounded = ((1 + f->gamma) * (1 + f->u_p) - 1) * mass + (1 + f->gamma) * f->steps;
+    double sums = f->gamma < 1 ? (rounded + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma) : INFINITY;
     return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * v_max + f->omega;
 }
 

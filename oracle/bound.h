@@ -3,14 +3,15 @@
  * The error bound, from a kernel's declared arithmetic. With p the exact weights and o the exact output
  * (over the decoded stored rows), for channel c:
  *
- *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
+ *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + (1 + gamma) R + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
  *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i V_ic      wrong weights
  *   M   = sum_i p_i V_ic                                                        rounding of the sum over cells
- *   D_i = tau (gamma_d + u_Q) A_i + 2u S_i (+ 4u softcap with a softcap)
- *   A_i = |q|.K_i,  S_i = |s_i| + (s_max - s_i) / 2
+ *   R   = n' p_step/2 p_max V_largest                                           weights in steps
+ *   D_i = tau (gamma_d + u_Q) A_i + tau (1 + gamma_d) q_step/2 Q_i + 2u S_i (+ 4u softcap with a softcap)
+ *   A_i = |q|.K_i,  Q_i = max_c |q_c| sum_c K_ic,  S_i = |s_i| + (s_max - s_i) / 2
  *   K_ic, V_ic   |k_ic|, |v_ic|, or the magnitudes that quantised rows are read through: below
  *
- * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) M + (gamma + u_out) |o| + omega.
+ * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) M + R + (gamma + u_out) |o| + omega.
  *
  *   tau    |scale|;  u unit roundoff of the accumulator
  *   gamma_d, gamma   from dot_chain and cell_chain + rescales: statistical lambda sqrt(m) u with lambda = 7
@@ -34,6 +35,21 @@
  *          G = expm1(D_max) / D_max exp(D_mean).  M is at most exp(D_max + D_mean) times its exact value,
  *          and at most max_i V_ic.
  *
+ * Products of integers (q_step, p_step: kernels/attend.h).
+ *   Q_i    q is off by |dq_c| <= q_step/2 max|q|, so q.k_i is by sum_c |dq_c| |k_ic| <= q_step/2 Q_i. The same dq meets
+ *          every cell and may point as k_i does, so both strengths take the 1-norm (lambda times the 2-norm would be
+ *          1.2 times less at 128 channels). K_ic, not |k_ic|: where code * scale and zero are multiplied apart, one of
+ *          them may meet the rounded q and the other q itself. What computing the steps rounds is in dot_chain.
+ *   R      each visible cell's product is off by at most p_step/2 times the largest weight times V_largest, the largest
+ *          V_ic of visible cells and of all channels (a kernel may have one step for several channels). Over the
+ *          sum of the weights, the largest one is p_max, of the cells alone: a sink has no V row. Computed weights
+ *          are up to exp(D_max + D_mean) times that, and at most 1. The n visible cells' errors are bounded and, at
+ *          statistical strength, independent: n' = lambda sqrt(n) (Hoeffding: Probability inequalities for sums of
+ *          bounded random variables, J. Amer. Statist. Assoc. 58, 1963), never above n; at worst n' = n. The sum of
+ *          the weights is not rounded to steps: no such term in the denominator nor in the log-sum-exp.
+ *   A kernel that declares steps declines transforms: Q_i and V_largest are those of rows that are multiplied as they
+ *   are stored.
+ *
  * Log-sum-exp: expm1(D_max) / D_max (D_mean + eta) + gamma / (1 - gamma) + 2u |lse| + 4u log Z
  *              + n exp_floor / Z + smallest subnormal.
  *
@@ -49,7 +65,7 @@
  * (statistical strength: V_ic = the larger of that and |v_ic|, since sums may run over either side of the
  * transform), at worst sqrt(block) times as large (Cauchy, Schwarz again): v_mix, taken by the worst strength alone.
  *
- * A sink is one more visible cell with v = 0, A = 0 and s = its logit.
+ * A sink is one more visible cell with v = 0, A = 0, Q = 0 and s = its logit.
  *
  * Every sum is independent of the kernel, so the oracle computes them once per output element.
  */
@@ -63,6 +79,7 @@ typedef struct kvb_bound_term {
     double o;        /* exact output */
     double spread;   /* sum p_i |v_ic - o_c| */
     double spread_a; /* sum p_i |v_ic - o_c| A_i */
+    double spread_q; /* sum p_i |v_ic - o_c| Q_i */
     double spread_s; /* sum p_i |v_ic - o_c| S_i */
     double mass;     /* sum p_i V_ic */
     double v_max;    /* max V_ic over visible cells */
@@ -71,11 +88,13 @@ typedef struct kvb_bound_term {
 /* Per row. */
 typedef struct kvb_bound_row {
     uint32_t visible;
-    double a_max, s_max;   /* max A_i, max S_i over visible cells */
-    double a_mean, s_mean; /* sum p_i A_i, sum p_i S_i */
-    double logit_max;      /* max s_i */
-    double weight_sum;     /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
-    double v_mix;          /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
+    double a_max, q_max, s_max;    /* max A_i, max Q_i, max S_i over visible cells */
+    double a_mean, q_mean, s_mean; /* sum p_i A_i, sum p_i Q_i, sum p_i S_i */
+    double p_max;                  /* max p_i, of cells alone: a sink has no V row */
+    double v_largest;              /* max V_ic over visible cells and all channels */
+    double logit_max;              /* max s_i */
+    double weight_sum;             /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
+    double v_mix; /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
 } kvb_bound_row;
 
 typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_bound_strength;
@@ -85,11 +104,12 @@ double kvb_unit_roundoff(kvb_elem elem);
 
 /* What the bound of a row takes from the declaration: worked out once for all channels of a row. */
 typedef struct kvb_bound_factors {
-    double a, s, flat; /* D_i + eta = a A_i + s S_i + flat */
-    double d_max;      /* largest D_i + eta */
-    double d_mean;     /* sum p_i (D_i + eta) */
-    double growth;     /* G */
-    double gamma;      /* of the sums over cells */
+    double a, q, s, flat; /* D_i + eta = a A_i + q Q_i + s S_i + flat */
+    double d_max;         /* largest D_i + eta */
+    double d_mean;        /* sum p_i (D_i + eta) */
+    double growth;        /* G */
+    double steps;         /* R */
+    double gamma;         /* of the sums over cells */
     double u, u_p, u_out;
     double omega_v;     /* times max V_ic */
     double omega;       /* absolute */

@@ -16,16 +16,18 @@ static bool is_sized(const kvb_format *f)
 int kvb_side_open(kvb_side *side, const kvb_store *store, size_t n)
 {
     size_t count = n * store->dim + 1;
-    *side = (kvb_side){.rows = malloc(count * sizeof(double)), .dim = store->dim};
+    *side =
+        (kvb_side){.rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
     if (is_sized(store->format))
         side->sizes = malloc(count * sizeof(double));
-    return side->rows && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
+    return side->rows && side->sums && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
 }
 
 void kvb_side_close(kvb_side *side)
 {
     free(side->rows);
     free(side->sizes);
+    free(side->sums);
     *side = (kvb_side){0};
 }
 
@@ -35,14 +37,26 @@ size_t kvb_side_scratch(const kvb_store *store)
     return store->dim + kvb_store_scratch(store) / sizeof(double) + 1;
 }
 
+static void sum_put(const kvb_side *side, size_t at)
+{
+    const double *sizes = side->sizes ? side->sizes : side->rows;
+    double sum = 0;
+    for (size_t c = at * side->dim; c < (at + 1) * side->dim; c++)
+        sum += fabs(sizes[c]);
+    side->sums[at] = sum;
+}
+
 void kvb_side_put(const kvb_side *side, const kvb_store *store, size_t at, const float *const *rows, uint32_t n,
                   double *scratch)
 {
     /* all at once where rows depend on each other */
     uint32_t step = kvb_store_has_window(store) ? n : 1;
+    size_t first = at;
     for (uint32_t i = 0; i < n; i += step, at += step)
         kvb_store_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,
                        side->sizes ? side->sizes + at * side->dim : scratch);
+    for (uint32_t i = 0; i < n; i++)
+        sum_put(side, first + i);
 }
 
 void kvb_side_read(const kvb_side *side, const kvb_store *store, size_t at, const kvb_view *view, uint32_t h,
@@ -50,12 +64,14 @@ void kvb_side_read(const kvb_side *side, const kvb_store *store, size_t at, cons
 {
     kvb_store_read(store, view, h, cell, side->rows + at * side->dim,
                    side->sizes ? side->sizes + at * side->dim : scratch);
+    sum_put(side, at);
 }
 
 void kvb_attention_take_k(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered)
 {
     attention->k = side->rows;
     attention->k_size = side->sizes;
+    attention->k_sum = side->sums;
     attention->k_dim = store->dim;
     attention->k_gathered = gathered;
     attention->k_turned = store->format->transform != KVB_TRANSFORM_NONE;

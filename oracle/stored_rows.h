@@ -19,6 +19,7 @@ typedef struct kvb_stores {
 typedef struct kvb_side {
     double *rows;  /* [n][dim] */
     double *sizes; /* [n][dim], or NULL where they are |row|: see oracle/store.h */
+    double *sums;  /* [n]: of each row's sizes */
     uint32_t dim;
 } kvb_side;
 

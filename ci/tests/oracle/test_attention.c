@@ -16,10 +16,18 @@ static void two_cells_by_hand(void **state)
 {
     (void)state;
     const float q[1] = {2};
-    const double k[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
+    const double k[2] = {0, 1.0986122886681098}, k_sum[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
     kvb_token_run run = {0, 2};
-    kvb_attention a = {
-        .q = q, .k = k, .v = v, .k_dim = 1, .v_dim = 2, .scale = 0.5, .runs = &run, .n_runs = 1, .visible = 2};
+    kvb_attention a = {.q = q,
+                       .k = k,
+                       .k_sum = k_sum,
+                       .v = v,
+                       .k_dim = 1,
+                       .v_dim = 2,
+                       .scale = 0.5,
+                       .runs = &run,
+                       .n_runs = 1,
+                       .visible = 2};
     double scratch[64], lse;
     kvb_bound_row row;
     kvb_bound_term t[2];
@@ -35,11 +43,16 @@ static void two_cells_by_hand(void **state)
     NEAR(t[0].mass, 2);                                 /* 8/4 */
     NEAR(t[1].mass, 4);                                 /* 4/4 + 4*3/4 */
     NEAR(t[0].spread_a, 0.75 * 2 * 2 * log3);           /* A = 0, 2 log 3 */
+    NEAR(t[0].spread_q, 0.75 * 2 * 2 * log3);           /* Q = A: there is one channel */
     NEAR(t[0].spread_s, 1.5 * (log3 / 2) + 1.5 * log3); /* S = 0 + log3/2, log3 */
     NEAR(row.a_mean, 0.75 * 2 * log3);
     NEAR(row.s_mean, 0.25 * log3 / 2 + 0.75 * log3);
     NEAR(row.a_max, 2 * log3);
     NEAR(row.s_max, log3);
+    NEAR(row.q_max, 2 * log3);
+    NEAR(row.q_mean, 0.75 * 2 * log3);
+    NEAR(row.p_max, 0.75);
+    NEAR(row.v_largest, 8);
     NEAR(row.logit_max, log3);
     NEAR(row.weight_sum, 4.0 / 3); /* 1/3 + 1 */
     assert_true(t[0].v_max == 8 && t[1].v_max == 4);
@@ -72,13 +85,13 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     uint32_t n = a->visible;
     double *scratch = malloc(kvb_attention_scratch(n, a->v_dim) * sizeof *scratch), lse;
     kvb_bound_term *terms = malloc(a->v_dim * sizeof *terms);
-    long double *s = malloc(n * sizeof *s), *reach = malloc(n * sizeof *reach);
+    long double *s = malloc(n * sizeof *s), *reach = malloc(n * sizeof *reach), *shift = malloc(n * sizeof *shift);
     kvb_bound_row row;
     kvb_attention_solve(a, scratch, &row, &lse, terms);
 
     long double z = a->sink ? expl((long double)*a->sink) : 0, top = a->sink ? (long double)*a->sink : -1e9L;
     for (uint32_t i = 0; i < n; i++) {
-        long double dot = 0, q2 = 0, size2 = 0;
+        long double dot = 0, q2 = 0, size2 = 0, size1 = 0, q_largest = 0;
         const double *k = a->k + (a->k_gathered ? i : cells[i]) * a->k_dim;
         reach[i] = 0;
         for (uint32_t d = 0; d < a->k_dim; d++) {
@@ -88,7 +101,10 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
             reach[i] += fabsl(q) * size;
             q2 += q * q;
             size2 += size * size;
+            size1 += size;
+            q_largest = fabsl(q) > q_largest ? fabsl(q) : q_largest;
         }
+        shift[i] = q_largest * size1;
         if (a->k_turned)
             reach[i] = sqrtl(q2) * sqrtl(size2);
         s[i] = dot * a->scale;
@@ -100,15 +116,22 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(lse, logl(z));
     NEAR(row.weight_sum, z / expl(top));
     assert_true(row.v_mix == a->v_mix);
-    long double a_mean = 0, a_max = 0;
+    long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, p_max = 0, v_largest = 0;
     for (uint32_t i = 0; i < n; i++) {
-        a_mean += expl(s[i]) / z * reach[i];
+        long double p = expl(s[i]) / z;
+        a_mean += p * reach[i];
+        q_mean += p * shift[i];
         a_max = reach[i] > a_max ? reach[i] : a_max;
+        q_max = shift[i] > q_max ? shift[i] : q_max;
+        p_max = p > p_max ? p : p_max;
     }
     NEAR(row.a_mean, a_mean);
     NEAR(row.a_max, a_max);
+    NEAR(row.q_mean, q_mean);
+    NEAR(row.q_max, q_max);
+    NEAR(row.p_max, p_max);
     for (uint32_t c = 0; c < a->v_dim; c++) {
-        long double o = 0, spread = 0, spread_a = 0, spread_s = 0, mass = 0, v_max = 0;
+        long double o = 0, spread = 0, spread_a = 0, spread_q = 0, spread_s = 0, mass = 0, v_max = 0;
         for (uint32_t i = 0; i < n; i++)
             o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_dim + c];
         for (uint32_t i = 0; i < n; i++) {
@@ -118,6 +141,7 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
                 size = a->v_size[at];
             spread += p * fabsl(v - o);
             spread_a += p * fabsl(v - o) * reach[i];
+            spread_q += p * fabsl(v - o) * shift[i];
             spread_s += p * fabsl(v - o) * (fabsl(s[i]) + (top - s[i]) / 2);
             mass += p * size;
             v_max = size > v_max ? size : v_max;
@@ -130,21 +154,35 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
         NEAR(terms[c].o, o);
         NEAR(terms[c].spread, spread);
         NEAR(terms[c].spread_a, spread_a);
+        NEAR(terms[c].spread_q, spread_q);
         NEAR(terms[c].spread_s, spread_s);
         NEAR(terms[c].mass, mass);
         assert_true(terms[c].v_max == (double)v_max);
+        v_largest = v_max > v_largest ? v_max : v_largest;
     }
+    assert_true(row.v_largest == (double)v_largest);
     free(scratch);
     free(terms);
     free(s);
     free(reach);
+    free(shift);
+}
+
+/* The sums of rows of K that an attention is to be given. */
+static void rows_sum(const double *rows, uint32_t n, uint32_t dim, double *sums)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        sums[i] = 0;
+        for (uint32_t d = 0; d < dim; d++)
+            sums[i] += fabs(rows[i * dim + d]);
+    }
 }
 
 static void against_long_double(void **state)
 {
     (void)state;
     enum { TOKENS = 400, K = 37, V = 19 };
-    static double k[TOKENS * K], v[TOKENS * V];
+    static double k[TOKENS * K], v[TOKENS * V], k_sum[TOKENS];
     static uint32_t cells[TOKENS];
     float q[K], sink = 2.25f;
     uint64_t seed = 3;
@@ -159,8 +197,17 @@ static void against_long_double(void **state)
     for (int r = 0; r < 4; r++)
         for (uint32_t t = runs[r].begin; t < runs[r].end; t++)
             cells[n++] = t;
-    kvb_attention a = {
-        .q = q, .k = k, .v = v, .k_dim = K, .v_dim = V, .scale = 0.31, .runs = runs, .n_runs = 4, .visible = n};
+    rows_sum(k, TOKENS, K, k_sum);
+    kvb_attention a = {.q = q,
+                       .k = k,
+                       .k_sum = k_sum,
+                       .v = v,
+                       .k_dim = K,
+                       .v_dim = V,
+                       .scale = 0.31,
+                       .runs = runs,
+                       .n_runs = 4,
+                       .visible = n};
     check_directly(&a, cells);
     a.softcap = 1.5;
     check_directly(&a, cells);
@@ -176,6 +223,7 @@ static void against_long_double(void **state)
     for (int i = 0; i < TOKENS * V; i++)
         v_size[i] = 2 * hand_uniform(&seed);
     a.k_size = k_size;
+    rows_sum(k_size, TOKENS, K, k_sum);
     check_directly(&a, cells);
     a.k_turned = true;
     check_directly(&a, cells);

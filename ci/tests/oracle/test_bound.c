@@ -71,7 +71,9 @@ static void problem_solve(problem *p)
 {
     double *k = malloc(p->n * DIM * sizeof *k), *v = malloc(p->n * DIM * sizeof *v);
     double *scratch = malloc(kvb_attention_scratch(p->n, DIM) * sizeof *scratch);
+    double *k_sum = calloc(p->n, sizeof *k_sum);
     for (size_t i = 0; i < (size_t)p->n * DIM; i++) {
+        k_sum[i / DIM] += fabs((double)p->k[i]);
         k[i] = (double)p->k[i];
         v[i] = (double)p->v[i];
     }
@@ -79,6 +81,7 @@ static void problem_solve(problem *p)
     for (uint32_t h = 0; h < HEADS; h++) {
         kvb_attention a = {.q = p->q[h],
                            .k = k,
+                           .k_sum = k_sum,
                            .v = v,
                            .v_mix = 1,
                            .k_dim = DIM,
@@ -93,6 +96,7 @@ static void problem_solve(problem *p)
         kvb_attention_solve(&a, scratch, &p->expect[h].row, &p->expect[h].lse, p->terms[h]);
     }
     free(k);
+    free(k_sum);
     free(v);
     free(scratch);
 }
@@ -352,6 +356,39 @@ static void closed_case(void **state)
     assert_true(fabs(kvb_bound_output(&dots, KVB_BOUND_STATISTICAL, &mixed, &wild, 1, 0, KVB_F32) - 5) < 1e-5);
     assert_true(fabs(kvb_bound_output(&dots, KVB_BOUND_WORST, &mixed, &wild, 1, 0, KVB_F32) - 40) < 1e-4);
 
+    /* q in steps of 1/100 of its largest: Q = 20 at scale -0.5 is 0.5 * 20 / 200 of a logit, and 4 u of that */
+    kvb_arithmetic steps = {.accumulator = KVB_F32, .dot_chain = 4, .q_step = 0.01};
+    kvb_bound_row far_row = {.visible = 1, .weight_sum = 1, .v_mix = 1, .q_max = 20, .q_mean = 10};
+    kvb_bound_term by_q = {.spread_q = 7, .v_max = 1e9};
+    double rounded = 1 + 4 * u / (1 - 4 * u), d_max = 0.05 * rounded, d_mean = 0.025 * rounded;
+    expected = expm1(d_max) / d_max * exp(d_mean) * 0.5 * 7 / 200 * rounded * (1 + 3 * u);
+    for (int strength = 0; strength < 2; strength++)
+        assert_true(fabs(kvb_bound_output(&steps, (kvb_bound_strength)strength, &far_row, &by_q, -0.5, 0, KVB_F32) -
+                         expected) < 1e-15);
+    expected = expm1(d_max) / d_max * d_mean + 2 * u * 8 + tiny;
+    assert_true(fabs(kvb_bound_lse(&steps, KVB_BOUND_STATISTICAL, &far_row, 8, -0.5, 0) - expected) < 1e-15);
+
+    /* products in steps of 1/1000 of the largest weight, 1/4, and the largest V, 12: of 100 cells 7 * 10 add up,
+     * at worst all; of 16 all. Where weights may be off, the largest may be larger, but not above 1 */
+    kvb_arithmetic parts = {.accumulator = KVB_F32, .p_step = 0.001};
+    kvb_bound_row many = {.visible = 100, .weight_sum = 1, .v_mix = 1, .p_max = 0.25, .v_largest = 12};
+    kvb_bound_term none = {0};
+    double each = 0.0005 * 0.25 * 12 * (1 + 3 * u);
+    assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - 70 * each) < 1e-15);
+    assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_WORST, &many, &none, 1, 0, KVB_F32) - 100 * each) < 1e-15);
+    assert_true(kvb_bound_lse(&parts, KVB_BOUND_WORST, &many, 0, 1, 0) <= tiny);
+    many.visible = 16;
+    assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - 16 * each) < 1e-15);
+    parts.q_step = 0.01;
+    many.q_max = many.q_mean = 20;
+    expected = 16 * each * exp(0.2);
+    assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - expected) < 1e-12);
+    many.q_max = 1e6;
+    assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - 64 * each) < 1e-12);
+    many.v_largest = INFINITY; /* of another channel */
+    parts.p_step = 0;
+    assert_true(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) <= 20 * tiny);
+
     /* log-sum-exp: the same logit error, and 2 u |lse| */
     expected = expm1(d) + 2 * u * 8 + tiny;
     assert_true(fabs(kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &row, 8, -0.5, 0) - expected) < 1e-18);
@@ -362,12 +399,23 @@ static void every_part_of_the_declaration_counts(void **state)
 {
     (void)state;
     kvb_arithmetic base = declared(100);
-    kvb_bound_row row = {
-        .visible = 100, .a_max = 9, .s_max = 4, .a_mean = 5, .s_mean = 2, .logit_max = 3, .weight_sum = 20, .v_mix = 1};
-    kvb_bound_term term = {.o = 0.1, .spread = 0.5, .spread_a = 2, .spread_s = 1, .mass = 0.6, .v_max = 3};
+    kvb_bound_row row = {.visible = 100,
+                         .a_max = 9,
+                         .q_max = 12,
+                         .s_max = 4,
+                         .a_mean = 5,
+                         .q_mean = 8,
+                         .s_mean = 2,
+                         .p_max = 0.05,
+                         .v_largest = 3,
+                         .logit_max = 3,
+                         .weight_sum = 20,
+                         .v_mix = 1};
+    kvb_bound_term term = {
+        .o = 0.1, .spread = 0.5, .spread_a = 2, .spread_q = 3, .spread_s = 1, .mass = 0.6, .v_max = 3};
     double narrow = kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_F32);
     double narrow_lse = kvb_bound_lse(&base, KVB_BOUND_STATISTICAL, &row, 3, 1, 0);
-    for (int part = 0; part < 8; part++) {
+    for (int part = 0; part < 10; part++) {
         kvb_arithmetic a = base;
         double softcap = 0;
         switch (part) {
@@ -392,13 +440,19 @@ static void every_part_of_the_declaration_counts(void **state)
         case 6:
             a.exp_floor = 1e-6;
             break;
+        case 7:
+            a.q_step = 0.01;
+            break;
+        case 8:
+            a.p_step = 0.001;
+            break;
         default:
             softcap = 30;
         }
         double wide = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &term, 1, softcap, KVB_F32);
         double wide_lse = kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &row, 3, 1, softcap);
         assert_true(wide > 1.01 * narrow);
-        assert_true(part == 4 || wide_lse > 1.01 * narrow_lse);
+        assert_true(part == 4 || part == 8 || wide_lse > 1.01 * narrow_lse);
     }
     /* and so do the sums that depend on the data */
     for (int sum = 0; sum < 4; sum++) {

@@ -33,7 +33,7 @@ static const char *const shape_names[] = {"plain", "far", "outliers", "spike"};
 typedef struct side {
     float codes[MAX_CELLS][DIM], scale[MAX_CELLS], zero[MAX_CELLS];
     float decoded[MAX_CELLS][DIM]; /* as a kernel reads them: f32, the transform undone */
-    double exact[MAX_CELLS][DIM], size[MAX_CELLS][DIM];
+    double exact[MAX_CELLS][DIM], size[MAX_CELLS][DIM], sum[MAX_CELLS]; /* of size */
 } side;
 
 typedef struct problem {
@@ -91,6 +91,8 @@ static void row_make(const kvb_store *store, shape s, uint64_t *seed, side *to, 
         to->decoded[i][d] = element(s, d, seed);
     assert_true(kvb_store_scratch(store) <= sizeof scratch);
     kvb_store_rows(store, &row, 1, scratch, to->exact[i], to->size[i]);
+    for (int d = 0; d < DIM; d++)
+        to->sum[i] += to->size[i][d];
     part[KVB_CODES] = codes;
     part[KVB_SCALES] = (unsigned char *)&to->scale[i];
     part[KVB_ZEROS] = (unsigned char *)&to->zero[i];
@@ -132,6 +134,7 @@ static void problem_solve(problem *p, bool sized)
         kvb_attention a = {.q = p->q[h],
                            .k = p->k.exact[0],
                            .k_size = sized ? p->k.size[0] : NULL,
+                           .k_sum = p->k.sum,
                            .v = p->v.exact[0],
                            .v_size = sized ? p->v.size[0] : NULL,
                            .k_turned = sized && p->format->transform,

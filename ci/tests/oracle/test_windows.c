@@ -266,6 +266,7 @@ static void views_of_plain_rows(void **state)
                 assert_int_equal(actual.visible, n);
                 assert_true(fabs(actual.lse - e->lse) < 1e-12);
                 assert_true(fabs(actual.row.a_mean - e->row.a_mean) < 1e-12 && actual.row.v_mix == 1);
+                assert_true(fabs(actual.row.q_mean - e->row.q_mean) < 1e-12 && e->row.q_mean > 0);
                 for (int c = 0; c < V; c++) {
                     assert_true(fabs(actual.terms[c].o - e->terms[c].o) < 1e-12);
                     assert_true(fabs(actual.terms[c].mass - e->terms[c].mass) < 1e-12);
