@@ -33,7 +33,7 @@ cp "$out" "$TMPDIR/bench.json"
 ok "  is json" python3 -c 'import json, sys
 rows = json.load(open(sys.argv[1]))
 assert [r["work"] for r in rows] == ["context-%dk" % 2**i for i in range(8)]
-assert all(0 < r["ratio"] < 2 and "ns/cell" in r["rate"] for r in rows), rows' "$TMPDIR/bench.json"
+assert all(r["ratio"] >= 0 and "ns/cell" in r["rate"] for r in rows), rows' "$TMPDIR/bench.json"
 
 ok "--help teaches" bench --help
 holds "  every option" '--seconds S'
