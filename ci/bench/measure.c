@@ -14,9 +14,10 @@
 #include "harness/machine/rate.h"
 #include "results/statistics.h"
 
-#define SAMPLE_NS   2e6         /* of a contestant, at least */
-#define PROBE_BYTES (64u << 20) /* that one probe reads, at least */
-#define REPEATS     1000u       /* at most */
+#define SAMPLE_NS    2e6         /* of a contestant, at least */
+#define PROBE_BYTES  (64u << 20) /* that one probe reads, at least */
+#define REPEATS      1000u       /* at most */
+#define PEAK_SECONDS 0.02        /* of one probe */
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
@@ -128,12 +129,12 @@ static double read_probe(const bench_run *run, uint32_t team, const kvb_probe_me
     return (double)bytes * passes / ns;
 }
 
-/* Gop/s; a few milliseconds. NaN where it cannot be had. */
+/* Gop/s. NaN where it cannot be had. */
 static double peak_probe(const kvb_team *team)
 {
     char why[96];
     kvb_rate rate;
-    return kvb_multiply_add_peak(team, KVB_PEAK_F32, 0, &rate, why, sizeof why) ? NAN : rate.median;
+    return kvb_multiply_add_peak(team, KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why) ? NAN : rate.median;
 }
 
 /* ---- turns --------------------------------------------------------------------------------------------------- */
