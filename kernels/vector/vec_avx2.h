@@ -12,6 +12,7 @@ typedef __m256 vf;
 
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 2u
+#define SUMS_VECS    12u
 
 VEC_INLINE vf vf_load(const float *p)
 {
@@ -41,11 +42,19 @@ VEC_INLINE vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
 }
+VEC_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
 VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
 {
     const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), each), each);
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(set));
+}
+VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ), a);
 }
 VEC_INLINE float vf_largest(vf a)
 {
@@ -80,6 +89,27 @@ VEC_INLINE vf vf_totals(const vf v[VL])
     for (int i = 0; i < 2; i++) /* each half: lane j of v[4i+j], half sums */
         b[i] = _mm256_hadd_ps(a[2 * i], a[2 * i + 1]);
     return _mm256_add_ps(_mm256_permute2f128_ps(b[0], b[1], 0x20), _mm256_permute2f128_ps(b[0], b[1], 0x31));
+}
+VEC_INLINE void vf_transpose(vf v[VL])
+{
+    __m256 a[8], b[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) /* b[i+j]: in each four, lane j of rows i .. i+3 */
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            b[i + 2 * j] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0x44);
+            b[i + 2 * j + 1] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0xee);
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
+        v[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
+    }
 }
 
 #endif

@@ -13,6 +13,7 @@ typedef __m512 vf;
 /* Blocks of products: rows x vectors of accumulators, in registers with what they are multiplied by. */
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 4u
+#define SUMS_VECS    24u /* accumulators of sums() */
 
 VEC_INLINE vf vf_load(const float *p)
 {
@@ -42,10 +43,19 @@ VEC_INLINE vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
 } /* b where either is NaN */
+VEC_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+} /* b where either is NaN */
 /* Lane i of a where bit i is set, else of b. */
 VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
 {
     return _mm512_mask_blend_ps((__mmask16)bits, b, a);
+}
+/* a where x is at least `least` or NaN, else 0. */
+VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), a);
 }
 VEC_INLINE float vf_largest(vf a)
 {
@@ -80,6 +90,36 @@ VEC_INLINE vf vf_totals(const vf v[VL])
         c[i] = _mm512_add_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
                              _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
     return _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+}
+
+/* Lane i of v[j] goes to lane j of v[i]. */
+VEC_INLINE void vf_transpose(vf v[VL])
+{
+    __m512 a[16], b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) /* b[i+j]: in each four, lane j of rows i .. i+3 */
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            __m512d x = _mm512_castps_pd(a[i + j]), y = _mm512_castps_pd(a[i + j + 2]);
+            b[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            b[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) { /* a 4 x 4 transpose of fours */
+        __m512 even_low = _mm512_shuffle_f32x4(b[j], b[j + 4], 0x88),
+               odd_low = _mm512_shuffle_f32x4(b[j], b[j + 4], 0xdd);
+        __m512 even_high = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0x88);
+        __m512 odd_high = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0xdd);
+        v[j] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+        v[j + 4] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+        v[j + 8] = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
+        v[j + 12] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
+    }
 }
 
 #endif

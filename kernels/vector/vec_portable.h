@@ -15,6 +15,7 @@ typedef int32_t vec_int __attribute__((vector_size(16)));
 
 #define PRODUCT_ROWS 4u
 #define PRODUCT_VECS 2u
+#define SUMS_VECS    8u
 
 VEC_INLINE vf vf_load(const float *p)
 {
@@ -64,10 +65,18 @@ VEC_INLINE vf vf_max(vf a, vf b)
 {
     return vf_where(a > b, a, b);
 }
+VEC_INLINE vf vf_min(vf a, vf b)
+{
+    return vf_where(a < b, a, b);
+}
 VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
 {
     const vec_int each = {1, 2, 4, 8};
     return vf_where((each & (int32_t)bits) == each, a, b);
+}
+VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
+{
+    return (vf)((vec_int)a & ~(x < least));
 }
 VEC_INLINE float vf_largest(vf a)
 {
@@ -86,13 +95,23 @@ VEC_INLINE vf vf_round(vf a)
 }
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
-    n = vf_where(n > 254.0f, vf_set(254.0f), vf_where(n < -254.0f, vf_set(-254.0f), n));
+    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* NaN too: it has no whole number, and is in x */
+    n = vf_where(n > -254.0f, n, vf_set(-254.0f));
     vec_int whole = {(int32_t)n[0], (int32_t)n[1], (int32_t)n[2], (int32_t)n[3]}, half = whole >> 1;
     return x * vf_of_bits((half + 127) << 23) * vf_of_bits((whole - half + 127) << 23);
 }
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
     return (vf){vf_total(v[0]), vf_total(v[1]), vf_total(v[2]), vf_total(v[3])};
+}
+VEC_INLINE void vf_transpose(vf v[VL])
+{
+    vf a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+    vf c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+    v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
 #endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dot products of a few query rows with stored rows. A tile of rows x cells takes one pass over the channels: each
+ * stored vector is loaded and converted once, for all rows. Its at most VL partial sums are then added up at once, by
+ * the shuffles of vf_totals().
+ */
+#include <string.h>
+
+#include "kernels/vector/elem.h"
+#include "kernels/vector/micro.h"
+
+/* Most rows of a tile: VL sums are all that vf_totals() takes. */
+#define TILE_ROWS (DOTS_ROWS < VL ? DOTS_ROWS : VL)
+
+/* Cells of a tile: a power of two, so that tiles never straddle the end of a row of scores. */
+VEC_INLINE uint32_t tile_cells(uint32_t rows)
+{
+    return rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
+}
+
+VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
+                         uint32_t dim, float *scores)
+{
+    vf sums[VL];
+    float totals[VL];
+#pragma GCC unroll 16
+    for (uint32_t s = 0; s < VL; s++)
+        sums[s] = vf_set(0);
+    for (uint32_t d = 0; d < dim; d += VL)
+#pragma GCC unroll 16
+        for (uint32_t c = 0; c < cells; c++) {
+            vf key = elem_load(elem, keys[c], d);
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < rows; r++)
+                sums[r * cells + c] = vf_fma(vf_load(q[r] + d), key, sums[r * cells + c]);
+        }
+    vf_store(totals, vf_totals(sums));
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(scores + r * BLOCK, totals + r * cells, cells * sizeof *scores);
+}
+
+/* Past the last cell, a tile repeats it. */
+VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *const *keys, uint32_t n,
+                         uint32_t dim, float *scores)
+{
+    const uint32_t cells = tile_cells(rows);
+    for (uint32_t i = 0; i < n; i += cells) {
+        const void *tile[VL];
+#pragma GCC unroll 16
+        for (uint32_t c = 0; c < cells; c++)
+            tile[c] = keys[i + c < n ? i + c : n - 1];
+        tile_dot(elem, rows, cells, q, tile, dim, scores + i);
+    }
+}
+
+VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys, uint32_t n,
+                         uint32_t dim, float *scores)
+{
+    for (uint32_t r = 0, rows; r < n_rows; r += rows) {
+        rows = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
+#define ROWS(N)                                                                                                        \
+    case N:                                                                                                            \
+        rows_dot(elem, N < TILE_ROWS ? N : TILE_ROWS, q + r, keys, n, dim, scores + r * BLOCK);                        \
+        break;
+        switch (rows) {
+            ROWS(1)
+            ROWS(2)
+            ROWS(3)
+            ROWS(4)
+            ROWS(5)
+            ROWS(6)
+            ROWS(7)
+            ROWS(8)
+        }
+#undef ROWS
+    }
+}
+
+void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys, uint32_t n,
+                            uint32_t dim, float *scores)
+{
+#define CASE(ELEM)                                                                                                     \
+    case ELEM:                                                                                                         \
+        elem_dot(ELEM, q, n_rows, keys, n, dim, scores);                                                               \
+        break;
+    ELEM_CASES(elem, CASE)
+#undef CASE
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stored rows of plain floats as vectors. Every function here is meant for a constant `elem`: callers choose it once,
+ * outside their loops, by ELEM_CASES. */
+#ifndef KVB_VECTOR_ELEM_H
+#define KVB_VECTOR_ELEM_H
+
+#include "kernels/attend.h"
+#include "kernels/vector/vec.h"
+
+VEC_INLINE uint32_t elem_size(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : 2;
+}
+
+/* Elements i .. i+VL-1 of a row. */
+VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
+{
+    const char *p = (const char *)row + (size_t)i * elem_size(elem);
+    return elem == KVB_F16    ? vf_load_f16(p)
+           : elem == KVB_BF16 ? vf_load_bf16(p)
+                              : vf_load((const float *)(const void *)p);
+}
+
+/* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */
+#define ELEM_CASES(elem, CASE)                                                                                         \
+    switch (elem) {                                                                                                    \
+        CASE(KVB_F32)                                                                                                  \
+        CASE(KVB_F16)                                                                                                  \
+        CASE(KVB_BF16)                                                                                                 \
+    default:                                                                                                           \
+        break;                                                                                                         \
+    }
+
+#endif

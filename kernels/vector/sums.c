@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weighted sums of stored rows for a few query rows. A strip of channels of all rows stays in registers while the cells
+ * go by; what a block comes to is added to the sums at its end, so that a term passes through n roundings and one for
+ * each block.
+ */
+#include "kernels/vector/elem.h"
+#include "kernels/vector/micro.h"
+
+#define STRIP_VECS 8u /* at most */
+
+VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const float *weights, const void *const *values,
+                          uint32_t n, uint32_t at, float *const *sums)
+{
+    vf sum[DOTS_ROWS * STRIP_VECS];
+#pragma GCC unroll 64
+    for (uint32_t s = 0; s < rows * vecs; s++)
+        sum[s] = vf_set(0);
+    for (uint32_t i = 0; i < n; i++) {
+        vf value[STRIP_VECS];
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < vecs; v++)
+            value[v] = elem_load(elem, values[i], at + v * VL);
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            vf weight = vf_set(weights[r * BLOCK + i]);
+#pragma GCC unroll 8
+            for (uint32_t v = 0; v < vecs; v++)
+                sum[r * vecs + v] = vf_fma(weight, value[v], sum[r * vecs + v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < vecs; v++) {
+            float *to = sums[r] + at + v * VL;
+            vf_store(to, vf_load(to) + sum[r * vecs + v]);
+        }
+}
+
+/* The widest strips that fit the registers, then narrower ones for what is left. */
+VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, uint32_t n,
+                         uint32_t dim, float *const *sums)
+{
+    uint32_t at = 0;
+#define STRIPS(VECS)                                                                                                   \
+    if (rows * VECS <= SUMS_VECS || VECS == 1)                                                                         \
+        for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
+            strip_sum(elem, rows, VECS, weights, values, n, at, sums);
+    STRIPS(8)
+    STRIPS(4)
+    STRIPS(2)
+    STRIPS(1)
+#undef STRIPS
+}
+
+VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, uint32_t n,
+                         uint32_t dim, float *const *sums)
+{
+#define ROWS(N)                                                                                                        \
+    case N:                                                                                                            \
+        rows_sum(elem, N, weights, values, n, dim, sums);                                                              \
+        break;
+    switch (n_rows) {
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+        ROWS(5)
+        ROWS(6)
+        ROWS(7)
+        ROWS(8)
+    }
+#undef ROWS
+}
+
+void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, uint32_t n,
+                            uint32_t dim, float *const *sums)
+{
+#define CASE(ELEM)                                                                                                     \
+    case ELEM:                                                                                                         \
+        elem_sum(ELEM, weights, n_rows, values, n, dim, sums);                                                         \
+        break;
+    ELEM_CASES(elem, CASE)
+#undef CASE
+}
