@@ -61,11 +61,13 @@ typedef struct kvb_logits {
  * score is, NaN too) and from n on. The state's max is raised only when a weight would pass 2^8 (or at first), and then
  * to the block's own, rounded up. Returns what the row's earlier sums have to be multiplied by: 1, or a power of two
  * (0 when nothing was seen before).
- * Relative error of a weight: WEIGHT_ERROR of its exponential, apart from the rounding of its exponent.
+ * Relative error of a weight: WEIGHT_ERROR of its exponential, apart from the roundings of its exponent: of s * scale (not
+ * where there is a fused multiply-add) and of the difference from max.
  */
 float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state);
-#define WEIGHT_ERROR 0x1p-22 /* found by trying every float: ci/tests/kernels/test_flash_weigh */
-#define WEIGHT_FLOOR 0x1p-125
+#define WEIGHT_ERROR 0x1p-23  /* found by trying every float: ci/tests/kernels/test_vector_weigh */
+#define WEIGHT_FLOOR 0x1p-125 /* what falls below this, relative to the largest weight of the row, may have become 0 */
+#define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found likewise */
 
 /* sums[c] *= factor for c < dim. */
 void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor);
