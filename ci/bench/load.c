@@ -47,24 +47,34 @@ static void chain(uint32_t n)
         __asm__ volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(x));
 }
 
-static void sample(const kvb_view *v, int s)
+static void block_read(const kvb_view *v, kvb_load *load)
 {
     uint32_t cells[AT_ONCE];
+    for (uint32_t c = 0; c < CELLS; c += AT_ONCE) {
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            cells[i] = c + i;
+        if (load)
+            load(v, 0, cells, AT_ONCE, loaded, DIM);
+        else
+            v->format->read(v, 0, c, AT_ONCE, loaded);
+    }
+}
+
+static void sample(const kvb_view *v, int s)
+{
     for (int way = 0; way < WAYS; way++) {
         kvb_load *load = way < READ && kvb_cpu() >= (kvb_cpu_level)way
                              ? kvb_vector_at((kvb_cpu_level)way)->load_of(v->format)
                              : NULL;
+        if (way < READ && !load)
+            continue;
+        if (way < CYCLE) /* once untimed: a core takes a while to wake its wide units */
+            block_read(v, load);
         double start = now_ns();
         if (way == CYCLE)
             chain(CELLS);
-        for (uint32_t c = 0; way != CYCLE && c < CELLS; c += AT_ONCE) {
-            for (uint32_t i = 0; i < AT_ONCE; i++)
-                cells[i] = c + i;
-            if (load)
-                load(v, 0, cells, AT_ONCE, loaded, DIM);
-            else if (way == READ)
-                v->format->read(v, 0, c, AT_ONCE, loaded);
-        }
+        else
+            block_read(v, load);
         if (s >= 0)
             ns[way][s] = (now_ns() - start) / CELLS;
     }

@@ -43,20 +43,27 @@ VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+enum { GGML_SPAN = 8 }; /* blocks whose d and m are made floats at a time */
+
 /* What differs: the element's levels, and whether a block has an m and fifth bits. Constants where this is called. */
 VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const place_row *r, uint32_t dim, float *row)
 {
     const uint32_t head = has_m ? 4 : 2, bytes = head + (has_fifths ? 4 : 0) + 16;
     const uint8_t *from = r->codes;
     vbook low = book_load(levels), high = has_fifths ? book_load(levels + 16) : low;
-    for (uint32_t c = 0; c < dim; c += GGML_BLOCK, from += bytes, row += GGML_BLOCK) {
-        vf d = vf_set_f16(from), m = has_m ? vf_set_f16(from + 2) : d;
-        vbook here = has_m ? book_affine(low, d, m) : book_scaled(low, d);
-        if (has_fifths)
-            ggml_nibbles5(here, has_m ? book_affine(high, d, m) : book_scaled(high, d), ggml_fifths(from + head),
-                          from + head + 4, row);
-        else
-            ggml_nibbles(here, from + head, row);
+    for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
+        _Alignas(64) float heads[2 * GGML_SPAN];
+        some = left < GGML_SPAN ? left : GGML_SPAN;
+        heads_load(from, bytes, some, heads);
+        for (uint32_t i = 0; i < some; i++, from += bytes, row += GGML_BLOCK) {
+            vf d = vf_set(heads[2 * i]), m = vf_set(heads[2 * i + 1]);
+            vbook here = has_m ? book_affine(low, d, m) : book_scaled(low, d);
+            if (has_fifths)
+                ggml_nibbles5(here, has_m ? book_affine(high, d, m) : book_scaled(high, d), ggml_fifths(from + head),
+                              from + head + 4, row);
+            else
+                ggml_nibbles(here, from + head, row);
+        }
     }
 }
 
@@ -64,10 +71,13 @@ VEC_INLINE void q8_0_row(const kvb_format *f, const place_row *r, uint32_t dim, 
 {
     const uint8_t *from = r->codes;
     (void)f;
-    for (uint32_t c = 0; c < dim; c += GGML_BLOCK, from += 2 + GGML_BLOCK) {
-        vf d = vf_set_f16(from);
-        for (uint32_t i = 0; i < GGML_BLOCK; i += VL)
-            vf_store(row + c + i, vf_load_i8(from + 2 + i) * d);
+    for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
+        _Alignas(64) float heads[2 * GGML_SPAN];
+        some = left < GGML_SPAN ? left : GGML_SPAN;
+        heads_load(from, 2 + GGML_BLOCK, some, heads);
+        for (uint32_t i = 0; i < some; i++, from += 2 + GGML_BLOCK, row += GGML_BLOCK)
+            for (uint32_t c = 0; c < GGML_BLOCK; c += VL)
+                vf_store(row + c, vf_load_i8(from + 2 + c) * vf_set(heads[2 * i]));
     }
 }
 

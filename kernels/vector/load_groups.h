@@ -35,14 +35,8 @@ VEC_INLINE void scales_e8m0(const uint8_t *p, uint32_t n, float *to)
 
 VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
 {
-    _Alignas(64) uint8_t part[64];
-    vf x[FP8_STEP / VL];
-    bytes_part(p, n, part);
-    for (uint32_t i = 0; i < n; i += FP8_STEP) {
-        fp8_step(false, part + i, x);
-        for (uint32_t j = 0; j < FP8_STEP && i + j < n; j += VL)
-            vf_store(to + i + j, x[j / VL]);
-    }
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_e4m3_part(p + i, n - i < VL ? n - i : VL));
 }
 
 /* n channels of one group: bits 8 by arithmetic, narrower by the table. */

@@ -64,21 +64,19 @@ static inline uint32_t place_stored(place *p, uint32_t cell)
     return p->page.at + (cell - p->page.start);
 }
 
-/* Formats with windows, or with scales shared by cells. */
-static inline void place_window_row(place *p, uint32_t cell, place_row *at)
+/* Of formats with windows. Fields are stored one by one: a struct copied whole would wait for its parts. */
+static inline void place_find(place *p, uint32_t cell, place_row *at)
 {
     const kvb_view *v = p->view;
     const kvb_format *f = v->format;
     size_t group = cell;
-    if (f->window_cells) {
-        if (!place_turn(&p->window, cell, f->window_cells))
-            p->window.at = v->recent_slot[p->window.at];
-        if (p->window.at != KVB_SLOT_NONE) {
-            at->codes = p->recent + p->window.at * v->recent_slot_stride +
-                        (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t);
-            at->recent = true;
-            return;
-        }
+    if (!place_turn(&p->window, cell, f->window_cells))
+        p->window.at = v->recent_slot[p->window.at];
+    at->recent = p->window.at != KVB_SLOT_NONE;
+    if (at->recent) {
+        at->codes = p->recent + p->window.at * v->recent_slot_stride +
+                    (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t);
+        return;
     }
     if (f->axis == KVB_AXIS_TOKENS) {
         place_turn(&p->group, cell, f->group);
@@ -87,28 +85,12 @@ static inline void place_window_row(place *p, uint32_t cell, place_row *at)
     at->codes = p->codes + cell * v->cell_stride;
     at->scales = p->scales + group * v->scale_cell_stride;
     at->zeros = p->zeros + group * v->zero_cell_stride;
-    at->recent = false;
 }
 
-/* Fields are stored one by one: a struct copied whole would wait for its parts. */
 static inline void places_find(place *p, const uint32_t *cells, uint32_t n, place_row *at)
 {
-    const kvb_view *v = p->view;
-    const kvb_format *f = v->format;
-    const size_t codes = v->cell_stride, scales = v->scales ? v->scale_cell_stride : 0;
-    const size_t zeros = v->zeros ? v->zero_cell_stride : 0;
-    if (f->window_cells || f->axis == KVB_AXIS_TOKENS) {
-        for (uint32_t i = 0; i < n; i++)
-            place_window_row(p, v->block_table ? place_stored(p, cells[i]) : cells[i], at + i);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t cell = v->block_table ? place_stored(p, cells[i]) : cells[i];
-        at[i].codes = p->codes + cell * codes;
-        at[i].scales = p->scales + cell * scales;
-        at[i].zeros = p->zeros + cell * zeros;
-        at[i].recent = false;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        place_find(p, p->view->block_table ? place_stored(p, cells[i]) : cells[i], at + i);
 }
 
 #endif

@@ -3,6 +3,10 @@
 #if !defined(KVB_VEC_CODES_H) && defined(__AVX2__)
 #define KVB_VEC_CODES_H
 
+#include "kernels/vector/vec.h"
+
+#include <stdbool.h>
+
 #include <string.h>
 
 typedef __m256i vcode;
@@ -57,7 +61,7 @@ VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
         _mm256_or_si256(_mm256_slli_epi32(code, 23), _mm256_and_si256(ends, _mm256_set1_epi32(0x400000))));
 }
 
-VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
     const __m256i each = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     __m256i shift = _mm256_mullo_epi32(each, _mm256_set1_epi32((int)bits));
@@ -69,7 +73,7 @@ VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
         _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p + upper)), _mm256_add_epi32(shift, _mm256_set1_epi32(skip)));
 }
 
-VEC_INLINE void bytes16(const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])
 {
     code[0] = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
     code[1] = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)));
@@ -113,6 +117,24 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, largest), largest);
     half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7c00)));
     x[0] = _mm256_cvtph_ps(half) * _mm256_set1_ps(256.0f);
+}
+
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    vf x[FP8_STEP / VL];
+    bytes_part(p, n, part);
+    fp8_step(false, part, x);
+    return x[0];
+}
+
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    uint16_t heads[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(heads + 2 * i, p + i * bytes, 4);
+    for (uint32_t i = 0; i < 2 * n; i += VL)
+        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 #endif

@@ -3,6 +3,10 @@
 #if !defined(KVB_VEC_CODES_H) && defined(__AVX512F__)
 #define KVB_VEC_CODES_H
 
+#include "kernels/vector/vec.h"
+
+#include <stdbool.h>
+
 #include <string.h>
 
 typedef __m512i vcode;
@@ -60,7 +64,7 @@ VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
 
 /* 16 codes of `bits` (2, 3 or 4) bits from 2 bits bytes: the words that hold a lane's code are spread by loads, which
  * leaves the one unit that moves between lanes to the look-ups. */
-VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
     const __m512i twos = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i threes = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 8, 11, 14, 17, 20, 23, 26, 29);
@@ -72,7 +76,7 @@ VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
 }
 
 /* 16 bytes as codes; the codes 4 bits above. */
-VEC_INLINE void bytes16(const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])
 {
     code[0] = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
@@ -103,6 +107,26 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
         _mm512_rorv_epi32(_mm512_set1_epi32((int)fifths), _mm512_add_epi32(lane, _mm512_set1_epi32((int)first)));
     __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi32(15), code, turned, 0xca); /* 15: from code */
     return _mm512_permutex2var_ps(low.v[0], index, high.v[0]);
+}
+
+/* n <= VL e4m3, for scales: by way of f16, which has the fields one to the left and a bias that is more by 8. */
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    const __m256i largest = _mm256_set1_epi16(0x3f80);
+    __m256i code = _mm256_cvtepi8_epi16(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
+    __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16((short)0xbf80));
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, largest), largest);
+    half = _mm256_mask_blend_epi16(nan, half, _mm256_or_si256(half, _mm256_set1_epi16(0x7c00)));
+    return _mm512_cvtph_ps(half) * _mm512_set1_ps(256.0f);
+}
+
+/* d and m, or d and what follows it, of n <= 8 blocks that lie `bytes` apart: two floats a block. */
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    __m256i heads = _mm256_set1_epi32(vec_word(p));
+    for (uint32_t i = 1; i < n; i++)
+        heads = _mm256_mask_set1_epi32(heads, (__mmask8)(1u << i), vec_word(p + i * bytes));
+    _mm512_storeu_ps(to, _mm512_cvtph_ps(heads));
 }
 
 #if defined(__AVX512VBMI__)
@@ -138,25 +162,28 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
 #define E5M2_HIGH(C) (uint8_t)(E5M2_BF16(C) >> 8),
 static const _Alignas(64) uint8_t fp8_low[2][128] = {{FP8_ALL(E4M3_LOW)}, {FP8_ALL(E5M2_LOW)}};
 static const _Alignas(64) uint8_t fp8_high[2][128] = {{FP8_ALL(E4M3_HIGH)}, {FP8_ALL(E5M2_HIGH)}};
-/* Byte i and byte 16 + i of each table beside each other: two bf16 a lane. */
-#define FP8_PAIR(C) (C), 64 + (C), 16 + (C), 80 + (C),
-static const _Alignas(64) uint8_t fp8_pairs[64] = {FP8_TENS(FP8_PAIR, 0)};
+/* The order in which bytes of two tables, interleaved lane by lane, become pairs of channels i and 16 + i. */
+#define FP8_ORDER(L, H)                                                                                                \
+    32 * H + 4 * L, 32 * H + 4 * L + 16, 32 * H + 4 * L + 1, 32 * H + 4 * L + 17, 32 * H + 4 * L + 2,                  \
+        32 * H + 4 * L + 18, 32 * H + 4 * L + 3, 32 * H + 4 * L + 19,
+static const _Alignas(64) uint8_t fp8_order[64] = {FP8_ORDER(0, 0) FP8_ORDER(0, 1) FP8_ORDER(1, 0) FP8_ORDER(1, 1)
+                                                       FP8_ORDER(2, 0) FP8_ORDER(2, 1) FP8_ORDER(3, 0) FP8_ORDER(3, 1)};
 
 /* FP8_STEP elements; wide: e5m2, else e4m3. */
 VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 {
-    __m512i code = _mm512_loadu_si512(p);
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512i code = _mm512_permutexvar_epi8(_mm512_load_si512(fp8_order), _mm512_loadu_si512(p));
     __m512i low =
         _mm512_permutex2var_epi8(_mm512_load_si512(fp8_low[wide]), code, _mm512_load_si512(fp8_low[wide] + 64));
     __m512i high =
         _mm512_permutex2var_epi8(_mm512_load_si512(fp8_high[wide]), code, _mm512_load_si512(fp8_high[wide] + 64));
     high = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)0x80), code, high, 0xca); /* the sign from the code */
-    for (int half = 0; half < 2; half++) {
-        __m512i index = _mm512_or_si512(_mm512_load_si512(fp8_pairs), _mm512_set1_epi8(half ? 32 : 0));
-        __m512i pairs = _mm512_permutex2var_epi8(low, index, high);
-        x[2 * half] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-        x[2 * half + 1] = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
-    }
+    __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(first, 16));
+    x[1] = _mm512_castsi512_ps(_mm512_and_si512(first, upper));
+    x[2] = _mm512_castsi512_ps(_mm512_slli_epi32(second, 16));
+    x[3] = _mm512_castsi512_ps(_mm512_and_si512(second, upper));
 }
 #else
 #define FP8_STEP 32u

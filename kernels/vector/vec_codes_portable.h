@@ -3,6 +3,10 @@
 #ifndef KVB_VEC_CODES_H
 #define KVB_VEC_CODES_H
 
+#include "kernels/vector/vec.h"
+
+#include <stdbool.h>
+
 typedef vec_int vcode;
 typedef struct vbook {
     vf v[4];
@@ -54,19 +58,19 @@ VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
     return vf_of_bits(code << 23 | (((code == 0) | (code == 255)) & 0x400000));
 }
 
-VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < 2 * bits; i++)
         all |= (uint64_t)p[i] << 8 * i;
-    for (uint32_t i = 0; i < CODE_VECS; i++, all >>= 4 * bits)
+    for (uint32_t i = 0; i < 16 / VL; i++, all >>= 4 * bits)
         code[i] = (vec_int){(int32_t)(all & 15), (int32_t)(all >> bits & 15), (int32_t)(all >> 2 * bits & 15),
                             (int32_t)(all >> 3 * bits & 15)};
 }
 
-VEC_INLINE void bytes16(const uint8_t *p, vcode code[CODE_VECS])
+VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])
 {
-    for (uint32_t i = 0; i < CODE_VECS; i++)
+    for (uint32_t i = 0; i < 16 / VL; i++)
         code[i] = vec_bytes(p + 4 * i);
 }
 VEC_INLINE vcode code_above(vcode code)
@@ -97,13 +101,31 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
 /* Normal numbers by moving the fields, those below by a product with their step. */
 VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 {
-    vec_int code = vec_bytes(p), a = code & 0x7f, sign = (code & 0x80) << 24;
+    vec_int code = vec_bytes(p), a = code & 0x7f, sign = code << 24 & INT32_MIN;
     int32_t mantissa = wide ? 2 : 3, bias = wide ? 15 : 7;
     vf small = vec_as_floats(a) * vf_set(wide ? 0x1p-16f : 0x1p-9f);
     vf normal = vf_of_bits((a << (23 - mantissa)) + ((127 - bias) << 23));
     vf beyond = vf_of_bits(wide ? ((a & 3) << 21) | 0x7f800000 : (a & 0) | 0x7fc00000);
     vf size = vf_where(a < 1 << mantissa, small, vf_where(wide ? a >= 0x7c : a == 0x7f, beyond, normal));
     x[0] = vf_of_bits((vec_int)size | sign);
+}
+
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    vf x[FP8_STEP / VL];
+    bytes_part(p, n, part);
+    fp8_step(false, part, x);
+    return x[0];
+}
+
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    uint16_t heads[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(heads + 2 * i, p + i * bytes, 4);
+    for (uint32_t i = 0; i < 2 * n; i += VL)
+        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 #endif

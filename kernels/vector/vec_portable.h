@@ -48,7 +48,7 @@ VEC_INLINE vec_int vec_load_u16(const void *p)
 /* The fields in their f32 places, the exponent's bias corrected by an exact product; infinities and NaN apart. */
 VEC_INLINE vf vf_load_f16(const void *p)
 {
-    vec_int h = vec_load_u16(p), a = h & 0x7fff, sign = (h & 0x8000) << 16;
+    vec_int h = vec_load_u16(p), a = h & 0x7fff, sign = h << 16 & INT32_MIN;
     vec_int finite = (vec_int)(vf_of_bits(a << 13) * vf_set(0x1p112f));
     vec_int beyond = (a << 13) | 0x7f800000, is_beyond = a >= 0x7c00;
     return vf_of_bits((is_beyond & beyond) | (~is_beyond & finite) | sign);
