@@ -9,14 +9,14 @@
 
 #include <string.h>
 
-/* X(row): every kind that lies row by row; and those with windows, as X(name, row). */
+/* X(row): every kind that lies row by row; and those with windows. */
 // clang-format off
 #define PLAIN(X)                                                                                                       \
     X(f32) X(f16) X(bf16) X(e4m3) X(e4m3_token) X(e5m2) X(e5m2_token) X(int8) X(int8_asym)                             \
     X(q8_0) X(q5_1) X(q5_0) X(q4_1) X(q4_0) X(iq4_nl)                                                                  \
     X(a8g32) X(a8g64) X(a8g128) X(a4g32) X(a4g64) X(a4g128) X(a2g32) X(a2g64) X(a2g128)                                \
     X(mxfp4) X(nvfp4) X(tq4) X(tq3)
-#define WINDOWED(X) X(kivi4_v, a4g32) X(kivi2_v, a2g32) X(kivi4_k, kivi4_k) X(kivi2_k, kivi2_k)
+#define WINDOWED(X) X(kivi4_v) X(kivi2_v) X(kivi4_k) X(kivi2_k)
 // clang-format on
 
 static void tails_clear(uint32_t dim, uint32_t n, float *rows, size_t stride)
@@ -73,28 +73,30 @@ __attribute__((noinline)) static void places_locate(place *p, const uint32_t *ce
 }
 
 /* Where the rows are is found first, for many: the loop over rows then holds nothing but what is decoded. */
-#define LOAD_WINDOWED(NAME, ROW)                                                                                       \
-    VEC_INLINE void NAME##_rows(const kvb_format *f, const place_row *at, uint32_t n, uint32_t dim, float *rows,       \
+#define LOAD_WINDOWED(NAME)                                                                                            \
+    VEC_INLINE void NAME##_rows(channel_factors *k, const place_row *at, uint32_t n, uint32_t dim, float *rows,        \
                                 size_t stride)                                                                         \
     {                                                                                                                  \
         for (uint32_t i = 0; i < n; i++)                                                                               \
             if (at[i].recent)                                                                                          \
-                f16_row(f, at + i, dim, rows + i * stride);                                                            \
+                f16_row(NULL, at + i, dim, rows + i * stride);                                                         \
             else                                                                                                       \
-                ROW##_row(f, at + i, dim, rows + i * stride);                                                          \
+                NAME##_row(k, at + i, dim, rows + i * stride);                                                         \
     }                                                                                                                  \
     static void NAME##_load(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, float *rows,             \
                             size_t stride)                                                                             \
     {                                                                                                                  \
+        channel_factors k;                                                                                             \
         place_row at[PLACES];                                                                                          \
+        k.whose = NULL;                                                                                                \
         place p = place_open(v, h);                                                                                    \
         for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
             some = n < PLACES ? n : PLACES;                                                                            \
             places_locate(&p, cells, some, at);                                                                        \
             if (v->dim == COMMON_DIM)                                                                                  \
-                NAME##_rows(v->format, at, some, COMMON_DIM, rows, stride);                                            \
+                NAME##_rows(&k, at, some, COMMON_DIM, rows, stride);                                                   \
             else                                                                                                       \
-                NAME##_rows(v->format, at, some, v->dim, rows, stride);                                                \
+                NAME##_rows(&k, at, some, v->dim, rows, stride);                                                       \
             tails_clear(v->dim, some, rows, stride);                                                                   \
         }                                                                                                              \
     }

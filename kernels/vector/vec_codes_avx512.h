@@ -130,9 +130,7 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 }
 
 #if defined(__AVX512VBMI__)
-#define FP8_STEP 64u
-
-/* The two bytes of the bf16 that a magnitude is: every e4m3 and e5m2 is one. X(0) .. X(127). */
+/* The two bytes of the bf16 that a magnitude is: every e4m3 is one. X(0) .. X(127). */
 #define FP8_TENS(X, C)                                                                                                 \
     X(C)                                                                                                               \
     X(C + 1)                                                                                                           \
@@ -150,18 +148,9 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
      : (C) < 8     ? 0x3b80 + (C)*32                                                                                   \
      : (C) == 0x7f ? 0x7fc0                                                                                            \
                    : 0x3c00 + (C)*16)
-#define E5M2_BF16(C)                                                                                                   \
-    ((C) == 0     ? 0                                                                                                  \
-     : (C) == 1   ? 0x3780                                                                                             \
-     : (C) < 4    ? 0x3780 + (C)*64                                                                                    \
-     : (C) < 0x7c ? 0x3800 + (C)*32                                                                                    \
-                  : 0x7f80 + ((C)&3) * 32)
 #define E4M3_LOW(C)  (uint8_t)(E4M3_BF16(C) & 255),
 #define E4M3_HIGH(C) (uint8_t)(E4M3_BF16(C) >> 8),
-#define E5M2_LOW(C)  (uint8_t)(E5M2_BF16(C) & 255),
-#define E5M2_HIGH(C) (uint8_t)(E5M2_BF16(C) >> 8),
-static const _Alignas(64) uint8_t fp8_low[2][128] = {{FP8_ALL(E4M3_LOW)}, {FP8_ALL(E5M2_LOW)}};
-static const _Alignas(64) uint8_t fp8_high[2][128] = {{FP8_ALL(E4M3_HIGH)}, {FP8_ALL(E5M2_HIGH)}};
+static const _Alignas(64) uint8_t e4m3_low[128] = {FP8_ALL(E4M3_LOW)}, e4m3_high[128] = {FP8_ALL(E4M3_HIGH)};
 /* The order in which bytes of two tables, interleaved lane by lane, become pairs of channels i and 16 + i. */
 #define FP8_ORDER(L, H)                                                                                                \
     32 * H + 4 * L, 32 * H + 4 * L + 16, 32 * H + 4 * L + 1, 32 * H + 4 * L + 17, 32 * H + 4 * L + 2,                  \
@@ -169,15 +158,12 @@ static const _Alignas(64) uint8_t fp8_high[2][128] = {{FP8_ALL(E4M3_HIGH)}, {FP8
 static const _Alignas(64) uint8_t fp8_order[64] = {FP8_ORDER(0, 0) FP8_ORDER(0, 1) FP8_ORDER(1, 0) FP8_ORDER(1, 1)
                                                        FP8_ORDER(2, 0) FP8_ORDER(2, 1) FP8_ORDER(3, 0) FP8_ORDER(3, 1)};
 
-/* FP8_STEP elements; wide: e5m2, else e4m3. */
-VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
+VEC_INLINE void e4m3_64(const uint8_t *p, vf x[4])
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     __m512i code = _mm512_permutexvar_epi8(_mm512_load_si512(fp8_order), _mm512_loadu_si512(p));
-    __m512i low =
-        _mm512_permutex2var_epi8(_mm512_load_si512(fp8_low[wide]), code, _mm512_load_si512(fp8_low[wide] + 64));
-    __m512i high =
-        _mm512_permutex2var_epi8(_mm512_load_si512(fp8_high[wide]), code, _mm512_load_si512(fp8_high[wide] + 64));
+    __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(e4m3_low), code, _mm512_load_si512(e4m3_low + 64));
+    __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(e4m3_high), code, _mm512_load_si512(e4m3_high + 64));
     high = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)0x80), code, high, 0xca); /* the sign from the code */
     __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
     x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(first, 16));
@@ -186,25 +172,34 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     x[3] = _mm512_castsi512_ps(_mm512_and_si512(second, upper));
 }
 #else
-#define FP8_STEP 32u
-
-/* By way of f16: e5m2 is its upper half; e4m3 has its fields one to the right, and a bias that is less by 8. */
-VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
+VEC_INLINE void e4m3_64(const uint8_t *p, vf x[4])
 {
-    __m512i code = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)), half;
-    if (wide)
-        half = _mm512_slli_epi16(code, 8);
-    else {
-        const __m512i largest = _mm512_set1_epi16(0x3f80);
-        half = _mm512_and_si512(_mm512_slli_epi16(code, 7), _mm512_set1_epi16((short)0xbf80));
+    const __m512i largest = _mm512_set1_epi16(0x3f80);
+    for (int i = 0; i < 4; i += 2) {
+        __m512i code = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(p + 16 * i)));
+        __m512i half = _mm512_and_si512(_mm512_slli_epi16(code, 7), _mm512_set1_epi16((short)0xbf80));
         __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(half, largest), largest);
-        half = _mm512_mask_blend_epi16(nan, half, _mm512_or_si512(half, _mm512_set1_epi16(0x7c00)));
+        half = _mm512_mask_mov_epi16(half, nan, _mm512_set1_epi16(0x7e00));
+        x[i] = _mm512_cvtph_ps(_mm512_castsi512_si256(half)) * _mm512_set1_ps(256.0f);
+        x[i + 1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)) * _mm512_set1_ps(256.0f);
     }
-    x[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
-    x[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
-    for (int i = 0; i < 2 && !wide; i++)
-        x[i] = x[i] * _mm512_set1_ps(256.0f);
 }
 #endif
+
+#define FP8_STEP 64u
+
+/* FP8_STEP elements; wide: e5m2, which is the upper half of an f16, else e4m3. */
+VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
+{
+    if (!wide) {
+        e4m3_64(p, x);
+        return;
+    }
+    for (int i = 0; i < 4; i += 2) {
+        __m512i half = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(p + 16 * i))), 8);
+        x[i] = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+        x[i + 1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+    }
+}
 
 #endif
