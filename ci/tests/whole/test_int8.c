@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that the integer products are what kernels/vector/int8.h says, at every level of instruction sets that this CPU
+ * has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 16383
+ * steps, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities, zeros and
+ * hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and without pages.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/pools/codec/codec.h"
+#include "caches/pools/pool.h"
+#include "kernels/vector/table.h"
+
+enum { CELLS = 96, HEADS = 2, HEAD = 1, MAX_DIM = 256, MAX_ROWS = 104, PAGE = 8 };
+
+static kvb_allocator allocator;
+static float rows_in[CELLS][HEADS * MAX_DIM];
+static float q[MAX_ROWS][MAX_DIM];
+static _Alignas(64) float scores[MAX_ROWS][BLOCK], weights[MAX_ROWS][BLOCK], sums[MAX_ROWS][MAX_DIM];
+static const void *queries[MAX_ROWS];
+static float *sums_of[MAX_ROWS];
+static uint32_t table[CELLS / PAGE], cells[BLOCK];
+static uint32_t seed = 1;
+
+/* -1 .. 1 */
+static float any(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(int32_t)seed * 0x1p-31f;
+}
+
+/* ---- what is stored ---------------------------------------------------------------------------------------------- */
+
+typedef struct side {
+    const kvb_pool_type *type;
+    kvb_pool *pool;
+    kvb_view view;
+} side;
+
+static const kvb_pool_type *pool_named(const char *name)
+{
+    for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
+        if (strcmp((*t)->name, name) == 0)
+            return *t;
+    fail_msg("no pool %s", name);
+    return NULL;
+}
+
+/* Rows of very different sizes, one of zeros, one that is level. Pages: in reverse order. */
+static void side_open(side *s, const char *name, uint32_t dim, bool paged)
+{
+    kvb_pool_options options = {
+        .n_kv_heads = HEADS, .dim = dim, .min_chunk = CELLS, .capacity = CELLS, .allocator = &allocator};
+    s->type = pool_named(name);
+    assert_int_equal(s->type->open(s->type, &options, &s->pool), 0);
+    assert_int_equal(s->type->ensure(s->pool, CELLS), 0);
+    for (uint32_t c = 0; c < CELLS; c++) {
+        float size = ldexpf(1.0f, (int)(c % 7) - 3), lift = c % 5 == 0 ? size : 0;
+        for (uint32_t i = 0; i < HEADS * dim; i++)
+            rows_in[c][i] = c % 31 == 3 ? 0 : c % 31 == 4 ? 0.75f : any() * any() * size + lift;
+        s->type->write_run(s->pool, c, 1, rows_in[c]);
+    }
+    s->type->view(s->pool, CELLS, &s->view);
+    for (uint32_t p = 0; p < CELLS / PAGE; p++)
+        table[p] = CELLS / PAGE - 1 - p;
+    s->view.block_table = paged ? table : NULL;
+    s->view.block_cells = paged ? PAGE : 0;
+}
+
+static void side_close(side *s)
+{
+    s->type->close(s->pool);
+}
+
+static double half_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double value =
+        exponent == 31 ? (double)NAN : ldexp(fraction + (exponent ? 1024 : 0), (exponent ? exponent : 1) - 25);
+    return h & 0x8000 ? -value : value;
+}
+
+/* One stored row: elements, codes less their middle, and each element's d and m of the middle code. */
+typedef struct stored {
+    float x[MAX_DIM];
+    double d[MAX_DIM], m[MAX_DIM];
+    int code[MAX_DIM];
+} stored;
+
+static stored stored_k[BLOCK], stored_v[BLOCK];
+
+static void stored_read(const kvb_view *v, uint32_t cell, stored *to)
+{
+    static const int middles[KVB_ELEM_COUNT] = {
+        [KVB_UINT8] = 128, [KVB_UINT4] = 8, [KVB_UINT2] = 2, [KVB_Q5_1] = 16, [KVB_Q4_1] = 8};
+    const kvb_format *f = v->format;
+    bool block = kvb_elem_is_block(f->elem), least = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
+    uint32_t at = v->block_table ? v->block_table[cell / PAGE] * PAGE + cell % PAGE : cell;
+    const uint8_t *row = kvb_view_row(v, HEAD, cell);
+    size_t block_bytes = kvb_codes_bytes(f, 32), size = kvb_scale_bytes(f->scale_elem);
+
+    f->read(v, HEAD, cell, 1, to->x);
+    for (uint32_t c = 0; c < v->dim; c++) {
+        uint32_t g = f->group == KVB_GROUP_ROW ? 0 : c / f->group;
+        const uint8_t *d = row + g * block_bytes, *m = d + 2;
+        if (!block) {
+            d = (const uint8_t *)v->scales + HEAD * v->scale_head_stride + at * v->scale_cell_stride + g * size;
+            m = (const uint8_t *)v->zeros + HEAD * v->zero_head_stride + at * v->zero_cell_stride + g * size;
+        }
+        float x[2] = {0, 0};
+        if (!block && f->scale_elem == KVB_F32) {
+            memcpy(&x[0], d, 4);
+            if (kvb_format_has_zeros(f))
+                memcpy(&x[1], m, 4);
+            to->d[c] = (double)x[0];
+            to->m[c] = (double)x[1];
+        } else {
+            to->d[c] = half_at(d);
+            to->m[c] = least || (!block && kvb_format_has_zeros(f)) ? half_at(m) : 0;
+        }
+        to->m[c] += middles[f->elem] * to->d[c];
+        to->code[c] = to->d[c] != 0 ? (int)lrint(((double)to->x[c] - to->m[c]) / to->d[c]) : 0;
+    }
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------------------- */
+
+static void scores_check(const kvb_vector *isa, const kvb_view *k, uint32_t n, uint32_t n_rows)
+{
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float most = 0;
+        for (uint32_t c = 0; c < k->dim; c++)
+            most = fmaxf(most, fabsf(q[r][c]));
+        float step = most / 127.0f;
+        for (uint32_t i = 0; i < n; i++) {
+            double rounded = 0, exact = 0, size = 0, far = 0;
+            for (uint32_t c = 0; c < k->dim; c++) {
+                const stored *s = &stored_k[i];
+                double x = s->d[c] * s->code[c] + s->m[c], whole = step > 0 ? (double)rintf(q[r][c] / step) : 0;
+                rounded += whole * (double)step * x;
+                exact += (double)q[r][c] * x;
+                size += fabs(whole) * (double)step * (fabs(s->d[c] * s->code[c]) + fabs(s->m[c]));
+                far += fabs(x);
+            }
+            double f32 = size * 0x1p-24 * (2 * k->dim / 32 + 8) + 0x1p-140;
+            if (!(fabs((double)scores[r][i] - rounded) <= f32))
+                fail_msg("%s, %s, dim %u, %u cells, %u rows: score %u of row %u is %a, not %a: off by %g, allowed %g",
+                         k->format->name, kvb_cpu_level_names[isa->level], k->dim, n, n_rows, i, r,
+                         (double)scores[r][i], rounded, (double)scores[r][i] - rounded, f32);
+            assert_true(fabs((double)scores[r][i] - exact) <= (double)most * INT8_QUERY_STEP / 2 * far + f32);
+        }
+        for (uint32_t i = n; i < (n + 15) / 16 * 16; i++)
+            assert_true(isfinite(scores[r][i]));
+    }
+}
+
+/* ---- sums --------------------------------------------------------------------------------------------------------- */
+
+static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uint32_t n_rows)
+{
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t c = 0; c < v->dim; c++) {
+            float largest = 0, product[BLOCK];
+            for (uint32_t i = 0; i < n; i++) {
+                product[i] = weights[r][i] * (float)stored_v[i].d[c];
+                largest = fmaxf(largest, fabsf(product[i]));
+            }
+            double start = (double)(c + 1), rounded = start, exact = start, size = start, allowed = 0;
+            double step = (double)largest / 16383;
+            for (uint32_t i = 0; i < n; i++) {
+                const stored *s = &stored_v[i];
+                double p = (double)weights[r][i];
+                double whole = largest > 0 ? (double)rintf(product[i] * (16383.0f / largest)) : 0;
+                rounded += whole * step * s->code[c] + p * s->m[c];
+                exact += p * (s->d[c] * s->code[c] + s->m[c]);
+                size += fabs(p * s->d[c]) * 128 + fabs(p * s->m[c]);
+                allowed += step * (0.5 + 0x1p-8) * abs(s->code[c]);
+            }
+            double f32 = size * 0x1p-24 * 16;
+            if (!(fabs((double)sums[r][c] - rounded) <= f32))
+                fail_msg("%s, %s, dim %u, %u cells, %u rows: sum %u of row %u is %a, not %a: off by %g, allowed %g",
+                         v->format->name, kvb_cpu_level_names[isa->level], v->dim, n, n_rows, c, r, (double)sums[r][c],
+                         rounded, (double)sums[r][c] - rounded, f32);
+            assert_true(fabs((double)sums[r][c] - exact) <= allowed + f32);
+        }
+}
+
+/* ---- driving ------------------------------------------------------------------------------------------------------ */
+
+typedef struct run {
+    side k, v;
+    void *scratch, *encoded;
+    size_t query_bytes;
+} run;
+
+static void run_open(run *r, const char *k, const char *v, uint32_t k_dim, uint32_t v_dim, bool paged)
+{
+    char why[200];
+    side_open(&r->k, k, k_dim, paged);
+    side_open(&r->v, v, v_dim, paged);
+    assert_true(kvb_int8_fits(r->k.view.format, k_dim, why, sizeof why));
+    assert_true(kvb_int8_fits(r->v.view.format, v_dim, why, sizeof why));
+    r->query_bytes = kvb_int8_query_bytes(r->k.view.format, k_dim);
+    assert_int_equal(r->query_bytes % 64, 0);
+    r->encoded = aligned_alloc(64, MAX_ROWS * r->query_bytes);
+    size_t bytes = kvb_int8_scratch_bytes(r->k.view.format, r->v.view.format, k_dim, v_dim, MAX_ROWS);
+    assert_int_equal(bytes % 64, 0);
+    r->scratch = aligned_alloc(64, bytes);
+    memset(r->scratch, 0xff, bytes); /* NaN, and the largest codes */
+}
+
+static void run_close(run *r)
+{
+    free(r->encoded);
+    free(r->scratch);
+    side_close(&r->k);
+    side_close(&r->v);
+}
+
+/* n of the cells, scattered. */
+static void cells_pick(const run *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        cells[i] = (i * 37 + 11) % CELLS; /* 37 and 96 share no factor: all different */
+        stored_read(&r->k.view, cells[i], &stored_k[i]);
+        stored_read(&r->v.view, cells[i], &stored_v[i]);
+    }
+}
+
+static void inputs_fill(const run *r, uint32_t n, uint32_t n_rows)
+{
+    for (uint32_t t = 0; t < n_rows; t++) {
+        for (uint32_t c = 0; c < r->k.view.dim; c++)
+            q[t][c] = t == 5 ? 0 : any() * (c % 17 == 2 ? 4.0f : 1.0f);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            weights[t][i] = i >= n || t == 6 || i % 11 == 10 ? 0 : fabsf(any()) * (t % 3 ? 1.0f : 256.0f);
+        for (uint32_t c = 0; c < MAX_DIM; c++)
+            sums[t][c] = (float)(c + 1);
+        sums_of[t] = sums[t];
+    }
+}
+
+static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
+{
+    for (uint32_t t = 0; t < n_rows; t++) {
+        char *to = (char *)r->encoded + t * r->query_bytes;
+        isa->int8_query(r->k.view.format, r->k.view.dim, q[t], to);
+        queries[t] = to;
+    }
+    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], r->scratch);
+}
+
+static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
+{
+    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, r->scratch);
+}
+
+/* The levels of this CPU, one after the other. */
+static const kvb_vector *level_next(kvb_cpu_level *level)
+{
+    char why[64];
+    for (; *level < KVB_CPU_LEVELS; ++*level)
+        if (kvb_vector_at(*level) && kvb_cpu_has(*level, why, sizeof why))
+            return kvb_vector_at((*level)++);
+    return NULL;
+}
+
+#define EACH_LEVEL(isa)                                                                                                \
+    for (kvb_cpu_level level_##isa = 0, *once = &level_##isa; once; once = NULL)                                       \
+        for (const kvb_vector *isa; (isa = level_next(&level_##isa));)
+
+static void both_check(const char *k, const char *v, uint32_t k_dim, uint32_t v_dim, bool paged, uint32_t n,
+                       uint32_t n_rows)
+{
+    run r;
+    run_open(&r, k, v, k_dim, v_dim, paged);
+    cells_pick(&r, n);
+    EACH_LEVEL(isa)
+    {
+        inputs_fill(&r, n, n_rows);
+        scores_make(isa, &r, n, n_rows);
+        scores_check(isa, &r.k.view, n, n_rows);
+        sums_make(isa, &r, n, n_rows);
+        sums_check(isa, &r.v.view, n, n_rows);
+    }
+    run_close(&r);
+}
+
+static const char *const names[] = {"int8",  "int8-asym", "q8_0",  "q5_1",  "q5_0",   "q4_1",
+                                    "q4_0",  "iq4_nl",    "a8g32", "a8g64", "a8g128", "a4g32",
+                                    "a4g64", "a4g128",    "a2g32", "a2g64", "a2g128"};
+enum { NAMES = sizeof names / sizeof *names };
+
+static bool fits(const char *name, uint32_t dim)
+{
+    char why[200];
+    return kvb_int8_fits(pool_named(name)->format, dim, why, sizeof why);
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------------- */
+
+static void every_format_and_length(void **state)
+{
+    static const uint32_t dims[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
+    (void)state;
+    for (uint32_t f = 0; f < NAMES; f++)
+        for (uint32_t i = 0; i < sizeof dims / sizeof *dims; i++)
+            if (fits(names[f], dims[i])) {
+                both_check(names[f], names[f], dims[i], dims[i], false, 64, 3);
+                both_check(names[f], names[f], dims[i], dims[i], true, 37, 9);
+            }
+}
+
+static void every_number_of_cells(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= BLOCK; n++) {
+        both_check("q5_0", "a4g64", 64, 64, n % 2, n, 2);
+        both_check("int8", "int8", 80, 48, n % 2, n, 1);
+    }
+}
+
+static void every_number_of_rows(void **state)
+{
+    static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 26, 104};
+    (void)state;
+    for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        both_check("int8", "q4_0", 128, 96, false, 64, counts[i]);
+        both_check("a4g32", "int8-asym", 96, 128, true, 61, counts[i]);
+    }
+}
+
+/* NaN and infinities in q, and rows of zeros. */
+static void awkward_queries(void **state)
+{
+    (void)state;
+    for (uint32_t f = 0; f < NAMES; f++) {
+        run r;
+        run_open(&r, names[f], "int8", 128, 128, false);
+        cells_pick(&r, 20);
+        EACH_LEVEL(isa)
+        {
+            inputs_fill(&r, 20, 4);
+            q[0][77] = NAN;
+            q[1][3] = -INFINITY;
+            for (uint32_t c = 0; c < 128; c++)
+                q[3][c] = c == 9 ? 0x1p-149f : 0;
+            scores_make(isa, &r, 20, 4);
+            for (uint32_t i = 0; i < 20; i++) {
+                assert_true(isnan(scores[0][i]) && isnan(scores[1][i]));
+                assert_true(isfinite(scores[2][i]) && fabsf(scores[3][i]) <= 0x1p-140f);
+            }
+        }
+        run_close(&r);
+    }
+}
+
+static void scale_spoil(const kvb_view *v, uint32_t cell, bool zeros)
+{
+    const kvb_format *f = v->format;
+    const float nan32 = NAN;
+    const uint16_t nan16 = 0x7e00;
+    const void *at = kvb_view_row(v, HEAD, cell);
+    bool half = kvb_elem_is_block(f->elem) || f->scale_elem == KVB_F16;
+    if (zeros)
+        at = (const char *)v->zeros + HEAD * v->zero_head_stride + cell * v->zero_cell_stride;
+    else if (!kvb_elem_is_block(f->elem))
+        at = (const char *)v->scales + HEAD * v->scale_head_stride + cell * v->scale_cell_stride;
+    memcpy((void *)(uintptr_t)at, half ? (const void *)&nan16 : &nan32, half ? 2 : 4);
+}
+
+/* A cell whose weight is 0 may hold NaN; where it has a weight, the sums of its group are NaN and no others. */
+static void awkward_values(void **state)
+{
+    (void)state;
+    for (uint32_t f = 0; f < NAMES; f++)
+        for (int zeros = 0; zeros < 2; zeros++) {
+            run r;
+            run_open(&r, "int8", names[f], 128, 128, false);
+            const kvb_format *v = r.v.view.format;
+            uint32_t group = v->group == KVB_GROUP_ROW ? 128 : v->group;
+            cells_pick(&r, 20);
+            if (!zeros || r.v.view.zeros)
+                scale_spoil(&r.v.view, cells[7], zeros);
+            EACH_LEVEL(isa)
+            {
+                inputs_fill(&r, 20, 4);
+                weights[0][7] = weights[2][7] = weights[3][7] = 0;
+                weights[1][7] = 0.5f;
+                weights[2][4] = NAN;
+                weights[3][4] = 0x1p-125f;
+                sums_make(isa, &r, 20, 4);
+                for (uint32_t c = 0; c < 128; c++) {
+                    assert_true(isfinite(sums[0][c]) && isnan(sums[2][c]) && isfinite(sums[3][c]));
+                    assert_true(zeros && !r.v.view.zeros ? isfinite(sums[1][c]) : isnan(sums[1][c]) == (c < group));
+                }
+            }
+            run_close(&r);
+        }
+}
+
+/* Nothing to add leaves every bit as it was. */
+static void zero_weights(void **state)
+{
+    (void)state;
+    for (uint32_t f = 0; f < NAMES; f++) {
+        run r;
+        run_open(&r, "int8", names[f], 128, 128, false);
+        cells_pick(&r, 64);
+        EACH_LEVEL(isa)
+        {
+            inputs_fill(&r, 64, 3);
+            memset(weights, 0, sizeof weights);
+            sums_make(isa, &r, 64, 3);
+            for (uint32_t t = 0; t < 3; t++)
+                for (uint32_t c = 0; c < 128; c++)
+                    assert_true(sums[t][c] == (float)(c + 1));
+        }
+        run_close(&r);
+    }
+}
+
+/* The formats that are no affair of integer products are declined, with a reason. */
+static void others_declined(void **state)
+{
+    static const char *const others[] = {"f32",     "f16",     "bf16",  "e4m3",  "e5m2-head",
+                                         "kivi4-k", "kivi2-v", "mxfp4", "nvfp4", "tq4"};
+    char why[200];
+    (void)state;
+    for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+        why[0] = 0;
+        assert_false(kvb_int8_fits(pool_named(others[i])->format, 128, why, sizeof why));
+        assert_true(strstr(why, others[i]) && strstr(why, "integer products"));
+    }
+    for (uint32_t f = 0; f < NAMES; f++) {
+        assert_false(kvb_int8_fits(pool_named(names[f])->rotated->format, 128, why, sizeof why));
+        assert_non_null(strstr(why, "transformed"));
+        assert_false(kvb_int8_fits(pool_named(names[f])->format, 72, why, sizeof why));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_and_length), cmocka_unit_test(every_number_of_cells),
+        cmocka_unit_test(every_number_of_rows),    cmocka_unit_test(awkward_queries),
+        cmocka_unit_test(awkward_values),          cmocka_unit_test(zero_weights),
+        cmocka_unit_test(others_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vectors of VL 32-bit integers, type vi, beside those of vec.h: what the integer products are written in.
+ * KEY_CODES: codes of a dword of a tile of keys. With VNNI four bytes, unsigned codes times signed integers of q;
+ * without it two 16-bit ones, as a multiplication of bytes that adds pairs in 16 bits would saturate.
+ */
+#ifndef KVB_VECTOR_INT8_LANES_H
+#define KVB_VECTOR_INT8_LANES_H
+
+#include <string.h>
+
+#include "kernels/vector/vec.h"
+
+#if defined(__AVX512VNNI__)
+#define KEY_CODES 4u
+#else
+#define KEY_CODES 2u
+#endif
+
+#if defined(__AVX512F__)
+
+typedef __m512i vi;
+
+VEC_INLINE vi vi_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+VEC_INLINE vi vi_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+VEC_INLINE vf vi_to_vf(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+/* Of numbers within 16 bits, to nearest even. Of others and NaN: anything. */
+VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+/* c + products of 16-bit halves, added in pairs. */
+VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
+{
+#if defined(__AVX512VNNI__)
+    return _mm512_dpwssd_epi32(c, a, b);
+#else
+    return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
+#endif
+}
+#if defined(__AVX512VNNI__)
+/* c + products of bytes, `codes` unsigned and `b` signed, added in fours. */
+VEC_INLINE vi vi_dot4(vi c, vi codes, vi b)
+{
+    return _mm512_dpbusd_epi32(c, codes, b);
+}
+#endif
+/* Magnitudes as integers: in the order of floats, NaN above all. Exact to compare, whatever is among them. */
+VEC_INLINE vi vi_size_max(vi most, vf a)
+{
+    return _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff)));
+}
+VEC_INLINE int32_t vi_largest(vi a)
+{
+    return _mm512_reduce_max_epi32(a);
+}
+/* p * x; 0 where p is, even if x is NaN. */
+VEC_INLINE vf vf_weighted(vf p, vf x)
+{
+    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_UQ), p, x);
+}
+
+#elif defined(__AVX2__)
+
+typedef __m256i vi;
+
+VEC_INLINE vi vi_load(const int32_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+VEC_INLINE vi vi_set(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+VEC_INLINE vf vi_to_vf(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+{
+    __m256i whole = _mm256_cvtps_epi32(a);
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
+}
+VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
+{
+    return _mm256_add_epi32(c, _mm256_madd_epi16(a, b));
+}
+VEC_INLINE vi vi_size_max(vi most, vf a)
+{
+    return _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
+}
+VEC_INLINE int32_t vi_largest(vi a)
+{
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+VEC_INLINE vf vf_weighted(vf p, vf x)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(p, _mm256_setzero_ps(), _CMP_NEQ_UQ), _mm256_mul_ps(p, x));
+}
+
+#else
+
+typedef vec_int vi;
+
+VEC_INLINE vi vi_load(const int32_t *p)
+{
+    vi a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+VEC_INLINE vi vi_set(int32_t x)
+{
+    return (vi){x, x, x, x};
+}
+VEC_INLINE vf vi_to_vf(vi a)
+{
+    return (vf){(float)a[0], (float)a[1], (float)a[2], (float)a[3]};
+}
+VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+{
+    vf magic = vf_set(0x1.8p23f); /* the sum's lowest bits are the whole number's */
+    vec_int whole = (vec_int)(a + magic);
+    for (int i = 0; i < 4; i++)
+        p[i] = (int16_t)(uint16_t)(uint32_t)whole[i];
+}
+VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
+{
+    return c + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+}
+VEC_INLINE vi vi_size_max(vi most, vf a)
+{
+    vi size = (vi)a & 0x7fffffff, above = size > most;
+    return (above & size) | (~above & most);
+}
+VEC_INLINE int32_t vi_largest(vi a)
+{
+    int32_t x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    return x > y ? x : y;
+}
+VEC_INLINE vf vf_weighted(vf p, vf x)
+{
+    return (vf)((p != 0) & (vec_int)(p * x));
+}
+
+#endif
+
+VEC_INLINE float float_of_bits(int32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the rows of a block lie, and their scales and zeros as tables of floats. */
+#include <string.h>
+
+#include "kernels/vector/int8_lanes.h"
+#include "kernels/vector/int8_shape.h"
+
+void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
+                                      int8_rows *rows)
+{
+    const uint8_t *base = (const uint8_t *)view->base + h * view->head_stride;
+    size_t stride = view->cell_stride;
+
+    rows->n = n;
+    memcpy(rows->at, cells, n * sizeof *cells);
+    if (view->block_table)
+        for (uint32_t i = 0; i < n; i++)
+            rows->at[i] =
+                view->block_table[cells[i] / view->block_cells] * view->block_cells + cells[i] % view->block_cells;
+    for (uint32_t i = 0; i < n; i++)
+        rows->row[i] = base + rows->at[i] * stride;
+}
+
+/* A factor of each group of each row: where the first one lies, and how far apart the groups' are. */
+typedef struct places {
+    const uint8_t *at[BLOCK];
+    size_t step;
+} places;
+
+static void places_inside(const int8_shape *s, const int8_rows *rows, uint32_t byte, places *p)
+{
+    p->step = s->of.block_bytes;
+    for (uint32_t i = 0; i < rows->n; i++)
+        p->at[i] = rows->row[i] + byte;
+}
+
+static void places_beside(const int8_shape *s, const void *table, size_t cell_stride, const int8_rows *rows, places *p)
+{
+    p->step = s->half ? 2 : 4;
+    for (uint32_t i = 0; i < rows->n; i++)
+        p->at[i] = (const uint8_t *)table + rows->at[i] * cell_stride;
+}
+
+/* table [groups][BLOCK]. Halves are collected first, and then become floats many at a time. */
+static void factors_read(const int8_shape *s, const places *p, uint32_t n, float *table)
+{
+    for (uint32_t g = 0; g < s->groups; g++, table += BLOCK) {
+        uint16_t half[BLOCK];
+        size_t at = g * p->step;
+        if (!s->half) {
+            for (uint32_t i = 0; i < n; i++)
+                memcpy(&table[i], p->at[i] + at, sizeof *table);
+            memset(table + n, 0, (BLOCK - n) * sizeof *table);
+            continue;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(&half[i], p->at[i] + at, sizeof *half);
+        memset(half + n, 0, (BLOCK - n) * sizeof *half);
+        for (uint32_t i = 0; i < BLOCK; i += VL)
+            vf_store(table + i, vf_load_f16(half + i));
+    }
+}
+
+void KVB_ISA_NAME(kvb_int8_scales)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,
+                                   float *d, float *m)
+{
+    places p;
+    if (s->of.block_bytes)
+        places_inside(s, rows, 0, &p);
+    else
+        places_beside(s, (const uint8_t *)view->scales + h * view->scale_head_stride, view->scale_cell_stride, rows,
+                      &p);
+    factors_read(s, &p, rows->n, d);
+    if (!s->of.has_m)
+        return;
+    if (s->of.block_bytes)
+        places_inside(s, rows, 2, &p);
+    else
+        places_beside(s, (const uint8_t *)view->zeros + h * view->zero_head_stride, view->zero_cell_stride, rows, &p);
+    factors_read(s, &p, rows->n, m);
+    for (uint32_t i = 0; i < s->groups * BLOCK; i += VL) /* of the middle code, not of code 0 */
+        vf_store(m + i, vf_fma(vf_load(d + i), vf_set(s->of.offset), vf_load(m + i)));
+}

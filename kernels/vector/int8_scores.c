@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Query rows as integers, and their products with a block of keys. Of a group of channels with sum Q of q's integers,
+ * a cell's share is d * sum (code - offset) q + m' Q, m' being m + offset * d; all of it times the step of q.
+ */
+#include <string.h>
+
+#include "kernels/vector/int8.h"
+#include "kernels/vector/int8_product.h"
+#include "kernels/vector/int8_shape.h"
+
+/* ---- queries ---------------------------------------------------------------------------------------------------- */
+
+void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
+{
+    const int8_shape s = int8_shape_of(k, dim);
+    int8_query *to = encoded;
+    int8_t *bytes = (int8_t *)encoded + int8_query_codes_at(&s);
+    int16_t *words = (int16_t *)(void *)bytes;
+    int32_t most = 0;
+    float step;
+
+    for (uint32_t c = 0; c < dim; c++) {
+        int32_t size;
+        memcpy(&size, &q[c], sizeof size);
+        size &= 0x7fffffff;
+        most = size > most ? size : most;
+    }
+    bool finite = most < 0x7f800000;
+    step = float_of_bits(most) / 127.0f;
+    to->step = finite ? step : float_of_bits(0x7fc00000);
+    memset(to->sums, 0, s.groups * sizeof *to->sums);
+    for (uint32_t c = 0; c < dim; c++) {
+        float x = finite && step > 0 ? q[c] / step : 0, magic = 0x1.8p23f;
+        x = x > 127 ? 127 : x < -127 ? -127 : x; /* a subnormal step may be far too small */
+        int32_t whole = (int32_t)((x + magic) - magic);
+        to->sums[c / s.group] += whole;
+        if (KEY_CODES == 4)
+            bytes[c] = (int8_t)whole;
+        else
+            words[c] = (int16_t)whole;
+    }
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
+
+/* A block of keys, and the rows of one panel. */
+typedef struct keys {
+    const int8_shape *shape;
+    const int32_t *tile;
+    const float *d, *m;
+} keys;
+
+/* scores of all BLOCK cells. */
+VEC_INLINE void panel_multiply(uint32_t rows, const keys *k, const void *const *queries, float *scores)
+{
+    const int8_shape *s = k->shape;
+    const size_t codes_at = int8_query_codes_at(s);
+    const uint32_t steps = s->group / KEY_CODES;
+
+    for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL)
+        for (uint32_t g = 0; g < s->groups; g++) {
+            const int32_t *a[PRODUCT_ROWS];
+            vi acc[PRODUCT_ROWS][PRODUCT_VECS];
+            bool last = g + 1 == s->groups;
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < rows; r++) {
+                const int8_query *q = queries[r];
+                int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
+                a[r] = (const int32_t *)(const void *)((const char *)q + codes_at) + g * steps;
+#pragma GCC unroll 8
+                for (uint32_t v = 0; v < PRODUCT_VECS; v++)
+                    acc[r][v] = vi_set(-offset * q->sums[g]);
+            }
+            int8_product(INT8_KEYS, rows, PRODUCT_VECS, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < rows; r++) {
+                const int8_query *q = queries[r];
+                vf sum_q = vf_set((float)q->sums[g]), step = vf_set(last ? q->step : 1.0f);
+                float *to = scores + r * BLOCK + i;
+#pragma GCC unroll 8
+                for (uint32_t v = 0; v < PRODUCT_VECS; v++) {
+                    const uint32_t at = g * BLOCK + i + v * VL;
+                    vf x = vi_to_vf(acc[r][v]), d = vf_load(k->d + at);
+                    x = g ? vf_fma(x, d, vf_load(to + v * VL)) : vf_fma(x, d, vf_set(0));
+                    if (k->m)
+                        x = vf_fma(sum_q, vf_load(k->m + at), x);
+                    vf_store(to + v * VL, x * step);
+                }
+            }
+        }
+}
+
+#define PANEL(ROWS)                                                                                                    \
+    static __attribute__((noinline)) void panel_##ROWS(const keys *k, const void *const *queries, float *scores)       \
+    {                                                                                                                  \
+        panel_multiply(ROWS, k, queries, scores);                                                                      \
+    }
+PANEL(1)
+PANEL(2)
+PANEL(3) PANEL(4)
+#if PRODUCT_ROWS > 4
+    PANEL(5) PANEL(6)
+#endif
+
+        typedef void panel(const keys *k, const void *const *queries, float *scores);
+static panel *const panels[PRODUCT_ROWS] = {
+    panel_1, panel_2, panel_3, panel_4,
+#if PRODUCT_ROWS > 4
+    panel_5, panel_6,
+#endif
+};
+
+void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
+                                   const void *const *queries, uint32_t n_rows, float *scores, void *scratch)
+{
+    const int8_shape s = int8_shape_of(k->format, k->dim);
+    int32_t *tile = scratch;
+    float *d = (float *)(void *)((char *)scratch + int8_tile_bytes(&s));
+    float *m = s.of.has_m ? d + int8_table_bytes(&s) / sizeof *d : NULL;
+    const keys block = {&s, tile, d, m};
+    int8_rows rows;
+
+    KVB_ISA_NAME(kvb_int8_rows_find)(k, h, cells, n, &rows);
+    KVB_ISA_NAME(kvb_int8_scales)(&s, k, h, &rows, d, m);
+    KVB_ISA_NAME(kvb_int8_pack_keys)(&s, &rows, tile);
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = int8_panel_rows(n_rows - r);
+        panels[take - 1](&block, queries + r, scores + (size_t)r * BLOCK);
+    }
+}

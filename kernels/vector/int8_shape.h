@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the integer products need to know of a format: an element is d * (code - offset) + m, the code an unsigned byte,
+ * d and m those of its group. Also where codes, d and m lie in a row (of blocks) or in side tables.
+ */
+#ifndef KVB_VECTOR_INT8_SHAPE_H
+#define KVB_VECTOR_INT8_SHAPE_H
+
+#include "kernels/vector/micro.h"
+
+#define INT8_MAX_DIM 1024u
+
+/* Elements that have codes of at most 8 bits and are evenly spaced, or (IQ4_NL) whole levels times a scale. */
+#define INT8_ELEMS(X)                                                                                                  \
+    X(KVB_INT8)                                                                                                        \
+    X(KVB_UINT8) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q8_0) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0) X(KVB_IQ4_NL)
+
+/* How an element is stored. */
+typedef struct int8_elem {
+    uint8_t bits;        /* of a code, or of a block's code without its fifth bit; 0: not for integer products */
+    uint8_t offset;      /* the middle of the codes: what is multiplied is code - offset, a signed byte */
+    uint8_t block_bytes; /* of 32 channels; 0: no block */
+    uint8_t codes_at;    /* in a block */
+    bool has_m;
+    bool centred; /* the m stored is for code 0: what is used is m + offset d */
+} int8_elem;
+
+static inline int8_elem int8_elem_of(kvb_elem elem)
+{
+    static const int8_elem elems[KVB_ELEM_COUNT] = {
+        [KVB_INT8] = {.bits = 8, .offset = 128},
+        [KVB_UINT8] = {.bits = 8, .offset = 128, .has_m = true, .centred = true},
+        [KVB_UINT4] = {.bits = 4, .offset = 8, .has_m = true, .centred = true},
+        [KVB_UINT2] = {.bits = 2, .offset = 2, .has_m = true, .centred = true},
+        [KVB_Q8_0] = {.bits = 8, .offset = 128, .block_bytes = 34, .codes_at = 2},
+        [KVB_Q5_1] = {.bits = 4, .offset = 16, .block_bytes = 24, .codes_at = 8, .has_m = true, .centred = true},
+        [KVB_Q5_0] = {.bits = 4, .offset = 16, .block_bytes = 22, .codes_at = 6},
+        [KVB_Q4_1] = {.bits = 4, .offset = 8, .block_bytes = 20, .codes_at = 4, .has_m = true, .centred = true},
+        [KVB_Q4_0] = {.bits = 4, .offset = 8, .block_bytes = 18, .codes_at = 2},
+        [KVB_IQ4_NL] = {.bits = 4, .offset = 128, .block_bytes = 18, .codes_at = 2},
+    };
+    return elems[elem];
+}
+
+/* A format at one length of rows. */
+typedef struct int8_shape {
+    int8_elem of;
+    kvb_elem elem;
+    uint32_t dim;
+    uint32_t width;  /* dim up to a multiple of 64: what tiles are made of */
+    uint32_t group;  /* channels that share a d */
+    uint32_t groups; /* of a row */
+    bool half;       /* d and m are f16, else f32 */
+} int8_shape;
+
+static inline int8_shape int8_shape_of(const kvb_format *f, uint32_t dim)
+{
+    int8_shape s = {.of = int8_elem_of(f->elem), .elem = f->elem, .dim = dim, .width = (dim + 63) / 64 * 64};
+    s.group = f->group == KVB_GROUP_ROW ? dim : f->group;
+    s.groups = dim / s.group;
+    s.half = s.of.block_bytes || f->scale_elem == KVB_F16;
+    return s;
+}
+
+/* Bytes of a tile of codes, at most two each; of a table of d or of m. Multiples of 64. */
+static inline size_t int8_tile_bytes(const int8_shape *s)
+{
+    return (size_t)2 * s->width * BLOCK;
+}
+static inline size_t int8_table_bytes(const int8_shape *s)
+{
+    return (size_t)s->groups * BLOCK * sizeof(float);
+}
+
+/* An encoded query row: its step, then for each group the sum of its integers, then (at a multiple of 64) the integers,
+ * as bytes or as 16 bits. */
+typedef struct int8_query {
+    float step;
+    int32_t sums[];
+} int8_query;
+
+static inline size_t int8_query_codes_at(const int8_shape *s)
+{
+    return (sizeof(int8_query) + s->groups * sizeof(int32_t) + 63) / 64 * 64;
+}
+
+/* ---- a block of rows made ready: int8_tiles.c, int8_scales.c --------------------------------------------------- */
+
+/* Where rows of one KV head lie: cells mapped through the block table, and pointers to their codes. */
+typedef struct int8_rows {
+    const uint8_t *row[BLOCK];
+    uint32_t at[BLOCK];
+    uint32_t n;
+} int8_rows;
+
+void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
+                                      int8_rows *rows);
+
+/* d and m of the rows: [groups][BLOCK] each, m NULL where the format has none; 0 from n on. */
+void KVB_ISA_NAME(kvb_int8_scales)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,
+                                   float *d, float *m);
+
+/*
+ * Codes as the products read them: a dword holds neighbouring factors of one sum.
+ * keys: [width / KEY_CODES][BLOCK] dwords, each KEY_CODES channels of one cell; cells from n on are 0.
+ * values: [BLOCK / 2][width] dwords, each two cells' (code - offset) of one channel, 16 bits; up to n rounded up to 2.
+ */
+void KVB_ISA_NAME(kvb_int8_pack_keys)(const int8_shape *s, const int8_rows *rows, int32_t *tile);
+void KVB_ISA_NAME(kvb_int8_pack_values)(const int8_shape *s, const int8_rows *rows, int32_t *tile);
+
+#endif

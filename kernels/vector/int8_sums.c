@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights times a block of values. Of a group of channels, the weight of a cell times the cell's d is rounded to a whole
+ * number of steps, at most 16383 of them; the sum of whole numbers times (code - offset) is exact in 32 bits:
+ * 16383 * 128 * 64 < 2^27. What m' = m + offset * d adds is the same for all channels of the group, and summed as floats.
+ */
+#include "kernels/vector/int8.h"
+#include "kernels/vector/int8_product.h"
+#include "kernels/vector/int8_shape.h"
+
+#define STEPS 16383.0f
+
+/* Below this a step would be no normal float: the largest product is taken to be it, and the sum is off by that. */
+#define LEAST_PRODUCT 0x1p-110f
+
+typedef struct values {
+    const int8_shape *shape;
+    const int32_t *tile;
+    const float *d, *m;
+    uint32_t steps; /* pairs of cells */
+} values;
+
+/* A row's weights for one group. */
+typedef struct whole_weights {
+    _Alignas(64) int16_t whole[BLOCK];
+    float step; /* NaN where a product is infinite or NaN: so are then the sums */
+    float rest; /* sum of weight * m' */
+} whole_weights;
+
+VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, whole_weights *to)
+{
+    vf product[BLOCK / VL], rest = vf_set(0);
+    vi most = vi_set(0);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < BLOCK / VL; i++) {
+        vf p = vf_load(weights + i * VL);
+        product[i] = vf_weighted(p, vf_load(d + i * VL));
+        most = vi_size_max(most, product[i]);
+        if (m)
+            rest = rest + vf_weighted(p, vf_load(m + i * VL));
+    }
+    int32_t bits = vi_largest(most);
+    float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
+    largest = largest < LEAST_PRODUCT ? LEAST_PRODUCT : largest;
+    vf factor = vf_set(bits < 0x7f800000 ? STEPS / largest : 0);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < BLOCK / VL; i++)
+        vf_store_i16(to->whole + i * VL, product[i] * factor);
+    to->step = largest / STEPS;
+    to->rest = m ? vf_total(rest) : 0;
+}
+
+/* Channels c .. of the group, vecs vectors of them. */
+VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, const values *v, const whole_weights *weights,
+                                  uint32_t c, float *const *sums)
+{
+    const int32_t *a[PRODUCT_ROWS];
+    vi acc[PRODUCT_ROWS][PRODUCT_VECS];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        a[r] = (const int32_t *)(const void *)weights[r].whole;
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < vecs; i++)
+            acc[r][i] = vi_set(0);
+    }
+    int8_product(INT8_VALUES, rows, vecs, v->steps, a, v->tile + c, v->shape->width, acc);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        vf step = vf_set(weights[r].step), rest = vf_set(weights[r].rest);
+        float *to = sums[r] + c;
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < vecs; i++) {
+            vf x = vf_load(to + i * VL);
+            if (v->m)
+                x = x + rest;
+            vf_store(to + i * VL, vf_fma(vi_to_vf(acc[r][i]), step, x));
+        }
+    }
+}
+
+VEC_INLINE void panel_multiply(uint32_t rows, const values *v, const float *weights, float *const *sums)
+{
+    const int8_shape *s = v->shape;
+    for (uint32_t g = 0; g < s->groups; g++) {
+        whole_weights whole[PRODUCT_ROWS];
+        uint32_t c = g * s->group, end = c + s->group;
+        for (uint32_t r = 0; r < rows; r++)
+            weights_round(weights + r * BLOCK, v->d + g * BLOCK, v->m ? v->m + g * BLOCK : NULL, &whole[r]);
+        for (; c + PRODUCT_VECS * VL <= end; c += PRODUCT_VECS * VL)
+            channels_multiply(rows, PRODUCT_VECS, v, whole, c, sums);
+        for (; c + 2 * VL <= end; c += 2 * VL)
+            channels_multiply(rows, 2, v, whole, c, sums);
+        for (; c < end; c += VL)
+            channels_multiply(rows, 1, v, whole, c, sums);
+    }
+}
+
+#define PANEL(ROWS)                                                                                                    \
+    static __attribute__((noinline)) void panel_##ROWS(const values *v, const float *weights, float *const *sums)      \
+    {                                                                                                                  \
+        panel_multiply(ROWS, v, weights, sums);                                                                        \
+    }
+PANEL(1)
+PANEL(2)
+PANEL(3) PANEL(4)
+#if PRODUCT_ROWS > 4
+    PANEL(5) PANEL(6)
+#endif
+
+        typedef void panel(const values *v, const float *weights, float *const *sums);
+static panel *const panels[PRODUCT_ROWS] = {
+    panel_1, panel_2, panel_3, panel_4,
+#if PRODUCT_ROWS > 4
+    panel_5, panel_6,
+#endif
+};
+
+void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
+                                 uint32_t n_rows, float *const *sums, void *scratch)
+{
+    const int8_shape s = int8_shape_of(v->format, v->dim);
+    int32_t *tile = scratch;
+    float *d = (float *)(void *)((char *)scratch + int8_tile_bytes(&s));
+    float *m = s.of.has_m ? d + int8_table_bytes(&s) / sizeof *d : NULL;
+    const values block = {&s, tile, d, m, (n + 1) / 2};
+    int8_rows rows;
+
+    KVB_ISA_NAME(kvb_int8_rows_find)(v, h, cells, n, &rows);
+    KVB_ISA_NAME(kvb_int8_scales)(&s, v, h, &rows, d, m);
+    KVB_ISA_NAME(kvb_int8_pack_values)(&s, &rows, tile);
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = int8_panel_rows(n_rows - r);
+        panels[take - 1](&block, weights + (size_t)r * BLOCK, sums + r);
+    }
+}
