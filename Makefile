@@ -56,7 +56,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs bench-int8 FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -102,6 +102,8 @@ bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format a
 	@$<
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 	@$< $(BENCH)
+bench-int8: $(BUILD)/bench/int8 ## what a cell costs by integer products, for each format and number of query rows
+	@$<
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What integer products cost: cycles a cell for the scores and for the sums of blocks of 64 cells, rows of 128 channels,
+ * beside what f32 would take at the peak of its multiply-adds. `int8 [WORD [LEVEL]]`: only formats whose name has that
+ * word; another level of instruction sets than the best.
+ *
+ * Cycles are those of a chain of dependent additions, one a cycle, run beside each sample: what the core's clock
+ * did at that moment. The least of the samples is printed. All blocks together fit the second-level cache.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "caches/pools/pool.h"
+#include "kernels/vector/table.h"
+
+enum { DIM = 128, CELLS = 1024, MAX_ROWS = 104, SAMPLES = 41 };
+
+static float row[DIM], q[MAX_ROWS][DIM];
+static _Alignas(64) float scores[MAX_ROWS][BLOCK], weights[MAX_ROWS][BLOCK], sums[MAX_ROWS][DIM];
+static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS][1024];
+static const void *queries[MAX_ROWS];
+static float *sums_of[MAX_ROWS];
+static uint32_t cells[CELLS];
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double cycle_ns(void)
+{
+    enum { ADDITIONS = 20000 };
+    double start = now_ns();
+    uint64_t x = 1;
+    for (int i = 0; i < ADDITIONS; i++) {
+        x += 3;
+        __asm__ volatile("" : "+r"(x));
+    }
+    return (now_ns() - start) / ADDITIONS;
+}
+
+typedef struct work {
+    const kvb_vector *isa;
+    kvb_view view;
+    uint32_t rows;
+    bool sums;
+} work;
+
+static void blocks_run(const work *w)
+{
+    for (uint32_t c = 0; c < CELLS; c += BLOCK)
+        if (w->sums)
+            w->isa->int8_sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, scratch);
+        else
+            w->isa->int8_scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], scratch);
+}
+
+/* Cycles a cell. */
+static double work_measure(const work *w)
+{
+    double least = 1e30;
+    for (int i = 0; i < SAMPLES; i++) {
+        double before = cycle_ns(), start = now_ns();
+        blocks_run(w);
+        double ns = now_ns() - start, after = cycle_ns();
+        double cycles = ns / (before < after ? before : after) / CELLS;
+        least = cycles < least ? cycles : least;
+    }
+    return least;
+}
+
+static void format_print(const kvb_pool_type *type, const kvb_vector *isa, kvb_allocator *a)
+{
+    static const uint32_t counts[] = {1, 2, 4, 8, 26, 104};
+    kvb_pool_options options = {.n_kv_heads = 1, .dim = DIM, .min_chunk = CELLS, .capacity = CELLS, .allocator = a};
+    kvb_pool *pool;
+    work w = {.isa = isa};
+
+    if (type->open(type, &options, &pool) || type->ensure(pool, CELLS))
+        exit(1);
+    for (uint32_t c = 0; c < CELLS; c++) {
+        for (uint32_t i = 0; i < DIM; i++)
+            row[i] = (float)(rand() % 2001 - 1000) * 0.001f;
+        type->write_run(pool, c, 1, row);
+    }
+    type->view(pool, CELLS, &w.view);
+    for (uint32_t r = 0; r < MAX_ROWS; r++)
+        isa->int8_query(type->format, DIM, q[r], encoded[r]);
+    printf("%-10s", type->name);
+    for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        w.rows = counts[i];
+        w.sums = false;
+        double k = work_measure(&w);
+        w.sums = true;
+        double v = work_measure(&w);
+        printf(" %6.1f %6.1f %4.2f", k, v, (k + v) / (w.rows * 2 * DIM / 32.0));
+    }
+    printf("\n");
+    type->close(pool);
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "", *name = argc > 2 ? argv[2] : kvb_cpu_level_names[kvb_cpu()];
+    const kvb_vector *isa = NULL;
+    kvb_allocator allocator = {0};
+    char why[200];
+
+    for (kvb_cpu_level level = 0; level < KVB_CPU_LEVELS; level++)
+        if (strcmp(name, kvb_cpu_level_names[level]) == 0 && kvb_cpu_has(level, why, sizeof why))
+            isa = kvb_vector_at(level);
+    if (!isa) {
+        fprintf(stderr, "this machine cannot run %s\n", name);
+        return 1;
+    }
+    for (uint32_t c = 0; c < CELLS; c++)
+        cells[c] = c;
+    for (uint32_t r = 0; r < MAX_ROWS; r++) {
+        for (uint32_t i = 0; i < DIM; i++)
+            q[r][i] = (float)(rand() % 2001 - 1000) * 0.001f;
+        for (uint32_t i = 0; i < BLOCK; i++)
+            weights[r][i] = (float)(rand() % 1000) * 0.001f;
+        queries[r] = encoded[r];
+        sums_of[r] = sums[r];
+    }
+    printf("%s, rows of %d channels: cycles a cell for scores and sums, and their share of the time that f32 takes\n"
+           "with two multiply-adds of 16 lanes a cycle\n          1 row               2 rows              4 rows"
+           "              8 rows              26 rows             104 rows\n",
+           name, DIM);
+    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
+        if (kvb_int8_fits((*type)->format, DIM, why, sizeof why) && strstr((*type)->name, word))
+            format_print(*type, isa, &allocator);
+    return 0;
+}
