@@ -4,8 +4,8 @@
  * beside what f32 would take at the peak of its multiply-adds. `int8 [WORD [LEVEL]]`: only formats whose name has that
  * word; another level of instruction sets than the best.
  *
- * Cycles are those of a chain of dependent additions, one a cycle, run beside each sample: what the core's clock
- * did at that moment. The least of the samples is printed. All blocks together fit the second-level cache.
+ * A cycle is what one of a chain of dependent additions takes. Both are the least of many samples, which take turns. All
+ * blocks together fit the second-level cache.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,15 +62,15 @@ static void blocks_run(const work *w)
 /* Cycles a cell. */
 static double work_measure(const work *w)
 {
-    double least = 1e30;
+    double least = 1e30, cycle = 1e30;
     for (int i = 0; i < SAMPLES; i++) {
-        double before = cycle_ns(), start = now_ns();
+        double one = cycle_ns(), start = now_ns();
         blocks_run(w);
-        double ns = now_ns() - start, after = cycle_ns();
-        double cycles = ns / (before < after ? before : after) / CELLS;
-        least = cycles < least ? cycles : least;
+        double ns = (now_ns() - start) / CELLS;
+        least = ns < least ? ns : least;
+        cycle = one < cycle ? one : cycle;
     }
-    return least;
+    return least / cycle;
 }
 
 static void format_print(const kvb_pool_type *type, const kvb_vector *isa, kvb_allocator *a)

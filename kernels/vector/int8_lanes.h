@@ -19,19 +19,20 @@
 
 #if defined(__AVX512F__)
 
-typedef __m512i vi;
+/* Not __m512i, whose lanes have 64 bits: gcc 12 then keeps each accumulator twice. */
+typedef int32_t vi __attribute__((vector_size(64)));
 
 VEC_INLINE vi vi_load(const int32_t *p)
 {
-    return _mm512_loadu_si512(p);
+    return (vi)_mm512_loadu_si512(p);
 }
 VEC_INLINE vi vi_set(int32_t x)
 {
-    return _mm512_set1_epi32(x);
+    return (vi)_mm512_set1_epi32(x);
 }
 VEC_INLINE vf vi_to_vf(vi a)
 {
-    return _mm512_cvtepi32_ps(a);
+    return _mm512_cvtepi32_ps((__m512i)a);
 }
 /* Of numbers within 16 bits, to nearest even. Of others and NaN: anything. */
 VEC_INLINE void vf_store_i16(int16_t *p, vf a)
@@ -42,26 +43,26 @@ VEC_INLINE void vf_store_i16(int16_t *p, vf a)
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
 #if defined(__AVX512VNNI__)
-    return _mm512_dpwssd_epi32(c, a, b);
+    return (vi)_mm512_dpwssd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
 #else
-    return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
+    return c + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #endif
 }
 #if defined(__AVX512VNNI__)
 /* c + products of bytes, `codes` unsigned and `b` signed, added in fours. */
 VEC_INLINE vi vi_dot4(vi c, vi codes, vi b)
 {
-    return _mm512_dpbusd_epi32(c, codes, b);
+    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)b);
 }
 #endif
 /* Magnitudes as integers: in the order of floats, NaN above all. Exact to compare, whatever is among them. */
 VEC_INLINE vi vi_size_max(vi most, vf a)
 {
-    return _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff)));
+    return (vi)_mm512_max_epi32((__m512i)most, _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff)));
 }
 VEC_INLINE int32_t vi_largest(vi a)
 {
-    return _mm512_reduce_max_epi32(a);
+    return _mm512_reduce_max_epi32((__m512i)a);
 }
 /* p * x; 0 where p is, even if x is NaN. */
 VEC_INLINE vf vf_weighted(vf p, vf x)
@@ -71,19 +72,19 @@ VEC_INLINE vf vf_weighted(vf p, vf x)
 
 #elif defined(__AVX2__)
 
-typedef __m256i vi;
+typedef int32_t vi __attribute__((vector_size(32)));
 
 VEC_INLINE vi vi_load(const int32_t *p)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return (vi)_mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 VEC_INLINE vi vi_set(int32_t x)
 {
-    return _mm256_set1_epi32(x);
+    return (vi)_mm256_set1_epi32(x);
 }
 VEC_INLINE vf vi_to_vf(vi a)
 {
-    return _mm256_cvtepi32_ps(a);
+    return _mm256_cvtepi32_ps((__m256i)a);
 }
 VEC_INLINE void vf_store_i16(int16_t *p, vf a)
 {
@@ -93,15 +94,15 @@ VEC_INLINE void vf_store_i16(int16_t *p, vf a)
 }
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
-    return _mm256_add_epi32(c, _mm256_madd_epi16(a, b));
+    return c + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 }
 VEC_INLINE vi vi_size_max(vi most, vf a)
 {
-    return _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
+    return (vi)_mm256_max_epi32((__m256i)most, _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
 }
 VEC_INLINE int32_t vi_largest(vi a)
 {
-    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
     x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
 }

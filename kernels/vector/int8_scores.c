@@ -51,44 +51,48 @@ typedef struct keys {
     const float *d, *m;
 } keys;
 
-/* scores of all BLOCK cells. */
-VEC_INLINE void panel_multiply(uint32_t rows, const keys *k, const void *const *queries, float *scores)
+/* What a group of channels adds to the scores of PRODUCT_VECS * VL cells from i on. */
+VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_t i, const int8_query *const *q,
+                               float *scores)
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t steps = s->group / KEY_CODES;
+    const uint32_t steps = s->group / KEY_CODES, vecs = PRODUCT_VECS;
+    const int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
+    const bool last = g + 1 == s->groups;
+    const float *d = k->d + g * BLOCK + i, *m = k->m + g * BLOCK + i;
+    const int32_t *a[PRODUCT_ROWS];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        a[r] = (const int32_t *)(const void *)((const char *)q[r] + codes_at) + g * steps;
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
+    int8_product(INT8_KEYS, rows, vecs, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const int8_query *of = q[j / vecs];
+        const uint32_t at = j % vecs * VL;
+        float *to = scores + j / vecs * BLOCK + i + at;
+        vf x = vf_fma(vi_to_vf(acc[j]), vf_load(d + at), g ? vf_load(to) : vf_set(0));
+        if (k->m)
+            x = vf_fma(vf_set((float)of->sums[g]), vf_load(m + at), x);
+        vf_store(to, x * vf_set(last ? of->step : 1.0f));
+    }
+}
+
+/* Scores of all BLOCK cells. */
+VEC_INLINE void panel_multiply(uint32_t rows, const keys *k, const void *const *queries, float *scores)
+{
+    const int8_query *q[PRODUCT_ROWS];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        q[r] = queries[r];
     for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL)
-        for (uint32_t g = 0; g < s->groups; g++) {
-            const int32_t *a[PRODUCT_ROWS];
-            vi acc[PRODUCT_ROWS][PRODUCT_VECS];
-            bool last = g + 1 == s->groups;
-#pragma GCC unroll 8
-            for (uint32_t r = 0; r < rows; r++) {
-                const int8_query *q = queries[r];
-                int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
-                a[r] = (const int32_t *)(const void *)((const char *)q + codes_at) + g * steps;
-#pragma GCC unroll 8
-                for (uint32_t v = 0; v < PRODUCT_VECS; v++)
-                    acc[r][v] = vi_set(-offset * q->sums[g]);
-            }
-            int8_product(INT8_KEYS, rows, PRODUCT_VECS, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
-#pragma GCC unroll 8
-            for (uint32_t r = 0; r < rows; r++) {
-                const int8_query *q = queries[r];
-                vf sum_q = vf_set((float)q->sums[g]), step = vf_set(last ? q->step : 1.0f);
-                float *to = scores + r * BLOCK + i;
-#pragma GCC unroll 8
-                for (uint32_t v = 0; v < PRODUCT_VECS; v++) {
-                    const uint32_t at = g * BLOCK + i + v * VL;
-                    vf x = vi_to_vf(acc[r][v]), d = vf_load(k->d + at);
-                    x = g ? vf_fma(x, d, vf_load(to + v * VL)) : vf_fma(x, d, vf_set(0));
-                    if (k->m)
-                        x = vf_fma(sum_q, vf_load(k->m + at), x);
-                    vf_store(to + v * VL, x * step);
-                }
-            }
-        }
+        for (uint32_t g = 0; g < k->shape->groups; g++)
+            group_multiply(rows, k, g, i, q, scores);
 }
 
 #define PANEL(ROWS)                                                                                                    \
@@ -98,12 +102,14 @@ VEC_INLINE void panel_multiply(uint32_t rows, const keys *k, const void *const *
     }
 PANEL(1)
 PANEL(2)
-PANEL(3) PANEL(4)
+PANEL(3)
+PANEL(4)
 #if PRODUCT_ROWS > 4
-    PANEL(5) PANEL(6)
+PANEL(5)
+PANEL(6)
 #endif
 
-        typedef void panel(const keys *k, const void *const *queries, float *scores);
+typedef void panel(const keys *k, const void *const *queries, float *scores);
 static panel *const panels[PRODUCT_ROWS] = {
     panel_1, panel_2, panel_3, panel_4,
 #if PRODUCT_ROWS > 4

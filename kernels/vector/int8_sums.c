@@ -55,26 +55,22 @@ VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, const values *v,
                                   uint32_t c, float *const *sums)
 {
     const int32_t *a[PRODUCT_ROWS];
-    vi acc[PRODUCT_ROWS][PRODUCT_VECS];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
+    for (uint32_t r = 0; r < rows; r++)
         a[r] = (const int32_t *)(const void *)weights[r].whole;
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < vecs; i++)
-            acc[r][i] = vi_set(0);
-    }
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = vi_set(0);
     int8_product(INT8_VALUES, rows, vecs, v->steps, a, v->tile + c, v->shape->width, acc);
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
-        vf step = vf_set(weights[r].step), rest = vf_set(weights[r].rest);
-        float *to = sums[r] + c;
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < vecs; i++) {
-            vf x = vf_load(to + i * VL);
-            if (v->m)
-                x = x + rest;
-            vf_store(to + i * VL, vf_fma(vi_to_vf(acc[r][i]), step, x));
-        }
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const whole_weights *w = &weights[j / vecs];
+        float *to = sums[j / vecs] + c + j % vecs * VL;
+        vf x = vf_load(to);
+        if (v->m)
+            x = x + vf_set(w->rest);
+        vf_store(to, vf_fma(vi_to_vf(acc[j]), vf_set(w->step), x));
     }
 }
 
@@ -102,12 +98,14 @@ VEC_INLINE void panel_multiply(uint32_t rows, const values *v, const float *weig
     }
 PANEL(1)
 PANEL(2)
-PANEL(3) PANEL(4)
+PANEL(3)
+PANEL(4)
 #if PRODUCT_ROWS > 4
-    PANEL(5) PANEL(6)
+PANEL(5)
+PANEL(6)
 #endif
 
-        typedef void panel(const values *v, const float *weights, float *const *sums);
+typedef void panel(const values *v, const float *weights, float *const *sums);
 static panel *const panels[PRODUCT_ROWS] = {
     panel_1, panel_2, panel_3, panel_4,
 #if PRODUCT_ROWS > 4
