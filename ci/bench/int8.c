@@ -19,7 +19,7 @@ enum { DIM = 128, CELLS = 1024, MAX_ROWS = 104, SAMPLES = 41 };
 
 static float row[DIM], q[MAX_ROWS][DIM];
 static _Alignas(64) float scores[MAX_ROWS][BLOCK], weights[MAX_ROWS][BLOCK], sums[MAX_ROWS][DIM];
-static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS][1024];
+static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS * 1024];
 static const void *queries[MAX_ROWS];
 static float *sums_of[MAX_ROWS];
 static uint32_t cells[CELLS];
@@ -88,8 +88,11 @@ static void format_print(const kvb_pool_type *type, const kvb_vector *isa, kvb_a
         type->write_run(pool, c, 1, row);
     }
     type->view(pool, CELLS, &w.view);
-    for (uint32_t r = 0; r < MAX_ROWS; r++)
-        isa->int8_query(type->format, DIM, q[r], encoded[r]);
+    for (uint32_t r = 0; r < MAX_ROWS; r++) {
+        char *to = encoded + r * kvb_int8_query_bytes(type->format, DIM);
+        isa->int8_query(type->format, DIM, q[r], to);
+        queries[r] = to;
+    }
     printf("%-10s", type->name);
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         w.rows = counts[i];
@@ -124,7 +127,6 @@ int main(int argc, char **argv)
             q[r][i] = (float)(rand() % 2001 - 1000) * 0.001f;
         for (uint32_t i = 0; i < BLOCK; i++)
             weights[r][i] = (float)(rand() % 1000) * 0.001f;
-        queries[r] = encoded[r];
         sums_of[r] = sums[r];
     }
     printf("%s, rows of %d channels: cycles a cell for scores and sums, and their share of the time that f32 takes\n"

@@ -7,6 +7,7 @@
 #ifndef KVB_VECTOR_INT8_LANES_H
 #define KVB_VECTOR_INT8_LANES_H
 
+#include <stddef.h>
 #include <string.h>
 
 #include "kernels/vector/vec.h"
@@ -34,10 +35,12 @@ VEC_INLINE vf vi_to_vf(vi a)
 {
     return _mm512_cvtepi32_ps((__m512i)a);
 }
-/* Of numbers within 16 bits, to nearest even. Of others and NaN: anything. */
-VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+/* Whole numbers nearest to a, then those nearest to b (to even), as 16 bits. They must fit; else, and of NaN: anything. */
+VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
 {
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
+    const __m512i fours = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    __m512i both = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi64(fours, both));
 }
 /* c + products of 16-bit halves, added in pairs. */
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
@@ -48,13 +51,6 @@ VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
     return c + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #endif
 }
-#if defined(__AVX512VNNI__)
-/* c + products of bytes, `codes` unsigned and `b` signed, added in fours. */
-VEC_INLINE vi vi_dot4(vi c, vi codes, vi b)
-{
-    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)b);
-}
-#endif
 /* Magnitudes as integers: in the order of floats, NaN above all. Exact to compare, whatever is among them. */
 VEC_INLINE vi vi_size_max(vi most, vf a)
 {
@@ -86,11 +82,10 @@ VEC_INLINE vf vi_to_vf(vi a)
 {
     return _mm256_cvtepi32_ps((__m256i)a);
 }
-VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
 {
-    __m256i whole = _mm256_cvtps_epi32(a);
-    _mm_storeu_si128((__m128i *)(void *)p,
-                     _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
+    __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+    _mm256_storeu_si256(p, _mm256_permute4x64_epi64(both, 0xd8));
 }
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
@@ -129,12 +124,14 @@ VEC_INLINE vf vi_to_vf(vi a)
 {
     return (vf){(float)a[0], (float)a[1], (float)a[2], (float)a[3]};
 }
-VEC_INLINE void vf_store_i16(int16_t *p, vf a)
+VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
 {
     vf magic = vf_set(0x1.8p23f); /* the sum's lowest bits are the whole number's */
-    vec_int whole = (vec_int)(a + magic);
-    for (int i = 0; i < 4; i++)
-        p[i] = (int16_t)(uint16_t)(uint32_t)whole[i];
+    vec_int whole[2] = {(vec_int)(a + magic), (vec_int)(b + magic)};
+    uint16_t low[8];
+    for (int i = 0; i < 8; i++)
+        low[i] = (uint16_t)(uint32_t)whole[i / 4][i % 4];
+    memcpy(p, low, sizeof low);
 }
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
@@ -157,6 +154,22 @@ VEC_INLINE vf vf_weighted(vf p, vf x)
 
 #endif
 
+/* c + products of what a dword of keys and one of q hold: bytes (codes unsigned, q signed), or 16 bits. */
+VEC_INLINE vi vi_dot_keys(vi c, vi codes, vi q)
+{
+#if KEY_CODES == 4
+    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)q);
+#else
+    return vi_dot2(c, codes, q);
+#endif
+}
+/* The dword k of whatever p holds. */
+VEC_INLINE int32_t dword_at(const void *p, size_t k)
+{
+    int32_t x;
+    memcpy(&x, (const char *)p + k * sizeof x, sizeof x);
+    return x;
+}
 VEC_INLINE float float_of_bits(int32_t b)
 {
     float x;

@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The product of integers in registers: acc[r, v] += sum over steps of a dword of row r, in every lane, times the dwords
- * of vector v of the tile. With constant rows and vecs the accumulators stay in registers.
+ * Products of integers in registers: a panel of rows, each a dword of neighbouring factors in every lane, times vectors
+ * of a tile. With constant rows and vecs the accumulators, acc [rows][vecs], stay in registers. Loops over them are
+ * flat: of nested ones gcc unrolls the outer too late for that.
  */
 #ifndef KVB_VECTOR_INT8_PRODUCT_H
 #define KVB_VECTOR_INT8_PRODUCT_H
 
 #include "kernels/vector/int8_lanes.h"
 
-typedef enum int8_kind { INT8_KEYS, INT8_VALUES } int8_kind;
-
-VEC_INLINE vi int8_dot(int8_kind kind, vi c, vi tile, int32_t a)
-{
-#if KEY_CODES == 4
-    if (kind == INT8_KEYS)
-        return vi_dot4(c, tile, vi_set(a));
-#endif
-    (void)kind;
-    return vi_dot2(c, tile, vi_set(a));
-}
-
-/*
- * a: [rows][steps] dwords, row r at a[r]; tile: vectors of one step side by side, steps `stride` dwords apart;
- * acc: [rows][vecs]. Loops over accumulators are flat: of nested ones gcc unrolls the outer too late to keep an array in
- * registers.
- */
-VEC_INLINE void int8_product(int8_kind kind, uint32_t rows, uint32_t vecs, uint32_t steps, const int32_t *const *a,
-                             const int32_t *tile, size_t stride, vi *acc)
+/* For r < rows, v < vecs: acc[r][v] += a[r] times vector v of a step, for each of `steps`, `stride` dwords apart. */
+VEC_INLINE void int8_keys_product(uint32_t rows, uint32_t vecs, uint32_t steps, const void *const *a,
+                                  const int32_t *tile, size_t stride, vi *acc)
 {
     for (uint32_t k = 0; k < steps; k++, tile += stride) {
         vi b[PRODUCT_VECS];
@@ -35,7 +20,25 @@ VEC_INLINE void int8_product(int8_kind kind, uint32_t rows, uint32_t vecs, uint3
             b[v] = vi_load(tile + v * VL);
 #pragma GCC unroll 32
         for (uint32_t j = 0; j < rows * vecs; j++)
-            acc[j] = int8_dot(kind, acc[j], b[j % vecs], a[j / vecs][k]);
+            acc[j] = vi_dot_keys(acc[j], b[j % vecs], vi_set(dword_at(a[j / vecs], k)));
+    }
+}
+
+/* The same with 16-bit factors, and `parts` of them for each row: part i is for the i-th part of the vectors. Parts of
+ * row r are those from a + r * parts * part_bytes on. */
+VEC_INLINE void int8_values_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps, const void *a,
+                                    size_t part_bytes, const int32_t *tile, size_t stride, vi *acc)
+{
+    for (uint32_t k = 0; k < steps; k++, tile += stride) {
+        vi b[PRODUCT_VECS];
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < vecs; v++)
+            b[v] = vi_load(tile + v * VL);
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++) {
+            const char *part = (const char *)a + (j * parts / vecs) * part_bytes;
+            acc[j] = vi_dot2(acc[j], b[j % vecs], vi_set(dword_at(part, k)));
+        }
     }
 }
 

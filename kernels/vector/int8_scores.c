@@ -61,16 +61,16 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
     const int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m + g * BLOCK + i;
-    const int32_t *a[PRODUCT_ROWS];
+    const void *a[PRODUCT_ROWS];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
-        a[r] = (const int32_t *)(const void *)((const char *)q[r] + codes_at) + g * steps;
+        a[r] = (const char *)q[r] + codes_at + (size_t)g * steps * sizeof(int32_t);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    int8_product(INT8_KEYS, rows, vecs, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+    int8_keys_product(rows, vecs, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const int8_query *of = q[j / vecs];

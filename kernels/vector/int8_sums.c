@@ -17,55 +17,57 @@ typedef struct values {
     const int8_shape *shape;
     const int32_t *tile;
     const float *d, *m;
+    bool finite;    /* every d and m: a weight of 0 then needs no looking at */
     uint32_t steps; /* pairs of cells */
 } values;
 
 /* A row's weights for one group. */
 typedef struct whole_weights {
-    _Alignas(64) int16_t whole[BLOCK];
-    float step; /* NaN where a product is infinite or NaN: so are then the sums */
-    float rest; /* sum of weight * m' */
+    _Alignas(64) int32_t pairs[BLOCK / 2]; /* two cells' whole numbers of steps, 16 bits each */
+    float step;                            /* NaN where a product is infinite or NaN: so are then the sums */
+    float rest;                            /* sum of weight * m' */
 } whole_weights;
 
-VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, whole_weights *to)
+VEC_INLINE vf product_of(vf p, const float *x, bool finite)
+{
+    return finite ? (vf)(p * vf_load(x)) : vf_weighted(p, vf_load(x));
+}
+
+VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, bool finite, whole_weights *to)
 {
     vf product[BLOCK / VL], rest = vf_set(0);
     vi most = vi_set(0);
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < BLOCK / VL; i++) {
         vf p = vf_load(weights + i * VL);
-        product[i] = vf_weighted(p, vf_load(d + i * VL));
+        product[i] = product_of(p, d + i * VL, finite);
         most = vi_size_max(most, product[i]);
         if (m)
-            rest = rest + vf_weighted(p, vf_load(m + i * VL));
+            rest = rest + product_of(p, m + i * VL, finite);
     }
     int32_t bits = vi_largest(most);
     float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
     largest = largest < LEAST_PRODUCT ? LEAST_PRODUCT : largest;
-    vf factor = vf_set(bits < 0x7f800000 ? STEPS / largest : 0);
+    vf factor = vf_set(STEPS / largest);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK / VL; i++)
-        vf_store_i16(to->whole + i * VL, product[i] * factor);
-    to->step = largest / STEPS;
+    for (uint32_t i = 0; i < BLOCK / VL; i += 2)
+        vf_store_i16(to->pairs + i * VL / 2, product[i] * factor, product[i + 1] * factor);
+    to->step = largest * (1.0f / STEPS);
     to->rest = m ? vf_total(rest) : 0;
 }
 
-/* Channels c .. of the group, vecs vectors of them. */
-VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, const values *v, const whole_weights *weights,
-                                  uint32_t c, float *const *sums)
+/* Channels c .. : vecs vectors of them, of `parts` groups. whole: [rows][parts]. */
+VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v,
+                                  const whole_weights *whole, uint32_t c, float *const *sums)
 {
-    const int32_t *a[PRODUCT_ROWS];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-        a[r] = (const int32_t *)(const void *)weights[r].whole;
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(0);
-    int8_product(INT8_VALUES, rows, vecs, v->steps, a, v->tile + c, v->shape->width, acc);
+    int8_values_product(rows, vecs, parts, v->steps, whole, sizeof *whole, v->tile + c, v->shape->width, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
-        const whole_weights *w = &weights[j / vecs];
+        const whole_weights *w = &whole[j * parts / vecs];
         float *to = sums[j / vecs] + c + j % vecs * VL;
         vf x = vf_load(to);
         if (v->m)
@@ -74,21 +76,41 @@ VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, const values *v,
     }
 }
 
+/* Groups g .. g + parts - 1, of which one product takes all, or one after the other its channels. */
+VEC_INLINE void groups_multiply(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
+                                float *const *sums)
+{
+    const uint32_t span = PRODUCT_VECS * VL;
+    whole_weights whole[PRODUCT_ROWS * 2];
+    uint32_t c = g * v->shape->group, end = c + parts * v->shape->group;
+
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < parts; i++) {
+            const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
+            if (v->finite)
+                weights_round(weights + r * BLOCK, d, m, true, &whole[r * parts + i]);
+            else
+                weights_round(weights + r * BLOCK, d, m, false, &whole[r * parts + i]);
+        }
+    for (; c + span <= end; c += span)
+        channels_multiply(rows, PRODUCT_VECS, parts, v, whole, c, sums);
+    if (parts > 1)
+        return;
+    for (; c + 2 * VL <= end; c += 2 * VL)
+        channels_multiply(rows, 2, 1, v, whole, c, sums);
+    for (; c < end; c += VL)
+        channels_multiply(rows, 1, 1, v, whole, c, sums);
+}
+
 VEC_INLINE void panel_multiply(uint32_t rows, const values *v, const float *weights, float *const *sums)
 {
     const int8_shape *s = v->shape;
-    for (uint32_t g = 0; g < s->groups; g++) {
-        whole_weights whole[PRODUCT_ROWS];
-        uint32_t c = g * s->group, end = c + s->group;
-        for (uint32_t r = 0; r < rows; r++)
-            weights_round(weights + r * BLOCK, v->d + g * BLOCK, v->m ? v->m + g * BLOCK : NULL, &whole[r]);
-        for (; c + PRODUCT_VECS * VL <= end; c += PRODUCT_VECS * VL)
-            channels_multiply(rows, PRODUCT_VECS, v, whole, c, sums);
-        for (; c + 2 * VL <= end; c += 2 * VL)
-            channels_multiply(rows, 2, v, whole, c, sums);
-        for (; c < end; c += VL)
-            channels_multiply(rows, 1, v, whole, c, sums);
-    }
+    uint32_t g = 0;
+    if (2 * s->group == PRODUCT_VECS * VL)
+        for (; g + 2 <= s->groups; g += 2)
+            groups_multiply(rows, 2, v, g, weights, sums);
+    for (; g < s->groups; g++)
+        groups_multiply(rows, 1, v, g, weights, sums);
 }
 
 #define PANEL(ROWS)                                                                                                    \
@@ -113,6 +135,14 @@ static panel *const panels[PRODUCT_ROWS] = {
 #endif
 };
 
+static bool all_finite(const float *x, uint32_t n)
+{
+    vi most = vi_set(0);
+    for (uint32_t i = 0; i < n; i += VL)
+        most = vi_size_max(most, vf_load(x + i));
+    return vi_largest(most) < 0x7f800000;
+}
+
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                                  uint32_t n_rows, float *const *sums, void *scratch)
 {
@@ -120,11 +150,12 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
     int32_t *tile = scratch;
     float *d = (float *)(void *)((char *)scratch + int8_tile_bytes(&s));
     float *m = s.of.has_m ? d + int8_table_bytes(&s) / sizeof *d : NULL;
-    const values block = {&s, tile, d, m, (n + 1) / 2};
+    values block = {.shape = &s, .tile = tile, .d = d, .m = m, .steps = (n + 1) / 2};
     int8_rows rows;
 
     KVB_ISA_NAME(kvb_int8_rows_find)(v, h, cells, n, &rows);
     KVB_ISA_NAME(kvb_int8_scales)(&s, v, h, &rows, d, m);
+    block.finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK));
     KVB_ISA_NAME(kvb_int8_pack_values)(&s, &rows, tile);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);

@@ -73,42 +73,45 @@ CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
         }
 }
 
-/* Byte 4 l + j of the result: byte 16 j + l. */
+#if defined(__AVX512VBMI__)
+
+/* Two rows' codes of 64 channels, as 16 bits, side by side in dwords: two shuffles of bytes for each 16 channels. */
+CODES_INLINE void values_pack_pair(__m512i a, __m512i b, __m512i offset, int32_t *to)
+{
+    const __mmask64 even = 0x1111111111111111, odd = 0x4444444444444444; /* bytes 0 and 2 of dwords */
+    const __m512i each = _mm512_set1_epi32(0x01010101);
+    __m512i from = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), each);
+    for (int j = 0; j < 4; j++, from = _mm512_add_epi8(from, _mm512_set1_epi8(16))) {
+        __m512i both = _mm512_mask_permutexvar_epi8(_mm512_maskz_permutexvar_epi8(even, from, a), odd, from, b);
+        _mm512_store_si512(to + j * 16, _mm512_sub_epi16(both, offset));
+    }
+}
+
+#else
+
+/* Byte 4 l + j of the result: byte 16 j + l. Dwords first, so that each 128 bits have the dwords whose bytes they need. */
 CODES_INLINE __m512i bytes_by_four(__m512i x)
 {
-#if defined(__AVX512VBMI__)
-#define FOUR(L) (L) | ((L) + 16) << 8 | ((L) + 32) << 16 | ((L) + 48) << 24
-    const __m512i from =
-        _mm512_setr_epi32(FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7), FOUR(8), FOUR(9),
-                          FOUR(10), FOUR(11), FOUR(12), FOUR(13), FOUR(14), FOUR(15));
-#undef FOUR
-    return _mm512_permutexvar_epi8(from, x);
-#else /* dwords first, so that each 128 bits have the four dwords whose bytes they need */
     const __m512i dwords = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m128i bytes = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(dwords, x), _mm512_broadcast_i32x4(bytes));
-#endif
 }
 
-/* Two rows' codes of 64 channels, as 16 bits, side by side in dwords. A dword of bytes_by_four() holds channels l, 16 + l,
- * 32 + l, 48 + l: each of its bytes goes to another vector. */
+/* The same: a dword of bytes_by_four() holds channels l, 16 + l, 32 + l, 48 + l, each for another vector. */
 CODES_INLINE void values_pack_pair(__m512i a, __m512i b, __m512i offset, int32_t *to)
 {
-    const __m512i low = _mm512_set1_epi16(0xff);
-    const __mmask32 upper = 0xaaaaaaaa; /* of the two halves of each dword */
+    const __m512i low = _mm512_set1_epi32(0xff);
     a = bytes_by_four(a);
     b = bytes_by_four(b);
-    __m512i even[2] = {_mm512_and_si512(a, low), _mm512_and_si512(b, low)};
-    __m512i odd[2] = {_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)};
-    __m512i first = _mm512_mask_blend_epi16(upper, even[0], _mm512_slli_epi32(even[1], 16));
-    __m512i second = _mm512_mask_blend_epi16(upper, odd[0], _mm512_slli_epi32(odd[1], 16));
-    __m512i third = _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(even[0], 16), even[1]);
-    __m512i fourth = _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(odd[0], 16), odd[1]);
-    _mm512_store_si512(to, _mm512_sub_epi16(first, offset));
-    _mm512_store_si512(to + 16, _mm512_sub_epi16(second, offset));
-    _mm512_store_si512(to + 32, _mm512_sub_epi16(third, offset));
-    _mm512_store_si512(to + 48, _mm512_sub_epi16(fourth, offset));
+    for (unsigned j = 0; j < 4; j++) {
+        __m512i first = _mm512_and_si512(_mm512_srli_epi32(a, 8 * j), low);
+        __m512i second = _mm512_and_si512(_mm512_srli_epi32(b, 8 * j), low);
+        __m512i both = _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+        _mm512_store_si512(to + j * 16, _mm512_sub_epi16(both, offset));
+    }
 }
+
+#endif
 
 CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, int32_t *tile)
 {
