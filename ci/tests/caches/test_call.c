@@ -117,7 +117,10 @@ static void problem_is_stated(void **state)
     assert_int_equal(p->k_dim, 16);
     assert_int_equal(p->v_dim, 24);
     assert_int_equal(p->n_cells, 70);
-    assert_true(p->scale == 0.25f && p->softcap == 0.0f);
+    assert_true(p->scale == 0.25f && p->softcap == 0.0f && !p->deterministic);
+    call.deterministic = true;
+    assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, false, why, sizeof why), 0);
+    assert_true(call.args.problem.deterministic);
     assert_true(p->has_sinks && p->paged && p->v_in_k);
     assert_int_equal(p->out_elem, KVB_BF16);
     assert_int_equal(p->mask, KVB_MASK_NONE);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random attention problems for kernel tests, with the answer in double precision and a worst-case error
- * bound. Nothing of kernels/ is used but attend.h: what is visible comes from a table of booleans that the
- * mask was made from, elements are read by formats.h. Everything that a kernel must not touch or must
- * overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
+ * Random attention problems for kernel tests. The mask is made from a table of booleans; the answer (answer.h) takes what
+ * is visible from that. Everything that a kernel must not touch or must overwrite is NaN: hidden cells, gaps,
+ * scratch, out, lse. Buffers have their exact size.
  */
 #ifndef KVB_TEST_FIXTURE_H
 #define KVB_TEST_FIXTURE_H
 
-#include "formats.h"
+#include "answer.h"
 #include "kernels/attend.h"
 
 #include <math.h>
@@ -18,6 +17,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,12 +75,20 @@ static inline void team_run(const kvb_team *team, void (*part)(void *ctx, uint32
 
 /* ---- a problem ---- */
 
+/* Where the cells lie that an EXPLICIT or RUNS mask shows. */
+enum scatter {
+    SCATTER_ANY,     /* anywhere */
+    SCATTER_SINGLES, /* every second one: no two are neighbours */
+    SCATTER_BLOCKS   /* in few blocks of 64 cells, and of those few in the others that only some queries see */
+};
+
 struct shape {
     uint32_t n_tok, n_kv_heads, group, k_dim, v_dim, n_cells;
     kvb_mask_kind mask;
     kvb_elem k_elem, v_elem, out_elem;
     float softcap;
-    bool sinks, v_in_k, paged;
+    bool sinks, v_in_k, paged, deterministic;
+    enum scatter scatter;
     uint32_t gap;   /* elements between the rows of neighbouring cells */
     uint32_t empty; /* one query in `empty` sees nothing (EXPLICIT and RUNS); 0: none */
     uint32_t threads;
@@ -97,9 +105,7 @@ struct fixture {
     kvb_run *runs;
     float *q, *sinks, *lse;
     void *out;
-    double *exact, *bound; /* [n_tok][n_heads][v_dim] */
-    double *exact_lse;     /* [n_tok][n_heads] */
-    double *bound_lse;
+    struct answer answer; /* worked out when first judged: what a test changes before counts */
 };
 
 static inline void *exact_alloc(size_t bytes, int fill)
@@ -110,13 +116,21 @@ static inline void *exact_alloc(size_t bytes, int fill)
     return block;
 }
 
+/* May query t see cell c, as far as the scatter goes? */
+static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
+{
+    if (scatter == SCATTER_SINGLES)
+        return (t + c) % 2 == 0;
+    return scatter == SCATTER_ANY || c / 64 % 11 == 3 || (c / 64 % 7 == 2 && t % 3 == 1);
+}
+
 /* Which cells each query sees. A few cells stay hidden from all. */
 static inline void visible_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
 {
     bool *hidden = exact_alloc(s->n_cells, 0);
     uint32_t eighths = 1 + random_below(rng, 7);
 
-    for (uint32_t c = 0; c < s->n_cells; c++)
+    for (uint32_t c = 0; c < s->n_cells && s->scatter == SCATTER_ANY; c++)
         hidden[c] = random_below(rng, 6) == 0 || (c > 70 && c < 140); /* whole words of bits too */
     f->visible = exact_alloc((size_t)s->n_tok * s->n_cells, 0);
     for (uint32_t t = 0; t < s->n_tok; t++) {
@@ -127,8 +141,10 @@ static inline void visible_draw(struct fixture *f, const struct shape *s, uint64
                 *seen = true;
             else if (s->mask == KVB_MASK_CAUSAL)
                 *seen = c <= s->n_cells - s->n_tok + t;
+            else if (s->scatter == SCATTER_SINGLES)
+                *seen = !blind && scatter_allows(s->scatter, t, c);
             else
-                *seen = !blind && !hidden[c] && random_below(rng, 8) < eighths;
+                *seen = !blind && !hidden[c] && random_below(rng, 8) < eighths && scatter_allows(s->scatter, t, c);
         }
     }
     free(hidden);
@@ -228,61 +244,6 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
     return rows;
 }
 
-/*
- * The answer of one row and how far a kernel of arithmetic a may be from it, worst case (Higham, Accuracy
- * and Stability, section 3.1): a dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu); the
- * logit by 6u of itself more (scale, cap, subtraction); weights relatively by expm1(2 of that) and by exp
- * and rescales; sums over cells by g(chain); division, and rounding to the output type.
- */
-static inline void row_answer(struct fixture *f, const kvb_arithmetic *a, uint32_t t, uint32_t h)
-{
-    const kvb_problem *p = &f->args.problem;
-    size_t row = (size_t)t * p->n_heads + h;
-    uint32_t kv = h / (p->n_heads / p->n_kv_heads);
-    double u = 0x1p-24, u_out = p->out_elem == KVB_F16 ? 0x1p-11 : p->out_elem == KVB_BF16 ? 0x1p-8 : u;
-    double g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
-           g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
-    double *s = exact_alloc(p->n_cells * sizeof *s, 0), max = p->has_sinks ? (double)f->sinks[h] : -INFINITY;
-    double slack = 0.0, sum = 0.0, rel;
-
-    for (uint32_t c = 0; c < p->n_cells; c++) {
-        double dot = 0.0, size = 0.0;
-        if (!f->visible[(size_t)t * p->n_cells + c])
-            continue;
-        for (uint32_t d = 0; d < p->k_dim; d++) {
-            double term = (double)f->q[row * p->k_dim + d] * row_elem(&f->args.k, kv, c, d);
-            dot += term;
-            size += fabs(term);
-        }
-        s[c] = dot * (double)p->scale;
-        if (p->softcap > 0)
-            s[c] = (double)p->softcap * tanh(s[c] / (double)p->softcap);
-        slack = fmax(slack, fabs((double)p->scale) * g_dot * size + 6 * u * (fabs(s[c]) + (double)p->softcap));
-        max = fmax(max, s[c]);
-    }
-    if (p->has_sinks)
-        sum = exp((double)f->sinks[h] - max);
-    for (uint32_t c = 0; c < p->n_cells; c++)
-        if (f->visible[(size_t)t * p->n_cells + c])
-            sum += s[c] = exp(s[c] - max);
-    rel = expm1(2 * slack) + 2 * (a->exp_error + a->rescales * (a->exp_error + u)) + 2 * g_cell + 4 * u;
-    for (uint32_t d = 0; d < p->v_dim; d++) {
-        double o = 0.0, mass = 0.0;
-        for (uint32_t c = 0; c < p->n_cells; c++)
-            if (f->visible[(size_t)t * p->n_cells + c]) {
-                double term = s[c] / sum * row_elem(p->v_in_k ? &f->args.k : &f->args.v, kv, c, d);
-                o += term;
-                mass += fabs(term);
-            }
-        f->exact[row * p->v_dim + d] = o;
-        /* 2^-25: half an ulp of a subnormal f16 */
-        f->bound[row * p->v_dim + d] = rel * mass + u_out * fabs(o) + (p->out_elem == KVB_F16 ? 0x1p-25 : 0x1p-120);
-    }
-    f->exact_lse[row] = sum == 0.0 ? -INFINITY : max + log(sum);
-    f->bound_lse[row] = rel + 4 * u * (1 + fabs(f->exact_lse[row]));
-    free(s);
-}
-
 static inline void fixture_build(struct fixture *f, const struct shape *s)
 {
     uint64_t rng = s->seed;
@@ -303,6 +264,7 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
                        .v_in_k = s->v_in_k,
                        .out_elem = s->out_elem,
                        .mask = s->mask,
+                       .deterministic = s->deterministic,
                        .k_format = &test_formats[s->k_elem],
                        .v_format = &test_formats[s->v_in_k ? s->k_elem : s->v_elem]};
     f->team = (kvb_team){.n = s->threads, .run = team_run};
@@ -330,28 +292,30 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
     f->args.sinks = s->sinks ? f->sinks : NULL;
     f->args.out = f->out = exact_alloc(rows * s->v_dim * elem_bytes(s->out_elem), 0xff);
     f->args.lse = f->lse = exact_alloc(rows * sizeof *f->lse, 0xff);
-    f->exact = exact_alloc(rows * s->v_dim * sizeof *f->exact, 0);
-    f->bound = exact_alloc(rows * s->v_dim * sizeof *f->bound, 0);
-    f->exact_lse = exact_alloc(rows * sizeof *f->exact_lse, 0);
-    f->bound_lse = exact_alloc(rows * sizeof *f->bound_lse, 0);
 }
 
 static inline void fixture_free(struct fixture *f)
 {
-    void *blocks[] = {f->visible, f->k,     f->v,   f->k_side, f->v_side, f->table, f->row_start, f->bits,     f->runs,
-                      f->q,       f->sinks, f->lse, f->out,    f->exact,  f->bound, f->exact_lse, f->bound_lse};
+    void *blocks[] = {f->visible, f->k,    f->v, f->k_side, f->v_side, f->table, f->row_start,
+                      f->bits,    f->runs, f->q, f->sinks,  f->lse,    f->out};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         free(blocks[i]);
+    answer_free(&f->answer);
 }
 
-/* Run the kernel once, on scratch of exactly the size it asks for, full of NaN. */
+/* Run the kernel once, on scratch of exactly the size it asks for, full of NaN, as are out and lse. */
 static inline void fixture_attend(struct fixture *f, const kvb_kernel *kernel)
 {
+    const kvb_problem *p = &f->args.problem;
     char why[160] = "";
-    size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&f->args.problem, f->team.n) : 0;
+    size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(p, f->team.n) : 0;
+    size_t rows = (size_t)p->n_tok * p->n_heads;
 
-    if (!kernel->supports(&f->args.problem, why, sizeof why))
+    if (!kernel->supports(p, why, sizeof why))
         fail_msg("%s: %s", kernel->name, why);
+    memset(f->out, 0xff, rows * p->v_dim * elem_bytes(p->out_elem));
+    if (f->args.lse)
+        memset(f->args.lse, 0xff, rows * sizeof *f->args.lse);
     f->args.scratch = exact_alloc(bytes, 0xff);
     assert_int_equal(kernel->attend(&f->args), 0);
     free(f->args.scratch);
@@ -361,29 +325,35 @@ static inline void fixture_attend(struct fixture *f, const kvb_kernel *kernel)
 /* Every element of out and lse within its bound of the answer. */
 static inline void fixture_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
 {
-    const kvb_problem *p = &f->args.problem;
-    size_t bytes = elem_bytes(p->out_elem);
-    kvb_arithmetic a;
+    char note[64];
+    snprintf(note, sizeof note, "seed %llu mask %d team %u", (unsigned long long)s->seed, (int)s->mask, f->team.n);
+    if (!f->answer.rows)
+        answer_solve(&f->answer, &f->args, f->visible);
+    answer_judge(&f->answer, &f->args, kernel, note);
+}
 
-    kernel->arithmetic(p, &a);
-    for (uint32_t t = 0; t < p->n_tok; t++)
-        for (uint32_t h = 0; h < p->n_heads; h++) {
-            size_t row = (size_t)t * p->n_heads + h;
-            row_answer(f, &a, t, h);
-            for (uint32_t d = 0; d < p->v_dim; d++) {
-                size_t i = row * p->v_dim + d;
-                double got = elem_value(p->out_elem, (const char *)f->out + i * bytes);
-                if (!(fabs(got - f->exact[i]) <= f->bound[i]))
-                    fail_msg("%s seed %llu mask %d: out[%u][%u][%u] = %.9g, exact %.9g, bound %.3g", kernel->name,
-                             (unsigned long long)s->seed, (int)s->mask, t, h, d, got, f->exact[i], f->bound[i]);
-            }
-            double lse = (double)f->lse[row];
-            bool right =
-                isinf(f->exact_lse[row]) ? isinf(lse) && lse < 0 : fabs(lse - f->exact_lse[row]) <= f->bound_lse[row];
-            if (!right)
-                fail_msg("%s seed %llu: lse[%u][%u] = %.9g, exact %.9g", kernel->name, (unsigned long long)s->seed, t,
-                         h, lse, f->exact_lse[row]);
+/* Teams of 1 to TEAM_MAX threads, each within the bound; where the problem is to be deterministic, with the same bits. */
+static inline void teams_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
+{
+    const kvb_problem *p = &f->args.problem;
+    size_t rows = (size_t)p->n_tok * p->n_heads, bytes = rows * p->v_dim * elem_bytes(p->out_elem);
+    void *out = exact_alloc(bytes, 0);
+    float *lse = exact_alloc(rows * sizeof *lse, 0);
+
+    for (f->team.n = 1; f->team.n <= TEAM_MAX; f->team.n++) {
+        fixture_attend(f, kernel);
+        fixture_judge(f, kernel, s);
+        if (f->team.n == 1) {
+            memcpy(out, f->out, bytes);
+            memcpy(lse, f->lse, rows * sizeof *lse);
+        } else if (p->deterministic && (memcmp(out, f->out, bytes) || memcmp(lse, f->lse, rows * sizeof *lse))) {
+            fail_msg("%s seed %llu: a team of %u has other bits than one thread", kernel->name,
+                     (unsigned long long)s->seed, f->team.n);
         }
+    }
+    f->team.n = s->threads;
+    free(out);
+    free(lse);
 }
 
 static inline void shape_check(const kvb_kernel *kernel, const struct shape *s)
