@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: at each level of instruction sets that this CPU has, the kernels below pass over forks, trees and every format, and
+# the codecs of every level give the same rows, bit for bit.
+. "$(dirname "$0")/lib.sh"
+
+kernels='openblas' # a glob; those whose code depends on the level
+levels=(portable avx2 avx512 avx512vnni)
+
+# Levels that this CPU has; what it says of the others.
+here=()
+for level in "${levels[@]}"; do
+    "$KVBENCH" list suites --cpu-mask "$level" >"$out" 2>"$err"
+    got=$?
+    if [ $got -eq 3 ]; then
+        holds "$level is missing here, and it is said what # SKIP $(cat "$err")" "--cpu-mask: $level: the CPU has no " "$err"
+        one_line "  in one line"
+    else
+        [ $got -eq 0 ]
+        report $? "$level is here" && here+=("$level")
+    fi
+done
+
+# Rows of 128 channels, which the groups of every format divide; few, for the sake of time.
+cat >"$TMPDIR/small.jsonl" <<'TRACE'
+{"kvbench_trace":1,"name":"small","source":"by hand","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":4,"kv_cache.kv_heads":2,"kv_cache.k_dim":128,"kv_cache.v_dim":128},"values":{"profile":"llama","seed":1}}
+{"prefill":{"seq":0,"from":0,"n":150}}
+{"step":{"pos":[150],"seq":[0]}}
+{"step":{"pos":[151],"seq":[0]}}
+TRACE
+
+began=$SECONDS
+quick=(--sample-ms 1 --no-null --oracle-pairs 20000)
+for level in "${here[@]}"; do
+    expect_exit 0 "forks, trees and departures at $level" "$KVBENCH" run --suite quick --kernel "$kernels" \
+        --workload plain-decode --workload batched-multi-seq --workload agent-fork --workload eagle-tree --pool f32 \
+        --pool f16 --pool bf16 --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
+    # The reference kernel is plain C: its bits depend on the stored rows alone.
+    expect_exit 0 "  every format" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
+        --pool '*+had' --pool kivi4 --kernel "$kernels" --kernel reference --cpu-mask "$level" "${quick[@]}" \
+        -o "$TMPDIR/rows-$level.jsonl"
+done
+echo "# $((SECONDS - began)) s for ${#here[@]} levels"
+
+ok "the records name the level, and the rows are the same at every level" python3 - "$TMPDIR" "${here[@]}" <<'PY'
+import json, sys
+def load(name):
+    lines = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.jsonl")]
+    return lines[0], lines[1:]
+first = None
+for level in sys.argv[2:]:
+    manifest, records = load(level)
+    assert manifest["isa"] == level and len(records) > 40, (level, len(records))
+    assert {r["status"] for r in records} == {"pass", "skip"}
+    manifest, records = load("rows-" + level)
+    assert manifest["isa"] == level
+    rows = {(r["pool_k"], r["pool_v"]): r["out_digest"] for r in records if r["kernel"] == "reference"}
+    assert len(rows) >= 40 and all(rows.values()), rows
+    first = first or rows
+    assert rows == first, [pair for pair in rows if rows[pair] != first[pair]]
+PY
+
+"$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel openblas --sample-ms 1 -o "$TMPDIR/all.jsonl" >"$out"
+ok "without a mask: the highest level" grep -q "\"isa\": \"${here[-1]}\"" "$TMPDIR/all.jsonl"
+expect_exit 2 "an unknown level" "$KVBENCH" run --cpu-mask sse9
+holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avx512, avx512vnni" "$err"
+one_line "  in one line"
+done_testing
