@@ -303,11 +303,13 @@ typedef struct kvb_arithmetic {
 
 /* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
 #define KVB_KERNEL_WITNESS 1u
+/* A built-in kernel whose code is chosen by the level of instruction sets in use: see kernels/cpu.h. Only shown. */
+#define KVB_KERNEL_VECTOR 2u
 
 typedef struct kvb_kernel {
     const char *name;    /* what --kernel takes: lower case, digits, dashes */
     const char *summary; /* one line for `kvbench list` */
-    uint32_t flags;      /* KVB_KERNEL_WITNESS or 0 */
+    uint32_t flags;      /* KVB_KERNEL_WITNESS, KVB_KERNEL_VECTOR or 0 */
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
     /* Can it run on this machine (ISA by CPUID)? NULL: always. */
     bool (*available)(char *why, size_t why_bytes);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/accepts.h"
 #include "harness/command.h"
 #include "harness/cpu_mask.h"
 #include "harness/counters/counters.h"
@@ -12,6 +13,7 @@
 #include "harness/parts.h"
 #include "harness/pool_words.h"
 #include "harness/suite.h"
+#include "kernels/cpu.h"
 #include "results/result.h"
 #include "workloads/values.h"
 
@@ -33,11 +35,15 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "list",
     .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]... [options]",
-    .about = "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
-             "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
-             "also +had: the name followed by +had stores rows behind a Walsh-Hadamard transform.\n\n"
-             "  kvbench list\n"
-             "  kvbench list kernels --plugin ./my-kernel.so",
+    .about =
+        "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
+        "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
+        "kernels, named: also what each takes and declines, asked along each axis with a plain problem on the others;\n"
+        "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What a kernel\n"
+        "declines because of the format is decoded to f32 for it in a run.\n"
+        "also +had: the name followed by +had stores rows behind a Walsh-Hadamard transform.\n\n"
+        "  kvbench list\n"
+        "  kvbench list kernels --plugin ./my-kernel.so",
     .options = options,
     .words = offsetof(list, sorts),
     .takes_words = true,
@@ -55,15 +61,26 @@ static int row_add(list *l, const char *sort, const char *name, const char *from
     return bits_row_add(l, sort, name, NULL, from, here, what);
 }
 
-static const char *mask_names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};
+/* A line of what a kernel takes or declines, below its own row. */
+typedef struct accepts_rows {
+    list *l;
+    const char *name;
+} accepts_rows;
 
-/* "takes masks none causal …", appended to the summary of a kernel. */
-static void kernel_describe(const kvb_kernel *k, char *text, size_t bytes)
+static int accepts_add(void *ctx, bool taken, const char *text)
 {
-    size_t used = (size_t)snprintf(text, bytes, "%s; masks", k->summary);
-    for (unsigned m = 0; m < KVB_MASK_KINDS && used < bytes; m++)
-        if (k->masks & KVB_MASK_BIT(m))
-            used += (size_t)snprintf(text + used, bytes - used, " %s", mask_names[m]);
+    const accepts_rows *rows = ctx;
+    return row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
+}
+
+/* "yes", at which level where that matters, or why not. */
+static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
+{
+    char why[200] = "";
+    if (kernel->available && !kernel->available(why, sizeof why))
+        snprintf(here, bytes, "unavailable: %s", why);
+    else if (kernel->flags & KVB_KERNEL_VECTOR)
+        snprintf(here, bytes, "yes: %s", kvb_cpu_level_names[kvb_cpu()]);
 }
 
 static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
@@ -101,15 +118,15 @@ static int parts_list(list *l, kvb_sort sort)
     for (size_t i = 0; i < l->parts.n[sort] && !error; i++) {
         const kvb_part *part = &l->parts.at[sort][i];
         const kvb_kernel *kernel = part->definition;
-        char here[256] = "yes", why[200] = "", what[320];
+        char here[256] = "yes", what[320];
         snprintf(what, sizeof what, "%s", part->summary);
-        if (sort == KVB_SORT_KERNEL && kernel->available && !kernel->available(why, sizeof why))
-            snprintf(here, sizeof here, "unavailable: %s", why);
         if (sort == KVB_SORT_KERNEL)
-            kernel_describe(kernel, what, sizeof what);
+            kernel_here(kernel, here, sizeof here);
         if (sort == KVB_SORT_CACHE)
             cache_describe(part->definition, what, sizeof what);
         error = row_add(l, kvb_sort_names[sort], part->name, part->from, here, what);
+        if (sort == KVB_SORT_KERNEL && l->sorts.n && !error) /* asked for by name: in detail */
+            error = kvb_accepts_describe(kernel, &l->parts, accepts_add, &(accepts_rows){l, part->name});
     }
     return error;
 }

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: `list kernels` says what each kernel takes and declines, as its supports() answers, and at which level it runs.
+. "$(dirname "$0")/lib.sh"
+
+so=$TMPDIR/picky.so
+ok "a plug-in of picky kernels builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
+    ci/tests/cli/plugins/picky.c -o "$so"
+
+# Rows of these kernels only, without the padding: others may come.
+these() {
+    grep -E '^(kernel|takes|declines) +(reference|openblas|witness|picky|none) ' | sed 's/  */ /g; s/ $//'
+}
+
+ok "list kernels" "$KVBENCH" list kernels --plugin "$so" --cpu-mask portable
+golden "  what each takes" list-kernels.golden these
+[ "$(awk '{ if (length > most) most = length } END { print most }' "$out")" -le 160 ]
+report $? "  in lines that can be read"
+"$KVBENCH" list kernels --format json --plugin "$so" >"$TMPDIR/list.json"
+ok "json is json" python3 -m json.tool "$TMPDIR/list.json"
+ok "list" "$KVBENCH" list --plugin "$so"
+lacks "  in short where everything is listed" '^(takes|declines) '
+expect_exit 2 "an unknown level" "$KVBENCH" list --cpu-mask high
+holds "  with what is known" "unknown level 'high'; known: portable, avx2" "$err"
+done_testing
