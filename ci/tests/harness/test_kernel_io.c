@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that every element that a kernel leaves unwritten is found and named, guarded or not, at any size. */
+/* Shows that every element that a kernel leaves unwritten is found and named, guarded or not, at any size; and that the
+ * digest of the outputs tells every bit of the rows asked for, and of no others. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -51,9 +52,40 @@ static void unwritten_elements_are_named(void **state)
     }
 }
 
+static void digest_tells_every_bit(void **state)
+{
+    enum { QUERIES = 4, OWN = 3 };
+    kvb_kernel_io io;
+    float q[QUERIES * HEADS * DIM] = {0};
+    (void)state;
+    kvb_kernel_io_init(&io, &model, false);
+    assert_int_equal(kvb_kernel_io_fill(&io, QUERIES, q), 0);
+    memset(io.out, 0, QUERIES * HEADS * DIM * sizeof(float));
+    memset(io.lse, 0, QUERIES * HEADS * sizeof(float));
+    /* of zero bytes FNV-1a is start * prime^bytes */
+    uint64_t want = KVB_DIGEST_START, zeros = kvb_kernel_io_digest(&io, OWN, KVB_DIGEST_START);
+    for (size_t i = 0; i < OWN * (HEADS * DIM + HEADS) * sizeof(float); i++)
+        want *= UINT64_C(1099511628211);
+    assert_true(zeros == want);
+    float *const block[] = {io.out, io.lse};
+    const size_t row[] = {HEADS * DIM, HEADS};
+    for (int b = 0; b < 2; b++)
+        for (size_t i = 0; i < QUERIES * row[b]; i++) {
+            block[b][i] = -0.0f;
+            bool own = i >= (QUERIES - OWN) * row[b];
+            assert_true((kvb_kernel_io_digest(&io, OWN, KVB_DIGEST_START) != zeros) == own);
+            block[b][i] = 0.0f;
+        }
+    assert_true(kvb_kernel_io_digest(&io, OWN, zeros) != zeros); /* carried on */
+    kvb_kernel_io_free(&io);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(unwritten_elements_are_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unwritten_elements_are_named),
+        cmocka_unit_test(digest_tells_every_bit),
+    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("kernel io", tests, NULL, NULL);
 }
