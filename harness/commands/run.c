@@ -17,6 +17,7 @@
 #include "harness/native.h"
 #include "harness/progress.h"
 #include "harness/replay/replay.h"
+#include "kernels/cpu.h"
 #include "results/statistics.h"
 #include "workloads/trace.h"
 
@@ -333,6 +334,10 @@ static int best_prepare(run *r, const kvb_parts *parts)
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
     if (asked && kvb_best_open(&r->best, r->best_path, parts, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from: %s", why);
+    const char *isa = kvb_cpu_level_names[kvb_cpu()];
+    if (asked && strcmp(r->best.file->manifest.isa, isa))
+        kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", r->best_path,
+                     r->best.file->manifest.isa, isa);
     return KVB_EXIT_OK;
 }
 
