@@ -112,7 +112,8 @@ int kvb_codec_limit(const char *name)
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa && !(name && known); isa++) {
         if ((*isa)->available())
             found = *isa;
-        known = known || !strcmp((*isa)->name, name);
+        if (name && !strcmp((*isa)->name, name))
+            known = true;
     }
     if (!known)
         return -EINVAL;
