@@ -56,7 +56,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs bench-int8 FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs bench-int8 bench-micro FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -103,6 +103,7 @@ bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format a
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 	@$< $(BENCH)
 bench-int8: $(BUILD)/bench/int8 ## what a cell costs by integer products, for each format and number of query rows
+bench-micro: $(BUILD)/bench/micro ## what the vector kernels' inner loops cost, for each instruction set
 	@$<
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
@@ -213,9 +214,9 @@ $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/li
 	$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
 endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
-$(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(NEED_caches:%=$(BUILD)/lib%.a)
+$(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LINK) $< $(NEED_caches:%=$(BUILD)/lib%.a) $(LIBS) -o $@
+	$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
 
 PARTS_bench    := $(SRC_bench:%.c=$(BUILD)/%.o)
 $(BUILD)/bench/kernels: $(BUILD)/ci/bench/kernels.o $(PARTS_bench) $(ARCHIVES)

@@ -21,6 +21,15 @@ VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
                               : vf_load((const float *)(const void *)p);
 }
 
+#ifndef PF
+#define PF 3
+#endif
+/* Ask for elements i .. i+VL-1 of a row that is to be read soon. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, const void *row, uint32_t i)
+{
+    __builtin_prefetch((const char *)row + (size_t)i * elem_size(elem), 0, PF);
+}
+
 /* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */
 #define ELEM_CASES(elem, CASE)                                                                                         \
     switch (elem) {                                                                                                    \

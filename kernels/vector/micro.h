@@ -21,12 +21,12 @@
 #define DOTS_ROWS 8u
 
 /* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of a plain element type. */
-void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys, uint32_t n,
-                            uint32_t dim, float *scores);
+void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
+                            const void *const *next, uint32_t n, uint32_t dim, float *scores);
 
 /* sums[r][c] += weights[r][i] values[i][c] for the same. */
-void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, uint32_t n,
-                            uint32_t dim, float *const *sums);
+void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
+                            const void *const *next, uint32_t n, uint32_t dim, float *const *sums);
 
 /* packed [dim][BLOCK] f32: packed[c][i] = keys[i][c]; where keys[i] is NULL and for i >= n: 0. */
 void KVB_ISA_NAME(kvb_pack_keys)(kvb_elem elem, const void *const *keys, uint32_t n, uint32_t dim, float *packed);

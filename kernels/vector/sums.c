@@ -10,7 +10,7 @@
 #define STRIP_VECS 8u /* at most */
 
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const float *weights, const void *const *values,
-                          uint32_t n, uint32_t at, float *const *sums)
+                          const void *const *next, uint32_t n, uint32_t at, float *const *sums)
 {
     vf sum[DOTS_ROWS * STRIP_VECS];
 #pragma GCC unroll 64
@@ -19,8 +19,10 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
     for (uint32_t i = 0; i < n; i++) {
         vf value[STRIP_VECS];
 #pragma GCC unroll 8
-        for (uint32_t v = 0; v < vecs; v++)
+        for (uint32_t v = 0; v < vecs; v++) {
             value[v] = elem_load(elem, values[i], at + v * VL);
+            elem_prefetch(elem, next[i], at + v * VL);
+        }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
             vf weight = vf_set(weights[r * BLOCK + i]);
@@ -39,14 +41,14 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 }
 
 /* The widest strips that fit the registers, then narrower ones for what is left. */
-VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, uint32_t n,
-                         uint32_t dim, float *const *sums)
+VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values,
+                         const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
 {
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (rows * VECS <= SUMS_VECS || VECS == 1)                                                                         \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, weights, values, n, at, sums);
+            strip_sum(elem, rows, VECS, weights, values, next, n, at, sums);
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)
@@ -54,12 +56,12 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 #undef STRIPS
 }
 
-VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, uint32_t n,
-                         uint32_t dim, float *const *sums)
+VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
+                         const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
 {
 #define ROWS(N)                                                                                                        \
     case N:                                                                                                            \
-        rows_sum(elem, N, weights, values, n, dim, sums);                                                              \
+        rows_sum(elem, N, weights, values, next, n, dim, sums);                                                        \
         break;
     switch (n_rows) {
         ROWS(1)
@@ -74,12 +76,12 @@ VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, c
 #undef ROWS
 }
 
-void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, uint32_t n,
-                            uint32_t dim, float *const *sums)
+void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
+                            const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
 {
 #define CASE(ELEM)                                                                                                     \
     case ELEM:                                                                                                         \
-        elem_sum(ELEM, weights, n_rows, values, n, dim, sums);                                                         \
+        elem_sum(ELEM, weights, n_rows, values, next ? next : values, n, dim, sums);                                   \
         break;
     ELEM_CASES(elem, CASE)
 #undef CASE

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the micro-kernels of kernels/vector/micro.h cost, on each level that the CPU has. `micro`: cycles of one core for
+ * one cell of f16, head_dim 128, from the second-level cache, and products against the multiply-add peak.
+ * `micro stream MB [LEVEL]`: two threads over K and V that large in all, against reading the same memory.
+ *
+ * Samples of everything that is compared are taken in turns; the least of each is printed.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/machine/peak_kernel.h"
+#include "harness/machine/read_kernel.h"
+#include "harness/machine/team.h"
+#include "kernels/vector/table.h"
+
+enum { DIM = 128, CELLS = 1024, SAMPLES = 31, HEADS = 8, MOST_ROWS = 256 };
+
+static _Alignas(64) uint16_t k[CELLS * DIM], v[CELLS * DIM];
+static _Alignas(64) float q[MOST_ROWS * DIM], sums[MOST_ROWS * DIM], scores[MOST_ROWS * BLOCK], packed[BLOCK * DIM];
+static float *q_rows[MOST_ROWS], *sum_rows[MOST_ROWS], *score_rows[MOST_ROWS];
+static kvb_row_state states[MOST_ROWS];
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* Nanoseconds of a cycle: additions that wait for each other take one each (not those of constants, which some CPUs
+ * do in renaming). */
+static double cycle_ns(void)
+{
+    uint64_t x = 1, y = 3;
+    __asm__ volatile("" : "+r"(y));
+    double start = now_ns();
+    for (int i = 0; i < 20000; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j++) {
+            x += y;
+            __asm__ volatile("" : "+r"(x));
+        }
+    return (now_ns() - start) / (20000 * 16);
+}
+
+/* ---- one core, second-level cache ---- */
+
+static void row_pointers(const uint16_t *rows, uint32_t cell, const void *at[BLOCK])
+{
+    for (uint32_t i = 0; i < BLOCK; i++)
+        at[i] = rows + (size_t)(cell + i) * DIM;
+}
+
+/* A block from scores to sums for a few rows. */
+static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_state *state, float *const *sum,
+                      const void *const *keys, const void *const *values, const void *const *keys_next,
+                      const void *const *values_next)
+{
+    level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, keys_next, BLOCK, DIM, s);
+    for (uint32_t r = 0; r < rows; r++) {
+        float earlier = level->weigh((kvb_logits){0.02f, 0}, s + r * BLOCK, BLOCK, UINT64_MAX, state + r);
+        if (earlier != 1)
+            level->rescale(sum[r], DIM, earlier);
+    }
+    level->sums(KVB_F16, s, rows, values, values_next, BLOCK, DIM, sum);
+}
+
+static void few_run(const kvb_vector *level, uint32_t rows)
+{
+    const void *keys[BLOCK], *values[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(k, c, keys);
+        row_pointers(v, c, values);
+        block_run(level, rows, scores, states, sum_rows, keys, values, NULL, NULL);
+    }
+}
+static void dots_run(const kvb_vector *level, uint32_t rows)
+{
+    const void *keys[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(k, c, keys);
+        level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, NULL, BLOCK, DIM, scores);
+    }
+}
+static void sums_run(const kvb_vector *level, uint32_t rows)
+{
+    const void *values[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(v, c, values);
+        level->sums(KVB_F16, scores, rows, values, NULL, BLOCK, DIM, sum_rows);
+    }
+}
+static void pack_keys_run(const kvb_vector *level, uint32_t rows)
+{
+    const void *keys[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(k, c, keys);
+        level->pack_keys(KVB_F16, keys, BLOCK, DIM, packed);
+    }
+    (void)rows;
+}
+static void pack_values_run(const kvb_vector *level, uint32_t rows)
+{
+    const void *values[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(v, c, values);
+        level->pack_values(KVB_F16, values, BLOCK, DIM, packed);
+    }
+    (void)rows;
+}
+static void weigh_run(const kvb_vector *level, uint32_t rows)
+{
+    for (uint32_t c = 0; c < CELLS; c += BLOCK)
+        for (uint32_t r = 0; r < rows; r++) /* weights serve as the next scores */
+            level->weigh((kvb_logits){1, 0}, scores + r * BLOCK, BLOCK, UINT64_MAX, states + r);
+}
+static void cap_run(const kvb_vector *level, uint32_t rows)
+{
+    for (uint32_t c = 0; c < CELLS; c += BLOCK)
+        for (uint32_t r = 0; r < rows; r++)
+            level->weigh((kvb_logits){0.03f, 50}, scores + r * BLOCK, BLOCK, UINT64_MAX, states + r);
+}
+static void score_product_run(const kvb_vector *level, uint32_t rows)
+{
+    level->product(rows, DIM, BLOCK, (const float *const *)q_rows, packed, score_rows, false);
+}
+static void sum_product_run(const kvb_vector *level, uint32_t rows)
+{
+    level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, sum_rows, true);
+}
+
+typedef struct part {
+    const char *name, *unit;
+    void (*run)(const kvb_vector *level, uint32_t rows);
+    uint32_t rows;
+    double units; /* that one run makes; 0: fraction of peak */
+} part;
+
+static const part parts[] = {
+    {"dots, weigh, sums", "cycles a cell", few_run, 1, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 2, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 3, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 4, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 5, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 6, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 7, CELLS},
+    {"dots, weigh, sums", "cycles a cell", few_run, 8, CELLS},
+    {"dots", "cycles a cell", dots_run, 1, CELLS},
+    {"dots", "cycles a cell", dots_run, 4, CELLS},
+    {"dots", "cycles a cell", dots_run, 8, CELLS},
+    {"sums", "cycles a cell", sums_run, 1, CELLS},
+    {"sums", "cycles a cell", sums_run, 4, CELLS},
+    {"sums", "cycles a cell", sums_run, 8, CELLS},
+    {"pack_keys", "cycles a cell", pack_keys_run, 0, CELLS},
+    {"pack_values", "cycles a cell", pack_values_run, 0, CELLS},
+    {"weigh", "cycles a row", weigh_run, 4, CELLS / BLOCK * 4},
+    {"weigh with softcap", "cycles a row", cap_run, 4, CELLS / BLOCK * 4},
+    {"product 128 x 64", "of peak", score_product_run, 24, 0},
+    {"product 128 x 64", "of peak", score_product_run, 64, 0},
+    {"product 128 x 64", "of peak", score_product_run, 256, 0},
+    {"product 64 x 128", "of peak", sum_product_run, 24, 0},
+    {"product 64 x 128", "of peak", sum_product_run, 64, 0},
+    {"product 64 x 128", "of peak", sum_product_run, 256, 0},
+};
+
+static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */
+{
+    enum { TURNS = 20000 };
+    double start = now_ns();
+    if (!isfinite(peak->run(TURNS)))
+        printf("?");
+    return (now_ns() - start) / TURNS / peak->operations;
+}
+
+static void part_print(const kvb_vector *level, const part *p, const kvb_peak_kernel *peak)
+{
+    double least = INFINITY, cycle = INFINITY, operation = INFINITY;
+    memset(states, 0, sizeof states);
+    for (uint32_t r = 0; r < MOST_ROWS * BLOCK; r++)
+        scores[r] = (float)(r % 91) * 0.01f;
+    for (int s = 0; s < SAMPLES; s++) {
+        int times = p->units > 0 ? 4 : 1 + (int)(2000 / p->rows);
+        cycle = fmin(cycle, cycle_ns());
+        operation = p->units > 0 ? 0 : fmin(operation, peak_ns(peak));
+        double start = now_ns();
+        for (int i = 0; i < times; i++)
+            p->run(level, p->rows);
+        least = fmin(least, (now_ns() - start) / times);
+    }
+    if (p->units > 0)
+        printf("%-10s  %-20s %3u rows  %8.1f %s\n", kvb_cpu_level_names[level->level], p->name, p->rows,
+               least / cycle / p->units, p->unit);
+    else
+        printf("%-10s  %-20s %3u rows  %8.1f %% %s\n", kvb_cpu_level_names[level->level], p->name, p->rows,
+               100 * 2.0 * DIM * BLOCK * p->rows * operation / least, p->unit);
+}
+
+/* The multiply-adds of a level's own width. */
+static const kvb_peak_kernel *peak_of(kvb_cpu_level level)
+{
+    static const double lanes[] = {[KVB_CPU_PORTABLE] = 4, 8, 16, 16};
+    for (const kvb_peak_kernel *peak = kvb_peak_kernels; peak->instruction; peak++)
+        if (peak->kind == KVB_PEAK_F32 && peak->here() && peak->operations <= 2 * lanes[level] * KVB_PEAK_CHAINS)
+            return peak;
+    return NULL;
+}
+
+/* ---- two threads, memory ---- */
+
+typedef struct stream {
+    const kvb_vector *level; /* NULL: only read */
+    const kvb_read_kernel *read;
+    uint32_t rows, cells;
+    bool ahead;            /* tell the kernels of the next block */
+    const uint16_t *k, *v; /* [HEADS][cells][DIM] */
+} stream;
+
+static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
+{
+    const stream *s = ctx;
+    const void *keys[2][BLOCK], *values[2][BLOCK];
+    _Alignas(64) float own_scores[DOTS_ROWS * BLOCK], own_sums[DOTS_ROWS][DIM];
+    float *sum[DOTS_ROWS];
+    kvb_row_state state[DOTS_ROWS];
+    for (uint32_t r = 0; r < DOTS_ROWS; r++) {
+        sum[r] = memset(own_sums[r], 0, sizeof own_sums[r]);
+        state[r] = (kvb_row_state){-INFINITY, 0};
+    }
+    for (uint32_t h = thread; h < HEADS; h += threads) {
+        const uint16_t *from_k = s->k + (size_t)h * s->cells * DIM, *from_v = s->v + (size_t)h * s->cells * DIM;
+        if (!s->level) {
+            s->read->run((const char *)from_k, (size_t)s->cells * DIM * 2);
+            s->read->run((const char *)from_v, (size_t)s->cells * DIM * 2);
+            continue;
+        }
+        row_pointers(from_k, 0, keys[0]);
+        row_pointers(from_v, 0, values[0]);
+        for (uint32_t b = 0; b < s->cells / BLOCK; b++) {
+            const uint32_t now = b & 1, next = now ^ 1;
+            bool more = (b + 1) * BLOCK < s->cells;
+            row_pointers(from_k, more ? (b + 1) * BLOCK : 0, keys[next]);
+            row_pointers(from_v, more ? (b + 1) * BLOCK : 0, values[next]);
+            block_run(s->level, s->rows, own_scores, state, sum, keys[now], values[now], s->ahead ? keys[next] : NULL,
+                      s->ahead ? values[next] : NULL);
+        }
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int stream_print(const kvb_vector *level, double megabytes)
+{
+    static const uint32_t some_rows[] = {1, 2, 4, 8};
+    enum { CASES = 1 + 2 * 4, TIMES = 15 };
+    static double ns[CASES][TIMES];
+    kvb_threads *threads;
+    stream s = {.read = kvb_read_kernel_choose(),
+                .cells = (uint32_t)(megabytes * 1e6 / (2.0 * HEADS * DIM * 2)) / BLOCK * BLOCK};
+    size_t bytes = (size_t)HEADS * s.cells * DIM * 2;
+    uint16_t *rows[2];
+    for (int side = 0; side < 2; side++) {
+        if (posix_memalign((void **)&rows[side], 4096, bytes))
+            return 1;
+        for (size_t i = 0; i < bytes / 2; i++)
+            rows[side][i] = (uint16_t)(0x3000 + i * 7919 % 0x0c00); /* 0.125 to 1 */
+    }
+    s.k = rows[0];
+    s.v = rows[1];
+    if (kvb_threads_start(2, true, &threads))
+        return 1;
+    const kvb_team *team = kvb_threads_team(threads);
+    int passes = 1 + (int)(300e6 / (2 * (double)bytes));
+    for (int t = -1; t < TIMES; t++)
+        for (int i = 0; i < CASES; i++) {
+            s.level = i ? level : NULL;
+            s.rows = i ? some_rows[(i - 1) / 2] : 0;
+            s.ahead = i % 2 == 0;
+            double start = now_ns();
+            for (int pass = 0; pass < passes; pass++)
+                team->run(team, stream_part, &s);
+            if (t >= 0)
+                ns[i][t] = (now_ns() - start) / passes;
+        }
+    for (int i = 0; i < CASES; i++) {
+        double ratios[TIMES];
+        for (int t = 0; t < TIMES; t++)
+            ratios[t] = ns[0][t] / ns[i][t];
+        qsort(ratios, TIMES, sizeof *ratios, by_size);
+        qsort(ns[i], 0, sizeof **ns, by_size);
+        double least = INFINITY;
+        for (int t = 0; t < TIMES; t++)
+            least = fmin(least, ns[i][t]);
+        if (i)
+            printf("%u rows %-6s", some_rows[(i - 1) / 2], i % 2 ? "" : "ahead");
+        else
+            printf("reading       ");
+        printf(" %6.2f GB/s at best, median of turns %5.1f %% of reading\n", 2 * (double)bytes / least,
+               100 * ratios[TIMES / 2]);
+    }
+    kvb_threads_end(threads);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    char why[64];
+    for (uint32_t r = 0; r < MOST_ROWS; r++) {
+        q_rows[r] = q + r * DIM;
+        sum_rows[r] = sums + r * DIM;
+        score_rows[r] = scores + r * BLOCK;
+    }
+    for (uint32_t i = 0; i < CELLS * DIM; i++)
+        k[i] = v[i] = (uint16_t)(0x3000 + i * 7919 % 0x0c00);
+    for (uint32_t i = 0; i < MOST_ROWS * DIM; i++)
+        q[i] = (float)(i * 7919 % 2001) * 1e-3f - 1;
+    for (uint32_t i = 0; i < BLOCK * DIM; i++)
+        packed[i] = (float)(i * 7919 % 2001) * 1e-3f - 1;
+    if (argc > 2 && !strcmp(argv[1], "stream"))
+        return stream_print(kvb_vector_at(argc > 3 ? (kvb_cpu_level)atoi(argv[3]) : kvb_cpu()), atof(argv[2]));
+    for (int level = 0; level < KVB_CPU_LEVELS; level++)
+        if (kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) && (argc < 2 || atoi(argv[1]) == level))
+            for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+                part_print(kvb_vector_at((kvb_cpu_level)level), &parts[p], peak_of((kvb_cpu_level)level));
+    return 0;
+}
