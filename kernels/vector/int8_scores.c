@@ -60,7 +60,7 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
     const uint32_t steps = s->group / KEY_CODES, vecs = PRODUCT_VECS;
     const int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
     const bool last = g + 1 == s->groups;
-    const float *d = k->d + g * BLOCK + i, *m = k->m + g * BLOCK + i;
+    const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
     const void *a[PRODUCT_ROWS];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 
@@ -77,7 +77,7 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
         const uint32_t at = j % vecs * VL;
         float *to = scores + j / vecs * BLOCK + i + at;
         vf x = vf_fma(vi_to_vf(acc[j]), vf_load(d + at), g ? vf_load(to) : vf_set(0));
-        if (k->m)
+        if (m)
             x = vf_fma(vf_set((float)of->sums[g]), vf_load(m + at), x);
         vf_store(to, x * vf_set(last ? of->step : 1.0f));
     }

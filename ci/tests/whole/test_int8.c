@@ -457,5 +457,6 @@ int main(void)
         cmocka_unit_test(awkward_values),          cmocka_unit_test(zero_weights),
         cmocka_unit_test(others_declined),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("int8", tests, NULL, NULL);
 }
