@@ -33,7 +33,8 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/vector/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-SRC_bench     := $(filter-out ci/bench/codecs.c ci/bench/kernels.c,$(wildcard ci/bench/*.c)) # parts of bench-kernels
+BENCHES       := codecs load micro int8 kernels # programs; what else lies beside them is part of `kernels`
+SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
 SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -56,14 +57,14 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint bench-codecs bench-load layering install clean deps workloads bench-kernels programs bench-int8 bench-micro FORCE
+.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 all: $(BUILD)/kvbench ## build the program: build/kvbench
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 deps: ## install the Debian packages that are missing
 	@ci/deps.sh check
@@ -96,15 +97,12 @@ faults: ## plant each fault of ci/faults: the test it names must catch it
 	@ci/faults/run.sh $(BUILD)/faults
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
-	@$<
-
-bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and level of instructions
-	@$<
-bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
-	@$< $(BENCH)
+bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
 bench-int8: $(BUILD)/bench/int8 ## what a cell costs by integer products, for each format and number of query rows
 bench-micro: $(BUILD)/bench/micro ## what the vector kernels' inner loops cost, for each instruction set
-	@$<
+bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
+$(BENCHES:%=bench-%):
+	@$< $(BENCH)
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh

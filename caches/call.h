@@ -22,7 +22,6 @@ typedef struct kvb_call {
     float softcap;      /* 0: none */
     const float *sinks; /* [n_heads] or NULL */
     kvb_elem out_elem;
-    bool deterministic;              /* the same bits whatever the size of the team */
     bool no_staging;                 /* a kernel that does not read the formats is refused */
     bool deterministic;              /* the same bits whatever the size of the team */
     const kvb_memory_source *source; /* of scratch, masks and staged rows; NULL: the C library */

@@ -9,7 +9,19 @@
 #include "kernels/vector/micro.h"
 
 /* One line a function; what each does is said where it is declared. */
-#define KVB_VECTOR_FUNCTIONS(X) X(load_of) X(transform) X(dots) X(sums) X(pack_keys) X(pack_values) X(product) X(weigh) X(rescale) X(int8_query) X(int8_scores) X(int8_sums)
+#define KVB_VECTOR_FUNCTIONS(X)                                                                                        \
+    X(load_of)                                                                                                         \
+    X(transform)                                                                                                       \
+    X(dots)                                                                                                            \
+    X(sums)                                                                                                            \
+    X(pack_keys)                                                                                                       \
+    X(pack_values)                                                                                                     \
+    X(product)                                                                                                         \
+    X(weigh)                                                                                                           \
+    X(rescale)                                                                                                         \
+    X(int8_query)                                                                                                      \
+    X(int8_scores)                                                                                                     \
+    X(int8_sums)
 
 typedef struct kvb_vector {
     kvb_cpu_level level;

@@ -160,6 +160,8 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
     f->runs = exact_alloc(s->n_tok * ((size_t)s->n_cells + 1) * sizeof *f->runs, 0);
     for (uint32_t t = 0; t < s->n_tok; t++) {
         f->bits[t * words + words - 1] = UINT64_MAX; /* past the cells: means nothing */
+        for (uint32_t c = s->n_cells; c % 64; c++)
+            f->bits[t * words + c / 64] |= UINT64_C(1) << c % 64;
         for (uint32_t c = 0; c < s->n_cells; c++) {
             if (!f->visible[(size_t)t * s->n_cells + c])
                 continue;

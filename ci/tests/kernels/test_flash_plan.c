@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows that blocks hold what the mask shows, whatever its kind; that the shares of all parts hold each block of each unit
+ * once, about equal in cost; and that the shares of a split unit are found again for merging. */
+#include "ci/tests/kernels/fixture.h"
+#include "kernels/flash/plan.h"
+
+static uint32_t cost_of(uint32_t rows, uint32_t cells)
+{
+    return 3 + cells * (2 + rows);
+}
+
+static const struct shape plain = {
+    .n_tok = 3, .n_kv_heads = 3, .group = 2, .k_dim = 4, .v_dim = 4, .n_cells = 700, .threads = 1, .seed = 1};
+
+/* The words of a tile's blocks against the table that the mask was made from. */
+static void tile_check(const struct fixture *f, uint32_t tok, uint32_t n)
+{
+    const kvb_problem *p = &f->args.problem;
+    bool *left = exact_alloc((size_t)p->n_tok * p->n_cells + 1, 0);
+    kvb_blocks blocks;
+    kvb_block block;
+    uint32_t after = 0;
+
+    memcpy(left, f->visible, (size_t)p->n_tok * p->n_cells);
+    kvb_blocks_start(&blocks, &f->args.mask, p->n_tok, p->n_cells, tok, n);
+    while (kvb_blocks_next(&blocks, &block)) {
+        uint64_t any = 0;
+        assert_true(block.first % BLOCK == 0 && block.first >= after && block.n > 0);
+        after = block.first + BLOCK;
+        for (uint32_t i = 0; i < block.n; i++) {
+            assert_true(block.tok[i] < n && block.word[i] != 0 && (i == 0 || block.tok[i] > block.tok[i - 1]));
+            for (uint32_t c = 0; c < BLOCK; c++)
+                if (block.word[i] >> c & 1) {
+                    bool *seen = &left[(size_t)(tok + block.tok[i]) * p->n_cells + block.first + c];
+                    assert_true(block.first + c < p->n_cells && *seen);
+                    *seen = false;
+                }
+            any |= block.word[i];
+        }
+        assert_true(any == block.any);
+    }
+    for (uint32_t t = tok; t < tok + n; t++)
+        for (uint32_t c = 0; c < p->n_cells; c++)
+            assert_false(left[(size_t)t * p->n_cells + c]);
+    free(left);
+}
+
+static void blocks_hold_what_is_visible(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 80; i++) {
+        struct shape s = plain;
+        struct fixture f;
+        s.mask = (kvb_mask_kind)(i % KVB_MASK_KINDS);
+        s.n_tok = (uint32_t[]){1, 3, 26, 70}[i / 4 % 4];
+        s.n_cells = (uint32_t[]){70, 128, 130, 700, 1}[i / 16] + s.n_tok;
+        s.empty = 3;
+        s.seed = 100 + i;
+        fixture_build(&f, &s);
+        tile_check(&f, 0, s.n_tok);
+        tile_check(&f, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        fixture_free(&f);
+    }
+}
+
+/* Every place of every unit's cost, once; what is left where it is merged from. */
+static void plan_check(const struct fixture *f, uint32_t parts, bool deterministic)
+{
+    kvb_attend args = f->args;
+    kvb_team team = {.n = parts};
+    kvb_plan plan;
+    uint64_t tile_end[64], done = 0;
+    uint32_t used[2 * 64] = {0}, n_used = 0;
+
+    args.team = &team;
+    args.problem.deterministic = deterministic;
+    assert_true(kvb_plan_tiles(&args.problem) <= 64);
+    kvb_plan_make(&plan, &args, cost_of, tile_end);
+    assert_int_equal(plan.n_parts, deterministic ? FIXED_PARTS : parts);
+    uint64_t head_cost = tile_end[plan.n_tiles - 1], all = head_cost * args.problem.n_kv_heads;
+    for (uint32_t part = 0; part < plan.n_parts; part++) {
+        uint64_t cursor = 0;
+        kvb_share share;
+        while (kvb_plan_share(&plan, part, &cursor, &share)) {
+            uint64_t before = share.kv_head * head_cost + (share.tile ? tile_end[share.tile - 1] : 0);
+            assert_true(before + share.begin == done && share.end > share.begin);
+            done = before + share.end;
+            assert_true(share.whole == (share.begin == 0 && done == share.kv_head * head_cost + tile_end[share.tile]));
+            if (!share.whole)
+                used[n_used++] = share.slot;
+        }
+        assert_true(cursor <= all / plan.n_parts + 1);
+    }
+    assert_true(done == all);
+    for (uint32_t part = 1, at = 0; part <= plan.n_parts; part++) { /* all slots again, in the same order */
+        uint32_t cursor = 0;
+        kvb_share share;
+        while (part < plan.n_parts && kvb_plan_split(&plan, part, &cursor, &share))
+            assert_int_equal(share.slot, used[at++]);
+        if (part == plan.n_parts)
+            assert_int_equal(at, n_used);
+    }
+    for (uint32_t i = 0; i < n_used; i++)
+        for (uint32_t k = 0; k < i; k++)
+            assert_true(used[i] != used[k]);
+}
+
+static void parts_share_everything(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        struct shape s = plain;
+        struct fixture f;
+        s.mask = (kvb_mask_kind)(i % KVB_MASK_KINDS);
+        s.n_tok = (uint32_t[]){1, 26, 300}[i / 4 % 3];
+        s.n_cells = s.n_tok + (i < 12 ? 500 : 0);
+        s.n_kv_heads = i % 2 ? 1 : 3;
+        s.group = i % 3 ? 2 : 7;
+        s.seed = 500 + i;
+        fixture_build(&f, &s);
+        for (uint32_t parts = 1; parts <= 24; parts++)
+            plan_check(&f, parts, false);
+        plan_check(&f, 3, true);
+        fixture_free(&f);
+    }
+}
+
+/* 16 sequences that lie between each other cell by cell are not multiplied with each other; a common trunk is taken at
+ * once. */
+static void groups_follow_the_cost(void **state)
+{
+    kvb_plan plan = {.cost = cost_of, .group = 4};
+    kvb_block block = {.n = 16, .any = UINT64_MAX};
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) {
+        block.tok[i] = i;
+        block.word[i] = UINT64_C(0x0001000100010001) << i;
+    }
+    assert_false(kvb_block_together(&plan, &block));
+    assert_int_equal(kvb_block_cost(&plan, &block), 16 * cost_of(4, 4));
+    for (uint32_t i = 0; i < 16; i++)
+        block.word[i] = UINT64_MAX;
+    assert_int_equal(kvb_block_same(&block, 0), 16);
+    assert_true(kvb_block_together(&plan, &block));
+    assert_int_equal(kvb_block_cost(&plan, &block), cost_of(64, 64));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_hold_what_is_visible),
+        cmocka_unit_test(parts_share_everything),
+        cmocka_unit_test(groups_follow_the_cost),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("flash plan", tests, NULL, NULL);
+}

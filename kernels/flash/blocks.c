@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From masks of any kind to words of 64 cells. */
+#include "kernels/flash/blocks.h"
+
+void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok, uint32_t n)
+{
+    b->mask = mask;
+    b->n_cells = n_cells;
+    b->tok = tok;
+    b->n = n;
+    b->at = 0;
+    for (uint32_t i = 0; i < n && mask->kind == KVB_MASK_RUNS; i++) {
+        b->next[i] = mask->runs + mask->row_start[tok + i];
+        b->end[i] = mask->runs + mask->row_start[tok + i + 1];
+    }
+    for (uint32_t i = 0; i < n && (mask->kind == KVB_MASK_NONE || mask->kind == KVB_MASK_CAUSAL); i++) {
+        b->run[i] = (kvb_run){0, mask->kind == KVB_MASK_NONE ? n_cells : n_cells - n_tok + tok + i + 1};
+        b->next[i] = &b->run[i];
+        b->end[i] = b->next[i] + (b->run[i].end > 0);
+    }
+}
+
+/* Bits begin .. end-1 of a word, at most 64. */
+static uint64_t bits_between(uint32_t begin, uint32_t end)
+{
+    return (end < 64 ? (UINT64_C(1) << end) - 1 : UINT64_MAX) & (UINT64_MAX << begin);
+}
+
+/* What token i sees of the block at cell `first`; the runs that end there are done. */
+static uint64_t word_of_runs(kvb_blocks *b, uint32_t i, uint32_t first)
+{
+    const kvb_run *run = b->next[i], *end = b->end[i];
+    uint64_t word = 0;
+    while (run < end && run->begin < first + BLOCK) {
+        word |= bits_between(run->begin > first ? run->begin - first : 0, run->end - first);
+        if (run->end > first + BLOCK)
+            break;
+        run++;
+    }
+    b->next[i] = run;
+    return word;
+}
+
+static uint64_t word_of_bits(const kvb_blocks *b, uint32_t i, uint32_t first)
+{
+    uint64_t word = b->mask->bits[(b->tok + i) * b->mask->row_words + first / BLOCK];
+    return b->n_cells - first < BLOCK ? word & bits_between(0, b->n_cells - first) : word;
+}
+
+static void word_add(kvb_block *block, uint32_t i, uint64_t word)
+{
+    block->tok[block->n] = i;
+    block->word[block->n] = word;
+    block->any |= word;
+    block->n += word != 0;
+}
+
+bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
+{
+    block->n = 0;
+    block->any = 0;
+    if (b->mask->kind == KVB_MASK_EXPLICIT) {
+        for (; b->at < b->n_cells && !block->n; b->at += BLOCK) {
+            block->first = b->at;
+            for (uint32_t i = 0; i < b->n; i++)
+                word_add(block, i, word_of_bits(b, i, b->at));
+        }
+        return block->n;
+    }
+    uint32_t next = UINT32_MAX;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->next[i] < b->end[i] && b->next[i]->begin < next)
+            next = b->next[i]->begin;
+    if (next == UINT32_MAX)
+        return false;
+    next = next > b->at ? next : b->at;
+    block->first = next / BLOCK * BLOCK;
+    for (uint32_t i = 0; i < b->n; i++)
+        word_add(block, i, word_of_runs(b, i, block->first));
+    b->at = block->first + BLOCK;
+    return true;
+}

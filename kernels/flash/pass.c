@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop over blocks. Rows that meet the same cells form a group: scores, weights, sums. */
+#include "kernels/flash/pass.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
+
+/* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
+uint32_t kvb_flash_cost(uint32_t rows, uint32_t cells)
+{
+    return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
+}
+
+uint32_t kvb_flash_cost_integers(uint32_t rows, uint32_t cells)
+{
+    return cells * 30 + rows * kvb_padded(cells) * 4;
+}
+
+void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, const kvb_workspace *w)
+{
+    const kvb_problem *p = &flash->args->problem;
+    uint32_t group = flash->plan.group, tok = kvb_plan_tok(&flash->plan, tile);
+    uint32_t rows = kvb_plan_toks(&flash->plan, tile) * group;
+    float factor = kvb_side_factor(&flash->k, kv_head);
+
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *q =
+            flash->args->q + ((size_t)(tok + r / group) * p->n_heads + kv_head * group + r % group) * p->k_dim;
+        float *to = (float *)(void *)(w->queries + r * flash->query_bytes);
+        if (flash->integers) {
+            flash->vector->int8_query(flash->k.view->format, p->k_dim, q, to);
+            continue;
+        }
+        memcpy(to, q, p->k_dim * sizeof *q);
+        memset(to + p->k_dim, 0, (flash->k.width - p->k_dim) * sizeof *q);
+        if (flash->k.transform)
+            flash->vector->transform(flash->k.transform, p->k_dim, false, to);
+        if (flash->k.head_scaled)
+            flash->vector->rescale(to, flash->k.width, factor);
+    }
+}
+
+/* What a thread is at. */
+typedef struct pass {
+    const kvb_flash *flash;
+    const kvb_workspace *w;
+    const kvb_partial *partial;
+    uint32_t kv_head;
+} pass;
+
+/* Rows of a tile that are taken together, and the cells of a block that some of them see. */
+typedef struct group {
+    uint32_t n_rows, n_cells;
+    uint32_t row[TILE_ROWS];
+    uint64_t visible[TILE_ROWS]; /* bit i: the row sees cell[i] */
+    uint32_t cell[BLOCK];
+    const void *key[BLOCK], *next[BLOCK]; /* their rows, and those of the cells a block on */
+} group;
+
+/* Bits of `word` at the places of the bits of `any`, moved together. */
+static uint64_t word_gather(uint64_t word, uint64_t any)
+{
+    uint64_t gathered = 0;
+    if (!(any & (any + (any & -any)))) /* neighbours */
+        return word >> __builtin_ctzll(any);
+    for (uint32_t i = 0; any; any &= any - 1, i++)
+        gathered |= (word >> __builtin_ctzll(any) & 1) << i;
+    return gathered;
+}
+
+/* Tokens i .. i+n-1 of a block; any: the cells that they see. */
+static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any, uint32_t heads)
+{
+    g->n_rows = g->n_cells = 0;
+    for (uint32_t t = i; t < i + n; t++) {
+        uint64_t visible = word_gather(block->word[t], any);
+        for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
+            g->row[g->n_rows] = block->tok[t] * heads + h;
+            g->visible[g->n_rows] = visible;
+        }
+    }
+    for (; any; any &= any - 1)
+        g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
+}
+
+static void scores_make(const pass *x, group *g)
+{
+    const kvb_flash *flash = x->flash;
+    const kvb_vector *v = flash->vector;
+    const kvb_side *k = &flash->k;
+    const void *queries[TILE_ROWS];
+    const float *q[TILE_ROWS];
+    float *scores[TILE_ROWS];
+
+    for (uint32_t r = 0; r < g->n_rows; r++) {
+        queries[r] = x->w->queries + g->row[r] * flash->query_bytes;
+        q[r] = queries[r];
+        scores[r] = x->w->scores + (size_t)r * BLOCK;
+    }
+    if (flash->integers) {
+        v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
+        return;
+    }
+    kvb_side_rows(k, x->kv_head, g->cell, g->n_cells, x->w->k_tile, g->key, g->next);
+    if (g->n_rows > FEW_ROWS) {
+        v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
+        v->product(g->n_rows, k->width, BLOCK, q, x->w->packed, scores, false);
+        return;
+    }
+    for (uint32_t r = 0, n; r < g->n_rows; r += n) {
+        n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
+        v->dots(k->elem, q + r, n, g->key, g->next, g->n_cells, k->width, scores[r]);
+    }
+}
+
+static void scores_weigh(const pass *x, const group *g)
+{
+    const kvb_flash *flash = x->flash;
+    for (uint32_t r = 0; r < g->n_rows; r++) {
+        uint32_t row = g->row[r];
+        float factor = flash->vector->weigh(flash->logits, x->w->scores + (size_t)r * BLOCK, g->n_cells, g->visible[r],
+                                            &x->partial->state[row]);
+        if (factor != 1.0f)
+            flash->vector->rescale(x->partial->sums + (size_t)row * flash->v.width, flash->v.width, factor);
+    }
+}
+
+static void sums_add(const pass *x, const group *g)
+{
+    const kvb_flash *flash = x->flash;
+    const kvb_vector *v = flash->vector;
+    const kvb_side *side = &flash->v;
+    const void *own[BLOCK], *own_next[BLOCK], *const *values = own, *const *next = own_next;
+    const float *weights[TILE_ROWS];
+    float *sums[TILE_ROWS];
+
+    for (uint32_t r = 0; r < g->n_rows; r++) {
+        weights[r] = x->w->scores + (size_t)r * BLOCK;
+        sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
+    }
+    if (flash->integers) {
+        v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, x->w->integers);
+        return;
+    }
+    if (flash->args->problem.v_in_k)
+        values = next = g->key;
+    else
+        kvb_side_rows(side, x->kv_head, g->cell, g->n_cells, x->w->v_tile, own, own_next);
+    if (g->n_rows > FEW_ROWS) {
+        v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
+        v->product(g->n_rows, g->n_cells, side->width, weights, x->w->packed, sums, true);
+        return;
+    }
+    for (uint32_t r = 0, n; r < g->n_rows; r += n) {
+        n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
+        v->sums(side->elem, weights[r], n, values, next, g->n_cells, side->width, sums + r);
+    }
+}
+
+static void group_attend(const pass *x, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
+{
+    group g;
+    group_make(&g, block, i, n, any, x->flash->plan.group);
+    scores_make(x, &g);
+    scores_weigh(x, &g);
+    sums_add(x, &g);
+}
+
+static void block_attend(const pass *x, const kvb_block *block)
+{
+    if (kvb_block_together(&x->flash->plan, block)) {
+        group_attend(x, block, 0, block->n, block->any);
+        return;
+    }
+    for (uint32_t i = 0, n; i < block->n; i += n) {
+        n = kvb_block_same(block, i);
+        group_attend(x, block, i, n, block->word[i]);
+    }
+}
+
+void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
+{
+    const kvb_problem *p = &flash->args->problem;
+    uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
+    pass x = {.flash = flash, .w = w, .partial = partial, .kv_head = share->kv_head};
+    uint64_t at = 1; /* the plan counts 1 for the tile itself */
+    kvb_blocks blocks;
+    kvb_block block;
+
+    for (uint32_t r = 0; r < rows; r++)
+        partial->state[r] = (kvb_row_state){.max = -INFINITY};
+    memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
+    kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
+    while ((share->whole || at < share->end) && kvb_blocks_next(&blocks, &block)) {
+        if (at >= share->begin)
+            block_attend(&x, &block);
+        at += kvb_block_cost(&flash->plan, &block);
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One pass of a tile of query rows over blocks of cells of one KV head: what is seen of a block is read once, for all
+ * rows of the tile that see it.
+ */
+#ifndef KVB_FLASH_PASS_H
+#define KVB_FLASH_PASS_H
+
+#include "kernels/flash/plan.h"
+#include "kernels/flash/rows.h"
+
+/* Softmax and sums of the rows of a tile so far; row r is token r / group and query head r % group of the tile. */
+typedef struct kvb_partial {
+    kvb_row_state *state; /* [rows] */
+    float *sums;          /* [rows][width of V], 64-byte aligned */
+} kvb_partial;
+
+/* What a call is made of; the same for all threads. */
+typedef struct kvb_flash {
+    const kvb_attend *args;
+    const kvb_vector *vector;
+    kvb_plan plan;
+    kvb_side k, v; /* v is k where V lies in K's rows */
+    uint32_t rows; /* most rows of a tile */
+    kvb_logits logits;
+    bool integers;      /* products of integers: int8.h */
+    size_t query_bytes; /* of one encoded query row */
+} kvb_flash;
+
+/* Working memory of a thread, 64-byte aligned. */
+typedef struct kvb_workspace {
+    char *queries;  /* [rows][query_bytes] */
+    float *scores;  /* [rows][BLOCK] */
+    float *k_tile;  /* [BLOCK][width of K] */
+    float *v_tile;  /* [BLOCK][width of V] */
+    float *packed;  /* [BLOCK * larger width] */
+    void *integers; /* kvb_int8_scratch_bytes() */
+} kvb_workspace;
+
+/* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers. */
+void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, const kvb_workspace *workspace);
+
+/* The share's blocks, into a partial that is overwritten. kvb_flash_queries() was called. */
+void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *workspace,
+                    const kvb_partial *partial);
+
+/* What a group of rows costs: see plan.h. */
+kvb_group_cost kvb_flash_cost, kvb_flash_cost_integers;
+
+#endif

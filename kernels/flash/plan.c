@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Costs, borders, shares. */
+#include "kernels/flash/plan.h"
+
+static uint32_t cells_of(uint64_t word)
+{
+    return (uint32_t)__builtin_popcountll(word);
+}
+
+uint32_t kvb_block_same(const kvb_block *block, uint32_t i)
+{
+    uint32_t n = 1;
+    while (i + n < block->n && block->word[i + n] == block->word[i])
+        n++;
+    return n;
+}
+
+static uint64_t cost_apart(const kvb_plan *plan, const kvb_block *block)
+{
+    uint64_t cost = 0;
+    for (uint32_t i = 0, n; i < block->n; i += n) {
+        n = kvb_block_same(block, i);
+        cost += plan->cost(n * plan->group, cells_of(block->word[i]));
+    }
+    return cost;
+}
+
+static uint64_t cost_together(const kvb_plan *plan, const kvb_block *block)
+{
+    return plan->cost(block->n * plan->group, cells_of(block->any));
+}
+
+bool kvb_block_together(const kvb_plan *plan, const kvb_block *block)
+{
+    return cost_together(plan, block) <= cost_apart(plan, block);
+}
+
+uint64_t kvb_block_cost(const kvb_plan *plan, const kvb_block *block)
+{
+    uint64_t together = cost_together(plan, block), apart = cost_apart(plan, block);
+    return together <= apart ? together : apart;
+}
+
+uint32_t kvb_plan_tile_toks(const kvb_problem *p)
+{
+    uint32_t toks = TILE_ROWS / (p->n_heads / p->n_kv_heads);
+    return toks == 0 ? 1 : toks < p->n_tok ? toks : p->n_tok;
+}
+
+uint32_t kvb_plan_tiles(const kvb_problem *p)
+{
+    uint32_t toks = kvb_plan_tile_toks(p);
+    return (p->n_tok + toks - 1) / toks;
+}
+
+uint32_t kvb_plan_parts(const kvb_problem *p, uint32_t n_threads)
+{
+    return p->deterministic ? FIXED_PARTS : n_threads;
+}
+
+uint32_t kvb_plan_tok(const kvb_plan *plan, uint32_t tile)
+{
+    return tile * plan->tile_toks;
+}
+
+uint32_t kvb_plan_toks(const kvb_plan *plan, uint32_t tile)
+{
+    uint32_t left = plan->args->problem.n_tok - kvb_plan_tok(plan, tile);
+    return left < plan->tile_toks ? left : plan->tile_toks;
+}
+
+void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end)
+{
+    const kvb_problem *p = &args->problem;
+    uint64_t end = 0;
+
+    *plan = (kvb_plan){.args = args,
+                       .cost = cost,
+                       .group = p->n_heads / p->n_kv_heads,
+                       .tile_toks = kvb_plan_tile_toks(p),
+                       .n_tiles = kvb_plan_tiles(p),
+                       .n_parts = kvb_plan_parts(p, args->team->n),
+                       .tile_end = tile_end};
+    if (plan->n_tiles == 1 && p->n_kv_heads % plan->n_parts == 0) { /* no border within a unit: any cost will do */
+        tile_end[0] = 1;
+        return;
+    }
+    for (uint32_t tile = 0; tile < plan->n_tiles; tile++) {
+        kvb_blocks blocks;
+        kvb_block block;
+        kvb_blocks_start(&blocks, &args->mask, p->n_tok, p->n_cells, kvb_plan_tok(plan, tile),
+                         kvb_plan_toks(plan, tile));
+        end++; /* a tile that sees nothing has rows to write all the same */
+        while (kvb_blocks_next(&blocks, &block))
+            end += kvb_block_cost(plan, &block);
+        tile_end[tile] = end;
+    }
+}
+
+/* Cost of all units before part i. */
+static uint64_t border(const kvb_plan *plan, uint32_t part)
+{
+    uint64_t all = plan->tile_end[plan->n_tiles - 1] * plan->args->problem.n_kv_heads;
+    return all / plan->n_parts * part + all % plan->n_parts * part / plan->n_parts;
+}
+
+/* The unit that holds the place `at` of all costs; its own place begins at *begin. */
+static kvb_share unit_at(const kvb_plan *plan, uint64_t at, uint64_t *begin)
+{
+    uint64_t head_cost = plan->tile_end[plan->n_tiles - 1];
+    uint32_t head = (uint32_t)(at / head_cost), low = 0, high = plan->n_tiles - 1;
+
+    while (low < high) { /* the first tile that ends beyond */
+        uint32_t middle = (low + high) / 2;
+        if (plan->tile_end[middle] > at % head_cost)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    uint64_t before = low ? plan->tile_end[low - 1] : 0;
+    *begin = head * head_cost + before;
+    return (kvb_share){.kv_head = head, .tile = low, .begin = 0, .end = plan->tile_end[low] - before};
+}
+
+bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share)
+{
+    uint64_t from = border(plan, part), to = border(plan, part + 1), at = from + *cursor, begin;
+
+    if (at >= to)
+        return false;
+    *share = unit_at(plan, at, &begin);
+    uint64_t unit_end = begin + share->end, end = unit_end < to ? unit_end : to;
+    share->whole = begin >= from && unit_end <= to;
+    share->slot = 2 * part + (*cursor != 0);
+    share->begin = at - begin;
+    share->end = end - begin;
+    *cursor += end - at;
+    return true;
+}
+
+bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share)
+{
+    uint64_t at = border(plan, part), begin;
+
+    if (at == border(plan, plan->n_parts))
+        return false;
+    kvb_share unit = unit_at(plan, at, &begin);
+    if (begin == at || border(plan, part - 1) > begin) /* between units; told before */
+        return false;
+    for (uint32_t p = part - 1 + *cursor; p < plan->n_parts && border(plan, p) < begin + unit.end; p++, ++*cursor) {
+        uint64_t reached = 0;
+        while (kvb_plan_share(plan, p, &reached, share))
+            if (share->kv_head == unit.kv_head && share->tile == unit.tile) {
+                ++*cursor;
+                return true;
+            }
+    }
+    return false;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In place, loaded, or read by the format's own function. */
+#include "kernels/flash/rows.h"
+#include "kernels/convert.h"
+
+#include <string.h>
+
+/* Plain elements that fill whole vectors; an orthogonal transform does not change how they are read. */
+static bool in_place(const kvb_format *f, uint32_t dim)
+{
+    return kvb_elem_bytes(f->elem) && f->group == 0 && !f->head_scale && !f->window_cells && dim % 16 == 0;
+}
+
+bool kvb_side_tiled(const kvb_format *format, uint32_t dim)
+{
+    return !in_place(format, dim);
+}
+
+void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view)
+{
+    const kvb_format *f = view->format;
+    *side =
+        (kvb_side){.view = view, .elem = KVB_F32, .width = kvb_padded(view->dim), .in_place = in_place(f, view->dim)};
+    if (side->in_place)
+        side->elem = f->elem;
+    else
+        side->load = vector->load_of(f);
+    if (side->in_place || side->load) {
+        side->transform = f->transform;
+        side->head_scaled = f->head_scale != KVB_STATIC_NONE;
+    }
+}
+
+/* Through format->read, which undoes the transform and applies the head scale. */
+static void rows_read(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, float *tile)
+{
+    uint32_t dim = side->view->dim;
+    for (uint32_t i = 0; i < n; i++) {
+        float *row = tile + (size_t)i * side->width;
+        kvb_rows_decode(side->view, h, cells[i], 1, row);
+        memset(row + dim, 0, (side->width - dim) * sizeof *row);
+    }
+}
+
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, float *tile, const void **at,
+                   const void **next)
+{
+    size_t block = side->in_place ? BLOCK * side->view->cell_stride : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = side->in_place ? kvb_view_row(side->view, h, cells[i]) : tile + (size_t)i * side->width;
+        next[i] = (const char *)at[i] + block;
+    }
+    if (side->load)
+        side->load(side->view, h, cells, n, tile, side->width);
+    else if (!side->in_place)
+        rows_read(side, h, cells, n, tile);
+}
+
+float kvb_side_factor(const kvb_side *side, uint32_t h)
+{
+    return side->head_scaled ? side->view->head_scales[h] : 1.0f;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of K or V as the micro-kernels take them: in place where they are plain elements, else loaded into a tile, at
+ * most BLOCK at a time. In the domain they are stored in: transform and head scale are applied to q, or to the result.
+ */
+#ifndef KVB_FLASH_ROWS_H
+#define KVB_FLASH_ROWS_H
+
+#include "kernels/vector/table.h"
+
+/* One side of a problem. */
+typedef struct kvb_side {
+    const kvb_view *view;
+    kvb_load *load; /* NULL: in place, or through format->read */
+    bool in_place;
+    kvb_elem elem;           /* of what rows() gives */
+    kvb_transform transform; /* still to be applied */
+    bool head_scaled;        /* view->head_scales still to be applied */
+    uint32_t width;          /* channels of a row, a multiple of 16 */
+} kvb_side;
+
+/* Channels, padded. */
+static inline uint32_t kvb_padded(uint32_t dim)
+{
+    return (dim + 15) / 16 * 16;
+}
+
+/* Do rows have to be loaded into a tile? */
+bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
+
+void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view);
+
+/* at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). next[i]: what will probably be asked for a
+ * block later, for prefetching only: it may lie past the end. */
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, float *tile, const void **at,
+                   const void **next);
+
+/* The factor of KV head h: 1 without head scales. */
+float kvb_side_factor(const kvb_side *side, uint32_t h);
+
+#endif
