@@ -4,7 +4,7 @@
 # the codecs of every level give the same rows, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
-kernels='openblas' # a glob; those whose code depends on the level
+kernels='flash*' # a glob: those whose code depends on the level
 levels=(portable avx2 avx512 avx512vnni)
 
 # Levels that this CPU has; what it says of the others.
