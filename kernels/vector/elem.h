@@ -21,13 +21,13 @@ VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
                               : vf_load((const float *)(const void *)p);
 }
 
-#ifndef PF
-#define PF 3
-#endif
-/* Ask for elements i .. i+VL-1 of a row that is to be read soon. */
+/* Ask for the cache line where vector i of a row that is to be read soon begins one; `i` counts elements. Into the second
+ * level: asked for into the first, lines come a sixth slower from memory, and two blocks of K and V do not fit there. */
 VEC_INLINE void elem_prefetch(kvb_elem elem, const void *row, uint32_t i)
 {
-    __builtin_prefetch((const char *)row + (size_t)i * elem_size(elem), 0, PF);
+    size_t at = (size_t)i * elem_size(elem);
+    if (at % 64 == 0)
+        __builtin_prefetch((const void *)((uintptr_t)row + at), 0, 2); /* no pointer arithmetic: row may be anything */
 }
 
 /* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */

@@ -20,11 +20,21 @@
 #define BLOCK     64u /* cells; the bits of a word */
 #define DOTS_ROWS 8u
 
-/* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of a plain element type. */
+/*
+ * `next`, of dots() and sums(): NULL, or the n rows that the same function is given next time; they are asked for while
+ * these are worked on. Never read, so that they may be any addresses (NULL too).
+ *
+ * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the
+ * vectors; product() depth; sums() n; and one more for the addition to what is there. So that a row's sums
+ * over all cells have a chain of BLOCK and one for each block.
+ */
+
+/* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of a plain element type.
+ * From n on, up to a multiple of 16, scores are arbitrary. */
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
                             const void *const *next, uint32_t n, uint32_t dim, float *scores);
 
-/* sums[r][c] += weights[r][i] values[i][c] for the same. */
+/* sums[r][c] += weights[r][i] values[i][c] for the same. A value that is not finite makes NaN of 0 weights, too. */
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
                             const void *const *next, uint32_t n, uint32_t dim, float *const *sums);
 

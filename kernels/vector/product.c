@@ -6,11 +6,13 @@
 #include "kernels/vector/micro.h"
 #include "kernels/vector/vec.h"
 
+#define STRIP_VECS 4u /* at most */
+
 VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, uint32_t width, const float *const *a,
                               const float *b, float *const *c, uint32_t at, bool add)
 {
     const float *from[PRODUCT_ROWS];
-    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
+    vf sum[PRODUCT_ROWS * STRIP_VECS];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         from[r] = a[r];
@@ -19,7 +21,7 @@ VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, uint
         sum[s] = vf_set(0);
     b += at;
     for (uint32_t k = 0; k < depth; k++, b += width) {
-        vf row[PRODUCT_VECS];
+        vf row[STRIP_VECS];
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++)
             row[v] = vf_load(b + v * VL);

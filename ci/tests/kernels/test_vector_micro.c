@@ -25,7 +25,10 @@ static const kvb_vector *level_next(int *level)
     return NULL;
 }
 
-/* n stored rows, scattered, unaligned, with NaN between them; the buffer ends with a row. */
+/* Rows to ask for ahead need not be there. */
+static const void *const anywhere[BLOCK] = {NULL, (const void *)1, (const void *)UINTPTR_MAX};
+
+/* n stored rows, scattered, unaligned, with NaN between them; the buffer ends with a row. The other pointers lead to NaN. */
 struct rows {
     char *bytes;
     const void *at[BLOCK];
@@ -35,6 +38,11 @@ static struct rows rows_draw(kvb_elem elem, uint32_t n, uint32_t dim, uint64_t *
 {
     size_t size = elem_bytes(elem), stride = (dim + 1) * size;
     struct rows rows = {.bytes = exact_alloc(n * stride - size, 0xff)};
+    static float nothing[576];
+    for (uint32_t i = 0; i < 576; i++)
+        nothing[i] = NAN;
+    for (uint32_t i = n; i < BLOCK; i++)
+        rows.at[i] = nothing;
     for (uint32_t i = 0; i < n; i++) {
         char *row = rows.bytes + (i * 7 + 3) % n * stride;
         if (n % 7 == 0) /* then steps of 7 do not visit all */
@@ -88,7 +96,7 @@ static void dots_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
     double lanes = level->level >= KVB_CPU_AVX512 ? 16 : level->level == KVB_CPU_AVX2 ? 8 : 4;
 
     floats_draw(q, n_rows, dim, rng);
-    level->dots(elem, (const float *const *)q, n_rows, keys.at, NULL, n, dim, scores);
+    level->dots(elem, (const float *const *)q, n_rows, keys.at, n % 2 ? anywhere : NULL, n, dim, scores);
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t i = 0; i < BLOCK; i++) {
             double want = 0, size = 0;
@@ -121,7 +129,7 @@ static void sums_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
         for (uint32_t i = 0; i < n; i++)
             weights[r * BLOCK + i] = random_value(rng);
     }
-    level->sums(elem, weights, n_rows, values.at, NULL, n, dim, sums);
+    level->sums(elem, weights, n_rows, values.at, n % 2 ? anywhere : NULL, n, dim, sums);
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t d = 0; d < dim; d++) {
             double want = (double)before[r][d], size = fabs(want);
