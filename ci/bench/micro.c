@@ -58,16 +58,15 @@ static void row_pointers(const uint16_t *rows, uint32_t cell, const void *at[BLO
 
 /* A block from scores to sums for a few rows. */
 static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_state *state, float *const *sum,
-                      const void *const *keys, const void *const *values, const void *const *keys_next,
-                      const void *const *values_next)
+                      const void *const *keys, const void *const *values, size_t ahead)
 {
-    level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, keys_next, BLOCK, DIM, s);
+    level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, ahead, BLOCK, DIM, s);
     for (uint32_t r = 0; r < rows; r++) {
         float earlier = level->weigh((kvb_logits){0.02f, 0}, s + r * BLOCK, BLOCK, UINT64_MAX, state + r);
         if (earlier != 1)
             level->rescale(sum[r], DIM, earlier);
     }
-    level->sums(KVB_F16, s, rows, values, values_next, BLOCK, DIM, sum);
+    level->sums(KVB_F16, s, rows, values, ahead, BLOCK, DIM, sum);
 }
 
 static void few_run(const kvb_vector *level, uint32_t rows)
@@ -76,7 +75,7 @@ static void few_run(const kvb_vector *level, uint32_t rows)
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
         row_pointers(v, c, values);
-        block_run(level, rows, scores, states, sum_rows, keys, values, NULL, NULL);
+        block_run(level, rows, scores, states, sum_rows, keys, values, 0);
     }
 }
 static void dots_run(const kvb_vector *level, uint32_t rows)
@@ -84,7 +83,7 @@ static void dots_run(const kvb_vector *level, uint32_t rows)
     const void *keys[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
-        level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, NULL, BLOCK, DIM, scores);
+        level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, 0, BLOCK, DIM, scores);
     }
 }
 static void sums_run(const kvb_vector *level, uint32_t rows)
@@ -92,7 +91,7 @@ static void sums_run(const kvb_vector *level, uint32_t rows)
     const void *values[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(v, c, values);
-        level->sums(KVB_F16, scores, rows, values, NULL, BLOCK, DIM, sum_rows);
+        level->sums(KVB_F16, scores, rows, values, 0, BLOCK, DIM, sum_rows);
     }
 }
 static void pack_keys_run(const kvb_vector *level, uint32_t rows)
@@ -225,7 +224,7 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
 {
     stream *s = ctx;
     double start = now_ns();
-    const void *keys[2][BLOCK], *values[2][BLOCK];
+    const void *keys[BLOCK], *values[BLOCK];
     _Alignas(64) float own_scores[DOTS_ROWS * BLOCK], own_sums[DOTS_ROWS][DIM];
     float *sum[DOTS_ROWS];
     kvb_row_state state[DOTS_ROWS];
@@ -240,15 +239,11 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
             s->read->run((const char *)from_v, (size_t)s->cells * DIM * 2);
             continue;
         }
-        row_pointers(from_k, 0, keys[0]);
-        row_pointers(from_v, 0, values[0]);
         for (uint32_t b = 0; b < s->cells / BLOCK; b++) {
-            const uint32_t now = b & 1, next = now ^ 1;
-            bool more = (b + 1) * BLOCK < s->cells;
-            row_pointers(from_k, more ? (b + 1) * BLOCK : 0, keys[next]);
-            row_pointers(from_v, more ? (b + 1) * BLOCK : 0, values[next]);
-            block_run(s->level, s->rows, own_scores, state, sum, keys[now], values[now], s->ahead ? keys[next] : NULL,
-                      s->ahead ? values[next] : NULL);
+            row_pointers(from_k, b * BLOCK, keys);
+            row_pointers(from_v, b * BLOCK, values);
+            block_run(s->level, s->rows, own_scores, state, sum, keys, values,
+                      s->ahead ? BLOCK * DIM * sizeof *from_k : 0);
         }
     }
     s->ns[thread] += now_ns() - start;

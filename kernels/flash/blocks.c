@@ -55,10 +55,27 @@ static void word_add(kvb_block *block, uint32_t i, uint64_t word)
     block->n += word != 0;
 }
 
+/* Blocks from this one on that its tokens see whole, and nobody else any of. */
+static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
+{
+    uint32_t limit = b->n_cells / BLOCK * BLOCK;
+    for (uint32_t i = 0, k = 0; i < b->n; i++) {
+        bool seen = k < block->n && block->tok[k] == i;
+        if (seen && (block->word[k++] != UINT64_MAX || b->next[i] == b->end[i] || b->next[i]->begin > block->first))
+            return 1;
+        if (b->next[i] == b->end[i])
+            continue;
+        uint32_t until = seen ? b->next[i]->end : b->next[i]->begin;
+        limit = until < limit ? until : limit;
+    }
+    return limit > block->first + BLOCK ? (limit - block->first) / BLOCK : 1;
+}
+
 bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
 {
     block->n = 0;
     block->any = 0;
+    block->span = 1;
     if (b->mask->kind == KVB_MASK_EXPLICIT) {
         for (; b->at < b->n_cells && !block->n; b->at += BLOCK) {
             block->first = b->at;
@@ -77,6 +94,9 @@ bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
     block->first = next / BLOCK * BLOCK;
     for (uint32_t i = 0; i < b->n; i++)
         word_add(block, i, word_of_runs(b, i, block->first));
-    b->at = block->first + BLOCK;
+    block->span = span_of_runs(b, block);
+    b->at = block->first + block->span * BLOCK;
+    for (uint32_t k = 0; k < block->n && block->span > 1; k++)
+        b->next[block->tok[k]] += b->next[block->tok[k]]->end == b->at;
     return true;
 }

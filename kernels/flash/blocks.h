@@ -17,6 +17,7 @@ typedef struct kvb_block {
     uint32_t tok[TILE_TOKS];  /* which, counted from the tile's first; ascending */
     uint64_t word[TILE_TOKS]; /* bit i: sees cell first + i */
     uint64_t any;             /* all words together */
+    uint32_t span;            /* this many blocks, from this one on, are seen alike: 1, or all words are full */
 } kvb_block;
 
 typedef struct kvb_blocks {
@@ -31,7 +32,7 @@ typedef struct kvb_blocks {
 /* Tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. */
 void kvb_blocks_start(kvb_blocks *blocks, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok,
                       uint32_t n);
-/* The next block that some token sees; false: there is none. */
+/* The next block that some token sees, and those that are seen alike; false: there is none. */
 bool kvb_blocks_next(kvb_blocks *blocks, kvb_block *block);
 
 #endif

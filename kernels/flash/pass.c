@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
+#define FEW_ROWS 10u              /* up to here dots() and sums() win over packing */
+#define STREAM   AHEAD            /* neighbouring cells that are read at a time */
+#define STREAMS  (BLOCK / STREAM) /* places in memory that this is done at, by turns */
 
 /* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
 uint32_t kvb_flash_cost(uint32_t rows, uint32_t cells)
@@ -56,7 +58,8 @@ typedef struct group {
     uint32_t row[TILE_ROWS];
     uint64_t visible[TILE_ROWS]; /* bit i: the row sees cell[i] */
     uint32_t cell[BLOCK];
-    const void *key[BLOCK], *next[BLOCK]; /* their rows, and those of the cells a block on */
+    const void *key[BLOCK], *value[BLOCK]; /* their rows, once read */
+    bool again;                            /* the cells are those of the last time, each AHEAD further on */
 } group;
 
 /* Bits of `word` at the places of the bits of `any`, moved together. */
@@ -74,6 +77,7 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
 static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any, uint32_t heads)
 {
     g->n_rows = g->n_cells = 0;
+    g->again = false;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
         for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
@@ -81,8 +85,12 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
             g->visible[g->n_rows] = visible;
         }
     }
-    for (; any; any &= any - 1)
-        g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
+    if (any == UINT64_MAX)
+        for (; g->n_cells < BLOCK; g->n_cells++)
+            g->cell[g->n_cells] = block->first + g->n_cells;
+    else
+        for (; any; any &= any - 1)
+            g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
 }
 
 static void scores_make(const pass *x, group *g)
@@ -103,7 +111,7 @@ static void scores_make(const pass *x, group *g)
         v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
         return;
     }
-    kvb_side_rows(k, x->kv_head, g->cell, g->n_cells, x->w->k_tile, g->key, g->next);
+    kvb_side_rows(k, x->kv_head, g->cell, g->n_cells, g->again, x->w->k_tile, g->key);
     if (g->n_rows > FEW_ROWS) {
         v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
         v->product(g->n_rows, k->width, BLOCK, q, x->w->packed, scores, false);
@@ -111,7 +119,7 @@ static void scores_make(const pass *x, group *g)
     }
     for (uint32_t r = 0, n; r < g->n_rows; r += n) {
         n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-        v->dots(k->elem, q + r, n, g->key, g->next, g->n_cells, k->width, scores[r]);
+        v->dots(k->elem, q + r, n, g->key, k->ahead, g->n_cells, k->width, scores[r]);
     }
 }
 
@@ -127,12 +135,12 @@ static void scores_weigh(const pass *x, const group *g)
     }
 }
 
-static void sums_add(const pass *x, const group *g)
+static void sums_add(const pass *x, group *g)
 {
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
-    const void *own[BLOCK], *own_next[BLOCK], *const *values = own, *const *next = own_next;
+    const void *const *values = g->value;
     const float *weights[TILE_ROWS];
     float *sums[TILE_ROWS];
 
@@ -145,9 +153,9 @@ static void sums_add(const pass *x, const group *g)
         return;
     }
     if (flash->args->problem.v_in_k)
-        values = next = g->key;
+        values = g->key;
     else
-        kvb_side_rows(side, x->kv_head, g->cell, g->n_cells, x->w->v_tile, own, own_next);
+        kvb_side_rows(side, x->kv_head, g->cell, g->n_cells, g->again, x->w->v_tile, g->value);
     if (g->n_rows > FEW_ROWS) {
         v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
         v->product(g->n_rows, g->n_cells, side->width, weights, x->w->packed, sums, true);
@@ -155,29 +163,61 @@ static void sums_add(const pass *x, const group *g)
     }
     for (uint32_t r = 0, n; r < g->n_rows; r += n) {
         n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-        v->sums(side->elem, weights[r], n, values, next, g->n_cells, side->width, sums + r);
+        v->sums(side->elem, weights[r], n, values, side->ahead, g->n_cells, side->width, sums + r);
     }
 }
 
-static void group_attend(const pass *x, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
+static void group_attend(const pass *x, group *g)
 {
-    group g;
-    group_make(&g, block, i, n, any, x->flash->plan.group);
-    scores_make(x, &g);
-    scores_weigh(x, &g);
-    sums_add(x, &g);
+    scores_make(x, g);
+    scores_weigh(x, g);
+    sums_add(x, g);
 }
 
 static void block_attend(const pass *x, const kvb_block *block)
 {
-    if (kvb_block_together(&x->flash->plan, block)) {
-        group_attend(x, block, 0, block->n, block->any);
-        return;
-    }
+    group g;
+    uint32_t heads = x->flash->plan.group;
+    bool together = kvb_block_together(&x->flash->plan, block);
+
     for (uint32_t i = 0, n; i < block->n; i += n) {
-        n = kvb_block_same(block, i);
-        group_attend(x, block, i, n, block->word[i]);
+        n = together ? block->n : kvb_block_same(block, i);
+        group_make(&g, block, i, n, together ? block->any : block->word[i], heads);
+        group_attend(x, &g);
     }
+}
+
+/*
+ * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes STREAM cells from
+ * each of STREAMS places at equal distances. The hardware follows many streams at once, each only a little way ahead. An
+ * odd number of turns keeps the places from falling into the same sets of a cache.
+ */
+static void span_attend(const pass *x, kvb_block *block, uint32_t span)
+{
+    uint32_t first = block->first, turns = span > 1 ? (span - 1) | 1 : 0;
+    group g;
+
+    if (turns)
+        group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
+    for (uint32_t i = 0; i < BLOCK && turns; i++)
+        g.cell[i] = first + i % STREAMS * turns * STREAM + i / STREAMS;
+    for (uint32_t turn = 0; turn < turns; turn++) {
+        group_attend(x, &g);
+        g.again = true;
+        for (uint32_t i = 0; i < BLOCK; i++)
+            g.cell[i] += STREAM;
+    }
+    for (uint32_t done = turns; done < span; done++) {
+        block->first = first + done * BLOCK;
+        block_attend(x, block);
+    }
+}
+
+/* How many of `span` blocks, that begin at `at` and cost as much each, begin before `border`. */
+static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint32_t span)
+{
+    uint64_t n = border <= at ? 0 : (border - at + cost - 1) / cost;
+    return n < span ? (uint32_t)n : span;
 }
 
 void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
@@ -194,8 +234,11 @@ void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
     while ((share->whole || at < share->end) && kvb_blocks_next(&blocks, &block)) {
-        if (at >= share->begin)
-            block_attend(&x, &block);
-        at += kvb_block_cost(&flash->plan, &block);
+        uint64_t cost = kvb_block_cost(&flash->plan, &block);
+        uint32_t from = blocks_before(share->begin, at, cost, block.span);
+        uint32_t to = share->whole ? block.span : blocks_before(share->end, at, cost, block.span);
+        at += block.span * cost;
+        block.first += from * BLOCK;
+        span_attend(&x, &block, to - from);
     }
 }

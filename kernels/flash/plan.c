@@ -32,7 +32,7 @@ static uint64_t cost_together(const kvb_plan *plan, const kvb_block *block)
 
 bool kvb_block_together(const kvb_plan *plan, const kvb_block *block)
 {
-    return cost_together(plan, block) <= cost_apart(plan, block);
+    return kvb_block_same(block, 0) == block->n || cost_together(plan, block) <= cost_apart(plan, block);
 }
 
 uint64_t kvb_block_cost(const kvb_plan *plan, const kvb_block *block)
@@ -92,7 +92,7 @@ void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost,
                          kvb_plan_toks(plan, tile));
         end++; /* a tile that sees nothing has rows to write all the same */
         while (kvb_blocks_next(&blocks, &block))
-            end += kvb_block_cost(plan, &block);
+            end += block.span * kvb_block_cost(plan, &block);
         tile_end[tile] = end;
     }
 }

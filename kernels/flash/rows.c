@@ -21,10 +21,12 @@ void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *vie
     const kvb_format *f = view->format;
     *side =
         (kvb_side){.view = view, .elem = KVB_F32, .width = kvb_padded(view->dim), .in_place = in_place(f, view->dim)};
-    if (side->in_place)
+    if (side->in_place) {
         side->elem = f->elem;
-    else
+        side->ahead = AHEAD * view->cell_stride;
+    } else {
         side->load = vector->load_of(f);
+    }
     if (side->in_place || side->load) {
         side->transform = f->transform;
         side->head_scaled = f->head_scale != KVB_STATIC_NONE;
@@ -42,19 +44,30 @@ static void rows_read(const kvb_side *side, uint32_t h, const uint32_t *cells, u
     }
 }
 
-void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, float *tile, const void **at,
-                   const void **next)
+static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, const void **at)
 {
-    size_t block = side->in_place ? BLOCK * side->view->cell_stride : 0;
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = kvb_view_row(view, h, cells[i]);
+}
 
-    for (uint32_t i = 0; i < n; i++) {
-        at[i] = side->in_place ? kvb_view_row(side->view, h, cells[i]) : tile + (size_t)i * side->width;
-        next[i] = (const char *)at[i] + block;
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, bool again, float *tile,
+                   const void **at)
+{
+    if (side->in_place && again && !side->view->block_table) {
+        for (uint32_t i = 0; i < n; i++)
+            at[i] = (const char *)at[i] + side->ahead;
+        return;
+    }
+    if (side->in_place) {
+        rows_find(side->view, h, cells, n, at);
+        return;
     }
     if (side->load)
         side->load(side->view, h, cells, n, tile, side->width);
-    else if (!side->in_place)
+    else
         rows_read(side, h, cells, n, tile);
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = tile + (size_t)i * side->width;
 }
 
 float kvb_side_factor(const kvb_side *side, uint32_t h)

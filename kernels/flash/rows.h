@@ -8,6 +8,8 @@
 
 #include "kernels/vector/table.h"
 
+#define AHEAD 4u /* cells that a row is asked for before it is read: a turn of pass.c's streams */
+
 /* One side of a problem. */
 typedef struct kvb_side {
     const kvb_view *view;
@@ -17,6 +19,7 @@ typedef struct kvb_side {
     kvb_transform transform; /* still to be applied */
     bool head_scaled;        /* view->head_scales still to be applied */
     uint32_t width;          /* channels of a row, a multiple of 16 */
+    size_t ahead;            /* bytes from a row to the one AHEAD cells on; 0 in a tile */
 } kvb_side;
 
 /* Channels, padded. */
@@ -30,10 +33,10 @@ bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
 void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view);
 
-/* at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). next[i]: what will probably be asked for a
- * block later, for prefetching only: it may lie past the end. */
-void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, float *tile, const void **at,
-                   const void **next);
+/* at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). again: `at` is what the last call made of
+ * cells that each lay AHEAD below. */
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, bool again, float *tile,
+                   const void **at);
 
 /* The factor of KV head h: 1 without head scales. */
 float kvb_side_factor(const kvb_side *side, uint32_t h);

@@ -19,7 +19,7 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
 }
 
 VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                         const void *const *next, uint32_t dim, float *scores)
+                         size_t ahead, uint32_t dim, float *scores)
 {
     vf sums[VL];
     float totals[VL];
@@ -30,7 +30,7 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++) {
             vf key = elem_load(elem, keys[c], d);
-            elem_prefetch(elem, next[c], d);
+            elem_prefetch(elem, keys[c], ahead, d);
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < rows; r++)
                 sums[r * cells + c] = vf_fma(vf_load(q[r] + d), key, sums[r * cells + c]);
@@ -42,29 +42,27 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
 }
 
 /* Past the last cell, a tile repeats it. */
-VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *const *keys,
-                         const void *const *next, uint32_t n, uint32_t dim, float *scores)
+VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *const *keys, size_t ahead,
+                         uint32_t n, uint32_t dim, float *scores)
 {
     const uint32_t cells = tile_cells(rows);
     for (uint32_t i = 0; i < n; i += cells) {
-        const void *tile[VL], *ahead[VL];
+        const void *tile[VL];
 #pragma GCC unroll 16
-        for (uint32_t c = 0; c < cells; c++) {
+        for (uint32_t c = 0; c < cells; c++)
             tile[c] = keys[i + c < n ? i + c : n - 1];
-            ahead[c] = next[i + c < n ? i + c : n - 1];
-        }
         tile_dot(elem, rows, cells, q, tile, ahead, dim, scores + i);
     }
 }
 
-VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
-                         const void *const *next, uint32_t n, uint32_t dim, float *scores)
+VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys, size_t ahead,
+                         uint32_t n, uint32_t dim, float *scores)
 {
     for (uint32_t r = 0, rows; r < n_rows; r += rows) {
         rows = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
 #define ROWS(N)                                                                                                        \
     case N:                                                                                                            \
-        rows_dot(elem, N < TILE_ROWS ? N : TILE_ROWS, q + r, keys, next, n, dim, scores + r * BLOCK);                  \
+        rows_dot(elem, N < TILE_ROWS ? N : TILE_ROWS, q + r, keys, ahead, n, dim, scores + r * BLOCK);                 \
         break;
         switch (rows) {
             ROWS(1)
@@ -81,11 +79,14 @@ VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, 
 }
 
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
-                            const void *const *next, uint32_t n, uint32_t dim, float *scores)
+                            size_t ahead, uint32_t n, uint32_t dim, float *scores)
 {
 #define CASE(ELEM)                                                                                                     \
     case ELEM:                                                                                                         \
-        elem_dot(ELEM, q, n_rows, keys, next ? next : keys, n, dim, scores);                                           \
+        if (dim == 128)                                                                                                \
+            elem_dot(ELEM, q, n_rows, keys, ahead, n, 128, scores);                                                    \
+        else                                                                                                           \
+            elem_dot(ELEM, q, n_rows, keys, ahead, n, dim, scores);                                                        \
         break;
     ELEM_CASES(elem, CASE)
 #undef CASE

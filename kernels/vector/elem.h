@@ -12,22 +12,29 @@ VEC_INLINE uint32_t elem_size(kvb_elem elem)
     return elem == KVB_F32 ? 4 : 2;
 }
 
+/* Element i of a row. */
+VEC_INLINE const void *elem_at(kvb_elem elem, const void *row, uint32_t i)
+{
+    return (const char *)row + (size_t)i * elem_size(elem);
+}
+
 /* Elements i .. i+VL-1 of a row. */
 VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
 {
-    const char *p = (const char *)row + (size_t)i * elem_size(elem);
+    const char *p = elem_at(elem, row, i);
     return elem == KVB_F16    ? vf_load_f16(p)
            : elem == KVB_BF16 ? vf_load_bf16(p)
                               : vf_load((const float *)(const void *)p);
 }
 
-/* Ask for the cache line where vector i of a row that is to be read soon begins one; `i` counts elements. Into the second
+/* Ask for the cache line that vector i begins of the row `ahead` bytes further on; `i` counts elements. Into the second
  * level: asked for into the first, lines come a sixth slower from memory, and two blocks of K and V do not fit there. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, const void *row, uint32_t i)
+VEC_INLINE void elem_prefetch(kvb_elem elem, const void *row, size_t ahead, uint32_t i)
 {
     size_t at = (size_t)i * elem_size(elem);
     if (at % 64 == 0)
-        __builtin_prefetch((const void *)((uintptr_t)row + at), 0, 2); /* no pointer arithmetic: row may be anything */
+        __builtin_prefetch((const void *)((uintptr_t)row + ahead + at), 0,
+                           2); /* no pointer arithmetic: it may be anywhere */
 }
 
 /* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */

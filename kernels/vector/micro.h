@@ -21,8 +21,8 @@
 #define DOTS_ROWS 8u
 
 /*
- * `next`, of dots() and sums(): NULL, or the n rows that the same function is given next time; they are asked for while
- * these are worked on. Never read, so that they may be any addresses (NULL too).
+ * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
+ * asked for while this one is worked on. Never read, so that it may be any address. 0: none.
  *
  * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the
  * vectors; product() depth; sums() n; and one more for the addition to what is there. So that a row's sums
@@ -32,11 +32,11 @@
 /* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of a plain element type.
  * From n on, up to a multiple of 16, scores are arbitrary. */
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
-                            const void *const *next, uint32_t n, uint32_t dim, float *scores);
+                            size_t ahead, uint32_t n, uint32_t dim, float *scores);
 
 /* sums[r][c] += weights[r][i] values[i][c] for the same. A value that is not finite makes NaN of 0 weights, too. */
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
-                            const void *const *next, uint32_t n, uint32_t dim, float *const *sums);
+                            size_t ahead, uint32_t n, uint32_t dim, float *const *sums);
 
 /* packed [dim][BLOCK] f32: packed[c][i] = keys[i][c]; where keys[i] is NULL and for i >= n: 0. */
 void KVB_ISA_NAME(kvb_pack_keys)(kvb_elem elem, const void *const *keys, uint32_t n, uint32_t dim, float *packed);

@@ -10,18 +10,19 @@
 #define STRIP_VECS 8u /* at most */
 
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const float *weights, const void *const *values,
-                          const void *const *next, uint32_t n, uint32_t at, float *const *sums)
+                          size_t ahead, uint32_t n, uint32_t at, float *const *sums)
 {
     vf sum[DOTS_ROWS * STRIP_VECS];
 #pragma GCC unroll 64
     for (uint32_t s = 0; s < rows * vecs; s++)
         sum[s] = vf_set(0);
     for (uint32_t i = 0; i < n; i++) {
+        const void *from = elem_at(elem, values[i], at);
         vf value[STRIP_VECS];
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v++) {
-            value[v] = elem_load(elem, values[i], at + v * VL);
-            elem_prefetch(elem, next[i], at + v * VL);
+            value[v] = elem_load(elem, from, v * VL);
+            elem_prefetch(elem, from, ahead, v * VL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
@@ -41,14 +42,14 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 }
 
 /* The widest strips that fit the registers, then narrower ones for what is left. */
-VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values,
-                         const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
+VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, size_t ahead,
+                         uint32_t n, uint32_t dim, float *const *sums)
 {
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (rows * VECS <= SUMS_VECS || VECS == 1)                                                                         \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, weights, values, next, n, at, sums);
+            strip_sum(elem, rows, VECS, weights, values, ahead, n, at, sums);
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)
@@ -56,12 +57,12 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 #undef STRIPS
 }
 
-VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
-                         const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
+VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, size_t ahead,
+                         uint32_t n, uint32_t dim, float *const *sums)
 {
 #define ROWS(N)                                                                                                        \
     case N:                                                                                                            \
-        rows_sum(elem, N, weights, values, next, n, dim, sums);                                                        \
+        rows_sum(elem, N, weights, values, ahead, n, dim, sums);                                                       \
         break;
     switch (n_rows) {
         ROWS(1)
@@ -77,11 +78,14 @@ VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, c
 }
 
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
-                            const void *const *next, uint32_t n, uint32_t dim, float *const *sums)
+                            size_t ahead, uint32_t n, uint32_t dim, float *const *sums)
 {
 #define CASE(ELEM)                                                                                                     \
     case ELEM:                                                                                                         \
-        elem_sum(ELEM, weights, n_rows, values, next ? next : values, n, dim, sums);                                   \
+        if (dim == 128)                                                                                                \
+            elem_sum(ELEM, weights, n_rows, values, ahead, n, 128, sums);                                              \
+        else                                                                                                           \
+            elem_sum(ELEM, weights, n_rows, values, ahead, n, dim, sums);                                                  \
         break;
     ELEM_CASES(elem, CASE)
 #undef CASE

@@ -12,6 +12,14 @@ static uint32_t cost_of(uint32_t rows, uint32_t cells)
 static const struct shape plain = {
     .n_tok = 3, .n_kv_heads = 3, .group = 2, .k_dim = 4, .v_dim = 4, .n_cells = 700, .threads = 1, .seed = 1};
 
+static bool spans_alike(const kvb_block *block)
+{
+    for (uint32_t i = 0; i < block->n; i++)
+        if (block->word[i] != UINT64_MAX)
+            return false;
+    return true;
+}
+
 /* The words of a tile's blocks against the table that the mask was made from. */
 static void tile_check(const struct fixture *f, uint32_t tok, uint32_t n)
 {
@@ -26,11 +34,12 @@ static void tile_check(const struct fixture *f, uint32_t tok, uint32_t n)
     while (kvb_blocks_next(&blocks, &block)) {
         uint64_t any = 0;
         assert_true(block.first % BLOCK == 0 && block.first >= after && block.n > 0);
-        after = block.first + BLOCK;
+        assert_true(block.span == 1 || (block.span > 1 && block.any == UINT64_MAX && spans_alike(&block)));
+        after = block.first + block.span * BLOCK;
         for (uint32_t i = 0; i < block.n; i++) {
             assert_true(block.tok[i] < n && block.word[i] != 0 && (i == 0 || block.tok[i] > block.tok[i - 1]));
-            for (uint32_t c = 0; c < BLOCK; c++)
-                if (block.word[i] >> c & 1) {
+            for (uint32_t c = 0; c < block.span * BLOCK; c++)
+                if (block.word[i] >> c % BLOCK & 1) {
                     bool *seen = &left[(size_t)(tok + block.tok[i]) * p->n_cells + block.first + c];
                     assert_true(block.first + c < p->n_cells && *seen);
                     *seen = false;
@@ -105,6 +114,26 @@ static void plan_check(const struct fixture *f, uint32_t parts, bool determinist
             assert_true(used[i] != used[k]);
 }
 
+/* A long sequence is one span, and whatever else begins in between ends it. */
+static void spans_are_long(void **state)
+{
+    static const kvb_run runs[] = {{0, 1000}, {300, 320}};
+    static const uint32_t row_start[] = {0, 1, 2};
+    const kvb_mask mask = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs};
+    static const uint32_t expected[][2] = {{0, 4}, {256, 1}, {320, 10}, {960, 1}}; /* first cell, span */
+    kvb_blocks blocks;
+    kvb_block block;
+    uint32_t n = 0;
+    (void)state;
+    kvb_blocks_start(&blocks, &mask, 2, 1000, 0, 2);
+    for (; kvb_blocks_next(&blocks, &block); n++) {
+        assert_int_equal(block.first, expected[n][0]);
+        assert_int_equal(block.span, expected[n][1]);
+        assert_int_equal(block.n, n == 1 ? 2 : 1);
+    }
+    assert_int_equal(n, 4);
+}
+
 static void parts_share_everything(void **state)
 {
     (void)state;
@@ -149,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_hold_what_is_visible),
+        cmocka_unit_test(spans_are_long),
         cmocka_unit_test(parts_share_everything),
         cmocka_unit_test(groups_follow_the_cost),
     };
