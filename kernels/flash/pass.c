@@ -93,6 +93,15 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
             g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
 }
 
+/* Cells that are brought into a tile at a time for a few rows: what is loaded is used while it is in the first-level cache. */
+#define TILE_CELLS 16u
+
+static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *g)
+{
+    bool kept = x->flash->args->problem.v_in_k; /* for V */
+    return side->in_place || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
+}
+
 static void scores_make(const pass *x, group *g)
 {
     const kvb_flash *flash = x->flash;
@@ -108,18 +117,21 @@ static void scores_make(const pass *x, group *g)
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
     if (flash->integers) {
+        kvb_rows_ask(k->view, x->kv_head, g->cell, g->n_cells);
         v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
         return;
     }
-    kvb_side_rows(k, x->kv_head, g->cell, g->n_cells, g->again, x->w->k_tile, g->key);
+    for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
+        n = g->n_cells - c < step ? g->n_cells - c : step;
+        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->again, x->w->k_tile, g->key + c);
+        for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
+            rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
+            v->dots(k->elem, q + r, rows, g->key + c, k->ahead, n, k->width, scores[r] + c);
+        }
+    }
     if (g->n_rows > FEW_ROWS) {
         v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
         v->product(g->n_rows, k->width, BLOCK, q, x->w->packed, scores, false);
-        return;
-    }
-    for (uint32_t r = 0, n; r < g->n_rows; r += n) {
-        n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-        v->dots(k->elem, q + r, n, g->key, k->ahead, g->n_cells, k->width, scores[r]);
     }
 }
 
@@ -140,7 +152,7 @@ static void sums_add(const pass *x, group *g)
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
-    const void *const *values = g->value;
+    const void **values = flash->args->problem.v_in_k ? g->key : g->value;
     const float *weights[TILE_ROWS];
     float *sums[TILE_ROWS];
 
@@ -149,21 +161,22 @@ static void sums_add(const pass *x, group *g)
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
     if (flash->integers) {
+        kvb_rows_ask(side->view, x->kv_head, g->cell, g->n_cells);
         v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, x->w->integers);
         return;
     }
-    if (flash->args->problem.v_in_k)
-        values = g->key;
-    else
-        kvb_side_rows(side, x->kv_head, g->cell, g->n_cells, g->again, x->w->v_tile, g->value);
+    for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {
+        n = g->n_cells - c < step ? g->n_cells - c : step;
+        if (values == g->value)
+            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->again, x->w->v_tile, values + c);
+        for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
+            rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
+            v->sums(side->elem, weights[r] + c, rows, values + c, side->ahead, n, side->width, sums + r);
+        }
+    }
     if (g->n_rows > FEW_ROWS) {
         v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
         v->product(g->n_rows, g->n_cells, side->width, weights, x->w->packed, sums, true);
-        return;
-    }
-    for (uint32_t r = 0, n; r < g->n_rows; r += n) {
-        n = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-        v->sums(side->elem, weights[r], n, values, side->ahead, g->n_cells, side->width, sums + r);
     }
 }
 

@@ -38,6 +38,9 @@ void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *vie
 void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, bool again, float *tile,
                    const void **at);
 
+/* Ask for what lies AHEAD of these cells, scales and all. It may be past the end: nothing is read. */
+void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n);
+
 /* The factor of KV head h: 1 without head scales. */
 float kvb_side_factor(const kvb_side *side, uint32_t h);
 
