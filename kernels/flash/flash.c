@@ -55,7 +55,7 @@ static layout layout_of(const kvb_problem *p, uint32_t n_threads, bool integers)
     l.packed = l.v_tile + (integers ? 0 : (k > v ? k : v) * tile);
     l.integers =
         l.packed + (integers ? lines(kvb_int8_scratch_bytes(p->k_format, p->v_format, p->k_dim, p->v_dim, l.rows)) : 0);
-    l.workspace = l.integers;
+    l.workspace = l.integers + lines(kvb_plan_tile_toks(p) * sizeof(kvb_waiting));
     l.slots = l.tile_ends + 2 * (size_t)kvb_plan_parts(p, n_threads) * l.partial;
     l.end = l.slots + n_threads * (l.workspace + l.partial);
     return l;
@@ -140,7 +140,8 @@ static void parts_run(void *ctx, uint32_t i, uint32_t n)
                        .k_tile = (float *)(void *)(base + l->scores),
                        .v_tile = (float *)(void *)(base + l->k_tile),
                        .packed = (float *)(void *)(base + l->v_tile),
-                       .integers = base + l->packed};
+                       .integers = base + l->packed,
+                       .waiting = (kvb_waiting *)(void *)(base + l->integers)};
     kvb_partial own = partial_at(l, base + l->workspace);
     kvb_share share;
 

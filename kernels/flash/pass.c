@@ -6,8 +6,10 @@
 #include <string.h>
 
 #define FEW_ROWS 10u              /* up to here dots() and sums() win over packing */
-#define STREAM   AHEAD            /* neighbouring cells that are read at a time */
+#define STREAM   4u               /* neighbouring cells that are read at a time */
 #define STREAMS  (BLOCK / STREAM) /* places in memory that this is done at, by turns */
+
+#define PACKED_ROWS 12u /* multiplied between two looks ahead: a multiple of what product() keeps in registers */
 
 /* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
 uint32_t kvb_flash_cost(uint32_t rows, uint32_t cells)
@@ -59,7 +61,8 @@ typedef struct group {
     uint64_t visible[TILE_ROWS]; /* bit i: the row sees cell[i] */
     uint32_t cell[BLOCK];
     const void *key[BLOCK], *value[BLOCK]; /* their rows, once read */
-    bool again;                            /* the cells are those of the last time, each AHEAD further on */
+    uint32_t ahead;                        /* cells from each to one that is wanted soon */
+    bool again;                            /* the cells are those of the last time, each `ahead` further on */
 } group;
 
 /* Bits of `word` at the places of the bits of `any`, moved together. */
@@ -78,6 +81,7 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
 {
     g->n_rows = g->n_cells = 0;
     g->again = false;
+    g->ahead = STREAM;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
         for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
@@ -102,6 +106,16 @@ static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *
     return side->in_place || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
 }
 
+/* Rows from r on that are multiplied at a time; their share of the cells is asked for ahead before. */
+static uint32_t rows_at_once(const pass *x, const kvb_side *side, const group *g, uint32_t r)
+{
+    uint32_t left = g->n_rows - r, rows = left < PACKED_ROWS ? left : PACKED_ROWS;
+    uint32_t from = g->n_cells * r / g->n_rows, to = g->n_cells * (r + rows) / g->n_rows;
+
+    kvb_rows_ask(side->view, x->kv_head, g->cell + from, to - from, g->ahead);
+    return rows;
+}
+
 static void scores_make(const pass *x, group *g)
 {
     const kvb_flash *flash = x->flash;
@@ -117,21 +131,24 @@ static void scores_make(const pass *x, group *g)
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
     if (flash->integers) {
-        kvb_rows_ask(k->view, x->kv_head, g->cell, g->n_cells);
+        kvb_rows_ask(k->view, x->kv_head, g->cell, g->n_cells, g->ahead);
         v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
-        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->again, x->w->k_tile, g->key + c);
+        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->k_tile, g->key + c);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->dots(k->elem, q + r, rows, g->key + c, k->ahead, n, k->width, scores[r] + c);
+            v->dots(k->elem, q + r, rows, g->key + c, g->ahead * k->stride, n, k->width, scores[r] + c);
         }
     }
     if (g->n_rows > FEW_ROWS) {
         v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
-        v->product(g->n_rows, k->width, BLOCK, q, x->w->packed, scores, false);
+        for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
+            rows = rows_at_once(x, k, g, r);
+            v->product(rows, k->width, BLOCK, q + r, x->w->packed, scores + r, false);
+        }
     }
 }
 
@@ -161,22 +178,25 @@ static void sums_add(const pass *x, group *g)
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
     if (flash->integers) {
-        kvb_rows_ask(side->view, x->kv_head, g->cell, g->n_cells);
+        kvb_rows_ask(side->view, x->kv_head, g->cell, g->n_cells, g->ahead);
         v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
         if (values == g->value)
-            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->again, x->w->v_tile, values + c);
+            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->v_tile, values + c);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->sums(side->elem, weights[r] + c, rows, values + c, side->ahead, n, side->width, sums + r);
+            v->sums(side->elem, weights[r] + c, rows, values + c, g->ahead * side->stride, n, side->width, sums + r);
         }
     }
     if (g->n_rows > FEW_ROWS) {
         v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
-        v->product(g->n_rows, g->n_cells, side->width, weights, x->w->packed, sums, true);
+        for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
+            rows = rows_at_once(x, side, g, r);
+            v->product(rows, g->n_cells, side->width, weights + r, x->w->packed, sums + r, true);
+        }
     }
 }
 
@@ -187,6 +207,34 @@ static void group_attend(const pass *x, group *g)
     sums_add(x, g);
 }
 
+/* The cells that have waited for token `tok` of the tile. */
+static void waiting_attend(const pass *x, uint32_t tok)
+{
+    kvb_waiting *waiting = &x->w->waiting[tok];
+    kvb_block block = {.n = 1, .tok = {tok}, .word = {UINT64_MAX}};
+    group g;
+
+    if (!waiting->n)
+        return;
+    group_make(&g, &block, 0, 1, UINT64_MAX, x->flash->plan.group);
+    g.n_cells = waiting->n;
+    memcpy(g.cell, waiting->cell, waiting->n * sizeof *g.cell);
+    g.ahead = 1; /* what the next token sees */
+    group_attend(x, &g);
+    waiting->n = 0;
+}
+
+/* A few cells of one token alone: sequences that were filled step by step lie between each other. */
+static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t word)
+{
+    kvb_waiting *waiting = &x->w->waiting[tok];
+
+    if (waiting->n + (uint32_t)__builtin_popcountll(word) > BLOCK)
+        waiting_attend(x, tok);
+    for (; word; word &= word - 1)
+        waiting->cell[waiting->n++] = first + (uint32_t)__builtin_ctzll(word);
+}
+
 static void block_attend(const pass *x, const kvb_block *block)
 {
     group g;
@@ -195,6 +243,10 @@ static void block_attend(const pass *x, const kvb_block *block)
 
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
+        if (n == 1 && block->word[i] != UINT64_MAX) {
+            cells_wait(x, block->first, block->tok[i], block->word[i]);
+            continue;
+        }
         group_make(&g, block, i, n, together ? block->any : block->word[i], heads);
         group_attend(x, &g);
     }
@@ -244,6 +296,8 @@ void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
 
     for (uint32_t r = 0; r < rows; r++)
         partial->state[r] = (kvb_row_state){.max = -INFINITY};
+    for (uint32_t tok = 0; tok < toks; tok++)
+        w->waiting[tok].n = 0;
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
     while ((share->whole || at < share->end) && kvb_blocks_next(&blocks, &block)) {
@@ -254,4 +308,6 @@ void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
         block.first += from * BLOCK;
         span_attend(&x, &block, to - from);
     }
+    for (uint32_t tok = 0; tok < toks; tok++)
+        waiting_attend(&x, tok);
 }

@@ -27,14 +27,20 @@ typedef struct kvb_flash {
     size_t query_bytes; /* of one encoded query row */
 } kvb_flash;
 
+/* Cells that one token sees and that wait until there are enough of them. */
+typedef struct kvb_waiting {
+    uint32_t n, cell[BLOCK];
+} kvb_waiting;
+
 /* Working memory of a thread, 64-byte aligned. */
 typedef struct kvb_workspace {
-    char *queries;  /* [rows][query_bytes] */
-    float *scores;  /* [rows][BLOCK] */
-    float *k_tile;  /* [BLOCK][width of K] */
-    float *v_tile;  /* [BLOCK][width of V] */
-    float *packed;  /* [BLOCK * larger width] */
-    void *integers; /* kvb_int8_scratch_bytes() */
+    char *queries;        /* [rows][query_bytes] */
+    float *scores;        /* [rows][BLOCK] */
+    float *k_tile;        /* [BLOCK][width of K] */
+    float *v_tile;        /* [BLOCK][width of V] */
+    float *packed;        /* [BLOCK * larger width] */
+    void *integers;       /* kvb_int8_scratch_bytes() */
+    kvb_waiting *waiting; /* [tokens of a tile] */
 } kvb_workspace;
 
 /* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers. */

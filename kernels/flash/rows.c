@@ -23,7 +23,7 @@ void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *vie
         (kvb_side){.view = view, .elem = KVB_F32, .width = kvb_padded(view->dim), .in_place = in_place(f, view->dim)};
     if (side->in_place) {
         side->elem = f->elem;
-        side->ahead = AHEAD * view->cell_stride;
+        side->stride = view->cell_stride;
     } else {
         side->load = vector->load_of(f);
     }
@@ -44,8 +44,7 @@ static void rows_read(const kvb_side *side, uint32_t h, const uint32_t *cells, u
     }
 }
 
-/* Ask for what lies AHEAD of these cells, scales and all. It may be past the end: nothing is read. */
-void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n)
+void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead)
 {
     const struct {
         uintptr_t base;
@@ -57,7 +56,7 @@ void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint3
         for (uint32_t i = 0; i < n && lanes[l].base; i++)
             for (size_t b = 0; b < lanes[l].cell; b += 64)
                 __builtin_prefetch(
-                    (const void *)(lanes[l].base + h * lanes[l].head + (cells[i] + AHEAD) * lanes[l].cell + b), 0, 2);
+                    (const void *)(lanes[l].base + h * lanes[l].head + (cells[i] + ahead) * lanes[l].cell + b), 0, 2);
 }
 
 static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, const void **at)
@@ -66,19 +65,19 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
         at[i] = kvb_view_row(view, h, cells[i]);
 }
 
-void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, bool again, float *tile,
-                   const void **at)
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead, bool again,
+                   float *tile, const void **at)
 {
     if (side->in_place && again && !side->view->block_table) {
         for (uint32_t i = 0; i < n; i++)
-            at[i] = (const char *)at[i] + side->ahead;
+            at[i] = (const char *)at[i] + ahead * side->stride;
         return;
     }
     if (side->in_place) {
         rows_find(side->view, h, cells, n, at);
         return;
     }
-    kvb_rows_ask(side->view, h, cells, n);
+    kvb_rows_ask(side->view, h, cells, n, ahead);
     if (side->load)
         side->load(side->view, h, cells, n, tile, side->width);
     else

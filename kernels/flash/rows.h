@@ -8,8 +8,6 @@
 
 #include "kernels/vector/table.h"
 
-#define AHEAD 4u /* cells that a row is asked for before it is read: a turn of pass.c's streams */
-
 /* One side of a problem. */
 typedef struct kvb_side {
     const kvb_view *view;
@@ -19,7 +17,7 @@ typedef struct kvb_side {
     kvb_transform transform; /* still to be applied */
     bool head_scaled;        /* view->head_scales still to be applied */
     uint32_t width;          /* channels of a row, a multiple of 16 */
-    size_t ahead;            /* bytes from a row to the one AHEAD cells on; 0 in a tile */
+    size_t stride;           /* bytes from one cell's row to the next; 0 in a tile */
 } kvb_side;
 
 /* Channels, padded. */
@@ -33,13 +31,15 @@ bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
 void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view);
 
-/* at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). again: `at` is what the last call made of
- * cells that each lay AHEAD below. */
-void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, bool again, float *tile,
-                   const void **at);
+/*
+ * at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). `ahead` cells from each lies what will be
+ * wanted soon. again: `at` is what the last call made of cells that each lay `ahead` below.
+ */
+void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead, bool again,
+                   float *tile, const void **at);
 
-/* Ask for what lies AHEAD of these cells, scales and all. It may be past the end: nothing is read. */
-void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n);
+/* Ask for what lies `ahead` of these cells, scales and all. It may be past the end: nothing is read. */
+void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead);
 
 /* The factor of KV head h: 1 without head scales. */
 float kvb_side_factor(const kvb_side *side, uint32_t h);

@@ -13,7 +13,7 @@
  */
 VEC_INLINE vf vf_exp2(vf x)
 {
-    vf within = vf_max(vf_set(EXP2_LEAST), x), whole = vf_round(within), f = within - whole;
+    vf whole = vf_round(x), f = x - whole; /* NaN of -infinity, which is dropped in the end */
     vf p = vf_set(0x1.41d334p-13f);
     p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
     p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));

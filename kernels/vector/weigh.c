@@ -23,8 +23,8 @@ static inline float state_raise(kvb_row_state *state, float top)
     return factor;
 }
 
-VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, uint32_t groups, float *scores, uint64_t visible,
-                              kvb_row_state *state)
+VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32_t groups, float *scores,
+                              uint64_t visible, kvb_row_state *state)
 {
     const uint32_t vecs = groups * GROUP / VL, lanes = (1u << VL) - 1;
     const vf hidden = vf_set(-INFINITY), factor = vf_set(capped ? logits.softcap : logits.scale);
@@ -35,7 +35,9 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, uint32_t groups, f
         s[v] = vf_load(scores + v * VL);
         if (capped)
             s[v] = vf_tanh(s[v] * vf_set(logits.scale));
-        vf seen = vf_select((uint32_t)(visible >> v * VL) & lanes, s[v] * factor, hidden);
+        vf seen = s[v] * factor;
+        if (!whole)
+            seen = vf_select((uint32_t)(visible >> v * VL) & lanes, seen, hidden);
         top = vf_max(seen, top); /* in this order, NaN is passed over */
     }
     float earlier = state_raise(state, vf_largest(top));
@@ -44,7 +46,8 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, uint32_t groups, f
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
         vf weight = vf_exp2(vf_fma(s[v], factor, minus_max));
-        weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));
+        if (!whole)
+            weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));
         vf_store(scores + v * VL, weight);
         total = total + weight;
     }
@@ -55,10 +58,12 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, uint32_t groups, f
 float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state)
 {
     visible &= n < BLOCK ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
+    if (visible == UINT64_MAX && logits.softcap == 0)
+        return groups_weigh(logits, false, true, BLOCK / GROUP, scores, visible, state);
 #define GROUPS(N)                                                                                                      \
     case N:                                                                                                            \
-        return logits.softcap > 0 ? groups_weigh(logits, true, N, scores, visible, state)                              \
-                                  : groups_weigh(logits, false, N, scores, visible, state);
+        return logits.softcap > 0 ? groups_weigh(logits, true, false, N, scores, visible, state)                       \
+                                  : groups_weigh(logits, false, false, N, scores, visible, state);
     switch ((n + GROUP - 1) / GROUP) {
         GROUPS(1)
         GROUPS(2)
