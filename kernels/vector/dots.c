@@ -86,7 +86,7 @@ void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_row
         if (dim == 128)                                                                                                \
             elem_dot(ELEM, q, n_rows, keys, ahead, n, 128, scores);                                                    \
         else                                                                                                           \
-            elem_dot(ELEM, q, n_rows, keys, ahead, n, dim, scores);                                                        \
+            elem_dot(ELEM, q, n_rows, keys, ahead, n, dim, scores);                                                    \
         break;
     ELEM_CASES(elem, CASE)
 #undef CASE

@@ -85,7 +85,7 @@ void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows
         if (dim == 128)                                                                                                \
             elem_sum(ELEM, weights, n_rows, values, ahead, n, 128, sums);                                              \
         else                                                                                                           \
-            elem_sum(ELEM, weights, n_rows, values, ahead, n, dim, sums);                                                  \
+            elem_sum(ELEM, weights, n_rows, values, ahead, n, dim, sums);                                              \
         break;
     ELEM_CASES(elem, CASE)
 #undef CASE
