@@ -7,7 +7,7 @@
 
 #include "results/result.h"
 
-#define WIDTH 100u /* of a line, about */
+#define WIDTH 84u /* of a line, about */
 #define MANY  8u   /* names that are always told */
 
 /* One axis being asked about. */

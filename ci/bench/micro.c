@@ -2,7 +2,8 @@
 /*
  * What the micro-kernels of kernels/vector/micro.h cost, on each level that the CPU has. `micro`: cycles of one core for
  * one cell of f16, head_dim 128, from the second-level cache, and products against the multiply-add peak.
- * `micro stream MB [LEVEL]`: two threads over K and V that large in all, against reading the same memory.
+ * `micro stream MB [LEVEL [PLACES]]`: two threads over K and V that large in all, against reading the same memory; a block's
+ * cells come from so many places at equal distances by turns.
  *
  * Samples of everything that is compared are taken in turns; the least of each is printed.
  */
@@ -214,11 +215,20 @@ static const kvb_peak_kernel *peak_of(kvb_cpu_level level)
 typedef struct stream {
     const kvb_vector *level; /* NULL: only read */
     const kvb_read_kernel *read;
-    uint32_t rows, cells;
+    uint32_t rows, cells, places;
     bool ahead;            /* tell the kernels of the next block */
     const uint16_t *k, *v; /* [HEADS][cells][DIM] */
     double ns[2];          /* that each thread ran */
 } stream;
+
+/* Block b of rows [cells], in turns over the places. */
+static void place_pointers(const uint16_t *rows, uint32_t b, uint32_t places, uint32_t cells, const void *at[BLOCK])
+{
+    const uint32_t some = BLOCK / places, apart = cells / places;
+    for (uint32_t i = 0, n = 0; i < some; i++)
+        for (uint32_t p = 0; p < places; p++)
+            at[n++] = rows + ((size_t)p * apart + b * some + i) * DIM;
+}
 
 static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
 {
@@ -240,10 +250,10 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
             continue;
         }
         for (uint32_t b = 0; b < s->cells / BLOCK; b++) {
-            row_pointers(from_k, b * BLOCK, keys);
-            row_pointers(from_v, b * BLOCK, values);
+            place_pointers(from_k, b, s->places, s->cells, keys);
+            place_pointers(from_v, b, s->places, s->cells, values);
             block_run(s->level, s->rows, own_scores, state, sum, keys, values,
-                      s->ahead ? BLOCK * DIM * sizeof *from_k : 0);
+                      s->ahead ? BLOCK / s->places * DIM * sizeof *from_k : 0);
         }
     }
     s->ns[thread] += now_ns() - start;
@@ -255,13 +265,14 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int stream_print(const kvb_vector *level, double megabytes)
+static int stream_print(const kvb_vector *level, double megabytes, uint32_t places)
 {
     static const uint32_t some_rows[] = {1, 2, 4, 8};
     enum { CASES = 1 + 2 * 4, TIMES = 15 };
     static double ns[CASES][TIMES];
     kvb_threads *threads;
     stream s = {.read = kvb_read_kernel_choose(),
+                .places = places,
                 .cells = (uint32_t)(megabytes * 1e6 / (2.0 * HEADS * DIM * 2)) / BLOCK * BLOCK};
     size_t bytes = (size_t)HEADS * s.cells * DIM * 2;
     uint16_t *rows[2];
@@ -322,7 +333,8 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < BLOCK * DIM; i++)
         packed[i] = (float)(i * 7919 % 2001) * 1e-3f - 1;
     if (argc > 2 && !strcmp(argv[1], "stream"))
-        return stream_print(kvb_vector_at(argc > 3 ? (kvb_cpu_level)atoi(argv[3]) : kvb_cpu()), atof(argv[2]));
+        return stream_print(kvb_vector_at(argc > 3 ? (kvb_cpu_level)atoi(argv[3]) : kvb_cpu()), atof(argv[2]),
+                            argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
     for (int level = 0; level < KVB_CPU_LEVELS; level++)
         if (kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) && (argc < 2 || atoi(argv[1]) == level))
             for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)

@@ -27,7 +27,7 @@ bool kvb_int8_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_byte
     else if (!of.block_bytes && of.has_m && f->zero_elem != f->scale_elem)
         reason = "its zeros are of another type than its scales";
     if (reason) {
-        snprintf(why, why_bytes, "%s: not for integer products, %s", f->name, reason);
+        snprintf(why, why_bytes, "%s: no integer products: %s", f->name, reason);
         return false;
     }
     if (!dim || dim > INT8_MAX_DIM || dim % 16 || (f->group != KVB_GROUP_ROW && dim % f->group)) {
