@@ -8,7 +8,7 @@
 #include "results/result.h"
 
 #define WIDTH 84u /* of a line, about */
-#define MANY  8u   /* names that are always told */
+#define MANY  8u  /* names that are always told */
 
 /* One axis being asked about. */
 typedef struct axis {
