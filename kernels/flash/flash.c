@@ -4,6 +4,9 @@
  * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (micro.h). `flash` multiplies
  * floats, `flash-int8` the stored integers with rounded q and weights.
  *
+ * Of a cell that some rows of a group see, the others take 0 times its V row: a V row that is not finite spoils the group.
+ * What no row of a group sees is never read.
+ *
  * Scratch: costs of the tiles; 2 slots a part for shares of split units; a workspace and a partial for each thread.
  */
 #include "kernels/convert.h"
