@@ -131,8 +131,10 @@ static void scores_make(const pass *x, group *g)
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
     if (flash->integers) {
-        kvb_rows_ask(k->view, x->kv_head, g->cell, g->n_cells, g->ahead);
+        uint32_t half = g->n_cells / 2;
+        kvb_rows_ask(k->view, x->kv_head, g->cell, half, g->ahead);
         v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
+        kvb_rows_ask(k->view, x->kv_head, g->cell + half, g->n_cells - half, g->ahead);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
@@ -178,8 +180,10 @@ static void sums_add(const pass *x, group *g)
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
     if (flash->integers) {
-        kvb_rows_ask(side->view, x->kv_head, g->cell, g->n_cells, g->ahead);
+        uint32_t half = g->n_cells / 2;
+        kvb_rows_ask(side->view, x->kv_head, g->cell, half, g->ahead);
         v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, x->w->integers);
+        kvb_rows_ask(side->view, x->kv_head, g->cell + half, g->n_cells - half, g->ahead);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {

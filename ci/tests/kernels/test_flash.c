@@ -7,7 +7,7 @@
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
-static const kvb_kernel *const kernels[] = {&kvb_kernel_flash};
+static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash};
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
 
 static kvb_cpu_level levels[KVB_CPU_LEVELS];
