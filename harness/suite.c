@@ -23,7 +23,7 @@ static const kvb_suite_part quick_parts[] = {
     {
         .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
         .pools = FLOATS,
-        .sample_ms = 150,
+        .sample_ms = 60,
         .oracle_pairs = 8000000,
     },
     {

@@ -261,13 +261,17 @@ static bool supports_integers(const kvb_problem *p, char *why, size_t why_bytes)
     return kvb_int8_fits(p->k_format, p->k_dim, why, why_bytes) && kvb_int8_fits(p->v_format, p->v_dim, why, why_bytes);
 }
 
-/* Sums over cells: block after block; one more addition for each part that a unit is split into. */
+/*
+ * Sums over cells: a block on its own, or a quarter of one that is loaded in tiles; then one addition for each, and for each
+ * part that a unit is split into. Blocks of cells that waited may be half empty.
+ */
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){
         .accumulator = KVB_F32,
         .dot_chain = p->k_dim,
-        .cell_chain = p->n_cells + FIXED_PARTS + p->has_sinks,
+        .cell_chain =
+            (p->n_cells < BLOCK ? p->n_cells : BLOCK) + 4 * (p->n_cells / (BLOCK / 2) + 1) + FIXED_PARTS + p->has_sinks,
         .q_rounded = KVB_F32,
         .p_rounded = KVB_F32,
         .exp_error = WEIGHT_ERROR,
