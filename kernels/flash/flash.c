@@ -203,7 +203,6 @@ static int flash_attend(const kvb_attend *args, bool integers)
     if (p->n_tok == 0)
         return 0;
     j.at = layout_of(p, args->team->n, integers);
-    f->rows = j.at.rows;
     f->query_bytes = j.at.query_bytes;
     f->logits = p->softcap > 0 ? (kvb_logits){p->scale / p->softcap, (float)((double)p->softcap * LOG2_E)}
                                : (kvb_logits){(float)((double)p->scale * LOG2_E), 0};

@@ -21,7 +21,6 @@ typedef struct kvb_flash {
     const kvb_vector *vector;
     kvb_plan plan;
     kvb_side k, v; /* v is k where V lies in K's rows */
-    uint32_t rows; /* most rows of a tile */
     kvb_logits logits;
     bool integers;      /* products of integers: int8.h */
     size_t query_bytes; /* of one encoded query row */

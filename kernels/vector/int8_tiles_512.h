@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a block as the tiles of codes that the products read: AVX-512. Elsewhere: int8_tiles.c. */
-#include "kernels/vector/int8_codes.h"
+/* keys_pack() and values_pack() of int8_tiles.c with AVX-512. */
+#if !defined(KVB_INT8_TILES_H) && defined(__AVX512BW__)
+#define KVB_INT8_TILES_H
 
-#if defined(__AVX512BW__)
+#include "kernels/vector/int8_codes.h"
 #include "kernels/vector/int8_lanes.h"
 
 /* 16 x 16 dwords: lane i of r[j] becomes lane j of r[i]. */
@@ -120,33 +121,6 @@ CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_row
         const uint8_t *a = rows->row[i], *b = i + 1 < rows->n ? rows->row[i + 1] : a; /* a second time: weight 0 */
         for (uint32_t c = 0; c < s->width; c += 64)
             values_pack_pair(codes_load(elem, a, c, s->dim - c), codes_load(elem, b, c, s->dim - c), offset, tile + c);
-    }
-}
-
-#define KEYS(ELEM)                                                                                                     \
-    case ELEM:                                                                                                         \
-        keys_pack(ELEM, s, rows, tile);                                                                                \
-        break;
-#define VALUES(ELEM)                                                                                                   \
-    case ELEM:                                                                                                         \
-        values_pack(ELEM, s, rows, tile);                                                                              \
-        break;
-
-void KVB_ISA_NAME(kvb_int8_pack_keys)(const int8_shape *s, const int8_rows *rows, int32_t *tile)
-{
-    switch (s->elem) {
-        INT8_ELEMS(KEYS)
-    default:
-        break;
-    }
-}
-
-void KVB_ISA_NAME(kvb_int8_pack_values)(const int8_shape *s, const int8_rows *rows, int32_t *tile)
-{
-    switch (s->elem) {
-        INT8_ELEMS(VALUES)
-    default:
-        break;
     }
 }
 
