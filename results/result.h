@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Result files, schema "kvbench.result/3": JSON Lines. Line 1 is the manifest, every further line one
+ * Result files, schema "kvbench.result/4": JSON Lines. Line 1 is the manifest, every further line one
  * combination. Plain data in, plain data out: nothing here runs, measures or judges.
  *
  * A number that was not measured is null in the file: NaN here. A hardware counter that is missing is null
@@ -21,12 +21,13 @@
  *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
  *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
  *         kinds {prefill|decode|fork|verify|fill|control: {the same}},
+ *         series [median of a pass, …], contexts [{cells, ns, samples}, …],
  *         passes, warmup, null_difference, harness_share, cache_state},
  *   traffic {kind, bytes_read, bytes_walk, cells_read, flops, working_set, gb_per_s, gflop_per_s,
  *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
  *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
  *           cells_written, cells_moved, cells_reused, fragmentation, growths, copied_bytes, copy_ns, resident_peak, scratch_bytes,
- *           staged, staged_bytes},
+ *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …]},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
  * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512 or avx512vnni.
@@ -43,6 +44,12 @@
  * null_difference: the same combination against itself, the larger of even passes against odd ones and, where it was
  * run again in another process, that run against this one. harness_share: of the timed time, what was spent neither in
  * the cache nor in the kernel.
+ * time.series: the median of the attending steps of each pass after `warmup`, in the order they were made: what two runs are
+ * compared by. Of more than KVB_SERIES passes, neighbours are joined into equal blocks by their median. [] below 4 passes.
+ * time.contexts: the steps of traffic.kind by the unique cells that they read (one layer), ascending, at most KVB_CONTEXTS
+ * points of as equal numbers of steps as can be; each the median over all passes after `warmup`.
+ * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass;
+ * at most KVB_MEMORY_POINTS, first, last and highest points kept.
  * traffic: of one pass. The rates are those of the step kind that took the most time, in the median pass; read_gb_per_s is the read-only
  * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
  * max(bytes / read bandwidth, flops / peak) would take over the time it took.
@@ -55,9 +62,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVB_RESULT_SCHEMA "kvbench.result/3"
+#define KVB_RESULT_SCHEMA "kvbench.result/4"
 #define KVB_NAME          64u
 #define KVB_REASON        320u
+#define KVB_SERIES        64u
+#define KVB_CONTEXTS      32u
+#define KVB_MEMORY_POINTS 64u
 
 typedef enum kvb_status {
     KVB_STATUS_PASS,
@@ -91,6 +101,17 @@ typedef struct kvb_time_stats {
 /* Order statistics of n samples; sorts them in place. p99 is the nearest-rank percentile. The interval stays NaN. */
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
 
+/* Steps of about the same context: unique cells read in one layer, and the median time. */
+typedef struct kvb_context_point {
+    double cells, ns;
+    uint64_t samples;
+} kvb_context_point;
+
+/* Memory after an event (counted from 0). */
+typedef struct kvb_memory_point {
+    double event, live_bytes, held_bytes;
+} kvb_memory_point;
+
 #define KVB_COUNTERS 32u
 typedef struct kvb_counter {
     char name[KVB_NAME];
@@ -120,6 +141,9 @@ typedef struct kvb_result {
     struct {
         kvb_time_stats all; /* the steps that attend: prefill, decode, fork, verify */
         kvb_time_stats kinds[KVB_STEP_KINDS];
+        double series[KVB_SERIES];
+        kvb_context_point contexts[KVB_CONTEXTS];
+        uint32_t n_series, n_contexts;
         uint64_t passes, warmup;
         double null_difference, harness_share;
         char cache_state[KVB_NAME]; /* "natural", "hot", "cold" */
@@ -144,6 +168,8 @@ typedef struct kvb_result {
         double growths, copied_bytes, copy_ns;
         double resident_peak, scratch_bytes, staged_bytes;
         char staged[8];
+        kvb_memory_point timeline[KVB_MEMORY_POINTS];
+        uint32_t n_timeline;
     } memory;
     char placement[128]; /* how threads and memory were placed */
     kvb_counter counters[KVB_COUNTERS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema "kvbench.result/3": which keys a line has, in which order, and where each lies in memory. */
+/* The schema "kvbench.result/4": which keys a line has, in which order, and where each lies in memory. */
 #include "results/field.h"
 
 /* clang-format off */

@@ -122,7 +122,7 @@ static void test_line(void **state)
     char *line = strchr(text, '\n');
     assert_non_null(line);
     assert_string_equal(line + 1, want);
-    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/3\", \"version\"", 40), 0);
+    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/4\", \"version\"", 40), 0);
     assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", "));
     assert_non_null(strstr(text, "\"openblas_note\": null"));
     free(text);
