@@ -54,9 +54,9 @@ static void blocks_run(const work *w)
 {
     for (uint32_t c = 0; c < CELLS; c += BLOCK)
         if (w->sums)
-            w->isa->int8_sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, scratch);
+            w->isa->int8_sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
         else
-            w->isa->int8_scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], scratch);
+            w->isa->int8_scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
 }
 
 /* Cycles a cell. */

@@ -62,6 +62,7 @@ typedef struct group {
     uint32_t cell[BLOCK];
     const void *key[BLOCK], *value[BLOCK]; /* their rows, once read */
     uint32_t ahead;                        /* cells from each to one that is wanted soon */
+    uint32_t runs, run;                    /* wanted are `run` cells from `ahead` of each of the first `runs` cells */
     bool again;                            /* the cells are those of the last time, each `ahead` further on */
 } group;
 
@@ -95,6 +96,14 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
     else
         for (; any; any &= any - 1)
             g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
+    g->runs = g->n_cells;
+    g->run = 1;
+}
+
+/* What the group will soon want of one side. */
+static kvb_ask group_ask(const pass *x, const kvb_side *side, const group *g)
+{
+    return (kvb_ask){side->view, g->cell, x->kv_head, g->runs, g->ahead, g->run};
 }
 
 /* Cells that are brought into a tile at a time for a few rows: what is loaded is used while it is in the first-level cache. */
@@ -106,14 +115,13 @@ static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *
     return side->in_place || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
 }
 
-/* Rows from r on that are multiplied at a time; their share of the cells is asked for ahead before. */
-static uint32_t rows_at_once(const pass *x, const kvb_side *side, const group *g, uint32_t r)
+/* Rows from r on that are multiplied at a time; their share of what is wanted soon is asked for before. */
+static uint32_t rows_at_once(const group *g, const kvb_ask *ask, uint32_t r)
 {
-    uint32_t left = g->n_rows - r, rows = left < PACKED_ROWS ? left : PACKED_ROWS;
-    uint32_t from = g->n_cells * r / g->n_rows, to = g->n_cells * (r + rows) / g->n_rows;
+    uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS, left = g->n_rows - r;
 
-    kvb_rows_ask(side->view, x->kv_head, g->cell + from, to - from, g->ahead);
-    return rows;
+    kvb_ask_share(ask, r / PACKED_ROWS, panels);
+    return left < PACKED_ROWS ? left : PACKED_ROWS;
 }
 
 static void scores_make(const pass *x, group *g)
@@ -121,6 +129,7 @@ static void scores_make(const pass *x, group *g)
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *k = &flash->k;
+    const kvb_ask ask = group_ask(x, k, g);
     const void *queries[TILE_ROWS];
     const float *q[TILE_ROWS];
     float *scores[TILE_ROWS];
@@ -131,15 +140,15 @@ static void scores_make(const pass *x, group *g)
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
     if (flash->integers) {
-        uint32_t half = g->n_cells / 2;
-        kvb_rows_ask(k->view, x->kv_head, g->cell, half, g->ahead);
-        v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, x->w->integers);
-        kvb_rows_ask(k->view, x->kv_head, g->cell + half, g->n_cells - half, g->ahead);
+        v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, &ask,
+                       x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
         kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->k_tile, g->key + c);
+        if (!k->in_place && g->n_rows <= FEW_ROWS)
+            kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
             v->dots(k->elem, q + r, rows, g->key + c, g->ahead * k->stride, n, k->width, scores[r] + c);
@@ -148,7 +157,7 @@ static void scores_make(const pass *x, group *g)
     if (g->n_rows > FEW_ROWS) {
         v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
-            rows = rows_at_once(x, k, g, r);
+            rows = rows_at_once(g, &ask, r);
             v->product(rows, k->width, BLOCK, q + r, x->w->packed, scores + r, false);
         }
     }
@@ -171,6 +180,7 @@ static void sums_add(const pass *x, group *g)
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
+    const kvb_ask ask = group_ask(x, side, g);
     const void **values = flash->args->problem.v_in_k ? g->key : g->value;
     const float *weights[TILE_ROWS];
     float *sums[TILE_ROWS];
@@ -180,16 +190,15 @@ static void sums_add(const pass *x, group *g)
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
     if (flash->integers) {
-        uint32_t half = g->n_cells / 2;
-        kvb_rows_ask(side->view, x->kv_head, g->cell, half, g->ahead);
-        v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, x->w->integers);
-        kvb_rows_ask(side->view, x->kv_head, g->cell + half, g->n_cells - half, g->ahead);
+        v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, &ask, x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
         if (values == g->value)
             kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->v_tile, values + c);
+        if (!side->in_place && g->n_rows <= FEW_ROWS)
+            kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
             v->sums(side->elem, weights[r] + c, rows, values + c, g->ahead * side->stride, n, side->width, sums + r);
@@ -198,7 +207,7 @@ static void sums_add(const pass *x, group *g)
     if (g->n_rows > FEW_ROWS) {
         v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
-            rows = rows_at_once(x, side, g, r);
+            rows = rows_at_once(g, &ask, r);
             v->product(rows, g->n_cells, side->width, weights + r, x->w->packed, sums + r, true);
         }
     }
@@ -222,6 +231,7 @@ static void waiting_attend(const pass *x, uint32_t tok)
         return;
     group_make(&g, &block, 0, 1, UINT64_MAX, x->flash->plan.group);
     g.n_cells = waiting->n;
+    g.runs = waiting->n;
     memcpy(g.cell, waiting->cell, waiting->n * sizeof *g.cell);
     g.ahead = 1; /* what the next token sees */
     group_attend(x, &g);
@@ -268,6 +278,8 @@ static void span_attend(const pass *x, kvb_block *block, uint32_t span)
 
     if (turns)
         group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
+    g.runs = STREAMS;
+    g.run = STREAM;
     for (uint32_t i = 0; i < BLOCK && turns; i++)
         g.cell[i] = first + i % STREAMS * turns * STREAM + i / STREAMS;
     for (uint32_t turn = 0; turn < turns; turn++) {

@@ -44,21 +44,6 @@ static void rows_read(const kvb_side *side, uint32_t h, const uint32_t *cells, u
     }
 }
 
-void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead)
-{
-    const struct {
-        uintptr_t base;
-        size_t head, cell;
-    } lanes[] = {{(uintptr_t)view->base, view->head_stride, view->cell_stride},
-                 {(uintptr_t)view->scales, view->scale_head_stride, view->scale_cell_stride},
-                 {(uintptr_t)view->zeros, view->zero_head_stride, view->zero_cell_stride}};
-    for (size_t l = 0; l < sizeof lanes / sizeof *lanes; l++)
-        for (uint32_t i = 0; i < n && lanes[l].base; i++)
-            for (size_t b = 0; b < lanes[l].cell; b += 64)
-                __builtin_prefetch(
-                    (const void *)(lanes[l].base + h * lanes[l].head + (cells[i] + ahead) * lanes[l].cell + b), 0, 2);
-}
-
 static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, const void **at)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -77,7 +62,6 @@ void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint
         rows_find(side->view, h, cells, n, at);
         return;
     }
-    kvb_rows_ask(side->view, h, cells, n, ahead);
     if (side->load)
         side->load(side->view, h, cells, n, tile, side->width);
     else

@@ -32,14 +32,11 @@ bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view);
 
 /*
- * at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). `ahead` cells from each lies what will be
- * wanted soon. again: `at` is what the last call made of cells that each lay `ahead` below.
+ * at[i]: row of KV head h in cells[i]; tile [n][width] f32 (unused in place). again: `at` is what the last call made of
+ * cells that each lay `ahead` below.
  */
 void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead, bool again,
                    float *tile, const void **at);
-
-/* Ask for what lies `ahead` of these cells, scales and all. It may be past the end: nothing is read. */
-void kvb_rows_ask(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead);
 
 /* The factor of KV head h: 1 without head scales. */
 float kvb_side_factor(const kvb_side *side, uint32_t h);

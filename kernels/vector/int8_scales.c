@@ -41,24 +41,47 @@ static void places_beside(const int8_shape *s, const void *table, size_t cell_st
         p->at[i] = (const uint8_t *)table + rows->at[i] * cell_stride;
 }
 
-/* table [groups][BLOCK]. Halves are collected first, and then become floats many at a time. */
+/*
+ * table [groups][BLOCK]. Halves become floats many at a time, and only once all are collected: a wide load of what was just
+ * stored piece by piece waits for the last piece to reach the cache.
+ */
+VEC_INLINE void halves_read(const places *p, uint32_t n, uint32_t groups, float *table)
+{
+    uint16_t half[INT8_MAX_DIM / 32][BLOCK];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *at = p->at[i];
+#pragma GCC unroll 8
+        for (uint32_t g = 0; g < groups; g++)
+            memcpy(&half[g][i], at + g * p->step, sizeof half[g][i]);
+    }
+    for (uint32_t g = 0; g < groups; g++) {
+        memset(half[g] + n, 0, (BLOCK - n) * sizeof half[g][n]);
+        for (uint32_t i = 0; i < BLOCK; i += VL)
+            vf_store(table + g * BLOCK + i, vf_load_f16(half[g] + i));
+    }
+}
+
+static void floats_read(const places *p, uint32_t n, uint32_t groups, float *table)
+{
+    for (uint32_t g = 0; g < groups; g++, table += BLOCK) {
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(&table[i], p->at[i] + g * p->step, sizeof *table);
+        memset(table + n, 0, (BLOCK - n) * sizeof *table);
+    }
+}
+
 static void factors_read(const int8_shape *s, const places *p, uint32_t n, float *table)
 {
-    for (uint32_t g = 0; g < s->groups; g++, table += BLOCK) {
-        uint16_t half[BLOCK];
-        size_t at = g * p->step;
-        if (!s->half) {
-            for (uint32_t i = 0; i < n; i++)
-                memcpy(&table[i], p->at[i] + at, sizeof *table);
-            memset(table + n, 0, (BLOCK - n) * sizeof *table);
-            continue;
-        }
-        for (uint32_t i = 0; i < n; i++)
-            memcpy(&half[i], p->at[i] + at, sizeof *half);
-        memset(half + n, 0, (BLOCK - n) * sizeof *half);
-        for (uint32_t i = 0; i < BLOCK; i += VL)
-            vf_store(table + i, vf_load_f16(half + i));
-    }
+    if (!s->half)
+        floats_read(p, n, s->groups, table);
+    else if (s->groups == 4) /* the commonest: rows of 128 in blocks of 32 */
+        halves_read(p, n, 4, table);
+    else if (s->groups == 2)
+        halves_read(p, n, 2, table);
+    else if (s->groups == 1)
+        halves_read(p, n, 1, table);
+    else
+        halves_read(p, n, s->groups, table);
 }
 
 void KVB_ISA_NAME(kvb_int8_scales)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,

@@ -118,7 +118,8 @@ static panel *const panels[PRODUCT_ROWS] = {
 };
 
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
-                                   const void *const *queries, uint32_t n_rows, float *scores, void *scratch)
+                                   const void *const *queries, uint32_t n_rows, float *scores, const kvb_ask *ask,
+                                   void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
     int32_t *tile = scratch;
@@ -130,8 +131,10 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
     KVB_ISA_NAME(kvb_int8_rows_find)(k, h, cells, n, &rows);
     KVB_ISA_NAME(kvb_int8_scales)(&s, k, h, &rows, d, m);
     KVB_ISA_NAME(kvb_int8_pack_keys)(&s, &rows, tile);
+    kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
         panels[take - 1](&block, queries + r, scores + (size_t)r * BLOCK);
     }
+    kvb_ask_share(ask, 1, 2);
 }

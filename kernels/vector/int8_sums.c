@@ -144,7 +144,7 @@ static bool all_finite(const float *x, uint32_t n)
 }
 
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
-                                 uint32_t n_rows, float *const *sums, void *scratch)
+                                 uint32_t n_rows, float *const *sums, const kvb_ask *ask, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
     int32_t *tile = scratch;
@@ -157,8 +157,10 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
     KVB_ISA_NAME(kvb_int8_scales)(&s, v, h, &rows, d, m);
     block.finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK));
     KVB_ISA_NAME(kvb_int8_pack_values)(&s, &rows, tile);
+    kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
         panels[take - 1](&block, weights + (size_t)r * BLOCK, sums + r);
     }
+    kvb_ask_share(ask, 1, 2);
 }

@@ -75,21 +75,35 @@ VEC_INLINE vf vf_scale2(vf x, vf n)
     return _mm512_scalef_ps(x, n);
 }
 
-/* Lane i of the result: the sum of the lanes of v[i]. A tree: chain 4. */
+/*
+ * Lane i of the result: the sum of the lanes of v[i]. A tree: chain 4. Each step takes two vectors to one by a blend, a
+ * shuffle of what the blend left, and an addition: one operation of three on the port of the shuffles.
+ */
+VEC_INLINE __m512 totals_far(__m512 x, __m512 y) /* in each four lanes: 0 1 of x's sums, 2 3 of y's */
+{
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, x, y), _mm512_shuffle_ps(x, y, 0x4e));
+}
+VEC_INLINE __m512 totals_near(__m512 x, __m512 y) /* lanes 0 2 of x's, 1 3 of y's */
+{
+    const __m512i other = _mm512_setr_epi32(1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30);
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xaaaa, x, y), _mm512_permutex2var_ps(x, other, y));
+}
+VEC_INLINE __m512 fours_far(__m512 x, __m512 y) /* the same of fours of lanes */
+{
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
+}
+VEC_INLINE __m512 fours_near(__m512 x, __m512 y)
+{
+    const __m512i other = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, x, y), _mm512_permutex2var_ps(x, other, y));
+}
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
-    __m512 a[8], b[4], c[2];
-    for (int i = 0; i < 8; i++) /* pairs of neighbours: lanes 0 1 of each four are of v[2i], 2 3 of v[2i+1] */
-        a[i] = _mm512_add_ps(
-            _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(v[2 * i]), _mm512_castps_pd(v[2 * i + 1]))),
-            _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(v[2 * i]), _mm512_castps_pd(v[2 * i + 1]))));
-    for (int i = 0; i < 4; i++) /* each four: lane j of v[4i+j] */
-        b[i] = _mm512_add_ps(_mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0x88),
-                             _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xdd));
-    for (int i = 0; i < 2; i++) /* fours 0 2 of b[2i] beside those of b[2i+1], plus fours 1 3 */
-        c[i] = _mm512_add_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
-                             _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+    __m512 four[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        four[i] = totals_near(totals_far(v[4 * i], v[4 * i + 2]), totals_far(v[4 * i + 1], v[4 * i + 3]));
+    return fours_near(fours_far(four[0], four[2]), fours_far(four[1], four[3]));
 }
 
 /* Lane i of v[j] goes to lane j of v[i]. */

@@ -257,12 +257,12 @@ static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_
         isa->int8_query(r->k.view.format, r->k.view.dim, q[t], to);
         queries[t] = to;
     }
-    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], r->scratch);
+    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], NULL, r->scratch);
 }
 
 static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
 {
-    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, r->scratch);
+    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, NULL, r->scratch);
 }
 
 /* The levels of this CPU, one after the other. */
