@@ -13,7 +13,7 @@ static const kvb_field_type *const types[KVB_FIELD_KINDS] = {
     [KVB_FIELD_REAL] = &kvb_field_real,         [KVB_FIELD_COUNT] = &kvb_field_real,
     [KVB_FIELD_STATUS] = &kvb_field_status,     [KVB_FIELD_OBJECT] = &kvb_field_object,
     [KVB_FIELD_PLACE] = &kvb_field_place,       [KVB_FIELD_TIMES] = &kvb_field_times,
-    [KVB_FIELD_COUNTERS] = &kvb_field_counters, [KVB_FIELD_MACHINE] = &kvb_field_machine,
+    [KVB_FIELD_COUNTERS] = &kvb_field_counters, [KVB_FIELD_ARRAY] = &kvb_field_array,
 };
 
 bool kvb_fault_set(kvb_fault *fault, const char *format, ...)
@@ -50,13 +50,23 @@ bool kvb_fault_below(const char *key, bool good, kvb_fault *fault)
     return good;
 }
 
+json_t *kvb_field_encode(const kvb_field *field, const char *record)
+{
+    return types[field->kind]->encode(field, record);
+}
+
+bool kvb_field_decode(const kvb_field *field, const json_t *value, char *record, kvb_fault *fault)
+{
+    return types[field->kind]->decode(field, value, record, fault);
+}
+
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record)
 {
     json_t *object = json_object();
 
     for (; object && fields->key; fields++) {
         /* set_new takes a NULL value as a failure: memory ran out */
-        if (json_object_set_new(object, fields->key, types[fields->kind]->encode(fields, record)) != 0) {
+        if (json_object_set_new(object, fields->key, kvb_field_encode(fields, record)) != 0) {
             json_decref(object);
             object = NULL;
         }
@@ -75,7 +85,7 @@ bool kvb_object_decode(const kvb_field *fields, const json_t *object, char *reco
 
         if (!value)
             return kvb_fault_set(fault, "expected the key \"%s\"", field->key);
-        if (!kvb_fault_below(field->key, types[field->kind]->decode(field, value, record, fault), fault))
+        if (!kvb_fault_below(field->key, kvb_field_decode(field, value, record, fault), fault))
             return false;
     }
     if (json_object_size(object) == known)

@@ -27,7 +27,8 @@ typedef enum kvb_field_kind {
     KVB_FIELD_PLACE,    /* likewise, or null unless the bool at `offset` is set; relative to the record */
     KVB_FIELD_TIMES,    /* kvb_time_stats[KVB_STEP_KINDS], an object by kind; kinds without samples are left out */
     KVB_FIELD_COUNTERS, /* of a kvb_result */
-    KVB_FIELD_MACHINE,  /* of a kvb_manifest: an array of its kvb_machine_rates */
+    KVB_FIELD_ARRAY,    /* `fields` is one element, which repeats every element->bytes up to `bytes`; how many there are
+                           is the uint32_t at `count` */
     KVB_FIELD_KINDS
 } kvb_field_kind;
 
@@ -35,15 +36,15 @@ typedef struct kvb_field {
     const char *key; /* NULL ends a table */
     kvb_field_kind kind;
     size_t offset; /* of the value in its record, bytes */
-    size_t bytes;  /* of a text, its final 0 included */
+    size_t bytes;  /* of a text, its final 0 included; of an array, all of it */
     const struct kvb_field *fields;
     const char *text;
+    size_t count;
 } kvb_field;
 
 extern const kvb_field kvb_manifest_fields[]; /* of a kvb_manifest */
 extern const kvb_field kvb_result_fields[];   /* of a kvb_result */
 extern const kvb_field kvb_times_fields[];    /* of one kvb_time_stats in "kinds" */
-extern const kvb_field kvb_rates_fields[];    /* of one kvb_machine_rates */
 
 /* A new JSON object of the record's fields, in the table's order; NULL: no memory. */
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record);

@@ -21,7 +21,7 @@ typedef struct kvb_field_type {
 
 extern const kvb_field_type kvb_field_fixed, kvb_field_text, kvb_field_note, kvb_field_words, kvb_field_status;
 extern const kvb_field_type kvb_field_u32, kvb_field_u64, kvb_field_real;
-extern const kvb_field_type kvb_field_object, kvb_field_place, kvb_field_times, kvb_field_counters, kvb_field_machine;
+extern const kvb_field_type kvb_field_object, kvb_field_place, kvb_field_times, kvb_field_counters, kvb_field_array;
 
 /* Set fault->what; both return false, so that a decoder can end with them. */
 bool kvb_fault_set(kvb_fault *fault, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,6 +35,10 @@ json_t *kvb_text_encode(const char *text); /* cleaned to valid UTF-8 */
 bool kvb_text_decode(const json_t *value, char *text, size_t bytes, kvb_fault *fault);
 json_t *kvb_number_encode(double number, bool whole); /* NaN: null */
 bool kvb_number_decode(const json_t *value, double *number, kvb_fault *fault);
+
+/* One value, by its kind. */
+json_t *kvb_field_encode(const kvb_field *field, const char *record);
+bool kvb_field_decode(const kvb_field *field, const json_t *value, char *record, kvb_fault *fault);
 
 bool kvb_object_decode(const kvb_field *fields, const json_t *object, char *record, kvb_fault *fault);
 

@@ -137,38 +137,6 @@ static bool counters_decode(const kvb_field *field, const json_t *value, char *r
     return true;
 }
 
-static json_t *machine_encode(const kvb_field *field, const char *record)
-{
-    const kvb_manifest *manifest = (const kvb_manifest *)(const void *)record;
-    json_t *rows = json_array();
-
-    (void)field;
-    for (uint32_t i = 0; i < manifest->n_machine; i++)
-        json_array_append_new(rows, kvb_fields_encode(kvb_rates_fields, &manifest->machine[i]));
-    return rows;
-}
-
-static bool machine_decode(const kvb_field *field, const json_t *value, char *record, kvb_fault *fault)
-{
-    kvb_manifest *manifest = (kvb_manifest *)(void *)record;
-    size_t i;
-    const json_t *row;
-
-    (void)field;
-    if (!json_is_array(value))
-        return kvb_fault_expected(fault, "an array", value);
-    if (json_array_size(value) > KVB_MACHINE_ROWS)
-        return kvb_fault_set(fault, "expected at most %u rows", KVB_MACHINE_ROWS);
-    manifest->n_machine = (uint32_t)json_array_size(value);
-    json_array_foreach((json_t *)(uintptr_t)value, i, row)
-    {
-        if (!kvb_object_decode(kvb_rates_fields, row, (char *)&manifest->machine[i], fault))
-            return false;
-    }
-    return true;
-}
-
-const kvb_field_type kvb_field_machine = {machine_encode, machine_decode};
 const kvb_field_type kvb_field_object = {nested_encode, nested_decode};
 const kvb_field_type kvb_field_place = {place_encode, place_decode};
 const kvb_field_type kvb_field_times = {times_encode, times_decode};

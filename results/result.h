@@ -10,9 +10,13 @@
  *
  * Keys of the manifest:
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
- *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, date, command,
+ *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, shard,
+ *   joined [{date, cpu_model, isa, cores}, …], date, command,
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
  *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
+ * shard: "2/3": this file holds every third combination of the run, from the second on; "" for a whole run.
+ * joined: of a file that `kvbench merge` made of n shards: when and where each was run, in their order. Record i (from 0) is
+ * of shard i mod n. Facts of the manifest that differ between them are "several" there, or 0; [] for a file of one run.
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, threads, growth, status, reason (null when it passed), rho,
  *   out_digest,
@@ -45,9 +49,11 @@
  * run again in another process, that run against this one. harness_share: of the timed time, what was spent neither in
  * the cache nor in the kernel.
  * time.series: the median of the attending steps of each pass after `warmup`, in the order they were made: what two runs are
- * compared by. Of more than KVB_SERIES passes, neighbours are joined into equal blocks by their median. [] below 4 passes.
- * time.contexts: the steps of traffic.kind by the unique cells that they read (one layer), ascending, at most KVB_CONTEXTS
- * points of as equal numbers of steps as can be; each the median over all passes after `warmup`.
+ * compared by. Of more than KVB_SERIES passes, neighbours are joined into equal blocks by their median (what does not fill a
+ * block is left out at the start). [] below 4 passes after `warmup`.
+ * time.contexts: the steps of traffic.kind by the unique cells that they read (one layer), ascending: a point for each number
+ * of cells, or, of more than KVB_CONTEXTS, points of as equal numbers of steps as can be; each the median over all passes
+ * after `warmup`.
  * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass;
  * at most KVB_MEMORY_POINTS, first, last and highest points kept.
  * traffic: of one pass. The rates are those of the step kind that took the most time, in the median pass; read_gb_per_s is the read-only
@@ -179,6 +185,13 @@ typedef struct kvb_result {
 /* All numbers NaN, all names empty, status skip. */
 void kvb_result_init(kvb_result *result);
 
+#define KVB_SHARDS 64u
+/* Where a shard was run, in a file that several were joined into. */
+typedef struct kvb_joined {
+    char date[40], cpu_model[128], isa[KVB_NAME];
+    uint32_t cores;
+} kvb_joined;
+
 #define KVB_MACHINE_ROWS 16u
 typedef struct kvb_machine_rates {
     uint32_t threads;
@@ -197,6 +210,9 @@ typedef struct kvb_manifest {
     uint32_t openblas_threads;                                                      /* that it may use of its own */
     char suite[KVB_NAME];
     uint64_t seed;
+    char shard[16]; /* "2/3"; empty: the whole */
+    kvb_joined joined[KVB_SHARDS];
+    uint32_t n_joined;
     char date[40];      /* ISO 8601, UTC */
     char command[1024]; /* as typed */
     kvb_machine_rates machine[KVB_MACHINE_ROWS];

@@ -4,35 +4,13 @@
 
 /* clang-format off */
 #define FIELD(record, kind, key, member) \
-    {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL}
-#define FIXED(key, text)     {key, KVB_FIELD_FIXED, 0, 0, NULL, text}
-#define OBJECT(key, fields)  {key, KVB_FIELD_OBJECT, 0, 0, fields, NULL}
-#define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL}
-
-const kvb_field kvb_manifest_fields[] = {
-    FIXED("schema", KVB_RESULT_SCHEMA),
-    FIELD(kvb_manifest, TEXT,  "version", version),
-    FIELD(kvb_manifest, TEXT,  "commit", commit),
-    FIELD(kvb_manifest, TEXT,  "compiler", compiler),
-    FIELD(kvb_manifest, TEXT,  "flags", flags),
-    FIELD(kvb_manifest, TEXT,  "cpu_model", cpu_model),
-    FIELD(kvb_manifest, WORDS, "cpu_features", cpu_features),
-    FIELD(kvb_manifest, TEXT,  "isa", isa),
-    FIELD(kvb_manifest, U32,   "cores", cores),
-    FIELD(kvb_manifest, U32,   "threads_max", threads_max),
-    FIELD(kvb_manifest, U64,   "memory_bytes", memory_bytes),
-    FIELD(kvb_manifest, TEXT,  "os", os),
-    FIELD(kvb_manifest, TEXT,  "openblas_version", openblas_version),
-    FIELD(kvb_manifest, TEXT,  "openblas_core", openblas_core),
-    FIELD(kvb_manifest, U32,   "openblas_threads", openblas_threads),
-    FIELD(kvb_manifest, NOTE,  "openblas_note", openblas_note),
-    FIELD(kvb_manifest, TEXT,  "suite", suite),
-    FIELD(kvb_manifest, U64,   "seed", seed),
-    FIELD(kvb_manifest, TEXT,  "date", date),
-    FIELD(kvb_manifest, TEXT,  "command", command),
-    {"machine", KVB_FIELD_MACHINE, 0, 0, NULL, NULL},
-    END,
-};
+    {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL, 0}
+#define FIXED(key, text)     {key, KVB_FIELD_FIXED, 0, 0, NULL, text, 0}
+#define OBJECT(key, fields)  {key, KVB_FIELD_OBJECT, 0, 0, fields, NULL, 0}
+#define ELEMENT(type, kind, fields) {NULL, KVB_FIELD_##kind, 0, sizeof(type), fields, NULL, 0} /* of an array */
+#define ARRAY(record, key, member, n, element) \
+    {key, KVB_FIELD_ARRAY, offsetof(record, member), sizeof(((record *)0)->member), &(element), NULL, offsetof(record, n)}
+#define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL, 0}
 
 static const kvb_field read_fields[] = {
     FIELD(kvb_machine_rates, REAL, "L1", read[0]),
@@ -58,11 +36,48 @@ static const kvb_field peak_fields[] = {
     END,
 };
 
-const kvb_field kvb_rates_fields[] = {
+static const kvb_field rates_fields[] = {
     FIELD(kvb_machine_rates, U32, "threads", threads),
     OBJECT("read_gb_per_s", read_fields),
     OBJECT("triad_gb_per_s", triad_fields),
     OBJECT("peak_gop_per_s", peak_fields),
+    END,
+};
+static const kvb_field rates = ELEMENT(kvb_machine_rates, OBJECT, rates_fields);
+
+static const kvb_field joined_fields[] = {
+    FIELD(kvb_joined, TEXT, "date", date),
+    FIELD(kvb_joined, TEXT, "cpu_model", cpu_model),
+    FIELD(kvb_joined, TEXT, "isa", isa),
+    FIELD(kvb_joined, U32,  "cores", cores),
+    END,
+};
+static const kvb_field joined_shard = ELEMENT(kvb_joined, OBJECT, joined_fields);
+
+const kvb_field kvb_manifest_fields[] = {
+    FIXED("schema", KVB_RESULT_SCHEMA),
+    FIELD(kvb_manifest, TEXT,  "version", version),
+    FIELD(kvb_manifest, TEXT,  "commit", commit),
+    FIELD(kvb_manifest, TEXT,  "compiler", compiler),
+    FIELD(kvb_manifest, TEXT,  "flags", flags),
+    FIELD(kvb_manifest, TEXT,  "cpu_model", cpu_model),
+    FIELD(kvb_manifest, WORDS, "cpu_features", cpu_features),
+    FIELD(kvb_manifest, TEXT,  "isa", isa),
+    FIELD(kvb_manifest, U32,   "cores", cores),
+    FIELD(kvb_manifest, U32,   "threads_max", threads_max),
+    FIELD(kvb_manifest, U64,   "memory_bytes", memory_bytes),
+    FIELD(kvb_manifest, TEXT,  "os", os),
+    FIELD(kvb_manifest, TEXT,  "openblas_version", openblas_version),
+    FIELD(kvb_manifest, TEXT,  "openblas_core", openblas_core),
+    FIELD(kvb_manifest, U32,   "openblas_threads", openblas_threads),
+    FIELD(kvb_manifest, NOTE,  "openblas_note", openblas_note),
+    FIELD(kvb_manifest, TEXT,  "suite", suite),
+    FIELD(kvb_manifest, U64,   "seed", seed),
+    FIELD(kvb_manifest, TEXT,  "shard", shard),
+    ARRAY(kvb_manifest, "joined", joined, n_joined, joined_shard),
+    FIELD(kvb_manifest, TEXT,  "date", date),
+    FIELD(kvb_manifest, TEXT,  "command", command),
+    ARRAY(kvb_manifest, "machine", machine, n_machine, rates),
     END,
 };
 
@@ -102,11 +117,21 @@ static const kvb_field error_fields[] = {
     FIELD(kvb_result, U64,  "not_finite", error.not_finite),
     FIELD(kvb_result, U64,  "checked_rows", error.checked_rows),
     FIELD(kvb_result, U64,  "total_rows", error.total_rows),
-    {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL},
+    {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0},
     OBJECT("format", format_fields),
     OBJECT("witness", witness_fields),
     END,
 };
+
+static const kvb_field pass_median = ELEMENT(double, REAL, NULL);
+
+static const kvb_field context_fields[] = {
+    FIELD(kvb_context_point, COUNT, "cells", cells),
+    FIELD(kvb_context_point, REAL,  "ns", ns),
+    FIELD(kvb_context_point, U64,   "samples", samples),
+    END,
+};
+static const kvb_field context_point = ELEMENT(kvb_context_point, OBJECT, context_fields);
 
 static const kvb_field time_fields[] = {
     FIXED("unit", "ns"),
@@ -121,6 +146,8 @@ static const kvb_field time_fields[] = {
     FIELD(kvb_result, REAL, "high", time.all.high),
     FIELD(kvb_result, U64,  "outliers", time.all.outliers),
     FIELD(kvb_result, TIMES, "kinds", time.kinds),
+    ARRAY(kvb_result, "series", time.series, time.n_series, pass_median),
+    ARRAY(kvb_result, "contexts", time.contexts, time.n_contexts, context_point),
     FIELD(kvb_result, U64,  "passes", time.passes),
     FIELD(kvb_result, U64,  "warmup", time.warmup),
     FIELD(kvb_result, REAL, "null_difference", time.null_difference),
@@ -159,6 +186,14 @@ static const kvb_field traffic_fields[] = {
     END,
 };
 
+static const kvb_field memory_point_fields[] = {
+    FIELD(kvb_memory_point, COUNT, "event", event),
+    FIELD(kvb_memory_point, COUNT, "live_bytes", live_bytes),
+    FIELD(kvb_memory_point, COUNT, "held_bytes", held_bytes),
+    END,
+};
+static const kvb_field memory_point = ELEMENT(kvb_memory_point, OBJECT, memory_point_fields);
+
 static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "allocator_peak", memory.allocator_peak),
     FIELD(kvb_result, COUNT, "allocator_live", memory.allocator_live),
@@ -178,6 +213,7 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "scratch_bytes", memory.scratch_bytes),
     FIELD(kvb_result, TEXT,  "staged", memory.staged),
     FIELD(kvb_result, COUNT, "staged_bytes", memory.staged_bytes),
+    ARRAY(kvb_result, "timeline", memory.timeline, memory.n_timeline, memory_point),
     END,
 };
 
@@ -198,6 +234,6 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("traffic", traffic_fields),
     OBJECT("memory", memory_fields),
     FIELD(kvb_result, TEXT,   "placement", placement),
-    {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL},
+    {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},
     END,
 };

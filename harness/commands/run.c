@@ -16,7 +16,7 @@
 #include "harness/matrix.h"
 #include "harness/native.h"
 #include "harness/progress.h"
-#include "harness/replay/replay.h"
+#include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
 #include "results/statistics.h"
 #include "workloads/trace.h"

@@ -173,14 +173,14 @@ static int traffic_add(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n_tok,
                  n_tok, t.pairs, o->max_pairs);
         return refuse(p, -ENOTSUP, "step", why);
     }
-    double row = o->k_pool->row_bytes(o->k_pool, m->k_dim) + o->v_pool->row_bytes(o->v_pool, m->v_dim);
-    uint64_t unique = (uint64_t)((double)t.unique_cells * row * m->kv_heads * m->layers);
+    double cell = kvb_cell_bytes(o);
+    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
     p->pending.cells_read += (long long)t.unique_cells;
     p->pending.bytes_read += (long long)unique;
-    p->pending.bytes_walk += (long long)((double)t.pairs * row * m->heads * m->layers);
+    p->pending.bytes_walk += (long long)((double)t.pairs * cell / m->kv_heads * m->heads);
     p->bytes[kind] += (double)unique;
     p->flops[kind] += 2.0 * (double)t.pairs * m->heads * (m->k_dim + m->v_dim) * m->layers;
-    return kvb_sample_add(&p->working_set[kind], (double)unique);
+    return kvb_sample_add(&p->cells[kind], (double)t.unique_cells);
 }
 
 /* Words of the mask as the kernel gets it, and rescales as it declares them. */
@@ -357,23 +357,22 @@ static int control_step(kvb_pass *p, const kvb_event *event)
     return error ? refuse(p, error, "control call", p->cache->why) : step_end(p, KVB_KIND_CONTROL);
 }
 
-/* Looks at the memory after an event; in the first pass it is a line of the timeline. */
-static void memory_watch(kvb_pass *p, const kvb_event *event)
+/* Looks at the memory after an event; in the first pass it is logged. */
+static int memory_watch(kvb_pass *p, const kvb_event *event)
 {
-    const kvb_result *r = p->result;
     p->cache->type->base->usage(p->cache, &p->usage);
     if (p->usage.reserved_bytes > p->reserved_peak)
         p->reserved_peak = p->usage.reserved_bytes;
-    if (!p->options->timeline || p->number > 0)
-        return;
-    fprintf(p->options->timeline, "%s,%s,%s,%s,%s,%u,%u,%" PRIu64 ",%s,%u,%u,%zu,%zu,%zu\n", r->workload, r->cache,
-            r->pool_k, r->pool_v, r->kernel, r->threads, p->place->event, event->line,
-            kvb_step_kind_name(kvb_step_kind_of(&p->kinship, event)), p->usage.cells_live, p->usage.high_water,
-            p->usage.reserved_bytes, p->allocator.current_bytes, p->allocator.peak_bytes);
+    if (p->number > 0)
+        return 0;
+    if (p->options->timeline)
+        kvb_timeline_print(p->options->timeline, p->result, p->place->event, event,
+                           kvb_step_kind_of(&p->kinship, event), &p->usage, &p->allocator);
+    return kvb_memory_log_add(&p->memory,
+                              (kvb_memory_point){.event = p->place->event,
+                                                 .live_bytes = p->usage.cells_live * kvb_cell_bytes(p->options),
+                                                 .held_bytes = (double)p->allocator.current_bytes});
 }
-
-const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
-                                    "reserved_bytes,allocator_bytes,allocator_peak_bytes\n";
 
 static int event_run(kvb_pass *p, const kvb_event *event)
 {
@@ -387,7 +386,7 @@ static int event_run(kvb_pass *p, const kvb_event *event)
             error = step_run(p, event, from, event->n - from < chunk ? event->n - from : chunk);
     }
     if (!error)
-        memory_watch(p, event);
+        error = memory_watch(p, event);
     kvb_kinship_apply(&p->kinship, event);
     return error;
 }
@@ -481,11 +480,12 @@ void kvb_pass_close(kvb_pass *p)
     kvb_witness_check_close(&p->witness);
     for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
         kvb_samples_free(&p->times[kind]);
-        kvb_samples_free(&p->working_set[kind]);
+        kvb_samples_free(&p->cells[kind]);
     }
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
         free(p->rows[kind]);
     free(p->position);
     free(p->positions);
     free(p->seen);
+    kvb_memory_log_free(&p->memory);
 }

@@ -5,6 +5,7 @@
 
 #include "caches/call.h"
 #include "harness/replay/kernel_io.h"
+#include "harness/replay/memory_log.h"
 #include "harness/replay/replay.h"
 #include "harness/replay/samples.h"
 #include "harness/replay/step_kind.h"
@@ -34,7 +35,7 @@ typedef struct kvb_pass {
     uint64_t *seen;              /* bits of cells, for traffic */
     size_t seen_words;
     kvb_samples times[KVB_STEP_KINDS];
-    kvb_samples working_set[KVB_STEP_KINDS];             /* bytes that each step of the first pass read */
+    kvb_samples cells[KVB_STEP_KINDS];                   /* unique ones that each step of the first pass read */
     double bytes[KVB_STEP_KINDS], flops[KVB_STEP_KINDS]; /* of the first pass */
     double account_ns[KVB_ACCOUNTS], step_ns;
     uint64_t intervals; /* timed ones: each costs a look at the clock */
@@ -44,7 +45,8 @@ typedef struct kvb_pass {
     kvb_own_counts pending; /* counts of the next timed interval: they must rise while counters run */
     kvb_cache_usage usage;  /* at the end of the last pass */
     size_t reserved_peak, allocator_live;
-    bool ended; /* result says why */
+    kvb_memory_log memory; /* of the first pass */
+    bool ended;            /* result says why */
 } kvb_pass;
 
 int kvb_pass_open(kvb_pass *pass, const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);

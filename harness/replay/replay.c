@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "harness/replay/contexts.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/roofline.h"
 #include "harness/replay/verdict.h"
@@ -26,6 +27,13 @@ bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, 
     if (lack)
         snprintf(why, why_bytes, "cache %s has no %s", cache->name, lack);
     return !lack;
+}
+
+double kvb_cell_bytes(const kvb_replay_options *o)
+{
+    const kvb_trace_model *m = &o->trace->header.model;
+    double row = o->k_pool->row_bytes(o->k_pool, m->k_dim) + o->v_pool->row_bytes(o->v_pool, m->v_dim);
+    return row * m->kv_heads * m->layers;
 }
 
 static double now_seconds(void)
@@ -99,7 +107,7 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
     if (p->times[kind].n == 0)
         return; /* nothing was attended */
     snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
-    result->traffic.working_set = floor(median_of(&p->working_set[kind]));
+    result->traffic.working_set = floor(median_of(&p->cells[kind]) * kvb_cell_bytes(p->options));
     kvb_roofline_report(roofline, p->bytes[kind], p->flops[kind], ns, p->options->peak_gflop_per_s, result);
 }
 
@@ -111,13 +119,12 @@ static void memory_report(const kvb_pass *p)
     kvb_result *result = p->result;
     struct rusage self;
     double k_row = o->k_pool->row_bytes(o->k_pool, m->k_dim), v_row = o->v_pool->row_bytes(o->v_pool, m->v_dim);
-    double cell = m->kv_heads * (k_row + v_row);
     double stored = (double)(u->cells_written + u->cells_moved);
     getrusage(RUSAGE_SELF, &self);
     result->memory.allocator_peak = (double)p->allocator.peak_bytes;
     result->memory.allocator_live = (double)p->allocator_live;
     result->memory.reserved_bytes = (double)p->reserved_peak;
-    result->memory.utilisation = p->reserved_peak ? u->cells_peak * cell * m->layers / (double)p->reserved_peak : NAN;
+    result->memory.utilisation = p->reserved_peak ? u->cells_peak * kvb_cell_bytes(o) / (double)p->reserved_peak : NAN;
     result->memory.cells = u->cells_live;
     result->memory.cells_peak = u->cells_peak;
     result->memory.high_water = u->high_water;
@@ -141,7 +148,10 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
 {
     kvb_result *result = p->result;
     size_t passes = (size_t)p->number, warmup = kvb_warmup_passes(p->times, passes);
+    kvb_step_kind most = kvb_samples_main(p->times);
     int error = kvb_samples_report(p->times, passes, warmup, result);
+    if (!error)
+        error = kvb_contexts_report(&p->times[most], &p->cells[most], passes, warmup, result);
     if (error)
         return error;
     double all = p->account_ns[KVB_IN_CACHE] + p->account_ns[KVB_IN_KERNEL] + p->account_ns[KVB_IN_HARNESS];
@@ -150,6 +160,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
              kvb_cache_state_names[p->options->cache_state]);
     traffic_report(p, roofline, passes, warmup);
     memory_report(p);
+    kvb_memory_log_report(&p->memory, result);
     if (p->options->counters)
         kvb_counters_report(p->options->counters, result);
     result->error.witness_queries = p->witness.queries;
@@ -171,7 +182,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     if (!error)
         error = kvb_pass_run(&p);
     if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
-        error = kvb_roofline_open(&roofline, options->team, median_of(&p.working_set[kvb_samples_main(p.times)]));
+        error = kvb_roofline_open(&roofline, options->team,
+                                  median_of(&p.cells[kvb_samples_main(p.times)]) * kvb_cell_bytes(options));
         if (!error)
             error = passes_run(&p, &roofline, started);
     }

@@ -49,8 +49,8 @@ typedef struct kvb_replay_place {
     const char *volatile doing; /* a string constant: "in begin_step", "in the kernel", … */
 } kvb_replay_place;
 
-/* Heading of the timeline. */
-extern const char kvb_timeline_heading[];
+/* Bytes of a cell's K and V rows, in all layers. */
+double kvb_cell_bytes(const kvb_replay_options *options);
 
 /* Does the cache have the faces that the trace needs? Says in why which one it lacks. */
 bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes);

@@ -104,6 +104,22 @@ double kvb_samples_width(const kvb_samples *s, size_t passes, size_t warmup)
     return width;
 }
 
+/* Fills time.series from the pass medians: blocks of the latest passes, so that all are equal. */
+static int series_fill(const kvb_samples *all, size_t passes, size_t warmup, kvb_result *result)
+{
+    size_t n = passes - warmup, block = (n + KVB_SERIES - 1) / KVB_SERIES;
+    if (n < MANY_PASSES || !all->n)
+        return 0;
+    double *medians = pass_medians(all, passes, warmup);
+    if (!medians)
+        return -ENOMEM;
+    result->time.n_series = (uint32_t)(n / block);
+    for (uint32_t i = 0; i < result->time.n_series; i++)
+        result->time.series[i] = kvb_quantile(medians + n % block + i * block, block, 0.5);
+    free(medians);
+    return 0;
+}
+
 /* Statistics of one series; difference NULL: no null comparison is asked for. */
 static int series_report(const kvb_samples *s, size_t passes, size_t warmup, kvb_time_stats *stats, double *difference)
 {
@@ -153,6 +169,8 @@ int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], size_t passes, s
     result->time.warmup = warmup;
     if (!error)
         error = series_report(&all, passes, warmup, &result->time.all, NULL);
+    if (!error)
+        error = series_fill(&all, passes, warmup, result);
     for (int k = 0; k < KVB_STEP_KINDS && !error; k++)
         error = series_report(&times[k], passes, warmup, &result->time.kinds[k],
                               k == (int)most ? &result->time.null_difference : NULL);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "harness/replay/contexts.h"
 #include "harness/replay/samples.h"
 
 /* A pass: one prefill and ten decode steps of about 100 ns, all times `factor`. */
@@ -100,6 +101,96 @@ static void few_passes_and_none(void **state)
     free_all(times);
 }
 
+/* Passes of three prefill steps: the pass's number from 1 on is its median. */
+static void numbered_passes_add(kvb_samples times[KVB_STEP_KINDS], int n)
+{
+    for (int i = 1; i <= n; i++)
+        for (int j = -1; j <= 1; j++)
+            assert_int_equal(kvb_sample_add(&times[KVB_KIND_PREFILL], i + 0.25 * j), 0);
+}
+
+static void a_series_is_the_median_of_each_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        int passes, warmup, n;
+        double first, last;
+    } cases[] = {
+        {3, 0, 0, 0, 0},          {5, 2, 0, 0, 0},    {4, 0, 4, 1, 4},      {10, 3, 7, 4, 10},
+        {64, 0, 64, 1, 64},       {66, 2, 64, 3, 66}, {130, 0, 43, 3, 129}, /* blocks of 3, the first pass left out */
+        {129, 1, 64, 2.5, 128.5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_samples times[KVB_STEP_KINDS] = {0};
+        kvb_result r;
+        kvb_result_init(&r);
+        numbered_passes_add(times, cases[i].passes);
+        assert_int_equal(kvb_samples_report(times, cases[i].passes, cases[i].warmup, &r), 0);
+        assert_int_equal(r.time.n_series, cases[i].n);
+        if (cases[i].n) {
+            assert_true(r.time.series[0] == cases[i].first);
+            assert_true(r.time.series[cases[i].n - 1] == cases[i].last);
+        }
+        free_all(times);
+    }
+}
+
+/* `passes` passes of n steps; step i reads cells[i] and takes 10 ns a cell, the first pass ten times that. */
+static void contexts_make(const double *cells, size_t n, size_t passes, kvb_result *r)
+{
+    kvb_samples times = {0}, read = {0};
+    kvb_result_init(r);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(kvb_sample_add(&read, cells[i]), 0);
+    for (size_t p = 0; p < passes; p++)
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(kvb_sample_add(&times, cells[i] * (p ? 10 : 100)), 0);
+    assert_int_equal(kvb_contexts_report(&times, &read, passes, 1, r), 0);
+    kvb_samples_free(&times);
+    kvb_samples_free(&read);
+}
+
+static void contexts_are_told_apart_in_any_order(void **state)
+{
+    (void)state;
+    static const double cells[] = {300, 100, 200, 100, 100};
+    kvb_result r;
+    contexts_make(cells, 5, 3, &r);
+    assert_int_equal(r.time.n_contexts, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(r.time.contexts[i].cells == 100 * (i + 1));
+        assert_true(r.time.contexts[i].ns == 1000 * (i + 1)); /* the slow first pass is warm-up */
+        assert_int_equal(r.time.contexts[i].samples, i ? 2 : 6);
+    }
+    contexts_make(cells, 0, 3, &r);
+    assert_int_equal(r.time.n_contexts, 0);
+}
+
+static void many_contexts_are_joined_evenly(void **state)
+{
+    (void)state;
+    double cells[1000];
+    uint64_t samples = 0;
+    kvb_result r;
+    for (int i = 0; i < 1000; i++)
+        cells[i] = 5000 - 5 * i;
+    contexts_make(cells, 1000, 2, &r);
+    assert_int_equal(r.time.n_contexts, KVB_CONTEXTS);
+    for (uint32_t i = 0; i < KVB_CONTEXTS; i++) {
+        const kvb_context_point *c = &r.time.contexts[i];
+        assert_in_range(c->samples, 31, 32);
+        assert_true(c->ns == 10 * c->cells);
+        assert_true(i == 0 || c->cells > r.time.contexts[i - 1].cells);
+        samples += c->samples;
+    }
+    assert_int_equal(samples, 1000);
+    for (int i = 0; i < 1000; i++) /* one context far more often than all others: they share no point with it */
+        cells[i] = i < 900 ? 7 : i;
+    contexts_make(cells, 1000, 2, &r);
+    assert_in_range(r.time.n_contexts, 4, KVB_CONTEXTS);
+    assert_true(r.time.contexts[0].cells == 7 && r.time.contexts[0].samples == 900);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +198,9 @@ int main(void)
         cmocka_unit_test(slow_first_passes_are_warmup),
         cmocka_unit_test(a_null_comparison_sees_passes_that_differ),
         cmocka_unit_test(few_passes_and_none),
+        cmocka_unit_test(a_series_is_the_median_of_each_pass),
+        cmocka_unit_test(contexts_are_told_apart_in_any_order),
+        cmocka_unit_test(many_contexts_are_joined_evenly),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("samples", tests, NULL, NULL);

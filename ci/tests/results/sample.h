@@ -27,6 +27,9 @@ static const kvb_manifest sample_manifest = {
     .openblas_core = "Haswell",
     .suite = "quick",
     .seed = UINT64_MAX, /* beyond the JSON integers of the library */
+    .shard = "2/3",
+    .joined = {{"2025-01-01T00:00:00Z", "A", "avx2", 2}, {"2025-01-02T00:00:00Z", "B", "portable", 4}},
+    .n_joined = 2,
     .date = "2025-01-01T00:00:00Z",
     .command = "kvbench run",
 };
@@ -62,6 +65,14 @@ static inline void sample_fill(kvb_result *r)
     r->traffic.gb_per_s = 3.25;
     r->traffic.of_read = 0.125;
     r->memory.allocator_peak = 1048576;
+    r->time.series[0] = 1250.5;
+    r->time.series[1] = 1200;
+    r->time.n_series = 2;
+    r->time.contexts[0] = (kvb_context_point){64, 1000.25, 6};
+    r->time.contexts[1] = (kvb_context_point){128, 1500, 3};
+    r->time.n_contexts = 2;
+    r->memory.timeline[0] = (kvb_memory_point){0, 1 << 20, 3 << 20};
+    r->memory.n_timeline = 1;
     r->n_counters = 2;
     snprintf(r->counters[0].name, sizeof r->counters[0].name, "cycles");
     snprintf(r->counters[0].unavailable, sizeof r->counters[0].unavailable, "not permitted");

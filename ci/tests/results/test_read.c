@@ -125,6 +125,18 @@ static void test_fields(void **state)
     assert_change("\"total_rows\": 1099511627776", "\"total_rows\": \"12x\"", 3, "error.total_rows: expected digits");
     assert_change("\"samples\": 3, \"total\"", "\"samples\": -3, \"total\"", 3, "expected a number not below 0");
     assert_change("\"event\": 7", "\"event\": null", 3, "error.at.event: expected a whole number, found null");
+    assert_change("\"series\": [1250.5", "\"series\": [\"1\"", 3,
+                  "time.series.0: expected a number or null, found a string");
+    assert_change("\"contexts\": [", "\"contexts\": {\"a\": 1}, \"x\": [", 3,
+                  "time.contexts: expected an array, found an object");
+    assert_change("{\"cells\": 128", "{\"cels\": 128", 3, "time.contexts.1: expected the key \"cells\"");
+    assert_change("\"timeline\": [{", "\"timeline\": [{}, {", 3, "memory.timeline.0: expected the key \"event\"");
+    assert_change("\"timeline\": [", "\"timelines\": [", 3, "memory: expected the key \"timeline\"");
+    assert_change("\"series\": [",
+                  "\"series\": [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+                  "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,",
+                  3, "time.series: expected at most 64 elements, found 65");
+    assert_change("\"joined\": [{\"date\"", "\"joined\": [{\"data\"", 1, "joined.0: expected the key \"date\"");
     assert_change("\"reason\": \"",
                   "\"reason\": \"" /* 320 bytes of text do not fit */
                   "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"

@@ -66,6 +66,12 @@ static void test_same(void **state)
     assert_memory_equal(&b->time.all, &a->time.all, sizeof a->time.all);
     assert_true(b->time.kinds[KVB_KIND_DECODE].p99 == 1500 && b->time.kinds[KVB_KIND_DECODE].samples == 3);
     assert_int_equal(b->time.kinds[KVB_KIND_FILL].samples, 0);
+    assert_int_equal(b->time.n_series, 2);
+    assert_memory_equal(b->time.series, a->time.series, sizeof a->time.series);
+    assert_int_equal(b->time.n_contexts, 2);
+    assert_memory_equal(b->time.contexts, a->time.contexts, sizeof a->time.contexts);
+    assert_int_equal(b->memory.n_timeline, 1);
+    assert_memory_equal(b->memory.timeline, a->memory.timeline, sizeof a->memory.timeline);
     assert_true(isnan(b->time.kinds[KVB_KIND_FILL].median));
     assert_true(b->traffic.bytes_read == 123456789012 && isnan(b->traffic.bytes_walk));
     assert_true(b->memory.allocator_peak == 1048576 && isnan(b->memory.resident_peak));
@@ -100,6 +106,8 @@ static void test_line(void **state)
         "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0, "
         "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
         "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0}}, "
+        "\"series\": [1250.5, 1200.0], \"contexts\": [{\"cells\": 64, \"ns\": 1000.25, \"samples\": 6}, "
+        "{\"cells\": 128, \"ns\": 1500.0, \"samples\": 3}], "
         "\"passes\": 0, \"warmup\": 0, \"null_difference\": null, \"harness_share\": null, \"cache_state\": \"\"}, "
         "\"traffic\": {\"kind\": \"\", \"bytes_read\": 123456789012, \"bytes_walk\": null, \"cells_read\": null, "
         "\"flops\": null, \"working_set\": null, \"gb_per_s\": 3.25, \"gflop_per_s\": null, "
@@ -108,7 +116,8 @@ static void test_line(void **state)
         "\"utilisation\": null, \"cells\": null, \"cells_peak\": null, \"high_water\": null, "
         "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, \"fragmentation\": null, "
         "\"growths\": null, \"copied_bytes\": null, \"copy_ns\": null, "
-        "\"resident_peak\": null, \"scratch_bytes\": null, \"staged\": \"\", \"staged_bytes\": null}, \"placement\": "
+        "\"resident_peak\": null, \"scratch_bytes\": null, \"staged\": \"\", \"staged_bytes\": null, "
+        "\"timeline\": [{\"event\": 0, \"live_bytes\": 1048576, \"held_bytes\": 3145728}]}, \"placement\": "
         "\"\", "
         "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}, "
         "\"multiplexed\": {\"page_faults\": 0.5}}}\n";
@@ -126,6 +135,35 @@ static void test_line(void **state)
     assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", "));
     assert_non_null(strstr(text, "\"openblas_note\": null"));
     free(text);
+}
+
+/* Arrays as full as they can be come back whole. */
+static void test_full_arrays(void **state)
+{
+    kvb_result result;
+    kvb_result_file *file = NULL;
+
+    (void)state;
+    sample_fill(&result);
+    result.time.n_series = KVB_SERIES;
+    result.time.n_contexts = KVB_CONTEXTS;
+    result.memory.n_timeline = KVB_MEMORY_POINTS;
+    for (uint32_t i = 0; i < KVB_SERIES; i++)
+        result.time.series[i] = i + 0.5;
+    for (uint32_t i = 0; i < KVB_CONTEXTS; i++)
+        result.time.contexts[i] = (kvb_context_point){i, i + 0.25, i};
+    for (uint32_t i = 0; i < KVB_MEMORY_POINTS; i++)
+        result.memory.timeline[i] = (kvb_memory_point){i, 2 * i, 3 * i};
+    results_write(&result, 1);
+    assert_int_equal(kvb_result_load(path, &file, why, sizeof why), 0);
+    const kvb_result *b = &file->results[0];
+    assert_int_equal(b->time.n_series, KVB_SERIES);
+    assert_memory_equal(b->time.series, result.time.series, sizeof result.time.series);
+    assert_int_equal(b->time.n_contexts, KVB_CONTEXTS);
+    assert_memory_equal(b->time.contexts, result.time.contexts, sizeof result.time.contexts);
+    assert_int_equal(b->memory.n_timeline, KVB_MEMORY_POINTS);
+    assert_memory_equal(b->memory.timeline, result.memory.timeline, sizeof result.memory.timeline);
+    kvb_result_free(file);
 }
 
 /* A reason that was cut in the middle of a character, as snprintf does, leaves the file readable. */
@@ -148,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_line),
+        cmocka_unit_test(test_full_arrays),
         cmocka_unit_test(test_cut_character),
     };
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory over a replay. */
+#include "harness/replay/memory_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
+                                    "reserved_bytes,allocator_bytes,allocator_peak_bytes\n";
+
+void kvb_timeline_print(FILE *timeline, const kvb_result *r, uint32_t number, const kvb_event *event,
+                        kvb_step_kind kind, const kvb_cache_usage *usage, const kvb_allocator *allocator)
+{
+    fprintf(timeline, "%s,%s,%s,%s,%s,%u,%u,%" PRIu64 ",%s,%u,%u,%zu,%zu,%zu\n", r->workload, r->cache, r->pool_k,
+            r->pool_v, r->kernel, r->threads, number, event->line, kvb_step_kind_name(kind), usage->cells_live,
+            usage->high_water, usage->reserved_bytes, allocator->current_bytes, allocator->peak_bytes);
+}
+
+int kvb_memory_log_add(kvb_memory_log *log, kvb_memory_point point)
+{
+    if (log->n == log->room) {
+        size_t room = log->room ? 2 * log->room : 256;
+        kvb_memory_point *grown = realloc(log->at, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        log->at = grown;
+        log->room = room;
+    }
+    log->at[log->n++] = point;
+    return 0;
+}
+
+void kvb_memory_log_report(const kvb_memory_log *log, kvb_result *result)
+{
+    size_t spread = KVB_MEMORY_POINTS - 2, live = 0, held = 0, taken = 0; /* evenly: all but the two highest */
+    for (size_t i = 0; i < log->n; i++) {
+        live = log->at[i].live_bytes > log->at[live].live_bytes ? i : live;
+        held = log->at[i].held_bytes > log->at[held].held_bytes ? i : held;
+    }
+    result->memory.n_timeline = 0;
+    for (size_t i = 0; i < log->n; i++) {
+        bool even = log->n <= KVB_MEMORY_POINTS || i == taken * (log->n - 1) / (spread - 1);
+        taken += even;
+        if (even || i == live || i == held)
+            result->memory.timeline[result->memory.n_timeline++] = log->at[i];
+    }
+}
+
+void kvb_memory_log_free(kvb_memory_log *log)
+{
+    free(log->at);
+    *log = (kvb_memory_log){0};
+}
