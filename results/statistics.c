@@ -120,6 +120,19 @@ double kvb_null_difference(const double *values, size_t n)
     return difference;
 }
 
+double kvb_autocorrelation(const double *values, size_t n)
+{
+    double mean = 0, squares = 0, products = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += values[i] / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        squares += (values[i] - mean) * (values[i] - mean);
+        products += i ? (values[i] - mean) * (values[i - 1] - mean) : 0;
+    }
+    double r = squares > 0 ? products / squares : 0;
+    return fmin(fmax(r + (1 + 3 * r) / (double)n, 0), 0.9);
+}
+
 /* ---- bootstrap -------------------------------------------------------------------------------------------- */
 
 /* SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), as a number in (0, 1). */
@@ -192,4 +205,20 @@ int kvb_median_interval(const double *samples, size_t n, double confidence, uint
     *high = sorted_quantile(medians, rounds, (1 + confidence) / 2);
     free(sorted);
     return 0;
+}
+
+double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64_t seed)
+{
+    double *sorted = n > 1 ? malloc(n * sizeof *sorted) : NULL, mean = 0, squares = 0;
+    if (!sorted)
+        return n > 1 ? NAN : 0;
+    memcpy(sorted, samples, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, ascending);
+    for (uint32_t i = 0; i < rounds; i++) { /* Welford */
+        double median = resample_median(sorted, n, &seed), off = median - mean;
+        mean += off / (i + 1);
+        squares += off * (median - mean);
+    }
+    free(sorted);
+    return sqrt(squares / rounds);
 }

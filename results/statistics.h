@@ -13,6 +13,13 @@
 int kvb_median_interval(const double *samples, size_t n, double confidence, uint32_t rounds, uint64_t seed, double *low,
                         double *high);
 
+/* Standard error of the median by the same resampling; 0 for n below 2, NaN without memory. */
+double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64_t seed);
+
+/* First-order autocorrelation of n values in their order, corrected for its bias (Kendall, Biometrika 41, 1954), within
+ * 0 .. 0.9. Values that follow each other so count as n (1 - r) / (1 + r) independent ones. */
+double kvb_autocorrelation(const double *values, size_t n);
+
 /* Has a series of pass times become steady? True when the medians of its last two windows of `window` passes differ
  * by less than `tolerance` (relative), or the later one is not lower. */
 bool kvb_series_steady(const double *passes, size_t n, size_t window, double tolerance);
