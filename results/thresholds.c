@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a file of thresholds, and looks up what a combination is allowed. */
+#include "results/thresholds.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "results/key.h"
+
+static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "rho"};
+
+void kvb_thresholds_init(kvb_thresholds *thresholds)
+{
+    *thresholds = (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05, [KVB_LIMIT_RHO] = INFINITY}, .confidence = 0.99};
+}
+
+/* 0 .. 10 for memory, bytes and rho; a time threshold of 0 could never be met. */
+static bool limit_read(kvb_limit limit, const json_t *value, double *number)
+{
+    *number = json_is_null(value) ? INFINITY : json_number_value(value);
+    if (json_is_null(value))
+        return true;
+    return json_is_number(value) && *number >= (limit == KVB_LIMIT_TIME ? 0.001 : 0) && *number <= 10;
+}
+
+/* One key of the file or of a pattern, if it is a limit. 0, -ENOENT when it is none, -EINVAL with why. */
+static int key_read(const char *key, const json_t *value, double limit[KVB_LIMITS], char *why, size_t why_bytes)
+{
+    for (kvb_limit i = 0; i < KVB_LIMITS; i++) {
+        if (strcmp(key, limit_names[i]) != 0)
+            continue;
+        if (limit_read(i, value, &limit[i]))
+            return 0;
+        snprintf(why, why_bytes, "%s: expected a number of %s .. 10 (0.05 is 5 %%), or null", key,
+                 i == KVB_LIMIT_TIME ? "0.001" : "0");
+        return -EINVAL;
+    }
+    return -ENOENT;
+}
+
+static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *why, size_t why_bytes)
+{
+    const char *key, *match = json_string_value(json_object_get(object, "match"));
+    json_t *value;
+
+    if (!match || !*match || strlen(match) >= sizeof pattern->match) {
+        snprintf(why, why_bytes, "match: expected a pattern of workload/cache/pool/kernel/threads/growth");
+        return -EINVAL;
+    }
+    strcpy(pattern->match, match);
+    for (kvb_limit i = 0; i < KVB_LIMITS; i++)
+        pattern->limit[i] = NAN;
+    json_object_foreach(object, key, value)
+    {
+        int error = strcmp(key, "match") == 0 ? 0 : key_read(key, value, pattern->limit, why, why_bytes);
+
+        if (error == -ENOENT)
+            snprintf(why, why_bytes, "%s: unknown key; known: match, time, memory, bytes, rho", key);
+        if (error)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+static int patterns_read(const json_t *list, kvb_thresholds *thresholds, char *why, size_t why_bytes)
+{
+    if (!json_is_array(list) || json_array_size(list) > KVB_THRESHOLD_PATTERNS) {
+        snprintf(why, why_bytes, "patterns: expected a list of at most %u", KVB_THRESHOLD_PATTERNS);
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char what[256];
+
+        if (pattern_read(json_array_get(list, i), &thresholds->patterns[i], what, sizeof what)) {
+            snprintf(why, why_bytes, "patterns[%zu].%s", i, what);
+            return -EINVAL;
+        }
+    }
+    thresholds->n = json_array_size(list);
+    return 0;
+}
+
+static int confidence_read(const json_t *value, double *confidence, char *why, size_t why_bytes)
+{
+    *confidence = json_number_value(value);
+    if (*confidence >= 0.5 && *confidence <= 0.9999)
+        return 0;
+    snprintf(why, why_bytes, "confidence: expected a number of 0.5 .. 0.9999");
+    return -EINVAL;
+}
+
+static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t why_bytes)
+{
+    const char *key;
+    json_t *value;
+
+    if (json_integer_value(json_object_get(root, "kvbench_thresholds")) != 1) {
+        snprintf(why, why_bytes, "expected {\"kvbench_thresholds\": 1, …}");
+        return -EINVAL;
+    }
+    json_object_foreach(root, key, value)
+    {
+        int error;
+
+        if (strcmp(key, "kvbench_thresholds") == 0)
+            continue;
+        if (strcmp(key, "patterns") == 0)
+            error = patterns_read(value, thresholds, why, why_bytes);
+        else if (strcmp(key, "confidence") == 0)
+            error = confidence_read(value, &thresholds->confidence, why, why_bytes);
+        else
+            error = key_read(key, value, thresholds->limit, why, why_bytes);
+        if (error == -ENOENT)
+            snprintf(why, why_bytes, "%s: unknown key; known: time, memory, bytes, rho, confidence, patterns", key);
+        if (error)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why, size_t why_bytes)
+{
+    json_error_t fault;
+    char what[384];
+    FILE *in = fopen(path, "re");
+
+    kvb_thresholds_init(thresholds);
+    if (!in) {
+        int error = -errno;
+
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+        return error;
+    }
+    json_t *root = json_loadf(in, JSON_REJECT_DUPLICATES, &fault);
+
+    fclose(in);
+    if (!root) {
+        snprintf(why, why_bytes, "%s:%d: not valid JSON: %s", path, fault.line, fault.text);
+        return -EINVAL;
+    }
+    int error = root_read(root, thresholds, what, sizeof what);
+    if (error)
+        snprintf(why, why_bytes, "%s: %s", path, what);
+    json_decref(root);
+    return error;
+}
+
+double kvb_thresholds_of(const kvb_thresholds *thresholds, const kvb_result *result, kvb_limit limit)
+{
+    char name[KVB_KEY_TEXT];
+
+    kvb_key_name(result, name);
+    for (size_t i = thresholds->n; i-- > 0;)
+        if (!isnan(thresholds->patterns[i].limit[limit]) && !fnmatch(thresholds->patterns[i].match, name, 0))
+            return thresholds->patterns[i].limit[limit];
+    return thresholds->limit[limit];
+}
