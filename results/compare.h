@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two sets of results against each other: for each combination one verdict on what became of it and its time, and one
- * more for each exact quantity (memory, bytes, rho) that changed; and for each kernel, cache, pool and workload a
+ * more for each exact quantity (memory, bytes, rho) that changed; and for each kernel and each cache a
  * verdict on all its combinations together, which finds what no single one of a noisy run can show.
  *
  * Time is compared by the logarithm of new / base. The interval of it is
@@ -65,7 +65,7 @@ typedef struct kvb_finding {
     char reason[KVB_REASON]; /* empty where the numbers say it all */
 } kvb_finding;
 
-/* All combinations of one kernel, cache, pool or workload: median of new / base. */
+/* All combinations of one kernel or one cache: median of new / base (compare_groups.h). */
 typedef struct kvb_group {
     const char *axis; /* "kernel", … */
     char name[2 * KVB_NAME + 8];

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: what became of each combination; exact quantities; that a thousand comparisons of a thing with itself raise no
+ * alarm, a true slow-down is never called the same, and one that the noise lets through is found, alone, side by side
+ * or over all combinations of a kernel. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "results/compare.h"
+#include "synthetic.h"
+
+/* As a shared virtual machine of two cores has it, and as one has it that nobody else uses. */
+static const synthetic_noise shared = {.pass = 0.04, .follows = 0.3, .drift = 0.02, .process = 0.03, .passes = 20};
+static const synthetic_noise quiet = {.pass = 0.01, .follows = 0.2, .drift = 0.002, .process = 0.004, .passes = 24};
+
+static kvb_thresholds thresholds;
+
+static kvb_comparison *compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
+                               kvb_compare_options options)
+{
+    char why[1024] = "";
+    kvb_comparison *c;
+
+    options.thresholds = &thresholds;
+    if (kvb_compare(base, n_base, new, n_new, &options, &c, why, sizeof why))
+        fail_msg("%s", why);
+    return c;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    kvb_thresholds_init(&thresholds);
+    return 0;
+}
+
+/* ---- status ----------------------------------------------------------------------------------------------- */
+
+static kvb_verdict outcome(int before, int now, bool subset)
+{
+    kvb_result base, new;
+    uint64_t seed = 1;
+
+    synthetic_fill(&base, "w", "f16", "k", &quiet, 1e5, &seed);
+    new = base;
+    base.status = before < 0 ? 0 : (kvb_status)before;
+    new.status = now < 0 ? 0 : (kvb_status)now;
+    kvb_comparison *c = compare(&base, before >= 0, &new, now >= 0, (kvb_compare_options){.subset = subset});
+    assert_int_equal(c->n, 1);
+    kvb_verdict verdict = c->findings[0].verdict;
+    assert_int_equal(kvb_comparison_failed(c, false), kvb_verdict_is_regression(verdict));
+    kvb_comparison_free(c);
+    return verdict;
+}
+
+static void test_status(void **state)
+{
+    enum { GONE_NOW = -1 };
+    static const struct {
+        int before, now;
+        kvb_verdict verdict;
+        bool regression;
+    } cases[] = {
+        {KVB_STATUS_PASS, KVB_STATUS_PASS, KVB_VERDICT_SAME, false},
+        {KVB_STATUS_PASS, KVB_STATUS_FAIL, KVB_VERDICT_BROKEN, true},
+        {KVB_STATUS_PASS, KVB_STATUS_CRASH, KVB_VERDICT_BROKEN, true},
+        {KVB_STATUS_PASS, KVB_STATUS_TIMEOUT, KVB_VERDICT_BROKEN, true},
+        {KVB_STATUS_PASS, KVB_STATUS_SKIP, KVB_VERDICT_GONE, true},
+        {KVB_STATUS_PASS, GONE_NOW, KVB_VERDICT_GONE, true},
+        {KVB_STATUS_FAIL, KVB_STATUS_PASS, KVB_VERDICT_FIXED, false},
+        {KVB_STATUS_FAIL, KVB_STATUS_CRASH, KVB_VERDICT_FAILING, false},
+        {KVB_STATUS_FAIL, GONE_NOW, KVB_VERDICT_GONE, true},
+        {KVB_STATUS_SKIP, KVB_STATUS_PASS, KVB_VERDICT_NEW, false},
+        {KVB_STATUS_SKIP, KVB_STATUS_FAIL, KVB_VERDICT_BROKEN, true},
+        {KVB_STATUS_SKIP, KVB_STATUS_SKIP, KVB_VERDICT_SKIPPED, false},
+        {KVB_STATUS_SKIP, GONE_NOW, KVB_VERDICT_SKIPPED, false},
+        {GONE_NOW, KVB_STATUS_PASS, KVB_VERDICT_NEW, false},
+        {GONE_NOW, KVB_STATUS_FAIL, KVB_VERDICT_BROKEN, true},
+        {GONE_NOW, KVB_STATUS_SKIP, KVB_VERDICT_SKIPPED, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(outcome(cases[i].before, cases[i].now, false), cases[i].verdict);
+        assert_int_equal(kvb_verdict_is_regression(cases[i].verdict), cases[i].regression);
+    }
+    assert_int_equal(outcome(KVB_STATUS_PASS, GONE_NOW, true), KVB_VERDICT_SKIPPED);
+    assert_int_equal(outcome(KVB_STATUS_PASS, KVB_STATUS_SKIP, true), KVB_VERDICT_GONE);
+}
+
+static void test_twice(void **state)
+{
+    kvb_result *run = synthetic_run(2, 1, 1, &quiet, 1);
+    kvb_compare_options options = {.thresholds = &thresholds};
+    char why[1024];
+    kvb_comparison *c;
+
+    (void)state;
+    run[1] = run[0];
+    assert_int_equal(kvb_compare(run, 1, run, 2, &options, &c, why, sizeof why), -EINVAL);
+    assert_null(c);
+    assert_string_equal(why, "the new run holds a combination twice: work-00/seq/pool-0/alpha/1/double");
+    free(run);
+}
+
+/* ---- exact quantities ------------------------------------------------------------------------------------- */
+
+/* The verdict on one quantity that went from a value to another; KVB_VERDICTS: nothing was found. */
+static kvb_verdict exact(size_t offset, double before, double after)
+{
+    kvb_result base, new;
+    uint64_t seed = 1;
+    kvb_verdict verdict = KVB_VERDICTS;
+
+    synthetic_fill(&base, "w", "f16", "k", &quiet, 1e5, &seed);
+    new = base;
+    memcpy((char *)&base + offset, &before, sizeof before);
+    memcpy((char *)&new + offset, &after, sizeof after);
+    kvb_comparison *c = compare(&base, 1, &new, 1, (kvb_compare_options){0});
+    assert_int_equal(c->findings[0].metric, KVB_METRIC_TIME);
+    if (c->n > 1)
+        verdict = c->findings[1].verdict;
+    kvb_comparison_free(c);
+    return verdict;
+}
+
+static void test_exact(void **state)
+{
+    const size_t peak = offsetof(kvb_result, memory.allocator_peak), read = offsetof(kvb_result, traffic.bytes_read);
+    const size_t rho = offsetof(kvb_result, rho);
+
+    (void)state;
+    assert_int_equal(exact(peak, 1 << 30, 1 << 30), KVB_VERDICTS);
+    assert_int_equal(exact(peak, 1 << 20, (1 << 20) + 1), KVB_VERDICT_MORE); /* to the byte */
+    assert_int_equal(exact(peak, 1 << 20, (1 << 20) - 1), KVB_VERDICT_LESS);
+    assert_int_equal(exact(peak, 0, 1), KVB_VERDICT_MORE);
+    assert_int_equal(exact(peak, 1 << 20, NAN), KVB_VERDICT_CHANGED);
+    assert_int_equal(exact(peak, NAN, 1 << 20), KVB_VERDICTS);
+    assert_int_equal(exact(read, 1e6, 1e6 + 1), KVB_VERDICT_MORE);
+    assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-10)), KVB_VERDICTS);
+    assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-7)), KVB_VERDICT_CHANGED); /* told, no more */
+    assert_int_equal(exact(rho, 0.1, 0.05), KVB_VERDICT_LESS);
+    thresholds.limit[KVB_LIMIT_MEMORY] = 0.25;
+    assert_int_equal(exact(peak, 1000, 1250), KVB_VERDICT_CHANGED);
+    assert_int_equal(exact(peak, 1000, 1251), KVB_VERDICT_MORE);
+    thresholds.limit[KVB_LIMIT_RHO] = 0.5;
+    assert_int_equal(exact(rho, 0.1, 0.2), KVB_VERDICT_MORE);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------- */
+
+static void test_itself(void **state)
+{
+    kvb_result *run = synthetic_run(300, 3, 1, &shared, 7);
+    kvb_comparison *c = compare(run, 300, run, 300, (kvb_compare_options){0});
+
+    (void)state;
+    assert_int_equal(c->count[KVB_VERDICT_SAME], 300);
+    for (size_t i = 0; i < c->n_groups; i++)
+        assert_int_equal(c->groups[i].verdict, KVB_VERDICT_SAME);
+    assert_false(kvb_comparison_failed(c, true));
+    kvb_comparison_free(c);
+    free(run);
+}
+
+typedef struct tally {
+    size_t count[KVB_VERDICTS], groups[KVB_VERDICTS];
+} tally;
+
+/* 1000 pairs of runs of one kernel (so that they share one noise), the new one slower by a factor. */
+static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed)
+{
+    kvb_result *base = synthetic_run(1000, 1, 1, noise, seed), *new = synthetic_run(1000, 1, factor, noise, seed + 1);
+    kvb_comparison *c = compare(base, 1000, new, 1000, (kvb_compare_options){0});
+    tally t = {0};
+
+    memcpy(t.count, c->count, sizeof t.count);
+    for (size_t i = 0; i < c->n_groups; i++)
+        t.groups[c->groups[i].verdict]++;
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+    return t;
+}
+
+static void test_no_false_alarm(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        const synthetic_noise *const noises[] = {&shared, &quiet};
+        for (int i = 0; i < 2; i++) {
+            tally t = thousand(noises[i], 1, 1000 * seed);
+            assert_in_range(t.count[KVB_VERDICT_SLOWER] + t.count[KVB_VERDICT_FASTER], 0, 9);
+            assert_int_equal(t.groups[KVB_VERDICT_SLOWER] + t.groups[KVB_VERDICT_FASTER], 0);
+        }
+    }
+    assert_in_range(thousand(&quiet, 1, 99).count[KVB_VERDICT_SAME], 900, 1000);
+}
+
+/* 5 %, the threshold itself, is the hardest case: found or left open, and never the same. */
+static void test_slower_is_never_same(void **state)
+{
+    (void)state;
+    tally noisy = thousand(&shared, 1.05, 1), calm = thousand(&quiet, 1.05, 1);
+    assert_int_equal(noisy.count[KVB_VERDICT_SAME] + noisy.count[KVB_VERDICT_FASTER], 0);
+    assert_int_equal(calm.count[KVB_VERDICT_SAME] + calm.count[KVB_VERDICT_FASTER], 0);
+    assert_int_equal(noisy.groups[KVB_VERDICT_SAME] + calm.groups[KVB_VERDICT_SAME], 0);
+}
+
+static void test_slower_is_found(void **state)
+{
+    (void)state;
+    assert_in_range(thousand(&quiet, 1.08, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
+    assert_in_range(thousand(&quiet, 1 / 1.08, 5).count[KVB_VERDICT_FASTER], 950, 1000);
+    assert_in_range(thousand(&shared, 1.6, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
+}
+
+static void test_few_passes(void **state)
+{
+    synthetic_noise few = quiet;
+    few.passes = 4;
+    tally t = thousand(&few, 1.05, 3);
+
+    (void)state;
+    assert_int_equal(t.count[KVB_VERDICT_SAME], 0);
+    kvb_result base, new;
+    uint64_t seed = 1;
+    synthetic_fill(&base, "w", "f16", "k", &quiet, 1e5, &seed);
+    synthetic_fill(&new, "w", "f16", "k", &quiet, 1.2e5, &seed);
+    base.time.n_series = new.time.n_series = 0; /* the steps' own interval, where there is one */
+    kvb_comparison *c = compare(&base, 1, &new, 1, (kvb_compare_options){0});
+    assert_int_equal(c->findings[0].verdict, KVB_VERDICT_UNDECIDED);
+    assert_string_equal(c->findings[0].reason, "too few passes for an interval");
+    kvb_comparison_free(c);
+}
+
+/* A combination that differs from itself cannot be told from another. */
+static void test_own_null(void **state)
+{
+    kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
+
+    (void)state;
+    base[3].time.null_difference = 0.4;
+    kvb_comparison *c = compare(base, 300, new, 300, (kvb_compare_options){0});
+    for (size_t i = 0; i < 300; i++)
+        assert_int_equal(c->findings[i].verdict == KVB_VERDICT_SLOWER,
+                         strcmp(c->findings[i].base->pool_k, base[3].pool_k) ||
+                             strcmp(c->findings[i].base->workload, base[3].workload));
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+static void test_no_time(void **state)
+{
+    kvb_result *base = synthetic_run(60, 1, 1, &quiet, 1), *new = synthetic_run(60, 1, 1.5, &quiet, 2);
+    kvb_comparison *c = compare(base, 60, new, 60, (kvb_compare_options){.no_time = "another machine"});
+
+    (void)state;
+    assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 60);
+    assert_string_equal(c->findings[0].reason, "another machine");
+    assert_false(kvb_comparison_failed(c, false));
+    assert_true(kvb_comparison_failed(c, true));
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+/* ---- side by side ----------------------------------------------------------------------------------------- */
+
+/* Both sides through the same weather: far more than what differs between them. */
+static void test_paired(void **state)
+{
+    const synthetic_noise weather = {.pass = 0.10, .follows = 0.8, .drift = 0.3, .process = 0, .passes = 40};
+    kvb_result *base = synthetic_run(100, 1, 1, &weather, 1), *new = synthetic_run(100, 1, 1, &weather, 1);
+    uint64_t seed = 5;
+
+    (void)state;
+    for (size_t i = 0; i < 100; i++) {
+        double factor = i < 50 ? 1.08 : 1;
+        for (uint32_t j = 0; j < 40; j++)
+            new[i].time.series[j] *= factor *exp(0.01 * synthetic_normal(&seed));
+        new[i].time.all.median *= factor;
+        base[i].time.null_difference = new[i].time.null_difference = 0.005;
+    }
+    kvb_comparison *c = compare(base, 100, new, 100, (kvb_compare_options){.paired = true});
+    assert_in_range(c->count[KVB_VERDICT_SLOWER], 48, 50);
+    assert_in_range(c->count[KVB_VERDICT_SAME], 48, 50);
+    kvb_comparison_free(c);
+    c = compare(base, 100, new, 100, (kvb_compare_options){0});
+    assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 100);
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+/* ---- all combinations of a kernel ------------------------------------------------------------------------- */
+
+static const kvb_group *group_find(const kvb_comparison *c, const char *axis, const char *name)
+{
+    for (size_t i = 0; i < c->n_groups; i++)
+        if (!strcmp(c->groups[i].axis, axis) && !strcmp(c->groups[i].name, name))
+            return &c->groups[i];
+    fail_msg("no %s %s", axis, name);
+    return NULL;
+}
+
+/* Hardly a single combination can show 12 % here. */
+static void test_kernel_is_named(void **state)
+{
+    kvb_result *base = synthetic_run(240, 3, 1, &shared, 11), *new = synthetic_run(240, 3, 1.12, &shared, 12);
+    kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
+
+    (void)state;
+    assert_in_range(c->count[KVB_VERDICT_UNDECIDED], 220, 240);
+    for (size_t i = 0; i < c->n; i++)
+        if (c->findings[i].verdict != KVB_VERDICT_UNDECIDED)
+            assert_string_equal(c->findings[i].new->kernel, "gamma");
+    assert_int_equal(group_find(c, "kernel", "gamma")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_equal(group_find(c, "kernel", "gamma")->n, 80);
+    assert_true(fabs(group_find(c, "kernel", "gamma")->ratio - 1.12) < 0.03);
+    assert_int_not_equal(group_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_not_equal(group_find(c, "kernel", "beta")->verdict, KVB_VERDICT_SLOWER);
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+/* The machine itself was slower by as much: no kernel is blamed. */
+static void test_machine_is_slower(void **state)
+{
+    kvb_result *base = synthetic_run(240, 3, 1, &shared, 21), *new = synthetic_run(240, 3, 1, &shared, 22);
+
+    (void)state;
+    for (size_t i = 0; i < 240; i++) {
+        new[i].time.all.median *= 1.12;
+        for (uint32_t j = 0; j < new[i].time.n_series; j++)
+            new[i].time.series[j] *= 1.12;
+    }
+    kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
+    assert_int_equal(group_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
+    assert_true(isnan(c->machine));
+    kvb_comparison_free(c);
+    for (size_t i = 0; i < 240; i++) {
+        base[i].traffic.read_gb_per_s = 10;
+        new[i].traffic.read_gb_per_s = 10 / 1.12;
+    }
+    c = compare(base, 240, new, 240, (kvb_compare_options){0});
+    assert_true(fabs(c->machine - 1.12) < 1e-6);
+    assert_int_equal(kvb_comparison_regressions(c), 0);
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_status, setup),
+        cmocka_unit_test_setup(test_twice, setup),
+        cmocka_unit_test_setup(test_exact, setup),
+        cmocka_unit_test_setup(test_itself, setup),
+        cmocka_unit_test_setup(test_no_false_alarm, setup),
+        cmocka_unit_test_setup(test_slower_is_never_same, setup),
+        cmocka_unit_test_setup(test_slower_is_found, setup),
+        cmocka_unit_test_setup(test_few_passes, setup),
+        cmocka_unit_test_setup(test_own_null, setup),
+        cmocka_unit_test_setup(test_no_time, setup),
+        cmocka_unit_test_setup(test_paired, setup),
+        cmocka_unit_test_setup(test_kernel_is_named, setup),
+        cmocka_unit_test_setup(test_machine_is_slower, setup),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joins two sets of results, and judges each combination: status first, then time and the exact quantities. */
+#include "results/compare.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/compare_groups.h"
+#include "results/compare_time.h"
+#include "results/key.h"
+
+#define EXACT 1e-9 /* relative: files carry twelve digits */
+
+static const struct {
+    const char *name;
+    bool is_regression;
+} verdicts[KVB_VERDICTS] = {
+    [KVB_VERDICT_BROKEN] = {"BROKEN", true},        [KVB_VERDICT_GONE] = {"GONE", true},
+    [KVB_VERDICT_SLOWER] = {"SLOWER", true},        [KVB_VERDICT_MORE] = {"MORE", true},
+    [KVB_VERDICT_UNDECIDED] = {"UNDECIDED", false}, [KVB_VERDICT_CHANGED] = {"CHANGED", false},
+    [KVB_VERDICT_FASTER] = {"FASTER", false},       [KVB_VERDICT_LESS] = {"LESS", false},
+    [KVB_VERDICT_FIXED] = {"FIXED", false},         [KVB_VERDICT_NEW] = {"NEW", false},
+    [KVB_VERDICT_FAILING] = {"FAILING", false},     [KVB_VERDICT_SAME] = {"SAME", false},
+    [KVB_VERDICT_SKIPPED] = {"SKIPPED", false},
+};
+
+const char *kvb_verdict_name(kvb_verdict verdict)
+{
+    assert(verdict < KVB_VERDICTS);
+    return verdicts[verdict].name;
+}
+
+bool kvb_verdict_is_regression(kvb_verdict verdict)
+{
+    assert(verdict < KVB_VERDICTS);
+    return verdicts[verdict].is_regression;
+}
+
+/* The exact ones have a place in the record and a limit. */
+static const struct metric {
+    const char *name;
+    size_t offset;
+    kvb_limit limit;
+    bool is_bytes;
+} metrics[KVB_METRICS] = {
+    [KVB_METRIC_STATUS] = {"status", 0, 0, false},
+    [KVB_METRIC_TIME] = {"time", 0, KVB_LIMIT_TIME, false},
+    [KVB_METRIC_ALLOCATOR_PEAK] = {"allocator_peak", offsetof(kvb_result, memory.allocator_peak), KVB_LIMIT_MEMORY,
+                                   true},
+    [KVB_METRIC_SCRATCH] = {"scratch_bytes", offsetof(kvb_result, memory.scratch_bytes), KVB_LIMIT_MEMORY, true},
+    [KVB_METRIC_STAGED] = {"staged_bytes", offsetof(kvb_result, memory.staged_bytes), KVB_LIMIT_MEMORY, true},
+    [KVB_METRIC_COPIED] = {"copied_bytes", offsetof(kvb_result, memory.copied_bytes), KVB_LIMIT_MEMORY, true},
+    [KVB_METRIC_READ] = {"bytes_read", offsetof(kvb_result, traffic.bytes_read), KVB_LIMIT_BYTES, true},
+    [KVB_METRIC_WALK] = {"bytes_walk", offsetof(kvb_result, traffic.bytes_walk), KVB_LIMIT_BYTES, true},
+    [KVB_METRIC_RHO] = {"rho", offsetof(kvb_result, rho), KVB_LIMIT_RHO, false},
+};
+
+const char *kvb_metric_name(kvb_metric metric)
+{
+    assert(metric < KVB_METRICS);
+    return metrics[metric].name;
+}
+
+bool kvb_metric_is_bytes(kvb_metric metric)
+{
+    assert(metric < KVB_METRICS);
+    return metrics[metric].is_bytes;
+}
+
+/* ---- status ----------------------------------------------------------------------------------------------- */
+
+typedef enum outcome { ABSENT, SKIPPED, FAILED, PASSED, OUTCOMES } outcome;
+
+static outcome outcome_of(const kvb_result *result)
+{
+    return !result                             ? ABSENT
+           : result->status == KVB_STATUS_SKIP ? SKIPPED
+           : result->status == KVB_STATUS_PASS ? PASSED
+                                               : FAILED;
+}
+
+/* What became of it: [before][now]. SAME: its numbers are compared. */
+static const kvb_verdict outcomes[OUTCOMES][OUTCOMES] = {
+    [ABSENT] = {[SKIPPED] = KVB_VERDICT_SKIPPED, [FAILED] = KVB_VERDICT_BROKEN, [PASSED] = KVB_VERDICT_NEW},
+    [SKIPPED] = {[ABSENT] = KVB_VERDICT_SKIPPED,
+                 [SKIPPED] = KVB_VERDICT_SKIPPED,
+                 [FAILED] = KVB_VERDICT_BROKEN,
+                 [PASSED] = KVB_VERDICT_NEW},
+    [FAILED] = {[ABSENT] = KVB_VERDICT_GONE,
+                [SKIPPED] = KVB_VERDICT_GONE,
+                [FAILED] = KVB_VERDICT_FAILING,
+                [PASSED] = KVB_VERDICT_FIXED},
+    [PASSED] = {[ABSENT] = KVB_VERDICT_GONE,
+                [SKIPPED] = KVB_VERDICT_GONE,
+                [FAILED] = KVB_VERDICT_BROKEN,
+                [PASSED] = KVB_VERDICT_SAME},
+};
+
+static void status_judge(kvb_finding *f, bool subset)
+{
+    outcome before = outcome_of(f->base), now = outcome_of(f->new);
+    const kvb_result *told = now == FAILED || now == SKIPPED ? f->new : before == FAILED ? f->base : NULL;
+
+    f->verdict = outcomes[before][now];
+    if (f->verdict == KVB_VERDICT_GONE && now == ABSENT && subset)
+        f->verdict = KVB_VERDICT_SKIPPED;
+    if (told)
+        snprintf(f->reason, sizeof f->reason, "%s%.*s",
+                 now == FAILED || now == SKIPPED ? "" : "before: ", (int)sizeof f->reason - 16, told->reason);
+    else if (now == ABSENT)
+        snprintf(f->reason, sizeof f->reason, "it is not in the new run");
+}
+
+/* ---- exact quantities ------------------------------------------------------------------------------------- */
+
+/* Both passed. False when nothing changed. */
+static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
+{
+    const struct metric *m = &metrics[f->metric];
+
+    memcpy(&f->before, (const char *)f->base + m->offset, sizeof f->before);
+    memcpy(&f->after, (const char *)f->new + m->offset, sizeof f->after);
+    if (isnan(f->before) || f->before == f->after) /* infinite too */
+        return false;
+    if (isnan(f->after)) {
+        f->verdict = KVB_VERDICT_CHANGED;
+        snprintf(f->reason, sizeof f->reason, "it was measured before, and is not now");
+        return true;
+    }
+    double more = f->after - f->before;
+    if (fabs(more) <= EXACT * fabs(f->before))
+        return false;
+    f->ratio = f->before > 0 ? f->after / f->before : NAN;
+    double limit = kvb_thresholds_of(thresholds, f->new, m->limit);
+    f->verdict = more < 0                                              ? KVB_VERDICT_LESS
+                 : isinf(limit) || more <= (limit + EXACT) * f->before ? KVB_VERDICT_CHANGED
+                                                                       : KVB_VERDICT_MORE;
+    return true;
+}
+
+/* ---- joining ---------------------------------------------------------------------------------------------- */
+
+static int pointers_order(const void *a, const void *b)
+{
+    return kvb_key_order(*(const kvb_result *const *)a, *(const kvb_result *const *)b);
+}
+
+/* Pointers to n results in kvb_key_order, from malloc. */
+static int results_sort(const kvb_result *results, size_t n, const char *side, const kvb_result ***sorted, char *why,
+                        size_t why_bytes)
+{
+    const kvb_result **list = *sorted = malloc((n + 1) * sizeof *list);
+    char name[KVB_KEY_TEXT];
+
+    if (!list)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        list[i] = &results[i];
+    qsort(list, n, sizeof *list, pointers_order);
+    for (size_t i = 1; i < n; i++)
+        if (kvb_key_order(list[i - 1], list[i]) == 0) {
+            kvb_key_name(list[i], name);
+            snprintf(why, why_bytes, "%s holds a combination twice: %s", side, name);
+            return -EINVAL;
+        }
+    return 0;
+}
+
+static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new)
+{
+    if (c->n == *room) {
+        size_t more = *room ? 2 * *room : 64;
+        kvb_finding *grown = realloc(c->findings, more * sizeof *grown);
+
+        if (!grown)
+            return NULL;
+        c->findings = grown;
+        *room = more;
+    }
+    kvb_finding *f = &c->findings[c->n++];
+    *f = (kvb_finding){.base = base, .new = new, .before = NAN, .after = NAN, .ratio = NAN, .low = NAN, .high = NAN};
+    return f;
+}
+
+/* One combination: its status or time, then what changed of the exact quantities. Time itself is judged later. */
+static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new,
+                               const kvb_compare_options *options)
+{
+    kvb_finding *f = finding_add(c, room, base, new);
+
+    if (!f)
+        return -ENOMEM;
+    status_judge(f, options->subset);
+    if (f->verdict != KVB_VERDICT_SAME)
+        return 0;
+    f->metric = KVB_METRIC_TIME;
+    c->compared += !kvb_time_is_same_measurement(base, new);
+    for (kvb_metric m = KVB_METRIC_TIME + 1; m < KVB_METRICS; m++) {
+        f = finding_add(c, room, base, new);
+        if (!f)
+            return -ENOMEM;
+        f->metric = m;
+        c->n -= !exact_judge(f, options->thresholds);
+    }
+    return 0;
+}
+
+static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
+                       const kvb_compare_options *options)
+{
+    kvb_noise noise;
+    int error =
+        kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired, &noise);
+
+    if (error)
+        return error;
+    double shift = kvb_machine_shift(c->findings, c->n);
+
+    noise.machine = isnan(shift) || options->paired ? 0 : shift;
+    c->machine = exp(shift);
+    c->resolution = noise.resolution;
+    for (size_t i = 0; i < c->n; i++) {
+        kvb_finding *f = &c->findings[i];
+
+        if (f->metric != KVB_METRIC_TIME)
+            continue;
+        kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), f);
+        if (options->no_time && f->verdict != KVB_VERDICT_SAME) {
+            f->verdict = KVB_VERDICT_UNDECIDED;
+            f->low = f->high = NAN;
+            snprintf(f->reason, sizeof f->reason, "%s", options->no_time);
+        }
+    }
+    return options->no_time ? 0 : kvb_groups_judge(c, noise.machine, options);
+}
+
+int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
+                const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes)
+{
+    kvb_comparison *c = *comparison = calloc(1, sizeof *c);
+    const kvb_result **before = NULL, **after = NULL;
+    size_t room = 0;
+    int error = c ? results_sort(base, n_base, "the base", &before, why, why_bytes) : -ENOMEM;
+
+    if (!error)
+        error = results_sort(new, n_new, "the new run", &after, why, why_bytes);
+    if (c)
+        c->machine = c->resolution = NAN;
+    for (size_t i = 0, j = 0; !error && (i < n_base || j < n_new);) {
+        int order = i == n_base ? 1 : j == n_new ? -1 : kvb_key_order(before[i], after[j]);
+
+        error = combination_compare(c, &room, order <= 0 ? before[i] : NULL, order >= 0 ? after[j] : NULL, options);
+        i += order <= 0;
+        j += order >= 0;
+    }
+    if (!error)
+        error = times_judge(c, base, n_base, new, n_new, options);
+    for (size_t i = 0; i < (error ? 0 : c->n); i++)
+        c->count[c->findings[i].verdict]++;
+    free(before);
+    free(after);
+    if (error) {
+        if (error == -ENOMEM)
+            snprintf(why, why_bytes, "no memory");
+        kvb_comparison_free(c);
+        *comparison = NULL;
+    }
+    return error;
+}
+
+void kvb_comparison_free(kvb_comparison *c)
+{
+    if (!c)
+        return;
+    free(c->findings);
+    free(c->groups);
+    free(c);
+}
+
+size_t kvb_comparison_regressions(const kvb_comparison *c)
+{
+    size_t regressions = 0;
+
+    for (size_t i = 0; i < c->n; i++)
+        regressions += kvb_verdict_is_regression(c->findings[i].verdict);
+    for (size_t i = 0; i < c->n_groups; i++)
+        regressions += kvb_verdict_is_regression(c->groups[i].verdict);
+    return regressions;
+}
+
+bool kvb_comparison_failed(const kvb_comparison *c, bool strict)
+{
+    return kvb_comparison_regressions(c) > 0 || (strict && c->count[KVB_VERDICT_UNDECIDED] > 0);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From two series of passes to an interval of new / base, and from that to a verdict: see compare.h. */
+#include "results/compare_time.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/statistics.h"
+#include "results/student.h"
+
+#define BOOTSTRAP_ROUNDS 500
+#define FEW_PASSES       4  /* below, there is no series */
+#define FEW_PAIRS        12 /* bandwidths on both sides that the machine is judged by */
+
+void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
+{
+    double change = 100 * (ratio - 1);
+
+    text[0] = 0;
+    if (isfinite(ratio))
+        snprintf(text, KVB_CHANGE_TEXT, fabs(change) < 999.5 ? "%+.1f %%" : "%+.3g %%", change);
+}
+
+/* ---- what the runs can resolve ---------------------------------------------------------------------------- */
+
+/* The 99 % quantile of a run's null differences, and how many there are. */
+static int nulls_of(const kvb_result *results, size_t n, double *quantile, uint32_t *count)
+{
+    double *values = malloc((n + 1) * sizeof *values);
+
+    *count = 0;
+    if (!values)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (results[i].time.null_difference >= 0) /* not NaN */
+            values[(*count)++] = results[i].time.null_difference;
+    *quantile = kvb_quantile(values, *count, 0.99);
+    free(values);
+    return 0;
+}
+
+double kvb_null_log(double difference)
+{
+    return difference < 1 ? -log1p(-difference) : log1p(difference);
+}
+
+int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
+                 double confidence, bool paired, kvb_noise *noise)
+{
+    double quantile[2];
+    uint32_t count[2];
+    int error = nulls_of(base, n_base, &quantile[0], &count[0]);
+
+    if (!error)
+        error = nulls_of(new, n_new, &quantile[1], &count[1]);
+    if (error)
+        return error;
+    *noise = (kvb_noise){.resolution = fmax(quantile[0], quantile[1]), /* fmax passes over a NaN */
+                         .tail = (1 - confidence) / (double)(compared ? compared : 1),
+                         .paired = paired};
+    for (int i = 0; i < 2; i++) {
+        /* Side by side, what makes processes differ is seen by the passes themselves. Else: from 99 % of one
+         * comparison to the confidence of all, as far as so many null differences can tell. */
+        double wider = paired || !count[i] ? 1 : kvb_student_quantile(noise->tail, count[i]) / KVB_NORMAL_99;
+
+        noise->floor = count[i] ? fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile[i])) : noise->floor;
+    }
+    return 0;
+}
+
+double kvb_machine_shift(const kvb_finding *findings, size_t n)
+{
+    double *shifts = malloc((n + 1) * sizeof *shifts), shift;
+    size_t pairs = 0;
+
+    for (size_t i = 0; i < n && shifts; i++) {
+        const kvb_finding *f = &findings[i];
+        if (f->metric == KVB_METRIC_TIME && f->base->traffic.read_gb_per_s > 0 && f->new->traffic.read_gb_per_s > 0)
+            shifts[pairs++] = log(f->base->traffic.read_gb_per_s / f->new->traffic.read_gb_per_s);
+    }
+    shift = pairs < FEW_PAIRS ? NAN : kvb_quantile(shifts, pairs, 0.5);
+    free(shifts);
+    return shift;
+}
+
+/* ---- one combination -------------------------------------------------------------------------------------- */
+
+bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new)
+{
+    const kvb_time_stats *a = &base->time.all, *b = &new->time.all;
+
+    return a->samples == b->samples && a->median == b->median && a->p99 == b->p99 && a->total == b->total &&
+           a->min == b->min && a->max == b->max && base->time.n_series == new->time.n_series &&
+           !memcmp(base->time.series, new->time.series, base->time.n_series * sizeof(double));
+}
+
+/* The centre of a series of logarithms, the standard error of that, and how many independent values it is worth. */
+typedef struct centre {
+    double at, error, worth;
+} centre;
+
+static centre centre_of(const double *logs, size_t n)
+{
+    double copy[KVB_SERIES], r = kvb_autocorrelation(logs, n);
+
+    memcpy(copy, logs, n * sizeof *copy);
+    return (centre){.at = kvb_quantile(copy, n, 0.5),
+                    .error = kvb_median_error(logs, n, BOOTSTRAP_ROUNDS, 1) * sqrt((1 + r) / (1 - r)),
+                    .worth = (double)n * (1 - r) / (1 + r)};
+}
+
+/* Few passes: the steps' median and its own interval (95 %). */
+static centre centre_of_steps(const kvb_time_stats *stats)
+{
+    return (centre){.at = log(stats->median),
+                    .error = log(stats->high / stats->low) / (2 * 1.959964),
+                    .worth = (double)stats->samples};
+}
+
+static centre centre_of_side(const kvb_result *result)
+{
+    double logs[KVB_SERIES];
+    size_t n = result->time.n_series;
+
+    if (n < FEW_PASSES)
+        return centre_of_steps(&result->time.all);
+    for (size_t i = 0; i < n; i++)
+        logs[i] = log(result->time.series[i]);
+    return centre_of(logs, n);
+}
+
+/* Estimate, standard error and degrees of freedom of log(new / base). */
+static centre difference_of(const kvb_result *base, const kvb_result *new, bool paired)
+{
+    double logs[KVB_SERIES];
+    size_t n = base->time.n_series < new->time.n_series ? base->time.n_series : new->time.n_series;
+
+    if (!paired || n < FEW_PASSES) {
+        centre before = centre_of_side(base), after = centre_of_side(new);
+        return (centre){after.at - before.at, hypot(after.error, before.error), after.worth + before.worth - 2};
+    }
+    for (size_t i = 0; i < n; i++)
+        logs[i] = log(new->time.series[i] / base->time.series[i]);
+    centre difference = centre_of(logs, n);
+    difference.worth -= 1;
+    return difference;
+}
+
+kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double machine, double threshold)
+{
+    double reach = log1p(threshold), slower = fmax(machine, 0), faster = fmin(machine, 0);
+
+    *low -= slower;
+    *high -= faster;
+    if (*low > -reach && *high < reach)
+        return KVB_VERDICT_SAME;
+    if (*low > 0 && estimate - slower >= reach)
+        return KVB_VERDICT_SLOWER;
+    if (*high < 0 && estimate - faster <= -reach)
+        return KVB_VERDICT_FASTER;
+    return KVB_VERDICT_UNDECIDED;
+}
+
+/* Why an interval decides nothing: the larger of its two parts, or where it lies. */
+static void undecided_say(kvb_finding *f, double sampling, double floor, double threshold)
+{
+    char least[KVB_CHANGE_TEXT], most[KVB_CHANGE_TEXT];
+    const kvb_result *b = f->base, *n = f->new;
+
+    kvb_change_text(f->low, least);
+    kvb_change_text(f->high, most);
+    if (floor >= sampling && floor > log1p(threshold))
+        snprintf(f->reason, sizeof f->reason,
+                 "null comparisons of these runs resolve %.1f %%, the threshold is %.3g %%", 100 * expm1(floor),
+                 100 * threshold);
+    else if (sampling > log1p(threshold))
+        snprintf(f->reason, sizeof f->reason, "%llu and %llu passes resolve %.1f %%, the threshold is %.3g %%",
+                 (unsigned long long)(b->time.passes - b->time.warmup),
+                 (unsigned long long)(n->time.passes - n->time.warmup), 100 * expm1(fmin(sampling, 10)),
+                 100 * threshold);
+    else
+        snprintf(f->reason, sizeof f->reason, "%s to %s lies on both sides of the threshold %.3g %%", least, most,
+                 100 * threshold);
+}
+
+void kvb_time_judge(const kvb_noise *noise, double threshold, kvb_finding *f)
+{
+    const kvb_result *b = f->base, *n = f->new;
+
+    f->before = b->time.all.median;
+    f->after = n->time.all.median;
+    f->verdict = KVB_VERDICT_UNDECIDED;
+    if (!(f->before > 0) || !(f->after > 0)) {
+        snprintf(f->reason, sizeof f->reason, "no time was measured in %s", f->before > 0 ? "the new run" : "the base");
+        return;
+    }
+    if (kvb_time_is_same_measurement(b, n)) {
+        f->verdict = KVB_VERDICT_SAME;
+        f->ratio = f->low = f->high = 1;
+        return;
+    }
+    centre difference = difference_of(b, n, noise->paired);
+    f->ratio = exp(difference.at);
+    if (isnan(noise->resolution)) {
+        snprintf(f->reason, sizeof f->reason, "neither run compared a combination with itself");
+        return;
+    }
+    uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
+    double sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
+    /* fmax passes over a NaN */
+    double floor = fmax(noise->floor, kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)));
+    double half = fmax(sampling, floor);
+
+    if (isnan(sampling)) {
+        snprintf(f->reason, sizeof f->reason, "too few passes for an interval");
+        return;
+    }
+    double low = difference.at - half, high = difference.at + half;
+    f->verdict = kvb_interval_judge(difference.at, &low, &high, noise->machine, threshold);
+    f->low = exp(low);
+    f->high = exp(high);
+    if (f->verdict == KVB_VERDICT_UNDECIDED)
+        undecided_say(f, sampling, floor, threshold);
+}
