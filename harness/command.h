@@ -16,6 +16,7 @@ typedef struct kvb_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
 } kvb_command;
 
-extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine;
+extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine,
+    kvb_command_compare;
 
 #endif

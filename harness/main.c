@@ -10,7 +10,13 @@
 #include "harness/version.h"
 
 static const kvb_command *const commands[] = {
-    &kvb_command_run, &kvb_command_list, &kvb_command_show, &kvb_command_record, &kvb_command_machine, NULL,
+    &kvb_command_run,
+    &kvb_command_list,
+    &kvb_command_show,
+    &kvb_command_record,
+    &kvb_command_machine,
+    &kvb_command_compare,
+    NULL,
 };
 
 static void help_print(FILE *out)

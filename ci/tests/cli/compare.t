@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: kvbench compare: a file is the same as itself; a kernel slowed by a tenth is named; every verdict in every
+# format; thresholds; baselines of a machine; the step of a history; bad input.
+. "$(dirname "$0")/lib.sh"
+
+root=$PWD
+GOLDEN=$root/$GOLDEN
+cd "$TMPDIR" || exit 1 # golden output names files
+make_run() { # OUT.jsonl CHANGE…
+    "$root/ci/tests/cli/results.py" template.jsonl "$@"
+}
+ok "a run" "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel reference --sample-ms 5 --no-null \
+    -o template.jsonl
+ok "with itself" "$KVBENCH" compare template.jsonl template.jsonl --strict
+holds "  it is the same" '^1 combinations: 1 SAME$'
+make_run base.jsonl
+make_run slower.jsonl slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
+make_run mixed.jsonl mixed slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
+make_run noisy.jsonl noisy slower=flash:1.1
+make_run moved.jsonl cpu=Other slower=flash:2
+
+ok "a file with itself" "$KVBENCH" compare base.jsonl base.jsonl
+holds "  all the same" '^30 combinations: 30 SAME$'
+holds "  and says so in the end" '^no regression$'
+expect_exit 1 "a kernel slower by 10 %" "$KVBENCH" compare base.jsonl slower.jsonl
+holds "  is named" '^REGRESSION: kernel flash SLOWER \+10\.0 %, 15 SLOWER$'
+expect_exit 0 "a kernel faster by as much" "$KVBENCH" compare slower.jsonl base.jsonl
+holds "  is named" '^FASTER +kernel flash +15 +-9\.1 %'
+expect_exit 1 "where null comparisons resolve no combination" "$KVBENCH" compare base.jsonl noisy.jsonl
+holds "  all of them together show it" '^REGRESSION: kernel flash SLOWER \+10\.0 %$'
+holds "  a single one does not" '^UNDECIDED .* flash .*null comparisons of these runs resolve [0-9.]+ %, the threshold is 5 %'
+
+for format in table md csv json; do
+    expect_exit 1 "all that can become of a combination, as $format" "$KVBENCH" compare base.jsonl mixed.jsonl \
+        --format $format
+    golden "  is as it was" compare.$format.golden
+done
+cp "$out" mixed.json
+ok "  json is read by Python" python3 -c 'import json, sys; r = json.load(open(sys.argv[1]))
+assert {x["verdict"] for x in r} >= {"BROKEN", "GONE", "SLOWER", "MORE", "UNDECIDED", "CHANGED", "FASTER", "LESS", "NEW", "SAME"}
+assert all((x["regression"] == "yes") == (x["verdict"] in ("BROKEN", "GONE", "SLOWER", "MORE")) for x in r)' mixed.json
+
+# ---- what is allowed
+echo '{"kvbench_thresholds": 1, "patterns": [{"match": "*/flash/*", "time": 0.2}]}' >loose.json
+ok "within a pattern's threshold" "$KVBENCH" compare base.jsonl slower.jsonl --thresholds loose.json
+holds "  it is the same" '^30 combinations: 30 SAME;'
+expect_exit 1 "the example of a thresholds file" "$KVBENCH" compare base.jsonl slower.jsonl \
+    --thresholds "$root/ci/thresholds.json"
+expect_exit 0 "undecided is no regression" "$KVBENCH" compare base.jsonl moved.jsonl
+holds "  the machine is told" '^note: machine: cpu-2c-8g-[0-9a-f]{8}, then other-2c-8g-[0-9a-f]{8}$'
+holds "  and why no time is compared" 'another machine \(--across-machines\)'
+expect_exit 1 "but is one for --strict" "$KVBENCH" compare base.jsonl moved.jsonl --strict
+expect_exit 1 "across machines, if asked" "$KVBENCH" compare base.jsonl moved.jsonl --across-machines
+head -n 20 base.jsonl >part.jsonl
+expect_exit 1 "a part of the combinations" "$KVBENCH" compare base.jsonl part.jsonl
+holds "  the others are gone" '^REGRESSION: 11 GONE$'
+ok "a part that is meant" "$KVBENCH" compare base.jsonl part.jsonl --subset
+
+# ---- baselines
+ok "a baseline is kept" "$KVBENCH" compare --save main base.jsonl --baselines kept
+holds "  in its machine's folder" '^base.jsonl: kept as kept/cpu-2c-8g-[0-9a-f]{8}/main.jsonl$'
+expect_exit 1 "and compared with" "$KVBENCH" compare --against main slower.jsonl --baselines kept
+holds "  by its name" '^REGRESSION: kernel flash SLOWER'
+expect_exit 2 "it is not replaced" "$KVBENCH" compare --save main slower.jsonl --baselines kept
+holds "  unless that is asked" 'main.jsonl is there already; --force replaces it$' "$err"
+ok "by --force" "$KVBENCH" compare --save main slower.jsonl --baselines kept --force
+ok "  it is" "$KVBENCH" compare --against main slower.jsonl --baselines kept --strict
+expect_exit 2 "a name that leads elsewhere" "$KVBENCH" compare --save ../main base.jsonl --baselines kept
+one_line "  in one line"
+expect_exit 2 "a baseline that another machine has" "$KVBENCH" compare --against main moved.jsonl --baselines kept
+one_line "  in one line"
+
+# ---- history
+for day in 1 2 3 4 5 6 7 8; do
+    make_run day$day.jsonl date=2025-02-0${day}T00:00:00Z commit=c$day slower=flash:$((day < 6 ? 1 : 13))e-$((day < 6 ? 0 : 1))
+done
+ok "a history" "$KVBENCH" compare --history day[5-8].jsonl day[1-4].jsonl
+holds "  finds the step of a kernel" '^SLOWER +.* flash .* \+30\.0 % .*2025-02-05T00:00:00Z \(c5\) +2025-02-06T00:00:00Z \(c6\)$'
+holds "  in each of its combinations, in no other" '^8 runs, 30 series: 15 steps;'
+expect_exit 2 "over machines" "$KVBENCH" compare --history base.jsonl moved.jsonl
+holds "  only if asked" '--across-machines takes both' "$err"
+expect_exit 2 "of no baselines" "$KVBENCH" compare --history --baselines nowhere
+holds "  says how to keep one" 'there is no baseline of this machine; --save NAME F.jsonl keeps one$' "$err"
+
+# ---- bad input
+expect_exit 2 "one file" "$KVBENCH" compare base.jsonl
+one_line "  in one line"
+expect_exit 2 "a file that is not there" "$KVBENCH" compare base.jsonl nowhere.jsonl
+holds "  is named" 'nowhere.jsonl: No such file' "$err"
+echo '{"schema": "kvbench.result/1"}' >old.jsonl
+expect_exit 2 "a file of another schema" "$KVBENCH" compare old.jsonl base.jsonl
+holds "  is named" 'old.jsonl:1: ' "$err"
+cat base.jsonl <(tail -n 1 base.jsonl) >twice.jsonl
+expect_exit 2 "a combination twice" "$KVBENCH" compare base.jsonl twice.jsonl
+holds "  is named" 'holds a combination twice: plain-decode/seq/q4_0/reference/1/double$' "$err"
+echo '{"kvbench_thresholds": 1, "time": "5 %"}' >bad.json
+expect_exit 2 "a threshold that is no number" "$KVBENCH" compare base.jsonl base.jsonl --thresholds bad.json
+holds "  is named" 'bad.json: time: expected a number of 0.001 .. 10 \(0.05 is 5 %\), or null$' "$err"
+expect_exit 2 "a format" "$KVBENCH" compare base.jsonl base.jsonl --format html
+one_line "  in one line"
+expect_exit 2 "two things at once" "$KVBENCH" compare --history --save main base.jsonl
+one_line "  in one line"
+done_testing
