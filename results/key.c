@@ -18,13 +18,25 @@ int kvb_key_order(const kvb_result *a, const kvb_result *b)
     return (a->threads > b->threads) - (a->threads < b->threads);
 }
 
+void kvb_key_pools(const kvb_result *r, char text[KVB_KEY_PART])
+{
+    if (strcmp(r->pool_k, r->pool_v) != 0)
+        snprintf(text, KVB_KEY_PART, "k=%s,v=%s", r->pool_k, r->pool_v);
+    else
+        snprintf(text, KVB_KEY_PART, "%s", r->pool_k);
+}
+
+void kvb_key_cache(const kvb_result *r, char text[KVB_KEY_PART])
+{
+    bool usual = !r->growth[0] || strcmp(r->growth, "double") == 0;
+
+    snprintf(text, KVB_KEY_PART, usual ? "%s" : "%s, %s", r->cache, r->growth);
+}
+
 void kvb_key_name(const kvb_result *r, char text[KVB_KEY_TEXT])
 {
-    char pools[2 * KVB_NAME + 8];
+    char pools[KVB_KEY_PART];
 
-    if (strcmp(r->pool_k, r->pool_v) != 0)
-        snprintf(pools, sizeof pools, "k=%s,v=%s", r->pool_k, r->pool_v);
-    else
-        snprintf(pools, sizeof pools, "%s", r->pool_k);
+    kvb_key_pools(r, pools);
     snprintf(text, KVB_KEY_TEXT, "%s/%s/%s/%s/%u/%s", r->workload, r->cache, pools, r->kernel, r->threads, r->growth);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "results/field.h"
+#include "results/key.h"
 #include "results/text.h"
 
 enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, OF_READ, PEAK, REASON, COLUMNS };
@@ -19,7 +20,7 @@ static const char *const programs[COLUMNS + 1] = {"workload",  "cache",    "pool
                                                   ">gb_per_s", ">of_read", ">peak_bytes", "reason",  NULL};
 
 typedef char number_text[KVB_UNIT_TEXT];
-typedef char pool_text[2 * KVB_NAME + 8];
+typedef char key_text[KVB_KEY_PART];
 
 static void number_print(const char *format, double number, number_text text)
 {
@@ -39,28 +40,13 @@ static const char *or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
-static void pool_print(const kvb_result *result, pool_text text)
-{
-    if (strcmp(result->pool_k, result->pool_v) == 0)
-        snprintf(text, sizeof(pool_text), "%s", result->pool_k);
-    else
-        snprintf(text, sizeof(pool_text), "k=%s,v=%s", result->pool_k, result->pool_v);
-}
-
-/* The growth policy is told where it is not the default. */
-static void cache_print(const kvb_result *result, pool_text text)
-{
-    bool usual = !result->growth[0] || strcmp(result->growth, "double") == 0;
-    snprintf(text, sizeof(pool_text), usual ? "%s" : "%s, %s", result->cache, result->growth);
-}
-
 static int result_row(kvb_table *table, const kvb_result *result, bool raw)
 {
-    pool_text pool, cache;
+    key_text pool, cache;
     number_text threads, rho, median, p99, steps, rate, of_read, peak;
 
-    pool_print(result, pool);
-    cache_print(result, cache);
+    kvb_key_pools(result, pool);
+    kvb_key_cache(result, cache);
     snprintf(threads, sizeof threads, "%u", result->threads);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)result->time.all.samples);
     if (raw) {
@@ -108,17 +94,17 @@ static bool is_same_skip(const kvb_result *a, const kvb_result *b)
 static int skip_row(kvb_table *table, const kvb_result *results, size_t n, size_t first)
 {
     char reason[KVB_REASON + 32];
-    pool_text pool, other;
+    key_text pool, other;
     bool pools = false, kernels = false;
     size_t same = 0;
 
     for (size_t i = 0; i < first; i++)
         if (is_same_skip(&results[i], &results[first]))
             return 0;
-    pool_print(&results[first], pool);
+    kvb_key_pools(&results[first], pool);
     for (size_t i = first; i < n; i++)
         if (is_same_skip(&results[i], &results[first])) {
-            pool_print(&results[i], other);
+            kvb_key_pools(&results[i], other);
             pools = pools || strcmp(pool, other) != 0;
             kernels = kernels || strcmp(results[i].kernel, results[first].kernel) != 0;
             same++;
