@@ -104,13 +104,6 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
 
 /* ---- one cell ------------------------------------------------------------------------------------------ */
 
-/* A terminal is sent no control characters, whatever a file name or a reason holds. */
-static void plain_put(const char *text, FILE *out)
-{
-    for (; *text; text++)
-        putc((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text, out);
-}
-
 static void spaces_put(size_t n, FILE *out)
 {
     fprintf(out, "%*s", (int)n, "");
@@ -212,7 +205,7 @@ static void text_print(const kvb_table *table, FILE *out)
             owed += table->columns[i].right ? gap : 0;
             if (*cell) {
                 spaces_put(owed, out);
-                plain_put(cell, out);
+                kvb_plain_put(cell, out);
                 owed = 0;
             }
             owed += (table->columns[i].right ? 0 : gap) + 2;

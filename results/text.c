@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /* The code point that text begins with, and its length; length 0 when it is not valid. */
 static uint32_t utf8_decode(const char *text, size_t *bytes)
@@ -57,6 +56,12 @@ void kvb_utf8_clean(char *text)
             *text = '?';
         text += bytes ? bytes : 1;
     }
+}
+
+void kvb_plain_put(const char *text, FILE *out)
+{
+    for (; *text; text++)
+        putc((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text, out);
 }
 
 /* Digits behind the point that leave three digits in all. */

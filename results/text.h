@@ -4,6 +4,7 @@
 #define KVB_TEXT_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define KVB_UNIT_TEXT 24u /* bytes that any text of a number below needs at most */
 
@@ -17,6 +18,9 @@ size_t kvb_utf8_width(const char *text);
 /* Replace each byte that is not valid UTF-8 by '?', in place: what a cut through the middle of a character or
  * a file name of another encoding leaves must not spoil a JSON file. */
 void kvb_utf8_clean(char *text);
+
+/* Text on a terminal: it is sent no control characters, whatever a file name or a reason holds, but spaces. */
+void kvb_plain_put(const char *text, FILE *out);
 
 /* "850 ns", "12.3 us", "1.25 ms", "3.00 s"; NaN is "". Three digits are shown. */
 void kvb_time_text(double ns, char text[KVB_UNIT_TEXT]);
