@@ -18,7 +18,8 @@
 #include "harness/progress.h"
 #include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
-#include "results/statistics.h"
+#include "results/export/export.h"
+#include "results/summary.h"
 #include "workloads/trace.h"
 
 #define MACHINE_SECONDS      0.1 /* for each probe of the machine */
@@ -26,7 +27,7 @@
 
 typedef struct run {
     const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
-        *best_path;
+        *best_path, *junit_path;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
@@ -39,6 +40,7 @@ typedef struct run {
     /* while running */
     kvb_progress progress;
     kvb_result_writer *writer;
+    kvb_export *junit;
     kvb_result *results;
     size_t n, room, count[KVB_STATUSES];
     char *why; /* of the writer */
@@ -77,6 +79,8 @@ static const kvb_option options[] = {
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
+    {"--junit", "F.xml", "write JUnit XML too, for CI; other formats: `kvbench show F.jsonl --format NAME`",
+     KVB_TEXT(run, junit_path)},
     {"--format", "FORMAT", "of the table: table, md, csv or json", KVB_TEXT(run, format_name)},
     {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
      KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
@@ -148,46 +152,17 @@ static int verdict(const run *r)
     return ran == 0 ? KVB_EXIT_MACHINE : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK : KVB_EXIT_FAILED;
 }
 
-/* The 99th percentile of the run's null comparisons; -1: there were none. */
-static double resolution_of(const run *r)
-{
-    double *differences = malloc((r->n + 1) * sizeof *differences), resolution = -1;
-    size_t n = 0;
-    for (size_t i = 0; i < r->n && differences; i++)
-        if (r->results[i].time.null_difference >= 0)
-            differences[n++] = r->results[i].time.null_difference;
-    if (n)
-        resolution = kvb_quantile(differences, n, 0.99);
-    free(differences);
-    return resolution;
-}
-
 /* The last lines: what a person needs to know at once. Not on stdout where a program reads that. */
-static void summary_print(const run *r, const char *note)
+static int summary_print(const run *r, const kvb_manifest *manifest)
 {
-    FILE *out = r->format == KVB_TABLE_TEXT || r->format == KVB_TABLE_MD ? stdout : stderr;
-    double rho = 0;
-    size_t worst = 0;
-    for (size_t i = 0; i < r->n; i++)
-        if (r->results[i].rho > rho) {
-            rho = r->results[i].rho;
-            worst = i;
-        }
-    fprintf(out, "\n%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped in %.0f s",
-            r->count[KVB_STATUS_PASS], r->count[KVB_STATUS_FAIL], r->count[KVB_STATUS_CRASH],
-            r->count[KVB_STATUS_TIMEOUT], r->count[KVB_STATUS_SKIP], kvb_progress_seconds(&r->progress));
-    if (rho > 0)
-        fprintf(out, "; largest rho %.3g (%s, %s, k=%s v=%s, %s)", rho, r->results[worst].workload,
-                r->results[worst].cache, r->results[worst].pool_k, r->results[worst].pool_v, r->results[worst].kernel);
-    fprintf(out, "\n%s%s%s", r->output ? "records in " : "", r->output ? r->output : "", r->output ? "\n" : "");
-    double resolution = resolution_of(r);
-    if (resolution >= 0)
-        fprintf(out, "smallest difference this run can resolve: %.1f %% (99 %% of its null comparisons stay below)\n",
-                100 * resolution);
-    if (*note)
-        fprintf(out, "note: %s\n", note);
-    if (verdict(r) == KVB_EXIT_MACHINE)
-        fprintf(out, "nothing ran: every combination was skipped, for the reasons above\n");
+    bool people = r->format == KVB_TABLE_TEXT || r->format == KVB_TABLE_MD;
+    const kvb_summary summary = {.path = r->output,
+                                 .note = manifest->openblas_note,
+                                 .seconds = kvb_progress_seconds(&r->progress),
+                                 .n_failures = KVB_SUMMARY_FAILURES,
+                                 .is_markdown = r->format == KVB_TABLE_MD};
+    fputc('\n', people ? stdout : stderr);
+    return kvb_summary_print(&summary, r->results, r->n, people ? stdout : stderr);
 }
 
 static void command_line(int argc, char **argv, char *text, size_t bytes)
@@ -282,6 +257,11 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
         machine_measure(&selections[0], &manifest);
     if (r->output && kvb_result_create(r->output, &manifest, &r->writer, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+    if (r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why)) {
+        if (r->writer)
+            kvb_result_close(r->writer, false, late, sizeof late);
+        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+    }
     r->why = why;
     r->why_bytes = sizeof why;
     signal(SIGINT, stop_ask);
@@ -291,6 +271,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
         int closed = kvb_result_close(r->writer, !error, why, sizeof why);
         error = error ? error : closed;
     }
+    int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results, r->n, why, sizeof why);
+    error = error ? error : exported;
     if (error == -EINTR) {
         signal(stopped, SIG_DFL);
         kvb_complain("run", 0, "%s", late);
@@ -298,9 +280,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     }
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", *why ? why : late);
-    if (kvb_result_table(r->results, r->n, r->format, stdout))
+    if (kvb_result_table(r->results, r->n, r->format, stdout) || summary_print(r, &manifest))
         return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
-    summary_print(r, manifest.openblas_note);
     return verdict(r);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench show: validate and describe a workload or a result file. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,19 +9,23 @@
 #include "harness/command.h"
 #include "harness/options.h"
 #include "harness/suite.h"
-#include "results/result.h"
+#include "results/export/export.h"
+#include "results/summary.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
 typedef struct show {
     kvb_words files;
     const char *folder, *format_name;
-    kvb_table_format format;
+    const kvb_exporter *exporter; /* for result files */
+    kvb_table_format format;      /* for workloads; KVB_TABLE_FORMATS: they have no such */
 } show;
 
 static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
-    {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(show, format_name)},
+    {"--format", "FORMAT",
+     "table, md, csv or json; of one result file also junit or benchmark (Google Benchmark's JSON)",
+     KVB_TEXT(show, format_name)},
     KVB_OPTIONS_END,
 };
 
@@ -29,7 +34,9 @@ static const kvb_usage usage = {
     .synopsis = "FILE|WORKLOAD... [options]",
     .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
              "  kvbench show eagle-tree\n"
-             "  kvbench show my-trace.jsonl results.jsonl",
+             "  kvbench show my-trace.jsonl results.jsonl\n"
+             "  kvbench show results.jsonl --format junit >results.xml\n"
+             "  kvbench show results.jsonl --format benchmark >results.json",
     .options = options,
     .words = offsetof(show, files),
     .takes_words = true,
@@ -115,27 +122,21 @@ static int results_show(const show *s, const char *path)
 {
     char why[512];
     kvb_result_file *file;
-    kvb_table *t = facts_new();
-    if (!t || kvb_result_load(path, &file, why, sizeof why)) {
-        kvb_table_free(t);
-        return kvb_complain("show", KVB_EXIT_USAGE, "%s", t ? why : "no memory");
-    }
-    const kvb_manifest *m = &file->manifest;
-    fact_add(t, "results", "%s", path);
-    fact_add(t, "command", "%s", m->command);
-    fact_add(t, "date", "%s", m->date);
-    fact_add(t, "kvbench", "%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
-    fact_add(t, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
-             (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
-    fact_add(t, "features", "%s", m->cpu_features);
-    fact_add(t, "level", "%s", m->isa);
-    fact_add(t, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
-    fact_add(t, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
-    int code = facts_print(s, t);
-    if (!code && (putchar('\n') == EOF || kvb_result_table(file->results, file->n, s->format, stdout)))
-        code = kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output");
+    if (!s->exporter->for_people && s->files.n > 1)
+        return kvb_complain("show", KVB_EXIT_USAGE, "%s: --format %s is one document, of one result file", path,
+                            s->exporter->name);
+    if (kvb_result_load(path, &file, why, sizeof why))
+        return kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
+    const kvb_summary summary = {.path = path,
+                                 .note = file->manifest.openblas_note,
+                                 .seconds = NAN,
+                                 .n_failures = KVB_SUMMARY_FAILURES,
+                                 .is_markdown = s->format == KVB_TABLE_MD};
+    int error = s->exporter->write(&file->manifest, file->results, file->n, stdout);
+    if (!error && s->exporter->for_people && putchar('\n') != EOF)
+        error = kvb_summary_print(&summary, file->results, file->n, stdout);
     kvb_result_free(file);
-    return code;
+    return error ? kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output") : KVB_EXIT_OK;
 }
 
 /* A result file says so in its first line. */
@@ -153,29 +154,38 @@ static bool is_results(const char *path)
 
 static int word_show(const show *s, const kvb_workloads *workloads, const char *word)
 {
+    const char *path = word;
     for (size_t i = 0; i < workloads->n; i++)
         if (!strcmp(word, workloads->at[i].name))
-            return trace_show(s, workloads->at[i].path);
-    return is_results(word) ? results_show(s, word) : trace_show(s, word);
+            path = workloads->at[i].path;
+    if (is_results(path))
+        return results_show(s, path);
+    if (s->format == KVB_TABLE_FORMATS)
+        return kvb_complain("show", KVB_EXIT_USAGE, "%s: a workload has no --format %s: table, md, csv or json", word,
+                            s->format_name);
+    return trace_show(s, path);
 }
 
 static int show_main(int argc, char **argv)
 {
-    show s = {.format_name = "table"};
+    show s = {.format_name = "table", .format = KVB_TABLE_FORMATS};
     kvb_workloads workloads = {0};
     char why[512];
     int code = kvb_options_parse(&usage, &s, argc, argv);
     if (code >= 0)
         goto out;
     code = KVB_EXIT_USAGE;
-    if (!kvb_table_format_parse(s.format_name, &s.format))
-        kvb_complain("show", code, "--format: unknown format '%s'; known: table, md, csv, json", s.format_name);
+    s.exporter = kvb_exporter_find(s.format_name);
+    if (!s.exporter)
+        kvb_complain("show", code, "--format: unknown format '%s'; known: table, md, csv, json, junit, benchmark",
+                     s.format_name);
     else if (!s.files.n)
         kvb_complain("show", code, "name a workload or a file; see --help");
     else if (kvb_workloads_find(s.folder, &workloads, why, sizeof why) && s.folder)
         kvb_complain("show", code, "%s", why);
     else
         code = KVB_EXIT_OK;
+    kvb_table_format_parse(s.format_name, &s.format);
     for (size_t i = 0; i < s.files.n && !code; i++)
         code = word_show(&s, &workloads, s.files.at[i]);
 out:
