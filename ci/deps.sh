@@ -12,6 +12,8 @@ set -euo pipefail
 
 build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev libpapi-dev)
 check_packages=(git perl python3 libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
+# Those that read what is exported, and the CI templates.
+check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml)
 
 list=no
 if [ "${1-}" = --list ]; then
