@@ -71,16 +71,34 @@ static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
     return limit > block->first + BLOCK ? (limit - block->first) / BLOCK : 1;
 }
 
+/* The same of bits. */
+static uint32_t span_of_bits(const kvb_blocks *b, const kvb_block *block)
+{
+    uint32_t span = 1;
+    for (uint32_t k = 0; k < block->n; k++)
+        if (block->word[k] != UINT64_MAX)
+            return 1;
+    for (uint32_t first = block->first + BLOCK; first + BLOCK <= b->n_cells; first += BLOCK, span++)
+        for (uint32_t i = 0, k = 0; i < b->n; i++) {
+            bool seen = k < block->n && block->tok[k] == i;
+            if (word_of_bits(b, i, first) != (seen ? UINT64_MAX : 0))
+                return span;
+            k += seen;
+        }
+    return span;
+}
+
 bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
 {
     block->n = 0;
     block->any = 0;
     block->span = 1;
     if (b->mask->kind == KVB_MASK_EXPLICIT) {
-        for (; b->at < b->n_cells && !block->n; b->at += BLOCK) {
+        for (; b->at < b->n_cells && !block->n; b->at += block->span * BLOCK) {
             block->first = b->at;
             for (uint32_t i = 0; i < b->n; i++)
                 word_add(block, i, word_of_bits(b, i, b->at));
+            block->span = block->n ? span_of_bits(b, block) : 1;
         }
         return block->n;
     }
