@@ -58,7 +58,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run check test table-formats table-growth faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
+.PHONY: help all run report plots check test table-formats table-growth faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -74,6 +74,17 @@ run: ## install, build, run the default suite and show the result table
 	@ci/deps.sh build
 	@$(SUBMAKE) all
 	$(BUILD)/kvbench run --suite default -o $(BUILD)/default.jsonl
+
+report: $(BUILD)/default.jsonl all ## the page of the last `make run`: build/report/index.html
+	@ci/deps.sh report
+	$(BUILD)/kvbench report $< -o $(BUILD)/report --plots plots
+
+plots: $(BUILD)/default.jsonl all ## its plots as PNG, SVG and PDF: build/plots
+	@ci/deps.sh report
+	$(BUILD)/kvbench report $< -o $(BUILD)/plots --plots plots --pictures
+
+$(BUILD)/default.jsonl:
+	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
 check: deps ## install, build, and run every test
 	@$(MAKE) --no-print-directory lint clang
@@ -126,12 +137,14 @@ format: ## format all C sources in place
 CONTRACTS := kernels/attend.h caches/allocator.h caches/cache.h caches/metadata.h caches/pools/pool.h \
 	caches/pools/growth.h
 
-install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads
+install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads, plots
 	install -D $(BUILD)/kvbench $(DESTDIR)$(PREFIX)/bin/kvbench
 	$(foreach h,$(CONTRACTS),install -D -m 644 $h $(DESTDIR)$(PREFIX)/include/kvbench/$h;)
 	install -m 644 kernels/attend.h $(DESTDIR)$(PREFIX)/include/kvbench/attend.h
 	install -d $(DESTDIR)$(PREFIX)/share/kvbench/workloads
 	install -m 644 workloads/recorded/* $(DESTDIR)$(PREFIX)/share/kvbench/workloads/
+	install -d $(DESTDIR)$(PREFIX)/share/kvbench/plots
+	install -m 644 $(wildcard plots/*.*) $(DESTDIR)$(PREFIX)/share/kvbench/plots/
 
 # Where the real GPT-2 rows are, if anywhere: their column is left out otherwise.
 GPT2_KV := ../shared/data/gpt2_kv/gpt2_kv_12L12H6T64D.f32
@@ -184,6 +197,7 @@ define VERSION_FACTS
 #define KVB_FACT_COMMIT "$(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null || echo unknown)"
 #define KVB_FACT_FLAGS "$(strip $(OPT) -ffp-contract=off $(SANITIZE) $(CFLAGS))"
 #define KVB_FACT_WORKLOADS "$(PREFIX)/share/kvbench/workloads"
+#define KVB_FACT_PLOTS "$(PREFIX)/share/kvbench/plots"
 endef
 $(BUILD)/version-facts.h: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))

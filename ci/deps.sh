@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what kvbench needs from Debian and is missing.
 #
-#   ci/deps.sh [build|check]   what `make run` needs; what `make check` needs as well (the default)
-#   ci/deps.sh --list [build|check]   print the packages, one a line
+#   ci/deps.sh [build|report|check]   what `make run` needs; what the report needs; what `make check` needs: all (the default)
+#   ci/deps.sh --list [build|report|check]   print the packages, one a line
 #
 # Says nothing and needs no rights when nothing is missing. Exit 3, with the packages and the command that installs
 # them, where it cannot install: not root, not Debian, no network. KVB_DEPS_SKIP=1 trusts the machine as it is;
@@ -11,9 +11,11 @@
 set -euo pipefail
 
 build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev libpapi-dev)
-check_packages=(git perl python3 libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
+report_packages=(python3 gnuplot-nox python3-matplotlib)
+check_packages=(git perl libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
 # Those that read what is exported, and the CI templates.
 check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml)
+check_packages+=(chromium-headless-shell) # reads the report
 
 list=no
 if [ "${1-}" = --list ]; then
@@ -22,9 +24,10 @@ if [ "${1-}" = --list ]; then
 fi
 case ${1-check} in
 build) packages=("${build_packages[@]}") ;;
-check) packages=("${build_packages[@]}" "${check_packages[@]}") ;;
+report) packages=("${report_packages[@]}") ;;
+check) packages=("${build_packages[@]}" "${report_packages[@]}" "${check_packages[@]}") ;;
 *)
-    echo "ci/deps.sh: \"$1\" is not known: build or check" >&2
+    echo "ci/deps.sh: \"$1\" is not known: build, report or check" >&2
     exit 2
     ;;
 esac

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "harness/folder.h"
 #include "harness/version.h"
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -99,31 +99,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const kvb_workload *)a)->name, ((const kvb_workload *)b)->name);
 }
 
-/* Where to look when no folder is given; from malloc. */
-static char *folder_default(void)
-{
-    char program[4096], *folder = NULL;
-    const char *environment = getenv("KVB_WORKLOADS");
-    if (environment)
-        return strdup(environment);
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = '\0';
-    /* build/kvbench, build/asan/kvbench, or an installed bin/kvbench */
-    for (char *slash = strrchr(program, '/'); slash; slash = strrchr(program, '/')) {
-        *slash = '\0';
-        if (asprintf(&folder, "%s/workloads/recorded", program) < 0)
-            return NULL;
-        if (!access(folder, R_OK))
-            return folder;
-        free(folder);
-    }
-    return strdup(kvb_workloads_installed);
-}
-
 int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes)
 {
     static const char ending[] = ".jsonl";
-    *workloads = (kvb_workloads){.folder = folder ? strdup(folder) : folder_default()};
+    *workloads = (kvb_workloads){
+        .folder =
+            folder ? strdup(folder) : kvb_folder_find("KVB_WORKLOADS", "workloads/recorded", kvb_workloads_installed)};
     if (!workloads->folder)
         return -ENOMEM;
     DIR *dir = opendir(workloads->folder);

@@ -13,3 +13,4 @@ const char kvb_compiler[] = "gcc " __VERSION__;
 #endif
 const char kvb_flags[] = KVB_FACT_FLAGS;
 const char kvb_workloads_installed[] = KVB_FACT_WORKLOADS;
+const char kvb_plots_installed[] = KVB_FACT_PLOTS;

@@ -8,5 +8,6 @@ extern const char kvb_build_commit[];        /* git commit, "-dirty" when the tr
 extern const char kvb_compiler[];            /* "gcc 12.2.0" */
 extern const char kvb_flags[];               /* compiler flags */
 extern const char kvb_workloads_installed[]; /* where `make install` puts the shipped workloads */
+extern const char kvb_plots_installed[];     /* and the report's sources */
 
 #endif

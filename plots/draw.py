@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws panels with gnuplot (*.gp) and matplotlib (heat.py), as SVG for the page or as pictures of their own."""
+import os
+import re
+import subprocess
+
+from page import escape, tag
+
+# Each series' colour on paper and in the light, its colour in the dark, and the gnuplot mark that tells it without colour.
+SERIES = [("#0b6fb8", "#58a6ff", 7), ("#c2410c", "#fb923c", 5), ("#15803d", "#4ade80", 9), ("#8b3fb0", "#d79bf5", 13),
+          ("#946200", "#eab308", 11), ("#0f766e", "#2dd4bf", 4), ("#be185d", "#f472b6", 6), ("#4b5563", "#a3adb8", 8),
+          ("#7a4a2b", "#d6a77f", 10), ("#3f3f9f", "#a5a5ff", 12)]
+INK, GRID = "#1b1f24", "#d4d9df"
+SIZES = {"small": (460, 340), "large": (640, 470), "wide": (860, 560)}  # of panels
+
+
+def css():
+    """The colours as variables: report.css uses them too."""
+    light, dark = ("".join(f"--s{i}:{row[side]};" for i, row in enumerate(SERIES)) for side in (0, 1))
+    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
+
+
+def plain(text):
+    """Text that gnuplot takes as it is wherever it stands: it would run what is in backquotes."""
+    text = re.sub(r"[^\w .,:;+=@/()<>×%*-]", "?", str(text))
+    return text if len(text) <= 44 else text[:43] + "…"
+
+
+def quoted(value):
+    return str(value) if isinstance(value, (int, float)) else f"'{plain(value)}'"
+
+
+def block(name, series):
+    """A datablock of one index a series, and its labels as an array."""
+    indexes = ["\n".join("\t".join(f"{x:.9g}" for x in row) for row in rows) for _, rows in series]
+    labels = ", ".join(quoted(str(label)) for label, _ in series)
+    return [f"${name} << KVB_END", "\n\n\n".join(indexes), "KVB_END", f"{name} = {len(series)}",
+            f"array {name}_label[{len(series)}] = [{labels}]"]
+
+
+def script(panel, kind, output, size):
+    lines = ["reset session", f"kind = '{kind}'", f"output = '{output}'", f"width = {size[0]}", f"height = {size[1]}",
+             f"ink = '{INK}'", f"grid = '{GRID}'", f"title = {quoted(panel.title)}"]
+    lines += [f"set linetype {i + 1} linecolor rgb '{light}' pointtype {mark} pointsize 0.6 linewidth 1.6"
+              for i, (light, _, mark) in enumerate(SERIES)]
+    lines += [f"{name} = {quoted(value)}" for name, value in panel.settings.items()]
+    for name, series in panel.blocks.items():
+        lines += block(name, series)
+    return "\n".join(lines + ["load 'style.gp'", f"load '{panel.source}.gp'", "set output", ""])
+
+
+def draw(figures, folder, kinds):
+    """Writes folder/KEY.KIND for each panel. OSError or RuntimeError says what went wrong."""
+    commands = []
+    for figure in figures:
+        for panel in figure.panels:
+            if panel.source == "heat":
+                import heat  # takes half a second: only where there is one
+                heat.draw(panel, [os.path.join(folder, f"{panel.key}.{kind}") for kind in kinds], INK)
+                continue
+            commands += [script(panel, kind, f"{panel.key}.{kind}", SIZES[figure.size]) for kind in kinds]
+    here = os.path.dirname(os.path.abspath(__file__))
+    if not commands:
+        return
+    head = f"set loadpath '{here}'\n"
+    done = subprocess.run(["gnuplot", "-d", "-"], input=head + "\n".join(commands), cwd=folder, text=True, capture_output=True)
+    if done.returncode or done.stderr.strip():
+        raise RuntimeError(f"gnuplot: {' '.join(done.stderr.split())[-400:] or done.returncode}")
+
+
+def themed(svg):
+    """The colours of paper become the page's variables."""
+    def variable(match):
+        colour = "#" + "".join(f"{int(x):02x}" for x in match.groups())
+        return names.get(colour, match.group(0))
+    names = {light: f"var(--s{i})" for i, (light, _, _) in enumerate(SERIES)} | {INK: "var(--ink)", GRID: "var(--line)"}
+    svg = re.sub(r"rgb\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)", variable, svg)
+    svg = svg.replace('color="black" ', "")  # else ink is what currentColor means inside
+    for colour, name in names.items():
+        svg = re.sub(colour, name, svg, flags=re.I)
+    return svg
+
+
+def inline(panel, folder):
+    """The panel's SVG as part of a page: ids of its own, named for those who do not see it."""
+    with open(os.path.join(folder, f"{panel.key}.svg"), encoding="utf-8") as file:
+        svg = file.read()
+    box = re.search(r'viewBox="([^"]*)"', svg).group(1)
+    body = svg[svg.index(">", svg.index("<svg")) + 1:svg.rindex("</svg>")]
+    body = re.sub(r"<(title|desc|metadata)>.*?</\1>\s*", "", body, flags=re.S)
+    body = re.sub(r'\b(id=|xlink:href=|href=)(["\'])(#?)', rf"\1\2\3{panel.key}-", body)
+    body = re.sub(r"url\((['\"]?)#", rf"url(\1#{panel.key}-", body).replace("xlink:href", "href")
+    body = re.sub(r"[ \t]*\n\s*", "\n", themed(body))
+    names = tag("title", escape(panel.title), id=f"{panel.key}-title") + tag("desc", escape(panel.description), id=f"{panel.key}-desc")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" '
+            f'aria-labelledby="{panel.key}-title {panel.key}-desc">{names}{body}</svg>')

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables that can be sorted and filtered, and the command of a row. Without scripts the tables are whole all the same. */
+"use strict";
+(() => {
+  /* What a number in a filter may end with, as a factor of the unit that data-value is in. */
+  const units = {
+    "": 1, ns: 1, us: 1e3, "µs": 1e3, ms: 1e6, s: 1e9, "%": 0.01, x: 1, "×": 1,
+    b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3, "gb/s": 1, "gflop/s": 1, "gop/s": 1,
+  };
+  const comparisons = {
+    "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
+  };
+
+  /* "< 50 us" compares numbers; anything else is words that must all be there. Gives a test of a cell. */
+  function filterOf(text) {
+    const parts = /^\s*(<=|>=|<|>|=)\s*([0-9.]+(?:e[-+]?[0-9]+)?)\s*(\S*)\s*$/i.exec(text);
+    const factor = parts ? units[parts[3].toLowerCase()] : undefined;
+    if (factor !== undefined) {
+      const bound = Number(parts[2]) * factor;
+      return (cell) => cell.dataset.value !== undefined && comparisons[parts[1]](Number(cell.dataset.value), bound);
+    }
+    const words = text.toLowerCase().split(/\s+/);
+    return (cell) => words.every((word) => textOf(cell).toLowerCase().includes(word));
+  }
+
+  const textOf = (cell) => cell.dataset.text ?? cell.textContent;
+
+  /* Numbers by value, words by letters; cells without a number come last either way. */
+  function compare(a, b, direction) {
+    const [x, y] = [a.dataset.value, b.dataset.value];
+    if (x !== undefined && y !== undefined) return direction * (Number(x) - Number(y));
+    if (a.classList.contains("n") || b.classList.contains("n")) return (x === undefined) - (y === undefined);
+    return direction * textOf(a).localeCompare(textOf(b), "en", { numeric: true });
+  }
+
+  function element(name, properties) {
+    return Object.assign(document.createElement(name), properties);
+  }
+
+  function sortable(table, head, column) {
+    const button = element("button", { type: "button", textContent: head.textContent, title: head.title });
+    head.textContent = "";
+    head.append(button);
+    button.addEventListener("click", () => {
+      const descending = head.getAttribute("aria-sort") === "ascending";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((a, b) => compare(a.cells[column], b.cells[column], descending ? -1 : 1));
+      table.tBodies[0].append(...rows);
+    });
+  }
+
+  /* A field under each heading; a choice where a column of words has few different ones. */
+  function filterable(table) {
+    const rows = [...table.tBodies[0].rows];
+    const heads = [...table.tHead.rows[0].cells];
+    const found = element("div", { className: "found" });
+    found.setAttribute("role", "status");
+    table.parentElement.before(found);
+    const fields = heads.map((head, column) => {
+      const cells = rows.map((row) => row.cells[column]);
+      const words = [...new Set(cells.map(textOf))];
+      const isChoice = words.length > 1 && words.length <= 12 && !cells[0].classList.contains("n");
+      const field = element(isChoice ? "select" : "input", isChoice ? {} : { type: "search" });
+      if (isChoice) {
+        field.append(element("option", { value: "", textContent: "all" }));
+        for (const word of words.sort()) field.append(element("option", { value: word, textContent: word }));
+      }
+      field.setAttribute("aria-label", "filter " + head.textContent);
+      field.addEventListener("input", apply);
+      head.append(field);
+      return field;
+    });
+    function apply() {
+      const tests = fields.map((field) =>
+        field.value.trim() === "" ? null : field.tagName === "SELECT" ? (cell) => textOf(cell) === field.value : filterOf(field.value));
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = tests.some((test, column) => test !== null && !test(row.cells[column]));
+        shown += row.hidden ? 0 : 1;
+      }
+      found.textContent = shown === rows.length ? "" : shown + " of " + rows.length + " rows";
+    }
+  }
+
+  /* The command that runs one row's combination again, from the row's own cells. */
+  function commandOf(row, names) {
+    const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'");
+    const cell = (name) => (names.includes(name) ? textOf(row.cells[names.indexOf(name)]) : "");
+    const [workload, values] = cell("workload").split("@");
+    const options = [["workload", workload], ["values", values], ["cache", cell("cache")], ["pool", cell("pool")],
+      ["kernel", cell("kernel")], ["threads", cell("threads")], ["growth", cell("growth")]];
+    return "kvbench run " + options.filter(([, value]) => value).map(([name, value]) => "--" + name + " " + word(value)).join(" ");
+  }
+
+  function repeatable(table) {
+    const names = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+    const shown = element("pre", { id: "command" });
+    shown.setAttribute("role", "status");
+    document.body.append(shown);
+    for (const row of table.tBodies[0].rows) {
+      const first = row.cells[0];
+      first.dataset.text = first.textContent;
+      const button = element("button", { type: "button", className: "again", textContent: "run" });
+      button.setAttribute("aria-label", "command that runs this row again");
+      first.prepend(button);
+    }
+    table.addEventListener("click", (event) => {
+      if (!event.target.classList.contains("again")) return;
+      const command = commandOf(event.target.closest("tr"), names);
+      shown.textContent = command;
+      getSelection().selectAllChildren(shown);
+      navigator.clipboard?.writeText(command).catch(() => undefined); /* it is selected where it may not be copied */
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") shown.textContent = "";
+    });
+  }
+
+  const all = document.getElementById("combinations");
+  if (all) repeatable(all);
+  for (const table of document.querySelectorAll("table.data")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => sortable(table, head, column));
+    filterable(table);
+  }
+})();

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page says in words and tables. The plots are in figures.py."""
+import re
+
+from page import Cell, Column, bullets, code, escape, folded, pairs, paragraph, section, table, tag
+from records import (at, bits, cache, fastest, grouped, median_of, pool, race, rates, resolution, timed)
+from text import count, interval, number
+
+BAD = ("fail", "crash", "timeout")
+
+
+def numeric(path, unit=""):
+    """A cell of the number at `path` of a record."""
+    return lambda r: Cell(number(at(r, path), unit), at(r, path))
+
+
+def time_cell(r):
+    median, mad = median_of(r), at(r, "time.mad")
+    if median is None:
+        return Cell("–", None)
+    spread = interval(at(r, "time.low"), at(r, "time.high"), "ns")
+    return Cell(number(median, "ns"), median, spread + (f"; MAD {number(mad, 'ns')}" if mad is not None else ""))
+
+
+def ratio_column(best):
+    def cell(r):
+        ratio = median_of(r) / median_of(best[race(r)]) if race(r) in best and median_of(r) else None
+        return Cell(number(ratio, "times"), ratio)
+    return Column("to best", "median over the fastest median of the same workload and threads", cell)
+
+
+WHERE = [
+    Column("workload", "", lambda r: r["workload"]),
+    Column("cache", "", lambda r: r["cache"]),
+    Column("pool", "storage format of K and V", pool),
+    Column("kernel", "", lambda r: r["kernel"]),
+    Column("threads", "", lambda r: Cell(str(r["threads"]), r["threads"])),
+]
+FILE = Column("file", "", lambda r: r["run"].label)
+GROWTH = Column("growth", "how pools get memory", lambda r: r["growth"])
+TIME = Column("median step", "median time of an attending step; below it its 95 % interval, and the median absolute "
+              "deviation of the steps", time_cell)
+LIMIT = Column("of limit", "time that the nearer of read bandwidth and f32 peak would allow, over the time taken",
+               numeric("traffic.of_limit", "share"))
+READ = Column("of read", "fraction of the read bandwidth measured at the same working set", numeric("traffic.of_read", "share"))
+
+
+def where(runs):
+    return ([FILE] if len(runs) > 1 else []) + WHERE
+
+
+# ---- verdict -------------------------------------------------------------------------------------------------
+
+
+def verdict_one(run):
+    n = {status: len(run.with_status(status)) for status in ("pass", "fail", "crash", "timeout", "skip")}
+    bad = sum(n[status] for status in BAD)
+    word, sign = (("failed", "✗") if bad else ("passed", "✓") if n["pass"] else ("nothing ran", "–"))
+    counted = (f"{n['pass']} passed, {n['fail']} failed, {n['crash']} crashed, {n['timeout']} timed out, "
+               f"{n['skip']} skipped")
+    facts = []
+    judged = [r for r in run.records if r["rho"] is not None]
+    if judged:
+        worst = max(judged, key=lambda r: r["rho"])
+        facts.append(f"Largest rho {number(worst['rho'])} (error over the bound derived for it; above 1 fails): "
+                     f"{worst['workload']}, {cache(worst)}, {pool(worst)}, {worst['kernel']}.")
+    known = resolution(run)
+    facts.append("Smallest difference this run can resolve: unavailable: no null comparisons in this file." if known is None else
+                 f"Smallest difference this run can resolve: {number(known, 'share')} (99 % of its comparisons of a "
+                 "combination with itself stay below).")
+    if run.manifest["openblas_note"]:
+        facts.append(f"Note: {run.manifest['openblas_note']}.")
+    head = tag("p", f"{sign} {escape(run.label)}: {word}", class_="verdict " + ("bad" if bad else "good"))
+    return head + paragraph(counted + ".") + bullets(facts)
+
+
+def verdict(runs):
+    bad = [r for run in runs for r in run.with_status(*BAD)]
+    columns = where(runs) + [Column("status", "", lambda r: r["status"]),
+                             Column("rho", "error over its bound", numeric("rho")),
+                             Column("reason", "", lambda r: r["reason"] or "")]
+    failures = table("failures", "What failed, and why", columns, bad, "data") if bad else ""
+    return section("verdict", "Verdict", *map(verdict_one, runs), failures)
+
+
+# ---- machine -------------------------------------------------------------------------------------------------
+
+
+def machine_one(run, i):
+    m = run.manifest
+    facts = [("processor", m["cpu_model"]), ("cores", f"{m['cores']}, {m['threads_max']} threads at most"),
+             ("memory", number(m["memory_bytes"], "bytes")), ("system", m["os"]),
+             ("instruction sets", f"{m['isa']} used; the CPU has {' '.join(m['cpu_features'])}"),
+             ("OpenBLAS", f"{m['openblas_version']}; core {m['openblas_core']}; {m['openblas_threads']} of its own threads")]
+    kinds = [("read_gb_per_s", "read", "GB/s"), ("triad_gb_per_s", "triad", "GB/s"), ("peak_gop_per_s", "multiply-add", "Gop/s")]
+    rows = [(f"{name} {what}", key, what, unit) for key, name, unit in kinds for what in (m["machine"][0][key] if m["machine"] else [])]
+    columns = [Column("measured", "", lambda row: row[0])]
+    columns += [Column(f"{rate['threads']} thread" + "s" * (rate["threads"] > 1), "", lambda row, rate=rate: Cell(
+        number(rate[row[1]][row[2]], row[3]), rate[row[1]][row[2]])) for rate in m["machine"]]
+    measured = table(f"rates-{i}", f"{run.label}: bandwidth by level and multiply-add peak by type, measured at the start of the run",
+                     columns, rows, "data")
+    return (pairs(f"machine-{i}", f"{run.label}: the machine", facts) +
+            (measured if rows else paragraph(f"{run.label}: bandwidths and peaks unavailable: not measured in this run.")))
+
+
+def machine(runs):
+    return section("machine", "Machine", *[machine_one(run, i) for i, run in enumerate(runs)])
+
+
+# ---- what is fast, what is slow ------------------------------------------------------------------------------
+
+# By bits of a stored value: a format of fewer bits is faster and less exact, so that each class has a winner.
+CLASSES = [(16, "16 bits or more"), (7, "7 to 9 bits"), (0, "below 7 bits")]
+
+
+def bits_class(r):
+    return next(name for least, name in CLASSES if (bits(r) or 0) >= least)
+
+
+def winners(runs):
+    records = timed(runs)
+    best = fastest(records, race)
+    rows = list(fastest(records, lambda r: race(r) + (bits_class(r),)).values())
+    order = [name for _, name in CLASSES]
+    rows.sort(key=lambda r: (race(r), order.index(bits_class(r))))
+    columns = where(runs)[:-4] + [Column("format class", "", bits_class)] + where(runs)[-4:] + [
+        TIME, ratio_column(best), LIMIT,
+        Column("format error", "relative L2 error of the output that storage alone causes", numeric("error.format.rel_l2")),
+        Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes"))]
+    body = table("winners", "The fastest combination of each workload and class of formats", columns, rows, "data")
+    return section("fastest", "Fastest per workload", body if rows else paragraph("No combination that was timed passed."))
+
+
+def slow(runs):
+    records = timed(runs)
+    if not records:
+        return section("slow", "Slowest and least efficient", paragraph("No combination that was timed passed."))
+    best = fastest(records, race)
+    columns = where(runs) + [TIME, ratio_column(best), LIMIT, READ]
+    slowest = sorted(records, key=median_of, reverse=True)[:10]
+    limited = [r for r in records if at(r, "traffic.of_limit") is not None]
+    least = [r for group in grouped(limited, lambda r: r["kernel"]).values()
+             for r in sorted(group, key=lambda r: at(r, "traffic.of_limit"))[:3]]
+    return section("slow", "Slowest and least efficient",
+                   table("slowest", "The ten longest median steps", columns, slowest, "data"),
+                   table("least", "Of each kernel, the three combinations farthest from the machine's limit", columns, least, "data")
+                   if least else paragraph("Fractions of the limit unavailable: the machine was not measured."))
+
+
+# ---- everything ----------------------------------------------------------------------------------------------
+
+ALL = [
+    Column("status", "", lambda r: r["status"]),
+    Column("rho", "largest error over its bound; above 1 fails", numeric("rho")),
+    TIME,
+    Column("p99", "99th percentile of the steps; below it the longest", lambda r: Cell(
+        number(at(r, "time.p99"), "ns"), at(r, "time.p99"),
+        "" if at(r, "time.max") is None else f"max {number(at(r, 'time.max'), 'ns')}")),
+    Column("steps", "samples; below them the passes", lambda r: Cell(
+        str(at(r, "time.samples")), at(r, "time.samples"), count(at(r, "time.passes") or 0, "pass").replace("passs", "passes"))
+        if at(r, "time.samples") else Cell("–", None)),
+    Column("null", "difference from itself, between passes and between processes", numeric("time.null_difference", "share")),
+    Column("rate", "bytes read a second, by the kind of step that took the most time", numeric("traffic.gb_per_s", "GB/s")),
+    Column("work", "multiplies and adds a second, likewise", numeric("traffic.gflop_per_s", "GFLOP/s")),
+    READ, LIMIT,
+    Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes")),
+    Column("used", "bytes of the most cells ever live over the most bytes reserved", numeric("memory.utilisation", "share")),
+    Column("bits", "of a stored value, K and V alike", lambda r: Cell(number(bits(r)), bits(r))),
+    Column("format error", "relative L2 error of the output that storage alone causes", numeric("error.format.rel_l2")),
+    Column("KL", "mean divergence of the attention weights, by storage alone", numeric("error.format.kl_mean")),
+    Column("reason", "", lambda r: r["reason"] or ""),
+]
+
+
+def everything(runs):
+    rows = [r for run in runs for r in run.records if r["status"] != "skip"]
+    grows = [GROWTH] if {r["growth"] for r in rows} != {"double"} else []
+    best = fastest(timed(runs), race)
+    columns = where(runs) + grows + ALL[:3] + [ratio_column(best)] + ALL[3:]
+    return section("all", "Every combination that ran",
+                   paragraph("Click a heading to sort. A filter takes words, or a comparison such as “< 50 µs”, “>= 4 MiB” or "
+                             "“> 10 %”. The button in a row's first cell shows and copies the command that runs this row again."),
+                   table("combinations", f"All {len(rows)} combinations", columns, rows, "data") if rows else
+                   paragraph("Nothing ran."))
+
+
+def reason_of(record):
+    """Without the place and the pool: one reason for all pools that a kernel declines for it."""
+    reason = re.sub(r"^line \d+: ", "", record["reason"] or "no reason given")
+    for name in (record["pool_k"], record["pool_v"]):
+        reason = reason.replace(f"{name}: ", "").replace(f" {name} ", " ")
+    return reason
+
+
+def skipped(runs):
+    rows = [r for run in runs for r in run.with_status("skip")]
+    parts = []
+    for (label, reason), group in sorted(grouped(rows, lambda r: (r["run"].label, reason_of(r))).items(),
+                                         key=lambda item: -len(item[1])):
+        lists = [f"{what}: {', '.join(dict.fromkeys(map(get, group)))}"
+                 for what, get in (("workloads", lambda r: r["workload"]), ("caches", cache), ("pools", pool),
+                                   ("kernels", lambda r: r["kernel"]))]
+        head = (f"{label}: " if len(runs) > 1 else "") + f"{reason} ({count(len(group), 'combination')})"
+        parts.append(folded(head, bullets(lists)))
+    return section("skipped", "Skipped, by reason", *(parts or [paragraph("Nothing was skipped.")]))
+
+
+def reproduce(runs):
+    parts = []
+    for i, run in enumerate(runs):
+        m = run.manifest
+        facts = [("kvbench", f"{m['version']}, commit {m['commit']}"), ("compiler", f"{m['compiler']}, {m['flags']}"),
+                 ("suite", m["suite"]), ("seed", f"{m['seed']} (0: what each trace says)"), ("date", m["date"]),
+                 ("OpenBLAS core", m["openblas_core"]), ("records", run.path)]
+        parts += [pairs(f"origin-{i}", f"{run.label}: where the numbers come from", facts),
+                  code(f"git checkout {m['commit']} && make\n{m['command']}")]
+    return section("reproduce", "How to reproduce", *parts)
