@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tempfile
 
 from page import escape, tag
 
@@ -34,8 +35,9 @@ def block(name, series):
     """A datablock of one index a series, and its labels as an array."""
     indexes = ["\n".join("\t".join(f"{x:.9g}" for x in row) for row in rows) for _, rows in series]
     labels = ", ".join(quoted(str(label)) for label, _ in series)
+    size = max(1, len(series))  # gnuplot has no empty arrays
     return [f"${name} << KVB_END", "\n\n\n".join(indexes), "KVB_END", f"{name} = {len(series)}",
-            f"array {name}_label[{len(series)}] = [{labels}]"]
+            f"array {name}_label[{size}]" + (f" = [{labels}]" if series else "")]
 
 
 def script(panel, kind, output, size):
@@ -62,9 +64,12 @@ def draw(figures, folder, kinds):
     here = os.path.dirname(os.path.abspath(__file__))
     if not commands:
         return
-    head = f"set loadpath '{here}'\n"
-    done = subprocess.run(["gnuplot", "-d", "-"], input=head + "\n".join(commands), cwd=folder, text=True, capture_output=True)
-    if done.returncode or done.stderr.strip():
+    with tempfile.NamedTemporaryFile("w", suffix=".gp", encoding="utf-8") as whole:  # from a file: the first error ends it
+        whole.write("\n".join(commands))
+        whole.flush()
+        done = subprocess.run(["gnuplot", "-d", whole.name], cwd=folder, text=True, capture_output=True,
+                              env={**os.environ, "GNUPLOT_LIB": here})
+    if done.returncode:
         raise RuntimeError(f"gnuplot: {' '.join(done.stderr.split())[-400:] or done.returncode}")
 
 
@@ -92,5 +97,6 @@ def inline(panel, folder):
     body = re.sub(r"url\((['\"]?)#", rf"url(\1#{panel.key}-", body).replace("xlink:href", "href")
     body = re.sub(r"[ \t]*\n\s*", "\n", themed(body))
     names = tag("title", escape(panel.title), id=f"{panel.key}-title") + tag("desc", escape(panel.description), id=f"{panel.key}-desc")
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" '
+    most = 1.25 * float(box.split()[2])  # pixels: a small picture is not blown up
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" style="max-width:{most:.0f}px" role="img" '
             f'aria-labelledby="{panel.key}-title {panel.key}-desc">{names}{body}</svg>')

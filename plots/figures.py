@@ -58,13 +58,15 @@ def roofline_panel(runs, run, threads, records, key):
 def roofline(runs):
     panels = [roofline_panel(runs, run, threads, records, f"roofline-{i}-{threads}") for i, run in enumerate(runs)
               for threads, records in grouped(timed([run]), lambda r: r["threads"]).items()]
+    bare = [run.label for run in runs if not run.manifest["machine"]]
     return Figure(
         "roofline", "Roofline",
         "Work a second against operations for each byte read, of the kind of step that took the most time. Each point is a "
         "workload, a storage format and a kernel, with its fastest cache. Slanted lines: read bandwidth of each level of the "
         "memory; flat lines: multiply-add peaks; both measured at the start of the run with this number of threads. A point "
         "may lie above the line of a far level when its rows fit a nearer one: the columns “of read” and “of limit” compare "
-        "each combination with the bandwidth measured at its own working set.",
+        "each combination with the bandwidth measured at its own working set." +
+        (f" No lines for {', '.join(bare)}: the machine was not measured in that run." if bare else ""),
         "no roofline in these files: no combination that was timed passed.", "wide", [p for p in panels if p])
 
 

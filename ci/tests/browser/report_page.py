@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`report_page.py INDEX.html COMMAND_FILE [TEXT]`: a report's page in headless Chromium, as people use it. Prints what is wrong;
+exit 1 when anything is. The command that the page tells for a row is written to COMMAND_FILE; TEXT must be shown as it is."""
+import itertools
+import os
+import sys
+
+from chromium import Browser
+
+FUNCTIONS = """
+const rowsOf = () => [...document.querySelectorAll("#combinations tbody tr")].filter((row) => row.getClientRects().length > 0);
+const columnOf = (name) => [...document.querySelectorAll("#combinations thead th")].findIndex((head) =>
+    head.querySelector("button").textContent === name);
+const valuesOf = (name) => rowsOf().map((row) => row.cells[columnOf(name)]).map((cell) => Number(cell.dataset.value));
+const textsOf = (name) => rowsOf().map((row) => row.cells[columnOf(name)].textContent);
+const headOf = (name) => `#combinations thead th:nth-child(${columnOf(name) + 1})`;
+/* WCAG 2: relative luminance, and the contrast of an element's colour with the page's. */
+const light = (colour) => colour.match(/[0-9.]+/g).slice(0, 3).map((x) => x / 255).map((x) =>
+    x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4).reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
+const contrast = (element, what) => {
+    const [a, b] = [light(getComputedStyle(element)[what]), light(getComputedStyle(document.body).backgroundColor)].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+};
+"""
+
+
+class Page:
+    def __init__(self, browser, path):
+        self.browser, self.path, self.wrong = browser, path, []
+
+    def open(self, width, dark):
+        self.browser.open(self.path, width, dark=dark)
+
+    def js(self, expression):
+        return self.browser.run(f"(() => {{ {FUNCTIONS} return {expression}; }})()")
+
+    def check(self, name, good, seen=""):
+        if not good:
+            self.wrong.append(name)
+            print(f"wrong: {name} {seen}")
+
+
+def looks(page):
+    """Every width and colour scheme: nothing sticks out, everything can be read."""
+    for width, dark in itertools.product((1280, 390), (False, True)):
+        page.open(width, dark)
+        name = f"at {width} pixels, {'dark' if dark else 'light'}:"
+        page.check(f"{name} the page scrolls sideways", page.js("document.documentElement.scrollWidth <= innerWidth"))
+        dim = page.js("""[...document.querySelectorAll("body, p, a, small, caption, figcaption, h1, h2, th, .again, .verdict")]
+            .filter((e) => contrast(e, "color") < 4.5).map((e) => e.outerHTML.slice(0, 80))""")
+        page.check(f"{name} text is hard to read", not dim, dim)
+        dim = page.js("""[...document.querySelectorAll("svg text")].filter((e) => !/^[0-9.]+$/.test(e.textContent) || !e.closest("#heat"))
+            .filter((e) => contrast(e, "fill") < 4.5).map((e) => e.textContent)""")
+        page.check(f"{name} text of plots is hard to read", not dim, dim)
+        # a plot has ink of its data: marks in a colour of the series, or cells
+        empty = page.js("""[...document.querySelectorAll("svg")].filter((svg) => !(svg.getBoundingClientRect().width > 100 &&
+            svg.getBoundingClientRect().height > 50 && svg.getBBox().width > 50 && /var\\(--s[0-9]|fill: #[0-9a-f]{6}/.test(svg.innerHTML)))
+            .map((svg) => svg.textContent.slice(0, 40))""")
+        page.check(f"{name} plots are empty", not empty, empty)
+
+
+def is_accessible(page):
+    page.check("a plot has no name", page.js("""[...document.querySelectorAll("svg")].every((svg) => svg.getAttribute("role") === "img" &&
+        svg.getAttribute("aria-labelledby").split(" ").every((id) => document.getElementById(id).textContent.length > 3))"""))
+    page.check("a table has no caption or a heading no scope", page.js("""[...document.querySelectorAll("table")].every((table) =>
+        table.caption.textContent.length > 3 && [...table.querySelectorAll("th")].every((th) => th.hasAttribute("scope")))"""))
+    page.check("a field has no label", page.js("""[...document.querySelectorAll("input, select")].every((field) =>
+        field.getAttribute("aria-label"))"""))
+    twice = page.js("""[...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i)""")
+    page.check("an id is there twice", not twice, twice)
+
+
+def sorts(page):
+    selector = page.js("""headOf("median step")""")
+    for direction in (1, -1):
+        page.browser.click(f"{selector} button")
+        values = page.js("""valuesOf("median step")""")
+        page.check("a click on a heading does not sort", values == sorted(values, reverse=direction < 0) and len(set(values)) > 3, values)
+        word = page.js(f"""document.querySelector({selector!r}).getAttribute("aria-sort")""")
+        page.check("aria-sort does not tell", word == ("ascending" if direction > 0 else "descending"), word)
+    page.js(f"""document.querySelector(headOf("kernel") + " button").focus()""")
+    page.browser.key("Enter")
+    kernels = page.js("""textsOf("kernel")""")
+    page.check("Enter on a heading does not sort", kernels == sorted(kernels), kernels)
+    page.check("another column is still marked as sorted", page.js("""document.querySelectorAll("#combinations [aria-sort]").length""") == 1)
+
+
+def filters(page):
+    before = page.js("rowsOf().length")
+    middle = sorted(page.js("""valuesOf("median step")"""))[before // 2]
+    field = page.js("""headOf("median step") + " input" """).strip()
+    page.browser.type(field, f"< {middle / 1000} us")
+    values = page.js("""valuesOf("median step")""")
+    page.check("a filter of numbers", 0 < len(values) < before and max(values) < middle, (middle, values))
+    told = page.js("""document.querySelector("#combinations").closest(".scroll").previousElementSibling.textContent""")
+    page.check("the number of rows is not told", told == f"{len(values)} of {before} rows", told)
+    page.js(f"""(() => {{ const e = document.querySelector({field!r}); e.value = ""; e.dispatchEvent(new Event("input")); }})()""")
+    page.check("an emptied filter shows all", page.js("rowsOf().length") == before)
+    page.js("""(() => { const e = document.querySelector(headOf("kernel") + " select"); e.value = "flash";
+        e.dispatchEvent(new Event("input")); })()""")
+    kernels = page.js("""textsOf("kernel")""")
+    page.check("a choice", 0 < len(kernels) < before and set(kernels) == {"flash"}, kernels)
+
+
+def repeats(page, command_file):
+    page.browser.click("#combinations tbody tr:not([hidden]) .again")
+    command = page.js("""document.querySelector("#command").textContent""")
+    page.check("no command", command.startswith("kvbench run --workload "), command)
+    with open(command_file, "w", encoding="utf-8") as file:
+        file.write(command)
+    page.browser.key("Escape")
+    page.check("Escape leaves the command", page.js("""document.querySelector("#command").textContent""") == "")
+
+
+def is_alone(page):
+    """Nothing complains, nothing is asked of the network."""
+    for event in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
+        page.check(event, not page.browser.seen(event), page.browser.seen(event))
+    asked = {event["request"]["url"] for event in page.browser.seen("Network.requestWillBeSent")}
+    page.check("it asks for more than itself", asked == {"file://" + os.path.abspath(page.path)}, asked)
+    far = page.js("""[...document.querySelectorAll("[src], [href]")].map((e) => e.getAttribute("src") ?? e.getAttribute("href"))
+        .filter((url) => !url.startsWith("#"))""")
+    page.check("it points outside", not far, far)
+
+
+def main(path, command_file, text=None):
+    browser = Browser()
+    page = Page(browser, path)
+    try:
+        looks(page)
+        page.open(1280, False)
+        is_accessible(page)
+        if text is not None:
+            page.check("a name is not shown as it is", text in page.js("""textsOf("workload")""") or
+                       "run" + text in page.js("""textsOf("workload")"""))
+            page.check("a name became markup", page.js("""document.querySelector("#evil")""") is None)
+        sorts(page)
+        filters(page)
+        repeats(page, command_file)
+        is_alone(page)
+    finally:
+        browser.close()
+    sys.exit(bool(page.wrong))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
