@@ -80,7 +80,6 @@ def themed(svg):
         return names.get(colour, match.group(0))
     names = {light: f"var(--s{i})" for i, (light, _, _) in enumerate(SERIES)} | {INK: "var(--ink)", GRID: "var(--line)"}
     svg = re.sub(r"rgb\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)", variable, svg)
-    svg = svg.replace('color="black" ', "")  # else ink is what currentColor means inside
     for colour, name in names.items():
         svg = re.sub(colour, name, svg, flags=re.I)
     return svg
