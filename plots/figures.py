@@ -45,7 +45,7 @@ def roofline_panel(runs, run, threads, records, key):
     right = max([max(xs) * 2] + [2 * peak / b for _, b in slopes])
     roofs = [(level, [(left, left * b), (peak / b, peak)]) for level, b in slopes]
     roofs += [(name, [(left, p), (right, p)]) for name, p in peaks]
-    slope_names = [(f"{level} read {number(b, 'GB/s')}", [(left * 1.12, left * b * 0.85)]) for level, b in slopes]
+    slope_names = [(f"{level} {number(b, 'GB/s')}", [(left * 1.06, left * b * 1.28)]) for level, b in slopes]
     peak_names = [(f"{name} peak {number(p, 'Gop/s')}", [(right / 1.05, p * 1.25)]) for name, p in peaks]
     best = {kernel: max(y for _, y in rows) for kernel, rows in series}
     title = titled(runs, run, f"{threads} thread" + "s" * (threads > 1))

@@ -67,8 +67,8 @@ def pairs(key, caption, facts):
 
 
 def figure(svgs, caption, size):
-    """Panels of one plot side by side; wide ones below each other, each in a box that scrolls."""
-    panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size == "wide" else None) for svg in svgs)
+    """Panels of one plot side by side; larger ones each in a box that scrolls."""
+    panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size != "small" else None) for svg in svgs)
     return tag("figure", tag("div", panels, class_=f"panels {size}") + tag("figcaption", escape(caption))) + "\n"
 
 

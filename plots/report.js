@@ -37,10 +37,9 @@
     return Object.assign(document.createElement(name), properties);
   }
 
-  function sortable(table, head, column) {
-    const button = element("button", { type: "button", textContent: head.textContent, title: head.title });
-    head.textContent = "";
-    head.append(button);
+  function sortable(table, head, column, show) {
+    const button = element("button", { type: "button", textContent: head.firstChild.textContent, title: head.title });
+    head.firstChild.replaceWith(button);
     button.addEventListener("click", () => {
       const descending = head.getAttribute("aria-sort") === "ascending";
       for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
@@ -48,16 +47,26 @@
       const rows = [...table.tBodies[0].rows];
       rows.sort((a, b) => compare(a.cells[column], b.cells[column], descending ? -1 : 1));
       table.tBodies[0].append(...rows);
+      show();
     });
   }
 
-  /* A field under each heading; a choice where a column of words has few different ones. */
-  function filterable(table) {
+  /* A field under each heading; a choice where a column of words has few different ones. Gives what shows the rows that
+     match, in their order: the first ones of many, unless all are asked for. prepare() gets each row that is shown. */
+  function filterable(table, prepare) {
     const rows = [...table.tBodies[0].rows];
     const heads = [...table.tHead.rows[0].cells];
     const found = element("div", { className: "found" });
-    found.setAttribute("role", "status");
+    const count = element("span", {});
+    const more = element("button", { type: "button", textContent: "show all", hidden: true });
+    let most = 200;
+    count.setAttribute("role", "status");
+    found.append(count, more);
     table.parentElement.before(found);
+    more.addEventListener("click", () => {
+      most = Infinity;
+      apply();
+    });
     const fields = heads.map((head, column) => {
       const cells = rows.map((row) => row.cells[column]);
       const words = [...new Set(cells.map(textOf))];
@@ -75,13 +84,19 @@
     function apply() {
       const tests = fields.map((field) =>
         field.value.trim() === "" ? null : field.tagName === "SELECT" ? (cell) => textOf(cell) === field.value : filterOf(field.value));
-      let shown = 0;
-      for (const row of rows) {
-        row.hidden = tests.some((test, column) => test !== null && !test(row.cells[column]));
-        shown += row.hidden ? 0 : 1;
+      let matching = 0;
+      for (const row of table.tBodies[0].rows) {
+        const matches = tests.every((test, column) => test === null || test(row.cells[column]));
+        matching += matches ? 1 : 0;
+        row.hidden = !matches || matching > most;
+        if (!row.hidden) prepare(row);
       }
-      found.textContent = shown === rows.length ? "" : shown + " of " + rows.length + " rows";
+      more.hidden = matching <= most;
+      count.textContent = matching === rows.length && more.hidden ? "" :
+        matching + " of " + rows.length + " rows" + (more.hidden ? " " : ", the first " + most + " shown ");
     }
+    apply();
+    return apply;
   }
 
   /* The command that runs one row's combination again, from the row's own cells. */
@@ -99,13 +114,6 @@
     const shown = element("pre", { id: "command" });
     shown.setAttribute("role", "status");
     document.body.append(shown);
-    for (const row of table.tBodies[0].rows) {
-      const first = row.cells[0];
-      first.dataset.text = first.textContent;
-      const button = element("button", { type: "button", className: "again", textContent: "run" });
-      button.setAttribute("aria-label", "command that runs this row again");
-      first.prepend(button);
-    }
     table.addEventListener("click", (event) => {
       if (!event.target.classList.contains("again")) return;
       const command = commandOf(event.target.closest("tr"), names);
@@ -116,12 +124,18 @@
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") shown.textContent = "";
     });
+    return (row) => {
+      const first = row.cells[0];
+      if (first.dataset.text !== undefined) return;
+      first.dataset.text = first.textContent;
+      const button = element("button", { type: "button", className: "again", textContent: "copy" });
+      button.setAttribute("aria-label", "command that runs this row again");
+      first.prepend(button);
+    };
   }
 
-  const all = document.getElementById("combinations");
-  if (all) repeatable(all);
   for (const table of document.querySelectorAll("table.data")) {
-    [...table.tHead.rows[0].cells].forEach((head, column) => sortable(table, head, column));
-    filterable(table);
+    const show = filterable(table, table.id === "combinations" ? repeatable(table) : () => undefined);
+    [...table.tHead.rows[0].cells].forEach((head, column) => sortable(table, head, column, show));
   }
 })();

@@ -71,6 +71,16 @@ def is_accessible(page):
     page.check("an id is there twice", not twice, twice)
 
 
+def shows_all(page):
+    """Of many rows the first are shown; all, when asked."""
+    whole = page.js("""document.querySelectorAll("#combinations tbody tr").length""")
+    few = page.js("rowsOf().length")
+    page.check("too many rows at first, or too few", few == min(whole, 200), (few, whole))
+    if few < whole:
+        page.browser.click("#all .found button")
+        page.check("not all rows when asked", page.js("rowsOf().length") == whole)
+
+
 def sorts(page):
     for column, direction in itertools.product(("median step", "bits"), (1, -1)):
         selector = page.js(f"headOf({column!r})")
@@ -93,7 +103,7 @@ def filters(page):
     page.browser.type(field, f"< {middle / 1000} us")
     values = page.js("""valuesOf("median step")""")
     page.check("a filter of numbers", 0 < len(values) < before and max(values) < middle, (middle, values))
-    told = page.js("""document.querySelector("#combinations").closest(".scroll").previousElementSibling.textContent""")
+    told = page.js("""document.querySelector("#combinations").closest(".scroll").previousElementSibling.firstChild.textContent.trim()""")
     page.check("the number of rows is not told", told == f"{len(values)} of {before} rows", told)
     page.js(f"""(() => {{ const e = document.querySelector({field!r}); e.value = ""; e.dispatchEvent(new Event("input")); }})()""")
     page.check("an emptied filter shows all", page.js("rowsOf().length") == before)
@@ -133,8 +143,9 @@ def main(path, command_file, text=None):
         is_accessible(page)
         if text is not None:
             page.check("a name is not shown as it is", text in page.js("""textsOf("workload")""") or
-                       "run" + text in page.js("""textsOf("workload")"""))
+                       "copy" + text in page.js("""textsOf("workload")"""))
             page.check("a name became markup", page.js("""document.querySelector("#evil")""") is None)
+        shows_all(page)
         sorts(page)
         filters(page)
         repeats(page, command_file)

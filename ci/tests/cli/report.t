@@ -17,7 +17,7 @@ read -ra again <"$TMPDIR/command"
 ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --sample-ms 1 --no-null -o "$TMPDIR/again.jsonl"
 ok "    just the row" test "$(grep -c '"status": "pass"' "$TMPDIR/again.jsonl")" = 1
 
-# Names that try to get out of where they stand; a failure and a crash; a machine that was not measured; no timeline.
+# Names that try to get out of where they stand; a failure, a crash, more rows than are shown at first; a machine that was not measured; no timeline.
 name='</td><b id="evil">&amp; it'\''s `touch evil` $(touch evil) \'
 ok "a file of another mind" python3 - "$run" "$TMPDIR/other.jsonl" "$name" <<'PY'
 import json, sys
@@ -30,13 +30,14 @@ for r in passed:
     r["memory"]["timeline"] = []
 passed[0].update(status="fail", rho=3.5, reason="<i>wrong</i> & far")
 passed[1].update(status="crash", reason="signal 11")
+records += [dict(passed[2], workload=f"long-{i}", status="timeout", reason="120 s") for i in range(200)]
 with open(sys.argv[2], "w") as out:
     for line in [manifest] + records:
         print(json.dumps(line), file=out)
 PY
 ok "its page" "$KVBENCH" report "$TMPDIR/other.jsonl" -o "$TMPDIR/bad"
 holds "  says that it failed" '✗ other: failed' "$TMPDIR/bad/index.html"
-holds "  and counts" '[0-9]+ passed, 1 failed, 1 crashed, 0 timed out' "$TMPDIR/bad/index.html"
+holds "  and counts" '[0-9]+ passed, 1 failed, 1 crashed, 200 timed out' "$TMPDIR/bad/index.html"
 holds "  with the reason" '&lt;i&gt;wrong&lt;/i&gt; &amp; far' "$TMPDIR/bad/index.html"
 holds "  says what is not there" 'Unavailable: no timeline of memory in these files' "$TMPDIR/bad/index.html"
 ok "both files in one page" "$KVBENCH" report "$run" "$TMPDIR/other.jsonl" -o "$TMPDIR/both"
