@@ -70,7 +70,7 @@
     const fields = heads.map((head, column) => {
       const cells = rows.map((row) => row.cells[column]);
       const words = [...new Set(cells.map(textOf))];
-      const isChoice = words.length > 1 && words.length <= 12 && !cells[0].classList.contains("n");
+      const isChoice = words.length <= 12 && !cells[0].classList.contains("n");
       const field = element(isChoice ? "select" : "input", isChoice ? {} : { type: "search" });
       if (isChoice) {
         field.append(element("option", { value: "", textContent: "all" }));
