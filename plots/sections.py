@@ -3,7 +3,7 @@
 import re
 
 from page import Cell, Column, bullets, code, escape, folded, pairs, paragraph, section, table, tag
-from records import (at, bits, cache, fastest, grouped, median_of, pool, race, rates, resolution, timed)
+from records import (at, bits, cache, fastest, grouped, is_timed, median_of, pool, race, rates, resolution, timed)
 from text import count, interval, number
 
 BAD = ("fail", "crash", "timeout")
@@ -24,7 +24,7 @@ def time_cell(r):
 
 def ratio_column(best):
     def cell(r):
-        ratio = median_of(r) / median_of(best[race(r)]) if race(r) in best and median_of(r) else None
+        ratio = median_of(r) / median_of(best[race(r)]) if is_timed(r) else None
         return Cell(number(ratio, "times"), ratio)
     return Column("to best", "median over the fastest median of the same workload and threads", cell)
 
@@ -157,7 +157,7 @@ ALL = [
         number(at(r, "time.p99"), "ns"), at(r, "time.p99"),
         "" if at(r, "time.max") is None else f"max {number(at(r, 'time.max'), 'ns')}")),
     Column("steps", "samples; below them the passes", lambda r: Cell(
-        str(at(r, "time.samples")), at(r, "time.samples"), count(at(r, "time.passes") or 0, "pass").replace("passs", "passes"))
+        str(at(r, "time.samples")), at(r, "time.samples"), count(at(r, "time.passes") or 0, "pass", "passes"))
         if at(r, "time.samples") else Cell("–", None)),
     Column("null", "difference from itself, between passes and between processes", numeric("time.null_difference", "share")),
     Column("rate", "bytes read a second, by the kind of step that took the most time", numeric("traffic.gb_per_s", "GB/s")),

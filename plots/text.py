@@ -50,5 +50,5 @@ def interval(low, high, unit=""):
     return f"{digits(low / size)}–{digits(high / size)} {name}".rstrip()
 
 
-def count(n, noun):
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def count(n, noun, plural=None):
+    return f"{n} {noun}" if n == 1 else f"{n} {plural or noun + 's'}"
