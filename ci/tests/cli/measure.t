@@ -10,7 +10,7 @@ expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --sample-ms
 holds "  prints the smallest difference that it can resolve" '^smallest difference this run can resolve: [0-9.]+ %'
 
 ok "its records hold together" python3 - "$m" <<'PY'
-import json, sys
+import json, statistics, sys
 records = [json.loads(line) for line in open(sys.argv[1])][1:]
 passed = [r for r in records if r["status"] == "pass" and r["kernel"] != "witness"]
 assert passed
@@ -26,6 +26,14 @@ for r in passed:
     assert w["kind"] in t["kinds"] and w["read_gb_per_s"] > 0 and w["peak_gflop_per_s"] > 0
     assert abs(w["of_read"] - w["gb_per_s"] / w["read_gb_per_s"]) < 1e-6 * w["of_read"]
     assert w["of_limit"] >= w["of_read"] * (1 - 1e-6)
+    kept = t["passes"] - t["warmup"]
+    assert len(t["series"]) == (0 if kept < 4 else min(kept, kept // -(-kept // 64)))
+    if 4 <= kept <= 64:
+        assert abs(statistics.median(t["series"]) / t["median"] - 1) < 1e-9
+    contexts, main = t["contexts"], t["kinds"][w["kind"]]
+    assert 0 < len(contexts) <= 32 and sum(c["samples"] for c in contexts) == main["samples"]
+    assert all(a["cells"] < b["cells"] for a, b in zip(contexts, contexts[1:]))
+    assert all(main["min"] <= c["ns"] <= main["max"] for c in contexts)
     assert 0 < m["utilisation"] <= 1 and 0 <= m["fragmentation"] < 1 and m["cells_reused"] >= 0
     assert "bound" in r["placement"] and "NUMA" in r["placement"]
     # the harness's own counts, read back through PAPI, are the traffic model's
@@ -53,6 +61,15 @@ for r in [json.loads(line) for line in open(sys.argv[2])][1:]:
     assert max(int(x["reserved_bytes"]) for x in mine) == r["memory"]["reserved_bytes"]
     assert max(int(x["cells_live"]) for x in mine) <= r["memory"]["cells_peak"]
     assert int(mine[-1]["cells_live"]) == r["memory"]["cells"]
+    # the record's own timeline is a part of it, with its ends and its peak
+    points = r["memory"]["timeline"]
+    cell = r["memory"]["utilisation"] * r["memory"]["reserved_bytes"] / r["memory"]["cells_peak"]
+    assert points[0]["event"] == 0 and points[-1]["event"] == len(mine) - 1 and 60 < len(points) <= 64
+    assert max(p["held_bytes"] for p in points) == max(int(x["allocator_bytes"]) for x in mine)
+    for p in points:
+        line = mine[p["event"]]
+        assert p["held_bytes"] == int(line["allocator_bytes"])
+        assert abs(p["live_bytes"] - int(line["cells_live"]) * cell) <= 1e-6 * p["live_bytes"]
 PY
 
 for state in hot cold; do
