@@ -210,7 +210,7 @@ typedef struct kvb_manifest {
     uint32_t openblas_threads;                                                      /* that it may use of its own */
     char suite[KVB_NAME];
     uint64_t seed;
-    char shard[16]; /* "2/3"; empty: the whole */
+    char shard[24]; /* "2/3"; empty: the whole */
     kvb_joined joined[KVB_SHARDS];
     uint32_t n_joined;
     char date[40];      /* ISO 8601, UTC */
@@ -230,9 +230,12 @@ typedef struct kvb_result_writer kvb_result_writer;
 int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result_writer **writer, char *why,
                       size_t why_bytes);
 int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *why, size_t why_bytes);
-/* commit false: the old target stays as it was, the half-done file is removed. After a write that failed, commit
- * does the same and returns that error. The writer is freed in any case. */
+/* commit false: the old target stays as it was. What was finished stays in path.tmp, which kvb_result_resume goes on with;
+ * without one result it is removed. After a write that failed, commit does the same and returns that error. The writer
+ * is freed in any case. */
 int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes);
+/* End without a trace: path.tmp is removed, whatever is in it. */
+void kvb_result_discard(kvb_result_writer *writer);
 
 /* ---- reading --------------------------------------------------------------------------------------- */
 
@@ -245,6 +248,12 @@ typedef struct kvb_result_file {
 /* Validates schema, keys and types: -EINVAL with "file:line: what was expected". */
 int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes);
 void kvb_result_free(kvb_result_file *file);
+
+/* Go on where a writer of this path ended early: the whole lines of path.tmp are kept, and come back in *file (for
+ * kvb_result_free), a last line that was cut short is dropped, what is written follows. -ENOENT: nothing was left;
+ * -EINVAL: path is no regular file, or path.tmp is damaged elsewhere; and as kvb_result_create. */
+int kvb_result_resume(const char *path, kvb_result_writer **writer, kvb_result_file **file, char *why,
+                      size_t why_bytes);
 
 /* ---- tables ---------------------------------------------------------------------------------------- */
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading result files: one line at a time, everything validated, faults told as "file:line: …". */
-#include "results/field.h"
+#include "results/result_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "results/field.h"
 
 /* The line as JSON, or NULL with why. whole: it ended with a newline. */
 static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why, size_t why_bytes)
@@ -52,21 +54,23 @@ static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *w
     return kvb_fields_decode(kvb_manifest_fields, object, manifest, why, why_bytes);
 }
 
-int kvb_result_load(const char *path, kvb_result_file **out, char *why, size_t why_bytes)
+int kvb_result_read(FILE *in, const char *path, size_t *whole, kvb_result_file **out, char *why, size_t why_bytes)
 {
     kvb_result_file *file = calloc(1, sizeof *file);
-    FILE *in = fopen(path, "re");
     char *line = NULL, what[512] = "";
-    size_t line_room = 0, room = 0, number = 0;
+    size_t line_room = 0, room = 0, number = 0, bytes = 0;
     ssize_t n = 0;
-    int error = !in ? -errno : !file ? -ENOMEM : 0;
+    int error = file ? 0 : -ENOMEM;
 
     *out = NULL;
     while (!error && (n = getline(&line, &line_room, in)) > 0) {
-        bool whole = line[n - 1] == '\n';
-        json_t *object = line_parse(line, (size_t)n, whole, what, sizeof what);
+        bool ended = line[n - 1] == '\n';
+        if (!ended && whole)
+            break;
+        json_t *object = line_parse(line, (size_t)n, ended, what, sizeof what);
 
         number++;
+        bytes += (size_t)n;
         if (!object)
             error = -EINVAL;
         else if (number == 1)
@@ -77,7 +81,7 @@ int kvb_result_load(const char *path, kvb_result_file **out, char *why, size_t w
     }
     if (!error && ferror(in))
         error = -errno;
-    if (!error && number == 0) {
+    if (!error && number == 0 && !whole) {
         error = -EINVAL;
         number = 1;
         snprintf(what, sizeof what, "expected the manifest with \"schema\":\"%s\", found an empty file",
@@ -88,12 +92,27 @@ int kvb_result_load(const char *path, kvb_result_file **out, char *why, size_t w
     else if (error)
         snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
     free(line);
-    if (in)
-        fclose(in);
-    if (error)
+    if (whole)
+        *whole = bytes;
+    if (error || number == 0)
         kvb_result_free(file);
     else
         *out = file;
+    return error;
+}
+
+int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes)
+{
+    FILE *in = fopen(path, "re");
+    int error = -errno;
+
+    *file = NULL;
+    if (!in) {
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+        return error;
+    }
+    error = kvb_result_read(in, path, NULL, file, why, why_bytes);
+    fclose(in);
     return error;
 }
 

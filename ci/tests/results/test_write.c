@@ -107,6 +107,98 @@ static void test_abandon(void **state)
 {
     (void)state;
     assert_int_equal(kvb_result_close(writer_open(), false, why, sizeof why), 0);
+    assert_untouched(); /* nothing was finished: nothing is left */
+}
+
+static void results_write(kvb_result_writer *writer, uint32_t from, uint32_t to)
+{
+    kvb_result result;
+
+    sample_fill(&result);
+    for (result.threads = from; result.threads < to; result.threads++)
+        assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
+}
+
+/* The target holds results of 0, 1, … n - 1 threads. */
+static void assert_results(size_t n)
+{
+    kvb_result_file *file = NULL;
+
+    if (kvb_result_load(path, &file, why, sizeof why) != 0)
+        fail_msg("%s", why);
+    assert_int_equal(file->n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(file->results[i].threads, i);
+    kvb_result_free(file);
+}
+
+/* What ended early is gone on with, however it ended: closed, killed, or killed in the middle of a line. */
+static void test_resume(void **state)
+{
+    char temporary[320];
+    kvb_result_writer *writer = writer_open();
+    kvb_result_file *file = NULL;
+
+    (void)state;
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    results_write(writer, 0, 3);
+    assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0);
+    char *text = sample_read(path), *half = sample_read(temporary);
+    assert_string_equal(text, old);
+    free(text);
+    for (size_t cut = 1; cut < 2000; cut += 499) {
+        FILE *out = fopen(temporary, "w");
+        assert_non_null(out);
+        fwrite(half, 1, strlen(half) - cut, out);
+        fclose(out);
+        assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), 0);
+        assert_int_equal(file->n, 2);
+        assert_int_equal(file->results[1].threads, 1);
+        assert_memory_equal(&file->manifest, &sample_manifest, sizeof sample_manifest);
+        kvb_result_free(file);
+        results_write(writer, 2, 5);
+        assert_int_equal(kvb_result_close(writer, cut > 1000, why, sizeof why), 0);
+        if (cut > 1000)
+            break;
+        assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), 0);
+        assert_int_equal(file->n, 5);
+        kvb_result_free(file);
+        assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0); /* nothing added: nothing lost */
+    }
+    free(half);
+    assert_results(5);
+    assert_int_equal(access(temporary, F_OK), -1);
+}
+
+static void test_resume_nothing(void **state)
+{
+    char temporary[320];
+    kvb_result_writer *writer = NULL;
+    kvb_result_file *file = NULL;
+
+    (void)state;
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
+    assert_untouched();
+    FILE *out = fopen(temporary, "w");
+    assert_non_null(out);
+    fputs("{\"schema\": \"kvb", out); /* killed in the manifest */
+    fclose(out);
+    assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
+    assert_untouched();
+    out = fopen(temporary, "w");
+    fputs("{}\n{", out); /* damaged: not for us to throw away */
+    fclose(out);
+    assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, ".tmp:1: expected the manifest"));
+    assert_null(file);
+    assert_null(writer);
+    assert_int_equal(unlink(temporary), 0);
+    assert_int_equal(kvb_result_resume("/dev/null", &writer, &file, why, sizeof why), -EINVAL);
+    writer = writer_open();
+    kvb_result_writer *second = NULL;
+    assert_int_equal(kvb_result_resume(path, &second, &file, why, sizeof why), -EBUSY);
+    assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0);
     assert_untouched();
 }
 
@@ -141,28 +233,35 @@ static void test_leftover(void **state)
     kvb_result_free(file);
 }
 
-/* EFBIG stands for every error in mid-file. After the first, nothing is written and nothing can be committed. */
+/* EFBIG stands for every error in mid-file. After the first, nothing is written and nothing can be committed; the lines
+ * before it can be gone on with. */
 static void test_size_limit(void **state)
 {
     struct rlimit before, limit;
     kvb_result_writer *writer = writer_open();
     kvb_result result;
+    kvb_result_file *file = NULL;
+    size_t written = 0;
     int error = 0;
 
     (void)state;
     sample_fill(&result);
     getrlimit(RLIMIT_FSIZE, &before);
     limit = before;
-    limit.rlim_cur = 2500;
+    limit.rlim_cur = 10000;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    for (int i = 0; i < 10 && !error; i++)
+    for (; written < 10 && !error; written += !error)
         error = kvb_result_write(writer, &result, why, sizeof why);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(error, -EFBIG);
     assert_why(path, EFBIG);
     assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), -EFBIG);
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), -EFBIG);
-    assert_untouched();
+    assert_true(written > 1);
+    assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), 0);
+    assert_int_equal(file->n, written);
+    kvb_result_free(file);
+    assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
 }
 
 static void test_size_limit_at_once(void **state)
@@ -274,6 +373,7 @@ int main(void)
 #define WITH_OLD(test) cmocka_unit_test_setup_teardown(test, old_put, old_remove)
     const struct CMUnitTest tests[] = {
         WITH_OLD(test_commit),        WITH_OLD(test_abandon),
+        WITH_OLD(test_resume),        WITH_OLD(test_resume_nothing),
         WITH_OLD(test_two_runs),      WITH_OLD(test_leftover),
         WITH_OLD(test_size_limit),    WITH_OLD(test_size_limit_at_once),
         WITH_OLD(test_bad_paths),     WITH_OLD(test_read_only),
