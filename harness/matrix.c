@@ -13,6 +13,7 @@
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
 #include "harness/progress.h"
+#include "harness/spot.h"
 #include "oracle/oracle.h"
 
 #define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
@@ -28,6 +29,7 @@ typedef struct lane {
     kvb_values *tags;   /* for witnesses, likewise */
     char values_why[KVB_REASON], tags_why[KVB_REASON];
     const double *peaks; /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
+    const bool *wanted;  /* of each combination of the selection: is it to be run? */
 } lane;
 
 /* Whatever is wrong with a file is bad input; having no memory is not. */
@@ -36,39 +38,12 @@ static int bad_input(int error)
     return error && error != -ENOMEM ? -EINVAL : error;
 }
 
-static bool is_witness(const kvb_kernel *kernel)
-{
-    return kernel->flags & KVB_KERNEL_WITNESS;
-}
-
-/* A witness sees tags, whatever the profile: it runs with the first values only. */
-static bool is_covered(const kvb_kernel *kernel, size_t values)
-{
-    return !is_witness(kernel) || values == 0;
-}
-
-/* Is this combination left to others: to the first values, or to an earlier selection? */
-static bool is_elsewhere(const kvb_selection *s, const kvb_selection *earlier, size_t n_earlier, size_t workload,
-                         size_t values, const kvb_pool_pair *pools, const kvb_cache_type *cache,
-                         const kvb_kernel *kernel)
-{
-    bool elsewhere = !is_covered(kernel, values);
-    for (size_t e = 0; e < n_earlier && !elsewhere; e++)
-        elsewhere =
-            kvb_selection_covers(&earlier[e], s->workloads[workload].path, s->values[values], pools, cache, kernel);
-    return elsewhere;
-}
-
 size_t kvb_matrix_count(const kvb_selection *s, const kvb_selection *earlier, size_t n_earlier)
 {
     size_t n = 0;
-    for (size_t w = 0; w < s->n_workloads; w++)
-        for (size_t v = 0; v < s->n_values; v++)
-            for (size_t p = 0; p < s->n_pools; p++)
-                for (size_t c = 0; c < s->n_caches; c++)
-                    for (size_t k = 0; k < s->n_kernels; k++)
-                        n += !is_elsewhere(s, earlier, n_earlier, w, v, &s->pools[p], s->caches[c], s->kernels[k]);
-    return n * s->n_threads * s->n_growths;
+    for (size_t i = 0; i < kvb_matrix_size(s); i++)
+        n += !kvb_spot_is_elsewhere(s, kvb_spot_of(s, i), earlier, n_earlier);
+    return n;
 }
 
 /* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
@@ -130,118 +105,154 @@ static bool is_possible(const lane *l, const kvb_child_options *c, const char *o
         return false;
     if (!pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, &l->trace->header.model, why, why_bytes))
         return false;
-    const char *lack = !r->values                             ? (is_witness(r->kernel) ? l->tags_why : l->values_why)
-                       : !is_witness(r->kernel) && !r->oracle ? oracle_why
-                                                              : NULL;
+    const char *lack = !r->values ? (kvb_is_witness(r->kernel) ? l->tags_why : l->values_why)
+                       : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why
+                                                                  : NULL;
     if (lack)
         snprintf(why, why_bytes, "%s", lack);
     return !lack;
 }
 
-static int combination_run(const lane *l, const kvb_child_options *options, const char *oracle_why, kvb_result *result)
+/* An empty result with the names of a combination; a stand-in for a kernel is replaced where an earlier run knows by what.
+ * Else why says why not. The kernel, or NULL. */
+static const kvb_kernel *result_name(const kvb_matrix_options *o, kvb_spot at, kvb_result *r, char why[KVB_REASON])
 {
-    kvb_child_options child = *options, *c = &child; /* the kernel may be another */
-    kvb_replay_options *r = &child.replay;
-    kvb_result_init(result);
-    snprintf(result->workload, sizeof result->workload, "%s%s%s", l->name, l->profile ? "@" : "",
-             l->profile ? l->profile : "");
-    snprintf(result->cache, sizeof result->cache, "%s", r->cache->name);
-    snprintf(result->pool_k, sizeof result->pool_k, "%s", r->k_pool->name);
-    snprintf(result->pool_v, sizeof result->pool_v, "%s", r->v_pool->name);
-    snprintf(result->kernel, sizeof result->kernel, "%s", r->kernel->name);
-    snprintf(result->growth, sizeof result->growth, "%s", kvb_growth_names[r->growth]);
-    result->threads = c->threads;
-    if (r->kernel == &kvb_kernel_best) {
-        char why[KVB_REASON];
-        const kvb_kernel *found = kvb_best_find(l->options->best, result, why, sizeof why);
-        if (!found && is_possible(l, c, oracle_why, result->reason, sizeof result->reason))
-            memcpy(result->reason, why, sizeof why);
-        if (!found)
-            return 0;
-        r->kernel = found;
-        snprintf(result->kernel, sizeof result->kernel, "%s", found->name);
-    }
-    if (!is_possible(l, c, oracle_why, result->reason, sizeof result->reason))
+    const kvb_selection *s = o->selection;
+    const kvb_kernel *kernel = s->kernels[at.kernel];
+    const char *profile = s->values[at.values];
+    kvb_result_init(r);
+    snprintf(r->workload, sizeof r->workload, "%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
+             profile ? profile : "");
+    snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);
+    snprintf(r->pool_k, sizeof r->pool_k, "%s", s->pools[at.pools].k->name);
+    snprintf(r->pool_v, sizeof r->pool_v, "%s", s->pools[at.pools].v->name);
+    snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[s->growths[at.growth]]);
+    r->threads = s->threads[at.threads];
+    if (kernel == &kvb_kernel_best)
+        kernel = kvb_best_find(o->best, r, why, KVB_REASON);
+    snprintf(r->kernel, sizeof r->kernel, "%s", kernel ? kernel->name : kvb_kernel_best.name);
+    return kernel;
+}
+
+static int combination_run(const lane *l, const kvb_child_options *options, kvb_spot at, const char *oracle_why,
+                           kvb_result *result)
+{
+    kvb_child_options child = *options;
+    char why[KVB_REASON];
+    const kvb_kernel *kernel = result_name(l->options, at, result, why);
+    if (kernel)
+        child.replay.kernel = kernel; /* else the stand-in, of which all but that is asked */
+    if (!is_possible(l, &child, oracle_why, result->reason, sizeof result->reason))
         return 0;
-    return kvb_child_run(c, result);
+    if (!kernel) {
+        memcpy(result->reason, why, sizeof why);
+        return 0;
+    }
+    return kvb_child_run(&child, result);
 }
 
 /* What all combinations of one pair of pools have in common. */
 typedef struct block {
     const lane *lane;
-    size_t workload, values;
+    size_t first; /* its first combination among those of the selection */
+    size_t n;     /* caches x kernels x growths x thread counts */
     const kvb_pool_pair *pools;
     float *amax[2][2];  /* of the values' and the tags' K and V rows; NULL: no fixed scales */
     kvb_oracle *oracle; /* NULL: none, for the reason given */
     char oracle_why[KVB_REASON];
     kvb_child_options child;
-    size_t n; /* caches x kernels x thread counts x growths */
 } block;
 
-/* Sets up the i-th combination in b->child; false: it is not covered. */
-static bool block_select(block *b, size_t i)
+static bool is_wanted(const block *b, size_t i)
+{
+    return b->lane->wanted[b->first + i];
+}
+
+/* Sets up the i-th combination in b->child. */
+static kvb_spot block_select(block *b, size_t i)
 {
     const lane *l = b->lane;
     const kvb_selection *s = l->options->selection;
-    size_t threads = i % s->n_threads, growth = i / s->n_threads % s->n_growths;
-    size_t rest = i / s->n_threads / s->n_growths;
-    const kvb_kernel *kernel = s->kernels[rest % s->n_kernels];
-    bool witness = is_witness(kernel);
+    kvb_spot at = kvb_spot_of(s, b->first + i);
+    bool witness = kvb_is_witness(s->kernels[at.kernel]);
     kvb_replay_options *r = &b->child.replay;
-    r->cache = s->caches[rest / s->n_kernels];
-    r->kernel = kernel;
-    r->growth = s->growths[growth];
+    r->cache = s->caches[at.cache];
+    r->kernel = s->kernels[at.kernel];
+    r->growth = s->growths[at.growth];
     r->values = witness ? l->tags : l->values;
     r->k_amax = b->amax[witness][0];
     r->v_amax = b->amax[witness][1];
     r->oracle = witness ? NULL : b->oracle;
-    r->peak_gflop_per_s = l->peaks[threads];
-    b->child.threads = s->threads[threads];
-    return !is_elsewhere(s, l->options->earlier, l->options->n_earlier, b->workload, b->values, b->pools, r->cache,
-                         kernel);
+    r->peak_gflop_per_s = l->peaks[at.threads];
+    b->child.threads = s->threads[at.threads];
+    return at;
 }
 
 /*
  * The null comparison between processes: the same combination again, in a child of its own, some time later. The larger
  * difference counts, this one or that between the passes of one process.
  */
-static int null_run(block *b, kvb_result *result)
+static int null_run(block *b, kvb_spot at, kvb_result *result)
 {
     kvb_result again;
     double first = result->time.all.median, inside = result->time.null_difference;
     b->child.replay.timeline = NULL;
-    int error = combination_run(b->lane, &b->child, b->oracle_why, &again);
+    int error = combination_run(b->lane, &b->child, at, b->oracle_why, &again);
     b->child.replay.timeline = b->lane->options->timeline;
     if (!error && again.status == KVB_STATUS_PASS)
         result->time.null_difference = fmax(isnan(inside) ? 0 : inside, fabs(again.time.all.median / first - 1));
     return error;
 }
 
-static int block_run(block *b, char *why, size_t why_bytes)
+/* Combinations of a block on their way. */
+typedef struct course {
+    kvb_result *results; /* [block.n] */
+    bool *final;         /* [block.n] nothing is to be added to the result */
+    size_t taken;        /* those before are with the caller */
+} course;
+
+/* Gives the caller what is final, in order: a run that ends early has lost as little as can be. */
+static int course_take(const block *b, course *c)
 {
     const kvb_matrix_options *o = b->lane->options;
-    kvb_result *results = calloc(b->n, sizeof *results);
-    double *seconds = calloc(b->n, sizeof *seconds);
-    int error = results && seconds ? 0 : -ENOMEM;
-    for (size_t i = 0; i < b->n && !error && !*o->stop; i++) {
-        kvb_progress clock;
-        kvb_progress_start(&clock, 1);
-        if (block_select(b, i))
-            error = combination_run(b->lane, &b->child, b->oracle_why, &results[i]);
-        seconds[i] = kvb_progress_seconds(&clock);
-    }
-    for (size_t i = 0; i < b->n && !error && !*o->stop && !o->no_null; i++)
-        if (block_select(b, i) && b->child.replay.oracle && results[i].status == KVB_STATUS_PASS &&
-            seconds[i] < NULL_SECONDS)
-            error = null_run(b, &results[i]);
+    int error = 0;
+    for (; c->taken < b->n && (c->final[c->taken] || !is_wanted(b, c->taken)) && !error; c->taken++)
+        if (is_wanted(b, c->taken))
+            error = o->take(o->ctx, &c->results[c->taken]);
+    return error;
+}
+
+/* Each combination once, then those that are quick once more. */
+static int course_run(block *b, course *c, char *why, size_t why_bytes)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    int error = 0, taken = 0;
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < b->n && !error && !taken && !*o->stop; i++) {
+            if (!is_wanted(b, i) || c->final[i])
+                continue;
+            kvb_spot at = block_select(b, i);
+            kvb_result *result = &c->results[i];
+            kvb_progress clock;
+            kvb_progress_start(&clock, 1);
+            error = round ? null_run(b, at, result) : combination_run(b->lane, &b->child, at, b->oracle_why, result);
+            bool again = round == 0 && !o->no_null && b->child.replay.oracle && result->status == KVB_STATUS_PASS &&
+                         kvb_progress_seconds(&clock) < NULL_SECONDS;
+            c->final[i] = !error && !again;
+            taken = course_take(b, c);
+        }
     if (error)
         snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
-    for (size_t i = 0; i < b->n && !error; i++)
-        if (results[i].kernel[0])
-            error = o->take(o->ctx, &results[i]);
-    free(results);
-    free(seconds);
-    return error ? error : *o->stop ? -EINTR : 0;
+    return error ? error : taken ? taken : *o->stop ? -EINTR : 0;
+}
+
+static int block_run(block *b, char *why, size_t why_bytes)
+{
+    course c = {.results = calloc(b->n, sizeof *c.results), .final = calloc(b->n, sizeof *c.final)};
+    int error = c.results && c.final ? course_run(b, &c, why, why_bytes) : -ENOMEM;
+    free(c.results);
+    free(c.final);
+    return error;
 }
 
 /* Largest magnitudes of K and V rows, of values and tags, for pools that want them. */
@@ -260,17 +271,16 @@ static int block_calibrate(block *b)
 }
 
 /* All caches, kernels, thread counts and growths of one pair of pools. */
-static int pools_run(const lane *l, size_t workload, size_t values, const kvb_pool_pair *pools, char *why,
-                     size_t why_bytes)
+static int pools_run(const lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
     const kvb_matrix_options *o = l->options;
+    const kvb_pool_pair *pools = &s->pools[kvb_spot_of(s, first).pools];
     block b = {
         .lane = l,
-        .workload = workload,
-        .values = values,
+        .first = first,
+        .n = kvb_block_size(s),
         .pools = pools,
-        .n = s->n_caches * s->n_kernels * s->n_threads * s->n_growths,
         .child = {.replay = {.trace = l->trace,
                              .k_pool = pools->k,
                              .v_pool = pools->v,
@@ -289,16 +299,16 @@ static int pools_run(const lane *l, size_t workload, size_t values, const kvb_po
                   .first_touch = o->first_touch,
                   .events = o->events},
     };
-    bool wanted = false, any = false; /* an oracle; anything at all */
+    bool any = false, judged = false; /* anything at all; something that an oracle is for */
     for (size_t i = 0; i < b.n; i++)
-        if (block_select(&b, i)) {
+        if (is_wanted(&b, i)) {
             any = true;
-            wanted = wanted || !is_witness(b.child.replay.kernel);
+            judged = judged || !kvb_is_witness(s->kernels[kvb_spot_of(s, first + i).kernel]);
         }
     if (!any)
         return 0;
     int error = block_calibrate(&b);
-    if (!error && l->values && wanted)
+    if (!error && l->values && judged)
         error = oracle_make(l, pools, b.amax[0][0], b.amax[0][1], &b.oracle, b.oracle_why, sizeof b.oracle_why);
     if (error && error != -ENOTSUP)
         snprintf(why, why_bytes, "%s: oracle: %s", l->name, *b.oracle_why ? b.oracle_why : strerror(-error));
@@ -310,14 +320,20 @@ static int pools_run(const lane *l, size_t workload, size_t values, const kvb_po
     return error;
 }
 
-/* A profile or tags that the model does not allow are a reason to skip; the workload's own values must be right. */
-static int lane_run(lane *l, size_t workload, size_t values, char *why, size_t why_bytes)
+/* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model does
+ * not allow are a reason to skip; the workload's own values must be right. */
+static int lane_run(lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
-    bool witness = false;
-    l->profile = s->values[values];
-    for (size_t k = 0; k < s->n_kernels; k++)
-        witness = witness || (is_witness(s->kernels[k]) && is_covered(s->kernels[k], values));
+    size_t n = s->n_pools * kvb_block_size(s);
+    bool any = false, witness = false;
+    for (size_t i = 0; i < n; i++)
+        if (l->wanted[first + i]) {
+            any = true;
+            witness = witness || kvb_is_witness(s->kernels[kvb_spot_of(s, first + i).kernel]);
+        }
+    if (!any)
+        return 0;
     int error = values_make(l, l->profile, &l->values, l->values_why, sizeof l->values_why);
     if (error && !(l->profile && error == -EINVAL)) {
         snprintf(why, why_bytes, "%s", l->values_why);
@@ -328,11 +344,10 @@ static int lane_run(lane *l, size_t workload, size_t values, char *why, size_t w
         error = 0;
     if (error)
         snprintf(why, why_bytes, "%s", l->tags_why);
-    for (size_t p = 0; p < s->n_pools && !error; p++)
-        error = pools_run(l, workload, values, &s->pools[p], why, why_bytes);
+    for (size_t i = first; i < first + n && !error; i += kvb_block_size(s))
+        error = pools_run(l, i, why, why_bytes);
     kvb_values_free(l->values);
     kvb_values_free(l->tags);
-    l->values = l->tags = NULL;
     return error;
 }
 
@@ -362,27 +377,69 @@ static int pools_check(const kvb_selection *s, kvb_trace *const *traces, char *w
     return fits ? 0 : -EINVAL;
 }
 
+/* Asks the caller about each combination. *n: how many are to be run. */
+static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
+{
+    const kvb_selection *s = o->selection;
+    size_t number = o->first;
+    int answer = 0;
+    *n = 0;
+    for (size_t i = 0; i < kvb_matrix_size(s) && answer >= 0; i++) {
+        kvb_spot at = kvb_spot_of(s, i);
+        if (kvb_spot_is_elsewhere(s, at, o->earlier, o->n_earlier))
+            continue;
+        kvb_result names;
+        char why[KVB_REASON];
+        result_name(o, at, &names, why);
+        answer = o->wants(o->ctx, number++, &names);
+        wanted[i] = answer > 0;
+        *n += wanted[i];
+    }
+    return answer < 0 ? answer : 0;
+}
+
+static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, const bool *wanted, char *why,
+                     size_t why_bytes)
+{
+    const kvb_selection *s = o->selection;
+    double peaks[KVB_MAX_THREAD_COUNTS];
+    size_t each = s->n_pools * kvb_block_size(s);
+    int error = 0;
+    for (size_t t = 0; t < s->n_threads && !error; t++)
+        error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
+    for (size_t first = 0; first < kvb_matrix_size(s) && !error; first += each) {
+        kvb_spot at = kvb_spot_of(s, first);
+        lane l = {.options = o,
+                  .name = s->workloads[at.workload].name,
+                  .profile = s->values[at.values],
+                  .trace = traces[at.workload],
+                  .peaks = peaks,
+                  .wanted = wanted};
+        error = lane_run(&l, first, why, why_bytes);
+    }
+    return error;
+}
+
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)
 {
     const kvb_selection *s = options->selection;
-    double peaks[KVB_MAX_THREAD_COUNTS];
     kvb_trace **traces = calloc(s->n_workloads + 1, sizeof *traces);
-    int error = traces ? 0 : -ENOMEM;
+    bool *wanted = calloc(kvb_matrix_size(s) + 1, sizeof *wanted);
+    size_t n = 0;
+    int error = traces && wanted ? 0 : -ENOMEM;
     why[0] = '\0';
     for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
         error = bad_input(kvb_trace_load(s->workloads[w].path, options->capacity, &traces[w], why, why_bytes));
     if (!error && options->pools_must_fit)
         error = pools_check(s, traces, why, why_bytes);
-    for (size_t t = 0; t < s->n_threads && !error; t++)
-        error = peak_measure(s->threads[t], !options->unbound, &peaks[t]);
-    for (size_t i = 0; i < s->n_workloads * s->n_values && !error; i++) {
-        size_t w = i / s->n_values;
-        lane l = {.options = options, .name = s->workloads[w].name, .trace = traces[w], .peaks = peaks};
-        error = lane_run(&l, w, i % s->n_values, why, why_bytes);
-    }
+    if (!error)
+        error = wanted_ask(options, wanted, &n);
+    if (!error && n)
+        error = lanes_run(options, traces, wanted, why, why_bytes);
     for (size_t w = 0; traces && w < s->n_workloads; w++)
         kvb_trace_free(traces[w]);
     free(traces);
+    free(wanted);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;

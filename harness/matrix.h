@@ -15,6 +15,7 @@ typedef struct kvb_matrix_options {
     const kvb_selection *selection;
     const kvb_selection *earlier; /* [n_earlier] what these hold is left out: it has been run */
     size_t n_earlier;
+    size_t first;          /* number of its first combination, counted from that of the first selection on */
     const kvb_best *best;  /* for selections with kvb_kernel_best; else NULL */
     uint32_t capacity;     /* cells; 0: what each trace needs */
     uint32_t min_chunk;    /* cells */
@@ -31,7 +32,10 @@ typedef struct kvb_matrix_options {
     const char *const *events;         /* hardware counters; NULL: the default ones */
     FILE *timeline;                    /* NULL: none */
     const volatile sig_atomic_t *stop; /* set: end after the present combination */
-    /* Takes each combination when it is done. A negative return ends the run. */
+    /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
+     * about before the first is run. */
+    int (*wants)(void *ctx, size_t number, const kvb_result *names);
+    /* Takes each combination that was wanted, in order, when nothing is to be added to it. A negative return ends the run. */
     int (*take)(void *ctx, const kvb_result *result);
     void *ctx;
 } kvb_matrix_options;
@@ -39,7 +43,7 @@ typedef struct kvb_matrix_options {
 /* Combinations of a selection, skipped ones included, without those that earlier ones hold. */
 size_t kvb_matrix_count(const kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
-/* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what take() returned; -EINTR when
+/* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what wants() or take() returned; -EINTR when
  * stopped; -ENOMEM and what fork() says. why names what was at fault. */
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes);
 

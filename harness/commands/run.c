@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench run: replay the matrix, check it, measure it, record it. */
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,29 +15,32 @@
 #include "harness/matrix.h"
 #include "harness/native.h"
 #include "harness/progress.h"
+#include "harness/resume.h"
+#include "harness/shard.h"
 #include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
 #include "results/export/export.h"
 #include "results/summary.h"
 #include "workloads/trace.h"
 
-#define MACHINE_SECONDS      0.1 /* for each probe of the machine */
-#define MACHINE_COMBINATIONS 60  /* runs of fewer do not spend seconds on the machine's rates unless asked */
+#define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
 typedef struct run {
     const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
-        *best_path, *junit_path;
+        *best_path, *junit_path, *shard_text;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic;
+    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;
     kvb_cache_state cache_state;
     FILE *timeline;
     /* while running */
+    kvb_shard shard;
     kvb_progress progress;
+    kvb_result_file *kept; /* what an earlier run has finished, or NULL */
     kvb_result_writer *writer;
     kvb_export *junit;
     kvb_result *results;
@@ -81,6 +83,10 @@ static const kvb_option options[] = {
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
     {"--junit", "F.xml", "write JUnit XML too, for CI; other formats: `kvbench show F.jsonl --format NAME`",
      KVB_TEXT(run, junit_path)},
+    {"--resume", NULL, "keep what an earlier run of this command wrote to -o before it was killed; run the rest",
+     KVB_FLAG(run, resume)},
+    {"--shard", "I/N", "only every N-th combination, from the I-th on: `kvbench merge` joins the files of all N",
+     KVB_TEXT(run, shard_text)},
     {"--format", "FORMAT", "of the table: table, md, csv or json", KVB_TEXT(run, format_name)},
     {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
      KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
@@ -114,23 +120,24 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "run",
     .synopsis = "[options]",
-    .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
-             "check every query against the double-precision oracle; measure; record.\n"
-             "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
-             "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n\n"
-             "  kvbench run --suite quick -o quick.jsonl\n"
-             "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
-             "  kvbench run --suite quick --kernel best --best-from quick.jsonl\n"
-             "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
-             "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
+    .about =
+        "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
+        "check every query against the double-precision oracle; measure; record.\n"
+        "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
+        "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n"
+        "Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What a killed\n"
+        "or stopped run left there the same command keeps with --resume (failures too), and begins anew without.\n\n"
+        "  kvbench run --suite quick -o quick.jsonl\n"
+        "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+        "  kvbench run --suite quick --kernel best --best-from quick.jsonl\n"
+        "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
+        "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
     .options = options,
 };
 
-/* A combination is done. */
-static int result_take(void *ctx, const kvb_result *result)
+/* Into the table and the summary. */
+static int result_keep(run *r, const kvb_result *result)
 {
-    run *r = ctx;
-    char what[4 * KVB_NAME + 16];
     if (r->n == r->room) {
         size_t room = r->room ? 2 * r->room : 64;
         kvb_result *results = realloc(r->results, room * sizeof *results);
@@ -141,15 +148,38 @@ static int result_take(void *ctx, const kvb_result *result)
     }
     r->results[r->n++] = *result;
     r->count[result->status]++;
+    return 0;
+}
+
+/* A combination is done. */
+static int result_take(void *ctx, const kvb_result *result)
+{
+    run *r = ctx;
+    char what[4 * KVB_NAME + 16];
+    if (result_keep(r, result))
+        return -ENOMEM;
     snprintf(what, sizeof what, "%s, %s, %s, %s", result->workload, result->cache, result->pool_k, result->kernel);
     kvb_progress_step(&r->progress, what);
     return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
 }
 
+/* Is a combination left to this run? */
+static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
+{
+    run *r = ctx;
+    if (!kvb_shard_has(r->shard, number))
+        return 0;
+    int kept = kvb_resume_has(r->kept, number / r->shard.of, names, r->why, r->why_bytes);
+    return kept < 0 ? kept : !kept;
+}
+
+/* Of a shard nothing has to be possible: others may hold all that is. */
 static int verdict(const run *r)
 {
     size_t ran = r->n - r->count[KVB_STATUS_SKIP];
-    return ran == 0 ? KVB_EXIT_MACHINE : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK : KVB_EXIT_FAILED;
+    return ran == 0 && r->shard.of == 1       ? KVB_EXIT_MACHINE
+           : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK
+                                              : KVB_EXIT_FAILED;
 }
 
 /* The last lines: what a person needs to know at once. Not on stdout where a program reads that. */
@@ -172,44 +202,20 @@ static void command_line(int argc, char **argv, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
 }
 
-static double rate_or_none(const kvb_rate *rate)
-{
-    return rate->samples ? rate->median : NAN;
-}
-
-/* What this machine can, for the thread counts of the run: into the manifest. */
-static void machine_measure(const kvb_selection *selection, kvb_manifest *manifest)
-{
-    kvb_machine_profile profile;
-    if (kvb_profile_describe("", &profile) ||
-        kvb_profile_measure_threads(&profile, selection->threads, (uint32_t)selection->n_threads, MACHINE_SECONDS))
-        return; /* oversubscribed: there is no such machine */
-    for (uint32_t i = 0; i < profile.n_rows && i < KVB_MACHINE_ROWS; i++) {
-        kvb_machine_rates *to = &manifest->machine[manifest->n_machine++];
-        to->threads = profile.row[i].threads;
-        for (size_t level = 0; level < KVB_LEVELS; level++) {
-            to->read[level] = rate_or_none(&profile.row[i].read[level]);
-            to->triad[level] = rate_or_none(&profile.row[i].triad[level]);
-        }
-        for (size_t kind = 0; kind < KVB_PEAK_KINDS; kind++)
-            to->peak[kind] = rate_or_none(&profile.row[i].peak[kind]);
-    }
-}
-
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
-static int parts_run(run *r, const kvb_selection *selections, size_t n, char *why, size_t why_bytes)
+static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t total, char *why, size_t why_bytes)
 {
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += kvb_matrix_count(&selections[i], selections, i);
-    kvb_progress_start(&r->progress, total);
+    size_t first = 0;
+    kvb_progress_start(&r->progress, total - r->n);
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
+        size_t count = kvb_matrix_count(&selections[i], selections, i);
         kvb_matrix_options matrix = {
             .selection = &selections[i],
             .earlier = selections,
             .n_earlier = i,
+            .first = first,
             .best = &r->best,
             .capacity = (uint32_t)r->capacity,
             .min_chunk = (uint32_t)r->min_chunk,
@@ -230,56 +236,89 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, char *wh
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
             .stop = &stopped,
+            .wants = combination_wanted,
             .take = result_take,
             .ctx = r,
         };
-        if (kvb_matrix_count(&selections[i], selections, i))
+        first += count;
+        if (count)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
     kvb_progress_end(&r->progress);
     if (error == -EINTR)
-        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations; nothing was written", r->n, total);
+        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->n, total);
     return error;
+}
+
+/* Opens the file of records: one that an earlier run left, or a new one. An exit code. */
+static int output_open(run *r, const kvb_selection *selections, size_t total, kvb_manifest *manifest)
+{
+    if (r->resume && kvb_resume_open(r->output, manifest, &r->kept, &r->writer, r->why, r->why_bytes))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s", r->why);
+    if (r->kept && (r->writer ? r->kept->n > total : r->kept->n != total))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s holds %zu combinations, this run has %zu", r->output,
+                            r->kept->n, total);
+    for (size_t i = 0; r->kept && i < r->kept->n; i++)
+        if (result_keep(r, &r->kept->results[i]))
+            return kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
+    if (r->kept) {
+        kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->n, total);
+        return KVB_EXIT_OK;
+    }
+    if (r->machine || total >= MACHINE_COMBINATIONS)
+        kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
+    return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
+               ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
+               : KVB_EXIT_OK;
+}
+
+/* Closes it. What is kept of a run that ends early is said on the line of its reason. */
+static int output_close(run *r, int error, const char **kept)
+{
+    *kept = r->writer && r->n ? "; what is finished is kept: the same command with --resume runs the rest" : "";
+    if (!r->writer)
+        return error;
+    int closed = kvb_result_close(r->writer, !error, r->why, r->why_bytes);
+    r->writer = NULL;
+    return error ? error : closed;
 }
 
 /* Everything between selections and an exit code. */
 static int selections_run(run *r, const kvb_selection *selections, size_t n, int argc, char **argv)
 {
-    char why[512] = "", late[512] = "";
+    char why[1024] = "", late[512] = "";
+    const char *kept;
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
     snprintf(manifest.suite, sizeof manifest.suite, "%s", r->suite->name);
+    if (r->shard.of > 1)
+        snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
     command_line(argc, argv, manifest.command, sizeof manifest.command);
     for (size_t i = 0; i < n; i++)
         total += kvb_matrix_count(&selections[i], selections, i);
-    if (r->output && (r->machine || total >= MACHINE_COMBINATIONS))
-        machine_measure(&selections[0], &manifest);
-    if (r->output && kvb_result_create(r->output, &manifest, &r->writer, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
-    if (r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why)) {
-        if (r->writer)
-            kvb_result_close(r->writer, false, late, sizeof late);
-        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
-    }
+    total = kvb_shard_count(r->shard, total);
     r->why = why;
     r->why_bytes = sizeof why;
+    int code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
+    if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
+        code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
-    int error = parts_run(r, selections, n, late, sizeof late);
-    if (r->writer) {
-        int closed = kvb_result_close(r->writer, !error, why, sizeof why);
-        error = error ? error : closed;
-    }
+    int error = code ? -ECANCELED : parts_run(r, selections, n, total, late, sizeof late);
+    error = output_close(r, error, &kept);
     int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results, r->n, why, sizeof why);
+    if (code)
+        return code;
     error = error ? error : exported;
     if (error == -EINTR) {
         signal(stopped, SIG_DFL);
-        kvb_complain("run", 0, "%s", late);
+        kvb_complain("run", 0, "%s%s", late, *kept ? kept : "; nothing was written");
         raise(stopped);
     }
     if (error)
-        return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", *why ? why : late);
+        return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
+                            error == -EINVAL ? "" : kept);
     if (kvb_result_table(r->results, r->n, r->format, stdout) || summary_print(r, &manifest))
         return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
     return verdict(r);
@@ -351,6 +390,16 @@ static int run_main(int argc, char **argv)
         kvb_complain("run", code, "--cache-state: unknown state '%s'; known: natural, hot, cold", r.state_name);
         goto out;
     }
+    if (r.resume && (!r.output || r.timeline_path)) {
+        kvb_complain("run", code,
+                     r.output ? "--resume: what --timeline wrote before would be lost; without it the same run goes on"
+                              : "--resume needs -o F.jsonl: the file to complete");
+        goto out;
+    }
+    if (kvb_shard_parse(r.shard_text, &r.shard, why, sizeof why)) {
+        kvb_complain("run", code, "--shard: %s", why);
+        goto out;
+    }
     if (r.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why)) {
         code = kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
         goto out;
@@ -405,6 +454,7 @@ out:
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
     free(r.results);
+    kvb_result_free(r.kept);
     free(parts);
     return code;
 }

@@ -7,6 +7,7 @@
 #define KVB_PROFILE_H
 
 #include "harness/machine/bandwidth.h"
+#include "results/result.h"
 
 struct hwloc_topology;
 
@@ -63,5 +64,9 @@ uint64_t kvb_working_set_total(const kvb_cache_level *level, uint32_t threads, s
 int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds);
 /* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
 int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
+
+/* Measure rows for these thread counts into a manifest: what the machine can on the day of a run. Where it cannot be
+ * measured the manifest stays as it was. */
+void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifest *manifest);
 
 #endif
