@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench merge: the shards of one run joined into one file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/options.h"
+#include "harness/shard.h"
+#include "results/key.h"
+#include "results/manifest.h"
+
+typedef struct merge {
+    kvb_words files;
+    const char *output;
+    uint32_t of;
+    const char *first; /* of the files: what the others are compared with */
+    const kvb_manifest *manifest;
+    /* by shard */
+    kvb_result_file *shards[KVB_SHARDS];
+    const char *paths[KVB_SHARDS];
+} merge;
+
+static const kvb_option options[] = {
+    {"-o", "F.jsonl", "the file to write", KVB_TEXT(merge, output)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "merge",
+    .synopsis = "SHARD.jsonl... -o F.jsonl",
+    .about =
+        "Join the shards of one run: every one of its N files, in any order. Records come back in the order of\n"
+        "the whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from\n"
+        "different machines: facts of the manifest in which those differ become \"several\", and \"joined\" says\n"
+        "where each shard was run (record i, from 0, is of shard i mod N). Whole runs are not joined, as the same\n"
+        "combination would be there twice: `kvbench compare` takes two files.\n\n"
+        "  kvbench run --suite full --shard 1/2 -o a.jsonl       # here\n"
+        "  kvbench run --suite full --shard 2/2 -o b.jsonl       # there, or later\n"
+        "  kvbench merge a.jsonl b.jsonl -o full.jsonl",
+    .options = options,
+    .words = offsetof(merge, files),
+    .takes_words = true,
+};
+
+/* Is a file of the run that the first one is of? Complains. */
+static bool is_of_run(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
+{
+    char first[sizeof manifest->command], now[sizeof manifest->command];
+    const char *key = kvb_manifest_difference(m->manifest, manifest, kvb_program_keys, first, now, sizeof first);
+    if (!key) {
+        kvb_command_essence(m->manifest->command, first);
+        kvb_command_essence(manifest->command, now);
+        key = strcmp(first, now) ? "command" : NULL;
+    }
+    if (!key && of != m->of) {
+        key = "shard";
+        snprintf(first, sizeof first, "%s", m->manifest->shard);
+        snprintf(now, sizeof now, "%s", manifest->shard);
+    }
+    if (key)
+        kvb_complain("merge", 0, "not of one run: %s: %s in %s, %s in %s", key, first, m->first, now, path);
+    return !key;
+}
+
+/* Loads a file into its place among the shards. An exit code. */
+static int shard_load(merge *m, const char *path)
+{
+    char why[512], name[KVB_KEY_TEXT] = "nothing";
+    kvb_result_file *file;
+    kvb_shard shard;
+    if (kvb_result_load(path, &file, why, sizeof why))
+        return kvb_complain("merge", KVB_EXIT_USAGE, "%s", why);
+    int code = KVB_EXIT_USAGE;
+    if (kvb_shard_parse(file->manifest.shard, &shard, why, sizeof why)) {
+        kvb_complain("merge", code, "%s:1: shard: %s", path, why);
+    } else if (m->first && !is_of_run(m, path, &file->manifest, shard.of)) {
+        code = KVB_EXIT_USAGE;
+    } else if (m->shards[shard.index]) {
+        if (file->n)
+            kvb_key_name(&file->results[0], name);
+        kvb_complain("merge", code, "the same combinations twice: %s is in %s and in %s, which are both %s%s", name,
+                     m->paths[shard.index], path, shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
+    } else if (shard.of == 1) {
+        kvb_complain("merge", code,
+                     "%s is a whole run: nothing is to be joined (`kvbench run --shard I/N` makes shards)", path);
+    } else {
+        m->shards[shard.index] = file;
+        m->paths[shard.index] = path;
+        if (!m->first) {
+            m->first = path;
+            m->of = shard.of;
+            m->manifest = &file->manifest;
+        }
+        return KVB_EXIT_OK;
+    }
+    kvb_result_free(file);
+    return code;
+}
+
+/* Is every shard there, with as many combinations as it must have? Complains. */
+static bool is_complete(const merge *m, size_t *total)
+{
+    *total = 0;
+    for (uint32_t i = 0; i < m->of; i++) {
+        if (!m->shards[i]) {
+            kvb_complain("merge", 0, "shard %u/%u is missing", i + 1, m->of);
+            return false;
+        }
+        *total += m->shards[i]->n;
+    }
+    for (uint32_t i = 1; i < m->of; i++) /* the first ones have one more than the last ones, or all the same */
+        if (m->shards[i]->n > m->shards[i - 1]->n || m->shards[i]->n + 1 < m->shards[0]->n) {
+            kvb_complain("merge", 0, "%s has %zu combinations, %s has %zu: not of one matrix", m->paths[i - 1],
+                         m->shards[i - 1]->n, m->paths[i], m->shards[i]->n);
+            return false;
+        }
+    return true;
+}
+
+static void manifest_join(const merge *m, kvb_manifest *manifest)
+{
+    *manifest = m->shards[0]->manifest;
+    manifest->shard[0] = '\0';
+    kvb_command_essence(m->shards[0]->manifest.command, manifest->command);
+    for (uint32_t i = 0; i < m->of; i++) {
+        const kvb_manifest *from = &m->shards[i]->manifest;
+        kvb_joined *joined = &manifest->joined[manifest->n_joined++];
+        snprintf(joined->date, sizeof joined->date, "%s", from->date);
+        snprintf(joined->cpu_model, sizeof joined->cpu_model, "%s", from->cpu_model);
+        snprintf(joined->isa, sizeof joined->isa, "%s", from->isa);
+        joined->cores = from->cores;
+        kvb_manifest_blend(manifest, from);
+    }
+}
+
+/* An exit code. */
+static int shards_write(const merge *m, size_t total)
+{
+    kvb_result_writer *writer;
+    kvb_manifest manifest;
+    char why[512];
+    manifest_join(m, &manifest);
+    if (kvb_result_create(m->output, &manifest, &writer, why, sizeof why))
+        return kvb_complain("merge", KVB_EXIT_USAGE, "%s", why);
+    int error = 0;
+    for (size_t i = 0; i < total && !error; i++)
+        error = kvb_result_write(writer, &m->shards[i % m->of]->results[i / m->of], why, sizeof why);
+    if (error)
+        kvb_result_discard(writer);
+    else
+        error = kvb_result_close(writer, true, why, sizeof why);
+    if (error)
+        return kvb_complain("merge", KVB_EXIT_MACHINE, "%s", why);
+    printf("%zu combinations of %u shards in %s\n", total, m->of, m->output);
+    return KVB_EXIT_OK;
+}
+
+static int merge_main(int argc, char **argv)
+{
+    merge m = {0};
+    size_t total;
+    int code = kvb_options_parse(&usage, &m, argc, argv);
+    if (code >= 0)
+        goto out;
+    code = KVB_EXIT_OK;
+    if (!m.files.n || !m.output)
+        code = kvb_complain("merge", KVB_EXIT_USAGE, "name the files of all shards, and -o F.jsonl; see --help");
+    for (size_t i = 0; i < m.files.n && !code; i++)
+        code = shard_load(&m, m.files.at[i]);
+    if (!code && !is_complete(&m, &total))
+        code = KVB_EXIT_USAGE;
+    if (!code)
+        code = shards_write(&m, total);
+out:
+    for (size_t i = 0; i < KVB_SHARDS; i++)
+        kvb_result_free(m.shards[i]);
+    kvb_words_free(&m.files);
+    return code;
+}
+
+const kvb_command kvb_command_merge = {
+    .name = "merge",
+    .summary = "join the shards of one run into one result file",
+    .run = merge_main,
+};
