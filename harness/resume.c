@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "results/key.h"
 #include "results/manifest.h"
@@ -49,8 +50,30 @@ static int manifest_check(const char *path, const kvb_manifest *before, const kv
     return -EINVAL;
 }
 
-int kvb_resume_open(const char *path, const kvb_manifest *manifest, kvb_result_file **kept, kvb_result_writer **writer,
-                    char *why, size_t why_bytes)
+/* Dates compare as text. */
+static int inputs_check(const char *path, const char *began, const kvb_words *inputs, size_t n, char *why,
+                        size_t why_bytes)
+{
+    char changed[sizeof(((kvb_manifest *)0)->date)];
+    struct stat file;
+    struct tm utc;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t w = 0; w < inputs[i].n; w++) {
+            if (stat(inputs[i].at[w], &file) != 0 || !gmtime_r(&file.st_mtime, &utc))
+                continue;
+            strftime(changed, sizeof changed, "%Y-%m-%dT%H:%M:%SZ", &utc);
+            if (strcmp(changed, began) <= 0)
+                continue;
+            snprintf(why, why_bytes, "%s: cannot be gone on with: %s was changed at %s, after that run began (%s)",
+                     path, inputs[i].at[w], changed, began);
+            return -EINVAL;
+        }
+    return 0;
+}
+
+int kvb_resume_open(const char *path, const kvb_manifest *manifest, const kvb_words *inputs, size_t n,
+                    kvb_result_file **kept, kvb_result_writer **writer, char *why, size_t why_bytes)
 {
     char unused[8];
     struct stat target;
@@ -68,6 +91,8 @@ int kvb_resume_open(const char *path, const kvb_manifest *manifest, kvb_result_f
     if (error || !*kept)
         return error;
     error = manifest_check(path, &(*kept)->manifest, manifest, why, why_bytes);
+    if (!error)
+        error = inputs_check(path, (*kept)->manifest.date, inputs, n, why, why_bytes);
     if (error) {
         if (*writer)
             kvb_result_close(*writer, false, unused, sizeof unused);

@@ -253,7 +253,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
 /* Opens the file of records: one that an earlier run left, or a new one. An exit code. */
 static int output_open(run *r, const kvb_selection *selections, size_t total, kvb_manifest *manifest)
 {
-    if (r->resume && kvb_resume_open(r->output, manifest, &r->kept, &r->writer, r->why, r->why_bytes))
+    const kvb_words inputs[] = {r->plugins, r->words.workloads};
+    if (r->resume && kvb_resume_open(r->output, manifest, inputs, 2, &r->kept, &r->writer, r->why, r->why_bytes))
         return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s", r->why);
     if (r->kept && (r->writer ? r->kept->n > total : r->kept->n != total))
         return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s holds %zu combinations, this run has %zu", r->output,

@@ -91,6 +91,10 @@ crime=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --kernel crime-segfault --ker
 killed_at 3 KILL "$TMPDIR/c.jsonl.tmp" "${crime[@]}" -o "$TMPDIR/c.jsonl"
 ok "a crash is among what is finished" grep -q '"status": "crash"' "$TMPDIR/c.jsonl.tmp"
 cp "$TMPDIR/c.jsonl.tmp" "$TMPDIR/before"
+touch -d '+1 hour' "$TMPDIR/crimes.so"
+expect_exit 2 "a plug-in that was changed since is refused" "${crime[@]}" --resume -o "$TMPDIR/c.jsonl"
+holds "  with its name and both times" 'crimes.so was changed at 2.*Z, after that run began \(2.*Z\)' "$err"
+touch -d '-1 hour' "$TMPDIR/crimes.so"
 expect_exit 1 "it is not run again, and still fails the run" "${crime[@]}" --resume -o "$TMPDIR/c.jsonl"
 ok "  as it was" cmp -n "$(wc -c <"$TMPDIR/before")" "$TMPDIR/c.jsonl" "$TMPDIR/before"
 
