@@ -57,9 +57,10 @@ sed '3s/^/x/' "$TMPDIR/before" >"$TMPDIR/other.jsonl.tmp"
 expect_exit 2 "a damaged line is refused" "${run[@]}" --resume -o "$TMPDIR/other.jsonl"
 holds "  by place" "other.jsonl.tmp:3: not valid JSON" "$err"
 
-expect_exit 0 "the rest is run" "${run[@]}" --resume --format md -o "$f"
+expect_exit 0 "the rest is run" "${run[@]}" --resume --format md --junit "$TMPDIR/f.xml" -o "$f"
 holds "  and said" "note: [0-9]+ of 15 combinations were finished before" "$err"
-holds "  the table shows all" "^15 passed"
+holds "  the summary is of all" '15 passed'
+holds "  and so is what is exported" 'tests="15"' "$TMPDIR/f.xml"
 ok "  the file holds all, in order" diff <(keys "$f") "$TMPDIR/whole.keys"
 ok "  what was there is as it was" cmp -n "$(wc -c <"$TMPDIR/before")" "$f" "$TMPDIR/before"
 ok "  and nothing lies beside it" test ! -e "$f.tmp"
