@@ -33,6 +33,11 @@ static int facts_print(const kvb_manifest *m, kvb_table_format format, FILE *out
     fact_add(t, &error, "level", "%s", m->isa);
     fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
     fact_add(t, &error, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
+    if (m->shard[0])
+        fact_add(t, &error, "shard", "%s", m->shard);
+    for (uint32_t i = 0; i < m->n_joined; i++)
+        fact_add(t, &error, "joined", "shard %u/%u, %s, %s, %u cores, %s", i + 1, m->n_joined, m->joined[i].date,
+                 m->joined[i].cpu_model, m->joined[i].cores, m->joined[i].isa);
     if (!error)
         error = kvb_table_print(t, format, out);
     kvb_table_free(t);

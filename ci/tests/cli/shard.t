@@ -43,6 +43,8 @@ PY
 
 sed '1s/"cpu_model": "[^"]*"/"cpu_model": "Z80"/; 1s/"cores": [0-9]*/"cores": 640/' "$b" >"$TMPDIR/there.jsonl"
 ok "a shard of another machine is joined" "$KVBENCH" merge "$a" "$TMPDIR/there.jsonl" "$c" -o "$m"
+ok "  which show tells" "$KVBENCH" show "$m"
+holds "  of each shard" '^joined +shard 2/3, .*Z, Z80, 640 cores'
 ok "  and the manifest says so" python3 - "$m" <<'PY'
 import json, sys
 m = json.loads(open(sys.argv[1]).readline())
