@@ -40,7 +40,7 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
 TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
-LONG_TESTS := ci/tests/cli/isa.t ci/tests/cli/run.t # begun first: others fit in beside them
+LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t ci/tests/cli/*.py))
 PLUGINS    := $(BUILD)/example-plugin/online.so
 NEED_kernels   := kernels
@@ -106,7 +106,7 @@ tsan: ## run every test under ThreadSanitizer
 	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
 faults: ## plant each fault of ci/faults: the test it names must catch it
-	@ci/faults/run.sh $(BUILD)/faults
+	@ci/faults/run.sh $(BUILD)
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
@@ -165,9 +165,12 @@ clean: ## remove everything built
 objects = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SRC_vector),$(SRC_$1))) \
 	$(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/%.$i.o,$(filter $(SRC_vector),$(SRC_$1))))
 
+# Dependencies name $(BUILD), not its value: a copy of a build is a build.
+DEPEND = -MMD -MP -MT '$$(BUILD)/$(@:$(BUILD)/%=%)'
+
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(ISA) $(INCLUDE) -MMD -MP -c $< -o $@
+	$(CC) $(FLAGS) $(ISA) $(INCLUDE) $(DEPEND) -c $< -o $@
 
 # One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
 ifeq ($(shell uname -m),x86_64)
@@ -187,11 +190,11 @@ ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $$(INCLUDE) -MMD -MP -c $$< -o $$@
+	$$(CC) $$(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call isa,$i)))
 
-# Facts about the build, rewritten only when they change.
+# Facts about the build, rewritten only when they change; FACTS=keep takes those of a build that was copied.
 define VERSION_FACTS
 #define KVB_FACT_VERSION "$(VERSION)"
 #define KVB_FACT_COMMIT "$(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null || echo unknown)"
@@ -199,7 +202,7 @@ define VERSION_FACTS
 #define KVB_FACT_WORKLOADS "$(PREFIX)/share/kvbench/workloads"
 #define KVB_FACT_PLOTS "$(PREFIX)/share/kvbench/plots"
 endef
-$(BUILD)/version-facts.h: FORCE
+$(BUILD)/version-facts.h: $(if $(FACTS),,FORCE)
 	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(BUILD)/harness/version.o: $(BUILD)/version-facts.h
