@@ -31,7 +31,7 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume;
+    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;
@@ -104,6 +104,8 @@ static const kvb_option options[] = {
      KVB_NUMBER(run, width, 1, 100)},
     {"--cache-state", "STATE", "natural (all layers in turn), hot or cold; default natural", KVB_TEXT(run, state_name)},
     {"--machine", NULL, "measure the machine for the manifest even where the run is small", KVB_FLAG(run, machine)},
+    {"--no-machine", NULL, "do not measure it even where the run is large: seconds less, where rates do not matter",
+     KVB_FLAG(run, no_machine)},
     {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
     {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
     {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
@@ -266,8 +268,9 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->n, total);
         return KVB_EXIT_OK;
     }
-    if (r->machine || total >= MACHINE_COMBINATIONS)
-        kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
+    if
+        !r->no_machine && (r->machine || total >= MACHINE_COMBINATIONS)
+                              kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
     return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
                ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
                : KVB_EXIT_OK;

@@ -6,7 +6,7 @@
 
 import() { "$KVBENCH" record --import "$@"; }
 dir=$TMPDIR/imported
-replay=(--cache seq --kernel witness --pool f32)
+replay=(--cache seq --kernel witness --pool f32 --sample-ms 1 --no-null)
 moon=$TMPDIR/moon.jsonl
 csv=$TMPDIR/azure.csv
 for i in 1 2 3; do
@@ -78,7 +78,7 @@ for file in mooncake/conversation_first4000.jsonl azure/AzureLLMInferenceTrace_c
         echo "ok $tests - 60 recorded requests of $format # SKIP ../shared/data/$file is missing"
         continue
     fi
-    ok "60 recorded requests of $format" import "$format:../shared/data/$file" --requests 60 --shrink 32 -o "$dir/real"
+    ok "60 recorded requests of $format" import "$format:../shared/data/$file" --requests 60 --shrink 64 -o "$dir/real"
     ok "  replay" "$KVBENCH" run --workload "$dir/real/$format.jsonl" "${replay[@]}"
     holds "  and pass" '^1 passed, 0 failed'
 done

@@ -30,7 +30,7 @@ cat >"$TMPDIR/small.jsonl" <<'TRACE'
 TRACE
 
 began=$SECONDS
-quick=(--sample-ms 1 --no-null --oracle-pairs 20000)
+quick=(--sample-ms 1 --no-null --no-machine --oversubscribe --oracle-pairs 20000)
 for level in "${here[@]}"; do
     expect_exit 0 "forks, trees and departures at $level" "$KVBENCH" run --suite quick --kernel "$kernels" \
         --workload plain-decode --workload batched-multi-seq --workload agent-fork --workload eagle-tree --pool f32 \
