@@ -41,7 +41,7 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
 TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
 LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure) # begun first: others fit in beside them
-CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t ci/tests/cli/*.py))
+CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
 PLUGINS    := $(BUILD)/example-plugin/online.so
 NEED_kernels   := kernels
 NEED_caches    := caches kernels
