@@ -268,9 +268,8 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->n, total);
         return KVB_EXIT_OK;
     }
-    if
-        !r->no_machine && (r->machine || total >= MACHINE_COMBINATIONS)
-                              kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
+    if (!r->no_machine && (r->machine || total >= MACHINE_COMBINATIONS))
+        kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
     return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
                ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
                : KVB_EXIT_OK;
