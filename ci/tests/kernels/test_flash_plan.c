@@ -114,24 +114,32 @@ static void plan_check(const struct fixture *f, uint32_t parts, bool determinist
             assert_true(used[i] != used[k]);
 }
 
-/* A long sequence is one span, and whatever else begins in between ends it. */
+/* A long sequence is one span, and whatever else begins in between ends it: told by runs, and by bits. */
 static void spans_are_long(void **state)
 {
-    static const kvb_run runs[] = {{0, 1000}, {300, 320}};
-    static const uint32_t row_start[] = {0, 1, 2};
-    const kvb_mask mask = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs};
-    static const uint32_t expected[][2] = {{0, 4}, {256, 1}, {320, 10}, {960, 1}}; /* first cell, span */
-    kvb_blocks blocks;
-    kvb_block block;
-    uint32_t n = 0;
+    static const kvb_run runs[] = {{40, 1000}, {300, 320}};
+    static const uint32_t row_start[] = {0, 1, 2}, row_words = 16;
+    static const uint32_t expected[][3] = {
+        {0, 1, 1}, {64, 3, 1}, {256, 1, 2}, {320, 10, 1}, {960, 1, 1}}; /* cell, span, tokens */
+    uint64_t bits[2 * 16] = {0};
     (void)state;
-    kvb_blocks_start(&blocks, &mask, 2, 1000, 0, 2);
-    for (; kvb_blocks_next(&blocks, &block); n++) {
-        assert_int_equal(block.first, expected[n][0]);
-        assert_int_equal(block.span, expected[n][1]);
-        assert_int_equal(block.n, n == 1 ? 2 : 1);
+    for (uint32_t t = 0; t < 2; t++)
+        for (uint32_t c = runs[t].begin; c < runs[t].end; c++)
+            bits[t * row_words + c / 64] |= UINT64_C(1) << c % 64;
+    const kvb_mask masks[] = {{.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs},
+                              {.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words}};
+    for (uint32_t m = 0; m < 2; m++) {
+        kvb_blocks blocks;
+        kvb_block block;
+        uint32_t n = 0;
+        kvb_blocks_start(&blocks, &masks[m], 2, 1000, 0, 2);
+        for (; kvb_blocks_next(&blocks, &block); n++) {
+            assert_int_equal(block.first, expected[n][0]);
+            assert_int_equal(block.span, expected[n][1]);
+            assert_int_equal(block.n, expected[n][2]);
+        }
+        assert_int_equal(n, 5);
     }
-    assert_int_equal(n, 4);
 }
 
 static void parts_share_everything(void **state)
