@@ -83,41 +83,53 @@ static int result_row(kvb_table *table, const kvb_result *result, bool raw)
     return kvb_table_row(table, cells);
 }
 
-/* Skipped for the same reason, whatever the pool, kernel and threads. */
+/* A reason without the line of the workload at which it arose. */
+static const char *reason_proper(const kvb_result *result)
+{
+    const char *colon = strncmp(result->reason, "line ", 5) ? NULL : strstr(result->reason, ": ");
+    return colon ? colon + 2 : result->reason;
+}
+
+/* Skipped for the same reason, whatever the rest. */
 static bool is_same_skip(const kvb_result *a, const kvb_result *b)
 {
-    return a->status == KVB_STATUS_SKIP && b->status == KVB_STATUS_SKIP && !strcmp(a->workload, b->workload) &&
-           !strcmp(a->cache, b->cache) && !strcmp(a->reason, b->reason);
+    return a->status == KVB_STATUS_SKIP && b->status == KVB_STATUS_SKIP && !strcmp(reason_proper(a), reason_proper(b));
 }
 
 /* One row for all skips that are the same as results[first]; none where an earlier one has told it. */
 static int skip_row(kvb_table *table, const kvb_result *results, size_t n, size_t first)
 {
+    static const char several[] = "*";
     char reason[KVB_REASON + 32];
     key_text pool, other;
-    bool pools = false, kernels = false;
     size_t same = 0;
 
     for (size_t i = 0; i < first; i++)
         if (is_same_skip(&results[i], &results[first]))
             return 0;
     kvb_key_pools(&results[first], pool);
+    const char *cells[COLUMNS] = {
+        [WORKLOAD] = results[first].workload,
+        [CACHE] = results[first].cache,
+        [POOL] = pool,
+        [KERNEL] = results[first].kernel,
+        [STATUS] = kvb_status_name(KVB_STATUS_SKIP),
+    };
     for (size_t i = first; i < n; i++)
         if (is_same_skip(&results[i], &results[first])) {
             kvb_key_pools(&results[i], other);
-            pools = pools || strcmp(pool, other) != 0;
-            kernels = kernels || strcmp(results[i].kernel, results[first].kernel) != 0;
+            const char *const words[] = {[WORKLOAD] = results[i].workload,
+                                         [CACHE] = results[i].cache,
+                                         [POOL] = other,
+                                         [KERNEL] = results[i].kernel};
+            for (size_t c = WORKLOAD; c <= KERNEL; c++)
+                if (strcmp(cells[c], words[c]))
+                    cells[c] = several;
             same++;
         }
-    snprintf(reason, sizeof reason, same > 1 ? "%s (%zu combinations)" : "%s", results[first].reason, same);
-    const char *const cells[COLUMNS] = {
-        [WORKLOAD] = results[first].workload,
-        [CACHE] = results[first].cache,
-        [POOL] = pools ? "*" : pool,
-        [KERNEL] = kernels ? "*" : results[first].kernel,
-        [STATUS] = kvb_status_name(KVB_STATUS_SKIP),
-        [REASON] = or_null(reason),
-    };
+    const char *told = cells[WORKLOAD] == several ? reason_proper(&results[first]) : results[first].reason;
+    snprintf(reason, sizeof reason, same > 1 ? "%s (%zu combinations)" : "%s", told, same);
+    cells[REASON] = or_null(reason);
     return kvb_table_row(table, cells);
 }
 

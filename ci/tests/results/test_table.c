@@ -128,14 +128,16 @@ static void assert_result_table(kvb_table_format format, const char *want)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
+    static const char *const workloads[] = {"eagle-tree", "eagle-tree", "eagle"};
+    static const char *const reasons[] = {"line 2: no tree face", "no room", "line 9: no tree face"};
     for (int i = 0; i < 3; i++) { /* skips first: people get them last, two of them in one row */
         kvb_result_init(&results[i]);
-        snprintf(results[i].workload, KVB_NAME, "eagle-tree");
+        snprintf(results[i].workload, KVB_NAME, "%s", workloads[i]);
         snprintf(results[i].cache, KVB_NAME, "%s", caches[i]);
         snprintf(results[i].pool_k, KVB_NAME, "%s", pools[i]);
         snprintf(results[i].pool_v, KVB_NAME, "%s", pools[i]);
         snprintf(results[i].kernel, KVB_NAME, "reference");
-        snprintf(results[i].reason, KVB_REASON, "no tree face");
+        snprintf(results[i].reason, KVB_REASON, "%s", reasons[i]);
         results[i].threads = 1;
     }
     sample_fill(&results[3]);
@@ -156,17 +158,17 @@ static void test_results(void **state)
         "-------  -----------------------------\n"
         "agent-fork  seq         k=f16,v=f32  reference        2  fail    inf  1.25 us  1.50 us      3  3.25   12.5 %  "
         "1.0 MiB  rho > 1 at \"x\" \n"
-        "eagle-tree  contiguous  *            reference           skip                                                 "
+        "*           contiguous  *            reference           skip                                                 "
         "         no tree face (2 combinations)\n"
         "eagle-tree  slab        f16          reference           skip                                                 "
-        "         no tree face\n");
+        "         no room\n");
     assert_result_table(
         KVB_TABLE_CSV,
         "workload,cache,pool,kernel,threads,status,rho,median_ns,p99_ns,steps,gb_per_s,of_read,peak_bytes,"
         "reason\n"
-        "eagle-tree,contiguous,f16,reference,1,skip,,,,,,,,no tree face\n"
-        "eagle-tree,slab,f16,reference,1,skip,,,,,,,,no tree face\n"
-        "eagle-tree,contiguous,f32,reference,1,skip,,,,,,,,no tree face\n"
+        "eagle-tree,contiguous,f16,reference,1,skip,,,,,,,,line 2: no tree face\n"
+        "eagle-tree,slab,f16,reference,1,skip,,,,,,,,no room\n"
+        "eagle,contiguous,f32,reference,1,skip,,,,,,,,line 9: no tree face\n"
         "agent-fork,seq,\"k=f16,v=f32\",reference,2,fail,1e+308,1250.5,1500,3,3.25,0.125,1048576,"
         "\"rho > 1 at \"\"x\"\"\n\"\n");
 }
