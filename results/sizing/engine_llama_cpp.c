@@ -18,7 +18,8 @@ enum { PAD = 256, UBATCH = 512 };
 static const char *const stored[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"};
 
 /* Models whose windows it does not keep: they are loaded as plain attention, or the window is switched off. */
-static const char *const windowless[] = {"mistral", "mixtral", "starcoder2", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3"};
+static const char *const windowless[] = {"mistral", "mixtral", "starcoder2", "phi3",
+                                         "phimoe",  "qwen2",   "qwen2_moe",  "qwen3"};
 
 static bool is_in(const char *word, const char *const *words, size_t n)
 {
@@ -31,9 +32,7 @@ static bool is_in(const char *word, const char *const *words, size_t n)
 
 static int check(const kvb_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    const kvb_kv_format *unknown = !IS_IN(ask->k->name, stored)   ? ask->k
-                                   : !IS_IN(ask->v->name, stored) ? ask->v
-                                                                  : NULL;
+    const kvb_kv_format *unknown = !IS_IN(ask->k->name, stored) ? ask->k : !IS_IN(ask->v->name, stored) ? ask->v : NULL;
 
     if (unknown) {
         snprintf(why, why_bytes, "llama.cpp has no cache type %s", unknown->name);
