@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct json_t; /* of jansson.h */
+
 /* What a layer keeps of the tokens it has seen. */
 typedef enum kvb_layer_kind {
     KVB_LAYER_FULL,   /* K and V rows of every token */
@@ -25,8 +27,7 @@ typedef enum kvb_layer_kind {
 typedef struct kvb_layer_group {
     uint32_t n;
     kvb_layer_kind kind;
-    const char *
-        name; /* static: "full attention", "sliding window", "MLA", "Mamba-2", "gated DeltaNet", "reads layer's KV" … */
+    const char *name; /* static: "full attention", "sliding window", "MLA", "Mamba-2", "gated DeltaNet" … */
     uint32_t heads, kv_heads;
     uint32_t k_dim, v_dim;  /* elements of one head's row */
     uint32_t window, sinks; /* tokens */
@@ -35,17 +36,16 @@ typedef struct kvb_layer_group {
     uint32_t index_dim;      /* of a sparse indexer's key, one row per token beside the layer's own; 0: none */
     uint64_t state_elements; /* of the recurrent state of one sequence and layer */
     uint64_t conv_elements;  /* of the convolution's stored inputs (conv - 1 columns) */
-    uint32_t
-        conv_width; /* columns of the convolution's kernel; 0: none. mamba_ssm stores conv_width columns, others one less */
-    bool state_f32; /* the recurrent state is f32 whatever the dtype (KDA) */
+    uint32_t conv_width; /* columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: no
+                                convolution; conv_elements are then the shifted tokens of RWKV, if any */
+    bool state_f32;      /* the recurrent state is f32 whatever the dtype (KDA, RWKV, RG-LRU) */
 } kvb_layer_group;
 
 /* One line of the derivation: "8 KV heads", "num_key_value_heads". */
 typedef struct kvb_model_note {
-    int group;  /* index of the layer group; -1: of the whole model */
-    char *text; /* "kv_heads = 8" */
-    char *
-        source; /* "num_key_value_heads", "num_attention_heads (num_key_value_heads is absent)", "layer_types[3, 7, …]" */
+    int group;    /* index of the layer group; -1: of the whole model */
+    char *text;   /* "kv_heads = 8" */
+    char *source; /* "num_key_value_heads", "num_attention_heads (num_key_value_heads is absent)", "layer_types" … */
 } kvb_model_note;
 
 /* Parameters (elements), by part; exact where known. */
@@ -61,7 +61,9 @@ typedef struct kvb_model {
     char *type;         /* model_type, or "" */
     char *source;       /* where built-in facts come from; NULL for a file */
     char dtype[16];     /* of the weights: "bf16", "f16", "f32"; "" unknown */
-    uint32_t n_layers;  /* sum of the groups' n */
+    uint32_t
+        n_layers; /* num_hidden_layers. A layer that keeps two things (attention beside a mixer: Zamba2, Falcon-H1) is
+                           in two groups, so that the sum of the groups' n may be larger */
     uint32_t hidden, intermediate, vocab;
     uint64_t max_context; /* tokens; 0: not stated */
     uint32_t mtp_layers;  /* extra layers for multi-token prediction, when it is served; not in groups */
@@ -70,6 +72,9 @@ typedef struct kvb_model {
     kvb_model_note *notes;
     size_t n_notes;
     kvb_parameters parameters;
+    struct json_t
+        *config; /* the text config: what the file says, beside it what an enclosing config says of dtype, tying
+                              and quantization, and the defaults of the model's class; owned by the model */
 } kvb_model;
 
 /* Reads one config.json of n bytes. 0 with *model (free it), or -EINVAL with one line in why that names line or field and
