@@ -31,7 +31,7 @@ SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/vector/*.c)
 SRC_oracle    := $(wildcard oracle/*.c)
-SRC_results   := $(wildcard results/*.c results/export/*.c results/sizing/*.c)
+SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
 BENCHES       := codecs load micro int8 kernels # programs; what else lies beside them is part of `kernels`
 SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "results/sizing/share.h"
 
 enum {
@@ -53,6 +55,23 @@ good:
     return 0;
 }
 
+/* Of recurrent states (--mamba-ssm-cache-dtype auto): what the config asks for (model_executor/models/config.py), else the
+ * model's dtype. */
+static uint32_t state_element_bytes(const kvb_model *model, const kvb_size_ask *ask)
+{
+    static const char *const keys[] = {"mamba_ssm_dtype", "mamba_ssm_cache_dtype"}; /* Qwen3.5, Nemotron-H */
+
+    if (ask->state)
+        return kvb_dtype_bytes(ask->state);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *asked = json_string_value(json_object_get(model->config, keys[i]));
+
+        if (asked)
+            return strcmp(asked, "float32") == 0 ? 4 : 2;
+    }
+    return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_dtype_bytes(model->dtype);
+}
+
 /* Bytes of one indexer row: head_dim of e4m3 and an f32 scale for each 128 (DeepseekV32IndexerCache). */
 static uint64_t index_bytes(const kvb_layer_group *g)
 {
@@ -74,7 +93,7 @@ static int specs_make(const kvb_model *model, const kvb_size_ask *ask, spec *spe
 
         if (error)
             return error;
-        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &s.page))
+        if (kvb_layer_state_bytes(g, ask, state_element_bytes(model, ask), plain, &s.page))
             return -EOVERFLOW;
         if (s.token || s.page)
             specs[(*n)++] = s;

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: what a context takes, to the byte, as papers state it and as engines report it; shares of ranks; limits that
+ * fit a budget; what is refused. Models are written by hand: no reader of configs is asked. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "results/sizing/sizing.h"
+
+#define FULL(layers, kv, dim)                                                                                          \
+    {                                                                                                                  \
+        .n = layers, .kind = KVB_LAYER_FULL, .kv_heads = kv, .k_dim = dim, .v_dim = dim                                \
+    }
+#define WINDOW(layers, kv, dim, tokens, first)                                                                         \
+    {                                                                                                                  \
+        .n = layers, .kind = KVB_LAYER_WINDOW, .kv_heads = kv, .k_dim = dim, .v_dim = dim, .window = tokens,           \
+        .sinks = first                                                                                                 \
+    }
+#define LATENT(layers, index)                                                                                          \
+    {                                                                                                                  \
+        .n = layers, .kind = KVB_LAYER_LATENT, .latent_dim = 512, .rope_dim = 64, .index_dim = index                   \
+    }
+#define STATE(layers, state, conv)                                                                                     \
+    {                                                                                                                  \
+        .n = layers, .kind = KVB_LAYER_STATE, .state_elements = state, .conv_elements = conv                           \
+    }
+
+typedef struct fact {
+    const char *model, *dtype;
+    kvb_layer_group groups[2];
+    const kvb_engine *engine;
+    const char *kv;
+    uint64_t context, sequences;
+    double per_token;
+    uint64_t fixed, kv_bytes, state_bytes;
+} fact;
+
+static const kvb_engine *const ideal = &kvb_engine_ideal, *const llama = &kvb_engine_llama_cpp,
+                               *const vllm = &kvb_engine_vllm;
+
+static void model_of(const fact *f, kvb_model *m)
+{
+    *m = (kvb_model){.name = (char *)f->model, .type = "", .groups = (kvb_layer_group *)f->groups, .hidden = 4096};
+    snprintf(m->dtype, sizeof m->dtype, "%s", f->dtype);
+    for (m->n_groups = 0; m->n_groups < 2 && f->groups[m->n_groups].n; m->n_groups++)
+        m->n_layers += f->groups[m->n_groups].n;
+}
+
+static kvb_size_ask ask_of(const fact *f)
+{
+    const kvb_kv_format *kv = kvb_kv_format_find(f->kv);
+
+    assert_non_null(kv);
+    return (kvb_size_ask){.context = f->context, .sequences = f->sequences, .k = kv, .v = kv, .tp = 1, .pp = 1};
+}
+
+/* Published by papers and papers' code, or printed by the engine that is named. */
+static void test_facts(void **state)
+{
+    (void)state;
+    const fact facts[] = {
+        {"Llama-3.1-8B", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 1, 1, 131072, 0, 131072, 0},
+        {"Llama-3.1-70B", "bf16", {FULL(80, 8, 128)}, ideal, "bf16", 1, 1, 327680, 0, 327680, 0},
+        {"Llama-3.1-405B", "bf16", {FULL(126, 8, 128)}, ideal, "bf16", 1, 1, 516096, 0, 516096, 0},
+        {"DeepSeek-V3", "bf16", {LATENT(61, 0)}, ideal, "bf16", 1, 1, 70272, 0, 70272, 0},
+        {"DeepSeek-V3", "bf16", {LATENT(61, 0)}, llama, "bf16", 256, 1, 70272, 0, 256 * 70272, 0},
+        {"DeepSeek-V3", "bf16", {LATENT(61, 0)}, vllm, "fp8_ds_mla", 16, 1, 61 * 656, 0, 16 * 61 * 656, 0},
+        {"DeepSeek-V3.2", "bf16", {LATENT(61, 128)}, vllm, "fp8_ds_mla", 16, 1, 61 * 788, 0, 16 * 61 * 788, 0},
+        {"Gemma-3-27B",
+         "bf16",
+         {FULL(10, 16, 128), WINDOW(52, 16, 128, 1024, 0)},
+         ideal,
+         "bf16",
+         4096,
+         1,
+         81920,
+         436207616,
+         4096 * 81920 + 436207616,
+         0},
+        {"mamba-2.8b", "f32", {STATE(64, 5120 * 16, 5120 * 3)}, ideal, "f32", 100, 1, 0, 24903680, 0, 24903680},
+        {"mamba-2.8b", "bf16", {STATE(64, 5120 * 16, 5120 * 3)}, llama, "f16", 100, 1, 0, 24903680, 0, 24903680},
+        {"Llama-3-8B", "bf16", {FULL(32, 8, 128)}, llama, "f16", 2048, 1, 131072, 0, 268435456, 0},
+        {"gemma-7b-it", "bf16", {FULL(28, 16, 256)}, llama, "f16", 2048, 1, 458752, 0, 939524096, 0},
+        {"gpt-oss-20b full", "bf16", {FULL(12, 8, 64)}, llama, "f16", 131072, 1, 24576, 0, 3221225472, 0},
+        {"gpt-oss-20b SWA", "bf16", {WINDOW(12, 8, 64, 128, 0)}, llama, "f16", 131072, 1, 0, 18874368, 18874368, 0},
+        {"Qwen3.5-9B", "bf16", {STATE(24, 524288, 24576)}, llama, "f16", 9, 1, 0, 52690944, 0, 52690944},
+        /* Mistakes in circulation: a window of 4096 with four sinks takes 0.1 % more, and 4 bits have scales. */
+        {"window",
+         "bf16",
+         {WINDOW(32, 8, 128, 4096, 4)},
+         ideal,
+         "bf16",
+         100000,
+         1,
+         0,
+         131072UL * 4100,
+         131072UL * 4100,
+         0},
+        {"4 bits", "bf16", {FULL(1, 1, 128)}, ideal, "a4g64", 1, 1, 2 * 128 * 0.5625, 0, 144, 0},
+        {"MHA", "bf16", {FULL(1, 1, 128)}, ideal, "int8", 1, 1, 264, 0, 264, 0},
+        /* vLLM: ceil((1023 + 8192) / 16) + 1 = 577 blocks; 52 window layers in six groups of ten. */
+        {"Gemma-3-27B",
+         "bf16",
+         {FULL(10, 16, 128), WINDOW(52, 16, 128, 1024, 0)},
+         vllm,
+         "bf16",
+         131072,
+         1,
+         81920,
+         60UL * 577 * 16 * 8192,
+         10UL * 131072 * 8192 + 60UL * 577 * 16 * 8192,
+         0},
+        {"chunks",
+         "bf16",
+         {{.n = 1, .kind = KVB_LAYER_CHUNK, .kv_heads = 1, .k_dim = 128, .v_dim = 128, .window = 8192}},
+         vllm,
+         "bf16",
+         1UL << 20,
+         2,
+         0,
+         16384 * 512,
+         2UL * 16384 * 512,
+         0},
+        /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight. */
+        {"Qwen3.5-9B",
+         "bf16",
+         {STATE(24, 524288, 24576), FULL(8, 4, 256)},
+         vllm,
+         "bf16",
+         272,
+         1,
+         8 * 4096,
+         24UL * 272 * 4096,
+         8UL * 272 * 4096,
+         24UL * 272 * 4096},
+    };
+
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        const fact *f = &facts[i];
+        kvb_model model;
+        kvb_allocation got;
+        kvb_size_ask ask = ask_of(f);
+        char why[256] = "";
+
+        model_of(f, &model);
+        print_message("%s, %s, %s\n", f->model, f->engine->name, f->kv);
+        assert_int_equal(f->engine->allocate(&model, &ask, &got, why, sizeof why), 0);
+        assert_true(got.bytes_per_token == f->per_token);
+        assert_int_equal(got.fixed_bytes_per_sequence, f->fixed);
+        assert_int_equal(got.kv_bytes, f->kv_bytes);
+        assert_int_equal(got.state_bytes, f->state_bytes);
+    }
+}
+
+static void test_ranks_and_drafts(void **state)
+{
+    (void)state;
+    const fact llama8 = {"Llama-3.1-8B", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 1000, 1, 0, 0, 0, 0},
+               deepseek = {"DeepSeek-V3", "bf16", {LATENT(61, 0)}, ideal, "bf16", 1, 1, 0, 0, 0, 0},
+               mamba = {"mamba", "f32", {STATE(64, 5120 * 16, 5120 * 3)}, llama, "f32", 1, 1, 0, 0, 0, 0};
+    const struct {
+        const fact *f;
+        uint32_t tp, pp, depth;
+        bool mtp;
+        uint64_t bytes; /* of KV and states */
+    } cases[] = {
+        {&llama8, 2, 1, 0, false, 131072000 / 2},       {&llama8, 8, 1, 0, false, 131072000 / 8},
+        {&llama8, 16, 1, 0, false, 131072000 / 8}, /* a KV head is on two ranks */
+        {&llama8, 1, 3, 0, false, 131072000 / 32 * 11}, {&deepseek, 8, 1, 0, false, 70272},
+        {&deepseek, 1, 2, 0, false, 31 * 1152},         {&deepseek, 1, 1, 0, true, 62 * 1152},
+        {&mamba, 1, 1, 3, false, 4 * 24903680},         {&mamba, 1, 1, 0, false, 24903680},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_model model;
+        kvb_allocation got;
+        kvb_size_ask ask = ask_of(cases[i].f);
+        char why[256] = "";
+
+        model_of(cases[i].f, &model);
+        model.mtp_layers = 1;
+        ask.tp = cases[i].tp;
+        ask.pp = cases[i].pp;
+        ask.spec_depth = cases[i].depth;
+        ask.mtp = cases[i].mtp;
+        assert_int_equal(cases[i].f->engine->allocate(&model, &ask, &got, why, sizeof why), 0);
+        assert_int_equal(got.kv_bytes + got.state_bytes, cases[i].bytes);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const struct {
+        fact f;
+        uint32_t tp;
+        int error;
+        const char *why;
+    } cases[] = {
+        {{"m", "bf16", {FULL(1, 8, 80)}, ideal, "a4g64", 1, 1, 0, 0, 0, 0},
+         1,
+         -ENOTSUP,
+         "a4g64 stores groups of 64, K rows of 80 are no multiple"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, ideal, "f16", 1, 1, 0, 0, 0, 0},
+         3,
+         -ENOTSUP,
+         "8 KV heads are not divided by --tp 3"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, llama, "e4m3", 1, 1, 0, 0, 0, 0},
+         1,
+         -ENOTSUP,
+         "llama.cpp has no cache type e4m3"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, llama, "f16", 1, 1, 0, 0, 0, 0},
+         2,
+         -ENOTSUP,
+         "llama.cpp divides the cache by layers (--pp), not by heads"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, vllm, "q8_0", 1, 1, 0, 0, 0, 0}, 1, -ENOTSUP, "vLLM has no cache dtype q8_0"},
+        {{"m", "bf16", {WINDOW(1, 8, 128, 9, 4)}, vllm, "f16", 1, 1, 0, 0, 0, 0},
+         1,
+         -ENOTSUP,
+         "vLLM has no window that keeps the first tokens"},
+        {{"m", "bf16", {FULL(2, 8, 96), WINDOW(2, 8, 64, 9, 0)}, vllm, "f16", 1, 1, 0, 0, 0, 0},
+         1,
+         -ENOTSUP,
+         "vLLM cannot unify pages of 32768 and 49152 B"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, ideal, "f16", 1UL << 62, 1, 0, 0, 0, 0},
+         1,
+         -EOVERFLOW,
+         "a size is above 64 bits"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, llama, "f16", UINT64_MAX, 1, 0, 0, 0, 0},
+         1,
+         -EOVERFLOW,
+         "a size is above 64 bits"},
+        {{"m", "bf16", {FULL(1, 8, 128)}, vllm, "f16", UINT64_MAX, 1, 0, 0, 0, 0},
+         1,
+         -EOVERFLOW,
+         "a size is above 64 bits"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_model model;
+        kvb_allocation got;
+        kvb_size_ask ask = ask_of(&cases[i].f);
+        char why[256] = "";
+
+        model_of(&cases[i].f, &model);
+        ask.tp = cases[i].tp;
+        assert_int_equal(cases[i].f.engine->allocate(&model, &ask, &got, why, sizeof why), cases[i].error);
+        assert_string_equal(why, cases[i].why);
+    }
+}
+
+/* The limits are the last values that fit: one more token, or sequence, does not. */
+static void test_budget(void **state)
+{
+    (void)state;
+    const fact facts[] = {
+        {"plain", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 4096, 3, 0, 0, 0, 0},
+        {"plain", "bf16", {FULL(32, 8, 128)}, llama, "q8_0", 4096, 3, 0, 0, 0, 0},
+        {"windows", "bf16", {FULL(10, 16, 128), WINDOW(52, 16, 128, 1024, 0)}, vllm, "e4m3", 4096, 2, 0, 0, 0, 0},
+        {"hybrid", "bf16", {STATE(24, 524288, 24576), FULL(8, 4, 256)}, vllm, "bf16", 4096, 1, 0, 0, 0, 0},
+    };
+    kvb_size_terms terms = {.weights_known = true, .weight_bytes = 1UL << 30, .margin = 5000, .budget = 40UL << 30};
+
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        kvb_model model;
+        kvb_size size, at;
+        kvb_size_ask ask = ask_of(&facts[i]);
+        char why[256] = "";
+
+        model_of(&facts[i], &model);
+        assert_int_equal(kvb_size_compute(&model, facts[i].engine, &ask, &terms, &size, why, sizeof why), 0);
+        assert_true(size.max_context > 1000 && size.max_sequences > 1);
+        for (uint64_t more = 0; more < 2; more++) {
+            kvb_size_ask longer = ask, wider = ask;
+
+            longer.context = size.max_context + more;
+            wider.sequences = size.max_sequences + more;
+            assert_int_equal(kvb_size_compute(&model, facts[i].engine, &longer, &terms, &at, why, sizeof why), 0);
+            assert_int_equal(at.total_bytes > terms.budget, more);
+            assert_int_equal(kvb_size_compute(&model, facts[i].engine, &wider, &terms, &at, why, sizeof why), 0);
+            assert_int_equal(at.total_bytes > terms.budget, more);
+        }
+        uint64_t parts =
+            at.held.kv_bytes + at.held.state_bytes + at.weight_bytes + at.activation_bytes + at.runtime_bytes;
+        assert_int_equal(at.margin_bytes, (parts + 19) / 20);
+        assert_int_equal(at.total_bytes, parts + at.margin_bytes);
+        model.max_context = 2000;
+        assert_int_equal(kvb_size_compute(&model, facts[i].engine, &ask, &terms, &size, why, sizeof why), 0);
+        assert_true(size.at_model_limit && size.max_context == 2000);
+    }
+
+    const fact mamba = {"mamba", "f32", {STATE(64, 81920, 15360)}, ideal, "f32", 1, 1, 0, 0, 0, 0};
+    kvb_size_ask ask = ask_of(&mamba);
+    kvb_model model;
+    kvb_size size;
+    char why[256];
+
+    model_of(&mamba, &model);
+    assert_int_equal(kvb_size_compute(&model, mamba.engine, &ask, &terms, &size, why, sizeof why), 0);
+    assert_true(size.max_context == KVB_SIZE_UNBOUNDED && size.max_sequences < 1 << 20);
+    terms.budget = 1;
+    assert_int_equal(kvb_size_compute(&model, mamba.engine, &ask, &terms, &size, why, sizeof why), 0);
+    assert_true(size.max_context == 0 && size.max_sequences == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_ranks_and_drafts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_budget),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
