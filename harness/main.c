@@ -10,9 +10,8 @@
 #include "harness/version.h"
 
 static const kvb_command *const commands[] = {
-    &kvb_command_run,    &kvb_command_list,    &kvb_command_show,
-    &kvb_command_record, &kvb_command_machine, &kvb_command_compare,
-    &kvb_command_merge,  &kvb_command_report,  NULL,
+    &kvb_command_run,     &kvb_command_list,  &kvb_command_show, &kvb_command_record, &kvb_command_machine,
+    &kvb_command_compare, &kvb_command_merge, &kvb_command_size, &kvb_command_report, NULL,
 };
 
 static void help_print(FILE *out)

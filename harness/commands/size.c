@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench size: what memory models need, by whom, and what fits. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/options.h"
+#include "harness/size/open.h"
+#include "harness/size/weights_file.h"
+#include "harness/size/words.h"
+#include "results/sizing/sizing_table.h"
+#include "results/sizing/weights.h"
+#include "results/whole_file.h"
+
+typedef struct size {
+    kvb_words words;
+    const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
+    uint64_t tp, pp, spec_depth, block, batch;
+    bool mtp, explain, list;
+    /* what they say */
+    kvb_table_format format;
+    bool page; /* html, which is no table format */
+    kvb_size_numbers contexts, counts;
+    kvb_kv_pairs pairs;
+    kvb_engine_list engines;
+    kvb_size_terms terms;
+    kvb_model **models;
+    size_t n_models;
+    char (*weights_why)[160]; /* of each model */
+} size;
+
+static const kvb_option options[] = {
+    {"--context", "N,…", "tokens of each sequence: 4k,32k,128k", KVB_TEXT(size, context)},
+    {"--sequences", "N,…", "sequences at once: 1", KVB_TEXT(size, sequences)},
+    {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, q8_0:q4_0 for K:V; the model's dtype",
+     KVB_TEXT(size, kv)},
+    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm: all", KVB_TEXT(size, engine)},
+    {"--budget", "SIZE", "of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
+    {"--weights", "WHAT", "a dtype, a size, or FILE.safetensors[.index.json]; as published", KVB_TEXT(size, weights)},
+    {"--runtime", "SIZE", "what the process needs besides: 0", KVB_TEXT(size, runtime)},
+    {"--margin", "P%", "on top of everything: 0", KVB_TEXT(size, margin)},
+    {"--tp", "N", "ranks that share the heads (tensor parallel): 1", KVB_NUMBER(size, tp, 1, 65536)},
+    {"--pp", "N", "ranks that share the layers (pipeline): 1; the fullest is shown", KVB_NUMBER(size, pp, 1, 65536)},
+    {"--spec-depth", "N", "drafted tokens: recurrent states are kept N + 1 times",
+     KVB_NUMBER(size, spec_depth, 0, 65536)},
+    {"--mtp", NULL, "serve the model's own multi-token prediction layers too", KVB_FLAG(size, mtp)},
+    {"--block", "N", "tokens of a block: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
+    {"--batch", "N", "most tokens of one forward pass: llama.cpp 512, vllm 8192", KVB_NUMBER(size, batch, 1, 1 << 30)},
+    {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; what the engine does", KVB_TEXT(size, state)},
+    {"--explain", NULL, "which field gave which factor, line by line", KVB_FLAG(size, explain)},
+    {"--list", NULL, "the built-in models", KVB_FLAG(size, list)},
+    {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
+    {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "size",
+    .synopsis = "MODEL... [options]",
+    .about =
+        "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, a folder\n"
+        "with one, - (standard input), or the name of a built-in model.\n\n"
+        "  kvbench size Llama-3.1-8B                              each engine's allocation beside the ideal minimum\n"
+        "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
+        "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
+        "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
+        "  kvbench size --list\n\n"
+        "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "
+        "others\n"
+        "are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of tokens. Activations are "
+        "an\n"
+        "upper estimate: one pass of --batch tokens through the widest layer, and f32 logits of each sequence.\n"
+        "In csv and json all sizes are bytes, and what is not known is empty or null, with a reason.",
+    .options = options,
+    .words = offsetof(size, words),
+    .takes_words = true,
+};
+
+static int bad(const char *option, const char *why)
+{
+    return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s", option, why);
+}
+
+/* Options that are more than a word. */
+static int options_read(size *s)
+{
+    char why[512];
+
+    s->page = strcmp(s->format_name, "html") == 0;
+    if (!s->page && !kvb_table_format_parse(s->format_name, &s->format))
+        return kvb_complain("size", KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json, html",
+                            s->format_name);
+    if (s->explain && (s->page || s->format > KVB_TABLE_MD))
+        return bad("--explain", "is text: it goes with --format table or md");
+    if (s->state && strcmp(s->state, "f32") != 0 && strcmp(s->state, "f16") != 0 && strcmp(s->state, "bf16") != 0)
+        return kvb_complain("size", KVB_EXIT_USAGE, "--state: '%s' is not f32, f16 or bf16", s->state);
+    if (s->context && kvb_numbers_parse(s->context, &s->contexts, why, sizeof why))
+        return bad("--context", why);
+    if (kvb_numbers_parse(s->sequences, &s->counts, why, sizeof why))
+        return bad("--sequences", why);
+    if (s->kv && kvb_kv_parse(s->kv, &s->pairs, why, sizeof why))
+        return bad("--kv", why);
+    if (kvb_engines_parse(s->engine, &s->engines, why, sizeof why))
+        return bad("--engine", why);
+    if (s->budget && kvb_bytes_parse(s->budget, &s->terms.budget, why, sizeof why))
+        return bad("--budget", why);
+    if (s->budget && !s->terms.budget)
+        return bad("--budget", "is 0: nothing fits");
+    if (s->runtime && kvb_bytes_parse(s->runtime, &s->terms.runtime_bytes, why, sizeof why))
+        return bad("--runtime", why);
+    if (s->margin && kvb_percent_parse(s->margin, &s->terms.margin, why, sizeof why))
+        return bad("--margin", why);
+    return KVB_EXIT_OK;
+}
+
+static int models_open(size *s)
+{
+    char why[512];
+
+    s->models = calloc(s->words.n, sizeof *s->models);
+    s->weights_why = calloc(s->words.n, sizeof *s->weights_why);
+    if (!s->models || !s->weights_why)
+        return kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
+    for (; s->n_models < s->words.n; s->n_models++) {
+        int error = kvb_size_open(s->words.at[s->n_models], &s->models[s->n_models], why, sizeof why);
+
+        if (error)
+            return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
+    }
+    return KVB_EXIT_OK;
+}
+
+/* The weights of one rank. An exit code; terms->weights_known is false, with why, where they cannot be had. */
+static int weights_read(const size *s, const kvb_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
+{
+    uint64_t all;
+    int error;
+
+    if (!s->weights)
+        error = kvb_weights_published(m->config, m, &all, why, why_bytes);
+    else if (kvb_weights_is_file(s->weights))
+        error = kvb_weights_file(s->weights, &all, why, why_bytes);
+    else
+        error = kvb_weights_bytes(&m->parameters, s->weights, &all, why, why_bytes);
+    if (!error)
+        error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
+    terms->weights_known = !error;
+    if (error && error != -ENOTSUP)
+        return kvb_complain("size", KVB_EXIT_USAGE, "%s: --weights: %s", m->name, why);
+    return KVB_EXIT_OK;
+}
+
+/* Contexts unless asked: those of the usual ones that the model has, or all that it has. */
+static int contexts_default(const kvb_model *m, kvb_size_numbers *numbers)
+{
+    static const uint64_t usual[] = {4096, 32768, 131072};
+    enum { USUAL = sizeof usual / sizeof *usual };
+
+    *numbers = (kvb_size_numbers){.at = malloc(sizeof usual)};
+    if (!numbers->at)
+        return -ENOMEM;
+    for (size_t i = 0; i < USUAL; i++)
+        if (!m->max_context || usual[i] <= m->max_context)
+            numbers->at[numbers->n++] = usual[i];
+    if (!numbers->n)
+        numbers->at[numbers->n++] = m->max_context;
+    return 0;
+}
+
+static int row_compute(const kvb_model *m, kvb_size_row *row)
+{
+    row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
+    if (row->error == -EOVERFLOW)
+        return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s: context %" PRIu64 ", sequences %" PRIu64 ": %s", m->name,
+                            row->engine->name, row->ask.context, row->ask.sequences, row->why);
+    if (row->error && row->error != -ENOTSUP)
+        return kvb_complain("size", KVB_EXIT_MACHINE, "%s: %s: %s", m->name, row->engine->name, row->why);
+    return KVB_EXIT_OK;
+}
+
+/* Appends the rows of one model. */
+static int model_size(const size *s, size_t i, kvb_size_rows *rows)
+{
+    const kvb_model *m = s->models[i];
+    const kvb_kv_format *own = kvb_kv_format_find(*m->dtype ? m->dtype : "f16");
+    kvb_kv_pair own_pair = {own, own};
+    kvb_kv_pairs pairs = s->pairs.n ? s->pairs : (kvb_kv_pairs){&own_pair, 1};
+    kvb_size_numbers contexts = s->contexts;
+    kvb_size_terms terms = s->terms;
+    int code = weights_read(s, m, &terms, s->weights_why[i], sizeof s->weights_why[i]);
+
+    if (code || (!contexts.n && contexts_default(m, &contexts)))
+        return code ? code : kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
+    size_t each = pairs.n * contexts.n * s->counts.n * s->engines.n;
+    kvb_size_row *grown = realloc(rows->at, (rows->n + each) * sizeof *grown);
+
+    code = grown ? KVB_EXIT_OK : kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
+    rows->at = grown ? grown : rows->at;
+    rows->n_formats = pairs.n;
+    for (size_t j = 0; j < each && !code; j++) {
+        size_t rest = j / s->engines.n;
+        kvb_size_row *row = &rows->at[rows->n++];
+
+        *row = (kvb_size_row){
+            .model = m, .engine = s->engines.at[j % s->engines.n], .terms = terms, .weights_why = s->weights_why[i]};
+        row->ask = (kvb_size_ask){.sequences = s->counts.at[rest % s->counts.n],
+                                  .context = contexts.at[rest / s->counts.n % contexts.n],
+                                  .state = s->state,
+                                  .tp = (uint32_t)s->tp,
+                                  .pp = (uint32_t)s->pp,
+                                  .spec_depth = (uint32_t)s->spec_depth,
+                                  .mtp = s->mtp,
+                                  .block = (uint32_t)s->block,
+                                  .batch = (uint32_t)s->batch};
+        row->ask.k = pairs.at[rest / s->counts.n / contexts.n].k;
+        row->ask.v = pairs.at[rest / s->counts.n / contexts.n].v;
+        code = row_compute(m, row);
+    }
+    if (contexts.at != s->contexts.at)
+        free(contexts.at);
+    return code;
+}
+
+/* The derivations, in front of the tables. */
+static int explanations_print(const size *s, const kvb_size_rows *rows, FILE *out)
+{
+    const char *fence = s->format == KVB_TABLE_MD ? "```\n" : "";
+    int error = 0;
+
+    fputs(fence, out);
+    for (size_t i = 0; i < rows->n && !error; i++)
+        if (i == 0 || rows->at[i].model != rows->at[i - 1].model) {
+            error = kvb_size_explain(rows->at[i].model, &rows->at[i].ask, out);
+            fputc('\n', out);
+        }
+    fputs(fence, out);
+    return error;
+}
+
+static int output_print(const size *s, const kvb_size_rows *rows, FILE *out)
+{
+    int error = s->explain ? explanations_print(s, rows, out) : 0;
+
+    if (!error)
+        error = s->page ? kvb_size_page(rows, out) : kvb_size_table(rows, s->format, out);
+    return error;
+}
+
+static int list_print(const size *s, const kvb_size_rows *rows, FILE *out)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"model", "architecture", "source", NULL});
+    int error = table ? 0 : -ENOMEM;
+    const char *name;
+    char why[256];
+
+    (void)rows;
+    for (size_t i = 0; (name = kvb_model_name(i)) && !error; i++) {
+        kvb_model *m;
+
+        error = kvb_model_built_in(name, &m, why, sizeof why);
+        if (error)
+            break;
+        error = kvb_table_row(table, (const char *const[]){name, m->architecture, m->source});
+        kvb_model_free(m);
+    }
+    if (!error)
+        error = kvb_table_print(table, s->format, out);
+    kvb_table_free(table);
+    return error;
+}
+
+/* To standard output, or whole into the file. */
+static int output_write(const size *s, const kvb_size_rows *rows,
+                        int (*print)(const size *, const kvb_size_rows *, FILE *))
+{
+    const char *name = s->output ? s->output : "standard output";
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    int error = memory ? print(s, rows, memory) : -ENOMEM;
+
+    if (memory && fclose(memory) && !error)
+        error = -ENOMEM;
+    if (!error && s->output) {
+        kvb_whole_file file;
+
+        error = kvb_whole_file_open(s->output, &file);
+        if (!error) {
+            error = kvb_whole_file_write(&file, text, bytes);
+            int closed = kvb_whole_file_close(&file, !error);
+            error = error ? error : closed;
+        }
+    } else if (!error && (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout)))
+        error = -EIO;
+    free(text);
+    return error ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s", name, strerror(-error)) : KVB_EXIT_OK;
+}
+
+static int size_do(size *s, kvb_size_rows *rows)
+{
+    int code = options_read(s);
+
+    if (!code && s->list)
+        return s->page ? bad("--list", "is a table: --format table, md, csv or json")
+                       : output_write(s, NULL, list_print);
+    if (!code && !s->words.n)
+        return kvb_complain("size", KVB_EXIT_USAGE, "name a model or a config.json, or --list; see --help");
+    if (!code)
+        code = models_open(s);
+    rows->n_engines = s->engines.n;
+    for (size_t i = 0; i < s->n_models && !code; i++)
+        code = model_size(s, i, rows);
+    return code ? code : output_write(s, rows, output_print);
+}
+
+static int size_main(int argc, char **argv)
+{
+    size s = {.format_name = "table", .sequences = "1", .tp = 1, .pp = 1};
+    kvb_size_rows rows = {0};
+    int code = kvb_options_parse(&usage, &s, argc, argv);
+
+    if (code < 0)
+        code = size_do(&s, &rows);
+    for (size_t i = 0; i < s.n_models; i++)
+        kvb_model_free(s.models[i]);
+    free(rows.at);
+    free(s.models);
+    free(s.weights_why);
+    free(s.contexts.at);
+    free(s.counts.at);
+    free(s.pairs.at);
+    free(s.engines.at);
+    kvb_words_free(&s.words);
+    return code;
+}
+
+const kvb_command kvb_command_size = {
+    .name = "size",
+    .summary = "what memory a model needs, by engine, and what fits",
+    .run = size_main,
+};

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sizes as one HTML file: a plot of memory against context for each model, drawn here as SVG, and the tables. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/markup.h"
+#include "results/sizing/sizing_table.h"
+
+/* Of the plot, in units of its viewBox: wide enough for a phone to show its text. */
+enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 12, TOP = 12, BOTTOM = 36, POINTS = 96 };
+
+static const char head[] =
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>kvbench size</title>\n<style>\n"
+    ":root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fff; --box: #f5f7f9; --line: "
+    "#d4d9df;\n"
+    "  --s0: #0b6fb8; --s1: #c2410c; --s2: #15803d; --s3: #8b3fb0; --s4: #946200; --s5: #0f766e; }\n"
+    "@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #a3adb8; --page: #14181d; --box: #1d232a;\n"
+    "  --line: #3a424c; --s0: #58a6ff; --s1: #fb923c; --s2: #4ade80; --s3: #d79bf5; --s4: #eab308; --s5: #2dd4bf; } }\n"
+    "body { margin: 0 auto; max-width: 90rem; padding: 1rem; background: var(--page); color: var(--ink);\n"
+    "  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }\n"
+    "h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; border-top: 1px solid var(--line); padding-top: 1rem; }\n"
+    "figure { margin: 0; max-width: 44rem; } figcaption { color: var(--soft); font-size: 0.9rem; }\n"
+    "svg { display: block; width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--ink); "
+    "}\n"
+    "svg .grid { stroke: var(--line); } svg .budget { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 2 3; }\n"
+    "svg .line { fill: none; stroke-width: 2; }\n"
+    ".legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; list-style: none; padding: 0; margin: 0.25rem 0; }\n"
+    ".legend svg { display: inline-block; width: 2.2rem; height: 0.6rem; margin-right: 0.4rem; }\n"
+    "pre { overflow-x: auto; background: var(--box); padding: 0.75rem; border-radius: 6px; font-size: 0.8125rem; }\n"
+    "</style>\n</head>\n<body>\n<h1>What memory the context takes</h1>\n";
+
+/* What the past takes by this row's engine and format at another context; NAN: it cannot be. */
+static double held_at(const kvb_size_row *row, double context)
+{
+    kvb_size_ask ask = row->ask;
+    kvb_allocation held;
+    char why[256];
+
+    ask.context = context < 1 ? 1 : (uint64_t)context;
+    return row->engine->allocate(row->model, &ask, &held, why, sizeof why)
+               ? NAN
+               : (double)held.kv_bytes + (double)held.state_bytes;
+}
+
+/* 1, 2 or 5 times a power of two or ten below: about five of them in `range`. */
+static double step_of(double range, double base)
+{
+    double power = pow(base, floor(log(range / 4) / log(base)));
+
+    for (double factor = base == 2 ? 2 : 5; factor > 1; factor = factor == 5 ? 2 : 1)
+        if (power * factor <= range / 4)
+            return power * factor;
+    return power;
+}
+
+static double x_of(double context, double right)
+{
+    return LEFT + (WIDTH - LEFT - RIGHT) * context / right;
+}
+
+static double y_of(double bytes, double top)
+{
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - bytes / top);
+}
+
+static void axes_print(double right, double top, FILE *out)
+{
+    char text[KVB_UNIT_TEXT];
+    double unit = 1;
+
+    while (unit * 1024 <= top)
+        unit *= 1024;
+    for (double y = 0; y <= top * 1.0001; y += step_of(top / unit, 10) * unit) {
+        kvb_bytes_text(y, text);
+        fprintf(out,
+                "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
+                "text-anchor=\"end\">%s</text>\n",
+                LEFT, WIDTH - RIGHT, y_of(y, top), y_of(y, top), LEFT - 5, y_of(y, top) + 4, y > 0 ? text : "0");
+    }
+    for (double x = 0; x <= right * 1.0001; x += step_of(right, 2)) {
+        bool whole = x >= 1024 && fmod(x, 1024) == 0;
+
+        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f%s</text>\n", x_of(x, right),
+                HEIGHT - BOTTOM + 15, whole ? x / 1024 : x, whole ? "k" : "");
+    }
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">tokens of context</text>\n",
+            (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
+}
+
+/* Colour says the engine, dashes the format. */
+static void style_print(size_t engine, size_t format, FILE *out)
+{
+    static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
+
+    fprintf(out, "class=\"line\" style=\"stroke: var(--s%zu); stroke-dasharray: %s\"", engine % 6, dashes[format % 6]);
+}
+
+/* A whole legend entry: a piece of the line and its name. */
+static void legend_print(size_t engine, size_t format, const char *name, FILE *out)
+{
+    fprintf(out, "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\"><path d=\"M0 4H36\" ");
+    style_print(engine, format, out);
+    fprintf(out, "/></svg>");
+    kvb_xml_put(name, out);
+    fprintf(out, "</li>\n");
+}
+
+/* One model's rows: formats x the rest, engines innermost; each line is that of the first context and sequences asked. */
+static void figure_print(const kvb_size_rows *all, const kvb_size_row *rows, size_t n, FILE *out)
+{
+    size_t a_format = n / all->n_formats;
+    double right = 1, top = 1;
+    char text[KVB_UNIT_TEXT], kv[KVB_KV_TEXT];
+
+    for (size_t i = 0; i < n; i++)
+        right = (double)rows[i].ask.context > right ? (double)rows[i].ask.context : right;
+    for (size_t f = 0; f < all->n_formats; f++)
+        for (size_t e = 0; e < all->n_engines; e++)
+            top = fmax(top, held_at(&rows[f * a_format + e], right));
+    top *= 1.05;
+    fprintf(out, "<figure>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"memory against context\">\n", WIDTH,
+            HEIGHT);
+    axes_print(right, top, out);
+    for (size_t f = 0; f < all->n_formats; f++)
+        for (size_t e = 0; e < all->n_engines; e++) {
+            const kvb_size_row *row = &rows[f * a_format + e];
+            bool begun = false;
+
+            if (isnan(held_at(row, right)))
+                continue;
+            fprintf(out, "<path ");
+            style_print(e, f, out);
+            fprintf(out, " d=\"");
+            for (int i = 0; i <= POINTS; i++) {
+                double bytes = held_at(row, right * i / POINTS);
+
+                if (!isnan(bytes))
+                    fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(right * i / POINTS, right), y_of(bytes, top));
+                begun = begun || !isnan(bytes);
+            }
+            fprintf(out, "\"/>\n");
+        }
+    const kvb_size_terms *terms = &rows->terms;
+    double left = (double)terms->budget - (terms->weights_known ? (double)terms->weight_bytes : 0);
+
+    if (terms->budget && left > 0 && left < top)
+        fprintf(out, "<line class=\"budget\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDTH - RIGHT,
+                y_of(left, top), y_of(left, top));
+    fprintf(out, "</svg>\n<figcaption>\n<ul class=\"legend\">\n");
+    for (size_t f = 0; f < all->n_formats; f++)
+        for (size_t e = 0; e < all->n_engines; e++) {
+            const kvb_size_row *row = &rows[f * a_format + e];
+            char name[128];
+
+            kvb_kv_text(&row->ask, kv);
+            snprintf(name, sizeof name, "%s, %s%s", row->engine->name, kv,
+                     isnan(held_at(row, right)) ? " (not there: see the table)" : "");
+            legend_print(e, f, name, out);
+        }
+    fprintf(out, "</ul>\nKV rows and recurrent states of %" PRIu64 " sequence%s, on one rank.", rows->ask.sequences,
+            rows->ask.sequences > 1 ? "s" : "");
+    if (terms->budget && left > 0) {
+        kvb_bytes_text(left, text);
+        fprintf(out, " The budget leaves %s beside the weights%s.", text, left < top ? " (dotted line)" : "");
+    }
+    fprintf(out, "</figcaption>\n</figure>\n");
+}
+
+/* The tables as they are printed: they scroll in their box. */
+static int tables_print(const kvb_size_rows *rows, FILE *out)
+{
+    char *text = NULL, *line, *rest;
+    size_t bytes;
+    FILE *memory = open_memstream(&text, &bytes);
+
+    if (!memory)
+        return -ENOMEM;
+    int error = kvb_size_table(rows, KVB_TABLE_TEXT, memory);
+
+    if (fclose(memory) && !error)
+        error = -ENOMEM;
+    if (!error) {
+        fprintf(out, "<h2>Tables</h2>\n<pre>");
+        for (line = text; line; line = rest) {
+            rest = strchr(line, '\n');
+            if (rest)
+                *rest++ = 0;
+            kvb_xml_put(line, out);
+            putc('\n', out);
+        }
+        fprintf(out, "</pre>\n");
+    }
+    free(text);
+    return error;
+}
+
+int kvb_size_page(const kvb_size_rows *rows, FILE *out)
+{
+    fputs(head, out);
+    for (size_t i = 0, n; i < rows->n; i += n) {
+        for (n = 1; i + n < rows->n && rows->at[i + n].model == rows->at[i].model; n++)
+            ;
+        fprintf(out, "<h2>");
+        kvb_xml_put(rows->at[i].model->name, out);
+        fprintf(out, "</h2>\n");
+        figure_print(rows, rows->at + i, n, out);
+    }
+    int error = tables_print(rows, out);
+
+    fprintf(out, "</body>\n</html>\n");
+    return error ? error : ferror(out) ? -EIO : 0;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of sizes as tables: a table of columns, each with a text for programs and one for people. */
+#include "results/sizing/sizing_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELL = 1024 };
+
+void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT])
+{
+    snprintf(text, KVB_KV_TEXT, ask->k == ask->v ? "%s" : "%s:%s", ask->k->name, ask->v->name);
+}
+
+void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8])
+{
+    char digits[KVB_UNIT_TEXT];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, bytes);
+
+    for (int i = 0; i < n; i++) {
+        *text++ = digits[i];
+        if (i + 1 < n && (n - i - 1) % 3 == 0)
+            *text++ = ',';
+    }
+    memcpy(text, " B", 3);
+}
+
+typedef struct cell {
+    char text[CELL]; /* "": empty, null in json */
+} cell;
+
+static void number_put(cell *c, uint64_t x)
+{
+    snprintf(c->text, sizeof c->text, "%" PRIu64, x);
+}
+
+static void bytes_put(cell *c, bool people, uint64_t x)
+{
+    if (people)
+        kvb_bytes_text((double)x, c->text);
+    else
+        number_put(c, x);
+}
+
+/* What a column says of a row that is sized; people: with units. */
+typedef void column_put(const kvb_size_row *row, bool people, cell *c);
+
+static void model_put(const kvb_size_row *r, bool people, cell *c)
+{
+    (void)people;
+    snprintf(c->text, sizeof c->text, "%s", r->model->name);
+}
+
+static void engine_put(const kvb_size_row *r, bool people, cell *c)
+{
+    (void)people;
+    snprintf(c->text, sizeof c->text, "%s", r->engine->name);
+}
+
+static void kv_put(const kvb_size_row *r, bool people, cell *c)
+{
+    (void)people;
+    kvb_kv_text(&r->ask, c->text);
+}
+
+static void context_put(const kvb_size_row *r, bool people, cell *c)
+{
+    (void)people;
+    number_put(c, r->ask.context);
+}
+
+static void sequences_put(const kvb_size_row *r, bool people, cell *c)
+{
+    (void)people;
+    number_put(c, r->ask.sequences);
+}
+
+static void token_put(const kvb_size_row *r, bool people, cell *c)
+{
+    if (people)
+        kvb_exact_bytes_text((uint64_t)r->size.held.bytes_per_token, c->text);
+    else
+        snprintf(c->text, sizeof c->text, "%.17g", r->size.held.bytes_per_token);
+}
+
+static void fixed_put(const kvb_size_row *r, bool people, cell *c)
+{
+    if (people)
+        kvb_exact_bytes_text(r->size.held.fixed_bytes_per_sequence, c->text);
+    else
+        number_put(c, r->size.held.fixed_bytes_per_sequence);
+}
+
+static void rows_put(const kvb_size_row *r, bool people, cell *c)
+{
+    bytes_put(c, people, r->size.held.kv_bytes);
+}
+
+static void state_put(const kvb_size_row *r, bool people, cell *c)
+{
+    bytes_put(c, people, r->size.held.state_bytes);
+}
+
+static void weight_put(const kvb_size_row *r, bool people, cell *c)
+{
+    if (r->terms.weights_known)
+        bytes_put(c, people, r->size.weight_bytes);
+    else
+        snprintf(c->text, sizeof c->text, "%s", people ? "?" : "");
+}
+
+static void activation_put(const kvb_size_row *r, bool people, cell *c)
+{
+    bytes_put(c, people, r->size.activation_bytes);
+}
+
+static void runtime_put(const kvb_size_row *r, bool people, cell *c)
+{
+    bytes_put(c, people, r->size.runtime_bytes);
+}
+
+static void margin_put(const kvb_size_row *r, bool people, cell *c)
+{
+    bytes_put(c, people, r->size.margin_bytes);
+}
+
+static void total_put(const kvb_size_row *r, bool people, cell *c)
+{
+    if (r->terms.weights_known)
+        bytes_put(c, people, r->size.total_bytes);
+    else
+        snprintf(c->text, sizeof c->text, "%s", people ? "?" : "");
+}
+
+static void limit_put(const kvb_size_row *r, bool people, cell *c, uint64_t limit)
+{
+    if (!r->terms.budget || !r->terms.weights_known)
+        return;
+    if (limit != KVB_SIZE_UNBOUNDED)
+        number_put(c, limit);
+    else if (people)
+        snprintf(c->text, sizeof c->text, "unbounded");
+}
+
+static void context_limit_put(const kvb_size_row *r, bool people, cell *c)
+{
+    limit_put(r, people, c, r->size.max_context);
+    if (people && *c->text && r->size.at_model_limit)
+        strcat(c->text, " (all)");
+}
+
+static void sequence_limit_put(const kvb_size_row *r, bool people, cell *c)
+{
+    limit_put(r, people, c, r->size.max_sequences);
+}
+
+/* Why something of the row is not there; for people only what is no matter of course. */
+static void reason_put(const kvb_size_row *r, bool people, cell *c)
+{
+    const char *because = r->error                                    ? r->why
+                          : !r->terms.weights_known                   ? r->weights_why
+                          : people                                    ? ""
+                          : !r->terms.budget                          ? "no --budget: no max_context, no max_sequences"
+                          : r->size.max_context == KVB_SIZE_UNBOUNDED ? "max_context: unbounded"
+                          : r->size.at_model_limit                    ? "max_context: the model's own"
+                                                                      : "";
+
+    snprintf(c->text, sizeof c->text, "%s%s", r->error || r->terms.weights_known ? "" : "weights: ", because);
+}
+
+/* Which rows a column is shown for. */
+typedef enum shown { ALWAYS, WITH_BUDGET, WITH_RUNTIME, WITH_MARGIN } shown;
+
+static const struct column {
+    const char *key, *heading; /* for programs, for people; '>' is for numbers */
+    column_put *put;
+    bool asked;  /* is there whatever became of the row */
+    shown shown; /* for people */
+} columns[] = {
+    {"model", "model", model_put, true, ALWAYS},
+    {"engine", "engine", engine_put, true, ALWAYS},
+    {"kv", "kv", kv_put, true, ALWAYS},
+    {">context", ">context", context_put, true, ALWAYS},
+    {">sequences", ">sequences", sequences_put, true, ALWAYS},
+    {">bytes_per_token", ">a token", token_put, false, ALWAYS},
+    {">fixed_bytes_per_sequence", ">a sequence", fixed_put, false, ALWAYS},
+    {">kv_bytes", ">KV", rows_put, false, ALWAYS},
+    {">state_bytes", ">states", state_put, false, ALWAYS},
+    {">weight_bytes", ">weights", weight_put, false, ALWAYS},
+    {">total_bytes", ">total", total_put, false, ALWAYS},
+    {">max_context", ">longest context", context_limit_put, false, WITH_BUDGET},
+    {">max_sequences", ">most sequences", sequence_limit_put, false, WITH_BUDGET},
+    {">activation_bytes", ">activations", activation_put, false, ALWAYS},
+    {">runtime_bytes", ">runtime", runtime_put, false, WITH_RUNTIME},
+    {">margin_bytes", ">margin", margin_put, false, WITH_MARGIN},
+    {"reason", "reason", reason_put, true, ALWAYS},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static bool is_shown(const struct column *column, const kvb_size_terms *terms)
+{
+    const bool asked[] = {
+        [ALWAYS] = true,
+        [WITH_BUDGET] = terms->budget,
+        [WITH_RUNTIME] = terms->runtime_bytes,
+        [WITH_MARGIN] = terms->margin,
+    };
+    return asked[column->shown];
+}
+
+/* Every row with every column that is shown. */
+static int split_print(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+{
+    bool people = format == KVB_TABLE_TEXT || format == KVB_TABLE_MD;
+    const char *headings[COLUMNS + 1], *cells[COLUMNS];
+    const struct column *used[COLUMNS];
+    cell *texts = malloc(COLUMNS * sizeof *texts);
+    size_t n = 0;
+    int error = 0;
+
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (!people || (rows->n && is_shown(&columns[i], &rows->at[0].terms)))
+            used[n++] = &columns[i];
+    for (size_t i = 0; i < n; i++)
+        headings[i] = people ? used[i]->heading : used[i]->key;
+    headings[n] = NULL;
+    kvb_table *table = kvb_table_new(headings);
+
+    if (!table || !texts)
+        error = -ENOMEM;
+    for (size_t row = 0; row < rows->n && !error; row++) {
+        const kvb_size_row *r = &rows->at[row];
+
+        for (size_t i = 0; i < n; i++) {
+            texts[i].text[0] = 0;
+            if (used[i]->asked || !r->error)
+                used[i]->put(r, people, &texts[i]);
+            cells[i] = *texts[i].text ? texts[i].text : NULL;
+        }
+        error = kvb_table_row(table, cells);
+    }
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    free(texts);
+    return error;
+}
+
+/* One row for each model, format, context and number of sequences; what the context takes by each engine. */
+static int side_by_side_print(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+{
+    enum { ASKED = 4 };
+    static column_put *const asked[ASKED] = {model_put, kv_put, context_put, sequences_put};
+    size_t n = ASKED + rows->n_engines;
+    const char **headings = calloc(n + 1, sizeof *headings), **cells = calloc(n, sizeof *cells);
+    cell *texts = calloc(n, sizeof *texts);
+    kvb_table *table = NULL;
+    int error = headings && cells && texts ? 0 : -ENOMEM;
+
+    if (!error) {
+        memcpy(headings, (const char *[]){"model", "kv", ">context", ">sequences"}, ASKED * sizeof *headings);
+        for (size_t i = 0; i < rows->n_engines; i++) {
+            snprintf(texts[i].text, CELL, ">%s", rows->at[i].engine->name);
+            headings[ASKED + i] = texts[i].text;
+        }
+        table = kvb_table_new(headings);
+        error = table ? 0 : -ENOMEM;
+    }
+    for (size_t row = 0; row < rows->n && !error; row += rows->n_engines) {
+        for (size_t i = 0; i < n; i++) {
+            const kvb_size_row *r = &rows->at[i < ASKED ? row : row + i - ASKED];
+
+            if (i < ASKED)
+                asked[i](r, true, &texts[i]);
+            else if (r->error)
+                snprintf(texts[i].text, CELL, "-");
+            else
+                kvb_bytes_text((double)r->size.held.kv_bytes + (double)r->size.held.state_bytes, texts[i].text);
+            cells[i] = texts[i].text;
+        }
+        error = kvb_table_row(table, cells);
+    }
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    free(texts);
+    free(cells);
+    free(headings);
+    return error;
+}
+
+int kvb_size_table(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+{
+    if (format == KVB_TABLE_CSV || format == KVB_TABLE_JSON || !rows->n)
+        return split_print(rows, format, out);
+    fprintf(out, "What the context takes (KV rows, recurrent states), by who allocates it:\n\n");
+    int error = side_by_side_print(rows, format, out);
+
+    if (error)
+        return error;
+    fprintf(out, "\nAll of it, on one rank (a token and a sequence: what one more of them takes):\n\n");
+    error = split_print(rows, format, out);
+    return error ? error : ferror(out) ? -EIO : 0;
+}
