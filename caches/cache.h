@@ -143,6 +143,7 @@ typedef struct kvb_cache_type {
     int (*open)(const struct kvb_cache_type *type, const kvb_model_facts *facts, const kvb_cache_options *options,
                 kvb_cache **cache, char *why, size_t why_bytes);
     void (*close)(kvb_cache *cache);
+    size_t struct_bytes; /* what the struct takes; built-in caches only, nobody reads it of others */
 } kvb_cache_type;
 
 /* Every cache begins with its type and the last error; the rest is its own. */

@@ -74,7 +74,7 @@ static int contiguous_open(const kvb_cache_type *type, const kvb_model_facts *fa
                            kvb_cache **cache, char *why, size_t why_bytes)
 {
     kvb_core *core;
-    int error = kvb_core_open(type, facts, options, sizeof(contiguous_cache), options->capacity, &core, why, why_bytes);
+    int error = kvb_core_open(type, facts, options, options->capacity, &core, why, why_bytes);
     if (!error)
         *cache = &core->cache;
     return error;
@@ -104,4 +104,5 @@ const kvb_cache_type kvb_cache_contig = {
     .contiguous = &contiguous_face,
     .open = contiguous_open,
     .close = contiguous_close,
+    .struct_bytes = sizeof(contiguous_cache),
 };

@@ -66,19 +66,18 @@ static int pools_open(kvb_core *core, uint32_t pool_cells)
 }
 
 int kvb_core_open(const kvb_cache_type *type, const kvb_model_facts *facts, const kvb_cache_options *options,
-                  size_t bytes, uint64_t pool_cells, kvb_core **core_out, char *why, size_t why_bytes)
+                  uint64_t pool_cells, kvb_core **core_out, char *why, size_t why_bytes)
 {
     int error = options_check(facts, options, pool_cells, why, why_bytes);
     if (error)
         return error;
-    kvb_core *core = kvb_alloc(options->allocator, bytes);
+    kvb_core *core = kvb_alloc(options->allocator, type->struct_bytes);
     if (!core) {
         snprintf(why, why_bytes, "no memory for the cache");
         return -ENOMEM;
     }
-    memset(core, 0, bytes);
+    memset(core, 0, type->struct_bytes);
     core->cache.type = type;
-    core->bytes = bytes;
     core->facts = *facts;
     core->options = *options;
     kvb_plan_open(&core->plan, options->allocator);
@@ -103,7 +102,7 @@ void kvb_core_close(kvb_core *core)
     kvb_free(a, core->pools, core->pools ? n * sizeof *core->pools : 0);
     kvb_plan_close(&core->plan);
     kvb_plan_close(&core->next);
-    kvb_free(a, core, core->bytes);
+    kvb_free(a, core, core->cache.type->struct_bytes);
 }
 
 int kvb_core_fail(kvb_core *core, int error, const char *format, ...)

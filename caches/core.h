@@ -15,7 +15,6 @@
 
 typedef struct kvb_core {
     kvb_cache cache;
-    size_t bytes; /* of the whole cache struct */
     kvb_model_facts facts;
     kvb_cache_options options;
     kvb_pool **pools; /* [layers][2]: K, V */
@@ -26,10 +25,10 @@ typedef struct kvb_core {
     uint32_t cells_peak, high_water;     /* the largest ever */
 } kvb_core;
 
-/* Check facts and options, allocate `bytes` zeroed bytes that begin with the core, open the pools, each
+/* Check facts and options, allocate type->struct_bytes zeroed bytes that begin with the core, open the pools, each
  * bounded by pool_cells. 0 or a negative errno with why; nothing is left behind then. */
 int kvb_core_open(const kvb_cache_type *type, const kvb_model_facts *facts, const kvb_cache_options *options,
-                  size_t bytes, uint64_t pool_cells, kvb_core **core, char *why, size_t why_bytes);
+                  uint64_t pool_cells, kvb_core **core, char *why, size_t why_bytes);
 void kvb_core_close(kvb_core *core);
 
 /* Record why a call failed and return its error: `return kvb_core_fail(core, -EINVAL, "…", …)`. */

@@ -331,7 +331,7 @@ static int recompute_open(const kvb_cache_type *type, const kvb_model_facts *fac
                           kvb_cache **cache, char *why, size_t why_bytes)
 {
     kvb_core *core;
-    int error = kvb_core_open(type, facts, options, sizeof(recompute_cache), options->capacity, &core, why, why_bytes);
+    int error = kvb_core_open(type, facts, options, options->capacity, &core, why, why_bytes);
     if (error)
         return error;
     recompute_cache *c = (recompute_cache *)core;
@@ -389,4 +389,5 @@ const kvb_cache_type kvb_cache_recompute = {
     .contiguous = &contiguous_face,
     .open = recompute_open,
     .close = recompute_close,
+    .struct_bytes = sizeof(recompute_cache),
 };

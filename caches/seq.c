@@ -157,7 +157,7 @@ static int seq_open(const kvb_cache_type *type, const kvb_model_facts *facts, co
                     kvb_cache **cache, char *why, size_t why_bytes)
 {
     kvb_core *core;
-    int error = kvb_core_open(type, facts, options, sizeof(seq_cache), options->capacity, &core, why, why_bytes);
+    int error = kvb_core_open(type, facts, options, options->capacity, &core, why, why_bytes);
     if (error)
         return error;
     seq_cache *c = (seq_cache *)core;
@@ -200,4 +200,5 @@ const kvb_cache_type kvb_cache_seq_cells = {
     .seq = &seq_face,
     .open = seq_open,
     .close = seq_close,
+    .struct_bytes = sizeof(seq_cache),
 };

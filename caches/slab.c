@@ -196,7 +196,7 @@ static int slab_open(const kvb_cache_type *type, const kvb_model_facts *facts, c
 {
     kvb_core *core;
     uint64_t cells = (uint64_t)options->max_seqs * options->seq_capacity;
-    int error = kvb_core_open(type, facts, options, sizeof(slab_cache), cells, &core, why, why_bytes);
+    int error = kvb_core_open(type, facts, options, cells, &core, why, why_bytes);
     if (error)
         return error;
     slab_cache *c = (slab_cache *)core;
@@ -236,4 +236,5 @@ const kvb_cache_type kvb_cache_slab = {
     .seq = &seq_face,
     .open = slab_open,
     .close = slab_close,
+    .struct_bytes = sizeof(slab_cache),
 };

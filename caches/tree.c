@@ -173,7 +173,7 @@ static int tree_open(const kvb_cache_type *type, const kvb_model_facts *facts, c
                      kvb_cache **cache, char *why, size_t why_bytes)
 {
     kvb_core *core;
-    int error = kvb_core_open(type, facts, options, sizeof(tree_cache), options->capacity, &core, why, why_bytes);
+    int error = kvb_core_open(type, facts, options, options->capacity, &core, why, why_bytes);
     if (error)
         return error;
     kvb_tree_nodes_open(&((tree_cache *)core)->nodes, options->allocator);
@@ -212,4 +212,5 @@ const kvb_cache_type kvb_cache_tree_nodes = {
     .tree = &tree_face,
     .open = tree_open,
     .close = tree_close,
+    .struct_bytes = sizeof(tree_cache),
 };
