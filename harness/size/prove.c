@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A history replayed through a cache, compared with its prediction at every step. */
+#include "harness/size/prove.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct run {
+    kvb_allocator allocator;
+    kvb_cache *cache;
+    const kvb_size_subject *subject;
+    kvb_size_rows *rows;
+    uint32_t *position;               /* [ordinals] of every token admitted so far */
+    uint32_t *fed;                    /* [ordinals] positions of the fed tokens */
+    uint32_t ordinals, cells;         /* admitted, alive */
+    uint32_t len[KVB_SIZE_SEQUENCES]; /* tokens of each sequence */
+} run;
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+void kvb_size_rows_free(kvb_size_rows *rows)
+{
+    free(rows->at);
+    *rows = (kvb_size_rows){0};
+}
+
+/* At least n floats between -1 and 1. */
+static int rows_want(kvb_size_rows *rows, size_t n)
+{
+    if (n <= rows->n)
+        return 0;
+    float *grown = realloc(rows->at, n * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    rows->at = grown;
+    for (uint32_t x = 1; rows->n < n; rows->n++) {
+        x = x * 1664525u + 1013904223u; /* Numerical Recipes' generator */
+        grown[rows->n] = (float)(int32_t)x * 0x1p-31f;
+    }
+    return 0;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+/* One of the step's times: begin it, and note the positions of its tokens by ordinal. */
+static int step_begin(run *r, const kvb_size_step *s)
+{
+    static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
+    uint32_t ids[KVB_SIZE_SEQUENCES], n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t seq = s->n_seqs > 1 ? s->first + i : s->first;
+        r->position[r->ordinals++] = r->len[seq] + (s->n_seqs > 1 || s->drafts ? 0 : i);
+    }
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        r->len[s->first + i] += s->tokens;
+        ids[i] = s->first + i;
+    }
+    r->cells += s->n_seqs * s->tokens;
+    if (s->drafts)
+        return kvb_cache_tree(r->cache)->propose(r->cache, roots, n);
+    if (s->n_seqs == 1 && s->first == 0)
+        return kvb_cache_base(r->cache)->begin_step(r->cache, n);
+    if (s->n_seqs > 1)
+        return kvb_cache_seq(r->cache)->begin_step(r->cache, ids, n);
+    uint32_t *same = malloc(n * sizeof *same);
+    for (uint32_t i = 0; same && i < n; i++)
+        same[i] = s->first;
+    int error = same ? kvb_cache_seq(r->cache)->begin_step(r->cache, same, n) : -ENOMEM;
+    free(same);
+    return error;
+}
+
+/* Hand every layer the rows that the plan wants. */
+static int step_store(run *r)
+{
+    const kvb_model_facts *f = &r->subject->facts;
+    const uint64_t *ordinals;
+    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals);
+    int error = rows_want(r->rows, (size_t)n * f->kv_heads * (f->k_dim > f->v_dim ? f->k_dim : f->v_dim));
+    for (uint32_t i = 0; i < n; i++)
+        r->fed[i] = r->position[ordinals[i]];
+    for (uint32_t layer = 0; !error && layer < f->layers; layer++) {
+        kvb_attend_spec spec;
+        error =
+            kvb_cache_bytes(r->cache)->update_and_fetch(r->cache, layer, r->fed, r->rows->at, r->rows->at, n, &spec);
+    }
+    return error;
+}
+
+static bool compare(run *r, uint64_t predicted, kvb_size_proof *proof)
+{
+    proof->lengths++;
+    proof->cells = r->cells;
+    proof->predicted = predicted;
+    proof->allocated = r->allocator.current_bytes;
+    return proof->predicted == proof->allocated;
+}
+
+/* Equal steps, each `times` 1. */
+static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, kvb_size_proof *proof)
+{
+    if (!compare(r, predicted[0], proof))
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        int error = step_begin(r, &steps[i]);
+        if (error)
+            return error;
+        if (!compare(r, predicted[i + 1], proof))
+            return 0;
+        error = step_store(r);
+        if (!error && steps[i].drafts) {
+            uint32_t last = steps[i].drafts - 1;
+            error = kvb_cache_tree(r->cache)->commit(r->cache, &last, 1);
+        }
+        if (error)
+            return error;
+        if (!compare(r, predicted[i + 1], proof))
+            return 0;
+    }
+    return 0;
+}
+
+/* ---- a proof --------------------------------------------------------------------------------------------------- */
+
+/* Each step by itself, so that each has its prediction. From malloc. */
+static kvb_size_step *steps_unroll(const kvb_size_step *steps, size_t n, size_t *n_single, uint64_t *ordinals)
+{
+    *n_single = *ordinals = 0;
+    for (size_t i = 0; i < n; i++) {
+        *n_single += steps[i].times;
+        *ordinals +=
+            (uint64_t)steps[i].times * steps[i].n_seqs * steps[i].tokens * (steps[i].drafts ? steps[i].drafts : 1);
+    }
+    kvb_size_step *single = calloc(*n_single + 1, sizeof *single);
+    for (size_t i = 0, at = 0; single && i < n; i++)
+        for (uint32_t t = 0; t < steps[i].times; t++, at++) {
+            single[at] = steps[i];
+            single[at].times = 1;
+        }
+    return single;
+}
+
+static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, kvb_size_proof *proof,
+                     char *why, size_t why_bytes)
+{
+    const kvb_size_subject *s = r->subject;
+    kvb_cache_options options = s->options;
+    options.allocator = &r->allocator;
+    int error = s->cache->open(s->cache, &s->facts, &options, &r->cache, why, why_bytes);
+    if (error)
+        return error;
+    error = replay(r, steps, n, predicted, proof);
+    if (error)
+        snprintf(why, why_bytes, "cache %s: %s", s->cache->name, r->cache->why[0] ? r->cache->why : strerror(-error));
+    s->cache->close(r->cache);
+    if (!error && r->allocator.current_bytes)
+        compare(r, 0, proof);
+    return error;
+}
+
+int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_size_rows *rows,
+                   kvb_size_proof *proof, char *why, size_t why_bytes)
+{
+    size_t n_single;
+    uint64_t ordinals;
+    run r = {.subject = subject, .rows = rows};
+    kvb_size_step *single = steps_unroll(steps, n, &n_single, &ordinals);
+    uint64_t *predicted = calloc(n_single + 1, sizeof *predicted);
+    int error = single && predicted ? 0 : -ENOMEM;
+    *proof = (kvb_size_proof){0};
+    if (!error) {
+        error = kvb_size_predict(subject, single, n_single, predicted, why, why_bytes);
+        if (!error) {
+            r.position = malloc((ordinals + 1) * sizeof *r.position);
+            r.fed = malloc((ordinals + 1) * sizeof *r.fed);
+            error = r.position && r.fed ? cache_run(&r, single, n_single, predicted, proof, why, why_bytes) : -ENOMEM;
+        }
+    }
+    if (error == -ENOMEM)
+        snprintf(why, why_bytes, "no memory to replay %llu tokens", (unsigned long long)ordinals);
+    free(r.position);
+    free(r.fed);
+    free(predicted);
+    free(single);
+    return error;
+}
