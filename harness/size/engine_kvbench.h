@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench's own caches as an engine of `kvbench size`. */
+#ifndef KVB_SIZE_ENGINE_KVBENCH_H
+#define KVB_SIZE_ENGINE_KVBENCH_H
+
+#include "caches/cache.h"
+#include "results/sizing/sizing.h"
+
+/*
+ * One sequence: `contiguous`; up to 64: `seq`. Growth `double` with the capacity that was asked for, prefill in chunks of
+ * ask->batch, the last token alone. The figure is all that the caches' allocator holds: rows, pools and tables.
+ */
+extern const kvb_engine kvb_engine_kvbench;
+
+/* The built-in pool of that name: that of the format of the same name. NULL: none. */
+const kvb_pool_type *kvb_size_pool_find(const char *name);
+
+#endif
