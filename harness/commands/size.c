@@ -182,7 +182,7 @@ static int row_compute(const kvb_model *m, kvb_size_row *row)
 }
 
 /* Appends the rows of one model. */
-static int model_size(const size *s, size_t i, kvb_size_rows *rows)
+static int model_size(const size *s, size_t i, kvb_sizes *rows)
 {
     const kvb_model *m = s->models[i];
     const kvb_kv_format *own = kvb_kv_format_find(*m->dtype ? m->dtype : "f16");
@@ -225,7 +225,7 @@ static int model_size(const size *s, size_t i, kvb_size_rows *rows)
 }
 
 /* The derivations, in front of the tables. */
-static int explanations_print(const size *s, const kvb_size_rows *rows, FILE *out)
+static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     const char *fence = s->format == KVB_TABLE_MD ? "```\n" : "";
     int error = 0;
@@ -240,7 +240,7 @@ static int explanations_print(const size *s, const kvb_size_rows *rows, FILE *ou
     return error;
 }
 
-static int output_print(const size *s, const kvb_size_rows *rows, FILE *out)
+static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     int error = s->explain ? explanations_print(s, rows, out) : 0;
 
@@ -249,7 +249,7 @@ static int output_print(const size *s, const kvb_size_rows *rows, FILE *out)
     return error;
 }
 
-static int list_print(const size *s, const kvb_size_rows *rows, FILE *out)
+static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"model", "architecture", "source", NULL});
     int error = table ? 0 : -ENOMEM;
@@ -273,8 +273,7 @@ static int list_print(const size *s, const kvb_size_rows *rows, FILE *out)
 }
 
 /* To standard output, or whole into the file. */
-static int output_write(const size *s, const kvb_size_rows *rows,
-                        int (*print)(const size *, const kvb_size_rows *, FILE *))
+static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const size *, const kvb_sizes *, FILE *))
 {
     const char *name = s->output ? s->output : "standard output";
     char *text = NULL;
@@ -299,7 +298,7 @@ static int output_write(const size *s, const kvb_size_rows *rows,
     return error ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s", name, strerror(-error)) : KVB_EXIT_OK;
 }
 
-static int size_do(size *s, kvb_size_rows *rows)
+static int size_do(size *s, kvb_sizes *rows)
 {
     int code = options_read(s);
 
@@ -319,7 +318,7 @@ static int size_do(size *s, kvb_size_rows *rows)
 static int size_main(int argc, char **argv)
 {
     size s = {.format_name = "table", .sequences = "1", .tp = 1, .pp = 1};
-    kvb_size_rows rows = {0};
+    kvb_sizes rows = {0};
     int code = kvb_options_parse(&usage, &s, argc, argv);
 
     if (code < 0)

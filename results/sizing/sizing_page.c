@@ -10,7 +10,7 @@
 #include "results/sizing/sizing_table.h"
 
 /* Of the plot, in units of its viewBox: wide enough for a phone to show its text. */
-enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 12, TOP = 12, BOTTOM = 36, POINTS = 96 };
+enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 20, TOP = 12, BOTTOM = 36, POINTS = 96 };
 
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -23,11 +23,11 @@ static const char head[] =
     "body { margin: 0 auto; max-width: 90rem; padding: 1rem; background: var(--page); color: var(--ink);\n"
     "  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }\n"
     "h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; border-top: 1px solid var(--line); padding-top: 1rem; }\n"
-    "figure { margin: 0; max-width: 44rem; } figcaption { color: var(--soft); font-size: 0.9rem; }\n"
+    "figure { margin: 0; max-width: 36rem; } figcaption { color: var(--soft); font-size: 0.9rem; }\n"
     "svg { display: block; width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--ink); "
     "}\n"
     "svg .grid { stroke: var(--line); } svg .budget { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 2 3; }\n"
-    "svg .line { fill: none; stroke-width: 2; }\n"
+    "svg .line { fill: none; }\n"
     ".legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; list-style: none; padding: 0; margin: 0.25rem 0; }\n"
     ".legend svg { display: inline-block; width: 2.2rem; height: 0.6rem; margin-right: 0.4rem; }\n"
     "pre { overflow-x: auto; background: var(--box); padding: 0.75rem; border-radius: 6px; font-size: 0.8125rem; }\n"
@@ -91,12 +91,14 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* Colour says the engine, dashes the format. */
+/* Colour says the engine, dashes the format. Lines of later engines are thinner: where they agree, all are seen. */
 static void style_print(size_t engine, size_t format, FILE *out)
 {
     static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
+    static const char *const widths[] = {"6", "4", "2.5", "1.2"};
 
-    fprintf(out, "class=\"line\" style=\"stroke: var(--s%zu); stroke-dasharray: %s\"", engine % 6, dashes[format % 6]);
+    fprintf(out, "class=\"line\" style=\"stroke: var(--s%zu); stroke-width: %s; stroke-dasharray: %s\"", engine % 6,
+            widths[engine < 3 ? engine : 3], dashes[format % 6]);
 }
 
 /* A whole legend entry: a piece of the line and its name. */
@@ -110,7 +112,7 @@ static void legend_print(size_t engine, size_t format, const char *name, FILE *o
 }
 
 /* One model's rows: formats x the rest, engines innermost; each line is that of the first context and sequences asked. */
-static void figure_print(const kvb_size_rows *all, const kvb_size_row *rows, size_t n, FILE *out)
+static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
 {
     size_t a_format = n / all->n_formats;
     double right = 1, top = 1;
@@ -171,7 +173,7 @@ static void figure_print(const kvb_size_rows *all, const kvb_size_row *rows, siz
 }
 
 /* The tables as they are printed: they scroll in their box. */
-static int tables_print(const kvb_size_rows *rows, FILE *out)
+static int tables_print(const kvb_sizes *rows, FILE *out)
 {
     char *text = NULL, *line, *rest;
     size_t bytes;
@@ -198,7 +200,7 @@ static int tables_print(const kvb_size_rows *rows, FILE *out)
     return error;
 }
 
-int kvb_size_page(const kvb_size_rows *rows, FILE *out)
+int kvb_size_page(const kvb_sizes *rows, FILE *out)
 {
     fputs(head, out);
     for (size_t i = 0, n; i < rows->n; i += n) {

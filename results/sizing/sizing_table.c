@@ -170,48 +170,79 @@ static void reason_put(const kvb_size_row *r, bool people, cell *c)
     snprintf(c->text, sizeof c->text, "%s%s", r->error || r->terms.weights_known ? "" : "weights: ", because);
 }
 
-/* Which rows a column is shown for. */
-typedef enum shown { ALWAYS, WITH_BUDGET, WITH_RUNTIME, WITH_MARGIN } shown;
+/* What a column is shown for to people. */
+typedef enum shown { ALWAYS, WITH_BUDGET, WITH_RUNTIME, WITH_MARGIN, WITH_REASON } shown;
+
+/* In the order for programs. */
+enum {
+    MODEL,
+    ENGINE,
+    KV,
+    CONTEXT,
+    SEQUENCES,
+    TOKEN,
+    FIXED,
+    ROWS,
+    STATES,
+    WEIGHTS,
+    TOTAL,
+    LONGEST,
+    MOST,
+    ACTIVATIONS,
+    RUNTIME,
+    MARGIN,
+    REASON,
+    COLUMNS
+};
+static const unsigned char order_for_people[COLUMNS] = {
+    MODEL,   ENGINE,      KV,      CONTEXT, SEQUENCES, TOKEN,   FIXED, ROWS,   STATES,
+    WEIGHTS, ACTIVATIONS, RUNTIME, MARGIN,  TOTAL,     LONGEST, MOST,  REASON,
+};
 
 static const struct column {
     const char *key, *heading; /* for programs, for people; '>' is for numbers */
     column_put *put;
-    bool asked;  /* is there whatever became of the row */
-    shown shown; /* for people */
-} columns[] = {
-    {"model", "model", model_put, true, ALWAYS},
-    {"engine", "engine", engine_put, true, ALWAYS},
-    {"kv", "kv", kv_put, true, ALWAYS},
-    {">context", ">context", context_put, true, ALWAYS},
-    {">sequences", ">sequences", sequences_put, true, ALWAYS},
-    {">bytes_per_token", ">a token", token_put, false, ALWAYS},
-    {">fixed_bytes_per_sequence", ">a sequence", fixed_put, false, ALWAYS},
-    {">kv_bytes", ">KV", rows_put, false, ALWAYS},
-    {">state_bytes", ">states", state_put, false, ALWAYS},
-    {">weight_bytes", ">weights", weight_put, false, ALWAYS},
-    {">total_bytes", ">total", total_put, false, ALWAYS},
-    {">max_context", ">longest context", context_limit_put, false, WITH_BUDGET},
-    {">max_sequences", ">most sequences", sequence_limit_put, false, WITH_BUDGET},
-    {">activation_bytes", ">activations", activation_put, false, ALWAYS},
-    {">runtime_bytes", ">runtime", runtime_put, false, WITH_RUNTIME},
-    {">margin_bytes", ">margin", margin_put, false, WITH_MARGIN},
-    {"reason", "reason", reason_put, true, ALWAYS},
+    bool asked; /* is there whatever became of the row */
+    shown shown;
+} columns[COLUMNS] = {
+    [MODEL] = {"model", "model", model_put, true, ALWAYS},
+    [ENGINE] = {"engine", "engine", engine_put, true, ALWAYS},
+    [KV] = {"kv", "kv", kv_put, true, ALWAYS},
+    [CONTEXT] = {">context", ">context", context_put, true, ALWAYS},
+    [SEQUENCES] = {">sequences", ">sequences", sequences_put, true, ALWAYS},
+    [TOKEN] = {">bytes_per_token", ">a token", token_put, false, ALWAYS},
+    [FIXED] = {">fixed_bytes_per_sequence", ">a sequence", fixed_put, false, ALWAYS},
+    [ROWS] = {">kv_bytes", ">KV", rows_put, false, ALWAYS},
+    [STATES] = {">state_bytes", ">states", state_put, false, ALWAYS},
+    [WEIGHTS] = {">weight_bytes", ">weights", weight_put, false, ALWAYS},
+    [TOTAL] = {">total_bytes", ">total", total_put, false, ALWAYS},
+    [LONGEST] = {">max_context", ">longest context", context_limit_put, false, WITH_BUDGET},
+    [MOST] = {">max_sequences", ">most sequences", sequence_limit_put, false, WITH_BUDGET},
+    [ACTIVATIONS] = {">activation_bytes", ">activations", activation_put, false, ALWAYS},
+    [RUNTIME] = {">runtime_bytes", ">runtime", runtime_put, false, WITH_RUNTIME},
+    [MARGIN] = {">margin_bytes", ">margin", margin_put, false, WITH_MARGIN},
+    [REASON] = {"reason", "reason", reason_put, true, WITH_REASON},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static bool is_shown(const struct column *column, const kvb_size_terms *terms)
+static bool is_shown(const struct column *column, const kvb_sizes *rows)
 {
+    const kvb_size_terms *terms = &rows->at[0].terms;
+    bool reason = false;
+
+    for (size_t i = 0; i < rows->n; i++)
+        reason = reason || rows->at[i].error || !rows->at[i].terms.weights_known;
     const bool asked[] = {
         [ALWAYS] = true,
         [WITH_BUDGET] = terms->budget,
         [WITH_RUNTIME] = terms->runtime_bytes,
         [WITH_MARGIN] = terms->margin,
+        [WITH_REASON] = reason,
     };
     return asked[column->shown];
 }
 
 /* Every row with every column that is shown. */
-static int split_print(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+static int split_print(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
     bool people = format == KVB_TABLE_TEXT || format == KVB_TABLE_MD;
     const char *headings[COLUMNS + 1], *cells[COLUMNS];
@@ -220,9 +251,12 @@ static int split_print(const kvb_size_rows *rows, kvb_table_format format, FILE 
     size_t n = 0;
     int error = 0;
 
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (!people || (rows->n && is_shown(&columns[i], &rows->at[0].terms)))
-            used[n++] = &columns[i];
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const struct column *column = &columns[people ? order_for_people[i] : i];
+
+        if (!people || is_shown(column, rows))
+            used[n++] = column;
+    }
     for (size_t i = 0; i < n; i++)
         headings[i] = people ? used[i]->heading : used[i]->key;
     headings[n] = NULL;
@@ -249,7 +283,7 @@ static int split_print(const kvb_size_rows *rows, kvb_table_format format, FILE 
 }
 
 /* One row for each model, format, context and number of sequences; what the context takes by each engine. */
-static int side_by_side_print(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+static int side_by_side_print(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
     enum { ASKED = 4 };
     static column_put *const asked[ASKED] = {model_put, kv_put, context_put, sequences_put};
@@ -291,16 +325,18 @@ static int side_by_side_print(const kvb_size_rows *rows, kvb_table_format format
     return error;
 }
 
-int kvb_size_table(const kvb_size_rows *rows, kvb_table_format format, FILE *out)
+int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
-    if (format == KVB_TABLE_CSV || format == KVB_TABLE_JSON || !rows->n)
+    if (format == KVB_TABLE_CSV || format == KVB_TABLE_JSON)
         return split_print(rows, format, out);
     fprintf(out, "What the context takes (KV rows, recurrent states), by who allocates it:\n\n");
     int error = side_by_side_print(rows, format, out);
 
     if (error)
         return error;
-    fprintf(out, "\nAll of it, on one rank (a token and a sequence: what one more of them takes):\n\n");
+    fprintf(out, "\nAll of it, on one rank. A token: what one more of a long sequence takes; a sequence: what each has "
+                 "besides:\n"
+                 "its windows when full, and its states.\n\n");
     error = split_print(rows, format, out);
     return error ? error : ferror(out) ? -EIO : 0;
 }

@@ -20,10 +20,10 @@ typedef struct kvb_size_row {
 } kvb_size_row;
 
 /* The rows of one run: engines innermost, then sequences, contexts, formats, models. */
-typedef struct kvb_size_rows {
+typedef struct kvb_sizes {
     kvb_size_row *at;
     size_t n, n_engines, n_formats; /* n is a multiple of n_engines; a model has n_formats formats */
-} kvb_size_rows;
+} kvb_sizes;
 
 #define KVB_KV_TEXT 32u
 /* "f16", or "q8_0:q4_0" for K and V apart. */
@@ -33,12 +33,12 @@ void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
 /* Text and md are for people: the engines side by side, then all that each needs. Csv and json are for programs: one flat
  * list with numbers. 0, -EIO or -ENOMEM. */
-int kvb_size_table(const kvb_size_rows *rows, kvb_table_format format, FILE *out);
+int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 
 /* Which field gave which factor, and what the factors come to in the ask's format. 0 or -EIO. */
 int kvb_size_explain(const kvb_model *model, const kvb_size_ask *ask, FILE *out);
 
 /* A page that needs nothing beside itself: memory against context for each model, then the tables. */
-int kvb_size_page(const kvb_size_rows *rows, FILE *out);
+int kvb_size_page(const kvb_sizes *rows, FILE *out);
 
 #endif

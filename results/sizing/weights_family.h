@@ -7,11 +7,11 @@
 
 /* Feed-forward blocks. Names are fields of the config, as kvb_field takes them. */
 typedef struct kvb_feed {
-    bool plain;         /* up and down; otherwise gate, up and down */
-    const char *width;  /* of a dense block */
-    unsigned times;     /* width / hidden where that field is absent; 0: it must be there */
-    const char *bias;   /* of a dense block: a rule, see kvb_flag */
-    const char *needs;  /* a field without which the layers that have experts are not known */
+    bool plain;                         /* up and down; otherwise gate, up and down */
+    const char *width;                  /* of a dense block */
+    unsigned times;                     /* width / hidden where that field is absent; 0: it must be there */
+    const char *bias;                   /* of a dense block: a rule, see kvb_flag */
+    const char *needs;                  /* a field without which the layers that have experts are not known */
     const char *experts, *expert_width; /* how many, and how wide; NULL: dense blocks only */
     bool expert_bias;                   /* experts and their router have biases */
     const char *correction;             /* rule: a bias per expert for choosing (e_score_correction_bias) */
@@ -25,9 +25,9 @@ typedef struct kvb_family {
     bool tied;         /* output and embedding, where tie_word_embeddings is absent */
     unsigned norms;    /* vectors of `hidden` in a layer */
     const char *norm_bias, *qkv_bias, *o_bias, *output_bias; /* rules */
-    const char *head_norm, *row_norm; /* rules: q and k are normalised, with weights for a head or for all heads */
-    const char *positions;            /* field: entries of a learned table of positions; NULL: none */
-    const kvb_feed *feed;             /* NULL: none */
+    const char *head_norm, *row_norm;     /* rules: q and k are normalised, with weights for a head or for all heads */
+    const char *positions;                /* field: entries of a learned table of positions; NULL: none */
+    const kvb_feed *feed;                 /* NULL: none */
     void (*mixer)(kvb_weights_sum *sum);  /* of layers with a recurrent state */
     void (*extras)(kvb_weights_sum *sum); /* tensors that no other entry covers */
     bool gated_q;                         /* q_proj gives a gate beside q */

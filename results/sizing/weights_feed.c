@@ -85,8 +85,8 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_feed *feed)
     if (sparse)
         experts_add(sum, feed, sparse, experts);
     if (dense && !sum->err) {
-        const uint64_t width = feed->times && !kvb_field_find(sum, feed->width) ? feed->times * sum->hidden
-                                                                                : kvb_field(sum, feed->width);
+        const uint64_t width =
+            feed->times && !kvb_field_find(sum, feed->width) ? feed->times * sum->hidden : kvb_field(sum, feed->width);
         kvb_block_add(sum, KVB_PART_DENSE, dense, width, feed->plain, kvb_flag(sum, feed->bias));
     }
 }

@@ -79,8 +79,8 @@ static uint64_t count_get(kvb_weights_sum *sum, const char *names, const json_t 
 {
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < (json_int_t)least || (uint64_t)number > MOST) {
-        kvb_sum_stop(sum, -EINVAL, "%.*s: expected an integer of %llu or more (2^40 at most)",
-                     (int)strcspn(names, " "), names, (unsigned long long)least);
+        kvb_sum_stop(sum, -EINVAL, "%.*s: expected an integer of %llu or more (2^40 at most)", (int)strcspn(names, " "),
+                     names, (unsigned long long)least);
         return least;
     }
     return (uint64_t)number;
