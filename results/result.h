@@ -262,6 +262,7 @@ typedef enum kvb_table_format {
     KVB_TABLE_MD,
     KVB_TABLE_CSV,
     KVB_TABLE_JSON,
+    KVB_TABLE_HTML, /* a <table> for a page: no word names it */
     KVB_TABLE_FORMATS
 } kvb_table_format;
 /* "table", "md", "csv", "json"; false for another word. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of strings: kept row by row, printed as text, Markdown, CSV (RFC 4180) or JSON. */
+/* Tables of strings: kept row by row, printed as text, Markdown, CSV (RFC 4180), JSON or HTML. */
 #include "results/result.h"
 
 #include <assert.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/markup.h"
 #include "results/text.h"
 
 typedef struct column {
@@ -24,9 +25,9 @@ struct kvb_table {
 
 bool kvb_table_format_parse(const char *word, kvb_table_format *format)
 {
-    static const char *const words[KVB_TABLE_FORMATS] = {"table", "md", "csv", "json"};
+    static const char *const words[KVB_TABLE_HTML] = {"table", "md", "csv", "json"};
 
-    for (kvb_table_format i = 0; i < KVB_TABLE_FORMATS; i++) {
+    for (kvb_table_format i = 0; i < KVB_TABLE_HTML; i++) {
         if (strcmp(word, words[i]) == 0) {
             *format = i;
             return true;
@@ -281,10 +282,28 @@ static void json_print(const kvb_table *table, FILE *out)
     fputs(table->n_rows ? "\n]\n" : "]\n", out);
 }
 
+static void html_print(const kvb_table *table, FILE *out)
+{
+    fputs("<table>\n<thead>\n", out);
+    for (size_t row = 0; row <= table->n_rows; row++) {
+        const char *element = row == 0 ? "th" : "td";
+
+        fputs("<tr>", out);
+        for (size_t i = 0; i < table->n_columns; i++) {
+            fprintf(out, table->columns[i].right ? "<%s class=\"n\">" : "<%s>", element);
+            kvb_xml_put(cell_of(table, row, i), out);
+            fprintf(out, "</%s>", element);
+        }
+        fputs(row == 0 ? "</tr>\n</thead>\n<tbody>\n" : "</tr>\n", out);
+    }
+    fputs("</tbody>\n</table>\n", out);
+}
+
 int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out)
 {
-    static void (*const prints[KVB_TABLE_FORMATS])(const kvb_table *, FILE *) = {text_print, md_print, csv_print,
-                                                                                 json_print};
+    static void (*const prints[KVB_TABLE_FORMATS])(const kvb_table *, FILE *) = {
+        text_print, md_print, csv_print, json_print, html_print,
+    };
 
     assert(format < KVB_TABLE_FORMATS);
     prints[format](table, out);

@@ -30,7 +30,11 @@ static const char head[] =
     "svg .line { fill: none; }\n"
     ".legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; list-style: none; padding: 0; margin: 0.25rem 0; }\n"
     ".legend svg { display: inline-block; width: 2.2rem; height: 0.6rem; margin-right: 0.4rem; }\n"
-    "pre { overflow-x: auto; background: var(--box); padding: 0.75rem; border-radius: 6px; font-size: 0.8125rem; }\n"
+    ".scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: 1rem 0; }\n"
+    "table { border-collapse: collapse; font-size: 0.8125rem; overflow-wrap: normal; }\n"
+    "th, td { padding: 0.25rem 0.6rem; text-align: left; border-top: 1px solid var(--line); white-space: nowrap; }\n"
+    "thead th { background: var(--box); border-top: 0; } .n { text-align: right; font-variant-numeric: tabular-nums; "
+    "}\n"
     "</style>\n</head>\n<body>\n<h1>What memory the context takes</h1>\n";
 
 /* What the past takes by this row's engine and format at another context; NAN: it cannot be. */
@@ -172,34 +176,6 @@ static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t 
     fprintf(out, "</figcaption>\n</figure>\n");
 }
 
-/* The tables as they are printed: they scroll in their box. */
-static int tables_print(const kvb_sizes *rows, FILE *out)
-{
-    char *text = NULL, *line, *rest;
-    size_t bytes;
-    FILE *memory = open_memstream(&text, &bytes);
-
-    if (!memory)
-        return -ENOMEM;
-    int error = kvb_size_table(rows, KVB_TABLE_TEXT, memory);
-
-    if (fclose(memory) && !error)
-        error = -ENOMEM;
-    if (!error) {
-        fprintf(out, "<h2>Tables</h2>\n<pre>");
-        for (line = text; line; line = rest) {
-            rest = strchr(line, '\n');
-            if (rest)
-                *rest++ = 0;
-            kvb_xml_put(line, out);
-            putc('\n', out);
-        }
-        fprintf(out, "</pre>\n");
-    }
-    free(text);
-    return error;
-}
-
 int kvb_size_page(const kvb_sizes *rows, FILE *out)
 {
     fputs(head, out);
@@ -211,7 +187,8 @@ int kvb_size_page(const kvb_sizes *rows, FILE *out)
         fprintf(out, "</h2>\n");
         figure_print(rows, rows->at + i, n, out);
     }
-    int error = tables_print(rows, out);
+    fprintf(out, "<h2>Tables</h2>\n");
+    int error = kvb_size_table(rows, KVB_TABLE_HTML, out);
 
     fprintf(out, "</body>\n</html>\n");
     return error ? error : ferror(out) ? -EIO : 0;

@@ -244,7 +244,7 @@ static bool is_shown(const struct column *column, const kvb_sizes *rows)
 /* Every row with every column that is shown. */
 static int split_print(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
-    bool people = format == KVB_TABLE_TEXT || format == KVB_TABLE_MD;
+    bool people = format != KVB_TABLE_CSV && format != KVB_TABLE_JSON;
     const char *headings[COLUMNS + 1], *cells[COLUMNS];
     const struct column *used[COLUMNS];
     cell *texts = malloc(COLUMNS * sizeof *texts);
@@ -329,14 +329,23 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
     if (format == KVB_TABLE_CSV || format == KVB_TABLE_JSON)
         return split_print(rows, format, out);
-    fprintf(out, "What the context takes (KV rows, recurrent states), by who allocates it:\n\n");
+    const bool page = format == KVB_TABLE_HTML;
+    const char *const before = page ? "<p>" : "",
+                      *const after = page ? "</p>\n<div class=\"scroll\" tabindex=\"0\">\n" : "\n\n",
+                      *const end = page ? "</div>\n" : "\n";
+
+    fprintf(out, "%sWhat the context takes (KV rows, recurrent states), by who allocates it:%s", before, after);
     int error = side_by_side_print(rows, format, out);
 
     if (error)
         return error;
-    fprintf(out, "\nAll of it, on one rank. A token: what one more of a long sequence takes; a sequence: what each has "
-                 "besides:\n"
-                 "its windows when full, and its states.\n\n");
+    fprintf(out,
+            "%s%sAll of it, on one rank. A token: what one more of a long sequence takes; a sequence: what each has "
+            "besides:\n"
+            "its windows when full, and its states.%s",
+            end, before, after);
     error = split_print(rows, format, out);
+    if (page)
+        fputs(end, out);
     return error ? error : ferror(out) ? -EIO : 0;
 }

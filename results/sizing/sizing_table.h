@@ -31,7 +31,7 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
 /* "70,272 B". */
 void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
-/* Text and md are for people: the engines side by side, then all that each needs. Csv and json are for programs: one flat
+/* Text, md and html are for people: the engines side by side, then all that each needs. Csv and json are for programs: one flat
  * list with numbers. 0, -EIO or -ENOMEM. */
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 
