@@ -42,8 +42,7 @@ static uint64_t meminfo(const char *root, const char *key)
     return number;
 }
 
-/* Bytes that may be had without swapping: what the kernel says, or what the control group leaves. */
-static uint64_t memory_available(const char *root)
+uint64_t kvb_memory_available(const char *root)
 {
     char most[64], current[64];
     uint64_t available = meminfo(root, "MemAvailable") * 1024;
@@ -158,7 +157,7 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
     governor_describe(root, profile);
     huge_pages_describe(root, profile);
     virtual_machine_describe(root, profile);
-    kvb_working_sets_choose(topology, memory_available(root), strcmp(profile->virtual_machine, "none") != 0,
+    kvb_working_sets_choose(topology, kvb_memory_available(root), strcmp(profile->virtual_machine, "none") != 0,
                             profile->level);
     uint64_t total = meminfo(root, "MemTotal") * 1024; /* a node's own figure leaves out memory added while running */
     if (total)

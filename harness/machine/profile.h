@@ -44,6 +44,9 @@ typedef struct kvb_machine_profile {
  * 0, or -ENOMEM, or -EINVAL when hwloc cannot read the topology. */
 int kvb_profile_describe(const char *root, kvb_machine_profile *profile);
 
+/* Bytes that may be had without swapping: what the kernel says, or what the control group leaves. */
+uint64_t kvb_memory_available(const char *root);
+
 /* What a working set may take: a fixture of its own, apart from measuring. A level that the machine lacks has bytes 0.
  *   L1, L2  half of a thread's share of one cache (shared by the threads of its cores)
  *   LLC     4 x all L2, at most half of one LLC, and at most 64 MiB in a virtual machine whose LLC is larger than

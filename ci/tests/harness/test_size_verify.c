@@ -11,10 +11,11 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/size/engine_kvbench.h"
-#include "harness/size/prove.h"
+#include "harness/size/verify.h"
 
 static kvb_size_rows rows;
 
@@ -73,7 +74,6 @@ static void known_sum(void **state)
     assert_int_equal(proof.lengths, 5);
 }
 
-/* What a wrong prediction looks like: it is told, with both figures. */
 static void what_is_refused(void **state)
 {
     const kvb_size_step two = {0, 2, 1, 0, 1}, drafts = {0, 1, 1, 4, 1}, many = {0, 1, 21, 0, 1},
@@ -233,6 +233,158 @@ static void at_once_or_one_by_one(void **state)
     }
 }
 
+/* ---- whole models ------------------------------------------------------------------------------------------------ */
+
+static kvb_layer_group full(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t dim)
+{
+    return (kvb_layer_group){.n = n,
+                             .kind = KVB_LAYER_FULL,
+                             .name = "full attention",
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .k_dim = dim,
+                             .v_dim = dim};
+}
+
+/* Two shapes: the windows have the rows of the first full layers; and what kvbench does not hold. */
+static void a_model_of_many_kinds(void **state)
+{
+    kvb_layer_group groups[] = {full(3, 4, 2, 64),
+                                full(5, 4, 2, 64),
+                                {.n = 4,
+                                 .kind = KVB_LAYER_LATENT,
+                                 .name = "MLA",
+                                 .heads = 8,
+                                 .latent_dim = 64,
+                                 .rope_dim = 32,
+                                 .index_dim = 16},
+                                {.n = 7, .kind = KVB_LAYER_STATE, .name = "Mamba-2", .state_elements = 4096},
+                                {.n = 2, .kind = KVB_LAYER_NONE, .name = "no-op"}};
+    groups[1].kind = KVB_LAYER_WINDOW;
+    groups[1].window = 32;
+    const kvb_model model = {.name = "many kinds", .groups = groups, .n_groups = 5};
+    const kvb_pool_pair pools[] = {{f16(), f16()}, {kvb_size_pool_find("a8g64"), f16()}};
+    const kvb_size_proving proving = {.pools = pools, .n_pools = 2, .context = 100, .sequences = 3};
+    kvb_size_verdicts v = {0};
+    char why[200];
+    size_t none = 0, shapes[2] = {0};
+    (void)state;
+    assert_int_equal(kvb_size_verify(&model, &proving, &v, why, sizeof why), 0);
+    for (size_t i = 0; i < v.n; i++) {
+        const kvb_size_verified *a = &v.at[i];
+        if (!a->subject.cache) {
+            none++;
+            continue;
+        }
+        bool latent = a->subject.facts.k_dim == 96;
+        shapes[latent]++;
+        assert_int_equal(a->layers, latent ? 4 : 8);
+        assert_string_equal(a->kept,
+                            latent ? "the latent row is kept as K and, without rope, as V" : "windows are kept whole");
+        if (latent && a->subject.options.k_pool != f16()) {
+            assert_int_equal(a->verdict, KVB_SIZE_UNAVAILABLE);
+            assert_string_equal(a->why,
+                                "a8g64: groups of 64 do not divide rows of 96 channels; groups of up to 32 would");
+            continue;
+        }
+        if (a->verdict == KVB_SIZE_UNAVAILABLE)
+            assert_false(kvb_growth_available(a->subject.options.growth, why, sizeof why)); /* no huge pages */
+        else
+            assert_int_equal(a->verdict, KVB_SIZE_EQUAL);
+        if (a->verdict == KVB_SIZE_EQUAL) {
+            assert_int_equal(a->subject.facts.layers, 2);
+            assert_int_equal(a->proof.cells, a->subject.cache->seq ? 300 : 100);
+            assert_true(a->whole > a->proof.predicted && a->whole < a->proof.predicted * a->layers / 2);
+        }
+    }
+    assert_int_equal(none, 2);
+    assert_int_equal(shapes[0], 5 * 2 * KVB_GROWTHS);
+    assert_int_equal(shapes[1], 5 * 2 * KVB_GROWTHS);
+    assert_int_equal(v.count[KVB_SIZE_DIFFERS], 0);
+    assert_int_equal(v.count[KVB_SIZE_EQUAL] + v.count[KVB_SIZE_UNAVAILABLE], v.n);
+    free(v.at);
+}
+
+/* What the engine says is what its cache holds with all layers there: prefill in its chunks, the last token alone. */
+static void the_engine_is_its_cache(void **state)
+{
+    kvb_layer_group group = full(3, 8, 2, 32);
+    const kvb_model model = {.name = "small", .groups = &group, .n_groups = 1};
+    const uint64_t sequences[] = {1, 5};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const kvb_size_ask ask = {
+            .context = 700, .sequences = sequences[i], .k = kvb_kv_format_find("q8_0"), .v = kvb_kv_format_find("f16")};
+        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0};
+        kvb_size_subject s = subject_make(i ? &kvb_cache_seq_cells : &kvb_cache_contig, f16(), KVB_GROWTH_DOUBLE,
+                                          (uint32_t)sequences[i], 700);
+        kvb_size_step steps[KVB_SIZE_STEPS];
+        kvb_size_proof proof;
+        kvb_allocation held;
+        char why[200];
+        s.facts = (kvb_model_facts){.layers = 3, .heads = 8, .kv_heads = 2, .k_dim = 32, .v_dim = 32};
+        s.options.k_pool = kvb_size_pool_find("q8_0");
+        s.options.min_chunk = 256;
+        prove(&s, steps, kvb_size_steps(&history, steps), &proof);
+        assert_int_equal(kvb_engine_kvbench.allocate(&model, &ask, &held, why, sizeof why), 0);
+        assert_int_equal(held.kv_bytes, proof.allocated);
+        assert_int_equal(held.state_bytes, 0);
+        assert_true(held.bytes_per_token == 3 * 2 * (34 + 64) + (i ? 12 : 0));
+    }
+}
+
+static void what_the_engine_refuses(void **state)
+{
+    kvb_layer_group group = full(2, 8, 2, 32);
+    kvb_model model = {.name = "small", .groups = &group, .n_groups = 1};
+    const kvb_kv_format *plain = kvb_kv_format_find("f16");
+    const struct {
+        kvb_size_ask ask;
+        const char *why;
+    } asks[] = {
+        {{.context = 10, .sequences = 65, .k = plain, .v = plain}, "a cache of kvbench holds up to 64 sequences"},
+        {{.context = 10, .sequences = 1, .tp = 2, .k = plain, .v = plain}, "kvbench runs on one rank"},
+        {{.context = 1ull << 32, .sequences = 1, .k = plain, .v = plain},
+         "a cache of kvbench numbers 1 .. 4294967295 cells"},
+        {{.context = 10, .sequences = 1, .k = plain, .v = kvb_kv_format_find("fp8_ds_mla")},
+         "kvbench has no pool of format fp8_ds_mla"},
+    };
+    kvb_allocation held;
+    char why[200];
+    (void)state;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        assert_int_equal(kvb_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
+        assert_string_equal(why, asks[i].why);
+    }
+    group.kind = KVB_LAYER_STATE;
+    group.name = "Mamba-2";
+    assert_int_equal(kvb_engine_kvbench.allocate(&model,
+                                                 &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain},
+                                                 &held, why, sizeof why),
+                     -ENOTSUP);
+    assert_string_equal(why, "2 layers of Mamba-2: no cache for recurrent states");
+}
+
+/* A third account of a row, that of the sizing formats. */
+static void rows_as_sizing_counts_them(void **state)
+{
+    static const uint32_t dims[] = {64, 80, 96, 128, 192, 576};
+    uint32_t n = 0;
+    char why[160];
+    (void)state;
+    const kvb_kv_format *f;
+    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
+        const kvb_pool_type *pool = kvb_size_pool_find(f->name);
+        for (size_t d = 0; pool && d < sizeof dims / sizeof *dims; d++) {
+            bool fits = pool->supports(pool, dims[d], why, sizeof why);
+            if (fits) /* a pool may be stricter: what is rotated must have something to mix */
+                assert_int_equal(kvb_kv_row_bytes(f, dims[d]), pool->row_bytes(pool, dims[d]));
+            n += fits;
+        }
+    }
+    assert_true(n > 100);
+}
+
 static int rows_free(void **state)
 {
     (void)state;
@@ -248,6 +400,10 @@ int main(void)
         cmocka_unit_test(every_combination),
         cmocka_unit_test(random_histories),
         cmocka_unit_test(at_once_or_one_by_one),
+        cmocka_unit_test(a_model_of_many_kinds),
+        cmocka_unit_test(the_engine_is_its_cache),
+        cmocka_unit_test(what_the_engine_refuses),
+        cmocka_unit_test(rows_as_sizing_counts_them),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);
