@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/command.h"
+#include "harness/commands/size_verify.h"
 #include "harness/options.h"
 #include "harness/size/open.h"
 #include "harness/size/weights_file.h"
@@ -19,7 +20,7 @@ typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     uint64_t tp, pp, spec_depth, block, batch;
-    bool mtp, explain, list;
+    bool mtp, explain, list, verify;
     /* what they say */
     kvb_table_format format;
     bool page; /* html, which is no table format */
@@ -51,6 +52,8 @@ static const kvb_option options[] = {
     {"--batch", "N", "most tokens of one forward pass: llama.cpp 512, vllm 8192", KVB_NUMBER(size, batch, 1, 1 << 30)},
     {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; what the engine does", KVB_TEXT(size, state)},
     {"--explain", NULL, "which field gave which factor, line by line", KVB_FLAG(size, explain)},
+    {"--verify", NULL, "build kvbench's caches for the model: do they hold what is predicted, to the byte?",
+     KVB_FLAG(size, verify)},
     {"--list", NULL, "the built-in models", KVB_FLAG(size, list)},
     {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
@@ -67,6 +70,8 @@ static const kvb_usage usage = {
         "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
         "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
         "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
+        "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         proved by allocation: caches, formats, growth "
+        "policies\n"
         "  kvbench size --list\n\n"
         "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "
         "others\n"
@@ -99,7 +104,7 @@ static int options_read(size *s)
         return kvb_complain("size", KVB_EXIT_USAGE, "--state: '%s' is not f32, f16 or bf16", s->state);
     if (s->context && kvb_numbers_parse(s->context, &s->contexts, why, sizeof why))
         return bad("--context", why);
-    if (kvb_numbers_parse(s->sequences, &s->counts, why, sizeof why))
+    if (kvb_numbers_parse(s->sequences ? s->sequences : "1", &s->counts, why, sizeof why))
         return bad("--sequences", why);
     if (s->kv && kvb_kv_parse(s->kv, &s->pairs, why, sizeof why))
         return bad("--kv", why);
@@ -273,9 +278,23 @@ static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
 }
 
 /* To standard output, or whole into the file. */
+static int text_write(const char *path, const char *text, size_t bytes)
+{
+    kvb_whole_file file;
+
+    if (!path)
+        return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0 ? 0 : -EIO;
+    int error = kvb_whole_file_open(path, &file);
+
+    if (error)
+        return error;
+    error = kvb_whole_file_write(&file, text, bytes);
+    int closed = kvb_whole_file_close(&file, !error);
+    return error ? error : closed;
+}
+
 static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const size *, const kvb_sizes *, FILE *))
 {
-    const char *name = s->output ? s->output : "standard output";
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
@@ -283,19 +302,48 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
-    if (!error && s->output) {
-        kvb_whole_file file;
-
-        error = kvb_whole_file_open(s->output, &file);
-        if (!error) {
-            error = kvb_whole_file_write(&file, text, bytes);
-            int closed = kvb_whole_file_close(&file, !error);
-            error = error ? error : closed;
-        }
-    } else if (!error && (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout)))
-        error = -EIO;
+    if (!error)
+        error = text_write(s->output, text, bytes);
     free(text);
-    return error ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s", name, strerror(-error)) : KVB_EXIT_OK;
+    return error ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s",
+                                s->output ? s->output : "standard output", strerror(-error))
+                 : KVB_EXIT_OK;
+}
+
+/* What is asked of --verify: no list is. */
+static int verify_check(const size *s)
+{
+    if (s->page)
+        return bad("--verify", "is a table: --format table, md, csv or json");
+    if (s->contexts.n > 1 || s->counts.n > 1)
+        return bad("--verify", "takes one --context and one --sequences");
+    return KVB_EXIT_OK;
+}
+
+static int verify_do(const size *s)
+{
+    const kvb_size_verify_ask ask = {.models = s->models,
+                                     .n_models = s->n_models,
+                                     .pairs = s->pairs,
+                                     .context = s->context ? s->contexts.at[0] : 0,
+                                     .sequences = s->sequences ? s->counts.at[0] : 0,
+                                     .format = s->format};
+    size_t count[KVB_SIZE_VERDICTS] = {0}, bytes = 0;
+    char *text = NULL, why[512] = "no memory";
+    FILE *memory = open_memstream(&text, &bytes);
+    int error = memory ? kvb_size_verify_print(&ask, memory, count, why, sizeof why) : -ENOMEM;
+
+    if (memory && fclose(memory) && !error)
+        error = -ENOMEM;
+    if (!error && (error = text_write(s->output, text, bytes)))
+        snprintf(why, sizeof why, "%s: cannot write: %s", s->output ? s->output : "standard output", strerror(-error));
+    free(text);
+    if (error)
+        return kvb_complain("size", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
+    if (count[KVB_SIZE_DIFFERS])
+        return KVB_EXIT_FAILED;
+    return count[KVB_SIZE_EQUAL] ? KVB_EXIT_OK
+                                 : kvb_complain("size", KVB_EXIT_MACHINE, "--verify: nothing could be verified");
 }
 
 static int size_do(size *s, kvb_sizes *rows)
@@ -307,8 +355,12 @@ static int size_do(size *s, kvb_sizes *rows)
                        : output_write(s, NULL, list_print);
     if (!code && !s->words.n)
         return kvb_complain("size", KVB_EXIT_USAGE, "name a model or a config.json, or --list; see --help");
+    if (!code && s->verify)
+        code = verify_check(s);
     if (!code)
         code = models_open(s);
+    if (!code && s->verify)
+        return verify_do(s);
     rows->n_engines = s->engines.n;
     for (size_t i = 0; i < s->n_models && !code; i++)
         code = model_size(s, i, rows);
@@ -317,7 +369,7 @@ static int size_do(size *s, kvb_sizes *rows)
 
 static int size_main(int argc, char **argv)
 {
-    size s = {.format_name = "table", .sequences = "1", .tp = 1, .pp = 1};
+    size s = {.format_name = "table", .tp = 1, .pp = 1};
     kvb_sizes rows = {0};
     int code = kvb_options_parse(&usage, &s, argc, argv);
 
