@@ -209,6 +209,8 @@ $(BUILD)/harness/version.o: $(BUILD)/version-facts.h
 $(BUILD)/harness/version.o: INCLUDE += -I$(BUILD)
 FORCE:
 
+$(BUILD)/results/sizing/built_in.o: results/sizing/models.jsonl # taken in by the assembler
+
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)
 	@mkdir -p $$(@D); rm -f $$@

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A config.json read: the JSON, the text config inside a multimodal one, the architecture, then its layers. */
+#include "results/sizing/model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/sizing/groups.h"
+#include "results/text.h"
+
+/* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON: the same bytes as numbers that are. */
+static void numbers_mend(char *text, size_t n)
+{
+    static const struct {
+        const char *word, *number;
+    } words[] = {{"Infinity", "1e308   "}, {"NaN", "0.0"}};
+    bool in_string = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"')
+            in_string = !in_string;
+        else if (text[i] == '\\' && in_string)
+            i++;
+        for (size_t w = 0; !in_string && w < sizeof words / sizeof *words; w++) {
+            size_t length = strlen(words[w].word);
+            if (n - i >= length && memcmp(text + i, words[w].word, length) == 0)
+                memcpy(text + i, words[w].number, length);
+        }
+    }
+}
+
+/* NULL after a failure. */
+static json_t *json_read(kvb_config *c, const char *text, size_t n)
+{
+    json_error_t error;
+    char *copy = malloc(n + 1);
+
+    if (!copy) {
+        kvb_config_fail(c, -ENOMEM, "no memory");
+        return NULL;
+    }
+    memcpy(copy, text, n);
+    numbers_mend(copy, n);
+    json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
+    free(copy);
+    if (!root)
+        kvb_config_fail(c, -EINVAL, "line %d: %s", error.line, error.text);
+    else if (!json_is_object(root))
+        kvb_config_fail(c, -EINVAL, "line 1: an object was expected, the config.json of one model");
+    return root;
+}
+
+/* The part of a multimodal config that has the language model's layers; the whole where there is none. */
+static const json_t *text_config(kvb_config *c, const json_t *root)
+{
+    static const char *const nests[][2] = {
+        {"text_config", "text_config."}, {"llm_config", "llm_config."}, {"language_config", "language_config."}};
+
+    c->place = "";
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        const json_t *inner = json_object_get(root, nests[i][0]);
+        if (!inner || json_is_null(inner))
+            continue;
+        c->place = nests[i][1];
+        if (json_is_object(inner))
+            return inner;
+        kvb_config_fail(c, -EINVAL, "%s: an object was expected", nests[i][0]);
+    }
+    return root;
+}
+
+static const char *architecture_of(const json_t *object)
+{
+    return json_string_value(json_array_get(json_object_get(object, "architectures"), 0));
+}
+
+/* mamba_ssm's own config.json names no architecture, but has these two. */
+static const char *architecture_of_mamba_ssm(const json_t *root)
+{
+    const json_t *own = json_object_get(root, "ssm_cfg");
+    const char *layer = json_string_value(json_object_get(own, "layer"));
+
+    if (!json_is_object(own) || !json_object_get(root, "d_model"))
+        return NULL;
+    return layer && strcmp(layer, "Mamba2") == 0 ? "mamba_ssm Mamba2" : "mamba_ssm Mamba1";
+}
+
+/* The family of whichever says most of the text: its model_type, its architecture, then those of what encloses it. Where
+ * both of one object are known, they must agree. */
+static void family_choose(kvb_reading *reading, const json_t *root, const json_t *text)
+{
+    kvb_config *c = &reading->config;
+    const char *own = architecture_of_mamba_ssm(root);
+    const json_t *const objects[] = {text, root};
+
+    for (int i = 0; i < 2 && !reading->family; i++) {
+        const char *type = json_string_value(json_object_get(objects[i], "model_type"));
+        const char *architecture = architecture_of(objects[i]);
+        const kvb_family *by_type = type ? kvb_family_find(type) : NULL;
+        const kvb_family *by_name = architecture ? kvb_family_find(architecture) : NULL;
+        if (by_type && by_name && by_type != by_name)
+            kvb_config_fail(c, -EINVAL, "architectures says %.60s, but model_type says %.60s", architecture, type);
+        reading->family = by_type ? by_type : by_name;
+        if (type || architecture) {
+            c->model_class = architecture ? architecture : type;
+            if (!reading->family && objects[i] == text && text != root && type)
+                break; /* an unknown language model inside a known wrapper */
+        }
+    }
+    if (!reading->family && own) {
+        c->model_class = own;
+        reading->family = kvb_family_find(strcmp(own, "mamba_ssm Mamba2") == 0 ? "mamba_ssm_2" : "mamba_ssm_1");
+    }
+    if (!reading->family && !c->model_class)
+        kvb_config_fail(c, -EINVAL, "architectures, model_type: missing: one of them was expected");
+    else if (!reading->family)
+        kvb_config_fail(c, -ENOTSUP,
+                        "%sarchitectures, model_type: \"%.60s\" is not known: not sized rather than guessed", c->place,
+                        c->model_class);
+    else if (reading->family->refusal)
+        kvb_config_fail(c, -ENOTSUP, "%.60s: %s", c->model_class, reading->family->refusal);
+}
+
+/* Weights are told of in the enclosing config as well. */
+static void enclosing_fill(kvb_config *c, const json_t *root)
+{
+    static const char *const fields[] = {"tie_word_embeddings", "torch_dtype", "dtype", "quantization_config"};
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        json_t *value = json_object_get(root, fields[i]);
+        if (value && !json_object_get(c->fields, fields[i]) && json_object_set(c->fields, fields[i], value) != 0)
+            kvb_config_fail(c, -ENOMEM, "no memory");
+    }
+}
+
+static void dtype_read(kvb_config *c, kvb_model *model)
+{
+    static const struct {
+        const char *word, *dtype;
+    } dtypes[] = {{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}};
+    const char *word = kvb_config_text(c, "torch_dtype dtype");
+
+    for (size_t i = 0; word && i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(word + (strncmp(word, "torch.", 6) == 0 ? 6 : 0), dtypes[i].word) == 0)
+            snprintf(model->dtype, sizeof model->dtype, "%s", dtypes[i].dtype);
+    if (word && !model->dtype[0])
+        kvb_config_fail(c, -EINVAL, "%storch_dtype: \"%.40s\" is none of bfloat16, float16 and float32", c->place,
+                        word);
+}
+
+/* Facts that are not of one layer. */
+static void whole_read(kvb_reading *reading)
+{
+    kvb_config *c = &reading->config;
+    kvb_model *model = reading->model;
+    const char *names = "num_hidden_layers n_layer n_layers num_layers";
+    kvb_fact layers = kvb_config_count(c, names);
+
+    if (layers.value > KVB_LAYERS_MOST)
+        kvb_config_fail(c, -EINVAL, "%s: %ju layers are more than the %u that sizing takes", layers.source,
+                        (uintmax_t)layers.value, KVB_LAYERS_MOST);
+    if (c->error)
+        return;
+    reading->n_layers = model->n_layers = (uint32_t)layers.value;
+    model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
+    if (json_is_integer(kvb_config_find(c, "intermediate_size", NULL))) /* Gemma 3n has a list */
+        model->intermediate = (uint32_t)kvb_config_number(c, "intermediate_size");
+    model->vocab = (uint32_t)kvb_config_number(c, "vocab_size padded_vocab_size");
+    model->max_context = kvb_config_number(c, "max_position_embeddings");
+    if (!model->max_context) /* older names, of which some configs have two that differ */
+        model->max_context = kvb_config_number(c, "n_positions");
+    if (!model->max_context)
+        model->max_context = kvb_config_number(c, "seq_length max_seq_len context_length");
+    model->mtp_layers = (uint32_t)kvb_config_number(c, "num_nextn_predict_layers");
+    if (!model->mtp_layers)
+        model->mtp_layers = (uint32_t)kvb_config_number(c, "mtp_num_hidden_layers num_mtp_modules");
+    dtype_read(c, model);
+}
+
+static void layers_read(kvb_reading *reading)
+{
+    kvb_config *c = &reading->config;
+
+    kvb_layers_lay(reading);
+    if (!c->error)
+        kvb_layers_settle(reading);
+    if (!c->error)
+        kvb_groups_build(reading);
+    if (!c->error)
+        kvb_config_unasked(c);
+}
+
+/* Names, and the text config with all that belongs to it. */
+static void model_begin(kvb_reading *reading, const json_t *root, const json_t *text)
+{
+    kvb_config *c = &reading->config;
+    kvb_model *model = reading->model;
+    const char *type = json_string_value(json_object_get(root, "model_type")), *outer = architecture_of(root);
+
+    model->name = strdup(c->file);
+    model->architecture = strdup(outer ? outer : c->model_class);
+    model->type = strdup(type ? type : "");
+    model->config = c->fields = json_copy((json_t *)text);
+    c->given = text;
+    c->class_name = reading->family->class_name ? reading->family->class_name : c->model_class;
+    if (!model->name || !model->architecture || !model->type || !c->fields)
+        return kvb_config_fail(c, -ENOMEM, "no memory");
+    enclosing_fill(c, root);
+    kvb_config_default_fill(c, reading->family->defaults);
+    if (text != root)
+        kvb_model_note_add(reading, -1, "the language model alone is sized", c->place);
+}
+
+static int reading_do(kvb_reading *reading, const char *text, size_t n)
+{
+    kvb_config *c = &reading->config;
+    json_t *root = json_read(c, text, n);
+    const json_t *inner = c->error ? NULL : text_config(c, root);
+
+    if (!c->error)
+        family_choose(reading, root, inner);
+    if (!c->error)
+        model_begin(reading, root, inner);
+    if (!c->error)
+        whole_read(reading);
+    if (!c->error)
+        layers_read(reading);
+    json_decref(root);
+    return c->error;
+}
+
+int kvb_model_read(const char *text, size_t n, const char *name, kvb_model **model, char *why, size_t why_bytes)
+{
+    kvb_reading *reading = calloc(1, sizeof *reading);
+    int error = -ENOMEM;
+
+    *model = NULL;
+    snprintf(why, why_bytes, "%s: no memory", name);
+    if (!reading)
+        return error;
+    reading->config = (kvb_config){.file = name, .place = "", .why = why, .why_bytes = why_bytes};
+    reading->model = calloc(1, sizeof *reading->model);
+    if (reading->model) {
+        snprintf(reading->model->parameters.why, sizeof reading->model->parameters.why, "not counted yet");
+        error = reading_do(reading, text, n);
+    }
+    if (error)
+        kvb_model_free(reading->model);
+    else
+        *model = reading->model;
+    free(reading);
+    kvb_utf8_clean(why);
+    for (char *p = why; error && *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+    return error;
+}
+
+void kvb_model_free(kvb_model *model)
+{
+    if (!model)
+        return;
+    for (size_t i = 0; i < model->n_notes; i++) {
+        free(model->notes[i].text);
+        free(model->notes[i].source);
+    }
+    free(model->notes);
+    free(model->groups);
+    free(model->name);
+    free(model->architecture);
+    free(model->type);
+    free(model->source);
+    json_decref(model->config);
+    free(model);
+}
