@@ -8,7 +8,8 @@
  *   embedding, output     by rows of the vocabulary; output is 0 where it is tied to the embedding
  *   attention, mixer      by heads: projections with their biases (mixer: Mamba, DeltaNet, KDA, lightning, RWKV)
  *   dense, experts, shared_experts   by their width
- *   router, norms, other  not divided; other: position tables, low-rank inputs of MLA (q_a, kv_a), a sparse indexer …
+ *   router, norms, other  not divided; router: what scores experts, or an indexer's heads; other: position tables, low-rank
+ *                         inputs of MLA (q_a, kv_a), a sparse indexer …
  * total is their sum: the language model alone. Vision and audio towers and layers for multi-token prediction are not in it;
  * `why` of known parameters says which of these the config has, and is "" otherwise.
  */

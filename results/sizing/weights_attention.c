@@ -9,7 +9,8 @@ static void heads_add(kvb_weights_sum *sum, const kvb_family *family, const kvb_
     const bool bias = kvb_flag(sum, family->qkv_bias);
     kvb_linear_add(sum, KVB_PART_ATTENTION, g->n, h, family->gated_q ? 2 * q : q, bias);
     kvb_linear_add(sum, KVB_PART_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->k_dim, bias);
-    kvb_linear_add(sum, KVB_PART_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
+    if (!(g->kind == KVB_LAYER_FULL && kvb_flag(sum, family->k_is_v)))
+        kvb_linear_add(sum, KVB_PART_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
     kvb_linear_add(sum, KVB_PART_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h, kvb_flag(sum, family->o_bias));
     if (kvb_flag(sum, family->head_norm))
         kvb_vector_add(sum, KVB_PART_NORMS, g->n, 2 * (uint64_t)g->k_dim);
@@ -36,7 +37,7 @@ static void latent_add(kvb_weights_sum *sum, const kvb_family *family, const kvb
         const uint64_t index_heads = kvb_field(sum, "index_n_heads");
         kvb_linear_add(sum, KVB_PART_OTHER, g->n, rank ? rank : h, index_heads * g->index_dim, false);
         kvb_linear_add(sum, KVB_PART_OTHER, g->n, h, g->index_dim, false);
-        kvb_linear_add(sum, KVB_PART_OTHER, g->n, h, index_heads, false);
+        kvb_linear_add(sum, KVB_PART_ROUTER, g->n, h, index_heads, false); /* weights_proj: never quantised */
         kvb_vector_add(sum, KVB_PART_NORMS, g->n, 2 * (uint64_t)g->index_dim);
     }
 }

@@ -18,6 +18,7 @@ typedef struct kvb_feed {
     const char *shared, *shared_width;  /* how many shared experts (NULL: one), and how wide; NULL: none */
     bool shared_gate;                   /* a gate of 1 x hidden for it */
     bool beside;                        /* each layer has both: a dense block and experts */
+    const char *pattern;                /* field: a letter for each layer, E: experts, -: a dense block */
 } kvb_feed;
 
 typedef struct kvb_family {
@@ -31,6 +32,8 @@ typedef struct kvb_family {
     void (*mixer)(kvb_weights_sum *sum);  /* of layers with a recurrent state */
     void (*extras)(kvb_weights_sum *sum); /* tensors that no other entry covers */
     bool gated_q;                         /* q_proj gives a gate beside q */
+    bool shares_attention;                /* by extras: layers have none of their own */
+    const char *k_is_v;                   /* rule: layers that see all tokens have no v_proj */
     const char *unknown;                  /* fields that bring tensors of which no rule is known */
 } kvb_family;
 
@@ -53,6 +56,7 @@ void kvb_rwkv5_add(kvb_weights_sum *sum);
 void kvb_falcon_extras(kvb_weights_sum *sum);
 void kvb_bloom_extras(kvb_weights_sum *sum);
 void kvb_gpt_oss_extras(kvb_weights_sum *sum);
+void kvb_gemma4_extras(kvb_weights_sum *sum);
 void kvb_gemma3n_extras(kvb_weights_sum *sum);
 void kvb_zamba2_extras(kvb_weights_sum *sum);
 void kvb_deci_extras(kvb_weights_sum *sum);

@@ -53,6 +53,18 @@ static uint64_t expert_layers(kvb_weights_sum *sum)
     return n;
 }
 
+/* hybrid_override_pattern "MEM*-…" of NemotronHConfig. */
+static uint64_t letters(kvb_weights_sum *sum, const char *field, char letter)
+{
+    const char *text = json_string_value(kvb_field_find(sum, field));
+    uint64_t n = 0;
+    if (!text)
+        kvb_sum_stop(sum, -ENOENT, "%s is missing", field);
+    for (; text && *text; text++)
+        n += *text == letter;
+    return n;
+}
+
 void kvb_block_add(kvb_weights_sum *sum, kvb_part part, uint64_t n, uint64_t width, bool plain, bool bias)
 {
     kvb_linear_add(sum, part, plain ? n : 2 * n, sum->hidden, width, bias);
@@ -80,9 +92,11 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_feed *feed)
     const uint64_t experts = feed->experts ? kvb_field_or(sum, feed->experts, 0) : 0;
     if (experts && feed->needs && !kvb_field_find(sum, feed->needs))
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
-    const uint64_t sparse = experts && !sum->err ? expert_layers(sum) : 0;
-    const uint64_t dense = feed->beside ? sum->layers : sum->layers - sparse;
-    if (sparse)
+    const uint64_t sparse = feed->pattern ? letters(sum, feed->pattern, 'E') : experts ? expert_layers(sum) : 0;
+    const uint64_t dense = feed->pattern  ? letters(sum, feed->pattern, '-')
+                           : feed->beside ? sum->layers
+                                          : sum->layers - sparse;
+    if (sparse && !sum->err)
         experts_add(sum, feed, sparse, experts);
     if (dense && !sum->err) {
         const uint64_t width =

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: parameters of published models are counted to the last one; published bytes of quantised ones too; words of --weights,
+ * ranks, and what is refused and why. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "weights_models.h"
+
+/* The config of a row, and its model; the caller frees model->config. */
+static void model_make(kvb_model *model, uint32_t layers, const kvb_layer_group *groups, const char *fields)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "{%s}", fields);
+    for (char *c = text; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    *model = (kvb_model){
+        .name = "test", .architecture = "", .dtype = "bf16", .n_layers = layers, .groups = (kvb_layer_group *)groups};
+    while (model->n_groups < 3 && groups[model->n_groups].n)
+        model->n_groups++;
+    model->config = json_loads(text, 0, NULL);
+    assert_non_null(model->config);
+    const char *type = json_string_value(json_object_get(model->config, "model_type"));
+    model->type = (char *)(type ? type : "");
+    model->hidden = (uint32_t)json_integer_value(json_object_get(model->config, "hidden_size"));
+}
+
+static const struct published *published_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+        if (strcmp(published[i].name, name) == 0)
+            return &published[i];
+    fail_msg("no row %s", name);
+    return NULL;
+}
+
+/* A published row with its parameters read. */
+static void row_read(const char *name, kvb_model *model)
+{
+    const struct published *row = published_find(name);
+    model_make(model, row->layers, row->groups, row->config);
+    assert_int_equal(kvb_parameters_read(model->config, model, &model->parameters), 0);
+    assert_true(model->parameters.known);
+}
+
+static void published_parameters_are_met(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        const struct published *row = &published[i];
+        kvb_model model;
+        kvb_parameters p;
+        model_make(&model, row->layers, row->groups, row->config);
+        if (kvb_parameters_read(model.config, &model, &p) || !p.known || p.total != row->parameters) {
+            print_error("%s: %llu parameters, expected %llu (%s) %s\n", row->name, (unsigned long long)p.total,
+                        (unsigned long long)row->parameters, row->source, p.why);
+            wrong++;
+        }
+        assert_int_equal(p.embedding + p.output + p.attention + p.mixer + p.dense + p.experts + p.shared_experts +
+                             p.router + p.norms + p.other,
+                         p.total);
+        json_decref(model.config);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* nvidia/Llama-3_3-Nemotron-Super-49B-v1 in small: layers of three kinds, counted by hand. */
+static void blocks_that_do_nothing_have_no_tensors(void **state)
+{
+    (void)state;
+    static const kvb_layer_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
+    kvb_model model;
+    kvb_parameters p;
+    model_make(&model, 3, groups,
+               "'model_type':'nemotron-nas','hidden_size':512,'vocab_size':100,'block_configs':["
+               "{'attention':{'no_op':false,'n_heads_in_group':4},'ffn':{'ffn_mult':2.625,'no_op':false}},"
+               "{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,'no_op':false}},"
+               "{'attention':{'no_op':true},'ffn':{'no_op':true}}]");
+    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_true(p.known);
+    assert_int_equal(p.attention, 2 * 512 * 512 + 2 * 512 * 128);
+    assert_int_equal(p.dense, 3 * 512 * (1024 + 256)); /* 2/3 * 2.625 * 512 = 896 and 170.7, to whole 256 */
+    assert_int_equal(p.norms, 512 * (1 + 3));
+    json_decref(model.config);
+}
+
+/* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer for
+ * multi-token prediction is one more layer with embedding, output, a projection and three norms of its own in bf16. */
+static void published_bytes_of_deepseek_v3_are_met(void **state)
+{
+    (void)state;
+    const uint64_t hub = UINT64_C(680571043840) + 2 * UINT64_C(3918786560) + 4 * UINT64_C(41555600);
+    const struct published *row = published_find("DeepSeek-V3");
+    const kvb_layer_group groups[3] = {MLA(62, 128, 0)};
+    char config[1024], why[200];
+    kvb_model model;
+    uint64_t bytes;
+    snprintf(config, sizeof config,
+             "%s,'quantization_config':{'quant_method':'fp8','fmt':'e4m3','weight_block_size':[128,128]}", row->config);
+    model_make(&model, 62, groups, config);
+    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    const uint64_t own = UINT64_C(2) * 129280 * 7168 + UINT64_C(2) * 7168 * 7168 + 3 * 7168;
+    assert_int_equal(bytes + 2 * own, hub);
+    json_decref(model.config);
+}
+
+/* model.safetensors.index.json of openai/gpt-oss-20b: "total_size": 13761264768. */
+static void published_bytes_of_gpt_oss_are_met(void **state)
+{
+    (void)state;
+    const struct published *row = published_find("gpt-oss-20b");
+    char config[1024], why[200];
+    kvb_model model;
+    uint64_t bytes;
+    snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'mxfp4'}", row->config);
+    model_make(&model, row->layers, row->groups, config);
+    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, UINT64_C(13761264768));
+    json_decref(model.config);
+}
+
+static void published_bytes_are_the_dtype_s_or_refused(void **state)
+{
+    (void)state;
+    const struct published *row = published_find("Qwen3-8B");
+    char config[1024], why[200];
+    kvb_model model;
+    uint64_t bytes;
+    model_make(&model, row->layers, row->groups, row->config);
+    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 2 * row->parameters);
+    model.dtype[0] = '\0';
+    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "torch_dtype"));
+    json_decref(model.config);
+    snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'awq'}", row->config);
+    model_make(&model, row->layers, row->groups, config);
+    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "quantization_config (awq)"));
+    json_decref(model.config);
+}
+
+static void unknown_or_wrong_fields_are_named(void **state)
+{
+    (void)state;
+    static const kvb_layer_group groups[3] = {FULL(2, 4, 2, 16)};
+    static const struct {
+        const char *config;
+        int err;
+        const char *why;
+    } cases[] = {
+        {"'model_type':'llama','hidden_size':64,'vocab_size':100", 0, "intermediate_size is missing"},
+        {"'model_type':'strange','hidden_size':64", 0, "are not known"},
+        {"'model_type':'llama','intermediate_size':100,'vocab_size':100", 0, "hidden_size is missing"},
+        {"'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'intermediate_size':9,'n_routed_experts':4", 0,
+         "first_k_dense_replace is missing"},
+        {"'model_type':'minimax','hidden_size':64,'vocab_size':100,'shared_intermediate_size':7", 0,
+         "shared_intermediate_size"},
+        {"'model_type':'phi','hidden_size':64,'vocab_size':100,'intermediate_size':9,'qk_layernorm':true", 0,
+         "qk_layernorm"},
+        {"'model_type':'llama','hidden_size':0,'vocab_size':100,'intermediate_size':9", -EINVAL, "hidden_size"},
+        {"'model_type':'llama','hidden_size':64,'vocab_size':-1,'intermediate_size':9", -EINVAL, "vocab_size"},
+        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':'9'", -EINVAL,
+         "intermediate_size"},
+        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9.5", -EINVAL,
+         "intermediate_size"},
+        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9,'attention_bias':1", -EINVAL,
+         "attention_bias"},
+        {"'model_type':'qwen3_moe','hidden_size':64,'vocab_size':100,'num_experts':4,'decoder_sparse_step':0", -EINVAL,
+         "decoder_sparse_step"},
+        {"'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'n_routed_experts':4,'mlp_layer_types':['dense'"
+         "]",
+         -EINVAL, "mlp_layer_types"},
+        {"'model_type':'nemotron-nas','hidden_size':64,'vocab_size':100,'block_configs':[{}]", -EINVAL,
+         "block_configs"},
+        {"'model_type':'llama','hidden_size':1099511627776,'vocab_size':1099511627776,'intermediate_size':9",
+         -EOVERFLOW, "overflow"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_model model;
+        kvb_parameters p;
+        model_make(&model, 2, groups, cases[i].config);
+        assert_int_equal(kvb_parameters_read(model.config, &model, &p), cases[i].err);
+        assert_false(p.known);
+        if (!strstr(p.why, cases[i].why))
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].config, p.why, cases[i].why);
+        json_decref(model.config);
+    }
+}
+
+static void known_parameters_say_what_is_not_in_them(void **state)
+{
+    (void)state;
+    const struct published *row = published_find("Gemma-4-26B-A4B");
+    kvb_model model;
+    kvb_parameters p;
+    model_make(&model, row->layers, row->groups, row->config);
+    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_string_equal(p.why, "");
+    model.architecture = "Gemma4ForConditionalGeneration";
+    model.mtp_layers = 1;
+    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_true(p.known);
+    assert_non_null(strstr(p.why, "vision"));
+    assert_non_null(strstr(p.why, "multi-token"));
+    json_decref(model.config);
+}
+
+static void words_give_bytes(void **state)
+{
+    (void)state;
+    const kvb_parameters known = {.known = true, .total = 1000}, most = {.known = true, .total = UINT64_MAX / 2};
+    const kvb_parameters unknown = {.why = "intermediate_size is missing"};
+    static const struct {
+        const char *word;
+        int err;
+        uint64_t bytes;
+    } cases[] = {
+        {"f32", 0, 4000},
+        {"bf16", 0, 2000},
+        {"F16", 0, 2000},
+        {"int8", 0, 1000},
+        {"e4m3", 0, 1000},
+        {"q8_0", 0, 32 * 34}, /* 1000 elements in whole blocks of 32 */
+        {"q4_0", 0, 32 * 18},
+        {"mxfp4", 0, 32 * 17},
+        {"nvfp4", 0, 63 * 9},
+        {"a4g64", 0, 16 * 36},
+        {"a8g32", 0, 32 * 36},
+        {"140GiB", 0, UINT64_C(140) << 30},
+        {"1.5KiB", 0, 1536},
+        {"70e9", 0, UINT64_C(70000000000)},
+        {"12", 0, 12},
+        {"2GB", 0, 2000000000},
+        {"18446744073709551615", 0, UINT64_MAX},
+        {"18446744073709551616", -EOVERFLOW, 0},
+        {"1e30", -EOVERFLOW, 0},
+        {"20000PiB", -EOVERFLOW, 0},
+        {"", -EINVAL, 0},
+        {"f15", -EINVAL, 0},
+        {"q4_k", -EINVAL, 0},
+        {"-5", -EINVAL, 0},
+        {"nan", -EINVAL, 0},
+        {"inf", -EINVAL, 0},
+        {"0", -EINVAL, 0},
+        {"0x10", -EINVAL, 0},
+        {"5XiB", -EINVAL, 0},
+        {"5 GiB", -EINVAL, 0},
+        {"a4g0", -EINVAL, 0},
+        {"a9g64", -EINVAL, 0},
+        {"a4g64x", -EINVAL, 0},
+        {"GiB", -EINVAL, 0},
+        {".", -EINVAL, 0},
+    };
+    char why[300];
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        why[0] = '\0';
+        const int err = kvb_weights_bytes(&known, cases[i].word, &bytes, why, sizeof why);
+        if (err != cases[i].err || (!err && bytes != cases[i].bytes) || (err && !why[0]))
+            fail_msg("\"%s\": %d, %llu bytes, \"%s\"", cases[i].word, err, (unsigned long long)bytes, why);
+    }
+    assert_int_equal(kvb_weights_bytes(&most, "f32", &bytes, why, sizeof why), -EOVERFLOW);
+    assert_int_equal(kvb_weights_bytes(&unknown, "f32", &bytes, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "intermediate_size is missing"));
+    assert_int_equal(kvb_weights_bytes(&unknown, "1GiB", &bytes, why, sizeof why), 0);
+}
+
+/* Llama-3.1-8B by hand: hidden 4096, 8 KV heads of 128, 14336 wide, 32 layers, 128256 words. */
+static void ranks_hold_their_share(void **state)
+{
+    (void)state;
+    const uint64_t words = UINT64_C(128256) * 4096, qo = UINT64_C(32) * 2 * 4096 * 4096,
+                   kv = UINT64_C(32) * 2 * 4096 * 1024;
+    const uint64_t dense = UINT64_C(32) * 3 * 4096 * 14336, norms = 65 * 4096;
+    kvb_model model;
+    kvb_parameters rank;
+    char why[200];
+    uint64_t bytes;
+    row_read("Llama-3.1-8B", &model);
+    assert_int_equal(kvb_parameters_rank(&model, 1, 1, &rank, why, sizeof why), 0);
+    assert_memory_equal(&rank, &model.parameters, sizeof rank);
+    assert_int_equal(kvb_parameters_rank(&model, 8, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(rank.total, (2 * words + qo + kv + dense) / 8 + norms);
+    assert_int_equal(kvb_parameters_rank(&model, 32, 1, &rank, why, sizeof why), 0); /* 4 ranks have the same KV head */
+    assert_int_equal(rank.total, (2 * words + qo + dense) / 32 + kv / 8 + norms);
+    assert_int_equal(kvb_parameters_rank(&model, 1, 4, &rank, why, sizeof why), 0);
+    assert_int_equal(rank.total, words + (qo + kv + dense) / 4 + (norms + 3) / 4);
+    assert_int_equal(kvb_parameters_rank(&model, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
+    assert_int_equal(rank.dense, dense / 32 * 7);
+    assert_int_equal(kvb_weights_rank(&model, 2 * model.parameters.total, 8, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 2 * ((2 * words + qo + kv + dense) / 8 + norms));
+    assert_int_equal(kvb_parameters_rank(&model, 0, 1, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_parameters_rank(&model, 1, 33, &rank, why, sizeof why), -EINVAL);
+    model.parameters.known = false;
+    assert_int_equal(kvb_weights_rank(&model, 100, 1, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 100);
+    assert_int_equal(kvb_weights_rank(&model, 100, 2, 1, &bytes, why, sizeof why), -ENOTSUP);
+    json_decref(model.config);
+}
+
+/* MLA's low-rank inputs, norms and routers are on every rank. */
+static void what_is_not_divided_is_whole_on_a_rank(void **state)
+{
+    (void)state;
+    kvb_model model;
+    kvb_parameters rank;
+    char why[200];
+    row_read("DeepSeek-V3", &model);
+    assert_int_equal(model.parameters.other, UINT64_C(61) * 7168 * (1536 + 576));
+    assert_int_equal(kvb_parameters_rank(&model, 16, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(rank.other, model.parameters.other);
+    assert_int_equal(rank.router, model.parameters.router);
+    assert_int_equal(rank.norms, model.parameters.norms);
+    assert_int_equal(rank.experts, model.parameters.experts / 16);
+    assert_int_equal(rank.attention, model.parameters.attention / 16);
+    json_decref(model.config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_parameters_are_met),
+        cmocka_unit_test(blocks_that_do_nothing_have_no_tensors),
+        cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
+        cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
+        cmocka_unit_test(published_bytes_are_the_dtype_s_or_refused),
+        cmocka_unit_test(unknown_or_wrong_fields_are_named),
+        cmocka_unit_test(known_parameters_say_what_is_not_in_them),
+        cmocka_unit_test(words_give_bytes),
+        cmocka_unit_test(ranks_hold_their_share),
+        cmocka_unit_test(what_is_not_divided_is_whole_on_a_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
