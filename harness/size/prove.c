@@ -11,7 +11,7 @@ typedef struct run {
     kvb_allocator allocator;
     kvb_cache *cache;
     const kvb_size_subject *subject;
-    kvb_size_rows *rows;
+    kvb_proof_rows *rows;
     uint32_t *position;               /* [ordinals] of every token admitted so far */
     uint32_t *fed;                    /* [ordinals] positions of the fed tokens */
     uint32_t ordinals, cells;         /* admitted, alive */
@@ -20,14 +20,14 @@ typedef struct run {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-void kvb_size_rows_free(kvb_size_rows *rows)
+void kvb_proof_rows_free(kvb_proof_rows *rows)
 {
     free(rows->at);
-    *rows = (kvb_size_rows){0};
+    *rows = (kvb_proof_rows){0};
 }
 
 /* At least n floats between -1 and 1. */
-static int rows_want(kvb_size_rows *rows, size_t n)
+static int rows_want(kvb_proof_rows *rows, size_t n)
 {
     if (n <= rows->n)
         return 0;
@@ -160,7 +160,7 @@ static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_
     return error;
 }
 
-int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_size_rows *rows,
+int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_proof_rows *rows,
                    kvb_size_proof *proof, char *why, size_t why_bytes)
 {
     size_t n_single;

@@ -20,7 +20,7 @@ typedef struct verifier {
     const kvb_size_proving *proving;
     const kvb_size_geometry *geometry;
     kvb_size_verdicts *verdicts;
-    kvb_size_rows rows;
+    kvb_proof_rows rows;
     uint64_t memory;
 } verifier;
 
@@ -195,7 +195,7 @@ int kvb_size_verify(const kvb_model *model, const kvb_size_proving *proving, kvb
         error = not_held_add(model, verdicts);
     if (error)
         snprintf(why, why_bytes, "no memory for the verdicts");
-    kvb_size_rows_free(&v.rows);
+    kvb_proof_rows_free(&v.rows);
     free(geometries);
     return error;
 }

@@ -17,7 +17,7 @@
 #include "harness/size/engine_kvbench.h"
 #include "harness/size/verify.h"
 
-static kvb_size_rows rows;
+static kvb_proof_rows rows;
 
 static const kvb_pool_type *f16(void)
 {
@@ -388,7 +388,7 @@ static void rows_as_sizing_counts_them(void **state)
 static int rows_free(void **state)
 {
     (void)state;
-    kvb_size_rows_free(&rows);
+    kvb_proof_rows_free(&rows);
     return 0;
 }
 
