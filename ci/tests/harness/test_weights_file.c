@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: bytes of safetensors files are summed from their headers alone, however large the data; by an index, over its shards;
+ * what is missing, cut or contradictory is refused with one line that names the file. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/size/weights_file.h"
+
+static char folder[256], why[600];
+
+static const char *path_of(const char *name)
+{
+    static char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void text_write(const char *name, const char *text)
+{
+    FILE *f = fopen(path_of(name), "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A file with this header, and `data` bytes that take no disk. */
+static void shard_write(const char *name, const char *header, uint64_t data)
+{
+    FILE *f = fopen(path_of(name), "wb");
+    const uint64_t length = strlen(header);
+    assert_non_null(f);
+    for (unsigned i = 0; i < 8; i++)
+        fputc((int)(length >> 8 * i & 255), f);
+    assert_int_equal(fwrite(header, 1, length, f), length);
+    assert_int_equal(fflush(f), 0);
+    assert_int_equal(ftruncate(fileno(f), (off_t)(8 + length + data)), 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder))
+        return -1;
+    shard_write("a.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16);
+    shard_write("b.safetensors",
+                "{\"y\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+                "\"z\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[6,11]}}",
+                11);
+    shard_write("large.safetensors", /* 20480 x 1048576 in bf16 */
+                "{\"w\":{\"dtype\":\"BF16\",\"shape\":[20480,1048576],\"data_offsets\":[0,42949672960]}}",
+                UINT64_C(40) << 30);
+    shard_write("cut.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 7);
+    text_write("short.safetensors", "12");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.safetensors",   "b.safetensors",     "large.safetensors",
+                                        "cut.safetensors", "short.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(path_of(names[i]));
+    return rmdir(folder);
+}
+
+static void files_are_summed_without_reading_data(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    assert_int_equal(kvb_weights_file(path_of("a.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 16);
+    assert_int_equal(kvb_weights_file(path_of("large.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, UINT64_C(42949672960));
+    char both[900];
+    snprintf(both, sizeof both, "%s/a.safetensors,%s/b.safetensors", folder, folder);
+    assert_int_equal(kvb_weights_file(both, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 16 + 11);
+}
+
+static void an_index_names_its_shards(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    text_write("model.safetensors.index.json",
+               "{\"metadata\":{\"total_size\":1},\"weight_map\":"
+               "{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\",\"z\":\"b.safetensors\"}}");
+    assert_int_equal(kvb_weights_file(path_of("model.safetensors.index.json"), &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 16 + 11); /* as the headers say, not as total_size does */
+}
+
+static void wrong_files_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *index; /* of the file, when it is one */
+        int err;
+        const char *why;
+    } cases[] = {
+        {"absent.safetensors", NULL, -ENOENT, "absent.safetensors: "},
+        {"cut.safetensors", NULL, -EINVAL, "cut.safetensors: tensor 'x'"},
+        {"short.safetensors", NULL, -EINVAL, "short.safetensors: "},
+        {"a.safetensors,", NULL, -ENOENT, ""},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"x\":\"absent.safetensors\"}}", -ENOENT,
+         "absent.safetensors"},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"q\":\"a.safetensors\"}}", -EINVAL, "no tensor 'q'"},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"x\":\"../a.safetensors\"}}", -EINVAL,
+         "expected the name of a file"},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"x\":7}}", -EINVAL, "expected the name of a file"},
+        {"model.safetensors.index.json", "{\"weight_map\":{}}", -EINVAL, "weight_map"},
+        {"model.safetensors.index.json", "{\"weight_map\":[]}", -EINVAL, "weight_map"},
+        {"model.safetensors.index.json", "[]", -EINVAL, "weight_map"},
+        {"model.safetensors.index.json", "{\"weight_map\":", -EINVAL, "line 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t bytes;
+        if (cases[i].index)
+            text_write(cases[i].file, cases[i].index);
+        const int err = kvb_weights_file(path_of(cases[i].file), &bytes, why, sizeof why);
+        if (err != cases[i].err || !strstr(why, cases[i].why) || strchr(why, '\n'))
+            fail_msg("case %zu: %d, \"%s\"", i, err, why);
+    }
+}
+
+static void names_tell_files_from_words(void **state)
+{
+    (void)state;
+    assert_true(kvb_weights_is_file("model.safetensors"));
+    assert_true(kvb_weights_is_file("dir/model.safetensors.index.json"));
+    assert_true(kvb_weights_is_file("a.safetensors,b.safetensors"));
+    assert_false(kvb_weights_is_file("bf16"));
+    assert_false(kvb_weights_is_file("140GiB"));
+    assert_false(kvb_weights_is_file(".safetensors"));
+    assert_false(kvb_weights_is_file("config.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_summed_without_reading_data),
+        cmocka_unit_test(an_index_names_its_shards),
+        cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(names_tell_files_from_words),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
