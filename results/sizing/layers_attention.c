@@ -56,7 +56,7 @@ static kvb_fact kv_heads_read(kvb_reading *reading, const kvb_head_fields *own, 
             return fact;
         }
         if (!grouped) {
-            snprintf(fact.source, sizeof fact.source, "%s (%s is false)", heads.source, family->multi_query);
+            snprintf(fact.source, sizeof fact.source, "%.64s (%s is false)", heads.source, family->multi_query);
             return fact;
         }
     }
