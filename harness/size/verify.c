@@ -3,25 +3,32 @@
 #include "harness/size/verify.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "caches/pools/codec/codec.h"
 #include "harness/machine/profile.h"
+#include "harness/machine/team.h"
 #include "harness/size/geometry.h"
 
 const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS] = {"equal", "differs", "unavailable"};
 
 /* Small enough that chunks, growth, single tokens and drafts all occur in a short context. */
-enum { CONTEXT = 1024, SEQUENCES = 2, LAYERS = 2, CHUNK = 256, SINGLES = 4, DRAFTS = 4, FIRST_CHUNK = 64 };
-#define MEMORY   ((uint64_t)1 << 30)
-#define ELEMENTS ((uint64_t)1 << 31) /* most that are stored for one verdict: some seconds */
+enum { CONTEXT = 250, SEQUENCES = 2, LAYERS = 2, CHUNK = 128, CHUNKS = 8, SINGLES = 2, DRAFTS = 4, FIRST_CHUNK = 64 };
+enum { CORES = 16 };
+#define MEMORY        ((uint64_t)1 << 30)
+#define ENOUGH_BYTES  ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
+#define ENOUGH_VALUES ((uint64_t)1 << 22) /* likewise, stored */
+#define MOST_VALUES   ((uint64_t)1 << 32) /* some seconds */
 
 typedef struct verifier {
     const kvb_size_proving *proving;
     const kvb_size_geometry *geometry;
     kvb_size_verdicts *verdicts;
-    kvb_proof_rows rows;
-    uint64_t memory;
+    _Atomic size_t next; /* verdict that is yet to be found */
+    uint64_t memory;     /* of one thread */
 } verifier;
 
 static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
@@ -35,39 +42,26 @@ static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
         v->room = room;
     }
     v->at[v->n++] = *verified;
-    v->count[verified->verdict]++;
     return 0;
 }
 
-static kvb_size_history history_of(const verifier *v, const kvb_cache_type *cache)
+/* ---- what is fed ------------------------------------------------------------------------------------------------- */
+
+static kvb_size_history history_of(const kvb_size_proving *p, const kvb_cache_type *cache)
 {
-    const kvb_size_proving *p = v->proving;
+    uint32_t context = p->context ? p->context : CONTEXT;
     return (kvb_size_history){
         .sequences = !cache->seq    ? 1
                      : p->sequences ? p->sequences
                                     : SEQUENCES,
-        .context = p->context ? p->context : CONTEXT,
-        .chunk = CHUNK,
+        .context = context,
+        .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
         .drafts = cache->tree && !cache->seq ? DRAFTS : 0,
     };
 }
 
-static kvb_size_subject subject_of(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools,
-                                   kvb_growth growth, const kvb_size_history *h)
-{
-    return (kvb_size_subject){
-        .cache = cache,
-        .facts = v->geometry->facts,
-        .options = {.capacity = h->sequences * h->context + (h->drafts ? h->drafts - 1 : 0),
-                    .seq_capacity = h->context,
-                    .max_seqs = h->sequences,
-                    .min_chunk = FIRST_CHUNK,
-                    .growth = growth,
-                    .k_pool = pools->k,
-                    .v_pool = pools->v},
-    };
-}
+/* ---- how much of it ---------------------------------------------------------------------------------------------- */
 
 /* Rows that one layer is handed over the history: where the history is fed again with every step, many. */
 static uint64_t rows_fed(const kvb_cache_type *cache, const kvb_size_history *h)
@@ -76,13 +70,19 @@ static uint64_t rows_fed(const kvb_cache_type *cache, const kvb_size_history *h)
     return cache == &kvb_cache_recompute ? n * steps / 2 + n * h->singles : n;
 }
 
+static uint64_t at_least_one(uint64_t most, uint64_t enough, uint64_t each)
+{
+    uint64_t n = enough / each;
+    return n < most ? n + !n : most;
+}
+
 /* Layers of which memory and time allow so many; 0 with why. This is no prediction: pools are asked what they take at
  * most, copies and all. */
 static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, char *why, size_t why_bytes)
 {
     const kvb_model_facts *f = &s->facts;
     uint64_t most = v->proving->layers ? v->proving->layers : LAYERS, bytes = 0;
-    uint64_t elements = fed * f->kv_heads * ((uint64_t)f->k_dim + f->v_dim);
+    uint64_t values = fed * f->kv_heads * ((uint64_t)f->k_dim + f->v_dim);
     for (int side = 0; side < 2; side++) {
         const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
         const kvb_pool_options o = {.n_kv_heads = f->kv_heads,
@@ -92,17 +92,20 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
                                     .growth = s->options.growth};
         bytes += 2 * type->bytes(type, &o, o.capacity);
     }
-    most = most < f->layers ? most : f->layers;
-    most = most < v->memory / bytes ? most : v->memory / bytes;
-    if (!most)
+    if (bytes > v->memory)
         snprintf(why, why_bytes, "one layer would take %.1f GiB while it grows, %.1f GiB are free for it",
-                 (double)bytes / (double)MEMORY, (double)v->memory / (double)MEMORY);
-    else if (elements > ELEMENTS)
+                 (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
+    else if (values > MOST_VALUES)
         snprintf(why, why_bytes, "one layer would be handed %.3g rows: too many for a check", (double)fed);
-    else
-        return (uint32_t)(most < ELEMENTS / elements ? most : ELEMENTS / elements);
+    else {
+        most = most < f->layers ? most : f->layers;
+        most = at_least_one(most, v->memory < ENOUGH_BYTES ? v->memory : ENOUGH_BYTES, bytes);
+        return (uint32_t)at_least_one(most, ENOUGH_VALUES, values);
+    }
     return 0;
 }
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* What all layers will take: the figure that is proved by those that are built. */
 static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, kvb_size_verified *out)
@@ -114,17 +117,19 @@ static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, 
 }
 
 /* Builds it and says what was found. What stops a cache half-way is a failure, but for memory that is not there. */
-static kvb_size_verdict subject_prove(verifier *v, const kvb_size_history *history, kvb_size_verified *out)
+static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
 {
     kvb_size_subject *s = &out->subject;
+    kvb_size_history history = history_of(v->proving, s->cache);
     kvb_size_step steps[KVB_SIZE_STEPS];
-    size_t n = kvb_size_steps(history, steps);
+    size_t n = kvb_size_steps(&history, steps);
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
         return KVB_SIZE_UNAVAILABLE;
-    s->facts.layers = layers_allowed(v, s, rows_fed(s->cache, history), out->why, sizeof out->why);
-    if (!s->facts.layers)
+    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, &history), out->why, sizeof out->why);
+    if (!layers)
         return KVB_SIZE_UNAVAILABLE;
-    int error = kvb_size_prove(s, steps, n, &v->rows, &out->proof, out->why, sizeof out->why);
+    s->facts.layers = layers;
+    int error = kvb_size_prove(s, steps, n, rows, &out->proof, out->why, sizeof out->why);
     if (error)
         return error == -ENOMEM ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
     if (out->proof.predicted == out->proof.allocated)
@@ -134,17 +139,60 @@ static kvb_size_verdict subject_prove(verifier *v, const kvb_size_history *histo
     return KVB_SIZE_DIFFERS;
 }
 
-static int cache_verify(verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
+/* One thread's part: the verdicts that no other has begun. */
+static void verdicts_find(void *context, uint32_t i, uint32_t n)
 {
-    kvb_size_history history = history_of(v, cache);
-    kvb_size_verified out = {.subject = subject_of(v, cache, pools, growth, &history),
-                             .layers = v->geometry->facts.layers,
-                             .kept = v->geometry->kept};
-    out.verdict = subject_prove(v, &history, &out);
+    verifier *v = context;
+    kvb_proof_rows rows = {0};
+    (void)i, (void)n;
+    for (size_t at; (at = atomic_fetch_add(&v->next, 1)) < v->verdicts->n;) {
+        kvb_size_verified *out = &v->verdicts->at[at];
+        if (out->subject.cache)
+            out->verdict = subject_prove(v, out, &rows);
+    }
+    kvb_proof_rows_free(&rows);
+}
+
+static int verdicts_find_all(verifier *v)
+{
+    uint32_t cores = kvb_cores() < CORES ? kvb_cores() : CORES;
+    kvb_threads *threads;
+    int error = kvb_threads_start(cores, false, &threads);
+    if (error)
+        return error;
+    v->memory /= cores;
+    kvb_codec_best(); /* chosen once, before several ask */
+    const kvb_team *team = kvb_threads_team(threads);
+    size_t first = v->next;
+    team->run(team, verdicts_find, v);
+    kvb_threads_end(threads);
+    for (size_t i = first; i < v->verdicts->n; i++)
+        v->verdicts->count[v->verdicts->at[i].verdict]++;
+    return 0;
+}
+
+/* ---- what there is to prove -------------------------------------------------------------------------------------- */
+
+static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
+{
+    kvb_size_history h = history_of(v->proving, cache);
+    const kvb_size_verified out = {
+        .subject = {.cache = cache,
+                    .facts = v->geometry->facts,
+                    .options = {.capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0),
+                                .seq_capacity = h.context,
+                                .max_seqs = h.sequences,
+                                .min_chunk = FIRST_CHUNK,
+                                .growth = growth,
+                                .k_pool = pools->k,
+                                .v_pool = pools->v}},
+        .layers = v->geometry->facts.layers,
+        .kept = v->geometry->kept,
+    };
     return verdict_add(v->verdicts, &out);
 }
 
-static int geometry_verify(verifier *v)
+static int geometry_add(const verifier *v)
 {
     static const kvb_growth all_growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE,
                                              KVB_GROWTH_RESERVE_THP};
@@ -156,7 +204,7 @@ static int geometry_verify(verifier *v)
     for (size_t c = 0; !error && caches[c]; c++)
         for (size_t i = 0; !error && i < p->n_pools; i++)
             for (size_t g = 0; !error && g < n_growths; g++)
-                error = cache_verify(v, caches[c], &p->pools[i], growths[g]);
+                error = cache_add(v, caches[c], &p->pools[i], growths[g]);
     return error;
 }
 
@@ -169,33 +217,40 @@ static int not_held_add(const kvb_model *model, kvb_size_verdicts *verdicts)
     return error;
 }
 
+static int proving_check(const kvb_size_proving *p, char *why, size_t why_bytes)
+{
+    uint64_t sequences = p->sequences ? p->sequences : SEQUENCES, context = p->context ? p->context : CONTEXT;
+    if (sequences <= KVB_MAX_SEQS && sequences * context <= UINT32_MAX - DRAFTS)
+        return 0;
+    snprintf(why, why_bytes, "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
+             (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);
+    return -EINVAL;
+}
+
 int kvb_size_verify(const kvb_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts, char *why,
                     size_t why_bytes)
 {
     uint64_t most = proving->memory ? proving->memory : MEMORY, half = kvb_memory_available("") / 2;
-    verifier v = {.proving = proving, .verdicts = verdicts, .memory = half && half < most ? half : most};
-    uint64_t sequences = proving->sequences ? proving->sequences : SEQUENCES,
-             context = proving->context ? proving->context : CONTEXT;
-    if (sequences > KVB_MAX_SEQS || sequences * context > UINT32_MAX - DRAFTS) {
-        snprintf(why, why_bytes,
-                 "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
-                 (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);
-        return -EINVAL;
-    }
-    kvb_size_geometry *geometries = calloc(model->n_groups + 1, sizeof *geometries);
+    verifier v = {
+        .proving = proving, .verdicts = verdicts, .next = verdicts->n, .memory = half && half < most ? half : most};
     size_t n = 0;
-    int error = geometries ? 0 : -ENOMEM;
+    int error = proving_check(proving, why, why_bytes);
+    if (error)
+        return error;
+    kvb_size_geometry *geometries = calloc(model->n_groups + 1, sizeof *geometries);
+    error = geometries ? 0 : -ENOMEM;
     if (!error)
         kvb_size_geometries(model, geometries, &n);
     for (size_t i = 0; !error && i < n; i++) {
         v.geometry = &geometries[i];
-        error = geometry_verify(&v);
+        error = geometry_add(&v);
     }
     if (!error)
         error = not_held_add(model, verdicts);
+    if (!error)
+        error = verdicts_find_all(&v);
     if (error)
-        snprintf(why, why_bytes, "no memory for the verdicts");
-    kvb_proof_rows_free(&v.rows);
+        snprintf(why, why_bytes, "cannot verify: %s", strerror(-error));
     free(geometries);
     return error;
 }

@@ -18,8 +18,8 @@ typedef struct kvb_size_proving {
     size_t n_pools;
     const kvb_growth *growths; /* all */
     size_t n_growths;
-    uint32_t context, sequences; /* 1024 tokens each of 2; caches of one sequence take one */
-    uint32_t layers;             /* most of a cache; 2 */
+    uint32_t context, sequences; /* 250 tokens each of 2; caches of one sequence take one */
+    uint32_t layers;             /* most of a cache; 2, and less where that is much */
     uint64_t memory;             /* bytes that a cache may take; 1 GiB, and no more than half of what is free */
 } kvb_size_proving;
 
