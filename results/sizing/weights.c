@@ -8,7 +8,7 @@
 
 static void sum_run(kvb_weights_sum *sum)
 {
-    const kvb_family *family = kvb_family_find(sum);
+    const kvb_weights_family *family = kvb_weights_family_find(sum);
     if (!family) {
         kvb_sum_stop(sum, -ENOENT, "the tensors of architecture \"%.60s\" are not known",
                      sum->model->architecture ? sum->model->architecture : "");

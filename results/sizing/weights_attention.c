@@ -3,7 +3,7 @@
 #include "results/sizing/weights_family.h"
 
 /* q, k, v, o as in transformers' LlamaAttention and those after it. */
-static void heads_add(kvb_weights_sum *sum, const kvb_family *family, const kvb_layer_group *g)
+static void heads_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_layer_group *g)
 {
     const uint64_t h = sum->hidden, q = (uint64_t)g->heads * g->k_dim;
     const bool bias = kvb_flag(sum, family->qkv_bias);
@@ -19,7 +19,7 @@ static void heads_add(kvb_weights_sum *sum, const kvb_family *family, const kvb_
 }
 
 /* DeepseekV3Attention; the indexer: Indexer in DeepSeek-V3.2-Exp's inference/model.py (its norm has a bias). */
-static void latent_add(kvb_weights_sum *sum, const kvb_family *family, const kvb_layer_group *g)
+static void latent_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_layer_group *g)
 {
     const uint64_t h = sum->hidden, heads = g->heads, rank = kvb_field_or(sum, "q_lora_rank", 0);
     const uint64_t q = heads * (g->nope_dim + g->rope_dim);
@@ -42,7 +42,7 @@ static void latent_add(kvb_weights_sum *sum, const kvb_family *family, const kvb
     }
 }
 
-void kvb_attention_add(kvb_weights_sum *sum, const kvb_family *family)
+void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     for (size_t i = 0; i < sum->model->n_groups; i++) {
         const kvb_layer_group *g = &sum->model->groups[i];

@@ -53,7 +53,7 @@ static const kvb_feed nemotron_h = {.plain = true, .pattern = "hybrid_override_p
                                     .correction = "+", .shared = "n_shared_experts",
                                     .shared_width = "moe_shared_expert_intermediate_size"};
 
-static const kvb_family families[] = {
+static const kvb_weights_family families[] = {
     {.names = " llama mistral ministral LlamaForCausalLM MistralForCausalLM ", .norms = 2, .feed = &gated,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " granite GraniteForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
@@ -158,7 +158,7 @@ static const kvb_family families[] = {
 };
 /* clang-format on */
 
-static const kvb_family *named(const char *name)
+static const kvb_weights_family *named(const char *name)
 {
     char word[96];
     snprintf(word, sizeof word, " %s ", name);
@@ -169,10 +169,10 @@ static const kvb_family *named(const char *name)
 }
 
 /* By the text config's own model_type; failing that, by the model's, and by its architecture. */
-const kvb_family *kvb_family_find(const kvb_weights_sum *sum)
+const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum)
 {
     const char *own = json_string_value(json_object_get(sum->config, "model_type"));
-    const kvb_family *family = named(own ? own : "");
+    const kvb_weights_family *family = named(own ? own : "");
     if (!family && sum->model->type)
         family = named(sum->model->type);
     if (!family && sum->model->architecture)

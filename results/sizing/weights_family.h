@@ -21,7 +21,7 @@ typedef struct kvb_feed {
     const char *pattern;                /* field: a letter for each layer, E: experts, -: a dense block */
 } kvb_feed;
 
-typedef struct kvb_family {
+typedef struct kvb_weights_family {
     const char *names; /* values of model_type, then of architectures; each with a blank on both sides */
     bool tied;         /* output and embedding, where tie_word_embeddings is absent */
     unsigned norms;    /* vectors of `hidden` in a layer */
@@ -35,11 +35,11 @@ typedef struct kvb_family {
     bool shares_attention;                /* by extras: layers have none of their own */
     const char *k_is_v;                   /* rule: layers that see all tokens have no v_proj */
     const char *unknown;                  /* fields that bring tensors of which no rule is known */
-} kvb_family;
+} kvb_weights_family;
 
-const kvb_family *kvb_family_find(const kvb_weights_sum *sum);
+const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
-void kvb_attention_add(kvb_weights_sum *sum, const kvb_family *family);
+void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_feed *feed);
 /* A block: gate, up and down, or up and down. */
 void kvb_block_add(kvb_weights_sum *sum, kvb_part part, uint64_t n, uint64_t width, bool plain, bool bias);
