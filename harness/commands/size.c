@@ -30,7 +30,7 @@ typedef struct size {
     kvb_size_terms terms;
     kvb_model **models;
     size_t n_models;
-    char (*weights_why)[160]; /* of each model */
+    char (*weights_why)[400]; /* of each model */
 } size;
 
 static const kvb_option options[] = {
@@ -40,7 +40,8 @@ static const kvb_option options[] = {
      KVB_TEXT(size, kv)},
     {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm: all", KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
-    {"--weights", "WHAT", "a dtype, a size, or FILE.safetensors[.index.json]; as published", KVB_TEXT(size, weights)},
+    {"--weights", "WHAT", "a dtype, a size, FILE.safetensors[.index.json], or none; as published",
+     KVB_TEXT(size, weights)},
     {"--runtime", "SIZE", "what the process needs besides: 0", KVB_TEXT(size, runtime)},
     {"--margin", "P%", "on top of everything: 0", KVB_TEXT(size, margin)},
     {"--tp", "N", "ranks that share the heads (tensor parallel): 1", KVB_NUMBER(size, tp, 1, 65536)},
@@ -141,16 +142,18 @@ static int models_open(size *s)
 /* The weights of one rank. An exit code; terms->weights_known is false, with why, where they cannot be had. */
 static int weights_read(const size *s, const kvb_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
 {
-    uint64_t all;
-    int error;
+    uint64_t all = 0;
+    int error = 0;
 
-    if (!s->weights)
+    if (s->weights && strcmp(s->weights, "none") == 0)
+        terms->weight_bytes = 0; /* not counted, as was asked */
+    else if (!s->weights)
         error = kvb_weights_published(m->config, m, &all, why, why_bytes);
     else if (kvb_weights_is_file(s->weights))
         error = kvb_weights_file(s->weights, &all, why, why_bytes);
     else
         error = kvb_weights_bytes(&m->parameters, s->weights, &all, why, why_bytes);
-    if (!error)
+    if (!error && all)
         error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
     terms->weights_known = !error;
     if (error && error != -ENOTSUP)

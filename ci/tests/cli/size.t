@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: kvbench size: what papers and engines report, to the byte; mistakes in circulation are not repeated; every
+# format; what fits a budget; configs from files, folders and standard input; --verify; bad input.
+. "$(dirname "$0")/lib.sh"
+
+# value KEY MODEL OPTION…: that key of the only row.
+value() {
+    local key=$1
+    shift
+    "$KVBENCH" size "$@" --format json >"$out" 2>"$err" && python3 -c 'import json, sys
+row, = json.load(open(sys.argv[1]))
+print(row[sys.argv[2]])' "$out" "$key" 2>>"$err"
+}
+# is NAME WANT KEY MODEL OPTION…
+is() {
+    local name=$1 want=$2 got
+    shift 2
+    got=$(value "$@")
+    [ "$got" = "$want" ] || echo "# $1 is $got, expected $want"
+    [ "$got" = "$want" ]
+    report $? "$name"
+}
+
+# ---- published, and reported by engines
+ideal=(--engine ideal --context 1)
+is "DeepSeek-V3: a token" 70272 bytes_per_token DeepSeek-V3 "${ideal[@]}" --kv bf16
+is "Llama-3.1-8B" 131072 bytes_per_token Llama-3.1-8B "${ideal[@]}"
+is "Llama-3.1-70B" 327680 bytes_per_token Llama-3.1-70B "${ideal[@]}"
+is "Llama-3.1-405B" 516096 bytes_per_token Llama-3.1-405B "${ideal[@]}"
+is "Gemma-3-27B" 81920 bytes_per_token gemma-3-27b-it "${ideal[@]}"
+is "  its windows" 436207616 fixed_bytes_per_sequence gemma-3-27b-it "${ideal[@]}"
+is "mamba-2.8b: a sequence" 24903680 state_bytes mamba-2.8b "${ideal[@]}" --kv f32
+llama=(--engine llama.cpp --kv f16)
+is "Llama-3-8B by llama.cpp" 268435456 kv_bytes Meta-Llama-3-8B "${llama[@]}" --context 2048
+is "gemma-7b" 939524096 kv_bytes gemma-7b "${llama[@]}" --context 2048
+is "gpt-oss-20b: full layers and windows" $((3221225472 + 18874368)) kv_bytes gpt-oss-20b "${llama[@]}" --context 128k
+is "Qwen3.5-9B: states" 52690944 state_bytes Qwen3.5-9B "${llama[@]}" --context 256
+is "mamba-2.8b" 24903680 state_bytes mamba-2.8b "${llama[@]}" --context 256
+
+# ---- mistakes in circulation
+ok "MLA is kept by each layer" "$KVBENCH" size DeepSeek-V3 --explain "${ideal[@]}" --kv bf16
+holds "  512 + 64 elements in 61 layers" '^    = 512 \+ 64 elements in bf16: 1,152 B a token and layer$'
+holds "  together" '^  together: 70,272 B a token, and 0 B a sequence$'
+is "a state has d_inner, and a convolution beside it" $((64 * 5120 * (16 + 3) * 4)) fixed_bytes_per_sequence mamba-2.8b \
+    "${ideal[@]}" --kv f32
+is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_token Llama-3.1-8B "${ideal[@]}" --kv q4_0
+
+# ---- several at once, side by side
+several=(Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it mamba-2.8b --context 4k,128k --kv bf16,q8_0:q4_0 --weights 16GiB)
+for format in table md csv json; do
+    ok "four models as $format" "$KVBENCH" size "${several[@]}" --budget 80GiB --margin 5% --format $format
+    golden "  is as it was" size.$format.golden
+done
+ok "  json has the keys" python3 -c 'import json, sys
+keys = ["model", "engine", "kv", "context", "sequences", "bytes_per_token", "fixed_bytes_per_sequence", "kv_bytes",
+        "state_bytes", "weight_bytes", "total_bytes", "max_context", "max_sequences"]
+rows = json.load(open(sys.argv[1]))
+assert len(rows) == 4 * 2 * 2 * 4
+for r in rows:
+    assert list(r)[:len(keys)] == keys, list(r)
+    parts = ("kv_bytes", "state_bytes", "weight_bytes", "activation_bytes", "runtime_bytes", "margin_bytes")
+    assert r["total_bytes"] is None and r["reason"] or r["total_bytes"] == sum(r[k] for k in parts), r
+    assert all(r[k] is None or isinstance(r[k], int) for k in keys[3:]), r' "$GOLDEN/size.json.golden"
+ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TMPDIR/size.html"
+ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
+ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
+lacks "  needs nothing beside itself" '(src|href)=' "$TMPDIR/size.html"
+
+# ---- ranks, drafts, budgets
+is "heads are shared" 16384 bytes_per_token Llama-3.1-8B "${ideal[@]}" --tp 8
+is "  but not below one on a rank" 16384 bytes_per_token Llama-3.1-8B "${ideal[@]}" --tp 16
+is "  and MLA not at all" 70272 bytes_per_token DeepSeek-V3 "${ideal[@]}" --tp 8
+is "layers are shared" 65536 bytes_per_token Llama-3.1-8B "${ideal[@]}" --pp 2
+is "drafts keep states" $((4 * 24903680)) state_bytes mamba-2.8b "${ideal[@]}" --kv f32 --spec-depth 3
+is "a budget" 8192 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
+is "  in decimal units" 7936 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
+
+# ---- where models come from
+cat >"$TMPDIR/config.json" <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+ "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192,
+ "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 128256}
+END
+is "a file" 131072 bytes_per_token "$TMPDIR/config.json" "${ideal[@]}"
+is "a folder" 131072 bytes_per_token "$TMPDIR" "${ideal[@]}"
+is "its weights" 16060522496 weight_bytes "$TMPDIR" "${ideal[@]}"
+ok "standard input, and contexts that the model has" "$KVBENCH" size - --engine ideal --format csv <"$TMPDIR/config.json"
+ok "  only" test "$(wc -l <"$out")" -eq 2
+ok "the list" "$KVBENCH" size --list --format csv
+ok "  has 40 models and more, with sources" python3 -c 'import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert len(rows) >= 40 and all(r["architecture"] and r["source"] for r in rows)' "$out"
+
+# ---- proof by allocation
+ok "--verify" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it --verify --kv f16,q8_0 --context 256
+holds "  all is as predicted" ' 0 differ, '
+expect_exit 3 "--verify of what kvbench does not hold" "$KVBENCH" size mamba-2.8b --verify --kv f16 --context 256
+one_line "  says so"
+
+# ---- bad input: one line, exit 2
+change() { # KEY JSON
+    python3 -c 'import json, sys
+c = json.load(open(sys.argv[1]))
+c[sys.argv[2]] = json.loads(sys.argv[3])
+json.dump(c, open(sys.argv[4], "w"))' "$TMPDIR/config.json" "$1" "$2" "$TMPDIR/bad.json"
+}
+refused() { # NAME PATTERN ARGUMENT…
+    local name=$1 pattern=$2
+    shift 2
+    expect_exit 2 "$name" "$KVBENCH" size "$@" </dev/null
+    one_line "  in one line"
+    holds "  that says why" "$pattern" "$err"
+}
+echo nonsense >"$TMPDIR/bad.json"
+refused "not JSON" 'bad\.json' "$TMPDIR/bad.json"
+refused "empty standard input" 'stdin: is empty' -
+refused "no such file" 'nosuch\.json: No such file' "$TMPDIR/nosuch.json"
+refused "no such model" 'Llama-9' Llama-9
+while read -r key json; do
+    change "$key" "$json"
+    refused "$key = $json" "$key|too big integer" "$TMPDIR/bad.json" --context 1
+done <<'END'
+num_attention_heads 0
+num_key_value_heads -1
+num_hidden_layers 18446744073709551616
+num_hidden_layers 99999999999
+hidden_size null
+sliding_window -4096
+torch_dtype "float3"
+END
+while read -r pattern arguments; do
+    read -ra words <<<"$arguments"
+    refused "$arguments" "$pattern" Llama-3.1-8B "${words[@]}"
+done <<'END'
+--context --context 0
+--context --context 4x
+--sequences --sequences -1
+--tp --tp 0
+no.format --kv f12
+no.format --kv f16,
+no.engine --engine llm
+unknown.format --format pdf
+--margin --margin 500%
+--budget --budget lots
+--budget --budget 99999999999GiB
+--runtime --runtime 1.5.5GiB
+--weights --weights f12
+--state --state int8
+64.bits --context 1G --sequences 1024G --engine ideal
+--verify --verify --context 1,2
+END
+expect_exit 2 "nothing is named" "$KVBENCH" size
+expect_exit 3 "a file that cannot be written" "$KVBENCH" size Llama-3.1-8B -o "$TMPDIR/none/x"
+ok "help" "$KVBENCH" size --help
+done_testing
