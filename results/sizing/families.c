@@ -99,6 +99,7 @@ static const kvb_family families[] = {
      .vary = kvb_block_config_vary},
     {.names = "MiniMaxM3ForCausalLM MiniMaxM3SparseForCausalLM minimax_m3",
      .letters = "F",
+     .vary_in = "sparse_attention_config",
      .vary = kvb_sparse_index_vary},
 
     /* ---- windows and chunks ------------------------------------------------------------------------------------ */
@@ -224,6 +225,7 @@ static const kvb_family families[] = {
     {.names = "DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa",
      .letters = "F",
      .latent = true,
+     .vary_in = "indexer_types",
      .vary = kvb_indexer_vary},
     {.names = "KimiLinearForCausalLM kimi_linear KimiK3ForConditionalGeneration kimi_k3",
      .letters = "FS",

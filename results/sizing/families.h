@@ -60,7 +60,8 @@ typedef struct kvb_family {
     bool latent;                                      /* F is MLA */
     void (*mixer)(kvb_reading *reading, kvb_shape *shape);
     const kvb_mamba_fields *mamba;
-    /* Changes the shape of one layer: per-layer geometry, indexers. */
+    /* Changes the shape of one layer: per-layer geometry, indexers; and the field that says which layers. */
+    const char *vary_in;
     void (*vary)(kvb_reading *reading, uint32_t layer, kvb_shape *shape);
 } kvb_family;
 

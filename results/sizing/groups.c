@@ -90,8 +90,11 @@ static void layers_tell(const kvb_reading *reading, int group, char *text, size_
 static void members_note(kvb_reading *reading)
 {
     kvb_model *model = reading->model;
+    const char *vary_in = reading->family->vary_in;
     char layers[160], text[224];
 
+    if (vary_in && kvb_config_has(&reading->config, vary_in))
+        snprintf(reading->letters_source, sizeof reading->letters_source, "%s%s", reading->config.place, vary_in);
     for (size_t g = 0; g < model->n_groups; g++) {
         layers_tell(reading, (int)g, layers, sizeof layers);
         snprintf(text, sizeof text, "%u of %u layers: %s", model->groups[g].n, reading->n_layers, layers);

@@ -186,7 +186,7 @@ static void rule_lay(kvb_reading *reading)
     if (family->period_must && kvb_config_has(c, family->period_in))
         period = kvb_config_count(c, family->period_in);
     else if (family->period_must) /* the list is what the file should have: more telling than the period */
-        kvb_config_fail(c, -EINVAL, "%slayer_types (or %s): missing, which %s needs", c->place, family->lists,
+        kvb_config_fail(c, -EINVAL, "%slayer_types (or one of: %s): missing, which %s needs", c->place, family->lists,
                         c->model_class);
     else if (family->period_in)
         period = kvb_config_count_or(c, family->period_in, family->period, period.source);

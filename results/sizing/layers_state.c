@@ -17,8 +17,16 @@ static void state_begin(kvb_shape *shape, const char *name)
     shape->group.name = name;
 }
 
+/* rows x columns elements; how: their factors by name, for --explain. */
+static void state_tell(kvb_reading *reading, kvb_shape *shape, uint64_t rows, uint64_t columns, const char *how)
+{
+    shape->group.state_elements = kvb_config_times(&reading->config, rows, columns, "the state");
+    kvb_shape_rule(shape, "state elements", shape->group.state_elements, how);
+}
+
 /* (conv - 1) columns of `channels`. */
-static void convolution_read(kvb_reading *reading, kvb_shape *shape, const char *names, uint64_t channels)
+static void convolution_read(kvb_reading *reading, kvb_shape *shape, const char *names, uint64_t channels,
+                             const char *how)
 {
     kvb_layer_group *group = &shape->group;
 
@@ -26,6 +34,7 @@ static void convolution_read(kvb_reading *reading, kvb_shape *shape, const char 
     if (group->conv_width > 0)
         group->conv_elements =
             kvb_config_times(&reading->config, group->conv_width - 1, channels, "the convolution's columns");
+    kvb_shape_rule(shape, "convolution elements", group->conv_elements, how);
 }
 
 /* The width inside the mixer: its own field, else expand x hidden. falcon-mamba's expand is 16 and wrong; its
@@ -59,8 +68,8 @@ void kvb_mamba1_read(kvb_reading *reading, kvb_shape *shape)
         kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, fields->expand, c->model_class);
     kvb_shape_fact(shape, "d_inner", inner);
     uint64_t state = kvb_shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
-    shape->group.state_elements = kvb_config_times(c, inner.value, state, "the state");
-    convolution_read(reading, shape, fields->conv, inner.value);
+    state_tell(reading, shape, inner.value, state, "d_inner x d_state");
+    convolution_read(reading, shape, fields->conv, inner.value, "(conv - 1) x d_inner");
 }
 
 /* state-spaces/mamba, mamba2.py: heads x head_dim x d_state, and columns of d_inner + 2 groups x d_state. */
@@ -96,8 +105,9 @@ void kvb_mamba2_read(kvb_reading *reading, kvb_shape *shape)
     uint64_t state = kvb_shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
     uint64_t groups = kvb_shape_fact(shape, "groups", kvb_config_count(c, fields->groups));
     uint64_t sides = kvb_config_product(c, 2 * groups, state, "2 x groups x d_state");
-    shape->group.state_elements = kvb_config_times(c, width, state, "the state");
-    convolution_read(reading, shape, fields->conv, width + sides);
+    state_tell(reading, shape, width, state, "mixer heads x mixer head_dim x d_state");
+    convolution_read(reading, shape, fields->conv, width + sides,
+                     "(conv - 1) x (mixer heads x mixer head_dim + 2 groups x d_state)");
 }
 
 /* transformers' modeling_qwen3_next.py, Qwen3NextGatedDeltaNet: conv_dim = 2 key_dim + value_dim. */
@@ -112,8 +122,9 @@ void kvb_delta_net_read(kvb_reading *reading, kvb_shape *shape)
     uint64_t v_dim = kvb_shape_fact(shape, "value dim", kvb_config_count(c, "linear_value_head_dim"));
     uint64_t keys = kvb_config_product(c, k_heads, k_dim, "key heads x dim");
     uint64_t values = kvb_config_product(c, v_heads, v_dim, "value heads x dim");
-    shape->group.state_elements = kvb_config_times(c, values, k_dim, "the state");
-    convolution_read(reading, shape, "linear_conv_kernel_dim", 2 * keys + values);
+    state_tell(reading, shape, values, k_dim, "value heads x value dim x key dim");
+    convolution_read(reading, shape, "linear_conv_kernel_dim", 2 * keys + values,
+                     "(conv - 1) x (2 key heads x key dim + value heads x value dim)");
 }
 
 /* Kimi Linear: as gated DeltaNet with equal heads for q, k and v; the state is f32 (vLLM's MambaStateDtypeCalculator). */
@@ -126,29 +137,28 @@ void kvb_kda_read(kvb_reading *reading, kvb_shape *shape)
     uint64_t dim = kvb_shape_fact(shape, "head_dim", kvb_config_count(c, "linear_attn_config.head_dim"));
     uint64_t width = kvb_config_product(c, heads, dim, "heads x head_dim of linear_attn_config");
     shape->group.state_f32 = true;
-    shape->group.state_elements = kvb_config_times(c, width, dim, "the state");
-    convolution_read(reading, shape, "linear_attn_config.short_conv_kernel_size", 3 * width);
+    state_tell(reading, shape, width, dim, "heads x head_dim x head_dim, always f32");
+    convolution_read(reading, shape, "linear_attn_config.short_conv_kernel_size", 3 * width,
+                     "(conv - 1) x 3 heads x head_dim");
 }
 
 /* transformers' modeling_minimax.py, MiniMaxLightningAttention: heads x head_dim x head_dim, no convolution. */
 void kvb_lightning_read(kvb_reading *reading, kvb_shape *shape)
 {
-    kvb_config *c = &reading->config;
     kvb_shape attention = {0};
 
     state_begin(shape, "lightning attention");
     kvb_attention_read(reading, 'S', &attention); /* of the same heads */
     uint64_t heads = kvb_shape_fact(shape, "heads", attention.facts[0].fact);
     uint64_t dim = kvb_shape_fact(shape, "head_dim", attention.facts[2].fact);
-    shape->group.state_elements = kvb_config_times(c, heads * dim, dim, "the state");
+    state_tell(reading, shape, heads * dim, dim, "heads x head_dim x head_dim");
 }
 
 /* RWKV-4, transformers' modeling_rwkv.py: five vectors of hidden_size; the two shifted tokens in the model's dtype. */
-static void rwkv4_read(kvb_shape *shape, uint64_t hidden)
+static void rwkv4_read(kvb_reading *reading, kvb_shape *shape, uint64_t hidden)
 {
     state_begin(shape, "RWKV-4");
-    shape->group.state_elements = 3 * hidden;
-    kvb_shape_rule(shape, "state vectors", 3, "model_type is rwkv, without a head_size");
+    state_tell(reading, shape, hidden, 3, "3 x hidden (model_type is rwkv, without a head_size)");
 }
 
 /* llama.cpp, llama_hparams::n_embd_r and n_embd_s: token_shift_count (2) x n_embd, and n_embd x wkv_head_size. */
@@ -161,11 +171,11 @@ void kvb_rwkv_read(kvb_reading *reading, kvb_shape *shape)
 
     kvb_shape_rule(shape, "shifted tokens", 2, "one before time mixing, one before channel mixing");
     if (type && strcmp(type, "rwkv") == 0 && !kvb_config_has(c, "head_size")) {
-        rwkv4_read(shape, hidden);
+        rwkv4_read(reading, shape, hidden);
     } else {
         state_begin(shape, "RWKV");
         uint64_t size = kvb_shape_fact(shape, "head_size", kvb_config_count(c, "head_size head_dim"));
-        shape->group.state_elements = kvb_config_times(c, hidden, size, "the state");
+        state_tell(reading, shape, hidden, size, "hidden x head_size");
     }
     shape->group.state_f32 = true;
     shape->group.conv_elements = 2 * hidden;
@@ -176,7 +186,7 @@ void kvb_short_conv_read(kvb_reading *reading, kvb_shape *shape)
 {
     state_begin(shape, "short convolution");
     uint64_t hidden = kvb_shape_fact(shape, "hidden", kvb_config_count(&reading->config, hidden_names));
-    convolution_read(reading, shape, "conv_L_cache", hidden);
+    convolution_read(reading, shape, "conv_L_cache", hidden, "(conv - 1) x hidden");
 }
 
 /* transformers' modeling_recurrent_gemma.py: lru_width in f32, and conv1d_width - 1 columns of it. */
@@ -187,6 +197,6 @@ void kvb_rg_lru_read(kvb_reading *reading, kvb_shape *shape)
     state_begin(shape, "RG-LRU");
     uint64_t width = kvb_shape_fact(shape, "width", kvb_config_count(c, "lru_width"));
     shape->group.state_f32 = true;
-    shape->group.state_elements = width;
-    convolution_read(reading, shape, "conv1d_width", width);
+    state_tell(reading, shape, width, 1, "width");
+    convolution_read(reading, shape, "conv1d_width", width, "(conv - 1) x width");
 }

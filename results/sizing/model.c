@@ -157,6 +157,7 @@ static void whole_read(kvb_reading *reading)
     kvb_model *model = reading->model;
     const char *names = "num_hidden_layers n_layer n_layers num_layers";
     kvb_fact layers = kvb_config_count(c, names);
+    char text[32];
 
     if (layers.value > KVB_LAYERS_MOST)
         kvb_config_fail(c, -EINVAL, "%s: %ju layers are more than the %u that sizing takes", layers.source,
@@ -164,6 +165,8 @@ static void whole_read(kvb_reading *reading)
     if (c->error)
         return;
     reading->n_layers = model->n_layers = (uint32_t)layers.value;
+    snprintf(text, sizeof text, "layers = %u", model->n_layers);
+    kvb_model_note_add(reading, -1, text, layers.source);
     model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
     if (json_is_integer(kvb_config_find(c, "intermediate_size", NULL))) /* Gemma 3n has a list */
         model->intermediate = (uint32_t)kvb_config_number(c, "intermediate_size");
@@ -210,7 +213,7 @@ static void model_begin(kvb_reading *reading, const json_t *root, const json_t *
     enclosing_fill(c, root);
     kvb_config_default_fill(c, reading->family->defaults);
     if (text != root)
-        kvb_model_note_add(reading, -1, "the language model alone is sized", c->place);
+        kvb_model_note_add(reading, -1, "the language model alone is sized", "the config has a part for the text");
 }
 
 static int reading_do(kvb_reading *reading, const char *text, size_t n)

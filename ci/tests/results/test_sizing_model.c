@@ -206,8 +206,7 @@ static void test_tolerated(void **state)
         LLAMA(",\"time_step_limit\":[0.0,Infinity],\"x\":[NaN,-Infinity],\"y\":\"Infinity \\\" NaN\""),
         LLAMA(",\"sliding_window\":4096,\"use_sliding_window\":false"),
         LLAMA(",\"num_key_value_heads\":null,\"kv_lora_rank\":null"),
-        "{\"architectures\":[\"FineTunedForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":64,"
-        "\"num_hidden_layers\":4,\"num_attention_heads\":4}",
+        LLAMA(",\"architectures\":[\"FineTunedForCausalLM\"]"),
         "{\"d_model\":2560,\"n_layer\":64,\"vocab_size\":50277,\"ssm_cfg\":{}}",
         "{\"d_model\":2560,\"n_layer\":64,\"vocab_size\":50277,\"ssm_cfg\":{\"layer\":\"Mamba2\"}}",
     };
