@@ -90,7 +90,7 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
                                     .min_chunk = s->options.min_chunk,
                                     .capacity = s->options.capacity,
                                     .growth = s->options.growth};
-        bytes += 2 * type->bytes(type, &o, o.capacity);
+        bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
     }
     if (bytes > v->memory)
         snprintf(why, why_bytes, "one layer would take %.1f GiB while it grows, %.1f GiB are free for it",

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches/pools/rows.h"
 #include "harness/size/engine_kvbench.h"
 #include "harness/size/verify.h"
 
@@ -306,6 +307,41 @@ static void a_model_of_many_kinds(void **state)
     free(v.at);
 }
 
+static int greedy_ensure(kvb_pool *pool, uint32_t cells)
+{
+    return f16()->ensure(pool, cells + (cells > 60));
+}
+
+/* A pool that takes a cell too many, once it is long: at the first length where it does so, both figures are told. */
+static void a_difference_is_told(void **state)
+{
+    kvb_pool_kind greedy = *kvb_pool_kind_of(f16());
+    kvb_layer_group group = full(1, 2, 1, 128);
+    const kvb_model model = {.name = "greedy", .groups = &group, .n_groups = 1};
+    const kvb_pool_pair pools = {f16(), &greedy.type};
+    const kvb_cache_type *const caches[] = {&kvb_cache_contig, NULL};
+    const kvb_growth growth = KVB_GROWTH_DOUBLE;
+    const kvb_size_proving proving = {
+        .caches = caches, .pools = &pools, .n_pools = 1, .growths = &growth, .n_growths = 1, .context = 100};
+    kvb_size_subject s = subject_make(&kvb_cache_contig, &greedy.type, growth, 1, 100);
+    const kvb_size_step steps[] = {{0, 1, 1, 0, 90}};
+    kvb_size_verdicts v = {0};
+    kvb_size_proof proof;
+    char why[200];
+    (void)state;
+    greedy.type.name = "greedy";
+    greedy.type.ensure = greedy_ensure;
+    assert_int_equal(kvb_size_prove(&s, steps, 1, &rows, &proof, why, sizeof why), 0);
+    assert_int_equal(proof.cells, 64); /* 16, 32, 64, and no 65th was asked for */
+    assert_int_equal(proof.allocated - proof.predicted, 2 * (100 - 64) * 128 * 2);
+    assert_int_equal(kvb_size_verify(&model, &proving, &v, why, sizeof why), 0);
+    assert_int_equal(v.n, 1);
+    assert_int_equal(v.count[KVB_SIZE_DIFFERS], 1); /* 101 cells of 100 */
+    assert_int_equal(v.at[0].verdict, KVB_SIZE_DIFFERS);
+    assert_string_equal(v.at[0].why, "cache contiguous: the pools cannot grow to 100 cells: No space left on device");
+    free(v.at);
+}
+
 /* What the engine says is what its cache holds with all layers there: prefill in its chunks, the last token alone. */
 static void the_engine_is_its_cache(void **state)
 {
@@ -402,6 +438,7 @@ int main(void)
         cmocka_unit_test(random_histories),
         cmocka_unit_test(at_once_or_one_by_one),
         cmocka_unit_test(a_model_of_many_kinds),
+        cmocka_unit_test(a_difference_is_told),
         cmocka_unit_test(the_engine_is_its_cache),
         cmocka_unit_test(what_the_engine_refuses),
         cmocka_unit_test(rows_as_sizing_counts_them),
