@@ -47,8 +47,8 @@ is "a state has d_inner, and a convolution beside it" $((64 * 5120 * (16 + 3) * 
 is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_token Llama-3.1-8B "${ideal[@]}" --kv q4_0
 
 # ---- several at once, side by side
-several=(Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it mamba-2.8b --context 128k --kv bf16,q8_0:q4_0 --weights 16GiB
-    --engine ideal,llama.cpp,vllm)
+several=(Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it mamba-2.8b --context 128k --kv "bf16,q8_0:q4_0" --weights 16GiB
+    --engine "ideal,llama.cpp,vllm")
 for format in table md csv json; do
     ok "four models as $format" "$KVBENCH" size "${several[@]}" --budget 80GiB --margin 5% --format $format
     golden "  is as it was" size.$format.golden
