@@ -153,5 +153,5 @@ const kvb_bookkeeping kvb_bookkeepings[] = {
     {&kvb_cache_contig, .take = contiguous_take, .at_once = true},
     {&kvb_cache_seq_cells, .take = seq_take, .at_once = true},
     {&kvb_cache_tree_nodes, .take = tree_take, .at_once = true},
-    {NULL},
+    {.cache = NULL},
 };

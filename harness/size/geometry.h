@@ -13,8 +13,8 @@ typedef struct kvb_size_geometry {
 
 /*
  * The shapes, in the order of the model's layers: geometries [model->n_groups], *n of them. Windows and chunks are kept
- * whole: no cache of kvbench drops rows by itself. MLA: K is the row of latent and rope, V the latent again, since caches store
- * both sides.
+ * whole: no cache of kvbench drops rows by itself. MLA: K is the row of latent and rope, V the latent again, since
+ * caches store both sides.
  */
 void kvb_size_geometries(const kvb_model *model, kvb_size_geometry *geometries, size_t *n);
 

@@ -18,9 +18,9 @@ typedef struct kvb_size_subject {
 } kvb_size_subject;
 
 /*
- * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0; -ENOTSUP
- * with why: no account of this cache, or a step that it does not take; -EINVAL: facts or options that it refuses, more tokens than it holds;
- * -EOVERFLOW.
+ * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0, or with
+ * why: -ENOTSUP, no account of this cache, or rows that its pools do not store; -EINVAL, facts, options or a step that it
+ * refuses; -EOVERFLOW.
  */
 int kvb_size_predict(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, uint64_t *bytes, char *why,
                      size_t why_bytes);

@@ -21,8 +21,8 @@ typedef struct kvb_proof_rows {
 void kvb_proof_rows_free(kvb_proof_rows *rows);
 
 /*
- * The prediction is made first and not looked at by what is then run. 0, equal or not; a negative errno with why: what kvb_size_predict
- * refuses, -ENOMEM, or what the cache itself returned.
+ * The prediction is made first and not looked at by what is then run. 0, equal or not; a negative errno with why: what
+ * kvb_size_predict refuses, -ENOMEM, or what the cache itself returned.
  */
 int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_proof_rows *rows,
                    kvb_size_proof *proof, char *why, size_t why_bytes);
