@@ -148,7 +148,7 @@ static void test_facts(void **state)
         char why[256] = "";
 
         model_of(f, &model);
-        print_message("%s, %s, %s\n", f->model, f->engine->name, f->kv);
+        print_message("# %s, %s, %s\n", f->model, f->engine->name, f->kv);
         assert_int_equal(f->engine->allocate(&model, &ask, &got, why, sizeof why), 0);
         assert_true(got.bytes_per_token == f->per_token);
         assert_int_equal(got.fixed_bytes_per_sequence, f->fixed);
@@ -316,5 +316,6 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_budget),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
