@@ -86,6 +86,9 @@ END
 is "a file" 131072 bytes_per_token "$TMPDIR/config.json" "${ideal[@]}"
 is "a folder" 131072 bytes_per_token "$TMPDIR" "${ideal[@]}"
 is "its weights" 16060522496 weight_bytes "$TMPDIR" "${ideal[@]}"
+sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 4096, "attention_sink_size": 4/; s/Llama/Mistral/' \
+    "$TMPDIR/config.json" >"$TMPDIR/sinks.json"
+is "four sinks beside a window of 4096 add 0.1 %" $((131072 * 4100)) fixed_bytes_per_sequence "$TMPDIR/sinks.json" "${ideal[@]}"
 ok "standard input, and contexts that the model has" "$KVBENCH" size - --engine ideal --format csv <"$TMPDIR/config.json"
 ok "  only" test "$(wc -l <"$out")" -eq 2
 ok "the list, into a file" "$KVBENCH" size --list --format csv -o "$TMPDIR/list.csv"
