@@ -394,7 +394,7 @@ static void test_collected(void **state)
 
     (void)state;
     if (!all) {
-        print_message("../shared/data/models.json is missing\n");
+        print_message("# ../shared/data/models.json is missing\n");
         skip();
     }
     json_array_foreach(all, i, entry)
@@ -427,6 +427,6 @@ int main(void)
         cmocka_unit_test(test_notes),     cmocka_unit_test(test_tolerated), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_mutations), cmocka_unit_test(test_collected),
     };
-
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
