@@ -66,7 +66,7 @@ static const kvb_mamba_fields zamba2 = {.expand = "mamba_expand expansion_factor
                                         .groups = "mamba_ngroups",
                                         .conv = "mamba_d_conv conv_dimension"};
 
-static const kvb_family families[] = {
+static const kvb_layer_family families[] = {
     /* ---- every layer over every token -------------------------------------------------------------------------- */
     {.names =
          "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
@@ -374,7 +374,7 @@ static const kvb_family families[] = {
      .refusal = encoder},
 };
 
-const kvb_family *kvb_family_find(const char *name)
+const kvb_layer_family *kvb_layer_family_find(const char *name)
 {
     size_t n = strlen(name);
 

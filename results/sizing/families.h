@@ -29,7 +29,7 @@ typedef struct kvb_reading kvb_reading;
 /* A layer's memory and where each factor came from. */
 typedef struct kvb_shape kvb_shape;
 
-typedef struct kvb_family {
+typedef struct kvb_layer_family {
     const char *names;      /* architectures and model types, separated by spaces */
     const char *refusal;    /* why no such model is sized; the rest is unused then */
     const char *class_name; /* of transformers, whose defaults these are */
@@ -63,9 +63,9 @@ typedef struct kvb_family {
     /* Changes the shape of one layer: per-layer geometry, indexers; and the field that says which layers. */
     const char *vary_in;
     void (*vary)(kvb_reading *reading, uint32_t layer, kvb_shape *shape);
-} kvb_family;
+} kvb_layer_family;
 
 /* The row with this architecture or model type; NULL: none. */
-const kvb_family *kvb_family_find(const char *name);
+const kvb_layer_family *kvb_layer_family_find(const char *name);
 
 #endif

@@ -124,7 +124,7 @@ static void shape_read(kvb_reading *reading, char letter, int member, kvb_shape 
 void kvb_groups_build(kvb_reading *reading)
 {
     static const char all[] = "FWCSBR-";
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
     kvb_shape shapes[sizeof all - 1], second, varied;
     bool known[sizeof all - 1] = {false};
 

@@ -19,7 +19,7 @@ struct kvb_shape {
 
 struct kvb_reading {
     kvb_config config;
-    const kvb_family *family;
+    const kvb_layer_family *family;
     kvb_model *model;
     uint32_t n_layers;
     char letters[KVB_LAYERS_MOST + 1];

@@ -41,7 +41,7 @@ static kvb_fact kv_heads_read(kvb_reading *reading, const kvb_head_fields *own, 
                               kvb_fact heads)
 {
     kvb_config *c = &reading->config;
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
     kvb_fact fact = {.value = heads.value};
 
     if (own && own->kv_heads && kvb_config_has(c, own->kv_heads) &&
@@ -88,7 +88,7 @@ static kvb_fact head_dim_read(kvb_reading *reading, const kvb_head_fields *own, 
 static void heads_read(kvb_reading *reading, char letter, kvb_shape *shape)
 {
     kvb_config *c = &reading->config;
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
     const kvb_head_fields *fields = family->heads ? family->heads : &usual;
     const kvb_head_fields *own = letter == 'W' ? family->window_heads : letter == 'F' ? family->full_heads : NULL;
     kvb_layer_group *group = &shape->group;

@@ -27,7 +27,7 @@ static const struct {
 };
 
 /* The letter, if the family has it; of "attention", its one kind of attention. */
-static char letter_of_word(const kvb_family *family, const char *word)
+static char letter_of_word(const kvb_layer_family *family, const char *word)
 {
     for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
         if (strcmp(word, words[i].word) == 0) {
@@ -179,7 +179,7 @@ static bool explicit_lay(kvb_reading *reading)
 static void rule_lay(kvb_reading *reading)
 {
     kvb_config *c = &reading->config;
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
     kvb_fact period = {.value = family->period};
 
     snprintf(period.source, sizeof period.source, "%s's code", c->model_class);
@@ -207,7 +207,7 @@ static void rule_lay(kvb_reading *reading)
 
 void kvb_layers_lay(kvb_reading *reading)
 {
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
 
     if (family->period_in) /* known, also where a list comes first */
         kvb_config_has(&reading->config, family->period_in);

@@ -22,7 +22,7 @@ static uint32_t letters_replace(kvb_reading *reading, uint32_t from, char old, c
 static void window_settle(kvb_reading *reading)
 {
     kvb_config *c = &reading->config;
-    const kvb_family *family = reading->family;
+    const kvb_layer_family *family = reading->family;
     const char *names = family->window_in ? family->window_in : "sliding_window sliding_window_size", *name;
     bool listed = strstr(reading->letters_source, "layer_types") != NULL;
     bool on = kvb_config_flag(c, "use_sliding_window", !family->window_off);

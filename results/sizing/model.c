@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "results/sizing/groups.h"
+#include "results/sizing/weights.h"
 #include "results/text.h"
 
 /* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON: the same bytes as numbers that are. */
@@ -98,8 +99,8 @@ static void family_choose(kvb_reading *reading, const json_t *root, const json_t
     for (int i = 0; i < 2 && !reading->family; i++) {
         const char *type = json_string_value(json_object_get(objects[i], "model_type"));
         const char *architecture = architecture_of(objects[i]);
-        const kvb_family *by_type = type ? kvb_family_find(type) : NULL;
-        const kvb_family *by_name = architecture ? kvb_family_find(architecture) : NULL;
+        const kvb_layer_family *by_type = type ? kvb_layer_family_find(type) : NULL;
+        const kvb_layer_family *by_name = architecture ? kvb_layer_family_find(architecture) : NULL;
         if (by_type && by_name && by_type != by_name)
             kvb_config_fail(c, -EINVAL, "architectures says %.60s, but model_type says %.60s", architecture, type);
         reading->family = by_type ? by_type : by_name;
@@ -111,7 +112,7 @@ static void family_choose(kvb_reading *reading, const json_t *root, const json_t
     }
     if (!reading->family && own) {
         c->model_class = own;
-        reading->family = kvb_family_find(strcmp(own, "mamba_ssm Mamba2") == 0 ? "mamba_ssm_2" : "mamba_ssm_1");
+        reading->family = kvb_layer_family_find(strcmp(own, "mamba_ssm Mamba2") == 0 ? "mamba_ssm_2" : "mamba_ssm_1");
     }
     if (!reading->family && !c->model_class)
         kvb_config_fail(c, -EINVAL, "architectures, model_type: missing: one of them was expected");
@@ -195,6 +196,16 @@ static void layers_read(kvb_reading *reading)
         kvb_config_unasked(c);
 }
 
+/* Parameters that are not known are no failure: the model is sized all the same, and says why. */
+static void parameters_read(kvb_reading *reading)
+{
+    kvb_config *c = &reading->config;
+    kvb_parameters *parameters = &reading->model->parameters;
+
+    if (kvb_parameters_read(c->fields, reading->model, parameters) != 0)
+        kvb_config_fail(c, -EINVAL, "%s%s", c->place, parameters->why);
+}
+
 /* Names, and the text config with all that belongs to it. */
 static void model_begin(kvb_reading *reading, const json_t *root, const json_t *text)
 {
@@ -230,6 +241,8 @@ static int reading_do(kvb_reading *reading, const char *text, size_t n)
         whole_read(reading);
     if (!c->error)
         layers_read(reading);
+    if (!c->error)
+        parameters_read(reading);
     json_decref(root);
     return c->error;
 }
@@ -245,10 +258,8 @@ int kvb_model_read(const char *text, size_t n, const char *name, kvb_model **mod
         return error;
     reading->config = (kvb_config){.file = name, .place = "", .why = why, .why_bytes = why_bytes};
     reading->model = calloc(1, sizeof *reading->model);
-    if (reading->model) {
-        snprintf(reading->model->parameters.why, sizeof reading->model->parameters.why, "not counted yet");
+    if (reading->model)
         error = reading_do(reading, text, n);
-    }
     if (error)
         kvb_model_free(reading->model);
     else
