@@ -116,7 +116,7 @@ static uint64_t mxfp4_experts_bytes(kvb_part part, uint64_t rows, uint64_t cols,
 static const struct method {
     const char *quant_method, *types; /* of models for which it is known what it covers */
     int64_t block;                    /* weight_block_size; 0: none */
-    kvb_tensor_bytes tensor_bytes;
+    kvb_tensor_bytes tensor_bytes;    /* what it does not cover is bf16 */
 } methods[] = {
     {"fp8", " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
     {"mxfp4", " gpt_oss ", 0, mxfp4_experts_bytes},
@@ -143,11 +143,13 @@ int kvb_weights_published(const json_t *config, const kvb_model *model, uint64_t
     kvb_weights_sum sum = {.config = config, .model = model, .tensor_bytes = plain_bytes};
     const char *dtype = model->dtype;
     sum.element = strcmp(dtype, "f32") == 0 ? 4 : strcmp(dtype, "bf16") == 0 || strcmp(dtype, "f16") == 0 ? 2 : 0;
+    const json_t *quantization = kvb_field_find(&sum, "quantization_config");
+    if (quantization) {
+        sum.tensor_bytes = method_find(&sum, quantization);
+        sum.element = 2;
+    }
     if (!sum.element)
         kvb_sum_stop(&sum, -ENOTSUP, "torch_dtype: expected bfloat16, float16 or float32");
-    const json_t *quantization = kvb_field_find(&sum, "quantization_config");
-    if (quantization)
-        sum.tensor_bytes = method_find(&sum, quantization);
     if (!sum.err)
         sum_run(&sum);
     *bytes = sum.bytes;

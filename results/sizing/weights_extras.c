@@ -82,7 +82,7 @@ void kvb_zamba2_extras(kvb_weights_sum *sum)
 {
     const uint64_t h = sum->hidden, wide = 2 * h, blocks = kvb_field(sum, "num_mem_blocks");
     const uint64_t width = kvb_field(sum, "intermediate_size ffn_hidden_size");
-    const uint64_t rank = kvb_field(sum, "adapter_rank");
+    const uint64_t rank = kvb_field_or(sum, "adapter_rank", 128); /* Zamba2Config */
     const bool bias = kvb_flag(sum, "add_bias_linear");
     uint64_t hybrid = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)

@@ -9,52 +9,52 @@
 #include <string.h>
 
 /* clang-format off */
-static const kvb_feed gated = {.width = "intermediate_size", .bias = "mlp_bias"};
-static const kvb_feed gated_use_bias = {.width = "intermediate_size", .bias = "use_bias"};
-static const kvb_feed plain = {.plain = true, .width = "intermediate_size", .bias = "+"};
-static const kvb_feed plain_use_bias = {.plain = true, .width = "intermediate_size", .bias = "+use_bias"};
-static const kvb_feed plain_mlp_bias = {.plain = true, .width = "intermediate_size", .bias = "mlp_bias"};
-static const kvb_feed plain_4 = {.plain = true, .width = "n_inner intermediate_size", .times = 4, .bias = "+"};
-static const kvb_feed falcon = {.plain = true, .width = "ffn_hidden_size", .times = 4, .bias = "bias"};
-static const kvb_feed mixtral = {.width = "intermediate_size", .experts = "num_local_experts num_experts",
+static const kvb_weights_feed gated = {.width = "intermediate_size", .bias = "mlp_bias"};
+static const kvb_weights_feed gated_use_bias = {.width = "intermediate_size", .bias = "use_bias"};
+static const kvb_weights_feed plain = {.plain = true, .width = "intermediate_size", .bias = "+"};
+static const kvb_weights_feed plain_use_bias = {.plain = true, .width = "intermediate_size", .bias = "+use_bias"};
+static const kvb_weights_feed plain_mlp_bias = {.plain = true, .width = "intermediate_size", .bias = "mlp_bias"};
+static const kvb_weights_feed plain_4 = {.plain = true, .width = "n_inner intermediate_size", .times = 4, .bias = "+"};
+static const kvb_weights_feed falcon = {.plain = true, .width = "ffn_hidden_size", .times = 4, .bias = "bias"};
+static const kvb_weights_feed mixtral = {.width = "intermediate_size", .experts = "num_local_experts num_experts",
                                  .expert_width = "intermediate_size"};
-static const kvb_feed gpt_oss = {.width = "intermediate_size", .experts = "num_local_experts",
+static const kvb_weights_feed gpt_oss = {.width = "intermediate_size", .experts = "num_local_experts",
                                  .expert_width = "intermediate_size", .expert_bias = true};
-static const kvb_feed qwen_moe = {.width = "intermediate_size", .experts = "num_experts",
+static const kvb_weights_feed qwen_moe = {.width = "intermediate_size", .experts = "num_experts",
                                   .expert_width = "moe_intermediate_size"};
-static const kvb_feed qwen_shared = {.width = "intermediate_size", .experts = "num_experts",
+static const kvb_weights_feed qwen_shared = {.width = "intermediate_size", .experts = "num_experts",
                                      .expert_width = "moe_intermediate_size",
                                      .shared_width = "shared_expert_intermediate_size", .shared_gate = true};
-static const kvb_feed deepseek_v2 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
+static const kvb_weights_feed deepseek_v2 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
                                      .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                      .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
-static const kvb_feed deepseek_v3 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
+static const kvb_weights_feed deepseek_v3 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
                                      .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                      .correction = "+", .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
-static const kvb_feed kimi = {.width = "intermediate_size", .needs = "first_k_dense_replace", .experts = "num_experts",
+static const kvb_weights_feed kimi = {.width = "intermediate_size", .needs = "first_k_dense_replace", .experts = "num_experts",
                               .expert_width = "moe_intermediate_size", .correction = "+", .shared = "num_shared_experts",
                               .shared_width = "moe_intermediate_size"};
-static const kvb_feed minimax_m2 = {.width = "intermediate_size", .experts = "num_local_experts",
+static const kvb_weights_feed minimax_m2 = {.width = "intermediate_size", .experts = "num_local_experts",
                                     .expert_width = "intermediate_size", .correction = "+use_routing_bias"};
-static const kvb_feed llama4 = {.width = "intermediate_size_mlp", .needs = "interleave_moe_layer_step moe_layers",
+static const kvb_weights_feed llama4 = {.width = "intermediate_size_mlp", .needs = "interleave_moe_layer_step moe_layers",
                                 .experts = "num_local_experts", .expert_width = "intermediate_size",
                                 .shared_width = "intermediate_size"};
-static const kvb_feed jamba = {.width = "intermediate_size", .needs = "expert_layer_period", .experts = "num_experts",
+static const kvb_weights_feed jamba = {.width = "intermediate_size", .needs = "expert_layer_period", .experts = "num_experts",
                                .expert_width = "intermediate_size"};
-static const kvb_feed granite_moe = {.width = "intermediate_size", .experts = "num_local_experts",
+static const kvb_weights_feed granite_moe = {.width = "intermediate_size", .experts = "num_local_experts",
                                      .expert_width = "intermediate_size"};
-static const kvb_feed granite_hybrid = {.width = "shared_intermediate_size", .experts = "num_local_experts",
+static const kvb_weights_feed granite_hybrid = {.width = "shared_intermediate_size", .experts = "num_local_experts",
                                         .expert_width = "intermediate_size", .beside = true};
-static const kvb_feed gemma4 = {.width = "intermediate_size", .experts = "num_experts",
+static const kvb_weights_feed gemma4 = {.width = "intermediate_size", .experts = "num_experts",
                                 .expert_width = "moe_intermediate_size", .beside = true};
-static const kvb_feed nemotron_h = {.plain = true, .pattern = "hybrid_override_pattern",
+static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "hybrid_override_pattern",
                                     .width = "intermediate_size", .bias = "mlp_bias",
                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                     .correction = "+", .shared = "n_shared_experts",
                                     .shared_width = "moe_shared_expert_intermediate_size"};
 
 static const kvb_weights_family families[] = {
-    {.names = " llama mistral ministral LlamaForCausalLM MistralForCausalLM ", .norms = 2, .feed = &gated,
+    {.names = " llama mistral ministral ministral3 baichuan LlamaForCausalLM MistralForCausalLM ", .norms = 2, .feed = &gated,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " granite GraniteForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .tied = true},
@@ -89,7 +89,7 @@ static const kvb_weights_family families[] = {
     {.names = " phi PhiForCausalLM ", .norms = 1, .norm_bias = "+", .feed = &plain, .qkv_bias = "+", .o_bias = "+",
      .output_bias = "+", .unknown = "qk_layernorm"},
     {.names = " phimoe PhimoeForCausalLM PhiMoEForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &mixtral,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias", .output_bias = "lm_head_bias"},
+     .qkv_bias = "!attention_bias", .o_bias = "!attention_bias", .output_bias = "!lm_head_bias"},
     {.names = " gpt2 GPT2LMHeadModel ", .norms = 2, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+", .o_bias = "+",
      .positions = "n_positions", .tied = true, .unknown = "add_cross_attention"},
     {.names = " gpt_bigcode GPTBigCodeForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+",
@@ -127,13 +127,13 @@ static const kvb_weights_family families[] = {
     {.names = " llama4_text llama4 Llama4ForCausalLM Llama4ForConditionalGeneration ", .norms = 2, .feed = &llama4,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " deepseek_v2 DeepseekV2ForCausalLM ", .norms = 2, .feed = &deepseek_v2, .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v3 kimi_k2 DeepseekV3ForCausalLM ", .norms = 2, .feed = &deepseek_v3,
+    {.names = " deepseek_v3 kimi_k2 glm4_moe_lite DeepseekV3ForCausalLM ", .norms = 2, .feed = &deepseek_v3,
      .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v32 DeepseekV32ForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
-    {.names = " glm4_moe Glm4MoeForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias",
-     .head_norm = "use_qk_norm"},
+    {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
+    {.names = " glm4_moe Glm4MoeForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
+     .head_norm = "!use_qk_norm"},
     {.names = " glm4 Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
-    {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "use_qk_norm"},
+    {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
     {.names = " minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM ", .norms = 2, .feed = &mixtral,
      .mixer = kvb_lightning_add, .unknown = "shared_intermediate_size"},
     {.names = " kimi_linear KimiLinearForCausalLM ", .norms = 2, .feed = &kimi, .mixer = kvb_kimi_delta_add,

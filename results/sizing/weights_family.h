@@ -6,7 +6,7 @@
 #include "results/sizing/weights_sum.h"
 
 /* Feed-forward blocks. Names are fields of the config, as kvb_field takes them. */
-typedef struct kvb_feed {
+typedef struct kvb_weights_feed {
     bool plain;                         /* up and down; otherwise gate, up and down */
     const char *width;                  /* of a dense block */
     unsigned times;                     /* width / hidden where that field is absent; 0: it must be there */
@@ -19,7 +19,7 @@ typedef struct kvb_feed {
     bool shared_gate;                   /* a gate of 1 x hidden for it */
     bool beside;                        /* each layer has both: a dense block and experts */
     const char *pattern;                /* field: a letter for each layer, E: experts, -: a dense block */
-} kvb_feed;
+} kvb_weights_feed;
 
 typedef struct kvb_weights_family {
     const char *names; /* values of model_type, then of architectures; each with a blank on both sides */
@@ -28,7 +28,7 @@ typedef struct kvb_weights_family {
     const char *norm_bias, *qkv_bias, *o_bias, *output_bias; /* rules */
     const char *head_norm, *row_norm;     /* rules: q and k are normalised, with weights for a head or for all heads */
     const char *positions;                /* field: entries of a learned table of positions; NULL: none */
-    const kvb_feed *feed;                 /* NULL: none */
+    const kvb_weights_feed *feed;         /* NULL: none */
     void (*mixer)(kvb_weights_sum *sum);  /* of layers with a recurrent state */
     void (*extras)(kvb_weights_sum *sum); /* tensors that no other entry covers */
     bool gated_q;                         /* q_proj gives a gate beside q */
@@ -40,7 +40,7 @@ typedef struct kvb_weights_family {
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
-void kvb_feed_add(kvb_weights_sum *sum, const kvb_feed *feed);
+void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
 /* A block: gate, up and down, or up and down. */
 void kvb_block_add(kvb_weights_sum *sum, kvb_part part, uint64_t n, uint64_t width, bool plain, bool bias);
 

@@ -71,7 +71,7 @@ void kvb_block_add(kvb_weights_sum *sum, kvb_part part, uint64_t n, uint64_t wid
     kvb_linear_add(sum, part, n, width, sum->hidden, bias);
 }
 
-static void experts_add(kvb_weights_sum *sum, const kvb_feed *feed, uint64_t layers, uint64_t experts)
+static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t layers, uint64_t experts)
 {
     const uint64_t width = kvb_field(sum, feed->expert_width);
     kvb_block_add(sum, KVB_PART_EXPERTS, layers * experts, width, feed->plain, feed->expert_bias);
@@ -85,7 +85,7 @@ static void experts_add(kvb_weights_sum *sum, const kvb_feed *feed, uint64_t lay
         kvb_linear_add(sum, KVB_PART_ROUTER, layers, sum->hidden, 1, false);
 }
 
-void kvb_feed_add(kvb_weights_sum *sum, const kvb_feed *feed)
+void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
 {
     if (sum->layers > MOST_LAYERS)
         kvb_sum_stop(sum, -EINVAL, "num_hidden_layers: expected %u at most", MOST_LAYERS);

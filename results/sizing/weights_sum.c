@@ -105,11 +105,13 @@ bool kvb_flag(kvb_weights_sum *sum, const char *rule)
 {
     if (!rule)
         return false;
-    bool otherwise = *rule == '+';
-    const char *name = rule + otherwise;
+    const bool otherwise = *rule == '+', needed = *rule == '!';
+    const char *name = rule + (otherwise || needed);
     const json_t *value = kvb_field_find(sum, name);
     if (value && !json_is_boolean(value))
         kvb_sum_stop(sum, -EINVAL, "%s: expected true or false", name);
+    if (!value && needed)
+        kvb_sum_stop(sum, -ENOENT, "%s is missing", name);
     return value ? json_is_true(value) : otherwise;
 }
 

@@ -52,7 +52,8 @@ const json_t *kvb_field_find(const kvb_weights_sum *sum, const char *names);
 uint64_t kvb_field(kvb_weights_sum *sum, const char *names);
 /* 0 or more; absent: `otherwise`. */
 uint64_t kvb_field_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise);
-/* Is it so? NULL: no. "+": yes. "name": as the field says, no where it is absent. "+name": yes where it is absent. */
+/* Is it so? NULL: no. "+": yes. "name": as the field says, no where it is absent. "+name": yes where it is absent.
+ * "!name": it must be there, as models of the family differ. */
 bool kvb_flag(kvb_weights_sum *sum, const char *rule);
 
 /* Layers of the model that hold rows (attention), or a recurrent state. */

@@ -161,6 +161,8 @@ static void unknown_or_wrong_fields_are_named(void **state)
         {"'model_type':'llama','intermediate_size':100,'vocab_size':100", 0, "hidden_size is missing"},
         {"'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'intermediate_size':9,'n_routed_experts':4", 0,
          "first_k_dense_replace is missing"},
+        {"'model_type':'glm4_moe','hidden_size':64,'vocab_size':100,'attention_bias':true", 0,
+         "use_qk_norm is missing"},
         {"'model_type':'minimax','hidden_size':64,'vocab_size':100,'shared_intermediate_size':7", 0,
          "shared_intermediate_size"},
         {"'model_type':'phi','hidden_size':64,'vocab_size':100,'intermediate_size':9,'qk_layernorm':true", 0,

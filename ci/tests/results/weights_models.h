@@ -14,12 +14,13 @@
     }
 #define FULL(n, heads, kv_heads, dim)   ROWS(n, KVB_LAYER_FULL, heads, kv_heads, dim)
 #define WINDOW(n, heads, kv_heads, dim) ROWS(n, KVB_LAYER_WINDOW, heads, kv_heads, dim)
-/* of DeepSeek-V2 and those after it: 512 + 64 */
-#define MLA(layers, q, index)                                                                                          \
+#define LATENT(layers, q, nope, v, index)                                                                              \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_LATENT, .heads = q, .kv_heads = 1, .v_dim = 128, .latent_dim = 512,             \
-        .nope_dim = 128, .rope_dim = 64, .index_dim = index                                                            \
+        .n = layers, .kind = KVB_LAYER_LATENT, .heads = q, .kv_heads = 1, .v_dim = v, .latent_dim = 512,               \
+        .nope_dim = nope, .rope_dim = 64, .index_dim = index                                                           \
     }
+/* of DeepSeek-V2 and those after it */
+#define MLA(layers, q, index) LATENT(layers, q, 128, 128, index)
 #define STATE(layers)                                                                                                  \
     {                                                                                                                  \
         .n = layers, .kind = KVB_LAYER_STATE, .state_elements = 1                                                      \
@@ -255,6 +256,18 @@ static const struct published {
      "'model_type':'llama4_text','hidden_size':5120,'intermediate_size':8192,'intermediate_size_mlp':16384,"
      "'vocab_size':202048,'num_local_experts':128,'interleave_moe_layer_step':2",
      UINT64_C(400711848960), "the publisher's total less the vision tower"},
+    {"GLM-5.2", 78,
+     {LATENT(21, 64, 192, 256, 128), LATENT(57, 64, 192, 256, 0)},
+     "'model_type':'glm_moe_dsa','hidden_size':6144,'intermediate_size':12288,'vocab_size':154880,'q_lora_rank':2048,"
+     "'moe_intermediate_size':2048,'n_routed_experts':256,'n_shared_experts':1,'first_k_dense_replace':3,'index_n_heads':32",
+     UINT64_C(753329940480) - UINT64_C(9943548672) - 9371904,
+     "Hub API, safetensors.total, less its layer for multi-token prediction"},
+    {"GLM-4.7", 92,
+     {FULL(92, 96, 8, 128)},
+     "'model_type':'glm4_moe','hidden_size':5120,'intermediate_size':12288,'vocab_size':151552,'moe_intermediate_size':1536,"
+     "'n_routed_experts':160,'n_shared_experts':1,'first_k_dense_replace':3,'attention_bias':true,'use_qk_norm':true",
+     UINT64_C(358337791296) - UINT64_C(3988069792) - UINT64_C(2) * 151552 * 5120,
+     "Hub API, safetensors.total, less its layer for multi-token prediction"},
 };
 /* clang-format on */
 
