@@ -21,7 +21,8 @@ typedef struct kvb_proof_rows {
 void kvb_proof_rows_free(kvb_proof_rows *rows);
 
 /*
- * The prediction is made first and not looked at by what is then run. 0, equal or not; a negative errno with why: what
+ * The prediction is made first and not looked at by what is then run. rows NULL: steps are begun, which is where memory is
+ * asked for, but nothing is stored. 0, equal or not; a negative errno with why: what
  * kvb_size_predict refuses, -ENOMEM, or what the cache itself returned.
  */
 int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_proof_rows *rows,

@@ -76,9 +76,11 @@ static uint64_t at_least_one(uint64_t most, uint64_t enough, uint64_t each)
     return n < most ? n + !n : most;
 }
 
-/* Layers of which memory and time allow so many; 0 with why. This is no prediction: pools are asked what they take at
+/* Layers of which memory and time allow so many; 0 with why. Where one layer's huge pages are many, rows are not stored:
+ * to clear the pages would take most of the time, and they are counted all the same. This is no prediction: pools are asked what they take at
  * most, copies and all. */
-static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, char *why, size_t why_bytes)
+static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, bool *stored, char *why,
+                               size_t why_bytes)
 {
     const kvb_model_facts *f = &s->facts;
     uint64_t most = v->proving->layers ? v->proving->layers : LAYERS, bytes = 0;
@@ -92,6 +94,8 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
                                     .growth = s->options.growth};
         bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
     }
+    *stored =
+        bytes <= ENOUGH_BYTES || s->options.growth == KVB_GROWTH_DOUBLE || s->options.growth == KVB_GROWTH_RESERVE;
     if (bytes > v->memory)
         snprintf(why, why_bytes, "one layer would take %.1f GiB while it grows, %.1f GiB are free for it",
                  (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
@@ -125,11 +129,11 @@ static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out,
     size_t n = kvb_size_steps(&history, steps);
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
         return KVB_SIZE_UNAVAILABLE;
-    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, &history), out->why, sizeof out->why);
+    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, &history), &out->stored, out->why, sizeof out->why);
     if (!layers)
         return KVB_SIZE_UNAVAILABLE;
     s->facts.layers = layers;
-    int error = kvb_size_prove(s, steps, n, rows, &out->proof, out->why, sizeof out->why);
+    int error = kvb_size_prove(s, steps, n, out->stored ? rows : NULL, &out->proof, out->why, sizeof out->why);
     if (error)
         return error == -ENOMEM ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
     if (out->proof.predicted == out->proof.allocated)

@@ -37,6 +37,7 @@ typedef struct kvb_size_verified {
         subject;      /* facts.layers: those that were built. cache NULL: layers that kvbench has no cache for */
     uint32_t layers;  /* that the model has of this shape */
     const char *kept; /* as kvb_size_geometry */
+    bool stored;      /* rows were handed in; else steps were begun only: where huge pages would be many */
     kvb_size_proof proof;
     uint64_t whole; /* bytes predicted for all layers of this shape */
     kvb_size_verdict verdict;
