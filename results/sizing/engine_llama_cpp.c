@@ -17,7 +17,8 @@ enum { PAD = 256, UBATCH = 512 };
 /* Its cache types (common/arg.cpp). */
 static const char *const stored[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"};
 
-/* Models whose windows it does not keep: they are loaded as plain attention, or the window is switched off. */
+/* Models whose windows it does not keep: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2 …), or
+ * switches it off (phi3, its pull request 13676). */
 static const char *const windowless[] = {"mistral", "mixtral", "starcoder2", "phi3",
                                          "phimoe",  "qwen2",   "qwen2_moe",  "qwen3"};
 

@@ -18,7 +18,8 @@
 
 enum {
     BLOCK = 16,
-    BATCH = 8192,  /* --max-num-batched-tokens of `vllm serve` on large devices */
+    BATCH =
+        8192, /* of `vllm serve` on devices of 70 GiB and more: engine/arg_utils.py, get_batch_defaults; else 2048 */
     GROUPS = 1024, /* layer groups at most: more than any model has layers */
 };
 

@@ -136,11 +136,13 @@ static void enclosing_fill(kvb_config *c, const json_t *root)
     }
 }
 
-static void dtype_read(kvb_config *c, kvb_model *model)
+static void dtype_read(kvb_reading *reading)
 {
     static const struct {
         const char *word, *dtype;
     } dtypes[] = {{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}};
+    kvb_config *c = &reading->config;
+    kvb_model *model = reading->model;
     const char *word = kvb_config_text(c, "torch_dtype dtype");
 
     for (size_t i = 0; word && i < sizeof dtypes / sizeof *dtypes; i++)
@@ -149,6 +151,9 @@ static void dtype_read(kvb_config *c, kvb_model *model)
     if (word && !model->dtype[0])
         kvb_config_fail(c, -EINVAL, "%storch_dtype: \"%.40s\" is none of bfloat16, float16 and float32", c->place,
                         word);
+    if (!word)
+        kvb_model_note_add(reading, -1, "dtype = 16 bits, taken for weights, KV and activations",
+                           "torch_dtype and dtype are absent");
 }
 
 /* Facts that are not of one layer. */
@@ -180,7 +185,7 @@ static void whole_read(kvb_reading *reading)
     model->mtp_layers = (uint32_t)kvb_config_number(c, "num_nextn_predict_layers");
     if (!model->mtp_layers)
         model->mtp_layers = (uint32_t)kvb_config_number(c, "mtp_num_hidden_layers num_mtp_modules");
-    dtype_read(c, model);
+    dtype_read(reading);
 }
 
 static void layers_read(kvb_reading *reading)

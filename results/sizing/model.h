@@ -60,7 +60,7 @@ typedef struct kvb_model {
     char *architecture; /* "LlamaForCausalLM" */
     char *type;         /* model_type, or "" */
     char *source;       /* where built-in facts come from; NULL for a file */
-    char dtype[16];     /* of the weights: "bf16", "f16", "f32"; "" unknown */
+    char dtype[16];     /* of the weights: "bf16", "f16", "f32"; "": not named, 16 bits are taken */
     uint32_t
         n_layers; /* num_hidden_layers. A layer that keeps two things (attention beside a mixer: Zamba2, Falcon-H1) is
                            in two groups, so that the sum of the groups' n may be larger */

@@ -25,8 +25,8 @@
  * why says so. Nothing is guessed. */
 int kvb_parameters_read(const json_t *config, const kvb_model *model, kvb_parameters *out);
 
-/* Bytes of the weights as published: in the config's dtype, and with quantization_config as that method stores them,
- * scales with them. -ENOTSUP with why: the parameters or the method's exact rule are not known. */
+/* Bytes of the weights as published: in the config's dtype (16 bits where it names none), and with quantization_config as
+ * that method stores them, scales with them. -ENOTSUP with why: the parameters or the method's exact rule are not known. */
 int kvb_weights_published(const json_t *config, const kvb_model *model, uint64_t *bytes, char *why, size_t why_bytes);
 
 /* word: a dtype, that every parameter then takes ("bf16", "q8_0", "a4g64": kvb_weights_words lists them; what a real
