@@ -11,6 +11,7 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,15 +21,15 @@
 #include "harness/replay/kernel_io.h"
 
 /* What parent and child share. */
-typedef struct shared {
+typedef struct kvb_child_shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
     char fault[96]; /* what the guard said of a fault; empty: nothing */
-} shared;
+} kvb_child_shared;
 
 /* The guard's word on a fault: left for the parent, by a signal handler. */
-static shared *of_child;
+static kvb_child_shared *of_child;
 static void fault_report(const char *what)
 {
     size_t n = strnlen(what, sizeof of_child->fault - 1);
@@ -44,15 +45,31 @@ static void placement_print(const kvb_child_options *options, char *text, size_t
              options->first_touch ? "the team in equal parts" : "the thread that writes it, number 0");
 }
 
-static void child_main(const kvb_child_options *options, shared *s)
+/* Says that the child is ready for its next pass (or has made its last), and waits until it is its turn. */
+static bool turn_take(void *ctx)
+{
+    int fd = *(const int *)ctx;
+    char token = 0;
+    return send(fd, &token, 1, MSG_NOSIGNAL) == 1 && recv(fd, &token, 1, 0) == 1;
+}
+
+/* turns: the child's end, or -1. */
+static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
     kvb_replay_options replay = options->replay;
+    if (turns >= 0) {
+        replay.turn = turn_take;
+        replay.turn_ctx = &turns;
+    }
     kvb_threads *threads;
     kvb_own_counts counts = {0};
     of_child = s;
     kvb_guard_install(fault_report);
     replay.counts = &counts;
-    int error = kvb_counters_open(options->events, &counts, &replay.counters);
+    int error =
+        options->enter ? options->enter(options->enter_ctx, &replay, s->result.reason, sizeof s->result.reason) : 0;
+    if (!error)
+        error = kvb_counters_open(options->events, &counts, &replay.counters);
     if (!error)
         error = kvb_threads_start(options->threads, !options->unbound, &threads);
     if (!error) {
@@ -64,7 +81,8 @@ static void child_main(const kvb_child_options *options, shared *s)
     }
     if (error) {
         s->result.status = KVB_STATUS_FAIL;
-        snprintf(s->result.reason, sizeof s->result.reason, "%s", strerror(-error));
+        if (!*s->result.reason)
+            snprintf(s->result.reason, sizeof s->result.reason, "%s", strerror(-error));
     }
     kvb_counters_close(replay.counters);
     if (replay.timeline)
@@ -75,7 +93,7 @@ static void child_main(const kvb_child_options *options, shared *s)
 /* Waits until the child has ended or its time is up (then it is killed). Returns whether it was in time. */
 static bool child_wait(pid_t pid, double seconds, int *status)
 {
-    int fd = seconds > 0 ? pidfd_open(pid, 0) : -1;
+    int fd = seconds >= 0 ? pidfd_open(pid, 0) : -1;
     bool in_time = true;
     if (fd >= 0) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -93,7 +111,7 @@ static bool child_wait(pid_t pid, double seconds, int *status)
 }
 
 /* Status and reason of a child that did not finish. */
-static void ending_report(const kvb_child_options *options, const shared *s, bool in_time, int status,
+static void ending_report(const kvb_child_options *options, const kvb_child_shared *s, bool in_time, int status,
                           kvb_result *result)
 {
     const kvb_replay_place *place = &s->place;
@@ -111,32 +129,80 @@ static void ending_report(const kvb_child_options *options, const shared *s, boo
     snprintf(result->reason, sizeof result->reason, "%s%s%s %s", s->fault, *s->fault ? ": " : "", how, where);
 }
 
-int kvb_child_run(const kvb_child_options *options, kvb_result *result)
+/* Bytes from one child's part of the shared memory to the next: each is unmapped alone. */
+static size_t shared_stride(void)
 {
-    shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (s == MAP_FAILED)
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (sizeof(kvb_child_shared) + page - 1) / page * page;
+}
+
+static int child_start(const kvb_child_options *options, bool takes_turns, kvb_child_shared *s, kvb_child *child)
+{
+    int ends[2] = {-1, -1};
+    if (takes_turns && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -errno;
-    s->result = *result;
-    fflush(NULL); /* or the child's exit would write it again */
     pid_t parent = getpid(), pid = fork();
-    if (pid < 0) {
-        int error = -errno;
-        munmap(s, sizeof *s);
-        return error;
-    }
-    if (!pid) {
+    if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         if (getppid() == parent)
-            child_main(options, s);
+            child_main(options, ends[1], s);
         _exit(0);
     }
+    int error = pid < 0 ? -errno : 0;
+    if (takes_turns)
+        close(ends[1]); /* the last copy goes with the child: that tells its end */
+    if (error && takes_turns)
+        close(ends[0]);
+    *child = (kvb_child){options, s, pid, ends[0]};
+    return error;
+}
+
+int kvb_children_start(const kvb_child_options *options, const kvb_result *results, size_t n, bool take_turns,
+                       kvb_child *children)
+{
+    size_t stride = shared_stride();
+    char *shared = mmap(NULL, n * stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return -errno;
+    fflush(NULL); /* or a child's exit would write it again */
+    size_t made = 0;
+    int error = 0;
+    for (; made < n && !error; made += !error) {
+        kvb_child_shared *s = (kvb_child_shared *)(void *)(shared + made * stride);
+        s->result = results[made];
+        error = child_start(&options[made], take_turns, s, &children[made]);
+    }
+    for (size_t i = 0; i < made && error; i++) {
+        kvb_result lost;
+        kvb_child_end(&children[i], 0, &lost);
+    }
+    if (error)
+        munmap(shared + made * stride, (n - made) * stride);
+    return error;
+}
+
+void kvb_child_end(kvb_child *child, double seconds, kvb_result *result)
+{
+    kvb_child_shared *s = child->shared;
     int status = 0;
-    bool in_time = child_wait(pid, options->seconds, &status);
+    if (child->turns >= 0) {
+        shutdown(child->turns, SHUT_RDWR); /* no more turns; other children hold this end too */
+        close(child->turns);
+    }
+    bool in_time = child_wait(child->pid, seconds, &status);
     if (in_time && s->done)
         *result = s->result;
     else
-        ending_report(options, s, in_time, status, result);
-    munmap(s, sizeof *s);
-    return 0;
+        ending_report(child->options, s, in_time, status, result);
+    munmap(s, shared_stride());
+}
+
+int kvb_child_run(const kvb_child_options *options, kvb_result *result)
+{
+    kvb_child child;
+    int error = kvb_children_start(options, result, 1, false, &child);
+    if (!error)
+        kvb_child_end(&child, options->seconds > 0 ? options->seconds : -1, result);
+    return error;
 }

@@ -6,6 +6,8 @@
 #ifndef KVB_CHILD_H
 #define KVB_CHILD_H
 
+#include <sys/types.h>
+
 #include "harness/replay/replay.h"
 
 typedef struct kvb_child_options {
@@ -15,10 +17,31 @@ typedef struct kvb_child_options {
     bool first_touch;          /* large blocks are first touched by the team's threads in equal parts */
     const char *const *events; /* hardware counters, NULL-terminated; NULL: the default ones */
     double seconds;            /* time limit; 0: none */
+    /* Called in the child before the replay, which it may change. Below 0: the combination fails, why says why. NULL: none. */
+    int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
+    const void *enter_ctx;
 } kvb_child_options;
 
-/* Fills status, reason and measurements of result (its names are the caller's). 0, or -errno when no child
- * could be made. The caller has no threads running. */
+/* A child under way. */
+typedef struct kvb_child {
+    const kvb_child_options *options;
+    struct kvb_child_shared *shared; /* what it leaves behind */
+    pid_t pid;
+    int turns; /* of a child that takes turns (turns.h): it asks for one here, and gets it; else -1 */
+} kvb_child;
+
+/*
+ * Begin to run n children, each into a result whose names are the caller's. All are forked from the same state of memory, so
+ * that what each maps lies at the same addresses: code runs some percent faster at one address than at another. 0, or
+ * -errno when a child could not be made: then there is none. The caller has no threads running.
+ */
+int kvb_children_start(const kvb_child_options *options, const kvb_result *results, size_t n, bool take_turns,
+                       kvb_child *children);
+/* Wait until the child has ended, or kill it when `seconds` are up (below 0: wait for ever). Fills status, reason and
+ * measurements of the result. */
+void kvb_child_end(kvb_child *child, double seconds, kvb_result *result);
+
+/* Both of these, with the time limit of the options. */
 int kvb_child_run(const kvb_child_options *options, kvb_result *result);
 
 #endif

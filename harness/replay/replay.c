@@ -67,18 +67,31 @@ static double median_of(const kvb_samples *s)
     return median;
 }
 
+/* Passes at the start that do not count. Those of replays that take turns are compared one by one: the same number
+ * for each. */
+static size_t warmup_passes(const kvb_pass *p, size_t passes)
+{
+    return p->options->turn ? passes > 1 : kvb_warmup_passes(p->times, passes);
+}
+
+/* Is there to be another pass? The first one took `first` seconds. */
+static bool goes_on(const kvb_pass *p, double started, double first)
+{
+    const kvb_replay_options *o = p->options;
+    size_t passes = (size_t)p->number;
+    if (o->turn)
+        return o->turn(o->turn_ctx);
+    return now_seconds() - started + first < o->seconds &&
+           (passes % 4 ||
+            kvb_samples_width(&p->times[kvb_samples_main(p->times)], passes, warmup_passes(p, passes)) >= o->width);
+}
+
 /* Passes after the first one, a probe of the bandwidth after each. */
 static int passes_run(kvb_pass *p, kvb_roofline *roofline, double started)
 {
-    const kvb_replay_options *o = p->options;
-    kvb_step_kind kind = kvb_samples_main(p->times);
     double first = now_seconds() - started;
     int error = kvb_roofline_probe(roofline);
-    while (!error && now_seconds() - started + first < o->seconds) {
-        size_t passes = (size_t)p->number;
-        if (passes % 4 == 0 &&
-            kvb_samples_width(&p->times[kind], passes, kvb_warmup_passes(p->times, passes)) < o->width)
-            break;
+    while (!error && goes_on(p, started, first)) {
         error = kvb_pass_run(p);
         if (!error)
             error = kvb_roofline_probe(roofline);
@@ -147,7 +160,7 @@ static void memory_report(const kvb_pass *p)
 static int report(kvb_pass *p, const kvb_roofline *roofline)
 {
     kvb_result *result = p->result;
-    size_t passes = (size_t)p->number, warmup = kvb_warmup_passes(p->times, passes);
+    size_t passes = (size_t)p->number, warmup = warmup_passes(p, passes);
     kvb_step_kind most = kvb_samples_main(p->times);
     int error = kvb_samples_report(p->times, passes, warmup, result);
     if (!error)
@@ -179,6 +192,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     kvb_pass p;
     kvb_roofline roofline = {0};
     int error = kvb_pass_open(&p, options, place, result);
+    if (!error && options->turn)
+        options->turn(options->turn_ctx);
     if (!error)
         error = kvb_pass_run(&p);
     if (!error && options->oracle) { /* a witness is not timed: it computes nothing */

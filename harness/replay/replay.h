@@ -33,6 +33,10 @@ typedef struct kvb_replay_options {
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     double seconds;     /* of passes, checks included; one pass is always made */
     double width;       /* of the interval of the median, relative, at which passes end early */
+    /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
+     * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
+    bool (*turn)(void *ctx);
+    void *turn_ctx;
     kvb_cache_state cache_state;
     bool guarded; /* guard pages around what the kernel is handed */
     kvb_counters
