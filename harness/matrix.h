@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "harness/best.h"
+#include "harness/duel.h"
 #include "harness/replay/cache_state.h"
 #include "harness/select.h"
 #include "results/result.h"
@@ -16,6 +17,7 @@ typedef struct kvb_matrix_options {
     const kvb_selection *earlier; /* [n_earlier] what these hold is left out: it has been run */
     size_t n_earlier;
     size_t first;          /* number of its first combination, counted from that of the first selection on */
+    const kvb_duel *duel;  /* each combination with its parts of both sides, in turns; NULL: as selected */
     const kvb_best *best;  /* for selections with kvb_kernel_best; else NULL */
     uint32_t capacity;     /* cells; 0: what each trace needs */
     uint32_t min_chunk;    /* cells */
@@ -37,7 +39,7 @@ typedef struct kvb_matrix_options {
     int (*wants)(void *ctx, size_t number, const kvb_result *names);
     /* Takes each combination that was wanted, in order, when nothing is to be added to it. A negative return ends the run. */
     int (*take)(void *ctx, const kvb_result *result);
-    void *ctx;
+    void *ctx, *new_ctx; /* of wants() and take(); new_ctx: of take() for the new side of a duel */
 } kvb_matrix_options;
 
 /* Combinations of a selection, skipped ones included, without those that earlier ones hold. */
