@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness/command.h"
+#include "harness/commands/compare_duel.h"
 #include "harness/commands/compare_history.h"
 #include "harness/options.h"
 #include "results/baseline.h"
@@ -15,6 +16,7 @@ typedef struct compare {
     kvb_words files;
     const char *thresholds_path, *format_name, *against, *folder, *save;
     bool history, force, strict, all, subset, across_machines;
+    kvb_duel_words duel;
     kvb_thresholds thresholds;
     kvb_table_format format;
 } compare;
@@ -34,6 +36,7 @@ static const kvb_option options[] = {
      KVB_FLAG(compare, history)},
     {"--baselines", "FOLDER", "where baselines are, a folder for each machine (results/baselines)",
      KVB_TEXT(compare, folder)},
+    KVB_DUEL_OPTIONS(compare, duel.),
     KVB_OPTIONS_END,
 };
 
@@ -45,12 +48,18 @@ static const kvb_usage usage = {
         "  kvbench compare base.jsonl new.jsonl\n"
         "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
         "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
-        "  kvbench compare --history\n\n"
+        "  kvbench compare --history\n"
+        "  kvbench compare --base-plugin old/mine.so --new-plugin new/mine.so --workload 'plain-*' --threads 2\n"
+        "  kvbench compare --base-program old/kvbench --new-program build/kvbench --kernel flash --pool f16\n\n"
         "Time is SAME when the whole interval of its change lies within the threshold, SLOWER or FASTER when the\n"
         "interval leaves out no change and the estimate reaches the threshold, else UNDECIDED with the reason. The\n"
         "intervals hold together for all combinations (99 %), and are never narrower than the runs' own null\n"
         "comparisons. Each kernel and cache is judged over all its combinations too. Memory, bytes read and rho are\n"
-        "compared exactly. New failures (BROKEN) and vanished combinations (GONE) are regressions.",
+        "compared exactly. New failures (BROKEN) and vanished combinations (GONE) are regressions.\n\n"
+        "Two plug-ins or two programs are run here, in turns, so that what else the machine does cancels, and the "
+        "base\n"
+        "once more against itself: what that differs by is the smallest difference that is told. Best on a noisy "
+        "machine.",
     .options = options,
     .words = offsetof(compare, files),
     .takes_words = true,
@@ -84,12 +93,32 @@ static int baseline_open(const compare *o, side *base, const kvb_manifest *manif
     return code;
 }
 
-/* Both sides are there: judge and print. */
+/* Compares and prints; the view is filled up. The exit code. */
+static int judge(const compare *o, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
+                 const kvb_compare_options *how, kvb_compare_view *view)
+{
+    kvb_comparison *c;
+    char why[1024];
+    int error = kvb_compare(base, n_base, new, n_new, how, &c, why, sizeof why);
+
+    if (error)
+        return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
+    view->format = o->format;
+    view->all = o->all;
+    view->strict = o->strict;
+    int code = kvb_comparison_print(c, view, stdout)
+                   ? kvb_complain("compare", KVB_EXIT_MACHINE, "cannot write to standard output")
+               : kvb_comparison_failed(c, o->strict) ? KVB_EXIT_FAILED
+                                                     : KVB_EXIT_OK;
+    kvb_comparison_free(c);
+    return code;
+}
+
+/* Both files are there. */
 static int gate(const compare *o, const side *base, const side *new, const char *command)
 {
-    char why[1024], texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
+    char texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
     const char *notes[KVB_NOTES + 1] = {0};
-    kvb_comparison *c;
     size_t n = kvb_manifest_notes(&base->file->manifest, &new->file->manifest, texts);
 
     for (size_t i = 0; i < n; i++)
@@ -100,22 +129,25 @@ static int gate(const compare *o, const side *base, const side *new, const char 
     kvb_compare_options how = {.thresholds = &o->thresholds,
                                .subset = o->subset,
                                .no_time = moved && !o->across_machines ? "another machine (--across-machines)" : NULL};
-    int error =
-        kvb_compare(base->file->results, base->file->n, new->file->results, new->file->n, &how, &c, why, sizeof why);
-    if (error)
-        return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
-    kvb_compare_view view = {.format = o->format,
-                             .all = o->all,
-                             .strict = o->strict,
-                             .base = base->name,
-                             .new = new->name,
-                             .notes = notes,
-                             .command = command};
-    int code = kvb_comparison_print(c, &view, stdout)
-                   ? kvb_complain("compare", KVB_EXIT_MACHINE, "cannot write to standard output")
-               : kvb_comparison_failed(c, o->strict) ? KVB_EXIT_FAILED
-                                                     : KVB_EXIT_OK;
-    kvb_comparison_free(c);
+    kvb_compare_view view = {.base = base->name, .new = new->name, .notes = notes, .command = command};
+    return judge(o, base->file->results, base->file->n, new->file->results, new->file->n, &how, &view);
+}
+
+/* Two builds are run, then judged. */
+static int builds_compare(const compare *o, const char *command)
+{
+    static const char *const notes[] = {NULL};
+    kvb_duel_results base = {.n = 0}, new = {.n = 0};
+    const char *const *names = o->duel.plugin[0] ? o->duel.plugin : o->duel.program;
+    kvb_compare_options how = {.thresholds = &o->thresholds, .subset = o->subset, .paired = true};
+    kvb_compare_view view = {
+        .base = names[KVB_DUEL_BASE], .new = names[KVB_DUEL_NEW], .notes = notes, .command = command};
+    int code = kvb_duel_run(&o->duel, &base, &new);
+
+    if (code < 0)
+        code = judge(o, base.at, base.n, new.at, new.n, &how, &view);
+    free(base.at);
+    free(new.at);
     return code;
 }
 
@@ -150,8 +182,14 @@ static int compare_do(compare *o, const char *command)
                             o->format_name);
     if (o->thresholds_path && kvb_thresholds_load(o->thresholds_path, &o->thresholds, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-    if (!!o->save + o->history + !!o->against > 1)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--save, --against and --history exclude each other");
+    if (!!o->save + o->history + !!o->against + kvb_duel_is_asked(&o->duel) > 1)
+        return kvb_complain("compare", KVB_EXIT_USAGE,
+                            "--save, --against, --history and two builds to run exclude each other");
+    if (kvb_duel_is_asked(&o->duel) && o->files.n)
+        return kvb_complain("compare", KVB_EXIT_USAGE, "two builds are run here: no file like '%s' is read",
+                            o->files.at[0]);
+    if (kvb_duel_is_asked(&o->duel))
+        return builds_compare(o, command);
     if (o->save && o->files.n != 1)
         return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes one file");
     if (o->save)
@@ -181,6 +219,7 @@ static int compare_main(int argc, char **argv)
     if (code < 0)
         code = compare_do(&o, command);
     kvb_words_free(&o.files);
+    kvb_duel_words_free(&o.duel);
     return code;
 }
 

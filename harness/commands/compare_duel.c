@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plug-ins through the matrix, programs through their own command line. */
+#include "harness/commands/compare_duel.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command.h"
+#include "harness/cpu_mask.h"
+#include "harness/duel_programs.h"
+#include "harness/machine/team.h"
+#include "harness/matrix.h"
+#include "harness/native.h"
+#include "harness/progress.h"
+
+/* What is passed on to programs. */
+static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
+
+static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
+
+static void stop_ask(int signal_number)
+{
+    stopped = signal_number;
+}
+
+bool kvb_duel_is_asked(const kvb_duel_words *w)
+{
+    return w->plugin[0] || w->plugin[1] || w->program[0] || w->program[1];
+}
+
+void kvb_duel_words_free(kvb_duel_words *w)
+{
+    for (const kvb_option *o = run_options; o->name; o++)
+        if (o->kind == KVB_OPTION_WORDS)
+            kvb_words_free((kvb_words *)((char *)w + o->field));
+}
+
+/* ---- plug-ins ---------------------------------------------------------------------------------------- */
+
+/* One side's results, and what shows that they come. */
+typedef struct taker {
+    const kvb_duel *duel;
+    kvb_duel_results *results;
+    kvb_progress *progress; /* NULL: the other side's */
+} taker;
+
+static int result_wants(void *ctx, size_t number, const kvb_result *names)
+{
+    taker *t = ctx;
+    bool wanted = kvb_duel_concerns(t->duel, names);
+    (void)number;
+    t->progress->total += wanted;
+    return wanted;
+}
+
+static int result_take(void *ctx, const kvb_result *result)
+{
+    taker *t = ctx;
+    if (t->progress)
+        kvb_progress_step(t->progress, result->kernel);
+    return kvb_duel_result_add(t->results, result);
+}
+
+/* Every part of the suite; selections [n] are theirs. */
+static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_suite *suite,
+                     const kvb_selection *selections, kvb_duel_results *base, kvb_duel_results *new, char *why,
+                     size_t why_bytes)
+{
+    kvb_progress progress;
+    taker base_taker = {duel, base, &progress}, new_taker = {duel, new, NULL};
+    int error = 0;
+    kvb_progress_start(&progress, 0);
+    for (size_t i = 0; i < suite->n_parts && !error; i++) {
+        kvb_matrix_options matrix = {
+            .selection = &selections[i],
+            .earlier = selections,
+            .n_earlier = i,
+            .duel = duel,
+            .min_chunk = 256,
+            .max_pairs = 64u << 20,
+            .oracle_pairs = w->oracle_pairs ? w->oracle_pairs : suite->parts[i].oracle_pairs,
+            .seed = w->seed,
+            .seconds = (double)w->seconds,
+            .sample_seconds = 1e-3 * (double)w->sample_ms,
+            .unbound = w->oversubscribe,
+            .first_touch = kvb_numa_nodes() > 1,
+            .no_staging = w->no_staging,
+            .deterministic = w->deterministic,
+            .pools_must_fit = w->words.pools.n && w->words.workloads.n,
+            .stop = &stopped,
+            .wants = result_wants,
+            .take = result_take,
+            .ctx = &base_taker,
+            .new_ctx = &new_taker,
+        };
+        error = kvb_matrix_run(&matrix, why, why_bytes);
+    }
+    kvb_progress_end(&progress);
+    if (!error && !progress.total) {
+        snprintf(why, why_bytes, "no combination of these has a part of the plug-ins");
+        error = -EINVAL;
+    }
+    return error;
+}
+
+static int plugins_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_duel_results *new, char *why,
+                       size_t why_bytes)
+{
+    const kvb_suite *suite = kvb_suite_find(w->suite);
+    kvb_duel *duel = malloc(sizeof *duel);
+    kvb_selection *selections = suite ? calloc(suite->n_parts, sizeof *selections) : NULL;
+    kvb_workloads workloads = {0};
+    int error = duel && (selections || !suite) ? 0 : -ENOMEM;
+    if (duel)
+        *duel = (kvb_duel){.copy = {-1, -1}};
+    if (!error && !suite) {
+        snprintf(why, why_bytes, "--suite: unknown suite '%s'; known: quick, default, full", w->suite);
+        error = -EINVAL;
+    }
+    for (size_t i = 0; i < w->words.kernels.n && !error; i++)
+        if (!strcmp(w->words.kernels.at[i], kvb_kernel_best.name)) {
+            snprintf(why, why_bytes, "--kernel best goes by an earlier run; here a plug-in's kernels are compared");
+            error = -EINVAL;
+        }
+    if (!error)
+        error = kvb_cpu_mask_set(w->cpu_mask, why, why_bytes);
+    if (!error)
+        error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
+    if (!error && kvb_workloads_find(w->folder, &workloads, why, why_bytes) &&
+        !kvb_select_only_files(&w->words.workloads))
+        error = -EINVAL;
+    for (size_t i = 0; suite && i < suite->n_parts && !error; i++) {
+        error = kvb_select(&w->words, &suite->parts[i], &duel->all, &workloads, w->oversubscribe, &selections[i], why,
+                           why_bytes);
+        if (!error && w->no_staging)
+            error = kvb_native_check(&selections[i], &duel->all, why, why_bytes);
+    }
+    if (!error)
+        error = parts_run(w, duel, suite, selections, base, new, why, why_bytes);
+    for (size_t i = 0; selections && i < suite->n_parts; i++)
+        kvb_selection_free(&selections[i]);
+    free(selections);
+    kvb_workloads_free(&workloads);
+    if (duel)
+        kvb_duel_close(duel);
+    free(duel);
+    return error;
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------- */
+
+/* A command line for `kvbench run`, ends with NULL; its strings are the words' own, but numbers, which go into text. */
+typedef char number_text[24];
+static const char **run_words(const kvb_duel_words *w, number_text *numbers)
+{
+    size_t room = 1, n = 0;
+    for (const kvb_option *o = run_options; o->name; o++)
+        room += o->kind == KVB_OPTION_WORDS ? 2 * ((const kvb_words *)((const char *)w + o->field))->n : 2;
+    const char **words = calloc(room, sizeof *words);
+    for (const kvb_option *o = run_options; o->name && words; o++) {
+        const void *field = (const char *)w + o->field;
+        const kvb_words *list = field;
+        switch (o->kind) {
+        case KVB_OPTION_FLAG:
+            if (*(const bool *)field)
+                words[n++] = o->name;
+            break;
+        case KVB_OPTION_WORDS:
+            for (size_t i = 0; i < list->n; i++) {
+                words[n++] = o->name;
+                words[n++] = list->at[i];
+            }
+            break;
+        case KVB_OPTION_TEXT:
+            if (*(const char *const *)field) {
+                words[n++] = o->name;
+                words[n++] = *(const char *const *)field;
+            }
+            break;
+        case KVB_OPTION_NUMBER:
+            if (*(const uint64_t *)field) {
+                snprintf(numbers[o - run_options], sizeof *numbers, "%" PRIu64, *(const uint64_t *)field);
+                words[n++] = o->name;
+                words[n++] = numbers[o - run_options];
+            }
+            break;
+        }
+    }
+    return words;
+}
+
+static void program_show(void *ctx, const char *program)
+{
+    kvb_progress_step(ctx, program);
+}
+
+static int programs_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_duel_results *new, char *why,
+                        size_t why_bytes)
+{
+    number_text numbers[sizeof run_options / sizeof *run_options];
+    const char **run = run_words(w, numbers);
+    kvb_progress progress;
+    kvb_programs_options o = {
+        .program = {w->program[KVB_DUEL_BASE], w->program[KVB_DUEL_NEW]},
+        .words = run,
+        .rounds = w->rounds,
+        .stop = &stopped,
+        .each = program_show,
+        .ctx = &progress,
+    };
+    kvb_progress_start(&progress, 3 * w->rounds);
+    int error = run ? kvb_programs_run(&o, base, new, why, why_bytes) : -ENOMEM;
+    kvb_progress_end(&progress);
+    free(run);
+    return error;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------- */
+
+int kvb_duel_run(const kvb_duel_words *words, kvb_duel_results *base, kvb_duel_results *new)
+{
+    const struct sigaction stop = {.sa_handler = stop_ask}; /* interrupts waiting for a program */
+    kvb_duel_words w = *words;
+    char why[1536] = "";
+    bool programs = w.program[0] || w.program[1];
+    const char *const *of = programs ? w.program : w.plugin;
+    if (programs && (w.plugin[0] || w.plugin[1]))
+        return kvb_complain("compare", KVB_EXIT_USAGE, "plug-ins or programs, not both");
+    if (!of[0] || !of[1])
+        return kvb_complain("compare", KVB_EXIT_USAGE, "--base-%s and --new-%s go together",
+                            programs ? "program" : "plugin", programs ? "program" : "plugin");
+    if (w.rounds && !programs)
+        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds is of two programs; plug-ins have --sample-ms");
+    w.suite = w.suite ? w.suite : "quick";
+    w.rounds = w.rounds ? w.rounds : 10;
+    w.seconds = w.seconds ? w.seconds : 120;
+    w.sample_ms = w.sample_ms ? w.sample_ms : programs ? 200 : 1000;
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    int error = programs ? programs_run(&w, base, new, why, sizeof why) : plugins_run(&w, base, new, why, sizeof why);
+    if (error == -EINTR) {
+        signal(stopped, SIG_DFL);
+        kvb_complain("compare", 0, "stopped by a signal");
+        raise(stopped);
+    }
+    if (error)
+        return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
+                            *why ? why : strerror(-error));
+    return -1;
+}

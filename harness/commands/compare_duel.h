@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `kvbench compare` does when it is given two plug-ins or two programs in place of two result files: it runs them. */
+#ifndef KVB_COMPARE_DUEL_H
+#define KVB_COMPARE_DUEL_H
+
+#include "harness/duel.h"
+#include "harness/select.h"
+
+typedef struct kvb_duel_words {
+    const char *plugin[KVB_DUEL_SIDES], *program[KVB_DUEL_SIDES];
+    uint64_t rounds;
+    /* as of `kvbench run` */
+    const char *suite, *folder, *cpu_mask;
+    kvb_selection_words words;
+    uint64_t sample_ms, seconds, seed, oracle_pairs;
+    bool no_staging, deterministic, oversubscribe;
+} kvb_duel_words;
+
+/* Lines for the option table of a command whose struct `type` has its kvb_duel_words at `at`, as in "duel.". */
+#define KVB_DUEL_OPTIONS(type, at)                                                                                     \
+    {"--base-plugin", "F.so", "the old build of a plug-in; its combinations are run with both builds in turns",        \
+     KVB_TEXT(type, at plugin[KVB_DUEL_BASE])},                                                                        \
+        {"--new-plugin", "F.so", "the new build", KVB_TEXT(type, at plugin[KVB_DUEL_NEW])},                            \
+        {"--base-program", "KVBENCH", "an old build of kvbench; whole runs of both builds in turns",                   \
+         KVB_TEXT(type, at program[KVB_DUEL_BASE])},                                                                   \
+        {"--new-program", "KVBENCH", "the new build", KVB_TEXT(type, at program[KVB_DUEL_NEW])},                       \
+        {"--rounds", "N", "of runs of two programs, 4 to 64; default 10", KVB_NUMBER(type, at rounds, 4, KVB_SERIES)}, \
+        KVB_DUEL_RUN_OPTIONS(type, at)
+
+/* Those of them that are passed on to programs, as `kvbench run` has them. */
+#define KVB_DUEL_RUN_OPTIONS(type, at)                                                                                 \
+    {"--suite", "NAME", "of plug-ins or programs: what to run, as of `kvbench run`; default quick",                    \
+     KVB_TEXT(type, at suite)},                                                                                        \
+        {"--workload", "GLOB|FILE", "likewise; repeatable", KVB_WORDS(type, at words.workloads)},                      \
+        {"--cache", "GLOB", "likewise; repeatable", KVB_WORDS(type, at words.caches)},                                 \
+        {"--pool", "GLOB|k=K,v=V", "likewise; repeatable", KVB_WORDS(type, at words.pools)},                           \
+        {"--kernel", "GLOB", "likewise; repeatable", KVB_WORDS(type, at words.kernels)},                               \
+        {"--threads", "N[,N...]", "likewise", KVB_WORDS(type, at words.threads)},                                      \
+        {"--values", "PROFILE", "likewise; repeatable", KVB_WORDS(type, at words.values)},                             \
+        {"--growth", "GLOB", "likewise; repeatable", KVB_WORDS(type, at words.growths)},                               \
+        {"--workloads", "FOLDER", "likewise", KVB_TEXT(type, at folder)},                                              \
+        {"--cpu-mask", "LEVEL", "likewise", KVB_TEXT(type, at cpu_mask)},                                              \
+        {"--oracle-pairs", "N", "likewise", KVB_NUMBER(type, at oracle_pairs, 1, UINT64_MAX)},                         \
+        {"--seed", "N", "likewise", KVB_NUMBER(type, at seed, 0, UINT64_MAX)},                                         \
+        {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(type, at seconds, 1, 86400)},          \
+        {"--sample-ms", "MS", "for the passes of one combination of each build, 16 at least; default 1000",            \
+         KVB_NUMBER(type, at sample_ms, 1, 3600000)},                                                                  \
+        {"--no-staging", NULL, "as of `kvbench run`", KVB_FLAG(type, at no_staging)},                                  \
+        {"--deterministic", NULL, "likewise", KVB_FLAG(type, at deterministic)},                                       \
+    {                                                                                                                  \
+        "--oversubscribe", NULL, "likewise", KVB_FLAG(type, at oversubscribe)                                          \
+    }
+
+/* Are there two builds to run? */
+bool kvb_duel_is_asked(const kvb_duel_words *words);
+
+/* Runs both sides. -1 with the results of each, which the caller frees, to compare as paired; or, when that went wrong and
+ * was said on stderr, the exit code. */
+int kvb_duel_run(const kvb_duel_words *words, kvb_duel_results *base, kvb_duel_results *new);
+
+void kvb_duel_words_free(kvb_duel_words *words);
+
+#endif
