@@ -8,17 +8,17 @@ root=$PWD
 GOLDEN=$root/$GOLDEN
 cd "$TMPDIR" || exit 1 # golden output names files
 make_run() { # OUT.jsonl CHANGE…
-    "$root/ci/tests/cli/results.py" template.jsonl "$@"
+    "$root/ci/tests/cli/fixtures/results.py" matrix "${@:2}" >"$1"
 }
 ok "a run" "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel reference --sample-ms 5 --no-null \
-    -o template.jsonl
-ok "with itself" "$KVBENCH" compare template.jsonl template.jsonl --strict
+    -o run.jsonl
+ok "with itself" "$KVBENCH" compare run.jsonl run.jsonl --strict
 holds "  it is the same" '^1 combinations: 1 SAME$'
 make_run base.jsonl
 make_run slower.jsonl slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
 make_run mixed.jsonl mixed slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
 make_run noisy.jsonl noisy slower=flash:1.1
-make_run moved.jsonl cpu=Other slower=flash:2
+make_run moved.jsonl cpu_model=Other slower=flash:2
 
 ok "a file with itself" "$KVBENCH" compare base.jsonl base.jsonl
 holds "  all the same" '^30 combinations: 30 SAME$'
@@ -48,7 +48,7 @@ holds "  it is the same" '^30 combinations: 30 SAME;'
 expect_exit 1 "the example of a thresholds file" "$KVBENCH" compare base.jsonl slower.jsonl \
     --thresholds "$root/ci/thresholds.json"
 expect_exit 0 "undecided is no regression" "$KVBENCH" compare base.jsonl moved.jsonl
-holds "  the machine is told" '^note: machine: cpu-2c-8g-[0-9a-f]{8}, then other-2c-8g-[0-9a-f]{8}$'
+holds "  the machine is told" '^note: machine: a-cpu-more-2c-8g-[0-9a-f]{8}, then other-2c-8g-[0-9a-f]{8}$'
 holds "  and why no time is compared" 'another machine \(--across-machines\)'
 expect_exit 1 "but is one for --strict" "$KVBENCH" compare base.jsonl moved.jsonl --strict
 expect_exit 1 "across machines, if asked" "$KVBENCH" compare base.jsonl moved.jsonl --across-machines
@@ -59,7 +59,7 @@ ok "a part that is meant" "$KVBENCH" compare base.jsonl part.jsonl --subset
 
 # ---- baselines
 ok "a baseline is kept" "$KVBENCH" compare --save main base.jsonl --baselines kept
-holds "  in its machine's folder" '^base.jsonl: kept as kept/cpu-2c-8g-[0-9a-f]{8}/main.jsonl$'
+holds "  in its machine's folder" '^base.jsonl: kept as kept/a-cpu-more-2c-8g-[0-9a-f]{8}/main.jsonl$'
 expect_exit 1 "and compared with" "$KVBENCH" compare --against main slower.jsonl --baselines kept
 holds "  by its name" '^REGRESSION: kernel flash SLOWER'
 expect_exit 2 "it is not replaced" "$KVBENCH" compare --save main slower.jsonl --baselines kept

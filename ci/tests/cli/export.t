@@ -32,8 +32,8 @@ json.dump(whole, sys.stdout, indent=1)'
 }
 
 f=$TMPDIR/f.jsonl
-$fixtures/results.py >"$f"
-$fixtures/results.py 1.1 >"$TMPDIR/slower.jsonl"
+$fixtures/results.py kinds >"$f"
+$fixtures/results.py kinds 1.1 >"$TMPDIR/slower.jsonl"
 for format in table md csv json junit benchmark; do
     ok "show --format $format" "$KVBENCH" show "$f" --format $format
     golden "  is as it was" "export-$format.golden" thinned $format
