@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/resolution.h"
 #include "results/statistics.h"
 #include "results/student.h"
 
@@ -25,22 +26,6 @@ void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
 
 /* ---- what the runs can resolve ---------------------------------------------------------------------------- */
 
-/* The 99 % quantile of a run's null differences, and how many there are. */
-static int nulls_of(const kvb_result *results, size_t n, double *quantile, uint32_t *count)
-{
-    double *values = malloc((n + 1) * sizeof *values);
-
-    *count = 0;
-    if (!values)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        if (results[i].time.null_difference >= 0) /* not NaN */
-            values[(*count)++] = results[i].time.null_difference;
-    *quantile = kvb_quantile(values, *count, 0.99);
-    free(values);
-    return 0;
-}
-
 double kvb_null_log(double difference)
 {
     return difference < 1 ? -log1p(-difference) : log1p(difference);
@@ -51,10 +36,10 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
 {
     double quantile[2];
     uint32_t count[2];
-    int error = nulls_of(base, n_base, &quantile[0], &count[0]);
+    int error = kvb_resolution(base, n_base, &quantile[0], &count[0]);
 
     if (!error)
-        error = nulls_of(new, n_new, &quantile[1], &count[1]);
+        error = kvb_resolution(new, n_new, &quantile[1], &count[1]);
     if (error)
         return error;
     *noise = (kvb_noise){.resolution = fmax(quantile[0], quantile[1]), /* fmax passes over a NaN */

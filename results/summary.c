@@ -4,26 +4,11 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "results/key.h"
-#include "results/statistics.h"
+#include "results/resolution.h"
 #include "results/text.h"
-
-double kvb_resolution(const kvb_result *results, size_t n)
-{
-    double *differences = malloc((n + 1) * sizeof *differences), resolution = NAN;
-    size_t found = 0;
-
-    for (size_t i = 0; i < n && differences; i++)
-        if (results[i].time.null_difference >= 0)
-            differences[found++] = results[i].time.null_difference;
-    if (found)
-        resolution = kvb_quantile(differences, found, 0.99);
-    free(differences);
-    return resolution;
-}
 
 /* A line, cleaned for a terminal; in Markdown an item of a list. */
 static void line_print(const kvb_summary *summary, FILE *out, const char *format, ...)
@@ -271,9 +256,12 @@ static void next_print(const kvb_summary *summary, const kvb_result *results, si
 
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
-    double resolution = kvb_resolution(results, n);
-    int error;
+    double resolution;
+    uint32_t nulls;
+    int error = kvb_resolution(results, n, &resolution, &nulls);
 
+    if (error)
+        return error;
     counts_print(summary, results, n, out);
     failures_print(summary, results, n, out);
     error = workloads_print(summary, results, n, out);

@@ -20,7 +20,4 @@ typedef struct kvb_summary {
  * is, and memory; the smallest difference that the run can resolve; what to do next. 0, -ENOMEM or -EIO. */
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 
-/* The 99th percentile of the null comparisons: the smallest difference that a run can resolve. NaN: none was made. */
-double kvb_resolution(const kvb_result *results, size_t n);
-
 #endif
