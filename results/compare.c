@@ -217,9 +217,9 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
 
     if (error)
         return error;
-    double shift = kvb_machine_shift(c->findings, c->n);
+    double shift = options->paired ? NAN : kvb_machine_shift(c->findings, c->n); /* turns cancel it */
 
-    noise.machine = isnan(shift) || options->paired ? 0 : shift;
+    noise.machine = isnan(shift) ? 0 : shift;
     c->machine = exp(shift);
     c->resolution = noise.resolution;
     for (size_t i = 0; i < c->n; i++) {

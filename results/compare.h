@@ -82,7 +82,7 @@ typedef struct kvb_comparison {
     size_t count[KVB_VERDICTS]; /* of findings */
     size_t compared;            /* combinations whose time was compared: what the confidence is corrected for */
     double resolution;          /* what the runs can resolve at all: relative; NaN: they do not say */
-    double machine;             /* bandwidth of the machine beside the runs, base / new: above 1, it was slower; NaN */
+    double machine; /* bandwidth of the machine beside the runs, base / new: above 1, it was slower; NaN: paired */
 } kvb_comparison;
 
 typedef struct kvb_compare_options {
