@@ -27,7 +27,7 @@ typedef struct series {
 } series;
 
 typedef struct folder {
-    char path[256], records[300], errors[300];
+    char path[256], records[300], partial[300], errors[300]; /* partial: what a run that was stopped leaves */
 } folder;
 
 static int folder_make(folder *f, char *why, size_t why_bytes)
@@ -41,6 +41,7 @@ static int folder_make(folder *f, char *why, size_t why_bytes)
         return error;
     }
     snprintf(f->records, sizeof f->records, "%s/run.jsonl", f->path);
+    snprintf(f->partial, sizeof f->partial, "%s/run.jsonl.tmp", f->path);
     snprintf(f->errors, sizeof f->errors, "%s/stderr", f->path);
     return 0;
 }
@@ -48,6 +49,7 @@ static int folder_make(folder *f, char *why, size_t why_bytes)
 static void folder_remove(const folder *f)
 {
     unlink(f->records);
+    unlink(f->partial);
     unlink(f->errors);
     if (*f->path)
         rmdir(f->path);

@@ -55,6 +55,9 @@ holds "  are refused with its own reason" "run: exit 2: kvbench run: unknown ker
 expect_exit 0 "the program against itself" "$KVBENCH" compare --base-program "$KVBENCH" --new-program "$KVBENCH" --rounds 4 \
     --workload plain-decode --cache contiguous --pool f32 --kernel reference --sample-ms 20 --format json
 holds "  both sides ran" '"kernel": *"reference"'
+expect_exit 124 "a signal" timeout 1 "$KVBENCH" compare --base-program "$KVBENCH" --new-program "$KVBENCH" \
+    --workload plain-decode --pool f32
+holds "  stops the program too" 'stopped by a signal' "$err"
 [ -z "$(find "$TMPDIR" -name 'kvbench-*')" ]
 report $? "no file is left behind"
 done_testing
