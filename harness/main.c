@@ -26,7 +26,8 @@ static void help_print(FILE *out)
     fprintf(out, "\nfirst steps:\n"
                  "  kvbench run --suite quick        every cache, pool and kernel over the recorded workloads\n"
                  "  kvbench list                     what there is to combine\n"
-                 "  kvbench show eagle-tree          what a workload holds\n");
+                 "  kvbench show eagle-tree          what a workload holds\n"
+                 "  kvbench size Llama-3.1-8B        what memory a model's context takes\n");
 }
 
 int main(int argc, char **argv)

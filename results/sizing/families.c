@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The architectures. Defaults and rules are those of transformers' configuration_*.py and modeling_*.py of the class named,
- * where no other source is. A row is added when its code has been read, not before.
+ * where no other source is. A row is for an architecture whose code is known; none is made up from a likeness.
  */
 #include "results/sizing/families.h"
 
