@@ -86,9 +86,9 @@ plots: $(BUILD)/default.jsonl all ## its plots as PNG, SVG and PDF: build/plots
 $(BUILD)/default.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
-check: deps ## install, build, and run every test
+check: deps ## install, build, and run every test, and the faults that are quickly planted
 	@$(MAKE) --no-print-directory lint clang
-	@$(MAKE) --no-print-directory faults
+	@$(MAKE) --no-print-directory faults FAULTS=--quick
 	@$(SUBMAKE) test
 
 # What scripts among the tests run.
@@ -106,7 +106,7 @@ tsan: ## run every test under ThreadSanitizer
 	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
 faults: ## plant each fault of ci/faults: the test it names must catch it
-	@ci/faults/run.sh $(BUILD)
+	@ci/faults/run.sh $(FAULTS) $(BUILD)
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Planted faults: `ci/faults/run.sh [BUILD [NAME…]]` takes each ci/faults/NAME.patch, breaks a copy of the tree with
+# Planted faults: `ci/faults/run.sh [--quick] [BUILD [NAME…]]` takes each ci/faults/NAME.patch, breaks a copy of the tree with
 # it, builds the one test that it names, and demands that this test fails.
 #
 # A patch is a unified diff from the project's root (a/…, b/…) below two lines:
@@ -8,6 +8,7 @@
 #   # shows: what goes wrong, in one line
 #   # test: caches/test_plan          a test program, or a script: cli/layering.t
 #   # opt: -O2                        optional: how the faulty source is compiled; -O1 unless told
+#   # slow: a browser                 optional: what takes its time; --quick leaves it out
 #
 # BUILD is the sound build; what the tests need of it is made first. One worker a core copies its objects and the tree
 # to BUILD/faults. So a fault costs the files that it touches, compiled anew, a link, and a test that stops where it
@@ -15,6 +16,11 @@
 # TAP on stdout. A patch that does not apply, a copy that does not build, a named test that is not there or fails
 # without the fault: each is an error ("not ok"), never a catch.
 set -uo pipefail
+quick=
+if [ "${1-}" = --quick ]; then
+    quick=yes
+    shift
+fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(realpath -m "${1:-$root/build}")
 shift $(($# > 0))
@@ -100,9 +106,14 @@ worker() { # k
 }
 
 names=("$@")
+left=0
 if [ ${#names[@]} -eq 0 ]; then
     for patch in "$root"/ci/faults/*.patch; do
-        [ -e "$patch" ] && names+=("$(basename "$patch" .patch)")
+        if [ -n "$quick" ] && [ -n "$(header "$patch" slow)" ]; then
+            left=$((left + 1))
+        elif [ -e "$patch" ]; then
+            names+=("$(basename "$patch" .patch)")
+        fi
     done
 fi
 declare -A test_of=()
@@ -145,5 +156,5 @@ for name in "${names[@]}"; do
         failed=$((failed + 1))
     fi
 done
-echo "# faults: ${#names[@]} planted, $((${#names[@]} - failed)) caught"
+echo "# faults: ${#names[@]} planted, $((${#names[@]} - failed)) caught${quick:+; $left slow ones left out}"
 exit $((failed > 0))

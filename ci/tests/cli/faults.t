@@ -14,6 +14,7 @@ patch_write() { # name, test, what line 1 of results/names.c becomes
     sed "1s|.*|$3|" results/names.c | diff -u --label a/results/names.c --label b/results/names.c results/names.c -
 } >"$tree/ci/faults/$1.patch"
 faults() { OPT=-O0 "$tree/ci/faults/run.sh" "$TMPDIR/build" "$@"; }
+faults_quick() { OPT=-O0 "$tree/ci/faults/run.sh" --quick "$TMPDIR/build"; }
 verdict() { holds "  $1" "^$2 [0-9]+ - $3"; }
 
 patch_write unseen results/test_write '/* the licence */' # tried after the real one: nothing of that is left
@@ -32,6 +33,11 @@ verdict "one that does not apply" 'not ok' 'after-others: the patch does not app
 verdict "one that names no test" 'not ok' 'bare: its first lines are not'
 verdict "a real one is caught" 'ok' 'real: '
 holds "  the sum" '^# faults: 6 planted, 1 caught'
+
+sed -i '2a # slow: not at all' "$tree/ci/faults/"{unseen,not-c,nowhere,after-others}.patch
+rm "$tree/ci/faults/bare.patch"
+expect_exit 0 "those that are not slow" faults_quick
+holds "  the others are counted" '^# faults: 1 planted, 1 caught; 4 slow ones left out'
 
 echo 'static void __attribute__((constructor)) abort_early(void) { __builtin_abort(); }' >>"$tree/ci/tests/results/test_write.c"
 expect_exit 1 "a test that fails without the fault catches nothing" faults real
