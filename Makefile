@@ -87,7 +87,7 @@ $(BUILD)/default.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
 check: deps ## install, build, and run every test, and the faults that are quickly planted
-	@$(MAKE) --no-print-directory lint clang
+	@$(SUBMAKE) -Otarget lint clang
 	@$(MAKE) --no-print-directory faults FAULTS=--quick
 	@$(SUBMAKE) test
 

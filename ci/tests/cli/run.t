@@ -5,7 +5,7 @@
 
 q=$TMPDIR/q.jsonl
 # Unbound: tests that run beside this one are bound to the first core.
-quick=(--sample-ms 1 --no-null --no-machine --oversubscribe)
+quick=(--sample-ms 1 --no-null --no-machine --oversubscribe --oracle-pairs 20000)
 ok "the quick suite passes" "$KVBENCH" run --suite quick "${quick[@]}" -o "$q"
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 
