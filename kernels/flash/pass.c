@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop over blocks. Rows that meet the same cells form a group: scores, weights, sums. */
 #include "kernels/flash/pass.h"
+#include "kernels/convert.h"
 
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS 10u              /* up to here dots() and sums() win over packing */
-#define STREAM   4u               /* neighbouring cells that are read at a time */
-#define STREAMS  (BLOCK / STREAM) /* places in memory that this is done at, by turns */
+#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
+#define PLACES   16u /* places in memory that are read by turns, some neighbouring cells at each */
 
 #define PACKED_ROWS 12u /* multiplied between two looks ahead: a multiple of what product() keeps in registers */
 
@@ -82,7 +82,7 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
 {
     g->n_rows = g->n_cells = 0;
     g->again = false;
-    g->ahead = STREAM;
+    g->ahead = BLOCK / PLACES;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
         for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
@@ -266,32 +266,46 @@ static void block_attend(const pass *x, const kvb_block *block)
     }
 }
 
+static bool near(const kvb_side *side, const group *g)
+{
+    return side->in_place && NEAR(kvb_elem_bytes(side->elem), g->n_rows);
+}
+
 /*
- * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes STREAM cells from
- * each of STREAMS places at equal distances. The hardware follows many streams at once, each only a little way ahead. An
- * odd number of turns keeps the places from falling into the same sets of a cache.
+ * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes a few neighbouring
+ * cells from each of PLACES places at equal distances. The hardware follows many streams at once, each only a little way
+ * ahead. An odd number of turns keeps the places from falling into the same sets of a cache.
  */
 static void span_attend(const pass *x, kvb_block *block, uint32_t span)
 {
-    uint32_t first = block->first, turns = span > 1 ? (span - 1) | 1 : 0;
     group g;
 
-    if (turns)
-        group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
-    g.runs = STREAMS;
-    g.run = STREAM;
-    for (uint32_t i = 0; i < BLOCK && turns; i++)
-        g.cell[i] = first + i % STREAMS * turns * STREAM + i / STREAMS;
-    for (uint32_t turn = 0; turn < turns; turn++) {
+    if (span == 1)
+        block_attend(x, block);
+    if (span < 2)
+        return;
+    group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
+    uint32_t per = near(&x->flash->k, &g) && near(&x->flash->v, &g) ? NEAR_CELLS : BLOCK;
+    uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
+    g.n_cells = per;
+    g.runs = PLACES;
+    g.run = g.ahead = per / PLACES;
+    for (uint32_t i = 0; i < per; i++)
+        g.cell[i] = block->first + i % PLACES * turns * g.run + i / PLACES;
+    for (uint32_t turn = 0; turn < turns; turn++, left -= per) {
         group_attend(x, &g);
         g.again = true;
-        for (uint32_t i = 0; i < BLOCK; i++)
-            g.cell[i] += STREAM;
+        for (uint32_t i = 0; i < per; i++)
+            g.cell[i] += g.run;
     }
-    for (uint32_t done = turns; done < span; done++) {
-        block->first = first + done * BLOCK;
-        block_attend(x, block);
-    }
+    if (!left)
+        return;
+    for (uint32_t i = 0; i < left; i++)
+        g.cell[i] = block->first + span * BLOCK - left + i;
+    g.n_cells = g.runs = left;
+    g.run = 1;
+    g.again = false;
+    group_attend(x, &g);
 }
 
 /* How many of `span` blocks, that begin at `at` and cost as much each, begin before `border`. */

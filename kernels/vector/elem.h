@@ -5,6 +5,7 @@
 #define KVB_VECTOR_ELEM_H
 
 #include "kernels/attend.h"
+#include "kernels/vector/micro.h"
 #include "kernels/vector/vec.h"
 
 VEC_INLINE uint32_t elem_size(kvb_elem elem)
@@ -27,14 +28,16 @@ VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
                               : vf_load((const float *)(const void *)p);
 }
 
-/* Ask for the cache line that vector i begins of the row `ahead` bytes further on; `i` counts elements. Into the second
- * level: asked for into the first, lines come a sixth slower from memory, and two blocks of K and V do not fit there. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, const void *row, size_t ahead, uint32_t i)
+/* Ask for the cache line that vector i begins of the row `ahead` bytes further on, for so many query rows; `i` counts
+ * elements. No pointer arithmetic: it may be anywhere. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t rows, const void *row, size_t ahead, uint32_t i)
 {
     size_t at = (size_t)i * elem_size(elem);
-    if (at % 64 == 0)
-        __builtin_prefetch((const void *)((uintptr_t)row + ahead + at), 0,
-                           2); /* no pointer arithmetic: it may be anywhere */
+    const void *line = (const void *)((uintptr_t)row + ahead + at);
+    if (at % 64 == 0 && NEAR(elem_size(elem), rows))
+        __builtin_prefetch(line, 0, 3);
+    else if (at % 64 == 0)
+        __builtin_prefetch(line, 0, 2);
 }
 
 /* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */

@@ -20,9 +20,15 @@
 #define BLOCK     64u /* cells; the bits of a word */
 #define DOTS_ROWS 8u
 
+/* Rows of so many bytes a channel, for so many query rows, are used up about as fast as memory brings them: a turn of
+ * NEAR_CELLS of K and V and the next one fit the first-level cache. */
+#define NEAR_CELLS               32u
+#define NEAR(ELEM_BYTES, N_ROWS) ((ELEM_BYTES) == 2 && (N_ROWS) <= 4)
+
 /*
  * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
- * asked for while this one is worked on. Never read, so that it may be any address. 0: none.
+ * asked for while this one is worked on. Never read, so that it may be any address. 0: none. NEAR rows are asked for into
+ * the first-level cache, others into the second.
  *
  * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the
  * vectors; product() depth; sums() n; and one more for the addition to what is there. So that a row's sums

@@ -22,7 +22,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v++) {
             value[v] = elem_load(elem, from, v * VL);
-            elem_prefetch(elem, from, ahead, v * VL);
+            elem_prefetch(elem, rows, from, ahead, v * VL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {

@@ -69,6 +69,24 @@ static void lengths_hold(void **state)
             }
 }
 
+/* Blocks that are seen whole go by turns, of fewer cells for few rows of two bytes: what turns leave over, too. */
+static void whole_blocks_hold(void **state)
+{
+    (void)state;
+    for (uint32_t n = 128; n <= 64 * 7; n += 32)
+        for (uint32_t group = 1; group <= 5; group += 2)
+            for (uint32_t elem = 0; elem < 4; elem++) {
+                struct shape s = plain;
+                s.mask = (kvb_mask_kind)(n / 32 % KVB_MASK_KINDS);
+                s.n_cells = n;
+                s.n_tok = 1;
+                s.group = group;
+                s.k_elem = s.v_elem = test_elems[elem];
+                s.seed = 10000 + n * 20 + group * 4 + elem;
+                check(&s);
+            }
+}
+
 static void token_counts_hold(void **state)
 {
     static const uint32_t n_tok[] = {1, 2, 7, 26, 63, 64, 65, 130};
@@ -349,13 +367,21 @@ static void teams_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_hold),           cmocka_unit_test(token_counts_hold),
-        cmocka_unit_test(head_ratios_hold),       cmocka_unit_test(dims_hold),
-        cmocka_unit_test(latent_rows_hold),       cmocka_unit_test(scattered_cells_hold),
-        cmocka_unit_test(empty_splits_hold),      cmocka_unit_test(blind_queries_are_zero),
-        cmocka_unit_test(layouts_hold),           cmocka_unit_test(logits_of_any_size_hold),
-        cmocka_unit_test(softcap_and_sinks_hold), cmocka_unit_test(out_types_hold),
-        cmocka_unit_test(no_lse_is_fine),         cmocka_unit_test(teams_agree),
+        cmocka_unit_test(lengths_hold),
+        cmocka_unit_test(whole_blocks_hold),
+        cmocka_unit_test(token_counts_hold),
+        cmocka_unit_test(head_ratios_hold),
+        cmocka_unit_test(dims_hold),
+        cmocka_unit_test(latent_rows_hold),
+        cmocka_unit_test(scattered_cells_hold),
+        cmocka_unit_test(empty_splits_hold),
+        cmocka_unit_test(blind_queries_are_zero),
+        cmocka_unit_test(layouts_hold),
+        cmocka_unit_test(logits_of_any_size_hold),
+        cmocka_unit_test(softcap_and_sinks_hold),
+        cmocka_unit_test(out_types_hold),
+        cmocka_unit_test(no_lse_is_fine),
+        cmocka_unit_test(teams_agree),
     };
     for (int l = 0; l < KVB_CPU_LEVELS; l++) {
         char why[64];
