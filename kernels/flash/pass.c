@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
-#define PLACES   16u /* places in memory that are read by turns, some neighbouring cells at each */
+#define FEW_ROWS  10u  /* up to here dots() and sums() win over packing */
+#define PLACES    16u  /* in memory that are read by turns, a run of neighbouring cells at each; */
+#define RUN_BYTES 512u /* fewer places where a run would be shorter than this */
 
 #define PACKED_ROWS 12u /* multiplied between two looks ahead: a multiple of what product() keeps in registers */
 
@@ -271,9 +272,18 @@ static bool near(const kvb_side *side, const group *g)
     return side->in_place && NEAR(kvb_elem_bytes(side->elem), g->n_rows);
 }
 
+/* Neighbouring cells of a turn: enough for RUN_BYTES where rows lie one after the other. */
+static uint32_t turn_run(const kvb_flash *flash, uint32_t cells)
+{
+    uint32_t run = cells / PLACES;
+    while (run < cells && run * flash->k.view->cell_stride < RUN_BYTES)
+        run *= 2;
+    return run;
+}
+
 /*
- * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes a few neighbouring
- * cells from each of PLACES places at equal distances. The hardware follows many streams at once, each only a little way
+ * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes a run of neighbouring
+ * cells from each of some places at equal distances. The hardware follows many streams at once, each only a little way
  * ahead. An odd number of turns keeps the places from falling into the same sets of a cache.
  */
 static void span_attend(const pass *x, kvb_block *block, uint32_t span)
@@ -288,10 +298,10 @@ static void span_attend(const pass *x, kvb_block *block, uint32_t span)
     uint32_t per = near(&x->flash->k, &g) && near(&x->flash->v, &g) ? NEAR_CELLS : BLOCK;
     uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
     g.n_cells = per;
-    g.runs = PLACES;
-    g.run = g.ahead = per / PLACES;
+    g.run = g.ahead = turn_run(x->flash, per);
+    g.runs = per / g.run;
     for (uint32_t i = 0; i < per; i++)
-        g.cell[i] = block->first + i % PLACES * turns * g.run + i / PLACES;
+        g.cell[i] = block->first + i % g.runs * turns * g.run + i / g.runs;
     for (uint32_t turn = 0; turn < turns; turn++, left -= per) {
         group_attend(x, &g);
         g.again = true;
