@@ -134,20 +134,6 @@ int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, si
     return -EINVAL;
 }
 
-int kvb_duel_result_add(kvb_duel_results *results, const kvb_result *result)
-{
-    if (results->n == results->room) {
-        size_t room = results->room ? 2 * results->room : 16;
-        kvb_result *grown = realloc(results->at, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        results->at = grown;
-        results->room = room;
-    }
-    results->at[results->n++] = *result;
-    return 0;
-}
-
 double kvb_duel_null(const kvb_result *a, const kvb_result *b)
 {
     double pairs[2 * KVB_SERIES];

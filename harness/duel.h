@@ -8,7 +8,7 @@
 
 #include "harness/parts.h"
 #include "harness/replay/replay.h"
-#include "results/result.h"
+#include "results/result_list.h"
 
 enum { KVB_DUEL_BASE, KVB_DUEL_NEW, KVB_DUEL_SIDES };
 
@@ -44,14 +44,6 @@ typedef struct kvb_duel_corner {
 int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, size_t why_bytes);
 
 /* ---- what comes of it ---------------------------------------------------------------------------------- */
-
-/* Results of one side. Zero at first. */
-typedef struct kvb_duel_results {
-    kvb_result *at;
-    size_t n, room;
-} kvb_duel_results;
-
-int kvb_duel_result_add(kvb_duel_results *results, const kvb_result *result); /* 0 or -ENOMEM */
 
 /* How much the medians of two series made in turns differ: neighbours are compared, so that drift cancels. NaN: a series
  * is missing. */

@@ -201,10 +201,9 @@ static int rounds_run(const kvb_programs_options *o, const folder *f, series tur
     return *o->stop ? -EINTR : error; /* a run that the same signal ended is no error */
 }
 
-int kvb_programs_run(const kvb_programs_options *o, kvb_duel_results *base, kvb_duel_results *new, char *why,
-                     size_t why_bytes)
+int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
-    kvb_duel_results *const results[KVB_DUEL_SIDES] = {base, new};
+    kvb_results *const results[KVB_DUEL_SIDES] = {base, new};
     series turns[TURNS] = {{.first = NULL}};
     folder f;
     int error = folder_make(&f, why, why_bytes);
@@ -218,7 +217,7 @@ int kvb_programs_run(const kvb_programs_options *o, kvb_duel_results *base, kvb_
         nulls_report(turns);
     for (int t = 0; t < KVB_DUEL_SIDES && !error; t++) /* the first two turns are those of the two sides */
         for (size_t i = 0; i < turns[t].first->n && !error; i++)
-            error = kvb_duel_result_add(results[t], &turns[t].first->results[i]);
+            error = kvb_results_add(results[t], &turns[t].first->results[i]);
     for (int t = 0; t < TURNS; t++) {
         kvb_result_free(turns[t].first);
         free(turns[t].medians);

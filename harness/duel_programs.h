@@ -21,7 +21,7 @@ typedef struct kvb_programs_options {
  * time.series the medians of the rounds. -EINVAL with why: a program cannot be run, refuses the words, or writes
  * results that cannot be read here; -EIO: its machine could not do it; -EINTR: stopped; -ENOMEM.
  */
-int kvb_programs_run(const kvb_programs_options *options, kvb_duel_results *base, kvb_duel_results *new, char *why,
+int kvb_programs_run(const kvb_programs_options *options, kvb_results *base, kvb_results *new, char *why,
                      size_t why_bytes);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "results/field.h"
+#include "results/result_list.h"
 
 /* The line as JSON, or NULL with why. whole: it ended with a newline. */
 static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why, size_t why_bytes)
@@ -24,22 +25,14 @@ static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why,
 }
 
 /* Append one result line. */
-static int result_append(kvb_result_file *file, const json_t *object, size_t *room, char *why, size_t why_bytes)
+static int result_append(kvb_results *results, const json_t *object, char *why, size_t why_bytes)
 {
-    if (file->n == *room) {
-        size_t more = *room ? 2 * *room : 64;
-        kvb_result *results = realloc(file->results, more * sizeof *results);
+    kvb_result result;
 
-        if (!results)
-            return -ENOMEM;
-        file->results = results;
-        *room = more;
-    }
-    kvb_result_init(&file->results[file->n]);
-    int error = kvb_fields_decode(kvb_result_fields, object, &file->results[file->n], why, why_bytes);
+    kvb_result_init(&result);
+    int error = kvb_fields_decode(kvb_result_fields, object, &result, why, why_bytes);
 
-    file->n += !error;
-    return error;
+    return error ? error : kvb_results_add(results, &result);
 }
 
 /* Another schema would only be told as a missing or unknown key of it: look at its name first. */
@@ -58,8 +51,9 @@ int kvb_result_read(FILE *in, const char *path, size_t *whole, kvb_result_file *
 {
     kvb_result_file *file = calloc(1, sizeof *file);
     char *line = NULL, what[512] = "";
-    size_t line_room = 0, room = 0, number = 0, bytes = 0;
+    size_t line_room = 0, number = 0, bytes = 0;
     ssize_t n = 0;
+    kvb_results results = {.n = 0};
     int error = file ? 0 : -ENOMEM;
 
     *out = NULL;
@@ -76,7 +70,7 @@ int kvb_result_read(FILE *in, const char *path, size_t *whole, kvb_result_file *
         else if (number == 1)
             error = manifest_decode(&file->manifest, object, what, sizeof what);
         else
-            error = result_append(file, object, &room, what, sizeof what);
+            error = result_append(&results, object, what, sizeof what);
         json_decref(object);
     }
     if (!error && ferror(in))
@@ -94,6 +88,10 @@ int kvb_result_read(FILE *in, const char *path, size_t *whole, kvb_result_file *
     free(line);
     if (whole)
         *whole = bytes;
+    if (file) {
+        file->results = results.at;
+        file->n = results.n;
+    }
     if (error || number == 0)
         kvb_result_free(file);
     else

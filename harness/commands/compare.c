@@ -137,7 +137,7 @@ static int gate(const compare *o, const side *base, const side *new, const char 
 static int builds_compare(const compare *o, const char *command)
 {
     static const char *const notes[] = {NULL};
-    kvb_duel_results base = {.n = 0}, new = {.n = 0};
+    kvb_results base = {.n = 0}, new = {.n = 0};
     const char *const *names = o->duel.plugin[0] ? o->duel.plugin : o->duel.program;
     kvb_compare_options how = {.thresholds = &o->thresholds, .subset = o->subset, .paired = true};
     kvb_compare_view view = {

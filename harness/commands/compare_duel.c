@@ -14,8 +14,8 @@
 #include "harness/duel_programs.h"
 #include "harness/machine/team.h"
 #include "harness/matrix.h"
-#include "harness/native.h"
 #include "harness/progress.h"
+#include "harness/selections.h"
 
 /* What is passed on to programs. */
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
@@ -44,7 +44,7 @@ void kvb_duel_words_free(kvb_duel_words *w)
 /* One side's results, and what shows that they come. */
 typedef struct taker {
     const kvb_duel *duel;
-    kvb_duel_results *results;
+    kvb_results *results;
     kvb_progress *progress; /* NULL: the other side's */
 } taker;
 
@@ -62,13 +62,12 @@ static int result_take(void *ctx, const kvb_result *result)
     taker *t = ctx;
     if (t->progress)
         kvb_progress_step(t->progress, result->kernel);
-    return kvb_duel_result_add(t->results, result);
+    return kvb_results_add(t->results, result);
 }
 
 /* Every part of the suite; selections [n] are theirs. */
 static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_suite *suite,
-                     const kvb_selection *selections, kvb_duel_results *base, kvb_duel_results *new, char *why,
-                     size_t why_bytes)
+                     const kvb_selection *selections, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
     kvb_progress progress;
     taker base_taker = {duel, base, &progress}, new_taker = {duel, new, NULL};
@@ -107,14 +106,13 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
     return error;
 }
 
-static int plugins_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_duel_results *new, char *why,
-                       size_t why_bytes)
+static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
     const kvb_suite *suite = kvb_suite_find(w->suite);
     kvb_duel *duel = malloc(sizeof *duel);
-    kvb_selection *selections = suite ? calloc(suite->n_parts, sizeof *selections) : NULL;
-    kvb_workloads workloads = {0};
-    int error = duel && (selections || !suite) ? 0 : -ENOMEM;
+    kvb_selections selections = {.n = 0};
+    char lack[256];
+    int error = duel ? 0 : -ENOMEM;
     if (duel)
         *duel = (kvb_duel){.copy = {-1, -1}};
     if (!error && !suite) {
@@ -126,25 +124,18 @@ static int plugins_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_duel
             snprintf(why, why_bytes, "--kernel best goes by an earlier run; here a plug-in's kernels are compared");
             error = -EINVAL;
         }
-    if (!error)
-        error = kvb_cpu_mask_set(w->cpu_mask, why, why_bytes);
+    if (!error && (error = kvb_cpu_mask_set(w->cpu_mask, lack, sizeof lack)))
+        snprintf(why, why_bytes, "--cpu-mask: %s", lack);
     if (!error)
         error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
-    if (!error && kvb_workloads_find(w->folder, &workloads, why, why_bytes) &&
-        !kvb_select_only_files(&w->words.workloads))
-        error = -EINVAL;
-    for (size_t i = 0; suite && i < suite->n_parts && !error; i++) {
-        error = kvb_select(&w->words, &suite->parts[i], &duel->all, &workloads, w->oversubscribe, &selections[i], why,
-                           why_bytes);
-        if (!error && w->no_staging)
-            error = kvb_native_check(&selections[i], &duel->all, why, why_bytes);
+    if (!error) {
+        const kvb_selections_options select = {&w->words,        suite,        &duel->all, w->folder,
+                                               w->oversubscribe, w->no_staging};
+        error = kvb_selections_make(&select, &selections, why, why_bytes);
     }
     if (!error)
-        error = parts_run(w, duel, suite, selections, base, new, why, why_bytes);
-    for (size_t i = 0; selections && i < suite->n_parts; i++)
-        kvb_selection_free(&selections[i]);
-    free(selections);
-    kvb_workloads_free(&workloads);
+        error = parts_run(w, duel, suite, selections.at, base, new, why, why_bytes);
+    kvb_selections_free(&selections);
     if (duel)
         kvb_duel_close(duel);
     free(duel);
@@ -198,8 +189,7 @@ static void program_show(void *ctx, const char *program)
     kvb_progress_step(ctx, program);
 }
 
-static int programs_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_duel_results *new, char *why,
-                        size_t why_bytes)
+static int programs_run(const kvb_duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
     number_text numbers[sizeof run_options / sizeof *run_options];
     const char **run = run_words(w, numbers);
@@ -221,7 +211,7 @@ static int programs_run(const kvb_duel_words *w, kvb_duel_results *base, kvb_due
 
 /* ---- both -------------------------------------------------------------------------------------------- */
 
-int kvb_duel_run(const kvb_duel_words *words, kvb_duel_results *base, kvb_duel_results *new)
+int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *new)
 {
     const struct sigaction stop = {.sa_handler = stop_ask}; /* interrupts waiting for a program */
     kvb_duel_words w = *words;

@@ -56,7 +56,7 @@ bool kvb_duel_is_asked(const kvb_duel_words *words);
 
 /* Runs both sides. -1 with the results of each, which the caller frees, to compare as paired; or, when that went wrong and
  * was said on stderr, the exit code. */
-int kvb_duel_run(const kvb_duel_words *words, kvb_duel_results *base, kvb_duel_results *new);
+int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *new);
 
 void kvb_duel_words_free(kvb_duel_words *words);
 

@@ -13,13 +13,14 @@
 #include "harness/counters/counters.h"
 #include "harness/machine/team.h"
 #include "harness/matrix.h"
-#include "harness/native.h"
 #include "harness/progress.h"
 #include "harness/resume.h"
+#include "harness/selections.h"
 #include "harness/shard.h"
 #include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
 #include "results/export/export.h"
+#include "results/result_list.h"
 #include "results/summary.h"
 #include "workloads/trace.h"
 
@@ -43,8 +44,8 @@ typedef struct run {
     kvb_result_file *kept; /* what an earlier run has finished, or NULL */
     kvb_result_writer *writer;
     kvb_export *junit;
-    kvb_result *results;
-    size_t n, room, count[KVB_STATUSES];
+    kvb_results results;
+    size_t count[KVB_STATUSES];
     char *why; /* of the writer */
     size_t why_bytes;
 } run;
@@ -140,17 +141,9 @@ static const kvb_usage usage = {
 /* Into the table and the summary. */
 static int result_keep(run *r, const kvb_result *result)
 {
-    if (r->n == r->room) {
-        size_t room = r->room ? 2 * r->room : 64;
-        kvb_result *results = realloc(r->results, room * sizeof *results);
-        if (!results)
-            return -ENOMEM;
-        r->results = results;
-        r->room = room;
-    }
-    r->results[r->n++] = *result;
-    r->count[result->status]++;
-    return 0;
+    int error = kvb_results_add(&r->results, result);
+    r->count[result->status] += !error;
+    return error;
 }
 
 /* A combination is done. */
@@ -178,7 +171,7 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
 /* Of a shard nothing has to be possible: others may hold all that is. */
 static int verdict(const run *r)
 {
-    size_t ran = r->n - r->count[KVB_STATUS_SKIP];
+    size_t ran = r->results.n - r->count[KVB_STATUS_SKIP];
     return ran == 0 && r->shard.of == 1       ? KVB_EXIT_MACHINE
            : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK
                                               : KVB_EXIT_FAILED;
@@ -194,7 +187,7 @@ static int summary_print(const run *r, const kvb_manifest *manifest)
                                  .n_failures = KVB_SUMMARY_FAILURES,
                                  .is_markdown = r->format == KVB_TABLE_MD};
     fputc('\n', people ? stdout : stderr);
-    return kvb_summary_print(&summary, r->results, r->n, people ? stdout : stderr);
+    return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
 static void command_line(int argc, char **argv, char *text, size_t bytes)
@@ -208,7 +201,7 @@ static void command_line(int argc, char **argv, char *text, size_t bytes)
 static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t total, char *why, size_t why_bytes)
 {
     size_t first = 0;
-    kvb_progress_start(&r->progress, total - r->n);
+    kvb_progress_start(&r->progress, total - r->results.n);
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
@@ -248,7 +241,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
     }
     kvb_progress_end(&r->progress);
     if (error == -EINTR)
-        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->n, total);
+        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, total);
     return error;
 }
 
@@ -265,7 +258,7 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         if (result_keep(r, &r->kept->results[i]))
             return kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
     if (r->kept) {
-        kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->n, total);
+        kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->results.n, total);
         return KVB_EXIT_OK;
     }
     if (!r->no_machine && (r->machine || total >= MACHINE_COMBINATIONS))
@@ -278,7 +271,7 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
 /* Closes it. What is kept of a run that ends early is said on the line of its reason. */
 static int output_close(run *r, int error, const char **kept)
 {
-    *kept = r->writer && r->n ? "; what is finished is kept: the same command with --resume runs the rest" : "";
+    *kept = r->writer && r->results.n ? "; what is finished is kept: the same command with --resume runs the rest" : "";
     if (!r->writer)
         return error;
     int closed = kvb_result_close(r->writer, !error, r->why, r->why_bytes);
@@ -310,7 +303,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     signal(SIGTERM, stop_ask);
     int error = code ? -ECANCELED : parts_run(r, selections, n, total, late, sizeof late);
     error = output_close(r, error, &kept);
-    int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results, r->n, why, sizeof why);
+    int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
     if (code)
         return code;
     error = error ? error : exported;
@@ -322,23 +315,9 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    if (kvb_result_table(r->results, r->n, r->format, stdout) || summary_print(r, &manifest))
+    if (kvb_result_table(r->results.at, r->results.n, r->format, stdout) || summary_print(r, &manifest))
         return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
     return verdict(r);
-}
-
-/* Words and suite turned into a selection for each part. */
-static int selections_make(run *r, const kvb_parts *parts, const kvb_workloads *workloads, kvb_selection *selections,
-                           char *why, size_t why_bytes)
-{
-    int error = 0;
-    for (size_t i = 0; i < r->suite->n_parts && !error; i++) {
-        error = kvb_select(&r->words, &r->suite->parts[i], parts, workloads, r->oversubscribe, &selections[i], why,
-                           why_bytes);
-        if (!error && r->no_staging)
-            error = kvb_native_check(&selections[i], parts, why, why_bytes);
-    }
-    return error;
 }
 
 /* The file that --kernel best goes by, if it is asked for. An exit code. */
@@ -374,8 +353,7 @@ static int run_main(int argc, char **argv)
              .state_name = "natural",
              .width = 2};
     kvb_parts *parts = malloc(sizeof *parts);
-    kvb_workloads workloads = {0};
-    kvb_selection *selections = NULL;
+    kvb_selections selections = {.n = 0};
     char why[1536] = "";
     int code = parts ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
@@ -417,11 +395,6 @@ static int run_main(int argc, char **argv)
         code = kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
         goto out;
     }
-    selections = calloc(r.suite->n_parts, sizeof *selections);
-    if (!selections) {
-        code = kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
-        goto out;
-    }
     kvb_parts_init(parts);
     for (size_t i = 0; i < r.plugins.n; i++)
         if (kvb_parts_load(parts, r.plugins.at[i], why, sizeof why)) {
@@ -432,9 +405,10 @@ static int run_main(int argc, char **argv)
     if (code)
         goto out;
     code = KVB_EXIT_USAGE;
-    if ((kvb_workloads_find(r.folder, &workloads, why, sizeof why) && !kvb_select_only_files(&r.words.workloads)) ||
-        selections_make(&r, parts, &workloads, selections, why, sizeof why)) {
-        kvb_complain("run", code, "%s", why);
+    const kvb_selections_options select = {&r.words, r.suite, parts, r.folder, r.oversubscribe, r.no_staging};
+    int selected = kvb_selections_make(&select, &selections, why, sizeof why);
+    if (selected) {
+        code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
         goto out;
     }
     if (r.timeline_path && !(r.timeline = fopen(r.timeline_path, "w"))) {
@@ -443,20 +417,17 @@ static int run_main(int argc, char **argv)
     }
     if (r.timeline)
         fputs(kvb_timeline_heading, r.timeline);
-    code = selections_run(&r, selections, r.suite->n_parts, argc, argv);
+    code = selections_run(&r, selections.at, selections.n, argc, argv);
     if (r.timeline && fclose(r.timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));
 out:
-    for (size_t i = 0; selections && i < r.suite->n_parts; i++)
-        kvb_selection_free(&selections[i]);
-    free(selections);
+    kvb_selections_free(&selections);
     kvb_best_close(&r.best);
-    kvb_workloads_free(&workloads);
     kvb_words *lists[] = {&r.words.workloads, &r.words.caches,  &r.words.pools, &r.words.kernels, &r.words.threads,
                           &r.words.values,    &r.words.growths, &r.plugins,     &r.events};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
-    free(r.results);
+    free(r.results.at);
     kvb_result_free(r.kept);
     free(parts);
     return code;
