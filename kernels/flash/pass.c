@@ -267,9 +267,10 @@ static void block_attend(const pass *x, const kvb_block *block)
     }
 }
 
+/* Are its rows asked for into the first-level cache? */
 static bool near(const kvb_side *side, const group *g)
 {
-    return side->in_place && NEAR(kvb_elem_bytes(side->elem), g->n_rows);
+    return side->in_place && NEAR(kvb_elem_bytes(side->elem) * side->width, g->n_rows);
 }
 
 /* Neighbouring cells of a turn: enough for RUN_BYTES where rows lie one after the other. */
@@ -286,7 +287,7 @@ static uint32_t turn_run(const kvb_flash *flash, uint32_t cells)
  * cells from each of some places at equal distances. The hardware follows many streams at once, each only a little way
  * ahead. An odd number of turns keeps the places from falling into the same sets of a cache.
  */
-static void span_attend(const pass *x, kvb_block *block, uint32_t span)
+static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
 {
     group g;
 

@@ -30,7 +30,7 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++) {
             vf key = elem_load(elem, keys[c], d);
-            elem_prefetch(elem, rows, keys[c], ahead, d);
+            elem_prefetch(elem, dim, rows, keys[c], ahead, d);
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < rows; r++)
                 sums[r * cells + c] = vf_fma(vf_load(q[r] + d), key, sums[r * cells + c]);

@@ -28,13 +28,13 @@ VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
                               : vf_load((const float *)(const void *)p);
 }
 
-/* Ask for the cache line that vector i begins of the row `ahead` bytes further on, for so many query rows; `i` counts
- * elements. No pointer arithmetic: it may be anywhere. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t rows, const void *row, size_t ahead, uint32_t i)
+/* Ask for the cache line that vector i begins of the row of `dim` channels `ahead` bytes further on, for so many query rows;
+ * `i` counts elements. No pointer arithmetic: it may be anywhere. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, size_t ahead, uint32_t i)
 {
     size_t at = (size_t)i * elem_size(elem);
     const void *line = (const void *)((uintptr_t)row + ahead + at);
-    if (at % 64 == 0 && NEAR(elem_size(elem), rows))
+    if (at % 64 == 0 && NEAR(elem_size(elem) * dim, rows))
         __builtin_prefetch(line, 0, 3);
     else if (at % 64 == 0)
         __builtin_prefetch(line, 0, 2);

@@ -20,10 +20,10 @@
 #define BLOCK     64u /* cells; the bits of a word */
 #define DOTS_ROWS 8u
 
-/* Rows of so many bytes a channel, for so many query rows, are used up about as fast as memory brings them: a turn of
- * NEAR_CELLS of K and V and the next one fit the first-level cache. */
-#define NEAR_CELLS               32u
-#define NEAR(ELEM_BYTES, N_ROWS) ((ELEM_BYTES) == 2 && (N_ROWS) <= 4)
+/* Rows of so few bytes, for so few query rows, are asked for into the first-level cache, which holds NEAR_CELLS of K and V
+ * and as many to come. Wider ones would not fit; with more query rows it was slower (NOTES.md). */
+#define NEAR_CELLS              32u
+#define NEAR(ROW_BYTES, N_ROWS) ((ROW_BYTES) <= 256 && (N_ROWS) <= 4)
 
 /*
  * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
