@@ -69,7 +69,7 @@ static void lengths_hold(void **state)
             }
 }
 
-/* Blocks that are seen whole go by turns, of fewer cells for few rows of two bytes: what turns leave over, too. */
+/* Blocks that are seen whole go by turns, of fewer cells for few narrow rows: what turns leave over, too. */
 static void whole_blocks_hold(void **state)
 {
     (void)state;
