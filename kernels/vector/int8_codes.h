@@ -15,6 +15,13 @@
 #if defined(__AVX512BW__)
 #include <immintrin.h>
 
+CODES_INLINE __m512i iq4_nl_levels(__m512i nibbles)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103,
+                                                                    -90, -75, -59, -39, -15)),
+                               nibbles);
+}
+
 /* Nibbles of two blocks of 32 channels (the second only if there is one): low ones first, then high ones. */
 CODES_INLINE __m512i nibbles_of_blocks(const uint8_t *first, const uint8_t *second, bool both)
 {
@@ -58,9 +65,7 @@ CODES_INLINE __m512i codes_load(kvb_elem elem, const uint8_t *row, uint32_t c, u
     }
     __m512i x = nibbles_of_blocks(first + of.codes_at, second + of.codes_at, both);
     if (elem == KVB_IQ4_NL)
-        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115,
-                                                                        -103, -90, -75, -59, -39, -15)),
-                                   x);
+        return iq4_nl_levels(x);
     if (of.offset == 16) { /* bit j of the word before the nibbles is the fifth of code j */
         uint32_t fifth[2] = {0, 0};
         memcpy(&fifth[0], first + of.codes_at - 4, 4);

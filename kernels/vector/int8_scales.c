@@ -21,86 +21,66 @@ void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const ui
         rows->row[i] = base + rows->at[i] * stride;
 }
 
-/* A factor of each group of each row: where the first one lies, and how far apart the groups' are. */
-typedef struct places {
-    const uint8_t *at[BLOCK];
-    size_t step;
-} places;
-
-static void places_inside(const int8_shape *s, const int8_rows *rows, uint32_t byte, places *p)
+void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, int8_factors *d,
+                                         int8_factors *m)
 {
-    p->step = s->of.block_bytes;
-    for (uint32_t i = 0; i < rows->n; i++)
-        p->at[i] = rows->row[i] + byte;
+    const size_t block = s->of.block_bytes, beside = s->half ? sizeof(uint16_t) : sizeof(float);
+    const uint8_t *row = (const uint8_t *)view->base + h * view->head_stride;
+
+    d->group = m->group = block ? block : beside;
+    d->cell = block ? view->cell_stride : view->scale_cell_stride;
+    m->cell = block ? view->cell_stride : view->zero_cell_stride;
+    d->at = block ? row : (const uint8_t *)view->scales + h * view->scale_head_stride;
+    m->at = block ? row + sizeof(uint16_t) : (const uint8_t *)view->zeros + h * view->zero_head_stride;
 }
 
-static void places_beside(const int8_shape *s, const void *table, size_t cell_stride, const int8_rows *rows, places *p)
+VEC_INLINE void halves_collect(const int8_rows *rows, uint32_t i, uint32_t end, uint32_t groups, int8_factors *f)
 {
-    p->step = s->half ? 2 : 4;
-    for (uint32_t i = 0; i < rows->n; i++)
-        p->at[i] = (const uint8_t *)table + rows->at[i] * cell_stride;
-}
-
-/*
- * table [groups][BLOCK]. Halves become floats many at a time, and only once all are collected: a wide load of what was just
- * stored piece by piece waits for the last piece to reach the cache.
- */
-VEC_INLINE void halves_read(const places *p, uint32_t n, uint32_t groups, float *table)
-{
-    uint16_t half[INT8_MAX_DIM / 32][BLOCK];
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *at = p->at[i];
+    for (; i < end; i++) {
+        const uint8_t *at = f->at + rows->at[i] * f->cell;
 #pragma GCC unroll 8
         for (uint32_t g = 0; g < groups; g++)
-            memcpy(&half[g][i], at + g * p->step, sizeof half[g][i]);
-    }
-    for (uint32_t g = 0; g < groups; g++) {
-        memset(half[g] + n, 0, (BLOCK - n) * sizeof half[g][n]);
-        for (uint32_t i = 0; i < BLOCK; i += VL)
-            vf_store(table + g * BLOCK + i, vf_load_f16(half[g] + i));
+            memcpy(&f->half[g][i], at + g * f->group, sizeof f->half[g][i]);
     }
 }
 
-static void floats_read(const places *p, uint32_t n, uint32_t groups, float *table)
+void KVB_ISA_NAME(kvb_int8_factors_collect)(const int8_shape *s, const int8_rows *rows, uint32_t i, int8_factors *f)
 {
-    for (uint32_t g = 0; g < groups; g++, table += BLOCK) {
+    uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
+    if (!s->half)
+        return;
+    if (s->groups == 4) /* the commonest: rows of 128 in blocks of 32 */
+        halves_collect(rows, i, end, 4, f);
+    else if (s->groups == 2)
+        halves_collect(rows, i, end, 2, f);
+    else
+        halves_collect(rows, i, end, s->groups, f);
+}
+
+/* table [groups][BLOCK] */
+static void table_make(const int8_shape *s, const int8_rows *rows, int8_factors *f, float *table)
+{
+    const uint32_t n = rows->n;
+    for (uint32_t g = 0; g < s->groups; g++, table += BLOCK) {
+        if (s->half) {
+            memset(f->half[g] + n, 0, (BLOCK - n) * sizeof f->half[g][n]);
+            for (uint32_t i = 0; i < BLOCK; i += VL)
+                vf_store(table + i, vf_load_f16(f->half[g] + i));
+            continue;
+        }
         for (uint32_t i = 0; i < n; i++)
-            memcpy(&table[i], p->at[i] + g * p->step, sizeof *table);
+            memcpy(&table[i], f->at + rows->at[i] * f->cell + g * f->group, sizeof *table);
         memset(table + n, 0, (BLOCK - n) * sizeof *table);
     }
 }
 
-static void factors_read(const int8_shape *s, const places *p, uint32_t n, float *table)
+void KVB_ISA_NAME(kvb_int8_factors_make)(const int8_shape *s, const int8_rows *rows, int8_factors *of_d,
+                                         int8_factors *of_m, float *d, float *m)
 {
-    if (!s->half)
-        floats_read(p, n, s->groups, table);
-    else if (s->groups == 4) /* the commonest: rows of 128 in blocks of 32 */
-        halves_read(p, n, 4, table);
-    else if (s->groups == 2)
-        halves_read(p, n, 2, table);
-    else if (s->groups == 1)
-        halves_read(p, n, 1, table);
-    else
-        halves_read(p, n, s->groups, table);
-}
-
-void KVB_ISA_NAME(kvb_int8_scales)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,
-                                   float *d, float *m)
-{
-    places p;
-    if (s->of.block_bytes)
-        places_inside(s, rows, 0, &p);
-    else
-        places_beside(s, (const uint8_t *)view->scales + h * view->scale_head_stride, view->scale_cell_stride, rows,
-                      &p);
-    factors_read(s, &p, rows->n, d);
-    if (!s->of.has_m)
+    table_make(s, rows, of_d, d);
+    if (!m)
         return;
-    if (s->of.block_bytes)
-        places_inside(s, rows, 2, &p);
-    else
-        places_beside(s, (const uint8_t *)view->zeros + h * view->zero_head_stride, view->zero_cell_stride, rows, &p);
-    factors_read(s, &p, rows->n, m);
+    table_make(s, rows, of_m, m);
     for (uint32_t i = 0; i < s->groups * BLOCK; i += VL) /* of the middle code, not of code 0 */
         vf_store(m + i, vf_fma(vf_load(d + i), vf_set(s->of.offset), vf_load(m + i)));
 }

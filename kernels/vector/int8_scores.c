@@ -36,7 +36,7 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
         int32_t whole = (int32_t)((x + magic) - magic);
         to->sums[c / s.group] += whole;
         if (KEY_CODES == 4)
-            bytes[c] = (int8_t)whole;
+            bytes[int8_key_at(s.elem, c)] = (int8_t)whole;
         else
             words[c] = (int16_t)whole;
     }
@@ -122,19 +122,13 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
                                    void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
-    int32_t *tile = scratch;
-    float *d = (float *)(void *)((char *)scratch + int8_tile_bytes(&s));
-    float *m = s.of.has_m ? d + int8_table_bytes(&s) / sizeof *d : NULL;
-    const keys block = {&s, tile, d, m};
-    int8_rows rows;
+    const int8_block block = KVB_ISA_NAME(kvb_int8_keys)(&s, k, h, cells, n, scratch);
+    const keys all = {&s, block.tile, block.d, block.m};
 
-    KVB_ISA_NAME(kvb_int8_rows_find)(k, h, cells, n, &rows);
-    KVB_ISA_NAME(kvb_int8_scales)(&s, k, h, &rows, d, m);
-    KVB_ISA_NAME(kvb_int8_pack_keys)(&s, &rows, tile);
     kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
-        panels[take - 1](&block, queries + r, scores + (size_t)r * BLOCK);
+        panels[take - 1](&all, queries + r, scores + (size_t)r * BLOCK);
     }
     kvb_ask_share(ask, 1, 2);
 }

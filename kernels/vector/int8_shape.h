@@ -72,6 +72,21 @@ static inline size_t int8_table_bytes(const int8_shape *s)
     return (size_t)s->groups * BLOCK * sizeof(float);
 }
 
+/*
+ * Nibbles of dword d of 16 bytes, low (part 0) or high ones (1): which dword of 4 codes they are in a tile of keys that was
+ * transposed before it was unpacked. In ggml's blocks high nibbles are 16 channels on, else they are each the next channel.
+ */
+static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
+{
+    return elem == KVB_UINT4 ? 2 * d + part : 4 * part + d;
+}
+
+/* Where channel c lies in such a tile, counted in codes. */
+static inline uint32_t int8_key_at(kvb_elem elem, uint32_t c)
+{
+    return elem == KVB_UINT4 ? c / 8 * 8 + c % 2 * 4 + c % 8 / 2 : c;
+}
+
 /* An encoded query row: its step, then for each group the sum of its integers, then (at a multiple of 64) the integers,
  * as bytes or as 16 bits. */
 typedef struct int8_query {
@@ -96,16 +111,39 @@ typedef struct int8_rows {
 void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
                                       int8_rows *rows);
 
-/* d and m of the rows: [groups][BLOCK] each, m NULL where the format has none; 0 from n on. */
-void KVB_ISA_NAME(kvb_int8_scales)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,
-                                   float *d, float *m);
+/* The d, or the m, of every cell and group of a head: where they lie, and (halves only) some of them side by side. */
+typedef struct int8_factors {
+    const uint8_t *at;  /* of cell 0 and group 0 */
+    size_t cell, group; /* bytes from one to the next */
+    uint16_t half[INT8_MAX_DIM / 32][BLOCK];
+} int8_factors;
+
+#define INT8_SOME 16u /* cells that are made ready at a time */
+
+void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, int8_factors *d,
+                                         int8_factors *m);
+
+/* Those of the rows i .. i + INT8_SOME - 1 that are there. */
+void KVB_ISA_NAME(kvb_int8_factors_collect)(const int8_shape *s, const int8_rows *rows, uint32_t i, int8_factors *f);
+
+/* d and m of the rows, once all are collected: [groups][BLOCK] each, m NULL where the format has none; 0 from n on. */
+void KVB_ISA_NAME(kvb_int8_factors_make)(const int8_shape *s, const int8_rows *rows, int8_factors *of_d,
+                                         int8_factors *of_m, float *d, float *m);
+
+/* A block as the products read it: a dword of its tile holds neighbouring factors of one sum. */
+typedef struct int8_block {
+    int32_t *tile;
+    float *d, *m; /* of kvb_int8_factors_make() */
+} int8_block;
 
 /*
- * Codes as the products read them: a dword holds neighbouring factors of one sum.
- * keys: [width / KEY_CODES][BLOCK] dwords, each KEY_CODES channels of one cell; cells from n on are 0.
+ * Cells of a head, n <= BLOCK of them; scratch: int8_tile_bytes() and twice int8_table_bytes().
+ * keys: [width / KEY_CODES][BLOCK] dwords, each KEY_CODES channels of one cell; cells from n on are anything.
  * values: [BLOCK / 2][width] dwords, each two cells' (code - offset) of one channel, 16 bits; up to n rounded up to 2.
  */
-void KVB_ISA_NAME(kvb_int8_pack_keys)(const int8_shape *s, const int8_rows *rows, int32_t *tile);
-void KVB_ISA_NAME(kvb_int8_pack_values)(const int8_shape *s, const int8_rows *rows, int32_t *tile);
+int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                       uint32_t n, void *scratch);
+int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                         uint32_t n, void *scratch);
 
 #endif

@@ -147,20 +147,19 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
                                  uint32_t n_rows, float *const *sums, const kvb_ask *ask, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
-    int32_t *tile = scratch;
-    float *d = (float *)(void *)((char *)scratch + int8_tile_bytes(&s));
-    float *m = s.of.has_m ? d + int8_table_bytes(&s) / sizeof *d : NULL;
-    values block = {.shape = &s, .tile = tile, .d = d, .m = m, .steps = (n + 1) / 2};
-    int8_rows rows;
+    const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, scratch);
+    const float *d = block.d, *m = block.m;
+    const values all = {.shape = &s,
+                        .tile = block.tile,
+                        .d = d,
+                        .m = m,
+                        .steps = (n + 1) / 2,
+                        .finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK))};
 
-    KVB_ISA_NAME(kvb_int8_rows_find)(v, h, cells, n, &rows);
-    KVB_ISA_NAME(kvb_int8_scales)(&s, v, h, &rows, d, m);
-    block.finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK));
-    KVB_ISA_NAME(kvb_int8_pack_values)(&s, &rows, tile);
     kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
-        panels[take - 1](&block, weights + (size_t)r * BLOCK, sums + r);
+        panels[take - 1](&all, weights + (size_t)r * BLOCK, sums + r);
     }
     kvb_ask_share(ask, 1, 2);
 }

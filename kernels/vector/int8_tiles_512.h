@@ -6,72 +6,92 @@
 #include "kernels/vector/int8_codes.h"
 #include "kernels/vector/int8_lanes.h"
 
-/* 16 x 16 dwords: lane i of r[j] becomes lane j of r[i]. */
-CODES_INLINE void transpose(__m512i r[16])
+/* Lane 4 l + m of r[d]: the dword d of 16 bytes at `byte` of row 4 l + m. */
+CODES_INLINE void dwords_turn(const uint8_t *const *row, size_t byte, __m512i r[4])
 {
-    __m512i a[16];
-    for (int i = 0; i < 16; i += 2) { /* pairs of dwords of two rows */
-        a[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        a[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    __m512i a[4];
+    for (int m = 0; m < 4; m++) {
+#define FOUR(L) _mm_loadu_si128((const __m128i *)(const void *)(row[4 * (L) + m] + byte))
+        a[m] = _mm512_mask_broadcast_i32x4(_mm512_castsi128_si512(FOUR(0)), 0x00f0, FOUR(1));
+        a[m] = _mm512_mask_broadcast_i32x4(_mm512_mask_broadcast_i32x4(a[m], 0x0f00, FOUR(2)), 0xf000, FOUR(3));
+#undef FOUR
     }
-    for (int i = 0; i < 16; i += 4) { /* r[i + j]: column j of each four, of rows i .. i+3 */
-        r[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) { /* fours 0 2 and 1 3 of two groups of rows beside each other */
-        a[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        a[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        a[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xdd);
+    __m512i low = _mm512_unpacklo_epi32(a[0], a[1]), high = _mm512_unpackhi_epi32(a[0], a[1]);
+    __m512i other_low = _mm512_unpacklo_epi32(a[2], a[3]), other_high = _mm512_unpackhi_epi32(a[2], a[3]);
+    r[0] = _mm512_unpacklo_epi64(low, other_low);
+    r[1] = _mm512_unpackhi_epi64(low, other_low);
+    r[2] = _mm512_unpacklo_epi64(high, other_high);
+    r[3] = _mm512_unpackhi_epi64(high, other_high);
+}
+
+/* 16 channels of 16 rows, codes of 8 bits at `byte`. */
+CODES_INLINE void bytes_turn(const uint8_t *const *row, size_t byte, __m512i flip, int32_t *to)
+{
+    __m512i r[4];
+    dwords_turn(row, byte, r);
+    for (uint32_t d = 0; d < 4; d++)
+        _mm512_store_si512(to + d * BLOCK, _mm512_xor_si512(r[d], flip));
+}
+
+/* 32 channels of 16 rows, codes of 4 bits at `byte`: unpacked after they are transposed. */
+CODES_INLINE void nibbles_turn(kvb_elem elem, const uint8_t *const *row, size_t byte, int32_t *to)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+    __m512i r[4];
+    dwords_turn(row, byte, r);
+    for (uint32_t d = 0; d < 4; d++) {
+        __m512i low = _mm512_and_si512(r[d], nibble), high = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), nibble);
+        if (elem == KVB_IQ4_NL)
+            low = iq4_nl_levels(low), high = iq4_nl_levels(high);
+        _mm512_store_si512(to + int8_nibbles_at(elem, d, 0) * BLOCK, low);
+        _mm512_store_si512(to + int8_nibbles_at(elem, d, 1) * BLOCK, high);
     }
 }
 
-CODES_INLINE void transposed_store(__m512i r[16], int32_t *to)
+/* 64 channels of 16 rows by way of copies: codes of 2 bits, or with a fifth bit that lies elsewhere, or as 16 bits. */
+CODES_INLINE void copies_turn(kvb_elem elem, const uint8_t *const *row, uint32_t c, uint32_t n, int32_t *to)
 {
-    transpose(r);
-    for (int j = 0; j < 16; j++)
-        _mm512_store_si512(to + (uint32_t)j * BLOCK, r[j]);
-}
-
-/* 16 cells from cell i on, 64 channels from c on. Where there is no cell: zeros. */
-CODES_INLINE void keys_pack_square(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, uint32_t c,
-                                   uint32_t cells, int32_t *tile)
-{
-    __m512i r[16];
-#if KEY_CODES == 4
-    for (uint32_t j = 0; j < 16; j++)
-        r[j] = j < cells ? codes_load(elem, rows->row[i + j], c, s->dim - c) : _mm512_setzero_si512();
-    transposed_store(r, tile + c / 4 * BLOCK + i);
-#else
-    __m512i upper[16];
-    const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
+    _Alignas(64) uint8_t copy[16][256 / KEY_CODES];
+    const uint8_t *at[16];
     for (uint32_t j = 0; j < 16; j++) {
-        __m512i x = j < cells ? codes_load(elem, rows->row[i + j], c, s->dim - c) : _mm512_setzero_si512();
-        r[j] = _mm512_sub_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(x)), offset);
-        upper[j] = _mm512_sub_epi16(_mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(x, 1)), offset);
-    }
-    transposed_store(r, tile + c / 2 * BLOCK + i);
-    transposed_store(upper, tile + (c / 2 + 16) * BLOCK + i);
+        __m512i x = codes_load(elem, row[j], c, n);
+        at[j] = copy[j];
+#if KEY_CODES == 4
+        _mm512_store_si512(copy[j], x);
+#else
+        const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
+        __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(x));
+        __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(x, 1));
+        _mm512_store_si512(copy[j], _mm512_sub_epi16(low, offset));
+        _mm512_store_si512(copy[j] + 64, _mm512_sub_epi16(high, offset));
 #endif
+    }
+    for (uint32_t byte = 0; byte < sizeof copy[0]; byte += 16)
+        bytes_turn(at, byte, _mm512_setzero_si512(), to + byte / 4 * BLOCK);
 }
 
-CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, int32_t *tile)
+CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
-    for (uint32_t i = 0; i < BLOCK; i += 16)
-        for (uint32_t c = 0; c < s->width; c += 64) {
-            if (i + 16 <= rows->n)
-                keys_pack_square(elem, s, rows, i, c, 16, tile);
-            else
-                keys_pack_square(elem, s, rows, i, c, rows->n > i ? rows->n - i : 0, tile);
-        }
+    const int8_elem of = int8_elem_of(elem);
+    const __m512i flip = _mm512_set1_epi8(elem == KVB_UINT8 ? 0 : -128);
+    const uint8_t *row[16];
+
+    if (i >= rows->n)
+        return;
+    for (uint32_t j = 0; j < 16; j++)
+        row[j] = rows->row[i + j < rows->n ? i + j : i];
+    tile += i;
+    if (KEY_CODES == 4 && of.bits == 8)
+        for (uint32_t c = 0; c < s->dim; c += 16)
+            bytes_turn(row, of.block_bytes ? c / 32 * of.block_bytes + of.codes_at + c % 32 : c, flip,
+                       tile + c / 4 * BLOCK);
+    else if (KEY_CODES == 4 && of.bits == 4 && of.offset != 16)
+        for (uint32_t c = 0; c < s->dim; c += 32)
+            nibbles_turn(elem, row, of.block_bytes ? c / 32 * of.block_bytes + of.codes_at : c / 2,
+                         tile + c / 4 * BLOCK);
+    else
+        for (uint32_t c = 0; c < s->dim; c += 64)
+            copies_turn(elem, row, c, s->dim - c, tile + c / KEY_CODES * BLOCK);
 }
 
 #if defined(__AVX512VBMI__)
@@ -114,10 +134,11 @@ CODES_INLINE void values_pack_pair(__m512i a, __m512i b, __m512i offset, int32_t
 
 #endif
 
-CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, int32_t *tile)
+CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
     const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
-    for (uint32_t i = 0; i < rows->n; i += 2, tile += s->width) {
+    const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
+    for (tile += i / 2 * s->width; i < end; i += 2, tile += s->width) {
         const uint8_t *a = rows->row[i], *b = i + 1 < rows->n ? rows->row[i + 1] : a; /* a second time: weight 0 */
         for (uint32_t c = 0; c < s->width; c += 64)
             values_pack_pair(codes_load(elem, a, c, s->dim - c), codes_load(elem, b, c, s->dim - c), offset, tile + c);
