@@ -4,6 +4,7 @@
 #define KVB_VEC_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VL         8u
@@ -55,6 +56,10 @@ VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
 VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
 {
     return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ), a);
+}
+VEC_INLINE bool vf_any_above(vf a, float x)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, _mm256_set1_ps(x), _CMP_GT_OQ));
 }
 VEC_INLINE float vf_largest(vf a)
 {

@@ -4,6 +4,7 @@
 #define KVB_VEC_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VL         16u
@@ -57,6 +58,10 @@ VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), a);
 }
+VEC_INLINE bool vf_any_above(vf a, float x)
+{
+    return _mm512_cmp_ps_mask(a, _mm512_set1_ps(x), _CMP_GT_OQ);
+} /* not of NaN */
 VEC_INLINE float vf_largest(vf a)
 {
     return _mm512_reduce_max_ps(a);

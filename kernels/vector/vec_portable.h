@@ -5,6 +5,7 @@
 #define KVB_VEC_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -77,6 +78,10 @@ VEC_INLINE vf vf_select(uint32_t bits, vf a, vf b)
 VEC_INLINE vf vf_drop_below(vf a, vf x, float least)
 {
     return (vf)((vec_int)a & ~(x < least));
+}
+VEC_INLINE bool vf_any_above(vf a, float x)
+{
+    return a[0] > x || a[1] > x || a[2] > x || a[3] > x;
 }
 VEC_INLINE float vf_largest(vf a)
 {

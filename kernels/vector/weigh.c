@@ -11,11 +11,9 @@
 #define GROUP     16u  /* scores: the unit that n is rounded up to */
 #define MOST_OVER 8.0f /* exponent that a weight may reach before max is raised */
 
-/* Returns what earlier sums are multiplied by when the largest exponent of a block is `top`. */
+/* Returns what earlier sums are multiplied by when `top`, the largest exponent of a block, becomes the maximum. */
 static inline float state_raise(kvb_row_state *state, float top)
 {
-    if (!(top > state->max + MOST_OVER)) /* also when both are -infinity */
-        return 1;
     float old = state->max, factor;
     state->max = ceilf(top);
     factor = exp2f(old - state->max);
@@ -40,7 +38,7 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
             seen = vf_select((uint32_t)(visible >> v * VL) & lanes, seen, hidden);
         top = vf_max(seen, top); /* in this order, NaN is passed over */
     }
-    float earlier = state_raise(state, vf_largest(top));
+    float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
     /* Still -infinity when all that is visible is that or NaN: any number in its place makes them 0 and NaN. */
     vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
 #pragma GCC unroll 4
@@ -57,12 +55,13 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
 
 float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state)
 {
-    visible &= n < BLOCK ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
-    if (visible == UINT64_MAX && logits.softcap == 0)
-        return groups_weigh(logits, false, true, BLOCK / GROUP, scores, visible, state);
+    const uint64_t there = n < BLOCK ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
+    bool whole = n % GROUP == 0 && (visible & there) == there;
+    visible &= there;
 #define GROUPS(N)                                                                                                      \
     case N:                                                                                                            \
         return logits.softcap > 0 ? groups_weigh(logits, true, false, N, scores, visible, state)                       \
+               : whole            ? groups_weigh(logits, false, true, N, scores, visible, state)                       \
                                   : groups_weigh(logits, false, false, N, scores, visible, state);
     switch ((n + GROUP - 1) / GROUP) {
         GROUPS(1)
