@@ -206,8 +206,8 @@ static int flash_attend(const kvb_attend *args, bool integers)
     f->query_bytes = j.at.query_bytes;
     f->logits = p->softcap > 0 ? (kvb_logits){p->scale / p->softcap, (float)((double)p->softcap * LOG2_E)}
                                : (kvb_logits){(float)((double)p->scale * LOG2_E), 0};
-    kvb_side_init(&f->k, f->vector, &args->k);
-    kvb_side_init(&f->v, f->vector, p->v_in_k ? &args->k : &args->v);
+    kvb_side_init(&f->k, f->vector, &args->k, p->v_in_k ? v_width(p) : p->k_dim);
+    kvb_side_init(&f->v, f->vector, p->v_in_k ? &args->k : &args->v, v_width(p));
     f->v.width = v_width(p);
     kvb_plan_make(&f->plan, args, integers ? kvb_flash_cost_integers : kvb_flash_cost, (uint64_t *)args->scratch);
     args->team->run(args->team, parts_run, &j);

@@ -107,13 +107,19 @@ static kvb_ask group_ask(const pass *x, const kvb_side *side, const group *g)
     return (kvb_ask){side->view, g->cell, x->kv_head, g->runs, g->ahead, g->run};
 }
 
+/* Are its rows taken as they are stored? Else they are floats in a tile. */
+static bool in_place(const kvb_side *side, const group *g)
+{
+    return side->in_place && (!side->load || g->n_rows <= FEW_ROWS);
+}
+
 /* Cells that are brought into a tile at a time for a few rows: what is loaded is used while it is in the first-level cache. */
 #define TILE_CELLS 16u
 
 static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *g)
 {
     bool kept = x->flash->args->problem.v_in_k; /* for V */
-    return side->in_place || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
+    return in_place(side, g) || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
 }
 
 /* Rows from r on that are multiplied at a time; their share of what is wanted soon is asked for before. */
@@ -131,6 +137,8 @@ static void scores_make(const pass *x, group *g)
     const kvb_vector *v = flash->vector;
     const kvb_side *k = &flash->k;
     const kvb_ask ask = group_ask(x, k, g);
+    const bool stored = in_place(k, g);
+    const kvb_elem elem = stored ? k->elem : KVB_F32;
     const void *queries[TILE_ROWS];
     const float *q[TILE_ROWS];
     float *scores[TILE_ROWS];
@@ -147,16 +155,16 @@ static void scores_make(const pass *x, group *g)
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
-        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->k_tile, g->key + c);
-        if (!k->in_place && g->n_rows <= FEW_ROWS)
+        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, stored ? NULL : x->w->k_tile, g->key + c);
+        if (!stored && g->n_rows <= FEW_ROWS)
             kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->dots(k->elem, q + r, rows, g->key + c, g->ahead * k->stride, n, k->width, scores[r] + c);
+            v->dots(elem, q + r, rows, g->key + c, g->ahead * k->stride, n, k->width, scores[r] + c);
         }
     }
     if (g->n_rows > FEW_ROWS) {
-        v->pack_keys(k->elem, g->key, g->n_cells, k->width, x->w->packed);
+        v->pack_keys(elem, g->key, g->n_cells, k->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
             rows = rows_at_once(g, &ask, r);
             v->product(rows, k->width, BLOCK, q + r, x->w->packed, scores + r, false);
@@ -182,6 +190,8 @@ static void sums_add(const pass *x, group *g)
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
     const kvb_ask ask = group_ask(x, side, g);
+    const bool stored = in_place(side, g);
+    const kvb_elem elem = stored ? side->elem : KVB_F32;
     const void **values = flash->args->problem.v_in_k ? g->key : g->value;
     const float *weights[TILE_ROWS];
     float *sums[TILE_ROWS];
@@ -197,16 +207,17 @@ static void sums_add(const pass *x, group *g)
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
         if (values == g->value)
-            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, x->w->v_tile, values + c);
-        if (!side->in_place && g->n_rows <= FEW_ROWS)
+            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, stored ? NULL : x->w->v_tile,
+                          values + c);
+        if (!stored && g->n_rows <= FEW_ROWS)
             kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->sums(side->elem, weights[r] + c, rows, values + c, g->ahead * side->stride, n, side->width, sums + r);
+            v->sums(elem, weights[r] + c, rows, values + c, g->ahead * side->stride, n, side->width, sums + r);
         }
     }
     if (g->n_rows > FEW_ROWS) {
-        v->pack_values(side->elem, values, g->n_cells, side->width, x->w->packed);
+        v->pack_values(elem, values, g->n_cells, side->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
             rows = rows_at_once(g, &ask, r);
             v->product(rows, g->n_cells, side->width, weights + r, x->w->packed, sums + r, true);
@@ -270,7 +281,7 @@ static void block_attend(const pass *x, const kvb_block *block)
 /* Are its rows asked for into the first-level cache? */
 static bool near(const kvb_side *side, const group *g)
 {
-    return side->in_place && NEAR(kvb_elem_bytes(side->elem) * side->width, g->n_rows);
+    return side->in_place && NEAR(side->row_bytes, g->n_rows);
 }
 
 /* Neighbouring cells of a turn: enough for RUN_BYTES where rows lie one after the other. */

@@ -11,22 +11,31 @@ static bool in_place(const kvb_format *f, uint32_t dim)
     return kvb_elem_bytes(f->elem) && f->group == 0 && !f->head_scale && !f->window_cells && dim % 16 == 0;
 }
 
+/* Small floats that dots() and sums() decode in registers. */
+static bool fp8_in_place(const kvb_format *f, uint32_t dim, uint32_t values)
+{
+    return (f->elem == KVB_E4M3 || f->elem == KVB_E5M2) && f->group == 0 && !f->window_cells && dim % FP8_DIM == 0 &&
+           values % FP8_DIM == 0;
+}
+
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim)
 {
     return !in_place(format, dim);
 }
 
-void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view)
+void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view, uint32_t values)
 {
     const kvb_format *f = view->format;
-    *side =
-        (kvb_side){.view = view, .elem = KVB_F32, .width = kvb_padded(view->dim), .in_place = in_place(f, view->dim)};
-    if (side->in_place) {
+    const bool plain = in_place(f, view->dim);
+    *side = (kvb_side){.view = view, .width = kvb_padded(view->dim)};
+    if (plain || fp8_in_place(f, view->dim, values)) {
+        side->in_place = true;
         side->elem = f->elem;
+        side->row_bytes = view->dim * (plain ? kvb_elem_bytes(f->elem) : 1);
         side->stride = view->cell_stride;
-    } else {
-        side->load = vector->load_of(f);
     }
+    if (!plain)
+        side->load = vector->load_of(f);
     if (side->in_place || side->load) {
         side->transform = f->transform;
         side->head_scaled = f->head_scale != KVB_STATIC_NONE;
@@ -53,12 +62,12 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
 void kvb_side_rows(const kvb_side *side, uint32_t h, const uint32_t *cells, uint32_t n, uint32_t ahead, bool again,
                    float *tile, const void **at)
 {
-    if (side->in_place && again && !side->view->block_table) {
+    if (!tile && again && !side->view->block_table) {
         for (uint32_t i = 0; i < n; i++)
             at[i] = (const char *)at[i] + ahead * side->stride;
         return;
     }
-    if (side->in_place) {
+    if (!tile) {
         rows_find(side->view, h, cells, n, at);
         return;
     }

@@ -21,19 +21,28 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
 VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          size_t ahead, uint32_t dim, float *scores)
 {
+    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* that are converted before they are multiplied */
     vf sums[VL];
     float totals[VL];
 #pragma GCC unroll 16
     for (uint32_t s = 0; s < VL; s++)
         sums[s] = vf_set(0);
-    for (uint32_t d = 0; d < dim; d += VL)
+    for (uint32_t d = 0; d < dim; d += elem_vecs(elem) * VL)
 #pragma GCC unroll 16
-        for (uint32_t c = 0; c < cells; c++) {
-            vf key = elem_load(elem, keys[c], d);
-            elem_prefetch(elem, dim, rows, keys[c], ahead, d);
+        for (uint32_t first = 0; first < cells; first += some) {
+            vf key[VL][STEP_VECS];
+#pragma GCC unroll 16
+            for (uint32_t c = first; c < first + some; c++) {
+                elem_read(elem, keys[c], d, key[c]);
+                elem_prefetch(elem, dim, rows, keys[c], ahead, d);
+            }
 #pragma GCC unroll 8
-            for (uint32_t r = 0; r < rows; r++)
-                sums[r * cells + c] = vf_fma(vf_load(q[r] + d), key, sums[r * cells + c]);
+            for (uint32_t v = 0; v < elem_vecs(elem); v++)
+#pragma GCC unroll 16
+                for (uint32_t c = first; c < first + some; c++)
+#pragma GCC unroll 8
+                    for (uint32_t r = 0; r < rows; r++)
+                        sums[r * cells + c] = vf_fma(vf_load(q[r] + d + v * VL), key[c][v], sums[r * cells + c]);
         }
     vf_store(totals, vf_totals(sums));
 #pragma GCC unroll 8

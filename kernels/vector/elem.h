@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stored rows of plain floats as vectors. Every function here is meant for a constant `elem`: callers choose it once,
+/* Stored rows of floats as vectors. Every function here is meant for a constant `elem`: callers choose it once,
  * outside their loops, by ELEM_CASES. */
 #ifndef KVB_VECTOR_ELEM_H
 #define KVB_VECTOR_ELEM_H
 
 #include "kernels/attend.h"
 #include "kernels/vector/micro.h"
-#include "kernels/vector/vec.h"
+#include "kernels/vector/vec_codes.h"
+
+VEC_INLINE bool elem_is_fp8(kvb_elem elem)
+{
+    return elem == KVB_E4M3 || elem == KVB_E5M2;
+}
 
 VEC_INLINE uint32_t elem_size(kvb_elem elem)
 {
-    return elem == KVB_F32 ? 4 : 2;
+    return elem == KVB_F32 ? 4 : elem_is_fp8(elem) ? 1 : 2;
+}
+
+#define STEP_VECS (FP8_STEP / VL) /* most vectors that are read together */
+
+/* Vectors that are read together. */
+VEC_INLINE uint32_t elem_vecs(kvb_elem elem)
+{
+    return elem_is_fp8(elem) ? STEP_VECS : 1;
 }
 
 /* Element i of a row. */
@@ -28,6 +41,15 @@ VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
                               : vf_load((const float *)(const void *)p);
 }
 
+/* The elem_vecs() vectors from element i on. */
+VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
+{
+    if (elem_is_fp8(elem))
+        fp8_step(elem == KVB_E5M2, elem_at(elem, row, i), x);
+    else
+        x[0] = elem_load(elem, row, i);
+}
+
 /* Ask for the cache line that vector i begins of the row of `dim` channels `ahead` bytes further on, for so many query rows;
  * `i` counts elements. No pointer arithmetic: it may be anywhere. */
 VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, size_t ahead, uint32_t i)
@@ -40,12 +62,22 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const 
         __builtin_prefetch(line, 0, 2);
 }
 
-/* A switch over the plain elements: CASE(KVB_F16) and so on. Other elements do nothing. */
+/* A switch over the plain elements, CASE(KVB_F16) and so on, or over all that dots() and sums() take. Others do nothing. */
+#define PLAIN_CASES(elem, CASE)                                                                                        \
+    switch (elem) {                                                                                                    \
+        CASE(KVB_F32)                                                                                                  \
+        CASE(KVB_F16)                                                                                                  \
+        CASE(KVB_BF16)                                                                                                 \
+    default:                                                                                                           \
+        break;                                                                                                         \
+    }
 #define ELEM_CASES(elem, CASE)                                                                                         \
     switch (elem) {                                                                                                    \
         CASE(KVB_F32)                                                                                                  \
         CASE(KVB_F16)                                                                                                  \
         CASE(KVB_BF16)                                                                                                 \
+        CASE(KVB_E4M3)                                                                                                 \
+        CASE(KVB_E5M2)                                                                                                 \
     default:                                                                                                           \
         break;                                                                                                         \
     }

@@ -4,7 +4,8 @@
  * level of isa.h. A query row is one token and one query head; rows here all belong to the block's KV head.
  *
  * Cells come as pointers to their rows (paged, strided and scattered cells are then all alike), query rows and the sums
- * likewise. Rows of K, V, q and of sums are `dim` floats or plain elements, dim a multiple of 16 (pad with zeros);
+ * likewise. Rows of K, V, q and of sums are `dim` floats or plain elements, dim a multiple of 16 (pad with zeros); dots() and
+ * sums() take E4M3 and E5M2 too, dim then a multiple of FP8_DIM;
  * q and sums are 64-byte aligned, stored rows need not be. Scores and weights: [row][BLOCK] f32, 64-byte aligned.
  *
  * Two forms. Few rows: dots() and sums() read each stored element once, in place, for all of up to DOTS_ROWS rows.
@@ -19,6 +20,7 @@
 
 #define BLOCK     64u /* cells; the bits of a word */
 #define DOTS_ROWS 8u
+#define FP8_DIM   64u
 
 /* Rows of so few bytes, for so few query rows, are asked for into the first-level cache, which holds NEAR_CELLS of K and V
  * and as many to come. Wider ones would not fit; with more query rows it was slower (NOTES.md). */
@@ -35,7 +37,7 @@
  * over all cells have a chain of BLOCK and one for each block.
  */
 
-/* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of a plain element type.
+/* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of elements as above.
  * From n on, up to a multiple of 16, scores are arbitrary. */
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
                             size_t ahead, uint32_t n, uint32_t dim, float *scores);

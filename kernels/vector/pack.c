@@ -52,7 +52,7 @@ void KVB_ISA_NAME(kvb_pack_keys)(kvb_elem elem, const void *const *keys, uint32_
     case ELEM:                                                                                                         \
         elem_pack_keys(ELEM, keys, n, dim, packed);                                                                    \
         break;
-    ELEM_CASES(elem, CASE)
+    PLAIN_CASES(elem, CASE)
 #undef CASE
 }
 
@@ -62,6 +62,6 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
     case ELEM:                                                                                                         \
         elem_pack_values(ELEM, values, n, dim, packed);                                                                \
         break;
-    ELEM_CASES(elem, CASE)
+    PLAIN_CASES(elem, CASE)
 #undef CASE
 }

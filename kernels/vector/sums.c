@@ -20,8 +20,8 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
         const void *from = elem_at(elem, values[i], at);
         vf value[STRIP_VECS];
 #pragma GCC unroll 8
-        for (uint32_t v = 0; v < vecs; v++) {
-            value[v] = elem_load(elem, from, v * VL);
+        for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
+            elem_read(elem, from, v * VL, value + v);
             elem_prefetch(elem, dim, rows, from, ahead, v * VL);
         }
 #pragma GCC unroll 8
@@ -47,7 +47,7 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 {
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
-    if (rows * VECS <= SUMS_VECS || VECS == 1)                                                                         \
+    if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
             strip_sum(elem, rows, VECS, weights, values, ahead, n, dim, at, sums);
     STRIPS(8)
@@ -60,21 +60,26 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, size_t ahead,
                          uint32_t n, uint32_t dim, float *const *sums)
 {
+    const uint32_t most = SUMS_VECS / elem_vecs(elem); /* rows: more than DOTS_ROWS where vectors are read one by one */
+    for (uint32_t r = 0, rows; r < n_rows; r += rows) {
+        uint32_t left = n_rows - r, parts = (left + most - 1) / most;
+        rows = (left + parts - 1) / parts;
 #define ROWS(N)                                                                                                        \
     case N:                                                                                                            \
-        rows_sum(elem, N, weights, values, ahead, n, dim, sums);                                                       \
+        rows_sum(elem, N, weights + r * BLOCK, values, ahead, n, dim, sums + r);                                       \
         break;
-    switch (n_rows) {
-        ROWS(1)
-        ROWS(2)
-        ROWS(3)
-        ROWS(4)
-        ROWS(5)
-        ROWS(6)
-        ROWS(7)
-        ROWS(8)
-    }
+        switch (rows) {
+            ROWS(1)
+            ROWS(2)
+            ROWS(3)
+            ROWS(4)
+            ROWS(5)
+            ROWS(6)
+            ROWS(7)
+            ROWS(8)
+        }
 #undef ROWS
+    }
 }
 
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,

@@ -15,7 +15,7 @@
 
 static inline size_t elem_bytes(kvb_elem elem)
 {
-    return elem == KVB_F32 ? 4 : elem == KVB_UINT8 ? 1 : 2;
+    return elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
 }
 
 static inline double elem_value(kvb_elem elem, const void *src)
@@ -28,7 +28,17 @@ static inline double elem_value(kvb_elem elem, const void *src)
         memcpy(&x, src, sizeof x);
         return (double)x;
     }
-    memcpy(&h, src, sizeof h);
+    if (elem == KVB_E4M3) {
+        int code = *(const unsigned char *)src, magnitude = code & 127;
+        double value = magnitude == 127 ? (double)NAN
+                       : magnitude < 8  ? ldexp(magnitude, -9)
+                                        : ldexp(8 + magnitude % 8, magnitude / 8 - 10);
+        return code & 128 ? -value : value;
+    }
+    if (elem == KVB_E5M2)
+        h = (uint16_t)(*(const unsigned char *)src << 8);
+    else
+        memcpy(&h, src, sizeof h);
     if (elem == KVB_BF16) {
         b = (uint32_t)h << 16;
         memcpy(&x, &b, sizeof x);
@@ -60,7 +70,13 @@ static inline void elem_store(kvb_elem elem, void *dst, float x)
         h = (uint16_t)(b >> 16 & 0x8000);
     else
         h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
-    memcpy(dst, &h, sizeof h);
+    if (elem == KVB_E5M2)
+        h >>= 8;
+    if (elem == KVB_E4M3) /* an exponent has a bit less, and a bias that is less by 8 */
+        h = (uint16_t)((h >> 8 & 0x80) | ((h & 0x7fff) < 0x2400   ? h >> 9 & 7
+                                          : (h & 0x7fff) > 0x5f00 ? 126
+                                                                  : ((h & 0x7fff) - 0x2000) >> 7));
+    memcpy(dst, &h, elem_bytes(elem));
 }
 
 /* ---- formats: the plain ones, and one with scales, zeros and a window ---- */
@@ -108,6 +124,8 @@ static const kvb_format test_formats[] = {
     [KVB_F32] = {.name = "f32", .elem = KVB_F32, .read = rows_read},
     [KVB_F16] = {.name = "f16", .elem = KVB_F16, .read = rows_read},
     [KVB_BF16] = {.name = "bf16", .elem = KVB_BF16, .read = rows_read},
+    [KVB_E4M3] = {.name = "e4m3", .elem = KVB_E4M3, .read = rows_read},
+    [KVB_E5M2] = {.name = "e5m2", .elem = KVB_E5M2, .read = rows_read},
     [KVB_UINT8] = {.name = "windowed",
                    .elem = KVB_UINT8,
                    .axis = KVB_AXIS_CHANNELS,
@@ -116,6 +134,7 @@ static const kvb_format test_formats[] = {
                    .window_blocks = UINT32_MAX,
                    .read = rows_read},
 };
-static const kvb_elem test_elems[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_UINT8};
+static const kvb_elem test_elems[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_UINT8, KVB_E4M3, KVB_E5M2};
+enum { TEST_ELEMS = sizeof test_elems / sizeof *test_elems };
 
 #endif

@@ -58,8 +58,8 @@ static void formats_hold(void **state)
     (void)state;
     for (uint32_t i = 0; i < 48 * 2; i++) {
         struct shape s = plain;
-        s.k_elem = test_elems[i % 4];
-        s.v_elem = test_elems[i / 4 % 4];
+        s.k_elem = test_elems[i % TEST_ELEMS];
+        s.v_elem = test_elems[i / 4 % TEST_ELEMS];
         s.out_elem = (kvb_elem)(i / 16 % 3);
         s.n_tok = i < 48 ? 1 : 5;
         s.mask = i % 2 ? KVB_MASK_EXPLICIT : KVB_MASK_CAUSAL;
@@ -93,7 +93,7 @@ static void layouts_hold(void **state)
         s.paged = i % 2;
         s.v_in_k = i / 2 % 2;
         s.gap = i / 4 % 2 ? 4 : 0;
-        s.k_elem = s.v_elem = test_elems[i / 8 % 4];
+        s.k_elem = s.v_elem = test_elems[i / 8 % TEST_ELEMS];
         s.n_tok = i < 32 ? 1 : 6;
         s.k_dim = 24;
         s.mask = i % 3 ? KVB_MASK_EXPLICIT : KVB_MASK_NONE;

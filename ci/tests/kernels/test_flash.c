@@ -75,7 +75,7 @@ static void whole_blocks_hold(void **state)
     (void)state;
     for (uint32_t n = 128; n <= 64 * 7; n += 32)
         for (uint32_t group = 1; group <= 5; group += 2)
-            for (uint32_t elem = 0; elem < 4; elem++) {
+            for (uint32_t elem = 0; elem < TEST_ELEMS; elem++) {
                 struct shape s = plain;
                 s.mask = (kvb_mask_kind)(n / 32 % KVB_MASK_KINDS);
                 s.n_cells = n;
@@ -130,13 +130,13 @@ static void dims_hold(void **state)
                                        {128, 64}, {33, 80}, {1, 20},  {20, 1},    {72, 33}};
     (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (uint32_t elem = 0; elem < 4; elem++)
+        for (uint32_t elem = 0; elem < TEST_ELEMS; elem++)
             for (uint32_t n_tok = 1; n_tok <= 5; n_tok += 4) {
                 struct shape s = plain;
                 s.k_dim = dims[i][0];
                 s.v_dim = dims[i][1];
                 s.k_elem = test_elems[elem];
-                s.v_elem = test_elems[(elem + i) % 4];
+                s.v_elem = test_elems[(elem + i) % TEST_ELEMS];
                 s.n_tok = n_tok;
                 s.mask = n_tok == 1 ? KVB_MASK_NONE : KVB_MASK_EXPLICIT;
                 s.seed = 40000 + i * 100 + elem * 10 + n_tok;
@@ -148,15 +148,15 @@ static void dims_hold(void **state)
 static void latent_rows_hold(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < 4 * TEST_ELEMS; i++) {
         struct shape s = plain;
-        s.group = 16;
+        s.group = i / 2 % 2 ? 4 : 16; /* read in registers, or packed */
         s.k_dim = 576;
-        s.v_dim = 512;
+        s.v_dim = i / 2 % 2 ? 80 : 512;
         s.v_in_k = true;
         s.n_tok = i % 2 ? 3 : 1;
         s.n_cells = 130;
-        s.k_elem = test_elems[i / 2];
+        s.k_elem = test_elems[i / 4];
         s.mask = i % 2 ? KVB_MASK_CAUSAL : KVB_MASK_RUNS;
         s.seed = 50000 + i;
         check(&s);
@@ -230,8 +230,8 @@ static void layouts_hold(void **state)
         s.paged = i % 2;
         s.v_in_k = i / 2 % 2;
         s.gap = i / 4 % 2 ? 4 : 0;
-        s.k_elem = test_elems[i / 8 % 4];
-        s.v_elem = test_elems[i / 3 % 4];
+        s.k_elem = test_elems[i / 8 % TEST_ELEMS];
+        s.v_elem = test_elems[i / 3 % TEST_ELEMS];
         s.n_tok = i < 32 ? 1 : 6;
         s.n_kv_heads = 3;
         s.mask = (kvb_mask_kind)(i / 5 % KVB_MASK_KINDS);
