@@ -9,6 +9,7 @@
 #   # test: caches/test_plan          a test program, or a script: cli/layering.t
 #   # opt: -O2                        optional: how the faulty source is compiled; -O1 unless told
 #   # slow: a browser                 optional: what takes its time; --quick leaves it out
+#   # needs: avx512_fp16              optional: a flag of /proc/cpuinfo; a CPU without it skips the fault, and says so
 #
 # BUILD is the sound build; what the tests need of it is made first. One worker a core copies its objects and the tree
 # to BUILD/faults. So a fault costs the files that it touches, compiled anew, a link, and a test that stops where it
@@ -93,7 +94,7 @@ worker() { # k
         mkdir "$claims/${test//\//.}" 2>/dev/null || continue
         test_try "$test" -O1 >"$log" 2>&1 && sound=yes || sound=
         for name in "${names[@]}"; do
-            [ "${test_of[$name]}" = "$test" ] || continue
+            [ "${test_of[$name]-}" = "$test" ] || continue
             patch=$root/ci/faults/$name.patch
             why="$test is not there, does not build, or fails without the fault"
             [ -z "$sound" ] || fault_try "$patch" "$test" >"$log" 2>&1
@@ -116,9 +117,14 @@ if [ ${#names[@]} -eq 0 ]; then
         fi
     done
 fi
-declare -A test_of=()
+declare -A test_of=() lacks=()
 for name in "${names[@]}"; do
-    test_of[$name]=$(header "$root/ci/faults/$name.patch" test)
+    needs=$(header "$root/ci/faults/$name.patch" needs)
+    if [ -n "$needs" ] && ! grep -qw "$needs" /proc/cpuinfo; then
+        lacks[$name]=$needs
+    else
+        test_of[$name]=$(header "$root/ci/faults/$name.patch" test)
+    fi
 done
 # Backwards: the faults of whole/ take the longest, and should not be what one worker ends with.
 mapfile -t tests < <(printf '%s\n' "${test_of[@]}" | sort -ru | grep .)
@@ -142,7 +148,10 @@ for name in "${names[@]}"; do
     number=$((number + 1))
     patch=$root/ci/faults/$name.patch
     verdict=
-    if [ ! -e "$patch" ]; then
+    if [ -n "${lacks[$name]-}" ]; then
+        echo "ok $number - $name # SKIP the CPU has no ${lacks[$name]}"
+        continue
+    elif [ ! -e "$patch" ]; then
         verdict="there is no such patch"
     elif [ -z "${test_of[$name]}" ] || [ -z "$(header "$patch" shows)" ]; then
         verdict='its first lines are not "# shows: …" and "# test: …"'
@@ -156,5 +165,6 @@ for name in "${names[@]}"; do
         failed=$((failed + 1))
     fi
 done
-echo "# faults: ${#names[@]} planted, $((${#names[@]} - failed)) caught${quick:+; $left slow ones left out}"
+planted=$((${#names[@]} - ${#lacks[@]}))
+echo "# faults: $planted planted, $((planted - failed)) caught${quick:+; $left slow ones left out}${lacks[*]:+; ${#lacks[@]} that need another CPU}"
 exit $((failed > 0))

@@ -23,6 +23,8 @@ patch_write nowhere results/test_gone '/* the licence */'
 patch_write after-others results/test_stats '/* after the others */'
 sed -i 's|^-/.*|-a line that is not there|' "$tree/ci/faults/after-others.patch"
 printf -- '--- a/x\n' >"$tree/ci/faults/bare.patch"
+patch_write elsewhere results/test_write '/* the licence */'
+sed -i '2a # needs: no_such_flag' "$tree/ci/faults/elsewhere.patch"
 cp ci/faults/results-commit-after-error.patch "$tree/ci/faults/real.patch"
 
 expect_exit 1 "faults that nothing catches" faults
@@ -32,12 +34,13 @@ verdict "one whose test is not there" 'not ok' 'nowhere: results/test_gone is no
 verdict "one that does not apply" 'not ok' 'after-others: the patch does not apply'
 verdict "one that names no test" 'not ok' 'bare: its first lines are not'
 verdict "a real one is caught" 'ok' 'real: '
-holds "  the sum" '^# faults: 6 planted, 1 caught'
+verdict "one of another CPU is not tried" 'ok' 'elsewhere # SKIP the CPU has no no_such_flag'
+holds "  the sum" '^# faults: 6 planted, 1 caught; 1 that need another CPU$'
 
 sed -i '2a # slow: not at all' "$tree/ci/faults/"{unseen,not-c,nowhere,after-others}.patch
 rm "$tree/ci/faults/bare.patch"
 expect_exit 0 "those that are not slow" faults_quick
-holds "  the others are counted" '^# faults: 1 planted, 1 caught; 4 slow ones left out'
+holds "  the others are counted" '^# faults: 1 planted, 1 caught; 4 slow ones left out; 1 that need another CPU$'
 
 echo 'static void __attribute__((constructor)) abort_early(void) { __builtin_abort(); }' >>"$tree/ci/tests/results/test_write.c"
 expect_exit 1 "a test that fails without the fault catches nothing" faults real
