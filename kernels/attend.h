@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 3u
+#define KVB_ABI_VERSION 4u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -297,8 +297,13 @@ typedef struct kvb_arithmetic {
                            * magnitude; 0: not */
     double p_step;        /* integer products: a weight times its V element is off by at most half of p_step times the
                            * largest weight times the largest magnitude of a visible V element; 0: not */
-    double exp_error;     /* largest relative error of exp */
-    double exp_floor;     /* weights exp(s - max) below this may be taken as 0 */
+    /* Where terms are summed in f16 before the accumulator: */
+    uint32_t dot_half_chain;  /* these roundings of a dot product, besides dot_chain */
+    uint32_t cell_half_chain; /* these of the sums over the cells, besides cell_chain */
+    double dot_floor;  /* absolute error of a dot product below f16's normal numbers, over the largest |q| of the row */
+    double cell_floor; /* the same of a weight times its V element, over the largest weight */
+    double exp_error;  /* largest relative error of exp */
+    double exp_floor;  /* weights exp(s - max) below this may be taken as 0 */
 } kvb_arithmetic;
 
 /* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
@@ -347,12 +352,16 @@ typedef struct kvb_plugin_v1 {
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 
+/* Where cell c is stored: itself, or through the block table. */
+static inline uint32_t kvb_view_cell(const kvb_view *view, uint32_t c)
+{
+    return view->block_table ? view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells : c;
+}
+
 /* Row of KV head h in cell c: its codes. */
 static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_t c)
 {
-    if (view->block_table)
-        c = view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells;
-    return (const char *)view->base + h * view->head_stride + c * view->cell_stride;
+    return (const char *)view->base + h * view->head_stride + kvb_view_cell(view, c) * view->cell_stride;
 }
 
 /*

@@ -85,8 +85,10 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
 static double row_sums(const kvb_attention *a, const double *weights, const double *logits, const double *reach,
                        const double *shift, double sink_weight, double lse, double *size, kvb_bound_row *row)
 {
-    *row =
-        (kvb_bound_row){.visible = a->visible, .logit_max = a->sink ? (double)*a->sink : -INFINITY, .v_mix = a->v_mix};
+    *row = (kvb_bound_row){.visible = a->visible,
+                           .q_largest = largest_of(a->q, a->k_dim),
+                           .logit_max = a->sink ? (double)*a->sink : -INFINITY,
+                           .v_mix = a->v_mix};
     if (a->visible == 0 && !a->sink)
         return 0;
     for (uint32_t i = 0; i < a->visible; i++)

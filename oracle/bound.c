@@ -39,6 +39,12 @@ static double sum_count(double n, kvb_bound_strength strength)
     return strength == KVB_BOUND_WORST ? n : fmin(n, LAMBDA * sqrt(n));
 }
 
+/* Two relative errors, one after the other. */
+static double both(double a, double b)
+{
+    return a + b + a * b;
+}
+
 /* expm1(d) / d, and its limit at 0. */
 static double expm1_over(double d)
 {
@@ -53,19 +59,22 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     double eta = a->exp_error + a->rescales * (a->exp_error + u);
     double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
     double p_subnormal = a->p_rounded == KVB_F32 ? 0 : subnormal(a->p_rounded) / 2;
-    double gamma_d = sum_error(a->dot_chain, u, strength);
+    double u_half = kvb_unit_roundoff(KVB_F16);
+    double gamma_d = both(sum_error(a->dot_chain, u, strength), sum_error(a->dot_half_chain, u_half, strength));
 
     *f = (kvb_bound_factors){
-        .a = fabs(scale) * (gamma_d + u_q),
+        .a = fabs(scale) * both(gamma_d, u_q),
         .q = fabs(scale) * (1 + gamma_d) * a->q_step / 2,
         .s = 2 * u,
-        .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap),
+        .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap) +
+                (a->dot_floor > 0 ? fabs(scale) * a->dot_floor * row->q_largest : 0),
         .gamma = sum_error((double)a->cell_chain + a->rescales, u, strength),
         .u = u,
-        .u_p = a->p_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->p_rounded),
+        .u_p = both(a->p_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->p_rounded),
+                    sum_error(a->cell_half_chain, u_half, strength)),
         .u_out = kvb_unit_roundoff(out_elem) + 2 * u,
         .omega_v = n * per_z * (2 * a->exp_floor + p_subnormal),
-        .omega = n * per_z * subnormal(a->accumulator) + subnormal(out_elem),
+        .omega = per_z * (n * subnormal(a->accumulator) + sum_count(n, strength) * a->cell_floor) + subnormal(out_elem),
         .lse_dropped = n * per_z * a->exp_floor,
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
         .v_mix = strength == KVB_BOUND_WORST ? row->v_mix : 1,

@@ -7,9 +7,17 @@
  *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i V_ic      wrong weights
  *   M   = sum_i p_i V_ic                                                        rounding of the sum over cells
  *   R   = n' p_step/2 p_max V_largest                                           weights in steps
- *   D_i = tau (gamma_d + u_Q) A_i + tau (1 + gamma_d) q_step/2 Q_i + 2u S_i (+ 4u softcap with a softcap)
+ *   D_i = tau ((1 + gamma_d)(1 + u_Q) - 1) A_i + tau (1 + gamma_d) q_step/2 Q_i + tau dot_floor max|q| + 2u S_i
+ *         (+ 4u softcap with a softcap)
  *   A_i = |q|.K_i,  Q_i = max_c |q_c| sum_c K_ic,  S_i = |s_i| + (s_max - s_i) / 2
  *   K_ic, V_ic   |k_ic|, |v_ic|, or the magnitudes that quantised rows are read through: below
+ *
+ * Sums in f16 (dot_half_chain, cell_half_chain, dot_floor, cell_floor).
+ *   Where terms are first summed in f16 and those sums in the accumulator, a term passes through both chains: 1 + gamma_d
+ *   is the product of both chains' 1 + gamma, and so 1 + u_P with cell_half_chain's (the sum of the weights is not
+ *   taken in f16: its gamma stays).
+ *   Below f16's normal numbers errors are absolute: of a dot product in all dot_floor max|q|; of a cell's product
+ *   cell_floor of the largest weight, n' of which (as in R) over Z are in omega.
  *
  * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) M + R + (gamma + u_out) |o| + omega.
  *
@@ -90,6 +98,7 @@ typedef struct kvb_bound_row {
     uint32_t visible;
     double a_max, q_max, s_max;    /* max A_i, max Q_i, max S_i over visible cells */
     double a_mean, q_mean, s_mean; /* sum p_i A_i, sum p_i Q_i, sum p_i S_i */
+    double q_largest;              /* max |q_c| */
     double p_max;                  /* max p_i, of cells alone: a sink has no V row */
     double v_largest;              /* max V_ic over visible cells and all channels */
     double logit_max;              /* max s_i */

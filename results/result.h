@@ -34,7 +34,7 @@
  *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …]},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
- * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512 or avx512vnni.
+ * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni or avx512fp16.
  * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order; of a
  * call only the rows of the event's own queries. Equal digests: the same bits. null where nothing was compared.
  * memory.resident_peak is of the whole child: the workload's values that it reads and the probe's memory are in it.

@@ -9,28 +9,26 @@ void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const ui
                                       int8_rows *rows)
 {
     const uint8_t *base = (const uint8_t *)view->base + h * view->head_stride;
-    size_t stride = view->cell_stride;
 
     rows->n = n;
-    memcpy(rows->at, cells, n * sizeof *cells);
-    if (view->block_table)
-        for (uint32_t i = 0; i < n; i++)
-            rows->at[i] =
-                view->block_table[cells[i] / view->block_cells] * view->block_cells + cells[i] % view->block_cells;
-    for (uint32_t i = 0; i < n; i++)
-        rows->row[i] = base + rows->at[i] * stride;
+    for (uint32_t i = 0; i < n; i++) {
+        rows->at[i] = kvb_view_cell(view, cells[i]);
+        rows->row[i] = base + rows->at[i] * view->cell_stride;
+    }
 }
 
 void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, int8_factors *d,
                                          int8_factors *m)
 {
-    const size_t block = s->of.block_bytes, beside = s->half ? sizeof(uint16_t) : sizeof(float);
     const uint8_t *row = (const uint8_t *)view->base + h * view->head_stride;
+    const size_t block = s->of.block_bytes, beside = s->half ? sizeof(uint16_t) : sizeof(float);
 
     d->group = m->group = block ? block : beside;
     d->cell = block ? view->cell_stride : view->scale_cell_stride;
-    m->cell = block ? view->cell_stride : view->zero_cell_stride;
     d->at = block ? row : (const uint8_t *)view->scales + h * view->scale_head_stride;
+    if (!s->of.has_m)
+        return;
+    m->cell = block ? view->cell_stride : view->zero_cell_stride;
     m->at = block ? row + sizeof(uint16_t) : (const uint8_t *)view->zeros + h * view->zero_head_stride;
 }
 

@@ -53,6 +53,7 @@ static void two_cells_by_hand(void **state)
     NEAR(row.q_mean, 0.75 * 2 * log3);
     NEAR(row.p_max, 0.75);
     NEAR(row.v_largest, 8);
+    NEAR(row.q_largest, fabs((double)q[0]));
     NEAR(row.logit_max, log3);
     NEAR(row.weight_sum, 4.0 / 3); /* 1/3 + 1 */
     assert_true(t[0].v_max == 8 && t[1].v_max == 4);
@@ -105,6 +106,7 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
             q_largest = fabsl(q) > q_largest ? fabsl(q) : q_largest;
         }
         shift[i] = q_largest * size1;
+        assert_true(row.q_largest == (double)q_largest);
         if (a->k_turned)
             reach[i] = sqrtl(q2) * sqrtl(size2);
         s[i] = dot * a->scale;

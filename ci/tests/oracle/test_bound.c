@@ -405,6 +405,7 @@ static void every_part_of_the_declaration_counts(void **state)
                          .s_max = 4,
                          .a_mean = 5,
                          .q_mean = 8,
+                         .q_largest = 2,
                          .s_mean = 2,
                          .p_max = 0.05,
                          .v_largest = 3,
@@ -415,7 +416,7 @@ static void every_part_of_the_declaration_counts(void **state)
         .o = 0.1, .spread = 0.5, .spread_a = 2, .spread_q = 3, .spread_s = 1, .mass = 0.6, .v_max = 3};
     double narrow = kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_F32);
     double narrow_lse = kvb_bound_lse(&base, KVB_BOUND_STATISTICAL, &row, 3, 1, 0);
-    for (int part = 0; part < 10; part++) {
+    for (int part = 0; part < 14; part++) {
         kvb_arithmetic a = base;
         double softcap = 0;
         switch (part) {
@@ -446,13 +447,25 @@ static void every_part_of_the_declaration_counts(void **state)
         case 8:
             a.p_step = 0.001;
             break;
+        case 9:
+            a.dot_half_chain = 2;
+            break;
+        case 10:
+            a.cell_half_chain = 2;
+            break;
+        case 11:
+            a.dot_floor = 0.001;
+            break;
+        case 12:
+            a.cell_floor = 0.001;
+            break;
         default:
             softcap = 30;
         }
         double wide = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &term, 1, softcap, KVB_F32);
         double wide_lse = kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &row, 3, 1, softcap);
         assert_true(wide > 1.01 * narrow);
-        assert_true(part == 4 || part == 8 || wide_lse > 1.01 * narrow_lse);
+        assert_true(part == 4 || part == 8 || part == 10 || part == 12 || wide_lse > 1.01 * narrow_lse);
     }
     /* and so do the sums that depend on the data */
     for (int sum = 0; sum < 4; sum++) {

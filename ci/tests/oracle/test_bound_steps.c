@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: a kernel that rounds q and its weights to the steps that it declares stays within the bound, is near it where
- * the roundings add up, and passes it with steps twice as coarse.
+ * the roundings add up, and passes it with steps twice as coarse. What sums of f16 declare widens it as bound.h says.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,6 +112,32 @@ static void q_aligned(problem *p, double residue)
     p->v[0] = 1;
     p->v[1] = -1;
     problem_solve(p, true);
+}
+
+/* Short sums of f16, by hand. */
+static void short_sums_of_f16(void **state)
+{
+    (void)state;
+    const double u = 0x1p-24;
+    /* dot products of 3 roundings to f16, of which one is q's; floors of 1/1000: of 100 cells 70 add up, over Z = 2 */
+    kvb_arithmetic halves = {.accumulator = KVB_F32, .q_rounded = KVB_F16, .dot_half_chain = 2, .dot_floor = 0.001};
+    kvb_bound_row loud = {.visible = 100, .weight_sum = 2, .v_mix = 1, .a_max = 6, .a_mean = 3, .q_largest = 8};
+    kvb_bound_term by_a = {.spread = 2, .spread_a = 7, .v_max = 1e9};
+    double two = 2 * 0x1p-11 / (1 - 2 * 0x1p-11), three = two + 0x1p-11 + two * 0x1p-11, floor_of = 0.5 * 0.008;
+    double d_max = 0.5 * three * 6 + floor_of, d_mean = 0.5 * three * 3 + floor_of;
+    double expected = expm1(d_max) / d_max * exp(d_mean) * (0.5 * three * 7 + floor_of * 2) * (1 + 3 * u);
+    assert_true(fabs(kvb_bound_output(&halves, KVB_BOUND_STATISTICAL, &loud, &by_a, -0.5, 0, KVB_F32) - expected) <
+                1e-12);
+    kvb_arithmetic short_sums = {
+        .accumulator = KVB_F32, .p_rounded = KVB_F16, .cell_half_chain = 2, .cell_floor = 0.001};
+    kvb_bound_row plain_row = {.visible = 100, .weight_sum = 2, .v_mix = 1};
+    kvb_bound_term heavy = {.mass = 3, .v_max = 4};
+    expected = three * 3 * (1 + 3 * u) + 100 * 0x1p-25 / 2 * 4 + 70 * 0.001 / 2;
+    assert_true(fabs(kvb_bound_output(&short_sums, KVB_BOUND_STATISTICAL, &plain_row, &heavy, 1, 0, KVB_F32) -
+                     expected) < 1e-12);
+    expected += 30 * 0.001 / 2;
+    assert_true(fabs(kvb_bound_output(&short_sums, KVB_BOUND_WORST, &plain_row, &heavy, 1, 0, KVB_F32) - expected) <
+                1e-12);
 }
 
 static void rounding_q(void **state)
@@ -251,8 +277,8 @@ static void sums_are_of_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding_q),    cmocka_unit_test(zeros_may_meet_q_itself), cmocka_unit_test(rounding_weights),
-        cmocka_unit_test(gaussian_rows), cmocka_unit_test(sums_are_of_sizes),
+        cmocka_unit_test(short_sums_of_f16), cmocka_unit_test(rounding_q),    cmocka_unit_test(zeros_may_meet_q_itself),
+        cmocka_unit_test(rounding_weights),  cmocka_unit_test(gaussian_rows), cmocka_unit_test(sums_are_of_sizes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/bound_steps", tests, NULL, NULL);
