@@ -5,10 +5,9 @@
 #include <stdio.h>
 
 const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
-    [KVB_CPU_PORTABLE] = "portable",
-    [KVB_CPU_AVX2] = "avx2",
-    [KVB_CPU_AVX512] = "avx512",
-    [KVB_CPU_AVX512VNNI] = "avx512vnni",
+    [KVB_CPU_PORTABLE] = "portable",     [KVB_CPU_AVX2] = "avx2",
+    [KVB_CPU_AVX512] = "avx512",         [KVB_CPU_AVX512VNNI] = "avx512vnni",
+    [KVB_CPU_AVX512FP16] = "avx512fp16",
 };
 
 static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
@@ -20,6 +19,12 @@ static bool f16c_here(void) /* clang 14 has no name for it */
 {
     unsigned a, b, c = 0, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool fp16_here(void) /* nor gcc 11 */
+{
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
 }
 
 /* What each level needs that the one below does not have. */
@@ -41,6 +46,7 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
     NEED_NAMED(KVB_CPU_AVX512, "avx512vl")
     NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vnni")
     NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vbmi")
+    NEED(KVB_CPU_AVX512FP16, "avx512fp16", fp16_here())
     return true;
 }
 #else

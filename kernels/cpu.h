@@ -14,10 +14,11 @@ typedef enum kvb_cpu_level {
     KVB_CPU_AVX2,       /* AVX2, FMA, F16C */
     KVB_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     KVB_CPU_AVX512VNNI, /* and VNNI, VBMI: Ice Lake, Zen 4 */
+    KVB_CPU_AVX512FP16, /* and FP16: Sapphire Rapids */
     KVB_CPU_LEVELS
 } kvb_cpu_level;
 
-extern const char *const kvb_cpu_level_names[KVB_CPU_LEVELS]; /* "portable", "avx2", "avx512", "avx512vnni" */
+extern const char *const kvb_cpu_level_names[KVB_CPU_LEVELS]; /* "portable", "avx2", "avx512", … */
 
 /* The highest level of this CPU, this build and the limit. */
 kvb_cpu_level kvb_cpu(void);

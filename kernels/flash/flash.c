@@ -2,7 +2,7 @@
 /*
  * The flash kernels: one pass over K and V for all query rows that share them, softmax on the way (Dao et al.,
  * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (micro.h). `flash` multiplies
- * floats, `flash-int8` the stored integers with rounded q and weights.
+ * floats, `flash-int8` the stored integers with rounded q and weights, `flash-f16` halves.
  *
  * Of a cell that some rows of a group see, the others take 0 times its V row: a V row that is not finite spoils the group.
  * What no row of a group sees is never read.
@@ -28,7 +28,7 @@ typedef struct layout {
     size_t queries, scores, k_tile, v_tile, packed, integers, workspace; /* ends, from a workspace's beginning */
     size_t slots, end;
     uint32_t rows;
-    size_t query_bytes;
+    size_t query_bytes, query_floats;
 } layout;
 
 static size_t lines(size_t bytes)
@@ -41,13 +41,15 @@ static uint32_t v_width(const kvb_problem *p)
     return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
 }
 
-static layout layout_of(const kvb_problem *p, uint32_t n_threads, bool integers)
+static layout layout_of(const kvb_problem *p, uint32_t n_threads, kvb_products products)
 {
+    const bool integers = products == KVB_PRODUCTS_INT8, floats = products == KVB_PRODUCTS_FLOAT;
     uint32_t k = kvb_padded(p->k_dim), v = v_width(p), group = p->n_heads / p->n_kv_heads;
     layout l = {.rows = kvb_plan_tile_toks(p) * group};
     size_t tile = (size_t)BLOCK * sizeof(float);
 
-    l.query_bytes = integers ? kvb_int8_query_bytes(p->k_format, p->k_dim) : k * sizeof(float);
+    l.query_floats = products == KVB_PRODUCTS_HALF ? kvb_half_query_bytes(p->k_dim) : 0;
+    l.query_bytes = integers ? kvb_int8_query_bytes(p->k_format, p->k_dim) : l.query_floats + k * sizeof(float);
     l.tile_ends = lines(kvb_plan_tiles(p) * sizeof(uint64_t));
     l.sums = lines(l.rows * sizeof(kvb_row_state));
     l.partial = l.sums + (size_t)l.rows * v * sizeof(float);
@@ -55,7 +57,7 @@ static layout layout_of(const kvb_problem *p, uint32_t n_threads, bool integers)
     l.scores = l.queries + l.rows * tile;
     l.k_tile = l.scores + (!integers && kvb_side_tiled(p->k_format, p->k_dim) ? k * tile : 0);
     l.v_tile = l.k_tile + (!integers && !p->v_in_k && kvb_side_tiled(p->v_format, p->v_dim) ? v * tile : 0);
-    l.packed = l.v_tile + (integers ? 0 : (k > v ? k : v) * tile);
+    l.packed = l.v_tile + (floats ? (k > v ? k : v) * tile : 0);
     l.integers =
         l.packed + (integers ? lines(kvb_int8_scratch_bytes(p->k_format, p->v_format, p->k_dim, p->v_dim, l.rows)) : 0);
     l.workspace = l.integers + lines(kvb_plan_tile_toks(p) * sizeof(kvb_waiting));
@@ -193,23 +195,27 @@ static bool splits(const kvb_plan *plan)
     return false;
 }
 
-static int flash_attend(const kvb_attend *args, bool integers)
+static int flash_attend(const kvb_attend *args, kvb_products products)
 {
     const kvb_problem *p = &args->problem;
-    job j = {.flash = {.args = args, .vector = kvb_vector_at(kvb_cpu()), .integers = integers},
+    job j = {.flash = {.args = args,
+                       .vector = kvb_vector_at(kvb_cpu()),
+                       .half = products == KVB_PRODUCTS_HALF ? kvb_half_at(kvb_cpu()) : NULL,
+                       .products = products},
              .scratch = args->scratch};
     kvb_flash *f = &j.flash;
 
     if (p->n_tok == 0)
         return 0;
-    j.at = layout_of(p, args->team->n, integers);
+    j.at = layout_of(p, args->team->n, products);
     f->query_bytes = j.at.query_bytes;
+    f->query_floats = j.at.query_floats;
     f->logits = p->softcap > 0 ? (kvb_logits){p->scale / p->softcap, (float)((double)p->softcap * LOG2_E)}
                                : (kvb_logits){(float)((double)p->scale * LOG2_E), 0};
     kvb_side_init(&f->k, f->vector, &args->k, p->v_in_k ? v_width(p) : p->k_dim);
     kvb_side_init(&f->v, f->vector, p->v_in_k ? &args->k : &args->v, v_width(p));
     f->v.width = v_width(p);
-    kvb_plan_make(&f->plan, args, integers ? kvb_flash_cost_integers : kvb_flash_cost, (uint64_t *)args->scratch);
+    kvb_plan_make(&f->plan, args, kvb_flash_costs[products], (uint64_t *)args->scratch);
     args->team->run(args->team, parts_run, &j);
     if (splits(&f->plan))
         args->team->run(args->team, parts_merge, &j);
@@ -218,24 +224,27 @@ static int flash_attend(const kvb_attend *args, bool integers)
 
 /* ---- the kernels ----------------------------------------------------------------------------------------------- */
 
-static int attend(const kvb_attend *args)
-{
-    return flash_attend(args, false);
-}
+/* What differs between them is what is multiplied. */
+#define VARIANT(NAME, PRODUCTS)                                                                                        \
+    static int attend_##NAME(const kvb_attend *args)                                                                   \
+    {                                                                                                                  \
+        return flash_attend(args, PRODUCTS);                                                                           \
+    }                                                                                                                  \
+    static size_t scratch_bytes_##NAME(const kvb_problem *p, uint32_t n_threads)                                       \
+    {                                                                                                                  \
+        return layout_of(p, n_threads, PRODUCTS).end;                                                                  \
+    }
+VARIANT(floats, KVB_PRODUCTS_FLOAT)
+VARIANT(integers, KVB_PRODUCTS_INT8)
+VARIANT(halves, KVB_PRODUCTS_HALF)
 
-static int attend_integers(const kvb_attend *args)
+static bool available_halves(char *why, size_t why_bytes)
 {
-    return flash_attend(args, true);
-}
-
-static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
-{
-    return layout_of(p, n_threads, false).end;
-}
-
-static size_t scratch_bytes_integers(const kvb_problem *p, uint32_t n_threads)
-{
-    return layout_of(p, n_threads, true).end;
+    if (!kvb_cpu_has(KVB_CPU_AVX512FP16, why, why_bytes))
+        return false;
+    if (!kvb_half_at(kvb_cpu()))
+        snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[KVB_CPU_AVX512FP16]);
+    return kvb_half_at(kvb_cpu());
 }
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
@@ -258,6 +267,13 @@ static bool supports_integers(const kvb_problem *p, char *why, size_t why_bytes)
         return false;
     }
     return kvb_int8_fits(p->k_format, p->k_dim, why, why_bytes) && kvb_int8_fits(p->v_format, p->v_dim, why, why_bytes);
+}
+
+static bool supports_halves(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return supports(p, why, why_bytes) &&
+           kvb_half_fits(p->k_format, p->k_dim, p->v_in_k ? v_width(p) : p->k_dim, why, why_bytes) &&
+           (p->v_in_k || kvb_half_fits(p->v_format, p->v_dim, p->v_dim, why, why_bytes));
 }
 
 /*
@@ -287,6 +303,38 @@ static void arithmetic_integers(const kvb_problem *p, kvb_arithmetic *a)
     a->p_step = 2 * INT8_WEIGHT_STEP; /* a scale times its largest code may pass the largest element: int8.h */
 }
 
+/*
+ * What is lost below f16's normal numbers is so much of the largest |q|, or weight, whatever the rows are. Under a head
+ * scale it is a share of a row's own: no e4m3 code but 0 is below 2^-9.
+ */
+static void arithmetic_halves(const kvb_problem *p, kvb_arithmetic *a)
+{
+    const double least = 0x1p-9, of_q = HALF_ERROR / HALF_LARGEST_Q,
+                 of_weight = 2 * HALF_ERROR / (p->v_format->elem == KVB_E4M3 ? HALF_WEIGHTS_E4M3 : HALF_WEIGHTS);
+
+    arithmetic(p, a);
+    a->q_rounded = a->p_rounded = KVB_F16;
+    a->dot_half_chain = HALF_DOT_CHAIN(p->k_dim);
+    a->cell_half_chain = HALF_SUM_CHAIN;
+    a->q_step = 2 * of_q;
+    if (p->k_format->head_scale)
+        a->q_step += 2 * of_q / least;
+    else
+        a->dot_floor = p->k_dim * of_q;
+    if (p->v_format->head_scale)
+        a->p_step = 2 * of_weight / least;
+    else
+        a->cell_floor = of_weight;
+    if (kvb_half_codes(p->k_format)) { /* an element is rounded once, absolutely where it is small */
+        a->dot_half_chain++;
+        a->dot_floor += p->k_dim * HALF_ERROR;
+    }
+    if (kvb_half_codes(p->v_format)) {
+        a->cell_half_chain++;
+        a->cell_floor += HALF_ERROR;
+    }
+}
+
 #define EVERY_MASK                                                                                                     \
     (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
      KVB_MASK_BIT(KVB_MASK_RUNS))
@@ -297,9 +345,9 @@ const kvb_kernel kvb_kernel_flash = {
     .flags = KVB_KERNEL_VECTOR,
     .masks = EVERY_MASK,
     .supports = supports,
-    .scratch_bytes = scratch_bytes,
+    .scratch_bytes = scratch_bytes_floats,
     .arithmetic = arithmetic,
-    .attend = attend,
+    .attend = attend_floats,
 };
 
 const kvb_kernel kvb_kernel_flash_int8 = {
@@ -311,4 +359,16 @@ const kvb_kernel kvb_kernel_flash_int8 = {
     .scratch_bytes = scratch_bytes_integers,
     .arithmetic = arithmetic_integers,
     .attend = attend_integers,
+};
+
+const kvb_kernel kvb_kernel_flash_f16 = {
+    .name = "flash-f16",
+    .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = EVERY_MASK,
+    .available = available_halves,
+    .supports = supports_halves,
+    .scratch_bytes = scratch_bytes_halves,
+    .arithmetic = arithmetic_halves,
+    .attend = attend_halves,
 };

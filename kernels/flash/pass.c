@@ -13,15 +13,26 @@
 #define PACKED_ROWS 12u /* multiplied between two looks ahead: a multiple of what product() keeps in registers */
 
 /* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
-uint32_t kvb_flash_cost(uint32_t rows, uint32_t cells)
+static uint32_t cost_of_floats(uint32_t rows, uint32_t cells)
 {
     return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
 }
 
-uint32_t kvb_flash_cost_integers(uint32_t rows, uint32_t cells)
+static uint32_t cost_of_integers(uint32_t rows, uint32_t cells)
 {
     return cells * 30 + rows * kvb_padded(cells) * 4;
 }
+
+static uint32_t cost_of_halves(uint32_t rows, uint32_t cells)
+{
+    return cells * (15 + 9 * rows);
+}
+
+kvb_group_cost *const kvb_flash_costs[] = {
+    [KVB_PRODUCTS_FLOAT] = cost_of_floats,
+    [KVB_PRODUCTS_INT8] = cost_of_integers,
+    [KVB_PRODUCTS_HALF] = cost_of_halves,
+};
 
 void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, const kvb_workspace *w)
 {
@@ -33,17 +44,20 @@ void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, 
     for (uint32_t r = 0; r < rows; r++) {
         const float *q =
             flash->args->q + ((size_t)(tok + r / group) * p->n_heads + kv_head * group + r % group) * p->k_dim;
-        float *to = (float *)(void *)(w->queries + r * flash->query_bytes);
-        if (flash->integers) {
-            flash->vector->int8_query(flash->k.view->format, p->k_dim, q, to);
+        char *encoded = w->queries + r * flash->query_bytes;
+        if (flash->products == KVB_PRODUCTS_INT8) {
+            flash->vector->int8_query(flash->k.view->format, p->k_dim, q, encoded);
             continue;
         }
+        float *to = (float *)(void *)(encoded + flash->query_floats);
         memcpy(to, q, p->k_dim * sizeof *q);
         memset(to + p->k_dim, 0, (flash->k.width - p->k_dim) * sizeof *q);
         if (flash->k.transform)
             flash->vector->transform(flash->k.transform, p->k_dim, false, to);
         if (flash->k.head_scaled)
             flash->vector->rescale(to, flash->k.width, factor);
+        if (flash->products == KVB_PRODUCTS_HALF)
+            flash->half->query(flash->k.elem, p->k_dim, to, encoded);
     }
 }
 
@@ -107,10 +121,22 @@ static kvb_ask group_ask(const pass *x, const kvb_side *side, const group *g)
     return (kvb_ask){side->view, g->cell, x->kv_head, g->runs, g->ahead, g->run};
 }
 
-/* Are its rows taken as they are stored? Else they are floats in a tile. */
-static bool in_place(const kvb_side *side, const group *g)
+/* Do its rows go by dots() and sums()? Else they are packed. */
+static bool unpacked(const pass *x, const group *g)
 {
-    return side->in_place && (!side->load || g->n_rows <= FEW_ROWS);
+    return g->n_rows <= FEW_ROWS || x->flash->half;
+}
+
+/* Are its rows taken as they are stored? Else they are floats in a tile. */
+static bool in_place(const pass *x, const kvb_side *side, const group *g)
+{
+    return side->in_place && (!side->load || unpacked(x, g));
+}
+
+/* Are they brought into a tile of floats? */
+static bool tiled(const pass *x, const kvb_side *side, const group *g)
+{
+    return !x->flash->half && !in_place(x, side, g);
 }
 
 /* Cells that are brought into a tile at a time for a few rows: what is loaded is used while it is in the first-level cache. */
@@ -119,7 +145,7 @@ static bool in_place(const kvb_side *side, const group *g)
 static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *g)
 {
     bool kept = x->flash->args->problem.v_in_k; /* for V */
-    return in_place(side, g) || kept || g->n_rows > FEW_ROWS ? BLOCK : TILE_CELLS;
+    return !tiled(x, side, g) || kept || !unpacked(x, g) ? BLOCK : TILE_CELLS;
 }
 
 /* Rows from r on that are multiplied at a time; their share of what is wanted soon is asked for before. */
@@ -131,39 +157,70 @@ static uint32_t rows_at_once(const group *g, const kvb_ask *ask, uint32_t r)
     return left < PACKED_ROWS ? left : PACKED_ROWS;
 }
 
+/* What products of halves take: n of the group's cells, from c on. */
+static kvb_half_rows half_rows(const pass *x, const kvb_side *side, const group *g, uint32_t c, uint32_t n,
+                               const void *const *at)
+{
+    return (kvb_half_rows){.elem = side->view->format->elem,
+                           .n = n,
+                           .dim = side->width,
+                           .at = at,
+                           .ahead = g->ahead * side->view->cell_stride,
+                           .view = side->view,
+                           .cells = g->cell + c,
+                           .kv_head = x->kv_head};
+}
+
+/* The same rows as the loops of floats take them, where they passed the range of halves. */
+static const void *const *rows_again(const pass *x, const kvb_side *side, const kvb_half_rows *rows, float *tile,
+                                     const void *again[BLOCK])
+{
+    if (!x->flash->half || side->in_place)
+        return rows->at;
+    kvb_side_rows(side, x->kv_head, rows->cells, rows->n, 0, false, tile, again);
+    return again;
+}
+
 static void scores_make(const pass *x, group *g)
 {
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *k = &flash->k;
     const kvb_ask ask = group_ask(x, k, g);
-    const bool stored = in_place(k, g);
-    const kvb_elem elem = stored ? k->elem : KVB_F32;
+    float *tile = tiled(x, k, g) ? x->w->k_tile : NULL;
+    const size_t ahead = g->ahead * k->stride;
+    const kvb_elem elem = in_place(x, k, g) ? k->elem : KVB_F32;
     const void *queries[TILE_ROWS];
     const float *q[TILE_ROWS];
     float *scores[TILE_ROWS];
 
     for (uint32_t r = 0; r < g->n_rows; r++) {
-        queries[r] = x->w->queries + g->row[r] * flash->query_bytes;
-        q[r] = queries[r];
+        const char *encoded = x->w->queries + g->row[r] * flash->query_bytes;
+        queries[r] = encoded;
+        q[r] = (const float *)(const void *)(encoded + flash->query_floats);
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
-    if (flash->integers) {
+    if (flash->products == KVB_PRODUCTS_INT8) {
         v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, &ask,
                        x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
-        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, stored ? NULL : x->w->k_tile, g->key + c);
-        if (!stored && g->n_rows <= FEW_ROWS)
+        const void *again[BLOCK];
+        kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, tile, g->key + c);
+        const kvb_half_rows halves = half_rows(x, k, g, c, n, g->key + c);
+        if (tile && unpacked(x, g))
             kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
-        for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
+        for (uint32_t r = 0, rows; r < g->n_rows && unpacked(x, g); r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->dots(elem, q + r, rows, g->key + c, g->ahead * k->stride, n, k->width, scores[r] + c);
+            if (flash->half && flash->half->dots(&halves, queries + r, rows, scores[r] + c))
+                continue;
+            v->dots(elem, q + r, rows, rows_again(x, k, &halves, x->w->k_tile, again), ahead, n, k->width,
+                    scores[r] + c);
         }
     }
-    if (g->n_rows > FEW_ROWS) {
+    if (!unpacked(x, g)) {
         v->pack_keys(elem, g->key, g->n_cells, k->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
             rows = rows_at_once(g, &ask, r);
@@ -190,8 +247,9 @@ static void sums_add(const pass *x, group *g)
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
     const kvb_ask ask = group_ask(x, side, g);
-    const bool stored = in_place(side, g);
-    const kvb_elem elem = stored ? side->elem : KVB_F32;
+    float *tile = tiled(x, side, g) ? x->w->v_tile : NULL;
+    const size_t ahead = g->ahead * side->stride;
+    const kvb_elem elem = in_place(x, side, g) ? side->elem : KVB_F32;
     const void **values = flash->args->problem.v_in_k ? g->key : g->value;
     const float *weights[TILE_ROWS];
     float *sums[TILE_ROWS];
@@ -200,23 +258,27 @@ static void sums_add(const pass *x, group *g)
         weights[r] = x->w->scores + (size_t)r * BLOCK;
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
-    if (flash->integers) {
+    if (flash->products == KVB_PRODUCTS_INT8) {
         v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, &ask, x->w->integers);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {
         n = g->n_cells - c < step ? g->n_cells - c : step;
+        const void *again[BLOCK];
         if (values == g->value)
-            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, stored ? NULL : x->w->v_tile,
-                          values + c);
-        if (!stored && g->n_rows <= FEW_ROWS)
+            kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, tile, values + c);
+        const kvb_half_rows halves = half_rows(x, side, g, c, n, values + c);
+        if (tile && unpacked(x, g))
             kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
-        for (uint32_t r = 0, rows; r < g->n_rows && g->n_rows <= FEW_ROWS; r += rows) {
+        for (uint32_t r = 0, rows; r < g->n_rows && unpacked(x, g); r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
-            v->sums(elem, weights[r] + c, rows, values + c, g->ahead * side->stride, n, side->width, sums + r);
+            if (flash->half && flash->half->sums(&halves, weights[r] + c, rows, sums + r))
+                continue;
+            v->sums(elem, weights[r] + c, rows, rows_again(x, side, &halves, x->w->v_tile, again), ahead, n,
+                    side->width, sums + r);
         }
     }
-    if (g->n_rows > FEW_ROWS) {
+    if (!unpacked(x, g)) {
         v->pack_values(elem, values, g->n_cells, side->width, x->w->packed);
         for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
             rows = rows_at_once(g, &ask, r);
@@ -278,10 +340,10 @@ static void block_attend(const pass *x, const kvb_block *block)
     }
 }
 
-/* Are its rows asked for into the first-level cache? */
-static bool near(const kvb_side *side, const group *g)
+/* Are its rows few and narrow enough for short turns? They are slower with products of halves (NOTES.md). */
+static bool near(const pass *x, const kvb_side *side, const group *g)
 {
-    return side->in_place && NEAR(side->row_bytes, g->n_rows);
+    return !x->flash->half && side->in_place && NEAR(side->row_bytes, g->n_rows);
 }
 
 /* Neighbouring cells of a turn: enough for RUN_BYTES where rows lie one after the other. */
@@ -307,7 +369,7 @@ static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
     if (span < 2)
         return;
     group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
-    uint32_t per = near(&x->flash->k, &g) && near(&x->flash->v, &g) ? NEAR_CELLS : BLOCK;
+    uint32_t per = near(x, &x->flash->k, &g) && near(x, &x->flash->v, &g) ? NEAR_CELLS : BLOCK;
     uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
     g.n_cells = per;
     g.run = g.ahead = turn_run(x->flash, per);

@@ -8,6 +8,7 @@
 
 #include "kernels/flash/plan.h"
 #include "kernels/flash/rows.h"
+#include "kernels/half/half.h"
 
 /* Softmax and sums of the rows of a tile so far; row r is token r / group and query head r % group of the tile. */
 typedef struct kvb_partial {
@@ -15,15 +16,24 @@ typedef struct kvb_partial {
     float *sums;          /* [rows][width of V], 64-byte aligned */
 } kvb_partial;
 
+/* What q and K, weights and V are multiplied as. */
+typedef enum kvb_products {
+    KVB_PRODUCTS_FLOAT,
+    KVB_PRODUCTS_INT8, /* kernels/vector/int8.h */
+    KVB_PRODUCTS_HALF, /* kernels/half/half.h */
+} kvb_products;
+
 /* What a call is made of; the same for all threads. */
 typedef struct kvb_flash {
     const kvb_attend *args;
     const kvb_vector *vector;
+    const kvb_half *half; /* NULL but for KVB_PRODUCTS_HALF */
     kvb_plan plan;
     kvb_side k, v; /* v is k where V lies in K's rows */
     kvb_logits logits;
-    bool integers;      /* products of integers: int8.h */
-    size_t query_bytes; /* of one encoded query row */
+    kvb_products products;
+    size_t query_bytes;  /* of one encoded query row: integers; or floats, behind halves where those are multiplied */
+    size_t query_floats; /* where in it its floats are */
 } kvb_flash;
 
 /* Cells that one token sees and that wait until there are enough of them. */
@@ -37,12 +47,12 @@ typedef struct kvb_workspace {
     float *scores;        /* [rows][BLOCK] */
     float *k_tile;        /* [BLOCK][width of K] */
     float *v_tile;        /* [BLOCK][width of V] */
-    float *packed;        /* [BLOCK * larger width] */
+    float *packed;        /* [BLOCK * larger width]; only of KVB_PRODUCTS_FLOAT */
     void *integers;       /* kvb_int8_scratch_bytes() */
     kvb_waiting *waiting; /* [tokens of a tile] */
 } kvb_workspace;
 
-/* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers. */
+/* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers; or as halves, too. */
 void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, const kvb_workspace *workspace);
 
 /* The share's blocks, into a partial that is overwritten. kvb_flash_queries() was called. */
@@ -50,6 +60,6 @@ void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
                     const kvb_partial *partial);
 
 /* What a group of rows costs: see plan.h. */
-kvb_group_cost kvb_flash_cost, kvb_flash_cost_integers;
+extern kvb_group_cost *const kvb_flash_costs[];
 
 #endif

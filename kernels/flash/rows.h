@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of K or V as the micro-kernels take them: in place where they are plain elements, else loaded into a tile, at
- * most BLOCK at a time. In the domain they are stored in: transform and head scale are applied to q, or to the result.
+ * Rows of K or V as the micro-kernels take them: in place where they are plain elements, or FP8 for few query rows; else
+ * loaded into a tile, at most BLOCK at a time. In the domain they are stored in: transform and head scale are applied
+ * to q, or to the result.
  */
 #ifndef KVB_FLASH_ROWS_H
 #define KVB_FLASH_ROWS_H
@@ -29,7 +30,9 @@ static inline uint32_t kvb_padded(uint32_t dim)
 /* May rows have to be loaded into a tile? */
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
-/* values: channels that are read as V's; all, unless V lies in K's rows. */
+/* Can rows be given as they are stored? values: channels that are read as V's; all, unless V lies in K's rows. */
+bool kvb_side_in_place(const kvb_format *format, const kvb_vector *vector, uint32_t dim, uint32_t values);
+
 void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view, uint32_t values);
 
 /*

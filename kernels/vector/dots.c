@@ -73,16 +73,7 @@ VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, 
     case N:                                                                                                            \
         rows_dot(elem, N < TILE_ROWS ? N : TILE_ROWS, q + r, keys, ahead, n, dim, scores + r * BLOCK);                 \
         break;
-        switch (rows) {
-            ROWS(1)
-            ROWS(2)
-            ROWS(3)
-            ROWS(4)
-            ROWS(5)
-            ROWS(6)
-            ROWS(7)
-            ROWS(8)
-        }
+        ROWS_CASES(rows, ROWS)
 #undef ROWS
     }
 }

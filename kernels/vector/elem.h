@@ -63,23 +63,25 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const 
 }
 
 /* A switch over the plain elements, CASE(KVB_F16) and so on, or over all that dots() and sums() take. Others do nothing. */
+#define PLAIN_ELEMS(CASE) CASE(KVB_F32) CASE(KVB_F16) CASE(KVB_BF16)
+#define FLOAT_ELEMS(CASE) PLAIN_ELEMS(CASE) CASE(KVB_E4M3) CASE(KVB_E5M2)
 #define PLAIN_CASES(elem, CASE)                                                                                        \
     switch (elem) {                                                                                                    \
-        CASE(KVB_F32)                                                                                                  \
-        CASE(KVB_F16)                                                                                                  \
-        CASE(KVB_BF16)                                                                                                 \
+        PLAIN_ELEMS(CASE)                                                                                              \
     default:                                                                                                           \
         break;                                                                                                         \
     }
 #define ELEM_CASES(elem, CASE)                                                                                         \
     switch (elem) {                                                                                                    \
-        CASE(KVB_F32)                                                                                                  \
-        CASE(KVB_F16)                                                                                                  \
-        CASE(KVB_BF16)                                                                                                 \
-        CASE(KVB_E4M3)                                                                                                 \
-        CASE(KVB_E5M2)                                                                                                 \
+        FLOAT_ELEMS(CASE)                                                                                              \
     default:                                                                                                           \
         break;                                                                                                         \
+    }
+
+/* Code for each number of rows that dots() and sums() take at a time: CASE(1) .. CASE(DOTS_ROWS). */
+#define ROWS_CASES(rows, CASE)                                                                                         \
+    switch (rows) {                                                                                                    \
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)                                                \
     }
 
 #endif

@@ -120,6 +120,7 @@ typedef struct int8_factors {
 
 #define INT8_SOME 16u /* cells that are made ready at a time */
 
+/* m is left as it is where the format has none. */
 void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, int8_factors *d,
                                          int8_factors *m);
 

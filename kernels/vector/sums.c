@@ -68,16 +68,7 @@ VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, c
     case N:                                                                                                            \
         rows_sum(elem, N, weights + r * BLOCK, values, ahead, n, dim, sums + r);                                       \
         break;
-        switch (rows) {
-            ROWS(1)
-            ROWS(2)
-            ROWS(3)
-            ROWS(4)
-            ROWS(5)
-            ROWS(6)
-            ROWS(7)
-            ROWS(8)
-        }
+        ROWS_CASES(rows, ROWS)
 #undef ROWS
     }
 }

@@ -11,7 +11,7 @@ ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
     expect_exit 0 "$*" "$KVBENCH" run --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
-        --pool f32 --pool bf16 --pool int8 --kernel '[!w]*' --threads 1,2 --oversubscribe --sample-ms 1 --no-null --no-machine -o "$r" \
+        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!w]*' --threads 1,2 --oversubscribe --sample-ms 1 --no-null --no-machine -o "$r" \
         "$@"
 }
 
@@ -20,7 +20,7 @@ digests() {
     python3 -c "import json
 of = {}
 for r in [json.loads(line) for line in open('$r')][1:]:
-    if r['status'] == 'skip' and r['kernel'] == 'flash-int8': # it takes no floats
+    if r['status'] == 'skip' and r['kernel'] in ('flash-int8', 'flash-f16'): # they take no floats, and only f16
         continue
     assert r['status'] == 'pass' and len(r['out_digest']) == 16, r
     of.setdefault((r['workload'], r['pool_k'], r['kernel']), set()).add(r['out_digest'])

@@ -32,5 +32,5 @@ holds "  all of it" '^19 passed, 0 failed'
 block '' '"name":"mine"' >"$TMPDIR/mine.jsonl"
 ok "the trace written by hand is valid" "$KVBENCH" show "$TMPDIR/mine.jsonl"
 ok "  and replays" "$KVBENCH" run --workload "$TMPDIR/mine.jsonl" --cache seq --pool f16
-holds "  and passes" '^4 passed, 0 failed'
+holds "  and passes" '^[45] passed, 0 failed' # flash-f16 where the CPU has FP16
 done_testing

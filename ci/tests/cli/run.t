@@ -31,7 +31,8 @@ for cache in "contiguous", "seq":
         assert over >= listed, listed - over
         assert any("+had" in name for name in over)
 assert {r["pool_k"] for r in passed if r["kernel"] == "witness"} >= listed - {"tq3"}
-assert covered("kernel") == {"reference", "openblas", "flash", "flash-int8", "witness"}
+half = {"flash-f16"} if manifest["isa"] == "avx512fp16" else set()
+assert covered("kernel") == {"reference", "openblas", "flash", "flash-int8", "witness"} | half
 for r in records:
     for key in "workload cache pool_k pool_v kernel threads status reason rho error time traffic memory counters".split():
         assert key in r, key

@@ -23,6 +23,7 @@ struct answer_row {
     double lse;
     double reach;   /* sum |q||k| */
     double shift;   /* largest |q| times sum |k| */
+    double q;       /* largest |q| */
     double logit;   /* |s| */
     double product; /* weight / sum of the weights, times the largest |v| of all channels */
     uint32_t seen;
@@ -80,6 +81,7 @@ static inline void answer_row_solve(const kvb_attend *args, const bool *visible,
         row.seen++;
         row.reach = fmax(row.reach, reach);
         row.shift = fmax(row.shift, q_largest * size);
+        row.q = q_largest;
         row.logit = fmax(row.logit, fabs(s[c]));
     }
     if (sink > -INFINITY)
@@ -135,15 +137,23 @@ static inline void answer_free(struct answer *a)
 
 /*
  * How far a kernel of this arithmetic may be from the answer, worst case (Higham, Accuracy and Stability, section 3.1): a
- * dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), and by q's steps; the logit by 6u of itself more
+ * dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), by g of its roundings to f16 (q's, too), by q's steps
+ * and by its floor; the logit by 6u of itself more
  * (scale, cap, subtraction); weights relatively by expm1(2 of that) and by exp and rescales; sums over cells by
- * g(chain) and by the weights' steps; division, and rounding to the output type.
+ * g(chain), by g of their roundings to f16 and by the weights' steps and floor; division, and rounding to the output type.
  */
+static inline double answer_half_error(uint32_t chain)
+{
+    return chain * 0x1p-11 / (1 - chain * 0x1p-11);
+}
+
 static inline double answer_weight_error(const kvb_problem *p, const kvb_arithmetic *a, const struct answer_row *row)
 {
     double u = 0x1p-24, g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
            g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
-    double slack = fabs((double)p->scale) * (g_dot * row->reach + a->q_step / 2 * (1 + g_dot) * row->shift) +
+    g_dot += 1.01 * answer_half_error(a->dot_half_chain + (a->q_rounded == KVB_F16));
+    double slack = fabs((double)p->scale) *
+                       (g_dot * row->reach + a->q_step / 2 * (1 + g_dot) * row->shift + a->dot_floor * row->q) +
                    6 * u * (row->logit + (double)p->softcap);
     return expm1(2 * slack) + 2 * (a->exp_error + a->rescales * (a->exp_error + u)) + 2 * g_cell + 4 * u;
 }
@@ -161,11 +171,12 @@ static inline void answer_judge(const struct answer *answer, const kvb_attend *a
     for (size_t r = 0; r < (size_t)p->n_tok * p->n_heads; r++) {
         const struct answer_row *row = &answer->rows[r];
         double rel = answer_weight_error(p, &a, row);
-        double steps = a.p_step / 2 * row->seen * row->product * (1 + rel);
+        double steps = a.p_step / 2 * row->seen * row->product * (1 + rel) + a.cell_floor * row->seen * (1 + rel);
+        double halves = answer_half_error(a.cell_half_chain + (a.p_rounded == KVB_F16)) * (1 + rel);
         for (uint32_t d = 0; d < p->v_dim; d++) {
             size_t i = r * p->v_dim + d;
             double got = elem_value(p->out_elem, (const char *)args->out + i * elem_bytes(p->out_elem));
-            double bound = rel * answer->mass[i] + steps + u_out * fabs(answer->out[i]) + tiny;
+            double bound = (rel + halves) * answer->mass[i] + steps + u_out * fabs(answer->out[i]) + tiny;
             if (!(fabs(got - answer->out[i]) <= bound))
                 fail_msg("%s %s: out[%zu][%zu][%u] = %.9g, exact %.9g, bound %.3g", kernel->name, note, r / p->n_heads,
                          r % p->n_heads, d, got, answer->out[i], bound);

@@ -7,7 +7,7 @@
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
-static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash};
+static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_f16};
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
 
 static kvb_cpu_level levels[KVB_CPU_LEVELS];
@@ -17,6 +17,16 @@ static const struct shape plain = {
     .n_tok = 2, .n_kv_heads = 1, .group = 2, .k_dim = 32, .v_dim = 16, .n_cells = 70, .threads = 1, .seed = 1};
 
 /* ---- one problem, every kernel at every level ---- */
+
+/* flash-f16 takes few types of elements, at one level, where the others have nothing of their own. */
+static bool fits(const struct fixture *f, const kvb_kernel *kernel)
+{
+    char why[160];
+    bool here = !kernel->available || kernel->available(why, sizeof why);
+    bool takes = here && kernel->supports(&f->args.problem, why, sizeof why);
+    assert_true(takes || kernel == &kvb_kernel_flash_f16);
+    return takes && (kernel == &kvb_kernel_flash_f16 || kvb_cpu() < KVB_CPU_AVX512FP16);
+}
 
 typedef void judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s);
 
@@ -37,16 +47,32 @@ static void fixture_check(struct fixture *f, const struct shape *s, judge *by)
         for (uint32_t l = 0; l < n_levels && kernels[k]->masks & KVB_MASK_BIT(s->mask); l++) {
             kvb_cpu_limit(levels[l]);
             assert_int_equal(kvb_cpu(), levels[l]);
-            by(f, kernels[k], s);
+            if (fits(f, kernels[k]))
+                by(f, kernels[k], s);
         }
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
 }
 
-static void check(const struct shape *s)
+static void check_as_it_is(const struct shape *s)
 {
     struct fixture f;
     fixture_build(&f, s);
     fixture_check(&f, s, attend_judge);
+    fixture_free(&f);
+}
+
+/* And where it is of f32, with f16 rows by flash-f16, which takes no f32. */
+static void check(const struct shape *s)
+{
+    struct shape halves = *s;
+    struct fixture f;
+    check_as_it_is(s);
+    halves.k_elem = halves.v_elem = KVB_F16;
+    if (s->k_elem != KVB_F32 || s->v_elem != KVB_F32)
+        return;
+    fixture_build(&f, &halves);
+    if (fits(&f, &kvb_kernel_flash_f16))
+        attend_judge(&f, &kvb_kernel_flash_f16, &halves);
     fixture_free(&f);
 }
 
@@ -242,7 +268,7 @@ static void layouts_hold(void **state)
 
 /* ---- logits ---- */
 
-/* All keys of an f32 fixture share a large part: logits are about base + slope * cell. NaN stays NaN. */
+/* All keys of a fixture of f32 or f16 share a large part: logits are about base + slope * cell. NaN stays NaN. */
 static void logits_shift(struct fixture *f, double base, double slope)
 {
     const kvb_problem *p = &f->args.problem;
@@ -250,10 +276,12 @@ static void logits_shift(struct fixture *f, double base, double slope)
         f->q[i] = (i % p->k_dim % 3 ? 1.0f : -1.0f) + f->q[i] / 128;
     for (uint32_t h = 0; h < p->n_kv_heads; h++)
         for (uint32_t c = 0; c < p->n_cells; c++) {
-            float *key = (float *)f->k + ((size_t)h * p->n_cells + c) * p->k_dim;
+            kvb_elem elem = p->k_format->elem;
             double part = (base + slope * c) / ((double)p->scale * p->k_dim);
-            for (uint32_t d = 0; d < p->k_dim; d++)
-                key[d] += (float)(d % 3 ? part : -part);
+            for (uint32_t d = 0; d < p->k_dim; d++) {
+                char *key = (char *)f->k + (((size_t)h * p->n_cells + c) * p->k_dim + d) * elem_bytes(elem);
+                elem_store(elem, key, (float)(elem_value(elem, key) + (d % 3 ? part : -part)));
+            }
         }
 }
 
@@ -263,19 +291,46 @@ static void logits_of_any_size_hold(void **state)
     static const double bases[][2] = {{1e4, 0}, {-1e4, 0}, {0, 4}, {0, -4}, {-300, 0.5}, {300, -0.5}};
     (void)state;
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
-        for (uint32_t way = 0; way < 8; way++) {
+        for (uint32_t way = 0; way < 16; way++) {
             struct shape s = plain;
             struct fixture f;
             s.k_dim = 64;
+            s.k_elem = s.v_elem = way < 8 ? KVB_F32 : KVB_F16;
             s.n_cells = 200;
             s.n_tok = way % 2 ? 66 : 1;
-            s.mask = (kvb_mask_kind)(way / 2);
-            s.seed = 70000 + i * 10 + way;
+            s.mask = (kvb_mask_kind)(way / 2 % 4);
+            s.seed = 70000 + i * 20 + way;
             fixture_build(&f, &s);
             logits_shift(&f, bases[i][0], bases[i][1]);
             fixture_check(&f, &s, attend_judge);
             fixture_free(&f);
         }
+}
+
+/* Elements near f16's largest, and below its normal numbers, of V, or of K for logits of any size: sums of f16 pass their
+ * range. */
+static void values_of_any_size_hold(void **state)
+{
+    static const float sizes[] = {30000, 1e-3f, 1e-6f};
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        struct shape s = plain;
+        struct fixture f;
+        s.k_elem = s.v_elem = KVB_F16;
+        s.k_dim = s.v_dim = 48;
+        s.group = i % 2 ? 5 : 1;
+        s.mask = (kvb_mask_kind)(i / 2 % 4);
+        s.seed = 75000 + i;
+        fixture_build(&f, &s);
+        for (size_t at = 0; i % 4 < 2 && at < (size_t)s.n_tok * s.group * s.k_dim; at++)
+            f.q[at] /= sizes[i / 8];
+        for (size_t at = 0; at < (size_t)s.n_cells * s.k_dim; at++) {
+            uint16_t *x = (uint16_t *)(i % 4 < 2 ? f.k : f.v) + at;
+            elem_store(KVB_F16, x, sizes[i / 8] / 2 * (float)elem_value(KVB_F16, x));
+        }
+        fixture_check(&f, &s, attend_judge);
+        fixture_free(&f);
+    }
 }
 
 /* Softcap, and sinks among the logits, -infinite, above and far above all logits; blind queries too. */
@@ -354,7 +409,7 @@ static void teams_agree(void **state)
         struct fixture f;
         s.k_dim = 32;
         s.v_dim = 16;
-        s.k_elem = KVB_F16;
+        s.k_elem = s.v_elem = KVB_F16;
         s.sinks = i / 2 % 2;
         s.deterministic = i % 2;
         s.threads = 1;
@@ -379,6 +434,7 @@ int main(void)
         cmocka_unit_test(blind_queries_are_zero),
         cmocka_unit_test(layouts_hold),
         cmocka_unit_test(logits_of_any_size_hold),
+        cmocka_unit_test(values_of_any_size_hold),
         cmocka_unit_test(softcap_and_sinks_hold),
         cmocka_unit_test(out_types_hold),
         cmocka_unit_test(no_lse_is_fine),

@@ -17,8 +17,9 @@ static const kvb_vector *level_next(int *level)
     char why[64];
     while (*level < KVB_CPU_LEVELS) {
         const kvb_vector *table = kvb_vector_at((kvb_cpu_level)*level);
+        bool again = *level > 0 && table == kvb_vector_at((kvb_cpu_level)(*level - 1));
         bool here = kvb_cpu_has((kvb_cpu_level)(*level)++, why, sizeof why);
-        if (table && here)
+        if (table && here && !again)
             return table;
     }
     return NULL;
