@@ -19,7 +19,7 @@
 enum {
     BENCH_KV_HEADS = 8,
     BENCH_DIM = 128,
-    BENCH_ENTRIES = 2,   /* contestants of a work at most */
+    BENCH_ENTRIES = 4,   /* contestants of a work at most */
     BENCH_TURNS = 256,   /* samples of a contestant at most */
     BENCH_TURNS_MIN = 5, /* and at least */
     BENCH_LAYERS = 16,   /* copies of the rows at most */
@@ -66,7 +66,7 @@ typedef struct bench_work {
                      * they pass any cache. */
     bench_limit limit;
     bench_entry entry[BENCH_ENTRIES];
-    double gain; /* least speed-up of entry 0 over entry 1; 0: not asked. By threads: BENCH_ALONE */
+    double gain; /* least speed-up of BENCH_WHOLE over BENCH_APART or BENCH_ALONE by the same kernel; 0: not asked */
 } bench_work;
 extern const bench_work bench_works[]; /* ends with name NULL */
 

@@ -37,7 +37,7 @@ typedef struct bench {
 
 static const kvb_option options[] = {
     {"--work", "GLOB", "only works of these names (repeatable)", KVB_WORDS(bench, works)},
-    {"--kernel", "NAME", "this kernel in place of flash and flash-int8", KVB_TEXT(bench, kernel)},
+    {"--kernel", "NAME", "this kernel in place of those of the table", KVB_TEXT(bench, kernel)},
     {"--threads", "N", "team size; default 2, which the targets are for", KVB_NUMBER(bench, threads, 1, 1024)},
     {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",
      KVB_NUMBER(bench, cells, BENCH_CELLS_MIN, 1 << 20)},
@@ -137,13 +137,21 @@ static uint32_t layers_of(const bench *b, const bench_work *work, uint32_t cells
     return (uint32_t)fmin(ceil(BEYOND_CACHES / bytes), BENCH_LAYERS);
 }
 
+static bool way_is_taken(const bench_run *run, bench_way way)
+{
+    for (uint32_t i = 0; i < run->n; i++)
+        if (run->contestant[i].entry->way == way)
+            return true;
+    return false;
+}
+
 static void contestants_choose(const bench *b, const bench_work *work, bench_run *run)
 {
     for (uint32_t e = 0; e < BENCH_ENTRIES && work->entry[e].kernel; e++) {
         const bench_entry *entry = &work->entry[e];
         bench_contestant *c = &run->contestant[run->n];
-        if (b->kernel && e && entry->way == work->entry[0].way)
-            continue; /* it differs from the first by kernel only */
+        if (b->kernel && way_is_taken(run, entry->way))
+            continue; /* it differs from an earlier one by kernel only */
         *c = (bench_contestant){.entry = entry, .name = b->kernel ? b->kernel : entry->kernel};
         c->kernel = kernel_find(c->name);
         if (!c->kernel)

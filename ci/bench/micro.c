@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the micro-kernels of kernels/vector/micro.h cost, on each level that the CPU has. `micro`: cycles of one core for
- * one cell of f16, head_dim 128, from the second-level cache, and products against the multiply-add peak.
+ * What the micro-kernels of kernels/vector/micro.h and kernels/half/half.h cost, on each level that the CPU has. `micro`:
+ * cycles of one core for one cell of f16, head_dim 128, from the second-level cache, and products against the multiply-add peak.
  * `micro stream MB [LEVEL [PLACES]]`: two threads over K and V that large in all, against reading the same memory; a block's
  * cells come from so many places at equal distances by turns.
  *
@@ -16,6 +16,7 @@
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"
+#include "kernels/half/half.h"
 #include "kernels/vector/table.h"
 
 enum { DIM = 128, CELLS = 1024, SAMPLES = 31, HEADS = 8, MOST_ROWS = 256 };
@@ -134,6 +135,41 @@ static void sum_product_run(const kvb_vector *level, uint32_t rows)
     level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, sum_rows, true);
 }
 
+/* By halves: the same blocks; of e4m3 the first bytes of each row. */
+static _Alignas(64) char halves[DOTS_ROWS][64 + 2 * DIM];
+static void half_dots_run(kvb_elem elem, uint32_t rows)
+{
+    const void *keys[BLOCK], *q_halves[DOTS_ROWS];
+    for (uint32_t r = 0; r < rows; r++) {
+        q_halves[r] = halves[r];
+        kvb_half_at(KVB_CPU_AVX512FP16)->query(elem, DIM, q_rows[r], halves[r]);
+    }
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(k, c, keys);
+        const kvb_half_rows of = {.elem = elem, .n = BLOCK, .dim = DIM, .at = keys};
+        kvb_half_at(KVB_CPU_AVX512FP16)->dots(&of, q_halves, rows, scores);
+    }
+}
+static void half_sums_run(kvb_elem elem, uint32_t rows)
+{
+    const void *values[BLOCK];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
+        row_pointers(v, c, values);
+        const kvb_half_rows of = {.elem = elem, .n = BLOCK, .dim = DIM, .at = values};
+        kvb_half_at(KVB_CPU_AVX512FP16)->sums(&of, scores, rows, sum_rows);
+    }
+}
+#define HALF_RUN(NAME, ELEM, RUN)                                                                                      \
+    static void NAME(const kvb_vector *level, uint32_t rows)                                                           \
+    {                                                                                                                  \
+        (void)level;                                                                                                   \
+        RUN(ELEM, rows);                                                                                               \
+    }
+HALF_RUN(f16_dots_run, KVB_F16, half_dots_run)
+HALF_RUN(f16_sums_run, KVB_F16, half_sums_run)
+HALF_RUN(e4m3_dots_run, KVB_E4M3, half_dots_run)
+HALF_RUN(e4m3_sums_run, KVB_E4M3, half_sums_run)
+
 typedef struct part {
     const char *name, *unit;
     void (*run)(const kvb_vector *level, uint32_t rows);
@@ -168,6 +204,22 @@ static const part parts[] = {
     {"product 64 x 128", "of peak", sum_product_run, 256, 0},
 };
 
+/* Of level avx512fp16, which has its other functions from the level below. */
+static const part half_parts[] = {
+    {"dots of halves", "cycles a cell", f16_dots_run, 1, CELLS},
+    {"dots of halves", "cycles a cell", f16_dots_run, 2, CELLS},
+    {"dots of halves", "cycles a cell", f16_dots_run, 4, CELLS},
+    {"dots of halves", "cycles a cell", f16_dots_run, 8, CELLS},
+    {"sums of halves", "cycles a cell", f16_sums_run, 1, CELLS},
+    {"sums of halves", "cycles a cell", f16_sums_run, 2, CELLS},
+    {"sums of halves", "cycles a cell", f16_sums_run, 4, CELLS},
+    {"sums of halves", "cycles a cell", f16_sums_run, 8, CELLS},
+    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 4, CELLS},
+    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 8, CELLS},
+    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 4, CELLS},
+    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 8, CELLS},
+};
+
 static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */
 {
     enum { TURNS = 20000 };
@@ -177,8 +229,9 @@ static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */
     return (now_ns() - start) / TURNS / peak->operations;
 }
 
-static void part_print(const kvb_vector *level, const part *p, const kvb_peak_kernel *peak)
+static void part_print(kvb_cpu_level at, const part *p, const kvb_peak_kernel *peak)
 {
+    const kvb_vector *level = kvb_vector_at(at);
     double least = INFINITY, cycle = INFINITY, operation = INFINITY;
     memset(states, 0, sizeof states);
     for (uint32_t r = 0; r < MOST_ROWS * BLOCK; r++)
@@ -193,10 +246,10 @@ static void part_print(const kvb_vector *level, const part *p, const kvb_peak_ke
         least = fmin(least, (now_ns() - start) / times);
     }
     if (p->units > 0)
-        printf("%-10s  %-20s %3u rows  %8.1f %s\n", kvb_cpu_level_names[level->level], p->name, p->rows,
-               least / cycle / p->units, p->unit);
+        printf("%-10s  %-20s %3u rows  %8.1f %s\n", kvb_cpu_level_names[at], p->name, p->rows, least / cycle / p->units,
+               p->unit);
     else
-        printf("%-10s  %-20s %3u rows  %8.1f %% %s\n", kvb_cpu_level_names[level->level], p->name, p->rows,
+        printf("%-10s  %-20s %3u rows  %8.1f %% %s\n", kvb_cpu_level_names[at], p->name, p->rows,
                100 * 2.0 * DIM * BLOCK * p->rows * operation / least, p->unit);
 }
 
@@ -335,9 +388,12 @@ int main(int argc, char **argv)
     if (argc > 2 && !strcmp(argv[1], "stream"))
         return stream_print(kvb_vector_at(argc > 3 ? (kvb_cpu_level)atoi(argv[3]) : kvb_cpu()), atof(argv[2]),
                             argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
-    for (int level = 0; level < KVB_CPU_LEVELS; level++)
-        if (kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) && (argc < 2 || atoi(argv[1]) == level))
-            for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
-                part_print(kvb_vector_at((kvb_cpu_level)level), &parts[p], peak_of((kvb_cpu_level)level));
+    for (kvb_cpu_level level = 0; level < KVB_CPU_LEVELS; level++) {
+        const part *these = level == KVB_CPU_AVX512FP16 ? half_parts : parts;
+        size_t n = level == KVB_CPU_AVX512FP16 ? sizeof half_parts / sizeof *parts : sizeof parts / sizeof *parts;
+        if (kvb_cpu_has(level, why, sizeof why) && (argc < 2 || atoi(argv[1]) == (int)level))
+            for (size_t p = 0; p < n; p++)
+                part_print(level, &these[p], level == KVB_CPU_AVX512FP16 ? NULL : peak_of(level));
+    }
     return 0;
 }

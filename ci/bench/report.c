@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "results/text.h"
 
@@ -25,27 +26,25 @@ static int line_add(kvb_table *table, const line *l)
     return kvb_table_row(table, cells);
 }
 
-/* Judges a ratio, and counts. Nothing where no target is. */
-static void line_judge(line *l, bench_figure ratio, double target, const char *unit, bench_score *score)
+/* Judges a ratio: is its target met? Where there is none: not. */
+static bool line_judge(line *l, bench_figure ratio, double target, const char *unit)
 {
     snprintf(l->at[RATIO], sizeof(cell), "%.*f%s", *unit ? 2 : 3, ratio.median, unit);
     snprintf(l->at[SPREAD], sizeof(cell), "%.*f", *unit ? 2 : 3, ratio.mad);
     if (!(target > 0))
-        return;
+        return false;
     bool met = ratio.median >= target;
     snprintf(l->at[TARGET], sizeof(cell), ">= %.2f%s", target, unit);
     snprintf(l->at[MET], sizeof(cell), met ? "yes" : "no");
-    score->targets++;
-    score->met += met;
+    return met;
 }
 
 /* A target that could not be tried is not met. */
-static void line_refuse(line *l, double target, const char *word, const char *why, bench_score *score)
+static void line_refuse(line *l, double target, const char *word, const char *why)
 {
     if (target > 0)
         snprintf(l->at[TARGET], sizeof(cell), ">= %.2f", target);
     snprintf(l->at[MET], sizeof(cell), "%s: %s", word, why);
-    score->targets += target > 0;
 }
 
 static void size_print(const bench_run *run, cell text)
@@ -85,7 +84,7 @@ static const char *const way_words[] = {[BENCH_WHOLE] = "",
                                         [BENCH_APART] = ", a call a token",
                                         [BENCH_ALONE] = ", one thread"};
 
-static int contestant_report(kvb_table *table, const bench_run *run, const bench_contestant *c, bench_score *score)
+static int contestant_report(kvb_table *table, const bench_run *run, const bench_contestant *c, bool *met)
 {
     line l = {0};
     char off[64];
@@ -95,7 +94,7 @@ static int contestant_report(kvb_table *table, const bench_run *run, const bench
     snprintf(l.at[KERNEL], sizeof(cell), "%s%s", c->name, way_words[c->entry->way]);
     size_print(run, l.at[SIZE]);
     if (c->why[0]) {
-        line_refuse(&l, target, "unavailable", c->why, score);
+        line_refuse(&l, target, "unavailable", c->why);
         return line_add(table, &l);
     }
     for (uint32_t i = 0; i < run->turns; i++) {
@@ -108,9 +107,9 @@ static int contestant_report(kvb_table *table, const bench_run *run, const bench
     limit_print(run, c, bench_figure_of(limit, run->turns).median, l.at[LIMIT]);
     if (c->wrong) {
         snprintf(off, sizeof off, "a row is off by %.2g", c->error);
-        line_refuse(&l, target, "WRONG", off, score);
+        line_refuse(&l, target, "WRONG", off);
     } else {
-        line_judge(&l, bench_figure_of(ratio, run->turns), target, "", score);
+        *met |= line_judge(&l, bench_figure_of(ratio, run->turns), target, "");
     }
     return line_add(table, &l);
 }
@@ -129,16 +128,16 @@ static double threads_target(const bench_run *run, double most, line *l)
     return fmin(most, 0.95 * allowed);
 }
 
-static int gain_report(kvb_table *table, const bench_run *run, bench_score *score)
+static int gain_report(kvb_table *table, const bench_run *run, const bench_contestant *fast,
+                       const bench_contestant *slow, bool *met)
 {
     line l = {0};
-    const bench_contestant *fast = &run->contestant[0], *slow = &run->contestant[1];
     double gain[BENCH_TURNS], target = run->scene->work->gain;
 
     snprintf(l.at[WORK], sizeof(cell), "%s", run->scene->work->name);
     snprintf(l.at[KERNEL], sizeof(cell), "%s, gain over%s", fast->name, way_words[slow->entry->way] + 1);
     if (fast->why[0] || slow->why[0] || fast->wrong || slow->wrong) {
-        line_refuse(&l, target, fast->wrong || slow->wrong ? "WRONG" : "unavailable", "see above", score);
+        line_refuse(&l, target, fast->wrong || slow->wrong ? "WRONG" : "unavailable", "see above");
         return line_add(table, &l);
     }
     for (uint32_t i = 0; i < run->turns; i++)
@@ -147,14 +146,30 @@ static int gain_report(kvb_table *table, const bench_run *run, bench_score *scor
         target = threads_target(run, target, &l);
     else
         snprintf(l.at[LIMIT], sizeof(cell), "%.2fx the bytes", slow->bytes / fast->bytes);
-    line_judge(&l, bench_figure_of(gain, run->turns), target, "x", score);
+    *met |= line_judge(&l, bench_figure_of(gain, run->turns), target, "x");
     return line_add(table, &l);
+}
+
+/* Is b what a's gain is over? */
+static bool is_slow_way(const bench_contestant *a, const bench_contestant *b)
+{
+    return a->entry->way == BENCH_WHOLE && (b->entry->way == BENCH_APART || b->entry->way == BENCH_ALONE) &&
+           !strcmp(a->name, b->name);
 }
 
 int bench_run_report(kvb_table *table, const bench_run *run, bench_score *score)
 {
     int error = 0;
-    for (uint32_t e = 0; e < run->n && !error; e++)
-        error = contestant_report(table, run, &run->contestant[e], score);
-    return error || !(run->scene->work->gain > 0) ? error : gain_report(table, run, score);
+    bool asked = false, met = false, gained = false;
+    for (uint32_t e = 0; e < run->n && !error; e++) {
+        asked |= run->contestant[e].entry->target > 0;
+        error = contestant_report(table, run, &run->contestant[e], &met);
+    }
+    for (uint32_t e = 0; e < run->n && run->scene->work->gain > 0; e++)
+        for (uint32_t f = 0; f < run->n && !error; f++)
+            if (is_slow_way(&run->contestant[e], &run->contestant[f]))
+                error = gain_report(table, run, &run->contestant[e], &run->contestant[f], &gained);
+    score->targets += asked + (run->scene->work->gain > 0);
+    score->met += met + gained;
+    return error;
 }

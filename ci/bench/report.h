@@ -6,6 +6,7 @@
 #include "ci/bench/bench.h"
 #include "results/result.h"
 
+/* A work's target counts once, whichever of its contestants meets it. */
 typedef struct bench_score {
     uint32_t targets, met;
 } bench_score;

@@ -8,9 +8,11 @@
 /* One entry: a kernel with a target, or shown only. */
 #define FLASH(TARGET)      "flash", BENCH_WHOLE, TARGET
 #define FLASH_INT8(TARGET) "flash-int8", BENCH_WHOLE, TARGET
+#define FLASH_F16(TARGET)  "flash-f16", BENCH_WHOLE, TARGET
 #define FLASH_BITS         "flash", BENCH_BITS, 0
 #define FLASH_APART        "flash", BENCH_APART, 0
 #define FLASH_ALONE        "flash", BENCH_ALONE, 0
+#define FLASH_F16_APART    "flash-f16", BENCH_APART, 0
 
 #define DECODE(FORMAT, GROUP, CELLS, LIMIT)                                                                            \
     .name = "decode-" FORMAT "-g" #GROUP, .format = FORMAT, .group = GROUP, .cells = CELLS, .limit = LIMIT
@@ -35,27 +37,27 @@
 /* Neighbours of one format and size share the rows. */
 const bench_work bench_works[] = {
     {DECODE("f32", 1, LONG / 2, BENCH_READ), .entry = {{FLASH(0.95)}}},
-    {DECODE("f16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}}},
-    {DECODE("f16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}}},
-    {DECODE("f16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}}},
+    {DECODE("f16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}, {FLASH_F16(0.95)}}},
+    {DECODE("f16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}, {FLASH_F16(0.90)}}},
+    {DECODE("f16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
     {DECODE("bf16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}}},
     {DECODE("bf16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}}},
     {DECODE("bf16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}}},
-    {DECODE("q8_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0)}}},
-    {DECODE("a8g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0)}}},
-    {DECODE("e4m3", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}}},
-    {DECODE("q4_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0)}}},
-    {DECODE("a4g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0)}}},
-    {VERIFY("verify-f16-g4", "f16"), .entry = {{FLASH(0.70)}}},
+    {DECODE("q8_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0.75)}, {FLASH_F16(0.75)}}},
+    {DECODE("a8g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0.75)}, {FLASH_F16(0.75)}}},
+    {DECODE("e4m3", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
+    {DECODE("q4_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0.55)}}},
+    {DECODE("a4g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0.55)}}},
+    {VERIFY("verify-f16-g4", "f16"), .entry = {{FLASH(0.70)}, {FLASH_F16(0.70)}}},
     {VERIFY("verify-int8-g4", "int8"), .entry = {{FLASH_INT8(1.3)}, {FLASH(0)}}},
-    {BATCH("in-runs", BENCH_BATCH), .entry = {{FLASH(0.85)}, {FLASH_BITS}}},
-    {BATCH("in-steps", BENCH_STEPS), .entry = {{FLASH(0.85)}, {FLASH_BITS}}},
-    {FORK(1), .entry = {{FLASH(0.75)}, {FLASH_APART}}, .gain = 5},
-    {FORK(4), .entry = {{FLASH(0.75)}, {FLASH_APART}}, .gain = 2},
+    {BATCH("in-runs", BENCH_BATCH), .entry = {{FLASH(0.85)}, {FLASH_BITS}, {FLASH_F16(0.85)}}},
+    {BATCH("in-steps", BENCH_STEPS), .entry = {{FLASH(0.85)}, {FLASH_BITS}, {FLASH_F16(0.85)}}},
+    {FORK(1), .entry = {{FLASH(0.75)}, {FLASH_APART}, {FLASH_F16(0.75)}, {FLASH_F16_APART}}, .gain = 5},
+    {FORK(4), .entry = {{FLASH(0.75)}, {FLASH_APART}, {FLASH_F16(0.75)}, {FLASH_F16_APART}}, .gain = 2},
     {PREFILL("prefill", "f32", BENCH_PREFILL, 4096), .entry = {{FLASH(0.75)}}},
-    {PREFILL("prefill", "f16", BENCH_PREFILL, 4096), .entry = {{FLASH(0.75)}}},
+    {PREFILL("prefill", "f16", BENCH_PREFILL, 4096), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
     {PREFILL("chunk", "f16", BENCH_CHUNK, 8192 + 512), .entry = {{FLASH(0)}}},
-    {CACHED("f16"), .entry = {{FLASH(0.75)}}},
+    {CACHED("f16"), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
     {CONTEXT(1), .entry = {{FLASH(0)}}},
     {CONTEXT(2), .entry = {{FLASH(0)}}},
     {CONTEXT(4), .entry = {{FLASH(0)}}},

@@ -238,6 +238,9 @@ static void test_right_kernels_score(void **state)
     }
     assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text).targets, 2);
     assert_null(strstr(text, "WRONG"));
+    /* two contestants, one target */
+    assert_int_equal(bench_small("decode-f16-g8", &kvb_kernel_reference, text, sizeof text).targets, 1);
+    bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text);
     /* trunk 32, tails of 4: 8 calls of 36 cells in place of one of 64 */
     assert_non_null(strstr(text, "4.50x the bytes"));
 }
