@@ -201,6 +201,7 @@ static int flash_attend(const kvb_attend *args, kvb_products products)
     job j = {.flash = {.args = args,
                        .vector = kvb_vector_at(kvb_cpu()),
                        .half = products == KVB_PRODUCTS_HALF ? kvb_half_at(kvb_cpu()) : NULL,
+                       .prefetch = kvb_prefetch_here(),
                        .products = products},
              .scratch = args->scratch};
     kvb_flash *f = &j.flash;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define FEW_ROWS  10u  /* up to here dots() and sums() win over packing */
-#define PLACES    16u  /* in memory that are read by turns, a run of neighbouring cells at each; */
+#define PLACES    16u  /* that more rows read by turns: see kernels/prefetch.h */
 #define RUN_BYTES 512u /* fewer places where a run would be shorter than this */
 
 #define PACKED_ROWS 12u /* multiplied between two looks ahead: a multiple of what product() keeps in registers */
@@ -343,13 +343,14 @@ static void block_attend(const pass *x, const kvb_block *block)
 /* Are its rows few and narrow enough for short turns? They are slower with products of halves (NOTES.md). */
 static bool near(const pass *x, const kvb_side *side, const group *g)
 {
-    return !x->flash->half && side->in_place && NEAR(side->row_bytes, g->n_rows);
+    return !x->flash->half && side->in_place && side->row_bytes <= NEAR_BYTES &&
+           g->n_rows <= x->flash->prefetch->near_rows;
 }
 
 /* Neighbouring cells of a turn: enough for RUN_BYTES where rows lie one after the other. */
-static uint32_t turn_run(const kvb_flash *flash, uint32_t cells)
+static uint32_t turn_run(const kvb_flash *flash, const group *g, uint32_t cells)
 {
-    uint32_t run = cells / PLACES;
+    uint32_t run = cells / (g->n_rows <= FEW_ROWS ? flash->prefetch->places : PLACES);
     while (run < cells && run * flash->k.view->cell_stride < RUN_BYTES)
         run *= 2;
     return run;
@@ -357,8 +358,8 @@ static uint32_t turn_run(const kvb_flash *flash, uint32_t cells)
 
 /*
  * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes a run of neighbouring
- * cells from each of some places at equal distances. The hardware follows many streams at once, each only a little way
- * ahead. An odd number of turns keeps the places from falling into the same sets of a cache.
+ * cells from each of some places at equal distances, as the CPU's prefetchers like it (kernels/prefetch.h). An odd
+ * number of turns keeps the places from falling into the same sets of a cache.
  */
 static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
 {
@@ -369,10 +370,10 @@ static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
     if (span < 2)
         return;
     group_make(&g, block, 0, block->n, block->any, x->flash->plan.group);
-    uint32_t per = near(x, &x->flash->k, &g) && near(x, &x->flash->v, &g) ? NEAR_CELLS : BLOCK;
+    uint32_t per = near(x, &x->flash->k, &g) && near(x, &x->flash->v, &g) ? x->flash->prefetch->near_cells : BLOCK;
     uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
     g.n_cells = per;
-    g.run = g.ahead = turn_run(x->flash, per);
+    g.run = g.ahead = turn_run(x->flash, &g, per);
     g.runs = per / g.run;
     for (uint32_t i = 0; i < per; i++)
         g.cell[i] = block->first + i % g.runs * turns * g.run + i / g.runs;

@@ -9,6 +9,7 @@
 #include "kernels/flash/plan.h"
 #include "kernels/flash/rows.h"
 #include "kernels/half/half.h"
+#include "kernels/prefetch.h"
 
 /* Softmax and sums of the rows of a tile so far; row r is token r / group and query head r % group of the tile. */
 typedef struct kvb_partial {
@@ -28,6 +29,7 @@ typedef struct kvb_flash {
     const kvb_attend *args;
     const kvb_vector *vector;
     const kvb_half *half; /* NULL but for KVB_PRODUCTS_HALF */
+    const kvb_prefetch *prefetch;
     kvb_plan plan;
     kvb_side k, v; /* v is k where V lies in K's rows */
     kvb_logits logits;

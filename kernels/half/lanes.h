@@ -80,10 +80,10 @@ VEC_INLINE vh half_load(kvb_elem elem, const void *row, half_beside beside, uint
 /* As elem_prefetch() in steps of 32 channels: of q8_0 a line for each two blocks, and one for what is left. */
 VEC_INLINE void half_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, size_t ahead, uint32_t i)
 {
+    const kvb_elem as = elem == KVB_F16 ? KVB_F16 : KVB_E4M3;
     if (elem == KVB_Q8_0 && i % 64 && dim - i <= 32)
-        elem_prefetch(KVB_E4M3, dim, rows, row, ahead, i + 32);
-    else
-        elem_prefetch(elem == KVB_F16 ? KVB_F16 : KVB_E4M3, dim, rows, row, ahead, i);
+        i += 32;
+    elem_prefetch(as, elem_size(as) * dim <= NEAR_BYTES && rows <= NEAR_ROWS, row, ahead, i);
 }
 
 /* Magnitudes of e4m3 codes, the largest in each lane: 127 is NaN. Of other elements nothing. */

@@ -19,7 +19,7 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
 }
 
 VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                         size_t ahead, uint32_t dim, float *scores)
+                         size_t ahead, bool near, uint32_t dim, float *scores)
 {
     const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* that are converted before they are multiplied */
     vf sums[VL];
@@ -34,7 +34,7 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
 #pragma GCC unroll 16
             for (uint32_t c = first; c < first + some; c++) {
                 elem_read(elem, keys[c], d, key[c]);
-                elem_prefetch(elem, dim, rows, keys[c], ahead, d);
+                elem_prefetch(elem, near, keys[c], ahead, d);
             }
 #pragma GCC unroll 8
             for (uint32_t v = 0; v < elem_vecs(elem); v++)
@@ -55,12 +55,13 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, co
                          uint32_t n, uint32_t dim, float *scores)
 {
     const uint32_t cells = tile_cells(rows);
+    const bool near = elem_near(elem, dim, rows);
     for (uint32_t i = 0; i < n; i += cells) {
         const void *tile[VL];
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++)
             tile[c] = keys[i + c < n ? i + c : n - 1];
-        tile_dot(elem, rows, cells, q, tile, ahead, dim, scores + i);
+        tile_dot(elem, rows, cells, q, tile, ahead, near, dim, scores + i);
     }
 }
 

@@ -5,6 +5,7 @@
 #define KVB_VECTOR_ELEM_H
 
 #include "kernels/attend.h"
+#include "kernels/prefetch.h"
 #include "kernels/vector/micro.h"
 #include "kernels/vector/vec_codes.h"
 
@@ -50,13 +51,19 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
         x[0] = elem_load(elem, row, i);
 }
 
-/* Ask for the cache line that vector i begins of the row of `dim` channels `ahead` bytes further on, for so many query rows;
- * `i` counts elements. No pointer arithmetic: it may be anywhere. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, size_t ahead, uint32_t i)
+/* Are rows of `dim` channels asked for into the first-level cache? Up to NEAR_ROWS the compiler knows. */
+VEC_INLINE bool elem_near(kvb_elem elem, uint32_t dim, uint32_t rows)
+{
+    return elem_size(elem) * dim <= NEAR_BYTES && (rows <= NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
+}
+
+/* Ask for the cache line that vector i begins of the row `ahead` bytes further on; `i` counts elements. No pointer arithmetic:
+ * it may be anywhere. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, bool near, const void *row, size_t ahead, uint32_t i)
 {
     size_t at = (size_t)i * elem_size(elem);
     const void *line = (const void *)((uintptr_t)row + ahead + at);
-    if (at % 64 == 0 && NEAR(elem_size(elem) * dim, rows))
+    if (at % 64 == 0 && near)
         __builtin_prefetch(line, 0, 3);
     else if (at % 64 == 0)
         __builtin_prefetch(line, 0, 2);

@@ -22,14 +22,14 @@
 #define DOTS_ROWS 8u
 #define FP8_DIM   64u
 
-/* Rows of so few bytes, for so few query rows, are asked for into the first-level cache, which holds NEAR_CELLS of K and V
- * and as many to come. Wider ones would not fit; with more query rows it was slower (NOTES.md). */
-#define NEAR_CELLS              32u
-#define NEAR(ROW_BYTES, N_ROWS) ((ROW_BYTES) <= 256 && (N_ROWS) <= 4)
+/* Rows of at most so many bytes, for few query rows (kernels/prefetch.h), are asked for into the first-level cache. Wider
+ * ones would not fit. On every CPU for NEAR_ROWS at least. */
+#define NEAR_BYTES 256u
+#define NEAR_ROWS  4u
 
 /*
  * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
- * asked for while this one is worked on. Never read, so that it may be any address. 0: none. NEAR rows are asked for into
+ * asked for while this one is worked on. Never read, so that it may be any address. 0: none. Near rows are asked for into
  * the first-level cache, others into the second.
  *
  * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the

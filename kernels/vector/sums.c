@@ -10,7 +10,7 @@
 #define STRIP_VECS 8u /* at most */
 
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const float *weights, const void *const *values,
-                          size_t ahead, uint32_t n, uint32_t dim, uint32_t at, float *const *sums)
+                          size_t ahead, bool near, uint32_t n, uint32_t at, float *const *sums)
 {
     vf sum[DOTS_ROWS * STRIP_VECS];
 #pragma GCC unroll 64
@@ -22,7 +22,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
             elem_read(elem, from, v * VL, value + v);
-            elem_prefetch(elem, dim, rows, from, ahead, v * VL);
+            elem_prefetch(elem, near, from, ahead, v * VL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
@@ -45,11 +45,12 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, size_t ahead,
                          uint32_t n, uint32_t dim, float *const *sums)
 {
+    const bool near = elem_near(elem, dim, rows);
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, weights, values, ahead, n, dim, at, sums);
+            strip_sum(elem, rows, VECS, weights, values, ahead, near, n, at, sums);
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)

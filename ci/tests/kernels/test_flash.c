@@ -6,6 +6,7 @@
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/prefetch.h"
 
 static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_f16};
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
@@ -96,11 +97,11 @@ static void lengths_hold(void **state)
 }
 
 /* Blocks that are seen whole go by turns, of fewer cells for few narrow rows: what turns leave over, too. */
-static void whole_blocks_hold(void **state)
+static void whole_blocks_hold(const kvb_prefetch *prefetch)
 {
-    (void)state;
+    kvb_prefetch_set(prefetch);
     for (uint32_t n = 128; n <= 64 * 7; n += 32)
-        for (uint32_t group = 1; group <= 5; group += 2)
+        for (uint32_t group = 1; group <= 7; group += 2)
             for (uint32_t elem = 0; elem < TEST_ELEMS; elem++) {
                 struct shape s = plain;
                 s.mask = (kvb_mask_kind)(n / 32 % KVB_MASK_KINDS);
@@ -112,6 +113,17 @@ static void whole_blocks_hold(void **state)
                 s.seed = 10000 + n * 20 + group * 4 + elem;
                 check(&s);
             }
+    kvb_prefetch_set(NULL);
+}
+static void whole_blocks_of_many_places_hold(void **state)
+{
+    (void)state;
+    whole_blocks_hold(&kvb_prefetch_intel);
+}
+static void whole_blocks_of_one_place_hold(void **state)
+{
+    (void)state;
+    whole_blocks_hold(&kvb_prefetch_amd);
 }
 
 static void token_counts_hold(void **state)
@@ -424,7 +436,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_hold),
-        cmocka_unit_test(whole_blocks_hold),
+        cmocka_unit_test(whole_blocks_of_many_places_hold),
+        cmocka_unit_test(whole_blocks_of_one_place_hold),
         cmocka_unit_test(token_counts_hold),
         cmocka_unit_test(head_ratios_hold),
         cmocka_unit_test(dims_hold),

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/prefetch.h"
+
+#include <stddef.h>
+
+/* Its prefetchers follow many streams, each only a little way ahead. */
+const kvb_prefetch kvb_prefetch_intel = {.places = 16, .near_rows = 4, .near_cells = 32};
+/* Zen 5: one stream runs far ahead. */
+const kvb_prefetch kvb_prefetch_amd = {.places = 1, .near_rows = 8, .near_cells = 64};
+
+static const kvb_prefetch *chosen;
+
+const kvb_prefetch *kvb_prefetch_here(void)
+{
+    if (chosen)
+        return chosen;
+#if defined(__x86_64__)
+    if (__builtin_cpu_is("amd"))
+        return &kvb_prefetch_amd;
+#endif
+    return &kvb_prefetch_intel;
+}
+
+void kvb_prefetch_set(const kvb_prefetch *prefetch)
+{
+    chosen = prefetch;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a few query rows read stored rows so that memory is kept busy: what was fastest, by the CPU's maker (NOTES.md). */
+#ifndef KVB_PREFETCH_H
+#define KVB_PREFETCH_H
+
+#include <stdint.h>
+
+typedef struct kvb_prefetch {
+    uint32_t places;     /* of a sequence that are read by turns, a run of neighbouring cells at each: a power of two */
+    uint32_t near_rows;  /* up to so many query rows, narrow rows are asked for into the first-level cache, */
+    uint32_t near_cells; /* in turns of so many cells: 32 or 64 */
+} kvb_prefetch;
+
+extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
+
+/* That of this CPU, or of kvb_prefetch_set(). */
+const kvb_prefetch *kvb_prefetch_here(void);
+
+/* NULL: of this CPU, as at first. Not while a kernel runs. */
+void kvb_prefetch_set(const kvb_prefetch *prefetch);
+
+#endif
