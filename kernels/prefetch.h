@@ -3,12 +3,14 @@
 #ifndef KVB_PREFETCH_H
 #define KVB_PREFETCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct kvb_prefetch {
     uint32_t places;     /* of a sequence that are read by turns, a run of neighbouring cells at each: a power of two */
     uint32_t near_rows;  /* up to so many query rows, narrow rows are asked for into the first-level cache, */
     uint32_t near_cells; /* in turns of so many cells: 32 or 64 */
+    bool by_cells;       /* one or two query rows meet a cell's channels before the next cell's */
 } kvb_prefetch;
 
 extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;

@@ -18,15 +18,11 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                         size_t ahead, bool near, uint32_t dim, float *scores)
+/* The tile's channels in steps, each of all cells: a stored vector meets query rows that are in registers. */
+VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
+                             const void *const *keys, size_t ahead, bool near, uint32_t dim, vf *sums)
 {
     const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* that are converted before they are multiplied */
-    vf sums[VL];
-    float totals[VL];
-#pragma GCC unroll 16
-    for (uint32_t s = 0; s < VL; s++)
-        sums[s] = vf_set(0);
     for (uint32_t d = 0; d < dim; d += elem_vecs(elem) * VL)
 #pragma GCC unroll 16
         for (uint32_t first = 0; first < cells; first += some) {
@@ -44,6 +40,37 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
                     for (uint32_t r = 0; r < rows; r++)
                         sums[r * cells + c] = vf_fma(vf_load(q[r] + d + v * VL), key[c][v], sums[r * cells + c]);
         }
+}
+
+/* One cell after the other, as memory has them. Plain elements. */
+VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
+                          size_t ahead, bool near, uint32_t dim, vf *sums)
+{
+#pragma GCC unroll 16
+    for (uint32_t c = 0; c < cells; c++)
+#pragma GCC unroll 8
+        for (uint32_t d = 0; d < dim; d += VL) {
+            vf key[STEP_VECS];
+            elem_read(elem, keys[c], d, key);
+            elem_prefetch(elem, near, keys[c], ahead, d);
+#pragma GCC unroll 2
+            for (uint32_t r = 0; r < rows; r++)
+                sums[r * cells + c] = vf_fma(vf_load(q[r] + d), *key, sums[r * cells + c]);
+        }
+}
+
+VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
+                         size_t ahead, bool near, bool by_cells, uint32_t dim, float *scores)
+{
+    vf sums[VL];
+    float totals[VL];
+#pragma GCC unroll 16
+    for (uint32_t s = 0; s < VL; s++)
+        sums[s] = vf_set(0);
+    if (by_cells)
+        cells_dot(elem, rows, cells, q, keys, ahead, near, dim, sums);
+    else
+        channels_dot(elem, rows, cells, q, keys, ahead, near, dim, sums);
     vf_store(totals, vf_totals(sums));
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
@@ -56,12 +83,13 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, co
 {
     const uint32_t cells = tile_cells(rows);
     const bool near = elem_near(elem, dim, rows);
+    const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && kvb_prefetch_here()->by_cells;
     for (uint32_t i = 0; i < n; i += cells) {
         const void *tile[VL];
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++)
             tile[c] = keys[i + c < n ? i + c : n - 1];
-        tile_dot(elem, rows, cells, q, tile, ahead, near, dim, scores + i);
+        tile_dot(elem, rows, cells, q, tile, ahead, near, by_cells, dim, scores + i);
     }
 }
 

@@ -4,6 +4,7 @@
  * the error of the chains that kernels/vector/micro.h states.
  */
 #include "fixture.h"
+#include "kernels/prefetch.h"
 #include "kernels/vector/table.h"
 
 #define U 0x1p-24
@@ -221,8 +222,13 @@ static void few_rows(void (*check)(const kvb_vector *, kvb_elem, uint32_t, uint3
 
 static void dots_are_right(void **state)
 {
+    const kvb_prefetch *const orders[] = {&kvb_prefetch_intel, &kvb_prefetch_amd};
     (void)state;
-    few_rows(dots_check);
+    for (uint32_t i = 0; i < 2; i++) {
+        kvb_prefetch_set(orders[i]);
+        few_rows(dots_check);
+    }
+    kvb_prefetch_set(NULL);
 }
 
 static void sums_are_right(void **state)
