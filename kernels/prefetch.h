@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a few query rows read stored rows so that memory is kept busy: what was fastest, by the CPU's maker (NOTES.md). */
+/* How stored rows are read so that memory is kept busy: what was fastest, by the CPU's maker (NOTES.md). */
 #ifndef KVB_PREFETCH_H
 #define KVB_PREFETCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Rows are asked for into the first-level cache if they have at most so many bytes (wider ones would not fit), for few query
+ * rows: on every CPU for so many. */
+#define KVB_NEAR_BYTES 256u
+#define KVB_NEAR_ROWS  4u
+
+/* Of query rows that are few enough not to be packed. */
 typedef struct kvb_prefetch {
     uint32_t places;     /* of a sequence that are read by turns, a run of neighbouring cells at each: a power of two */
-    uint32_t near_rows;  /* up to so many query rows, narrow rows are asked for into the first-level cache, */
+    uint32_t near_rows;  /* up to so many, KVB_NEAR_ROWS at least, rows are asked for into the first-level cache, */
     uint32_t near_cells; /* in turns of so many cells: 32 or 64 */
     bool by_cells;       /* one or two query rows meet a cell's channels before the next cell's */
 } kvb_prefetch;

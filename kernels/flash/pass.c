@@ -343,7 +343,7 @@ static void block_attend(const pass *x, const kvb_block *block)
 /* Are its rows few and narrow enough for short turns? They are slower with products of halves (NOTES.md). */
 static bool near(const pass *x, const kvb_side *side, const group *g)
 {
-    return !x->flash->half && side->in_place && side->row_bytes <= NEAR_BYTES &&
+    return !x->flash->half && side->in_place && side->row_bytes <= KVB_NEAR_BYTES &&
            g->n_rows <= x->flash->prefetch->near_rows;
 }
 

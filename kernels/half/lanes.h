@@ -83,7 +83,7 @@ VEC_INLINE void half_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const 
     const kvb_elem as = elem == KVB_F16 ? KVB_F16 : KVB_E4M3;
     if (elem == KVB_Q8_0 && i % 64 && dim - i <= 32)
         i += 32;
-    elem_prefetch(as, elem_size(as) * dim <= NEAR_BYTES && rows <= NEAR_ROWS, row, ahead, i);
+    elem_prefetch(as, elem_size(as) * dim <= KVB_NEAR_BYTES && rows <= KVB_NEAR_ROWS, row, ahead, i);
 }
 
 /* Magnitudes of e4m3 codes, the largest in each lane: 127 is NaN. Of other elements nothing. */

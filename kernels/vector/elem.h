@@ -51,10 +51,10 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
         x[0] = elem_load(elem, row, i);
 }
 
-/* Are rows of `dim` channels asked for into the first-level cache? Up to NEAR_ROWS the compiler knows. */
+/* Are rows of `dim` channels asked for into the first-level cache? Up to KVB_NEAR_ROWS the compiler knows. */
 VEC_INLINE bool elem_near(kvb_elem elem, uint32_t dim, uint32_t rows)
 {
-    return elem_size(elem) * dim <= NEAR_BYTES && (rows <= NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
+    return elem_size(elem) * dim <= KVB_NEAR_BYTES && (rows <= KVB_NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
 }
 
 /* Ask for the cache line that vector i begins of the row `ahead` bytes further on; `i` counts elements. No pointer arithmetic:

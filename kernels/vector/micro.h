@@ -22,15 +22,10 @@
 #define DOTS_ROWS 8u
 #define FP8_DIM   64u
 
-/* Rows of at most so many bytes, for few query rows (kernels/prefetch.h), are asked for into the first-level cache. Wider
- * ones would not fit. On every CPU for NEAR_ROWS at least. */
-#define NEAR_BYTES 256u
-#define NEAR_ROWS  4u
-
 /*
  * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
- * asked for while this one is worked on. Never read, so that it may be any address. 0: none. Near rows are asked for into
- * the first-level cache, others into the second.
+ * asked for while this one is worked on. Never read, so that it may be any address. 0: none. Into which
+ * cache: kernels/prefetch.h.
  *
  * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the
  * vectors; product() depth; sums() n; and one more for the addition to what is there. So that a row's sums

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: at each level of instruction sets that this CPU has, the kernels below pass over forks, trees and every format, and
-# the codecs of every level give the same rows, bit for bit.
+# Shows: at each level of instruction sets that this CPU has, the kernels below pass the quick suite, and the codecs of every
+# level give the same rows, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
 kernels='flash*' # a glob: those whose code depends on the level
@@ -32,11 +32,11 @@ TRACE
 began=$SECONDS
 quick=(--sample-ms 1 --no-null --no-machine --oversubscribe --oracle-pairs 20000)
 for level in "${here[@]}"; do
-    expect_exit 0 "forks, trees and departures at $level" "$KVBENCH" run --suite quick --kernel "$kernels" \
-        --workload plain-decode --workload batched-multi-seq --workload agent-fork --workload eagle-tree --pool f32 \
-        --pool f16 --pool bf16 --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
+    # At the highest level run.t runs it.
+    [ "$level" = "${here[-1]}" ] || expect_exit 0 "the quick suite at $level" "$KVBENCH" run --suite quick \
+        --kernel "$kernels" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
     # The reference kernel is plain C: its bits depend on the stored rows alone.
-    expect_exit 0 "  every format" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
+    expect_exit 0 "every format and transform at $level" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
         --pool '*+had' --pool kivi4 --kernel "$kernels" --kernel reference --cpu-mask "$level" "${quick[@]}" \
         -o "$TMPDIR/rows-$level.jsonl"
 done
@@ -49,9 +49,10 @@ def load(name):
     return lines[0], lines[1:]
 first = None
 for level in sys.argv[2:]:
-    manifest, records = load(level)
-    assert manifest["isa"] == level and len(records) > 40, (level, len(records))
-    assert {r["status"] for r in records} == {"pass", "skip"}
+    if level != sys.argv[-1]:
+        manifest, records = load(level)
+        assert manifest["isa"] == level and len([r for r in records if r["status"] == "pass"]) > 150, level
+        assert {r["status"] for r in records} == {"pass", "skip"}
     manifest, records = load("rows-" + level)
     assert manifest["isa"] == level
     rows = {(r["pool_k"], r["pool_v"]): r["out_digest"] for r in records if r["kernel"] == "reference"}
