@@ -82,9 +82,9 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->d_max = f->a * row->a_max + f->q * row->q_max + f->s * row->s_max + f->flat;
     f->d_mean = f->a * row->a_mean + f->q * row->q_mean + f->s * row->s_mean + f->flat;
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
+    f->raised = exp(f->d_max + f->d_mean);
     if (a->p_step > 0) /* elsewhere an infinite V of another channel does not matter */
-        f->steps =
-            a->p_step / 2 * sum_count(n, strength) * fmin(row->p_max * exp(f->d_max + f->d_mean), 1) * row->v_largest;
+        f->steps = a->p_step / 2 * sum_count(n, strength) * fmin(row->p_max * f->raised, 1) * row->v_largest;
 }
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
@@ -94,7 +94,7 @@ double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
     double v_max = t->v_max * f->v_mix;
     double weights = f->growth * (f->a * t->spread_a + f->q * t->spread_q + f->s * t->spread_s + f->flat * t->spread);
     weights = fmin(weights, fabs(t->o) + v_max);
-    double mass = fmin(t->mass * f->v_mix * exp(f->d_max + f->d_mean), v_max);
+    double mass = fmin(t->mass * f->v_mix * f->raised, v_max);
     double rounded = ((1 + f->gamma) * (1 + f->u_p) - 1) * mass + (1 + f->gamma) * f->steps;
     double sums = f->gamma < 1 ? (rounded + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma) : INFINITY;
     return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * v_max + f->omega;

@@ -117,6 +117,7 @@ typedef struct kvb_bound_factors {
     double d_max;         /* largest D_i + eta */
     double d_mean;        /* sum p_i (D_i + eta) */
     double growth;        /* G */
+    double raised;        /* exp(d_max + d_mean): by how much a weight may be too large */
     double steps;         /* R */
     double gamma;         /* of the sums over cells */
     double u, u_p, u_out;

@@ -6,6 +6,7 @@
 #include "oracle/codec_parts.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 /* A 16-bit float: sign, exponent, `man` mantissa bits. Exponents of normal numbers begin at min_exp. */
@@ -59,9 +60,19 @@ uint16_t kvb_codec_bf16(float x)
 {
     return small_float_encode(&layout_bf16, x);
 }
+
+/* All of them: scales and zeros are read for every element. */
+static double f16_values[1 << 16];
+static pthread_once_t f16_values_once = PTHREAD_ONCE_INIT;
+static void f16_values_make(void)
+{
+    for (uint32_t bits = 0; bits < 1 << 16; bits++)
+        f16_values[bits] = small_float_decode(&layout_f16, (uint16_t)bits);
+}
 double kvb_codec_f16_value(uint16_t bits)
 {
-    return small_float_decode(&layout_f16, bits);
+    pthread_once(&f16_values_once, f16_values_make);
+    return f16_values[bits];
 }
 double kvb_codec_bf16_value(uint16_t bits)
 {
@@ -224,18 +235,19 @@ int kvb_codec_nearest(const double *values, int n, double x)
 
 void kvb_codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned code)
 {
-    for (size_t b = 0, at = (size_t)i * bits; b < bits; b++, at++) {
-        unsigned bit = 1u << at % 8;
-        codes[at / 8] = (unsigned char)(code >> b & 1 ? codes[at / 8] | bit : codes[at / 8] & ~bit);
-    }
+    size_t at = (size_t)i * bits;
+    unsigned shift = at % 8, mask = ((1u << bits) - 1) << shift, placed = code << shift;
+    codes += at / 8;
+    codes[0] = (unsigned char)((codes[0] & ~mask) | (placed & mask));
+    if (shift + bits > 8)
+        codes[1] = (unsigned char)((codes[1] & ~(mask >> 8)) | (placed & mask) >> 8);
 }
 
 unsigned kvb_codec_get(const unsigned char *codes, uint32_t bits, uint32_t i)
 {
-    unsigned code = 0;
-    for (size_t b = 0, at = (size_t)i * bits; b < bits; b++, at++)
-        code |= (codes[at / 8] >> at % 8 & 1u) << b;
-    return code;
+    size_t at = (size_t)i * bits;
+    unsigned shift = at % 8, both = codes[at / 8] | (shift + bits > 8 ? (unsigned)codes[at / 8 + 1] << 8 : 0);
+    return both >> shift & ((1u << bits) - 1);
 }
 
 void kvb_codec_f16_put(unsigned char *table, uint32_t i, float x)

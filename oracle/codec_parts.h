@@ -36,7 +36,7 @@ int kvb_codec_nearest(const double *values, int n, double x);
 unsigned char kvb_codec_fp8(kvb_elem elem, float x);
 double kvb_codec_fp8_value(kvb_elem elem, unsigned char code);
 
-/* Code i of a row of codes of `bits` bits, which all formats lay as one stream, low bits first. */
+/* Code i of a row of codes of `bits` bits, at most 8, which all formats lay as one stream, low bits first. */
 void kvb_codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned code);
 unsigned kvb_codec_get(const unsigned char *codes, uint32_t bits, uint32_t i);
 
