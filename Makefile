@@ -59,7 +59,7 @@ ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run report plots check test table-formats table-growth faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
+.PHONY: help all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -155,6 +155,9 @@ table-formats: all ## measure what storage formats cost in accuracy: results/for
 
 table-growth: all ## measure what growth policies cost in time and memory: results/growth.md
 	results/tables.py growth --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/growth.md
+
+table-levels: all ## the full suite at each level of instruction sets: results/levels.md (hours; begun again, it goes on)
+	results/tables.py levels --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/levels.md
 
 workloads: all ## record the shipped workloads anew, into workloads/recorded
 	$(BUILD)/kvbench record

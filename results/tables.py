@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of results/: what formats cost in accuracy, what growth policies cost in time and memory.
+"""Tables of results/: what formats cost in accuracy, what growth policies cost in time and memory, what was proved of the
+kernels at each level of instruction sets.
 
     results/tables.py formats --kvbench build/kvbench --work build/tables -o results/formats.md [--gpt2 FILE]
     results/tables.py growth  --kvbench build/kvbench --work build/tables -o results/growth.md
+    results/tables.py levels  --kvbench build/kvbench --work build/tables -o results/levels.md
 
-Both write traces into the work folder, replay them with `kvbench run`, and turn the records into Markdown.
+All replay with `kvbench run`, the first two traces that they write into the work folder, and turn the records into Markdown.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import random
@@ -236,9 +239,63 @@ def growth(args):
     print(f"growth: {args.output}", file=sys.stderr)
 
 
+# ---- levels ------------------------------------------------------------------------------------------------
+
+SUITE = ["gaussian", "llama", "qwen", "peaked", "flat"]  # the value profiles of suite full
+LEVELS = ["avx512fp16", "avx512vnni", "avx512", "avx2", "portable"]
+
+
+def levels(args):
+    """Suite full with the kernels whose code depends on the level, once for each level and value profile. What an earlier
+    call finished is kept, and what it left unfinished goes on: all of it takes hours."""
+    def asked(level):
+        return subprocess.run([args.kvbench, "list", "suites", "--cpu-mask", level], capture_output=True, text=True)
+    here = [level for level in LEVELS if asked(level).returncode == 0]
+    usual = ["--suite", "full", "--kernel", "flash*", "--sample-ms", "1", "--no-null", "--no-machine", "--resume"]
+
+    def run(job):
+        level, profile = job
+        output = os.path.join(args.work, f"levels-{level}-{profile}.jsonl")
+        if not os.path.exists(output):
+            command = [args.kvbench, "run", "-o", output, "--cpu-mask", level, "--values", profile] + usual
+            if level != here[0]:
+                command += ["--cache", "seq", "--cache", "tree"]
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if done.returncode not in (0, 1):
+                sys.exit(f"{' '.join(command)}\n{done.stderr}")
+            print(f"levels: {level} {profile} done", file=sys.stderr)
+        with open(output) as records:
+            lines = [json.loads(line) for line in records]
+        return level, profile, lines[0], lines[1:]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = list(pool.map(run, [(level, profile) for level in here for profile in SUITE]))
+    with open(args.output, "w") as out:
+        write = lambda *lines: out.write("\n".join(lines) + "\n")
+        write("# What was proved at each level", "", "Written by `make table-levels`. " + machine_line(done[0][2]), "",
+              "Suite full with every kernel whose code depends on the level of instruction sets (`--kernel 'flash*'`), each "
+              f"level forced by `--cpu-mask`. At {here[0]}, the highest here, every cache; below it `seq` and `tree`, which "
+              "between them take every workload. In each combination every checked element lies within the bound where it says "
+              "passed; rho is the largest error over its bound.", "")
+        write(*[f"- {level}: {asked(level).stderr.strip()}" for level in LEVELS if level not in here], "",
+              "| level | values | passed | failed | workloads | formats | flash | flash-int8 | flash-f16 |",
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|")
+        for level, profile, _, records in done:
+            passed = [r for r in records if r["status"] == "pass"]
+            rho = {}
+            for r in passed:
+                rho[r["kernel"]] = max(rho.get(r["kernel"], 0), r["rho"])
+            failed = sum(r["status"] not in ("pass", "skip") for r in records)
+            cells = [level, profile, len(passed), failed, len({r["workload"] for r in passed}),
+                     len({r[side] for r in passed for side in ("pool_k", "pool_v")})]
+            cells += [f"{rho[k]:.3f}" if k in rho else "—" for k in ("flash", "flash-int8", "flash-f16")]
+            write("| " + " | ".join(str(cell) for cell in cells) + " |")
+    print(f"levels: {args.output}", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["formats", "growth"])
+    parser.add_argument("table", choices=["formats", "growth", "levels"])
     parser.add_argument("--kvbench", default="build/kvbench")
     parser.add_argument("--work", default="build/tables")
     parser.add_argument("--contexts", default=CONTEXTS, help="cells, with commas between; default: %(default)s")
@@ -248,7 +305,7 @@ def main():
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    {"formats": formats, "growth": growth}[args.table](args)
+    {"formats": formats, "growth": growth, "levels": levels}[args.table](args)
 
 
 main()
