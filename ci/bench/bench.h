@@ -146,8 +146,8 @@ typedef struct bench_figure {
     double median, mad; /* median, median absolute deviation */
 } bench_figure;
 bench_figure bench_figure_of(const double *values, uint32_t n);
-/* Nanoseconds that turn i's machine needs for what the contestant did. */
-double bench_limit_ns(const bench_run *run, const bench_contestant *contestant, uint32_t i);
+/* Nanoseconds that turn i's machine needs for what the contestant did, by `limit`. */
+double bench_limit_ns(const bench_run *run, const bench_contestant *contestant, bench_limit limit, uint32_t i);
 
 /* ---- the look at what was written: check.c ------------------------------------------------------------------- */
 

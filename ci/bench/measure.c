@@ -158,15 +158,14 @@ static bool team_used(const bench_run *run, uint32_t team)
 static void turn_take(turns *t)
 {
     bench_run *run = t->run;
-    bench_limit limit = run->scene->work->limit;
-    bool warm = run->scene->work->resident && limit == BENCH_READ;
+    bool warm = run->scene->work->resident && run->scene->work->limit == BENCH_READ;
     for (uint32_t team = 0; team < 2; team++) {
         if (!team_used(run, team))
             continue;
         if (warm)
             kvb_read_pass(run->team[team], t->copies, (size_t)t->bytes, 1);
         run->read[team][run->turns] = read_probe(run, team, t->copies, t->bytes, &t->probe_turn[team]);
-        run->peak[team][run->turns] = limit == BENCH_READ ? NAN : peak_probe(run->team[team]);
+        run->peak[team][run->turns] = peak_probe(run->team[team]);
     }
     for (uint32_t e = 0; e < run->n; e++) {
         bench_contestant *c = &run->contestant[e];
@@ -210,10 +209,10 @@ void bench_run_close(bench_run *run)
 
 /* ---- figures ------------------------------------------------------------------------------------------------- */
 
-double bench_limit_ns(const bench_run *run, const bench_contestant *c, uint32_t i)
+double bench_limit_ns(const bench_run *run, const bench_contestant *c, bench_limit limit, uint32_t i)
 {
     double read = c->bytes / run->read[c->team][i], peak = c->ops / run->peak[c->team][i];
-    switch (run->scene->work->limit) {
+    switch (limit) {
     case BENCH_READ:
         return read;
     case BENCH_PEAK:
