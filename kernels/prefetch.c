@@ -6,7 +6,8 @@
 /* Measured on Sapphire Rapids; taken for every other maker's CPUs, too. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16, .near_rows = KVB_NEAR_ROWS, .near_cells = 32};
 /* On Zen 5. */
-const kvb_prefetch kvb_prefetch_amd = {.places = 1, .near_rows = 8, .near_cells = 64, .by_cells = true};
+const kvb_prefetch kvb_prefetch_amd = {
+    .places = 1, .near_rows = 8, .near_cells = 64, .by_cells = true, .steadily = true};
 
 static const kvb_prefetch *chosen;
 

@@ -17,6 +17,7 @@ typedef struct kvb_prefetch {
     uint32_t near_rows;  /* up to so many, KVB_NEAR_ROWS at least, rows are asked for into the first-level cache, */
     uint32_t near_cells; /* in turns of so many cells: 32 or 64 */
     bool by_cells;       /* one or two query rows meet a cell's channels before the next cell's */
+    bool steadily;       /* products of integers ask for the next rows all along, not half by half */
 } kvb_prefetch;
 
 extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;

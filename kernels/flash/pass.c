@@ -118,7 +118,7 @@ static void group_make(group *g, const kvb_block *block, uint32_t i, uint32_t n,
 /* What the group will soon want of one side. */
 static kvb_ask group_ask(const pass *x, const kvb_side *side, const group *g)
 {
-    return (kvb_ask){side->view, g->cell, x->kv_head, g->runs, g->ahead, g->run};
+    return (kvb_ask){side->view, g->cell, x->kv_head, g->runs, g->ahead, g->run, x->flash->prefetch->steadily, 0};
 }
 
 /* Do its rows go by dots() and sums()? Else they are packed. */
@@ -149,11 +149,11 @@ static uint32_t cells_at_once(const pass *x, const kvb_side *side, const group *
 }
 
 /* Rows from r on that are multiplied at a time; their share of what is wanted soon is asked for before. */
-static uint32_t rows_at_once(const group *g, const kvb_ask *ask, uint32_t r)
+static uint32_t rows_at_once(const group *g, kvb_ask *ask, uint32_t r)
 {
     uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS, left = g->n_rows - r;
 
-    kvb_ask_share(ask, r / PACKED_ROWS, panels);
+    kvb_ask_until(ask, r / PACKED_ROWS + 1, panels);
     return left < PACKED_ROWS ? left : PACKED_ROWS;
 }
 
@@ -186,7 +186,7 @@ static void scores_make(const pass *x, group *g)
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *k = &flash->k;
-    const kvb_ask ask = group_ask(x, k, g);
+    kvb_ask ask = group_ask(x, k, g);
     float *tile = tiled(x, k, g) ? x->w->k_tile : NULL;
     const size_t ahead = g->ahead * k->stride;
     const kvb_elem elem = in_place(x, k, g) ? k->elem : KVB_F32;
@@ -211,7 +211,7 @@ static void scores_make(const pass *x, group *g)
         kvb_side_rows(k, x->kv_head, g->cell + c, n, g->ahead, g->again, tile, g->key + c);
         const kvb_half_rows halves = half_rows(x, k, g, c, n, g->key + c);
         if (tile && unpacked(x, g))
-            kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
+            kvb_ask_until(&ask, c / step + 1, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && unpacked(x, g); r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
             if (flash->half && flash->half->dots(&halves, queries + r, rows, scores[r] + c))
@@ -246,7 +246,7 @@ static void sums_add(const pass *x, group *g)
     const kvb_flash *flash = x->flash;
     const kvb_vector *v = flash->vector;
     const kvb_side *side = &flash->v;
-    const kvb_ask ask = group_ask(x, side, g);
+    kvb_ask ask = group_ask(x, side, g);
     float *tile = tiled(x, side, g) ? x->w->v_tile : NULL;
     const size_t ahead = g->ahead * side->stride;
     const kvb_elem elem = in_place(x, side, g) ? side->elem : KVB_F32;
@@ -269,7 +269,7 @@ static void sums_add(const pass *x, group *g)
             kvb_side_rows(side, x->kv_head, g->cell + c, n, g->ahead, g->again, tile, values + c);
         const kvb_half_rows halves = half_rows(x, side, g, c, n, values + c);
         if (tile && unpacked(x, g))
-            kvb_ask_share(&ask, c / step, (g->n_cells + step - 1) / step);
+            kvb_ask_until(&ask, c / step + 1, (g->n_cells + step - 1) / step);
         for (uint32_t r = 0, rows; r < g->n_rows && unpacked(x, g); r += rows) {
             rows = g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
             if (flash->half && flash->half->sums(&halves, weights[r] + c, rows, sums + r))

@@ -30,12 +30,12 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
 /* scores[r][i] = q[r] . K row of cells[i], for any number of rows, i < n <= BLOCK. scores: [row][BLOCK]; what lies from
  * n on, up to a multiple of 16, is arbitrary but finite. ask: what to ask of memory meanwhile; NULL: nothing. */
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
-                                   const void *const *queries, uint32_t n_rows, float *scores, const kvb_ask *ask,
+                                   const void *const *queries, uint32_t n_rows, float *scores, kvb_ask *ask,
                                    void *scratch);
 
 /* sums[r][c] += weights[r][i] * V row of cells[i]; weights [row][BLOCK], not negative, 0 from n on; sums [v.dim
  * rounded up to 16]. */
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
-                                 uint32_t n_rows, float *const *sums, const kvb_ask *ask, void *scratch);
+                                 uint32_t n_rows, float *const *sums, kvb_ask *ask, void *scratch);
 
 #endif

@@ -49,6 +49,7 @@ typedef struct keys {
     const int8_shape *shape;
     const int32_t *tile;
     const float *d, *m;
+    kvb_ask *ask;
 } keys;
 
 /* What a group of channels adds to the scores of PRODUCT_VECS * VL cells from i on. */
@@ -91,8 +92,10 @@ VEC_INLINE void panel_multiply(uint32_t rows, const keys *k, const void *const *
     for (uint32_t r = 0; r < rows; r++)
         q[r] = queries[r];
     for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL)
-        for (uint32_t g = 0; g < k->shape->groups; g++)
+        for (uint32_t g = 0; g < k->shape->groups; g++) {
             group_multiply(rows, k, g, i, q, scores);
+            kvb_ask_step(k->ask);
+        }
 }
 
 #define PANEL(ROWS)                                                                                                    \
@@ -118,17 +121,16 @@ static panel *const panels[PRODUCT_ROWS] = {
 };
 
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
-                                   const void *const *queries, uint32_t n_rows, float *scores, const kvb_ask *ask,
+                                   const void *const *queries, uint32_t n_rows, float *scores, kvb_ask *ask,
                                    void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
-    const int8_block block = KVB_ISA_NAME(kvb_int8_keys)(&s, k, h, cells, n, scratch);
-    const keys all = {&s, block.tile, block.d, block.m};
+    const int8_block block = KVB_ISA_NAME(kvb_int8_keys)(&s, k, h, cells, n, ask, scratch);
+    const keys all = {&s, block.tile, block.d, block.m, ask};
 
-    kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
         panels[take - 1](&all, queries + r, scores + (size_t)r * BLOCK);
     }
-    kvb_ask_share(ask, 1, 2);
+    kvb_ask_until(ask, 2, 2);
 }

@@ -6,6 +6,7 @@
 #ifndef KVB_VECTOR_INT8_SHAPE_H
 #define KVB_VECTOR_INT8_SHAPE_H
 
+#include "kernels/vector/ask.h"
 #include "kernels/vector/micro.h"
 
 #define INT8_MAX_DIM 1024u
@@ -138,13 +139,14 @@ typedef struct int8_block {
 } int8_block;
 
 /*
- * Cells of a head, n <= BLOCK of them; scratch: int8_tile_bytes() and twice int8_table_bytes().
+ * Cells of a head, n <= BLOCK of them; scratch: int8_tile_bytes() and twice int8_table_bytes(); ask: half of it is asked for
+ * meanwhile.
  * keys: [width / KEY_CODES][BLOCK] dwords, each KEY_CODES channels of one cell; cells from n on are anything.
  * values: [BLOCK / 2][width] dwords, each two cells' (code - offset) of one channel, 16 bits; up to n rounded up to 2.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
-                                       uint32_t n, void *scratch);
+                                       uint32_t n, kvb_ask *ask, void *scratch);
 int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
-                                         uint32_t n, void *scratch);
+                                         uint32_t n, kvb_ask *ask, void *scratch);
 
 #endif

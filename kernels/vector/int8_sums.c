@@ -19,6 +19,7 @@ typedef struct values {
     const float *d, *m;
     bool finite;    /* every d and m: a weight of 0 then needs no looking at */
     uint32_t steps; /* pairs of cells */
+    kvb_ask *ask;
 } values;
 
 /* A row's weights for one group. */
@@ -61,6 +62,7 @@ VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, uint32_t parts, 
                                   const whole_weights *whole, uint32_t c, float *const *sums)
 {
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+    kvb_ask_step(v->ask);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(0);
@@ -144,22 +146,22 @@ static bool all_finite(const float *x, uint32_t n)
 }
 
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
-                                 uint32_t n_rows, float *const *sums, const kvb_ask *ask, void *scratch)
+                                 uint32_t n_rows, float *const *sums, kvb_ask *ask, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
-    const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, scratch);
+    const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, ask, scratch);
     const float *d = block.d, *m = block.m;
     const values all = {.shape = &s,
                         .tile = block.tile,
                         .d = d,
                         .m = m,
                         .steps = (n + 1) / 2,
+                        .ask = ask,
                         .finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK))};
 
-    kvb_ask_share(ask, 0, 2);
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);
         panels[take - 1](&all, weights + (size_t)r * BLOCK, sums + r);
     }
-    kvb_ask_share(ask, 1, 2);
+    kvb_ask_until(ask, 2, 2);
 }

@@ -38,7 +38,7 @@ static void pack_values(const int8_shape *s, const int8_rows *rows, uint32_t i, 
 
 /* Tile, d and m one after the other. Some cells at a time, so that loads of factors and shuffles of codes overlap. */
 static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
-                             pack *some, void *scratch)
+                             pack *some, kvb_ask *ask, void *scratch)
 {
     float *table = (float *)(void *)((char *)scratch + int8_tile_bytes(s));
     int8_block block = {scratch, table, s->of.has_m ? table + int8_table_bytes(s) / sizeof *table : NULL};
@@ -52,19 +52,21 @@ static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t
         if (block.m)
             KVB_ISA_NAME(kvb_int8_factors_collect)(s, &rows, i, &m);
         some(s, &rows, i, block.tile);
+        kvb_ask_step(ask);
     }
+    kvb_ask_until(ask, 1, 2);
     KVB_ISA_NAME(kvb_int8_factors_make)(s, &rows, &d, &m, block.d, block.m);
     return block;
 }
 
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
-                                       uint32_t n, void *scratch)
+                                       uint32_t n, kvb_ask *ask, void *scratch)
 {
-    return block_make(s, view, h, cells, n, pack_keys, scratch);
+    return block_make(s, view, h, cells, n, pack_keys, ask, scratch);
 }
 
 int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
-                                         uint32_t n, void *scratch)
+                                         uint32_t n, kvb_ask *ask, void *scratch)
 {
-    return block_make(s, view, h, cells, n, pack_values, scratch);
+    return block_make(s, view, h, cells, n, pack_values, ask, scratch);
 }

@@ -250,6 +250,12 @@ static void inputs_fill(const run *r, uint32_t n, uint32_t n_rows)
     }
 }
 
+/* A cell of each, some way on; every other time all along. */
+static kvb_ask next_ask(const kvb_view *view, uint32_t n)
+{
+    return (kvb_ask){.view = view, .cells = cells, .h = HEAD, .n = n, .ahead = 4, .run = 1, .steadily = n % 2};
+}
+
 static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
 {
     for (uint32_t t = 0; t < n_rows; t++) {
@@ -257,12 +263,16 @@ static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_
         isa->int8_query(r->k.view.format, r->k.view.dim, q[t], to);
         queries[t] = to;
     }
-    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], NULL, r->scratch);
+    kvb_ask ask = next_ask(&r->k.view, n);
+    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], n == 2 ? NULL : &ask, r->scratch);
+    assert_int_equal(ask.asked, n == 2 ? 0 : n); /* all of it, by the end */
 }
 
 static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
 {
-    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, NULL, r->scratch);
+    kvb_ask ask = next_ask(&r->v.view, n);
+    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, n == 2 ? NULL : &ask, r->scratch);
+    assert_int_equal(ask.asked, n == 2 ? 0 : n);
 }
 
 /* The levels of this CPU, one after the other. */
