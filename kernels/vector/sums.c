@@ -61,7 +61,8 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, size_t ahead,
                          uint32_t n, uint32_t dim, float *const *sums)
 {
-    const uint32_t most = SUMS_VECS / elem_vecs(elem); /* rows: more than DOTS_ROWS where vectors are read one by one */
+    /* rows: more than DOTS_ROWS where vectors are read one by one */
+    const uint32_t wide = SUMS_VECS / elem_vecs(elem), most = wide < SUMS_ROWS ? wide : SUMS_ROWS;
     for (uint32_t r = 0, rows; r < n_rows; r += rows) {
         uint32_t left = n_rows - r, parts = (left + most - 1) / most;
         rows = (left + parts - 1) / parts;

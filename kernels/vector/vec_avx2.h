@@ -14,6 +14,7 @@ typedef __m256 vf;
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    12u
+#define SUMS_ROWS    6u /* strips of more would be a vector wide: 8 rows 131 cycles a cell, two times 4 of them 78 */
 
 VEC_INLINE vf vf_load(const float *p)
 {

@@ -15,6 +15,7 @@ typedef __m512 vf;
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 4u
 #define SUMS_VECS    24u /* accumulators of sums() */
+#define SUMS_ROWS    8u  /* at a time, at most */
 
 VEC_INLINE vf vf_load(const float *p)
 {

@@ -17,6 +17,7 @@ typedef int32_t vec_int __attribute__((vector_size(16)));
 #define PRODUCT_ROWS 4u
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    8u
+#define SUMS_ROWS    8u
 
 VEC_INLINE vf vf_load(const float *p)
 {
