@@ -7,7 +7,7 @@
 work=$TMPDIR/work
 table() {
     results/tables.py levels --kvbench "$KVBENCH" --work "$work" --run '--workload plain-decode --pool f16' \
-        -o "$TMPDIR/levels.md"
+        -o "$TMPDIR/levels.md" "$@"
 }
 ok "the table of levels, of one small workload" table
 here=$(grep -c ' flat done$' "$err")
@@ -24,6 +24,8 @@ ok "  no other rows" [ "$(grep -c '^| [ap]' "$TMPDIR/levels.md")" = $((5 * here)
 cp "$TMPDIR/levels.md" "$TMPDIR/first.md"
 sed -i 's/"status": "pass"/"status": "fail"/' "$work/levels-portable-flat.jsonl"
 rm "$work/levels-portable-qwen.jsonl"
+ok "only what is finished" table --finished
+holds "  the rest is said not to be" '^\| portable \| qwen \| not run \|' "$TMPDIR/levels.md"
 ok "a second time" table
 ok "  only what is missing is run" [ "$(cat "$err")" = "levels: portable qwen done
 levels: $TMPDIR/levels.md" ]
