@@ -33,8 +33,10 @@ class Browser:
         os.close(to_browser)
         os.close(from_browser)
         self.numbers, self.events, self.rest, self.session = itertools.count(1), [], b"", None
-        target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        pages = []
+        while not pages:  # a browser that is just starting may have none yet
+            pages = [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
+        self.session = self.call("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
