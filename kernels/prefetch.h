@@ -11,7 +11,7 @@
 #define KVB_NEAR_BYTES 256u
 #define KVB_NEAR_ROWS  4u
 
-/* Of query rows that are few enough not to be packed. */
+/* `steadily` is of any number of query rows, the rest of those that are few enough not to be packed. */
 typedef struct kvb_prefetch {
     uint32_t places;     /* of a sequence that are read by turns, a run of neighbouring cells at each: a power of two */
     uint32_t near_rows;  /* up to so many, KVB_NEAR_ROWS at least, rows are asked for into the first-level cache, */

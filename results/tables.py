@@ -281,6 +281,9 @@ def levels(args):
     manifest = next((job[2] for job in done if job[2]), None)
     if not manifest:
         sys.exit("levels: nothing is finished")
+    commits = sorted({job[2]["commit"] for job in done if job[2]})
+    if len(commits) > 1:
+        sys.exit(f"levels: runs of several commits, {', '.join(commits)}: remove what is old from {args.work}")
     with open(args.output, "w") as out:
         write = lambda *lines: out.write("\n".join(lines) + "\n")
         write("# What was proved at each level", "", "Written by `make table-levels`. " + machine_line(manifest), "",

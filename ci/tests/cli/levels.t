@@ -31,4 +31,8 @@ ok "  only what is missing is run" [ "$(cat "$err")" = "levels: portable qwen do
 levels: $TMPDIR/levels.md" ]
 holds "  what failed is counted" '^\| portable \| flat \| 0 \| [1-9][0-9]* \| ' "$TMPDIR/levels.md"
 ok "  and nothing else has changed" [ "$(diff "$TMPDIR/first.md" "$TMPDIR/levels.md" | grep -c '^>')" = 1 ]
+
+sed -i '1s/"commit": *"[^"]*/"commit": "another/' "$work/levels-portable-flat.jsonl"
+expect_exit 1 "runs of two commits are no table" table --finished
+holds "  and which they are" '^levels: runs of several commits, .*another.*: remove what is old from ' "$err"
 done_testing
