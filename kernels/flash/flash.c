@@ -353,7 +353,7 @@ const kvb_kernel kvb_kernel_flash = {
 
 const kvb_kernel kvb_kernel_flash_int8 = {
     .name = "flash-int8",
-    .summary = "the same by integer products: q rounded to 8 bits, weights to 14",
+    .summary = "the same by integer products: q and weights rounded to 8 bits",
     .flags = KVB_KERNEL_VECTOR,
     .masks = EVERY_MASK,
     .supports = supports_integers,

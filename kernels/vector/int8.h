@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of integers: q rounded to 8 bits, weights to 14, codes of K and V as they are stored. For formats whose
+ * Products of integers: q and weights rounded to 8 bits, codes of K and V as they are stored. For formats whose
  * elements are (code - offset) * scale + zero, with a scale for a row or for neighbouring channels, and no transform.
  * Compiled for each level of isa.h (the fast one has VNNI).
  *
- * A query row is rounded to multiples of its largest magnitude / 127. A weight times the scale of its V group is rounded
- * to multiples of INT8_WEIGHT_STEP times the largest such product of the block and group.
+ * A query row is rounded to multiples of its largest magnitude / 127. A weight times the scale of a V group is rounded to
+ * multiples of INT8_WEIGHT_STEP times the largest such product of the row and block.
  */
 #ifndef KVB_VECTOR_INT8_H
 #define KVB_VECTOR_INT8_H
@@ -14,7 +14,7 @@
 #include "kernels/vector/micro.h"
 
 #define INT8_QUERY_STEP  (1.0 / 127)
-#define INT8_WEIGHT_STEP (1.0 / 16383)
+#define INT8_WEIGHT_STEP (1.0 / 127)
 
 /* Can rows of this format and dim be multiplied as integers? Else the reason in why. */
 bool kvb_int8_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Vectors of VL 32-bit integers, type vi, beside those of vec.h: what the integer products are written in.
- * KEY_CODES: codes of a dword of a tile of keys. With VNNI four bytes, unsigned codes times signed integers of q;
- * without it two 16-bit ones, as a multiplication of bytes that adds pairs in 16 bits would saturate.
+ * TILE_CODES: codes in a dword of a tile. With VNNI four bytes, unsigned codes times signed whole numbers;
+ * without it two of (code - offset) in 16 bits, as a multiplication of bytes that adds pairs in 16 bits would saturate.
  */
 #ifndef KVB_VECTOR_INT8_LANES_H
 #define KVB_VECTOR_INT8_LANES_H
@@ -13,9 +13,9 @@
 #include "kernels/vector/vec.h"
 
 #if defined(__AVX512VNNI__)
-#define KEY_CODES 4u
+#define TILE_CODES 4u
 #else
-#define KEY_CODES 2u
+#define TILE_CODES 2u
 #endif
 
 #if defined(__AVX512F__)
@@ -42,14 +42,22 @@ VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
     __m512i both = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(fours, both));
 }
+#if defined(__AVX512VNNI__)
+/* The same of four vectors as bytes; returns their sum. */
+VEC_INLINE int32_t vf_store_i8(void *p, const vf a[4])
+{
+    const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a[0]), _mm512_cvtps_epi32(a[1]));
+    __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(a[2]), _mm512_cvtps_epi32(a[3]));
+    __m512i all = _mm512_permutexvar_epi32(fours, _mm512_packs_epi16(low, high));
+    _mm512_storeu_si512(p, all);
+    return _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), all));
+}
+#endif
 /* c + products of 16-bit halves, added in pairs. */
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
-#if defined(__AVX512VNNI__)
-    return (vi)_mm512_dpwssd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
-#else
     return c + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#endif
 }
 /* Magnitudes as integers: in the order of floats, NaN above all. Exact to compare, whatever is among them. */
 VEC_INLINE vi vi_size_max(vi most, vf a)
@@ -154,15 +162,53 @@ VEC_INLINE vf vf_weighted(vf p, vf x)
 
 #endif
 
-/* c + products of what a dword of keys and one of q hold: bytes (codes unsigned, q signed), or 16 bits. */
-VEC_INLINE vi vi_dot_keys(vi c, vi codes, vi q)
+/* c + products of codes of a tile and as many whole numbers: bytes (codes unsigned, the others signed), or 16 bits. */
+VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 {
-#if KEY_CODES == 4
-    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)q);
+#if TILE_CODES == 4
+    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)whole);
 #else
-    return vi_dot2(c, codes, q);
+    return vi_dot2(c, codes, whole);
 #endif
 }
+/* Four halves, `apart` bytes from each other, one after the other. */
+VEC_INLINE void four_halves_copy(void *to, const uint8_t *at, size_t apart)
+{
+    uint16_t h[4];
+    for (uint32_t i = 0; i < 4; i++)
+        memcpy(&h[i], at + i * apart, sizeof h[i]);
+#if defined(__AVX2__) /* one store: four are slower */
+    __m128i x = _mm_insert_epi16(_mm_insert_epi16(_mm_cvtsi32_si128(h[0]), h[1], 1), h[2], 2);
+    _mm_storel_epi64(to, _mm_insert_epi16(x, h[3], 3));
+#else
+    memcpy(to, h, sizeof h);
+#endif
+}
+
+/* Of VL times `groups` halves those of group g, as floats. */
+VEC_INLINE vf vf_load_f16_each(const void *p, uint32_t groups, uint32_t g)
+{
+    uint16_t each[VL];
+    if (groups == 1)
+        return vf_load_f16(p);
+#if defined(__AVX512BW__)
+    const __m512i pairs = _mm512_setr_epi32(0x00010000, 0x00030002, 0x00050004, 0x00070006, 0x00090008, 0x000b000a,
+                                            0x000d000c, 0x000f000e, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i at =
+        _mm512_add_epi16(_mm512_mullo_epi16(pairs, _mm512_set1_epi16((short)groups)), _mm512_set1_epi16((short)g));
+    __m512i low = _mm512_loadu_si512(p);
+    if (groups == 2)
+        return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutexvar_epi16(at, low)));
+    if (groups == 4) {
+        low = _mm512_permutex2var_epi16(low, at, _mm512_loadu_si512((const char *)p + sizeof low));
+        return _mm512_cvtph_ps(_mm512_castsi512_si256(low));
+    }
+#endif
+    for (uint32_t i = 0; i < VL; i++)
+        memcpy(&each[i], (const char *)p + (i * groups + g) * sizeof *each, sizeof *each);
+    return vf_load_f16(each);
+}
+
 /* The dword k of whatever p holds. */
 VEC_INLINE int32_t dword_at(const void *p, size_t k)
 {

@@ -9,9 +9,10 @@
 
 #include "kernels/vector/int8_lanes.h"
 
-/* For r < rows, v < vecs: acc[r][v] += a[r] times vector v of a step, for each of `steps`, `stride` dwords apart. */
-VEC_INLINE void int8_keys_product(uint32_t rows, uint32_t vecs, uint32_t steps, const void *const *a,
-                                  const int32_t *tile, size_t stride, vi *acc)
+/* For r < rows, v < vecs: acc[r][v] += row r's factors times vector v of a step, for each of `steps`, `stride` dwords
+ * apart. A row has `parts` lists of factors, a[r][part]: the i-th is for the i-th part of the vectors. */
+VEC_INLINE void int8_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps, const void *const *a,
+                             const int32_t *tile, size_t stride, vi *acc)
 {
     for (uint32_t k = 0; k < steps; k++, tile += stride) {
         vi b[PRODUCT_VECS];
@@ -20,25 +21,7 @@ VEC_INLINE void int8_keys_product(uint32_t rows, uint32_t vecs, uint32_t steps, 
             b[v] = vi_load(tile + v * VL);
 #pragma GCC unroll 32
         for (uint32_t j = 0; j < rows * vecs; j++)
-            acc[j] = vi_dot_keys(acc[j], b[j % vecs], vi_set(dword_at(a[j / vecs], k)));
-    }
-}
-
-/* The same with 16-bit factors, and `parts` of them for each row: part i is for the i-th part of the vectors. Parts of
- * row r are those from a + r * parts * part_bytes on. */
-VEC_INLINE void int8_values_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps, const void *a,
-                                    size_t part_bytes, const int32_t *tile, size_t stride, vi *acc)
-{
-    for (uint32_t k = 0; k < steps; k++, tile += stride) {
-        vi b[PRODUCT_VECS];
-#pragma GCC unroll 8
-        for (uint32_t v = 0; v < vecs; v++)
-            b[v] = vi_load(tile + v * VL);
-#pragma GCC unroll 32
-        for (uint32_t j = 0; j < rows * vecs; j++) {
-            const char *part = (const char *)a + (j * parts / vecs) * part_bytes;
-            acc[j] = vi_dot2(acc[j], b[j % vecs], vi_set(dword_at(part, k)));
-        }
+            acc[j] = vi_dot_codes(acc[j], b[j % vecs], vi_set(dword_at(a[j * parts / vecs], k)));
     }
 }
 

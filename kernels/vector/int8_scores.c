@@ -35,7 +35,7 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
         x = x > 127 ? 127 : x < -127 ? -127 : x; /* a subnormal step may be far too small */
         int32_t whole = (int32_t)((x + magic) - magic);
         to->sums[c / s.group] += whole;
-        if (KEY_CODES == 4)
+        if (TILE_CODES == 4)
             bytes[int8_key_at(s.elem, c)] = (int8_t)whole;
         else
             words[c] = (int16_t)whole;
@@ -58,8 +58,8 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t steps = s->group / KEY_CODES, vecs = PRODUCT_VECS;
-    const int32_t offset = KEY_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
+    const uint32_t steps = s->group / TILE_CODES, vecs = PRODUCT_VECS;
+    const int32_t offset = TILE_CODES == 4 ? s->of.offset : 0; /* of 16 bits, it is taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
     const void *a[PRODUCT_ROWS];
@@ -71,7 +71,7 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    int8_keys_product(rows, vecs, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+    int8_product(rows, vecs, 1, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const int8_query *of = q[j / vecs];

@@ -112,18 +112,19 @@ typedef struct int8_rows {
 void KVB_ISA_NAME(kvb_int8_rows_find)(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
                                       int8_rows *rows);
 
-/* The d, or the m, of every cell and group of a head: where they lie, and (halves only) some of them side by side. */
+/* The d, or the m, of every cell and group of a head: where they lie, and some of them one after the other, [cell][group]. */
 typedef struct int8_factors {
-    const uint8_t *at;  /* of cell 0 and group 0 */
-    size_t cell, group; /* bytes from one to the next */
-    uint16_t half[INT8_MAX_DIM / 32][BLOCK];
+    const uint8_t *at;    /* of cell 0 and group 0 */
+    size_t cell, group;   /* bytes from one to the next */
+    const uint8_t *whole; /* those of the rows, where they are stored so; else NULL: they are collected */
+    _Alignas(64) uint8_t held[INT8_MAX_DIM / 32 * BLOCK * sizeof(float)];
 } int8_factors;
 
 #define INT8_SOME 16u /* cells that are made ready at a time */
 
 /* m is left as it is where the format has none. */
-void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, int8_factors *d,
-                                         int8_factors *m);
+void KVB_ISA_NAME(kvb_int8_factors_find)(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows,
+                                         int8_factors *d, int8_factors *m);
 
 /* Those of the rows i .. i + INT8_SOME - 1 that are there. */
 void KVB_ISA_NAME(kvb_int8_factors_collect)(const int8_shape *s, const int8_rows *rows, uint32_t i, int8_factors *f);
@@ -141,8 +142,10 @@ typedef struct int8_block {
 /*
  * Cells of a head, n <= BLOCK of them; scratch: int8_tile_bytes() and twice int8_table_bytes(); ask: half of it is asked for
  * meanwhile.
- * keys: [width / KEY_CODES][BLOCK] dwords, each KEY_CODES channels of one cell; cells from n on are anything.
- * values: [BLOCK / 2][width] dwords, each two cells' (code - offset) of one channel, 16 bits; up to n rounded up to 2.
+ * keys: [width / TILE_CODES][BLOCK] dwords, each TILE_CODES channels of one cell; cells from n on are anything. Codes are
+ * as TILE_CODES says (int8_lanes.h).
+ * values: [BLOCK / TILE_CODES][width] dwords, each one channel of TILE_CODES cells, up to n rounded up to that; cells from
+ * n on are anything.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_ask *ask, void *scratch);

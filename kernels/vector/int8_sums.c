@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights times a block of values. Of a group of channels, the weight of a cell times the cell's d is rounded to a whole
- * number of steps, at most 16383 of them; the sum of whole numbers times (code - offset) is exact in 32 bits:
- * 16383 * 128 * 64 < 2^27. What m' = m + offset * d adds is the same for all channels of the group, and summed as floats.
+ * Weights times a block of values. The weight of a cell times the d of one of its groups is rounded to a whole number
+ * of steps, at most 127 of them; sums of whole numbers times codes are exact in 32 bits: 127 * 255 * 64 < 2^21.
+ * What m' = m + offset * d adds is the same for all channels of the group, and summed as floats.
  */
 #include "kernels/vector/int8.h"
 #include "kernels/vector/int8_product.h"
 #include "kernels/vector/int8_shape.h"
 
-#define STEPS 16383.0f
+#define STEPS 127.0f
 
 /* Below this a step would be no normal float: the largest product is taken to be it, and the sum is off by that. */
 #define LEAST_PRODUCT 0x1p-110f
@@ -17,16 +17,24 @@ typedef struct values {
     const int8_shape *shape;
     const int32_t *tile;
     const float *d, *m;
-    bool finite;    /* every d and m: a weight of 0 then needs no looking at */
-    uint32_t steps; /* pairs of cells */
+    const float
+        *most; /* of each cell the largest |d|; NULL: not all of d and m are finite, weights of 0 need looking at */
+    uint32_t depth; /* dwords of cells */
     kvb_ask *ask;
 } values;
 
+/* What a row's products with d are rounded to multiples of, and how many make 1. NaN where one of them is infinite or
+ * NaN: so are then the sums. */
+typedef struct row_step {
+    float step, per;
+} row_step;
+
 /* A row's weights for one group. */
 typedef struct whole_weights {
-    _Alignas(64) int32_t pairs[BLOCK / 2]; /* two cells' whole numbers of steps, 16 bits each */
-    float step;                            /* NaN where a product is infinite or NaN: so are then the sums */
-    float rest;                            /* sum of weight * m' */
+    _Alignas(64) int32_t of[BLOCK / TILE_CODES]; /* TILE_CODES cells' whole numbers of steps in each */
+    int32_t sum;                                 /* of these numbers */
+    float step;
+    float rest; /* sum of weight * m' */
 } whole_weights;
 
 VEC_INLINE vf product_of(vf p, const float *x, bool finite)
@@ -34,26 +42,46 @@ VEC_INLINE vf product_of(vf p, const float *x, bool finite)
     return finite ? (vf)(p * vf_load(x)) : vf_weighted(p, vf_load(x));
 }
 
-VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, bool finite, whole_weights *to)
+/* The whole numbers nearest to BLOCK floats, side by side. Their sum, where it is needed. */
+VEC_INLINE int32_t whole_store(const vf *x, int32_t *to)
 {
-    vf product[BLOCK / VL], rest = vf_set(0);
+#if TILE_CODES == 4
+    return vf_store_i8(to, x);
+#else
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < BLOCK / VL; i += 2)
+        vf_store_i16(to + i * VL / 2, x[i], x[i + 1]);
+    return 0;
+#endif
+}
+
+/* The largest weight * d makes STEPS of them. */
+VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
+{
     vi most = vi_set(0);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK / VL; i++) {
-        vf p = vf_load(weights + i * VL);
-        product[i] = product_of(p, d + i * VL, finite);
-        most = vi_size_max(most, product[i]);
-        if (m)
-            rest = rest + product_of(p, m + i * VL, finite);
-    }
+    for (uint32_t i = 0; i < BLOCK; i += VL)
+        most = vi_size_max(most, product_of(vf_load(weights + i), d + i, finite));
     int32_t bits = vi_largest(most);
     float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
     largest = largest < LEAST_PRODUCT ? LEAST_PRODUCT : largest;
-    vf factor = vf_set(STEPS / largest);
+    return (row_step){largest * (1.0f / STEPS), STEPS / largest};
+}
+
+VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, bool finite, row_step step,
+                              whole_weights *to)
+{
+    const vf per = vf_set(step.per);
+    vf product[BLOCK / VL], rest = vf_set(0);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK / VL; i += 2)
-        vf_store_i16(to->pairs + i * VL / 2, product[i] * factor, product[i + 1] * factor);
-    to->step = largest * (1.0f / STEPS);
+    for (uint32_t i = 0; i < BLOCK / VL; i++) {
+        vf p = vf_load(weights + i * VL);
+        product[i] = product_of(p, d + i * VL, finite) * per;
+        if (m)
+            rest = rest + product_of(p, m + i * VL, finite);
+    }
+    to->sum = whole_store(product, to->of);
+    to->step = step.step;
     to->rest = m ? vf_total(rest) : 0;
 }
 
@@ -61,12 +89,21 @@ VEC_INLINE void weights_round(const float *weights, const float *d, const float 
 VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v,
                                   const whole_weights *whole, uint32_t c, float *const *sums)
 {
+    const int32_t offset = TILE_CODES == 4 ? v->shape->of.offset : 0; /* of 16 bits, it is taken off already */
+    const void *a[PRODUCT_ROWS * 2];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
     kvb_ask_step(v->ask);
+#pragma GCC unroll 12
+    for (uint32_t j = 0; j < rows * parts; j++)
+        a[j] = whole[j].of;
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
-        acc[j] = vi_set(0);
-    int8_values_product(rows, vecs, parts, v->steps, whole, sizeof *whole, v->tile + c, v->shape->width, acc);
+        acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
+    int8_product(rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
+    __asm__ volatile(""
+                     :
+                     : "r"(whole)
+                     : "memory"); /* steps and rests are read from here: gcc 12 spilled the tile for them */
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const whole_weights *w = &whole[j * parts / vecs];
@@ -80,7 +117,7 @@ VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, uint32_t parts, 
 
 /* Groups g .. g + parts - 1, of which one product takes all, or one after the other its channels. */
 VEC_INLINE void groups_multiply(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
-                                float *const *sums)
+                                const row_step *steps, float *const *sums)
 {
     const uint32_t span = PRODUCT_VECS * VL;
     whole_weights whole[PRODUCT_ROWS * 2];
@@ -89,10 +126,11 @@ VEC_INLINE void groups_multiply(uint32_t rows, uint32_t parts, const values *v, 
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < parts; i++) {
             const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
-            if (v->finite)
-                weights_round(weights + r * BLOCK, d, m, true, &whole[r * parts + i]);
+            const float *p = weights + r * BLOCK;
+            if (v->most)
+                weights_round(p, d, m, true, steps[r], &whole[r * parts + i]);
             else
-                weights_round(weights + r * BLOCK, d, m, false, &whole[r * parts + i]);
+                weights_round(p, d, m, false, step_find(p, d, false), &whole[r * parts + i]);
         }
     for (; c + span <= end; c += span)
         channels_multiply(rows, PRODUCT_VECS, parts, v, whole, c, sums);
@@ -107,12 +145,15 @@ VEC_INLINE void groups_multiply(uint32_t rows, uint32_t parts, const values *v, 
 VEC_INLINE void panel_multiply(uint32_t rows, const values *v, const float *weights, float *const *sums)
 {
     const int8_shape *s = v->shape;
+    row_step steps[PRODUCT_ROWS] = {0};
     uint32_t g = 0;
+    for (uint32_t r = 0; r < rows && v->most; r++)
+        steps[r] = step_find(weights + r * BLOCK, v->most, true);
     if (2 * s->group == PRODUCT_VECS * VL)
         for (; g + 2 <= s->groups; g += 2)
-            groups_multiply(rows, 2, v, g, weights, sums);
+            groups_multiply(rows, 2, v, g, weights, steps, sums);
     for (; g < s->groups; g++)
-        groups_multiply(rows, 1, v, g, weights, sums);
+        groups_multiply(rows, 1, v, g, weights, steps, sums);
 }
 
 #define PANEL(ROWS)                                                                                                    \
@@ -137,12 +178,18 @@ static panel *const panels[PRODUCT_ROWS] = {
 #endif
 };
 
-static bool all_finite(const float *x, uint32_t n)
+/* most[i]: the largest magnitude of x[group][i]. Is all of x finite? */
+static bool largest_find(const float *x, uint32_t groups, float *most)
 {
-    vi most = vi_set(0);
-    for (uint32_t i = 0; i < n; i += VL)
-        most = vi_size_max(most, vf_load(x + i));
-    return vi_largest(most) < 0x7f800000;
+    vi all = vi_set(0);
+    for (uint32_t i = 0; i < BLOCK; i += VL) {
+        vi size = vi_set(0);
+        for (uint32_t g = 0; g < groups; g++)
+            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
+        vf_store(most + i, (vf)size);
+        all = vi_size_max(all, (vf)size);
+    }
+    return vi_largest(all) < 0x7f800000;
 }
 
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
@@ -150,14 +197,16 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
     const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, ask, scratch);
-    const float *d = block.d, *m = block.m;
+    _Alignas(64) float most[2][BLOCK];
+    const bool finite =
+        largest_find(block.d, s.groups, most[0]) && (!block.m || largest_find(block.m, s.groups, most[1]));
     const values all = {.shape = &s,
                         .tile = block.tile,
-                        .d = d,
-                        .m = m,
-                        .steps = (n + 1) / 2,
-                        .ask = ask,
-                        .finite = all_finite(d, s.groups * BLOCK) && (!m || all_finite(m, s.groups * BLOCK))};
+                        .d = block.d,
+                        .m = block.m,
+                        .most = finite ? most[0] : NULL,
+                        .depth = (n + TILE_CODES - 1) / TILE_CODES,
+                        .ask = ask};
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = int8_panel_rows(n_rows - r);

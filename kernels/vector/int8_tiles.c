@@ -46,7 +46,7 @@ static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t
     int8_rows rows;
 
     KVB_ISA_NAME(kvb_int8_rows_find)(view, h, cells, n, &rows);
-    KVB_ISA_NAME(kvb_int8_factors_find)(s, view, h, &d, &m);
+    KVB_ISA_NAME(kvb_int8_factors_find)(s, view, h, &rows, &d, &m);
     for (uint32_t i = 0; i < BLOCK; i += INT8_SOME) {
         KVB_ISA_NAME(kvb_int8_factors_collect)(s, &rows, i, &d);
         if (block.m)

@@ -51,12 +51,12 @@ CODES_INLINE void nibbles_turn(kvb_elem elem, const uint8_t *const *row, size_t 
 /* 64 channels of 16 rows by way of copies: codes of 2 bits, or with a fifth bit that lies elsewhere, or as 16 bits. */
 CODES_INLINE void copies_turn(kvb_elem elem, const uint8_t *const *row, uint32_t c, uint32_t n, int32_t *to)
 {
-    _Alignas(64) uint8_t copy[16][256 / KEY_CODES];
+    _Alignas(64) uint8_t copy[16][256 / TILE_CODES];
     const uint8_t *at[16];
     for (uint32_t j = 0; j < 16; j++) {
         __m512i x = codes_load(elem, row[j], c, n);
         at[j] = copy[j];
-#if KEY_CODES == 4
+#if TILE_CODES == 4
         _mm512_store_si512(copy[j], x);
 #else
         const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
@@ -81,30 +81,112 @@ CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
     for (uint32_t j = 0; j < 16; j++)
         row[j] = rows->row[i + j < rows->n ? i + j : i];
     tile += i;
-    if (KEY_CODES == 4 && of.bits == 8)
+    if (TILE_CODES == 4 && of.bits == 8)
         for (uint32_t c = 0; c < s->dim; c += 16)
             bytes_turn(row, of.block_bytes ? c / 32 * of.block_bytes + of.codes_at + c % 32 : c, flip,
                        tile + c / 4 * BLOCK);
-    else if (KEY_CODES == 4 && of.bits == 4 && of.offset != 16)
+    else if (TILE_CODES == 4 && of.bits == 4 && of.offset != 16)
         for (uint32_t c = 0; c < s->dim; c += 32)
             nibbles_turn(elem, row, of.block_bytes ? c / 32 * of.block_bytes + of.codes_at : c / 2,
                          tile + c / 4 * BLOCK);
     else
         for (uint32_t c = 0; c < s->dim; c += 64)
-            copies_turn(elem, row, c, s->dim - c, tile + c / KEY_CODES * BLOCK);
+            copies_turn(elem, row, c, s->dim - c, tile + c / TILE_CODES * BLOCK);
 }
 
-#if defined(__AVX512VBMI__)
+#if TILE_CODES == 4
 
-/* Two rows' codes of 64 channels, as 16 bits, side by side in dwords: two shuffles of bytes for each 16 channels. */
-CODES_INLINE void values_pack_pair(__m512i a, __m512i b, __m512i offset, int32_t *to)
+/* For bytes_turn_rows(): of 128 bits j, those bytes that y[j] is to have in its 128 bits l are `four` and 16 j + step l on. */
+CODES_INLINE __m512i turn_order(int32_t four, int32_t step)
 {
-    const __mmask64 even = 0x1111111111111111, odd = 0x4444444444444444; /* bytes 0 and 2 of dwords */
-    const __m512i each = _mm512_set1_epi32(0x01010101);
-    __m512i from = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), each);
-    for (int j = 0; j < 4; j++, from = _mm512_add_epi8(from, _mm512_set1_epi8(16))) {
-        __m512i both = _mm512_mask_permutexvar_epi8(_mm512_maskz_permutexvar_epi8(even, from, a), odd, from, b);
-        _mm512_store_si512(to + j * 16, _mm512_sub_epi16(both, offset));
+    const __m512i j = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    const __m512i l = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512i at = _mm512_add_epi32(_mm512_slli_epi32(j, 4), _mm512_mullo_epi32(l, _mm512_set1_epi32(step)));
+    return _mm512_add_epi8(_mm512_mullo_epi32(at, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(four));
+}
+
+/* Each dword of y[j] has a byte of each row of x, of the bytes 16 j .. 16 j + 15 in the order chosen. */
+CODES_INLINE void bytes_turn_rows(const __m512i x[4], __m512i order, __m512i y[4])
+{
+    __m512i a[4];
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm512_permutexvar_epi8(order, x[i]);
+    __m512i low = _mm512_unpacklo_epi8(a[0], a[1]), high = _mm512_unpackhi_epi8(a[0], a[1]);
+    __m512i other_low = _mm512_unpacklo_epi8(a[2], a[3]), other_high = _mm512_unpackhi_epi8(a[2], a[3]);
+    y[0] = _mm512_unpacklo_epi16(low, other_low);
+    y[1] = _mm512_unpackhi_epi16(low, other_low);
+    y[2] = _mm512_unpacklo_epi16(high, other_high);
+    y[3] = _mm512_unpackhi_epi16(high, other_high);
+}
+
+/* Codes of 64 channels of four rows, of which the first n are there. */
+CODES_INLINE void values_pack_four(kvb_elem elem, const uint8_t *const row[4], uint32_t c, uint32_t n, int32_t *to)
+{
+    __m512i x[4], y[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = codes_load(elem, row[i], c, n);
+    bytes_turn_rows(x, turn_order(0x03020100, 4), y);
+    for (int j = 0; j < 4; j++)
+        _mm512_store_si512(to + j * 16, y[j]);
+}
+
+/* Nibbles of 128 channels, or the first n, as they are stored: 32 channels in each 128 bits. */
+CODES_INLINE __m512i nibbles_load(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t n)
+{
+    const int8_elem of = int8_elem_of(elem);
+    if (!of.block_bytes)
+        return _mm512_maskz_loadu_epi8(n < 128 ? (UINT64_C(1) << n / 2) - 1 : ~UINT64_C(0), row + c / 2);
+    row += c / 32 * of.block_bytes + of.codes_at;
+#define BLOCK_OF(J) _mm_loadu_si128((const __m128i *)(const void *)(row + (J)*of.block_bytes))
+    __m512i x = _mm512_castsi128_si512(BLOCK_OF(0));
+    if (n > 32)
+        x = _mm512_mask_broadcast_i32x4(x, 0x00f0, BLOCK_OF(1));
+    if (n > 64)
+        x = _mm512_mask_broadcast_i32x4(x, 0x0f00, BLOCK_OF(2));
+    if (n > 96)
+        x = _mm512_mask_broadcast_i32x4(x, 0xf000, BLOCK_OF(3));
+#undef BLOCK_OF
+    return x;
+}
+
+/* Nibbles of 128 channels of four rows, or the first n: unpacked after they are put beside each other. */
+CODES_INLINE void nibbles_pack_four(kvb_elem elem, const uint8_t *const row[4], uint32_t c, uint32_t n, int32_t *to)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const bool beside = elem == KVB_UINT4; /* a byte's nibbles are neighbouring channels, else 16 apart */
+    __m512i x[4], y[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = nibbles_load(elem, row[i], c, n);
+    bytes_turn_rows(x, beside ? turn_order(0x09080100, 2) : turn_order(0x03020100, 4), y);
+    for (uint32_t j = 0; j < 4 && 32 * j < n; j++) {
+        __m512i low = _mm512_and_si512(y[j], nibble), high = _mm512_and_si512(_mm512_srli_epi16(y[j], 4), nibble);
+        if (elem == KVB_IQ4_NL)
+            low = iq4_nl_levels(low), high = iq4_nl_levels(high);
+        _mm512_store_si512(to + 32 * j, beside ? _mm512_unpacklo_epi32(low, high) : low);
+        _mm512_store_si512(to + 32 * j + 16, beside ? _mm512_unpackhi_epi32(low, high) : high);
+    }
+}
+
+CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
+{
+    const int8_elem of = int8_elem_of(elem);
+    const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n, dim = s->dim, width = s->width;
+    for (tile += i / 4 * width; i < end; i += 4, tile += width) {
+        uint32_t c;
+        const uint8_t *row[4];
+        for (uint32_t j = 0; j < 4; j++)
+            row[j] = rows->row[i + j < rows->n ? i + j : i]; /* a second time: weight 0 */
+        if (of.bits == 4 && of.offset != 16) {
+            for (c = 0; c + 128 <= dim; c += 128)
+                nibbles_pack_four(elem, row, c, 128, tile + c);
+            if (c < dim)
+                nibbles_pack_four(elem, row, c, dim - c, tile + c);
+        } else {
+            for (c = 0; c + 64 <= dim; c += 64)
+                values_pack_four(elem, row, c, 64, tile + c);
+            if (c < dim)
+                values_pack_four(elem, row, c, dim - c, tile + c);
+        }
     }
 }
 
@@ -132,8 +214,6 @@ CODES_INLINE void values_pack_pair(__m512i a, __m512i b, __m512i offset, int32_t
     }
 }
 
-#endif
-
 CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
     const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
@@ -144,5 +224,7 @@ CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_row
             values_pack_pair(codes_load(elem, a, c, s->dim - c), codes_load(elem, b, c, s->dim - c), offset, tile + c);
     }
 }
+
+#endif
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that the integer products are what kernels/vector/int8.h says, at every level of instruction sets that this CPU
- * has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 16383
- * steps, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities, zeros and
+ * has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 127 steps
+ * likewise, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities, zeros and
  * hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and without pages.
  */
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static float q[MAX_ROWS][MAX_DIM];
 static _Alignas(64) float scores[MAX_ROWS][BLOCK], weights[MAX_ROWS][BLOCK], sums[MAX_ROWS][MAX_DIM];
 static const void *queries[MAX_ROWS];
 static float *sums_of[MAX_ROWS];
-static uint32_t table[CELLS / PAGE], cells[BLOCK];
+static uint32_t table[CELLS / PAGE], cells[BLOCK], apart = 37;
 static uint32_t seed = 1;
 
 /* -1 .. 1 */
@@ -168,19 +168,19 @@ static void scores_check(const kvb_vector *isa, const kvb_view *k, uint32_t n, u
 
 static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uint32_t n_rows)
 {
-    for (uint32_t r = 0; r < n_rows; r++)
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float largest = 0;
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t c = 0; c < v->dim; c++)
+                largest = fmaxf(largest, fabsf(weights[r][i] * (float)stored_v[i].d[c]));
         for (uint32_t c = 0; c < v->dim; c++) {
-            float largest = 0, product[BLOCK];
-            for (uint32_t i = 0; i < n; i++) {
-                product[i] = weights[r][i] * (float)stored_v[i].d[c];
-                largest = fmaxf(largest, fabsf(product[i]));
-            }
             double start = (double)(c + 1), rounded = start, exact = start, size = start, allowed = 0;
-            double step = (double)largest / 16383;
+            double step = (double)largest / 127;
             for (uint32_t i = 0; i < n; i++) {
                 const stored *s = &stored_v[i];
                 double p = (double)weights[r][i];
-                double whole = largest > 0 ? (double)rintf(product[i] * (16383.0f / largest)) : 0;
+                float product = weights[r][i] * (float)s->d[c];
+                double whole = largest > 0 ? (double)rintf(product * (127.0f / largest)) : 0;
                 rounded += whole * step * s->code[c] + p * s->m[c];
                 exact += p * (s->d[c] * s->code[c] + s->m[c]);
                 size += fabs(p * s->d[c]) * 128 + fabs(p * s->m[c]);
@@ -193,6 +193,7 @@ static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uin
                          rounded, (double)sums[r][c] - rounded, f32);
             assert_true(fabs((double)sums[r][c] - exact) <= allowed + f32);
         }
+    }
 }
 
 /* ---- driving ------------------------------------------------------------------------------------------------------ */
@@ -227,11 +228,11 @@ static void run_close(run *r)
     side_close(&r->v);
 }
 
-/* n of the cells, scattered. */
+/* n of the cells, `apart` from each other: 37 and 96 share no factor, so that all are different. */
 static void cells_pick(const run *r, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        cells[i] = (i * 37 + 11) % CELLS; /* 37 and 96 share no factor: all different */
+        cells[i] = (i * apart + 11) % CELLS;
         stored_read(&r->k.view, cells[i], &stored_k[i]);
         stored_read(&r->v.view, cells[i], &stored_v[i]);
     }
@@ -350,6 +351,22 @@ static void every_number_of_rows(void **state)
     }
 }
 
+/* Whose scales follow each other, or do so but for pages. */
+static void neighbouring_cells(void **state)
+{
+    static const uint32_t dims[] = {64, 128, 192, 256};
+    (void)state;
+    apart = 1;
+    for (uint32_t f = 0; f < NAMES; f++)
+        for (uint32_t i = 0; i < sizeof dims / sizeof *dims; i++)
+            if (fits(names[f], dims[i]))
+                for (uint32_t paged = 0; paged < 2; paged++) {
+                    both_check(names[f], names[f], dims[i], dims[i], paged, BLOCK, 3);
+                    both_check(names[f], names[f], dims[i], dims[i], paged, 40, 3);
+                }
+    apart = 37;
+}
+
 /* NaN and infinities in q, and rows of zeros. */
 static void awkward_queries(void **state)
 {
@@ -462,9 +479,13 @@ static void others_declined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_and_length), cmocka_unit_test(every_number_of_cells),
-        cmocka_unit_test(every_number_of_rows),    cmocka_unit_test(awkward_queries),
-        cmocka_unit_test(awkward_values),          cmocka_unit_test(zero_weights),
+        cmocka_unit_test(every_format_and_length),
+        cmocka_unit_test(every_number_of_cells),
+        cmocka_unit_test(every_number_of_rows),
+        cmocka_unit_test(neighbouring_cells),
+        cmocka_unit_test(awkward_queries),
+        cmocka_unit_test(awkward_values),
+        cmocka_unit_test(zero_weights),
         cmocka_unit_test(others_declined),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
