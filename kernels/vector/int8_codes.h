@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/vector/int8_shape.h"
+#include "kernels/vector/vec.h"
 
 #define CODES_INLINE static inline __attribute__((always_inline))
 
@@ -78,24 +79,43 @@ CODES_INLINE __m512i codes_load(kvb_elem elem, const uint8_t *row, uint32_t c, u
 
 #else
 
+typedef uint8_t sixteen __attribute__((vector_size(16)));
+
+CODES_INLINE sixteen iq4_nl_of(sixteen nibbles)
+{
+    static const uint8_t levels[16] = {IQ4_NL_BYTES};
+#if defined(__AVX2__)
+    return (sixteen)_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)levels), (__m128i)nibbles);
+#else
+    uint8_t x[16];
+    memcpy(x, &nibbles, sizeof x);
+    for (uint32_t j = 0; j < 16; j++)
+        x[j] = levels[x[j]];
+    memcpy(&nibbles, x, sizeof x);
+    return nibbles;
+#endif
+}
+
 CODES_INLINE void nibbles_of_block(kvb_elem elem, const uint8_t *restrict block, uint8_t *restrict codes)
 {
-    static const uint8_t iq4[16] = {IQ4_NL_BYTES};
+    const uint64_t each = 0x0101010101010101u;
     const int8_elem of = int8_elem_of(elem);
-    const uint8_t *low = block + of.codes_at;
+    sixteen both, low, high;
 
-    for (uint32_t j = 0; j < 16; j++) {
-        codes[j] = low[j] & 15;
-        codes[j + 16] = low[j] >> 4;
-    }
+    memcpy(&both, block + of.codes_at, sizeof both);
+    low = both & 15;
+    high = both >> 4;
     if (elem == KVB_IQ4_NL)
-        for (uint32_t j = 0; j < 32; j++)
-            codes[j] = iq4[codes[j]];
-    if (of.offset == 16) {
-        uint32_t fifth;
-        memcpy(&fifth, low - 4, sizeof fifth);
-        for (uint32_t j = 0; j < 32; j++)
-            codes[j] = (uint8_t)(codes[j] | (fifth >> j & 1) << 4);
+        low = iq4_nl_of(low), high = iq4_nl_of(high);
+    memcpy(codes, &low, sizeof low);
+    memcpy(codes + 16, &high, sizeof high);
+    if (of.offset != 16)
+        return;
+    for (uint32_t j = 0; j < 4; j++) { /* eight fifth bits, each to bit 4 of a byte */
+        uint64_t eight, bits = (block[of.codes_at - 4 + j] * each) & 0x8040201008040201u;
+        memcpy(&eight, codes + 8 * j, sizeof eight);
+        eight |= (bits + 0x7f * each) >> 3 & 0x10 * each;
+        memcpy(codes + 8 * j, &eight, sizeof eight);
     }
 }
 
@@ -108,8 +128,9 @@ CODES_INLINE void codes_read(kvb_elem elem, const uint8_t *restrict row, uint32_
             nibbles_of_block(elem, row + c / 32 * of.block_bytes, codes + c);
     } else if (of.block_bytes) {
         for (uint32_t c = 0; c < dim; c += 32)
-            for (uint32_t j = 0; j < 32; j++)
-                codes[c + j] = row[c / 32 * of.block_bytes + of.codes_at + j] ^ 0x80;
+            memcpy(codes + c, row + c / 32 * of.block_bytes + of.codes_at, 32);
+        for (uint32_t c = 0; c < dim; c++)
+            codes[c] ^= 0x80;
     } else if (of.bits == 8) {
         for (uint32_t c = 0; c < dim; c++)
             codes[c] = elem == KVB_INT8 ? row[c] ^ 0x80 : row[c];

@@ -16,19 +16,24 @@ CODES_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint
         to[c] = (int16_t)(codes[c] - offset);
 }
 
-CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i,
-                            int32_t *restrict tile)
+/* VL rows of dwords at a time, turned in registers: moving floats changes no bits. */
+CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
-    const uint32_t first = i, end = i + INT8_SOME, n = rows->n < end ? rows->n : end;
+    const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
     uint8_t codes[INT8_MAX_DIM];
-    int16_t row[INT8_MAX_DIM];
-    for (; i < n; i++) {
-        row_read(elem, rows->row[i], s->dim, codes, row);
-        for (uint32_t c = 0; c < s->dim / 2; c++)
-            memcpy(&tile[c * BLOCK + i], &row[2 * c], sizeof *tile);
+    int16_t row[VL][INT8_MAX_DIM];
+    vf x[VL];
+    for (; i < end; i += VL) {
+        for (uint32_t j = 0; j < VL; j++)
+            row_read(elem, rows->row[i + j < rows->n ? i + j : i], s->dim, codes, row[j]);
+        for (uint32_t c = 0; c < s->dim; c += 2 * VL) {
+            for (uint32_t j = 0; j < VL; j++)
+                x[j] = vf_load((const float *)(const void *)(row[j] + c));
+            vf_transpose(x);
+            for (uint32_t j = 0; j < VL; j++)
+                vf_store((float *)(void *)(tile + (c / 2 + j) * BLOCK + i), x[j]);
+        }
     }
-    for (uint32_t c = 0, from = n > first ? n : first; c < s->dim / 2; c++)
-        memset(&tile[c * BLOCK + from], 0, (end - from) * sizeof *tile);
 }
 
 CODES_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i,
