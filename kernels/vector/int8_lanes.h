@@ -171,6 +171,7 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
     return vi_dot2(c, codes, whole);
 #endif
 }
+
 /* Four halves, `apart` bytes from each other, one after the other. */
 VEC_INLINE void four_halves_copy(void *to, const uint8_t *at, size_t apart)
 {

@@ -19,13 +19,13 @@ CODES_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint
 /* VL rows of dwords at a time, turned in registers: moving floats changes no bits. */
 CODES_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
-    const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
+    const uint32_t first = i, end = i < rows->n ? i + INT8_SOME : i;
     uint8_t codes[INT8_MAX_DIM];
     int16_t row[VL][INT8_MAX_DIM];
     vf x[VL];
     for (; i < end; i += VL) {
         for (uint32_t j = 0; j < VL; j++)
-            row_read(elem, rows->row[i + j < rows->n ? i + j : i], s->dim, codes, row[j]);
+            row_read(elem, rows->row[i + j < rows->n ? i + j : first], s->dim, codes, row[j]);
         for (uint32_t c = 0; c < s->dim; c += 2 * VL) {
             for (uint32_t j = 0; j < VL; j++)
                 x[j] = vf_load((const float *)(const void *)(row[j] + c));
