@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of integers: q and weights rounded to 8 bits, codes of K and V as they are stored. For formats whose
+ * Block products (block_products.h) of integers: q and weights rounded to 8 bits, codes of K and V as they are stored. For formats whose
  * elements are (code - offset) * scale + zero, with a scale for a row or for neighbouring channels, and no transform.
  * Compiled for each level of isa.h (the fast one has VNNI).
  *
@@ -10,7 +10,7 @@
 #ifndef KVB_VECTOR_INT8_H
 #define KVB_VECTOR_INT8_H
 
-#include "kernels/vector/ask.h"
+#include "kernels/vector/block_products.h"
 #include "kernels/vector/micro.h"
 
 #define INT8_QUERY_STEP  (1.0 / 127)
@@ -24,18 +24,8 @@ bool kvb_int8_fits(const kvb_format *format, uint32_t dim, char *why, size_t why
 size_t kvb_int8_query_bytes(const kvb_format *k, uint32_t dim);
 size_t kvb_int8_scratch_bytes(const kvb_format *k, const kvb_format *v, uint32_t k_dim, uint32_t v_dim, uint32_t rows);
 
-/* Encode one query row q [dim] (unpadded), once for all blocks. */
-void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float *q, void *encoded);
-
-/* scores[r][i] = q[r] . K row of cells[i], for any number of rows, i < n <= BLOCK. scores: [row][BLOCK]; what lies from
- * n on, up to a multiple of 16, is arbitrary but finite. ask: what to ask of memory meanwhile; NULL: nothing. */
-void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
-                                   const void *const *queries, uint32_t n_rows, float *scores, kvb_ask *ask,
-                                   void *scratch);
-
-/* sums[r][c] += weights[r][i] * V row of cells[i]; weights [row][BLOCK], not negative, 0 from n on; sums [v.dim
- * rounded up to 16]. */
-void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
-                                 uint32_t n_rows, float *const *sums, kvb_ask *ask, void *scratch);
+kvb_block_query_fn KVB_ISA_NAME(kvb_int8_query);
+kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
+kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 
 #endif

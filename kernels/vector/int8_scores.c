@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/vector/int8.h"
-#include "kernels/vector/int8_product.h"
+#include "kernels/vector/dword_product.h"
 #include "kernels/vector/int8_shape.h"
 
 /* ---- queries ---------------------------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ VEC_INLINE void group_multiply(uint32_t rows, const keys *k, uint32_t g, uint32_
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    int8_product(rows, vecs, 1, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+    dword_product(vi_dot_codes, rows, vecs, 1, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const int8_query *of = q[j / vecs];
@@ -129,7 +129,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
     const keys all = {&s, block.tile, block.d, block.m, ask};
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
-        take = int8_panel_rows(n_rows - r);
+        take = product_panel_rows(n_rows - r);
         panels[take - 1](&all, queries + r, scores + (size_t)r * BLOCK);
     }
     kvb_ask_until(ask, 2, 2);

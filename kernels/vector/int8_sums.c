@@ -5,7 +5,7 @@
  * What m' = m + offset * d adds is the same for all channels of the group, and summed as floats.
  */
 #include "kernels/vector/int8.h"
-#include "kernels/vector/int8_product.h"
+#include "kernels/vector/dword_product.h"
 #include "kernels/vector/int8_shape.h"
 
 #define STEPS 127.0f
@@ -99,7 +99,7 @@ VEC_INLINE void channels_multiply(uint32_t rows, uint32_t vecs, uint32_t parts, 
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
-    int8_product(rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
+    dword_product(vi_dot_codes, rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
     __asm__ volatile(""
                      :
                      : "r"(whole)
@@ -209,7 +209,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
                         .ask = ask};
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
-        take = int8_panel_rows(n_rows - r);
+        take = product_panel_rows(n_rows - r);
         panels[take - 1](&all, weights + (size_t)r * BLOCK, sums + r);
     }
     kvb_ask_until(ask, 2, 2);

@@ -5,24 +5,7 @@
 
 #include "kernels/vector/int8_codes.h"
 #include "kernels/vector/int8_lanes.h"
-
-/* Lane 4 l + m of r[d]: the dword d of 16 bytes at `byte` of row 4 l + m. */
-CODES_INLINE void dwords_turn(const uint8_t *const *row, size_t byte, __m512i r[4])
-{
-    __m512i a[4];
-    for (int m = 0; m < 4; m++) {
-#define FOUR(L) _mm_loadu_si128((const __m128i *)(const void *)(row[4 * (L) + m] + byte))
-        a[m] = _mm512_mask_broadcast_i32x4(_mm512_castsi128_si512(FOUR(0)), 0x00f0, FOUR(1));
-        a[m] = _mm512_mask_broadcast_i32x4(_mm512_mask_broadcast_i32x4(a[m], 0x0f00, FOUR(2)), 0xf000, FOUR(3));
-#undef FOUR
-    }
-    __m512i low = _mm512_unpacklo_epi32(a[0], a[1]), high = _mm512_unpackhi_epi32(a[0], a[1]);
-    __m512i other_low = _mm512_unpacklo_epi32(a[2], a[3]), other_high = _mm512_unpackhi_epi32(a[2], a[3]);
-    r[0] = _mm512_unpacklo_epi64(low, other_low);
-    r[1] = _mm512_unpackhi_epi64(low, other_low);
-    r[2] = _mm512_unpacklo_epi64(high, other_high);
-    r[3] = _mm512_unpackhi_epi64(high, other_high);
-}
+#include "kernels/vector/turn_512.h"
 
 /* 16 channels of 16 rows, codes of 8 bits at `byte`. */
 CODES_INLINE void bytes_turn(const uint8_t *const *row, size_t byte, __m512i flip, int32_t *to)

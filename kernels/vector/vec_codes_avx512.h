@@ -130,7 +130,7 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 }
 
 #if defined(__AVX512VBMI__)
-/* The two bytes of the bf16 that a magnitude is: every e4m3 is one. X(0) .. X(127). */
+/* The two bytes of the bf16 that a magnitude is: every small float is one. X(0) .. X(127). */
 #define FP8_TENS(X, C)                                                                                                 \
     X(C)                                                                                                               \
     X(C + 1)                                                                                                           \
@@ -151,6 +151,17 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 #define E4M3_LOW(C)  (uint8_t)(E4M3_BF16(C) & 255),
 #define E4M3_HIGH(C) (uint8_t)(E4M3_BF16(C) >> 8),
 static const _Alignas(64) uint8_t e4m3_low[128] = {FP8_ALL(E4M3_LOW)}, e4m3_high[128] = {FP8_ALL(E4M3_HIGH)};
+
+/* 64 codes as bf16, the lower and the upper 8 of each 16. */
+VEC_INLINE void fp8_bf16(const uint8_t low[128], const uint8_t high[128], __m512i code, __m512i x[2])
+{
+    __m512i lower = _mm512_permutex2var_epi8(_mm512_load_si512(low), code, _mm512_load_si512(low + 64));
+    __m512i upper = _mm512_permutex2var_epi8(_mm512_load_si512(high), code, _mm512_load_si512(high + 64));
+    upper = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)0x80), code, upper, 0xca); /* the sign from the code */
+    x[0] = _mm512_unpacklo_epi8(lower, upper);
+    x[1] = _mm512_unpackhi_epi8(lower, upper);
+}
+
 /* The order in which bytes of two tables, interleaved lane by lane, become pairs of channels i and 16 + i. */
 #define FP8_ORDER(L, H)                                                                                                \
     32 * H + 4 * L, 32 * H + 4 * L + 16, 32 * H + 4 * L + 1, 32 * H + 4 * L + 17, 32 * H + 4 * L + 2,                  \
@@ -161,15 +172,12 @@ static const _Alignas(64) uint8_t fp8_order[64] = {FP8_ORDER(0, 0) FP8_ORDER(0, 
 VEC_INLINE void e4m3_64(const uint8_t *p, vf x[4])
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
-    __m512i code = _mm512_permutexvar_epi8(_mm512_load_si512(fp8_order), _mm512_loadu_si512(p));
-    __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(e4m3_low), code, _mm512_load_si512(e4m3_low + 64));
-    __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(e4m3_high), code, _mm512_load_si512(e4m3_high + 64));
-    high = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)0x80), code, high, 0xca); /* the sign from the code */
-    __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
-    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(first, 16));
-    x[1] = _mm512_castsi512_ps(_mm512_and_si512(first, upper));
-    x[2] = _mm512_castsi512_ps(_mm512_slli_epi32(second, 16));
-    x[3] = _mm512_castsi512_ps(_mm512_and_si512(second, upper));
+    __m512i pairs[2];
+    fp8_bf16(e4m3_low, e4m3_high, _mm512_permutexvar_epi8(_mm512_load_si512(fp8_order), _mm512_loadu_si512(p)), pairs);
+    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs[0], 16));
+    x[1] = _mm512_castsi512_ps(_mm512_and_si512(pairs[0], upper));
+    x[2] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs[1], 16));
+    x[3] = _mm512_castsi512_ps(_mm512_and_si512(pairs[1], upper));
 }
 #else
 VEC_INLINE void e4m3_64(const uint8_t *p, vf x[4])
