@@ -30,8 +30,9 @@ SRC_live      := $(wildcard workloads/live/*.c)
 SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
+SRC_bf16      := $(wildcard kernels/bf16/*.c)   # for one alone
 SRC_half      := $(wildcard kernels/half/*.c)   # for one alone
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_half) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_half) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
@@ -120,13 +121,13 @@ $(BENCHES:%=bench-%):
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
 
-# The sources of kernels/vector and kernels/half once more at each level above portable: the intrinsics are theirs.
-clang_isa = printf '%s\n' $(SRC_vector) $(SRC_half) | xargs -P $$(nproc) -n 4 \
+# The sources of kernels/vector, kernels/bf16 and kernels/half once more at each level above portable: the intrinsics are theirs.
+clang_isa = printf '%s\n' $(SRC_vector) $(SRC_bf16) $(SRC_half) | xargs -P $$(nproc) -n 4 \
 	clang $(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $(INCLUDE) -fsyntax-only
 
 clang: $(BUILD)/version-facts.h ## read every source with clang, warnings as errors
 	@printf '%s\n' $(ALL_C) | xargs -P $$(nproc) -n 16 clang $(FLAGS) $(INCLUDE) -I$(BUILD) -Ikernels -fsyntax-only
-	@$(foreach i,$(filter-out portable,$(ISAS) avx512fp16),$(call clang_isa,$i) &&) echo "clang: all well"
+	@$(foreach i,$(filter-out portable,$(ISAS) avx512bf16 avx512fp16),$(call clang_isa,$i) &&) echo "clang: all well"
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh
@@ -191,7 +192,8 @@ ISA_portable   :=
 ISA_avx2       := -mavx2 -mfma -mf16c
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
-ISA_avx512fp16 := $(ISA_avx512vnni) -mavx512fp16
+ISA_avx512bf16 := $(ISA_avx512vnni) -mavx512bf16
+ISA_avx512fp16 := $(ISA_avx512bf16) -mavx512fp16
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
@@ -199,6 +201,7 @@ $(BUILD)/%.$1.o: %.c Makefile
 endef
 $(foreach i,$(ISAS),$(eval $(call isa,$i)))
 ifeq ($(shell uname -m),x86_64)
+$(BUILD)/kernels/bf16/%.o: ISA := $(ISA_avx512bf16)
 $(BUILD)/kernels/half/%.o: ISA := $(ISA_avx512fp16)
 endif
 

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-#define KVB_CPU_MASK_HELP "use no instruction set above this: portable, avx2, avx512, avx512vnni or avx512fp16"
+#define KVB_CPU_MASK_HELP                                                                                              \
+    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16 or avx512fp16"
 
 /*
  * Limits kernels and codecs of this process and of the children that it makes from now on. word NULL: no limit.

@@ -7,7 +7,7 @@
 const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
     [KVB_CPU_PORTABLE] = "portable",     [KVB_CPU_AVX2] = "avx2",
     [KVB_CPU_AVX512] = "avx512",         [KVB_CPU_AVX512VNNI] = "avx512vnni",
-    [KVB_CPU_AVX512FP16] = "avx512fp16",
+    [KVB_CPU_AVX512BF16] = "avx512bf16", [KVB_CPU_AVX512FP16] = "avx512fp16",
 };
 
 static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
@@ -19,6 +19,12 @@ static bool f16c_here(void) /* clang 14 has no name for it */
 {
     unsigned a, b, c = 0, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool bf16_here(void) /* nor for this */
+{
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
 static bool fp16_here(void) /* nor gcc 11 */
@@ -46,6 +52,7 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
     NEED_NAMED(KVB_CPU_AVX512, "avx512vl")
     NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vnni")
     NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vbmi")
+    NEED(KVB_CPU_AVX512BF16, "avx512bf16", bf16_here())
     NEED(KVB_CPU_AVX512FP16, "avx512fp16", fp16_here())
     return true;
 }

@@ -14,6 +14,7 @@ typedef enum kvb_cpu_level {
     KVB_CPU_AVX2,       /* AVX2, FMA, F16C */
     KVB_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     KVB_CPU_AVX512VNNI, /* and VNNI, VBMI: Ice Lake, Zen 4 */
+    KVB_CPU_AVX512BF16, /* and BF16: Zen 4 */
     KVB_CPU_AVX512FP16, /* and FP16: Sapphire Rapids */
     KVB_CPU_LEVELS
 } kvb_cpu_level;

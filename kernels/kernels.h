@@ -9,6 +9,7 @@ extern const kvb_kernel kvb_kernel_reference;  /* plain scalar f32, two passes *
 extern const kvb_kernel kvb_kernel_openblas;   /* scores and output as BLAS products over f32 rows */
 extern const kvb_kernel kvb_kernel_flash;      /* one pass in vectors, each row read once for all queries */
 extern const kvb_kernel kvb_kernel_flash_int8; /* the same by products of integers */
+extern const kvb_kernel kvb_kernel_flash_bf16; /* the same by pairs of bf16 */
 extern const kvb_kernel kvb_kernel_flash_f16;  /* the same by products and short sums of f16 */
 extern const kvb_kernel kvb_kernel_witness;    /* says what each query saw */
 

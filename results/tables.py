@@ -244,7 +244,7 @@ def growth(args):
 SUITE = ["llama", "gaussian", "qwen", "peaked", "flat"]  # the value profiles of suite full
 EVERY_CACHE = SUITE[:2]                                  # at the highest level
 SHORT = [word for name in ("plain", "batched", "agent", "eagle", "parallel") for word in ("--workload", name + "-*")]
-LEVELS = ["avx512fp16", "avx512vnni", "avx512", "avx2", "portable"]
+LEVELS = ["avx512fp16", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
 
 
 def levels(args):
@@ -293,11 +293,11 @@ def levels(args):
               f"is left out but with {SUITE[0]} values. Passed: every checked element of "
               "a combination lies within its bound; rho is the largest error over its bound." + (f" Of this only `{args.run}`." if args.run else ""), "")
         write(*[f"- {level}: {asked(level).stderr.split(': ')[-1].strip()}" for level in LEVELS if level not in here], "",
-              "| level | values | passed | failed | workloads | formats | flash | flash-int8 | flash-f16 |",
-              "|---|---|---:|---:|---:|---:|---:|---:|---:|")
+              "| level | values | passed | failed | workloads | formats | flash | flash-int8 | flash-bf16 | flash-f16 |",
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
         for level, profile, finished, records in done:
             if not finished:
-                write(f"| {level} | {profile} | not run | | | | | | |")
+                write(f"| {level} | {profile} | not run | | | | | | | |")
                 continue
             passed = [r for r in records if r["status"] == "pass"]
             rho = {}
@@ -306,7 +306,7 @@ def levels(args):
             failed = sum(r["status"] not in ("pass", "skip") for r in records)
             cells = [level, profile, len(passed), failed, len({r["workload"] for r in passed}),
                      len({r[side] for r in passed for side in ("pool_k", "pool_v")})]
-            cells += [f"{rho[k]:.3f}" if k in rho else "—" for k in ("flash", "flash-int8", "flash-f16")]
+            cells += [f"{rho[k]:.3f}" if k in rho else "—" for k in ("flash", "flash-int8", "flash-bf16", "flash-f16")]
             write("| " + " | ".join(str(cell) for cell in cells) + " |")
     print(f"levels: {args.output}", file=sys.stderr)
 

@@ -8,6 +8,7 @@
 /* One entry: a kernel with a target, or shown only. */
 #define FLASH(TARGET)      "flash", BENCH_WHOLE, TARGET
 #define FLASH_INT8(TARGET) "flash-int8", BENCH_WHOLE, TARGET
+#define FLASH_BF16(TARGET) "flash-bf16", BENCH_WHOLE, TARGET
 #define FLASH_F16(TARGET)  "flash-f16", BENCH_WHOLE, TARGET
 #define FLASH_BITS         "flash", BENCH_BITS, 0
 #define FLASH_APART        "flash", BENCH_APART, 0
@@ -40,22 +41,24 @@ const bench_work bench_works[] = {
     {DECODE("f16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}, {FLASH_F16(0.95)}}},
     {DECODE("f16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}, {FLASH_F16(0.90)}}},
     {DECODE("f16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
-    {DECODE("bf16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}}},
-    {DECODE("bf16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}}},
-    {DECODE("bf16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}}},
+    {DECODE("bf16", 1, LONG, BENCH_READ), .entry = {{FLASH(0.95)}, {FLASH_BF16(0.95)}}},
+    {DECODE("bf16", 4, LONG, BENCH_READ), .entry = {{FLASH(0.90)}, {FLASH_BF16(0.90)}}},
+    {DECODE("bf16", 8, LONG, BENCH_LONGER), .entry = {{FLASH(0.80)}, {FLASH_BF16(0.80)}}},
     {DECODE("q8_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0.75)}, {FLASH_F16(0.75)}}},
     {DECODE("a8g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_INT8(0.75)}, {FLASH_F16(0.75)}}},
-    {DECODE("e4m3", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
+    {DECODE("e4m3", 4, LONG, BENCH_READ), .entry = {{FLASH(0.75)}, {FLASH_BF16(0.75)}, {FLASH_F16(0.75)}}},
     {DECODE("q4_0", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0.55)}}},
     {DECODE("a4g64", 4, LONG, BENCH_READ), .entry = {{FLASH(0.55)}, {FLASH_INT8(0.55)}}},
     {VERIFY("verify-f16-g4", "f16"), .entry = {{FLASH(0.70)}, {FLASH_F16(0.70)}}},
     {VERIFY("verify-int8-g4", "int8"), .entry = {{FLASH_INT8(1.3)}, {FLASH(0)}}},
+    {VERIFY("verify-bf16-g4", "bf16"), .entry = {{FLASH_BF16(0)}, {FLASH(0)}}},
     {BATCH("in-runs", BENCH_BATCH), .entry = {{FLASH(0.85)}, {FLASH_BITS}, {FLASH_F16(0.85)}}},
     {BATCH("in-steps", BENCH_STEPS), .entry = {{FLASH(0.85)}, {FLASH_BITS}, {FLASH_F16(0.85)}}},
     {FORK(1), .entry = {{FLASH(0.75)}, {FLASH_APART}, {FLASH_F16(0.75)}, {FLASH_F16_APART}}, .gain = 5},
     {FORK(4), .entry = {{FLASH(0.75)}, {FLASH_APART}, {FLASH_F16(0.75)}, {FLASH_F16_APART}}, .gain = 2},
     {PREFILL("prefill", "f32", BENCH_PREFILL, 4096), .entry = {{FLASH(0.75)}}},
     {PREFILL("prefill", "f16", BENCH_PREFILL, 4096), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
+    {PREFILL("prefill", "bf16", BENCH_PREFILL, 4096), .entry = {{FLASH_BF16(0)}, {FLASH(0)}}},
     {PREFILL("chunk", "f16", BENCH_CHUNK, 8192 + 512), .entry = {{FLASH(0)}}},
     {CACHED("f16"), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
     {CONTEXT(1), .entry = {{FLASH(0)}}},

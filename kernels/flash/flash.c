@@ -2,13 +2,14 @@
 /*
  * The flash kernels: one pass over K and V for all query rows that share them, softmax on the way (Dao et al.,
  * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (micro.h). `flash` multiplies
- * floats, `flash-int8` the stored integers with rounded q and weights, `flash-f16` halves.
+ * floats, `flash-int8` the stored integers with rounded q and weights, `flash-bf16` bf16, `flash-f16` halves.
  *
  * Of a cell that some rows of a group see, the others take 0 times its V row: a V row that is not finite spoils the group.
  * What no row of a group sees is never read.
  *
  * Scratch: costs of the tiles; 2 slots a part for shares of split units; a workspace and a partial for each thread.
  */
+#include "kernels/bf16/bf16.h"
 #include "kernels/convert.h"
 #include "kernels/flash/pass.h"
 #include "kernels/kernels.h"
@@ -25,7 +26,7 @@
 typedef struct layout {
     size_t tile_ends;
     size_t sums, partial; /* from a partial's beginning: its sums; its end */
-    size_t queries, scores, k_tile, v_tile, packed, integers, workspace; /* ends, from a workspace's beginning */
+    size_t queries, scores, k_tile, v_tile, packed, block, workspace; /* ends, from a workspace's beginning */
     size_t slots, end;
     uint32_t rows;
     size_t query_bytes, query_floats;
@@ -43,24 +44,30 @@ static uint32_t v_width(const kvb_problem *p)
 
 static layout layout_of(const kvb_problem *p, uint32_t n_threads, kvb_products products)
 {
-    const bool integers = products == KVB_PRODUCTS_INT8, floats = products == KVB_PRODUCTS_FLOAT;
+    const bool integers = products == KVB_PRODUCTS_INT8, bf16 = products == KVB_PRODUCTS_BF16;
+    const bool floats = products == KVB_PRODUCTS_FLOAT, tiled = floats || products == KVB_PRODUCTS_HALF;
     uint32_t k = kvb_padded(p->k_dim), v = v_width(p), group = p->n_heads / p->n_kv_heads;
     layout l = {.rows = kvb_plan_tile_toks(p) * group};
     size_t tile = (size_t)BLOCK * sizeof(float);
 
-    l.query_floats = products == KVB_PRODUCTS_HALF ? kvb_half_query_bytes(p->k_dim) : 0;
+    size_t block = integers ? kvb_int8_scratch_bytes(p->k_format, p->v_format, p->k_dim, p->v_dim, l.rows)
+                   : bf16   ? kvb_bf16_scratch_bytes(k > v ? k : v)
+                            : 0;
+
+    l.query_floats = products == KVB_PRODUCTS_HALF ? kvb_half_query_bytes(p->k_dim)
+                     : bf16                        ? kvb_bf16_query_bytes(p->k_dim)
+                                                   : 0;
     l.query_bytes = integers ? kvb_int8_query_bytes(p->k_format, p->k_dim) : l.query_floats + k * sizeof(float);
     l.tile_ends = lines(kvb_plan_tiles(p) * sizeof(uint64_t));
     l.sums = lines(l.rows * sizeof(kvb_row_state));
     l.partial = l.sums + (size_t)l.rows * v * sizeof(float);
     l.queries = l.rows * l.query_bytes;
     l.scores = l.queries + l.rows * tile;
-    l.k_tile = l.scores + (!integers && kvb_side_tiled(p->k_format, p->k_dim) ? k * tile : 0);
-    l.v_tile = l.k_tile + (!integers && !p->v_in_k && kvb_side_tiled(p->v_format, p->v_dim) ? v * tile : 0);
+    l.k_tile = l.scores + (tiled && kvb_side_tiled(p->k_format, p->k_dim) ? k * tile : 0);
+    l.v_tile = l.k_tile + (tiled && !p->v_in_k && kvb_side_tiled(p->v_format, p->v_dim) ? v * tile : 0);
     l.packed = l.v_tile + (floats ? (k > v ? k : v) * tile : 0);
-    l.integers =
-        l.packed + (integers ? lines(kvb_int8_scratch_bytes(p->k_format, p->v_format, p->k_dim, p->v_dim, l.rows)) : 0);
-    l.workspace = l.integers + lines(kvb_plan_tile_toks(p) * sizeof(kvb_waiting));
+    l.block = l.packed + lines(block);
+    l.workspace = l.block + lines(kvb_plan_tile_toks(p) * sizeof(kvb_waiting));
     l.slots = l.tile_ends + 2 * (size_t)kvb_plan_parts(p, n_threads) * l.partial;
     l.end = l.slots + n_threads * (l.workspace + l.partial);
     return l;
@@ -145,8 +152,8 @@ static void parts_run(void *ctx, uint32_t i, uint32_t n)
                        .k_tile = (float *)(void *)(base + l->scores),
                        .v_tile = (float *)(void *)(base + l->k_tile),
                        .packed = (float *)(void *)(base + l->v_tile),
-                       .integers = base + l->packed,
-                       .waiting = (kvb_waiting *)(void *)(base + l->integers)};
+                       .block = base + l->packed,
+                       .waiting = (kvb_waiting *)(void *)(base + l->block)};
     kvb_partial own = partial_at(l, base + l->workspace);
     kvb_share share;
 
@@ -208,6 +215,12 @@ static int flash_attend(const kvb_attend *args, kvb_products products)
 
     if (p->n_tok == 0)
         return 0;
+    if (products == KVB_PRODUCTS_INT8)
+        f->blocks = (kvb_block_products){f->vector->int8_query, f->vector->int8_scores, f->vector->int8_sums};
+    if (products == KVB_PRODUCTS_BF16) {
+        f->blocks = *kvb_bf16_at(kvb_cpu());
+        f->half = kvb_bf16_few_at(kvb_cpu());
+    }
     j.at = layout_of(p, args->team->n, products);
     f->query_bytes = j.at.query_bytes;
     f->query_floats = j.at.query_floats;
@@ -237,15 +250,26 @@ static int flash_attend(const kvb_attend *args, kvb_products products)
     }
 VARIANT(floats, KVB_PRODUCTS_FLOAT)
 VARIANT(integers, KVB_PRODUCTS_INT8)
+VARIANT(bf16, KVB_PRODUCTS_BF16)
 VARIANT(halves, KVB_PRODUCTS_HALF)
+
+static bool available_at(kvb_cpu_level level, char *why, size_t why_bytes)
+{
+    if (!kvb_cpu_has(level, why, why_bytes))
+        return false;
+    if (kvb_cpu() < level)
+        snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[level]);
+    return kvb_cpu() >= level;
+}
+
+static bool available_bf16(char *why, size_t why_bytes)
+{
+    return available_at(KVB_CPU_AVX512BF16, why, why_bytes);
+}
 
 static bool available_halves(char *why, size_t why_bytes)
 {
-    if (!kvb_cpu_has(KVB_CPU_AVX512FP16, why, why_bytes))
-        return false;
-    if (!kvb_half_at(kvb_cpu()))
-        snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[KVB_CPU_AVX512FP16]);
-    return kvb_half_at(kvb_cpu());
+    return available_at(KVB_CPU_AVX512FP16, why, why_bytes);
 }
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
@@ -268,6 +292,12 @@ static bool supports_integers(const kvb_problem *p, char *why, size_t why_bytes)
         return false;
     }
     return kvb_int8_fits(p->k_format, p->k_dim, why, why_bytes) && kvb_int8_fits(p->v_format, p->v_dim, why, why_bytes);
+}
+
+static bool supports_bf16(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return supports(p, why, why_bytes) && kvb_bf16_fits(p->k_format, p->k_dim, why, why_bytes) &&
+           kvb_bf16_fits(p->v_in_k ? p->k_format : p->v_format, p->v_dim, why, why_bytes);
 }
 
 static bool supports_halves(const kvb_problem *p, char *why, size_t why_bytes)
@@ -302,6 +332,27 @@ static void arithmetic_integers(const kvb_problem *p, kvb_arithmetic *a)
     a->dot_chain += 2; /* the step of q, and the rounded q in units of it */
     a->q_step = INT8_QUERY_STEP;
     a->p_step = 2 * INT8_WEIGHT_STEP; /* a scale times its largest code may pass the largest element: int8.h */
+}
+
+/*
+ * What is taken for 0 is so much of the largest |q|, or of the largest weight (which is a half at least, in the end), whatever
+ * bf16 rows are. Small floats that are not 0 are 2^-16 at least, under a head scale a share of that: it is one of theirs.
+ */
+static void arithmetic_bf16(const kvb_problem *p, kvb_arithmetic *a)
+{
+    const double least = 0x1p-16, of_weight = 4 * BF16_LEAST;
+
+    arithmetic(p, a);
+    a->q_rounded = a->p_rounded = KVB_BF16;
+    a->q_step = 2 * BF16_LOST;
+    if (p->k_format->head_scale)
+        a->q_step += 4 * BF16_LOST / least;
+    else
+        a->dot_floor = 2 * p->k_dim * BF16_LOST;
+    if (p->v_format->head_scale)
+        a->p_step = 2 * of_weight / least;
+    else
+        a->cell_floor = of_weight;
 }
 
 /*
@@ -360,6 +411,18 @@ const kvb_kernel kvb_kernel_flash_int8 = {
     .scratch_bytes = scratch_bytes_integers,
     .arithmetic = arithmetic_integers,
     .attend = attend_integers,
+};
+
+const kvb_kernel kvb_kernel_flash_bf16 = {
+    .name = "flash-bf16",
+    .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = EVERY_MASK,
+    .available = available_bf16,
+    .supports = supports_bf16,
+    .scratch_bytes = scratch_bytes_bf16,
+    .arithmetic = arithmetic_bf16,
+    .attend = attend_bf16,
 };
 
 const kvb_kernel kvb_kernel_flash_f16 = {

@@ -23,6 +23,11 @@ static uint32_t cost_of_integers(uint32_t rows, uint32_t cells)
     return cells * 30 + rows * kvb_padded(cells) * 4;
 }
 
+static uint32_t cost_of_bf16(uint32_t rows, uint32_t cells)
+{
+    return cells * 30 + rows * kvb_padded(cells) * 6;
+}
+
 static uint32_t cost_of_halves(uint32_t rows, uint32_t cells)
 {
     return cells * (15 + 9 * rows);
@@ -31,6 +36,7 @@ static uint32_t cost_of_halves(uint32_t rows, uint32_t cells)
 kvb_group_cost *const kvb_flash_costs[] = {
     [KVB_PRODUCTS_FLOAT] = cost_of_floats,
     [KVB_PRODUCTS_INT8] = cost_of_integers,
+    [KVB_PRODUCTS_BF16] = cost_of_bf16,
     [KVB_PRODUCTS_HALF] = cost_of_halves,
 };
 
@@ -46,7 +52,7 @@ void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, 
             flash->args->q + ((size_t)(tok + r / group) * p->n_heads + kv_head * group + r % group) * p->k_dim;
         char *encoded = w->queries + r * flash->query_bytes;
         if (flash->products == KVB_PRODUCTS_INT8) {
-            flash->vector->int8_query(flash->k.view->format, p->k_dim, q, encoded);
+            flash->blocks.query(flash->k.view->format, p->k_dim, q, encoded);
             continue;
         }
         float *to = (float *)(void *)(encoded + flash->query_floats);
@@ -56,6 +62,8 @@ void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, 
             flash->vector->transform(flash->k.transform, p->k_dim, false, to);
         if (flash->k.head_scaled)
             flash->vector->rescale(to, flash->k.width, factor);
+        if (flash->products == KVB_PRODUCTS_BF16)
+            flash->blocks.query(flash->k.view->format, p->k_dim, to, encoded);
         if (flash->products == KVB_PRODUCTS_HALF)
             flash->half->query(flash->k.elem, p->k_dim, to, encoded);
     }
@@ -125,6 +133,12 @@ static kvb_ask group_ask(const pass *x, const kvb_side *side, const group *g)
 static bool unpacked(const pass *x, const group *g)
 {
     return g->n_rows <= FEW_ROWS || x->flash->half;
+}
+
+/* Do its rows go by block products? Where there are others for few rows, only more than those. */
+static bool by_blocks(const pass *x, const group *g)
+{
+    return x->flash->blocks.scores && (!x->flash->half || g->n_rows > DOTS_ROWS);
 }
 
 /* Are its rows taken as they are stored? Else they are floats in a tile. */
@@ -200,9 +214,9 @@ static void scores_make(const pass *x, group *g)
         q[r] = (const float *)(const void *)(encoded + flash->query_floats);
         scores[r] = x->w->scores + (size_t)r * BLOCK;
     }
-    if (flash->products == KVB_PRODUCTS_INT8) {
-        v->int8_scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, &ask,
-                       x->w->integers);
+    if (by_blocks(x, g)) {
+        flash->blocks.scores(k->view, x->kv_head, g->cell, g->n_cells, queries, g->n_rows, x->w->scores, &ask,
+                             x->w->block);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, k, g); c < g->n_cells; c += n) {
@@ -258,8 +272,10 @@ static void sums_add(const pass *x, group *g)
         weights[r] = x->w->scores + (size_t)r * BLOCK;
         sums[r] = x->partial->sums + (size_t)g->row[r] * side->width;
     }
-    if (flash->products == KVB_PRODUCTS_INT8) {
-        v->int8_sums(side->view, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, &ask, x->w->integers);
+    if (by_blocks(x, g)) {
+        kvb_view rows = *side->view;
+        rows.dim = flash->args->problem.v_dim; /* the first channels, where V lies in K's rows */
+        flash->blocks.sums(&rows, x->kv_head, g->cell, g->n_cells, x->w->scores, g->n_rows, sums, &ask, x->w->block);
         return;
     }
     for (uint32_t c = 0, n, step = cells_at_once(x, side, g); c < g->n_cells; c += n) {

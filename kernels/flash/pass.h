@@ -21,6 +21,7 @@ typedef struct kvb_partial {
 typedef enum kvb_products {
     KVB_PRODUCTS_FLOAT,
     KVB_PRODUCTS_INT8, /* kernels/vector/int8.h */
+    KVB_PRODUCTS_BF16, /* kernels/bf16/bf16.h */
     KVB_PRODUCTS_HALF, /* kernels/half/half.h */
 } kvb_products;
 
@@ -28,13 +29,15 @@ typedef enum kvb_products {
 typedef struct kvb_flash {
     const kvb_attend *args;
     const kvb_vector *vector;
-    const kvb_half *half; /* NULL but for KVB_PRODUCTS_HALF */
+    const kvb_half *half;      /* of KVB_PRODUCTS_HALF; few rows of KVB_PRODUCTS_BF16; else NULL */
+    kvb_block_products blocks; /* of KVB_PRODUCTS_INT8 and KVB_PRODUCTS_BF16; else NULLs */
     const kvb_prefetch *prefetch;
     kvb_plan plan;
     kvb_side k, v; /* v is k where V lies in K's rows */
     kvb_logits logits;
     kvb_products products;
-    size_t query_bytes;  /* of one encoded query row: integers; or floats, behind halves where those are multiplied */
+    size_t
+        query_bytes; /* of one encoded query row: integers; or floats, behind bf16 or halves if those are multiplied */
     size_t query_floats; /* where in it its floats are */
 } kvb_flash;
 
@@ -50,11 +53,12 @@ typedef struct kvb_workspace {
     float *k_tile;        /* [BLOCK][width of K] */
     float *v_tile;        /* [BLOCK][width of V] */
     float *packed;        /* [BLOCK * larger width]; only of KVB_PRODUCTS_FLOAT */
-    void *integers;       /* kvb_int8_scratch_bytes() */
+    void *block;          /* scratch of block products */
     kvb_waiting *waiting; /* [tokens of a tile] */
 } kvb_workspace;
 
-/* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers; or as halves, too. */
+/* Encode the query rows of a tile for KV head `kv_head`: transformed, scaled, padded; or as integers; or as
+ * bf16 or halves, too. */
 void kvb_flash_queries(const kvb_flash *flash, uint32_t kv_head, uint32_t tile, const kvb_workspace *workspace);
 
 /* The share's blocks, into a partial that is overwritten. kvb_flash_queries() was called. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of kernels/vector and kernels/half by level. */
+/* The tables of kernels/vector, kernels/bf16 and kernels/half by level. */
+#include "kernels/bf16/bf16.h"
 #include "kernels/half/half.h"
 #include "kernels/vector/table.h"
 
@@ -15,10 +16,31 @@ const kvb_vector *kvb_vector_at(kvb_cpu_level level)
         [KVB_CPU_AVX2] = &kvb_vector_avx2,
         [KVB_CPU_AVX512] = &kvb_vector_avx512,
         [KVB_CPU_AVX512VNNI] = &kvb_vector_avx512vnni,
-        [KVB_CPU_AVX512FP16] = &kvb_vector_avx512vnni, /* whose own are in kernels/half */
+        [KVB_CPU_AVX512BF16] = &kvb_vector_avx512vnni, /* whose own are in kernels/bf16 */
+        [KVB_CPU_AVX512FP16] = &kvb_vector_avx512vnni, /* and in kernels/half */
 #endif
     };
     return tables[level];
+}
+
+const kvb_block_products *kvb_bf16_at(kvb_cpu_level level)
+{
+#if defined(__x86_64__)
+    return level >= KVB_CPU_AVX512BF16 ? &kvb_bf16_avx512bf16 : NULL;
+#else
+    (void)level;
+    return NULL;
+#endif
+}
+
+const kvb_half *kvb_bf16_few_at(kvb_cpu_level level)
+{
+#if defined(__x86_64__)
+    return level >= KVB_CPU_AVX512BF16 ? &kvb_bf16_few_avx512bf16 : NULL;
+#else
+    (void)level;
+    return NULL;
+#endif
 }
 
 const kvb_half *kvb_half_at(kvb_cpu_level level)

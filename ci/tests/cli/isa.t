@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 kernels='flash*' # a glob: those whose code depends on the level
-levels=(portable avx2 avx512 avx512vnni avx512fp16)
+levels=(portable avx2 avx512 avx512vnni avx512bf16 avx512fp16)
 
 # Levels that this CPU has; what it says of the others.
 here=()
@@ -64,6 +64,6 @@ PY
 "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel openblas --sample-ms 1 -o "$TMPDIR/all.jsonl" >"$out"
 ok "without a mask: the highest level" grep -q "\"isa\": \"${here[-1]}\"" "$TMPDIR/all.jsonl"
 expect_exit 2 "an unknown level" "$KVBENCH" run --cpu-mask sse9
-holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avx512, avx512vnni, avx512fp16" "$err"
+holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16" "$err"
 one_line "  in one line"
 done_testing

@@ -31,8 +31,8 @@ for cache in "contiguous", "seq":
         assert over >= listed, listed - over
         assert any("+had" in name for name in over)
 assert {r["pool_k"] for r in passed if r["kernel"] == "witness"} >= listed - {"tq3"}
-half = {"flash-f16"} if manifest["isa"] == "avx512fp16" else set()
-assert covered("kernel") == {"reference", "openblas", "flash", "flash-int8", "witness"} | half
+narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
+assert covered("kernel") == {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
 for r in records:
     for key in "workload cache pool_k pool_v kernel threads status reason rho error time traffic memory counters".split():
         assert key in r, key

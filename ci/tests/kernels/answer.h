@@ -147,11 +147,17 @@ static inline double answer_half_error(uint32_t chain)
     return chain * 0x1p-11 / (1 - chain * 0x1p-11);
 }
 
+static inline double answer_bf16_error(kvb_elem rounded)
+{
+    return rounded == KVB_BF16 ? 0x1p-8 : 0;
+}
+
 static inline double answer_weight_error(const kvb_problem *p, const kvb_arithmetic *a, const struct answer_row *row)
 {
     double u = 0x1p-24, g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
            g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
-    g_dot += 1.01 * answer_half_error(a->dot_half_chain + (a->q_rounded == KVB_F16));
+    g_dot += 1.01 * answer_half_error(a->dot_half_chain + (a->q_rounded == KVB_F16)) +
+             1.01 * answer_bf16_error(a->q_rounded);
     double slack = fabs((double)p->scale) *
                        (g_dot * row->reach + a->q_step / 2 * (1 + g_dot) * row->shift + a->dot_floor * row->q) +
                    6 * u * (row->logit + (double)p->softcap);
@@ -172,7 +178,9 @@ static inline void answer_judge(const struct answer *answer, const kvb_attend *a
         const struct answer_row *row = &answer->rows[r];
         double rel = answer_weight_error(p, &a, row);
         double steps = a.p_step / 2 * row->seen * row->product * (1 + rel) + a.cell_floor * row->seen * (1 + rel);
-        double halves = answer_half_error(a.cell_half_chain + (a.p_rounded == KVB_F16)) * (1 + rel);
+        double halves =
+            (answer_half_error(a.cell_half_chain + (a.p_rounded == KVB_F16)) + answer_bf16_error(a.p_rounded)) *
+            (1 + rel);
         for (uint32_t d = 0; d < p->v_dim; d++) {
             size_t i = r * p->v_dim + d;
             double got = elem_value(p->out_elem, (const char *)args->out + i * elem_bytes(p->out_elem));

@@ -8,7 +8,8 @@
 #include "kernels/kernels.h"
 #include "kernels/prefetch.h"
 
-static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_f16};
+static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_bf16,
+                                            &kvb_kernel_flash_f16};
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
 
 static kvb_cpu_level levels[KVB_CPU_LEVELS];
@@ -19,14 +20,23 @@ static const struct shape plain = {
 
 /* ---- one problem, every kernel at every level ---- */
 
-/* flash-f16 takes few types of elements, at one level, where the others have nothing of their own. */
+/* The level that a kernel alone has something of its own at; those that take few types of elements. */
+static kvb_cpu_level level_of(const kvb_kernel *kernel)
+{
+    return kernel == &kvb_kernel_flash_bf16  ? KVB_CPU_AVX512BF16
+           : kernel == &kvb_kernel_flash_f16 ? KVB_CPU_AVX512FP16
+                                             : KVB_CPU_LEVELS;
+}
+
 static bool fits(const struct fixture *f, const kvb_kernel *kernel)
 {
     char why[160];
     bool here = !kernel->available || kernel->available(why, sizeof why);
     bool takes = here && kernel->supports(&f->args.problem, why, sizeof why);
-    assert_true(takes || kernel == &kvb_kernel_flash_f16);
-    return takes && (kernel == &kvb_kernel_flash_f16 || kvb_cpu() < KVB_CPU_AVX512FP16);
+    if (level_of(kernel) != KVB_CPU_LEVELS)
+        return takes && kvb_cpu() == level_of(kernel);
+    assert_true(takes);
+    return kvb_cpu() < KVB_CPU_AVX512BF16;
 }
 
 typedef void judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s);
@@ -62,19 +72,25 @@ static void check_as_it_is(const struct shape *s)
     fixture_free(&f);
 }
 
-/* And where it is of f32, with f16 rows by flash-f16, which takes no f32. */
+/* And where it is of f32, with the rows of those kernels that take no f32. */
 static void check(const struct shape *s)
 {
-    struct shape halves = *s;
-    struct fixture f;
+    static const kvb_elem others[] = {KVB_BF16, KVB_E4M3, KVB_F16};
+    struct shape narrow = *s;
     check_as_it_is(s);
-    halves.k_elem = halves.v_elem = KVB_F16;
-    if (s->k_elem != KVB_F32 || s->v_elem != KVB_F32)
-        return;
-    fixture_build(&f, &halves);
-    if (fits(&f, &kvb_kernel_flash_f16))
-        attend_judge(&f, &kvb_kernel_flash_f16, &halves);
-    fixture_free(&f);
+    for (size_t i = 0; i < 3 && s->k_elem == KVB_F32 && s->v_elem == KVB_F32; i++) {
+        struct fixture f;
+        narrow.k_elem = narrow.v_elem = others[i];
+        fixture_build(&f, &narrow);
+        for (uint32_t l = 0; l < n_levels; l++) {
+            kvb_cpu_limit(levels[l]);
+            for (size_t k = 0; k < N_KERNELS; k++)
+                if (level_of(kernels[k]) == levels[l] && fits(&f, kernels[k]))
+                    attend_judge(&f, kernels[k], &narrow);
+        }
+        kvb_cpu_limit(KVB_CPU_LEVELS - 1);
+        fixture_free(&f);
+    }
 }
 
 /* ---- lengths, tokens, heads, dims ---- */
