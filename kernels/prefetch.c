@@ -4,10 +4,16 @@
 #include <stddef.h>
 
 /* Measured on Sapphire Rapids; taken for every other maker's CPUs, too. */
-const kvb_prefetch kvb_prefetch_intel = {.places = 16, .near_rows = KVB_NEAR_ROWS, .near_cells = 32};
+const kvb_prefetch kvb_prefetch_intel = {
+    .places = 16, .near_bytes = KVB_NEAR_BYTES, .near_rows = KVB_NEAR_ROWS, .near_cells = 32};
 /* On Zen 5. */
-const kvb_prefetch kvb_prefetch_amd = {
-    .places = 1, .near_rows = 8, .near_cells = 64, .by_cells = true, .steadily = true};
+const kvb_prefetch kvb_prefetch_amd = {.places = 1,
+                                       .near_bytes = 512,
+                                       .near_rows = 8,
+                                       .near_cells = 64,
+                                       .again = true,
+                                       .by_cells = true,
+                                       .steadily = true};
 
 static const kvb_prefetch *chosen;
 

@@ -17,6 +17,7 @@
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"
 #include "kernels/half/half.h"
+#include "kernels/prefetch.h"
 #include "kernels/vector/table.h"
 
 enum { DIM = 128, CELLS = 1024, SAMPLES = 31, HEADS = 8, MOST_ROWS = 256 };
@@ -60,7 +61,7 @@ static void row_pointers(const uint16_t *rows, uint32_t cell, const void *at[BLO
 
 /* A block from scores to sums for a few rows. */
 static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_state *state, float *const *sum,
-                      const void *const *keys, const void *const *values, size_t ahead)
+                      const void *const *keys, const void *const *values, kvb_ahead ahead)
 {
     level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, ahead, BLOCK, DIM, s);
     for (uint32_t r = 0; r < rows; r++) {
@@ -77,7 +78,7 @@ static void few_run(const kvb_vector *level, uint32_t rows)
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
         row_pointers(v, c, values);
-        block_run(level, rows, scores, states, sum_rows, keys, values, 0);
+        block_run(level, rows, scores, states, sum_rows, keys, values, (kvb_ahead){0});
     }
 }
 static void dots_run(const kvb_vector *level, uint32_t rows)
@@ -85,7 +86,7 @@ static void dots_run(const kvb_vector *level, uint32_t rows)
     const void *keys[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
-        level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, 0, BLOCK, DIM, scores);
+        level->dots(KVB_F16, (const float *const *)q_rows, rows, keys, (kvb_ahead){0}, BLOCK, DIM, scores);
     }
 }
 static void sums_run(const kvb_vector *level, uint32_t rows)
@@ -93,7 +94,7 @@ static void sums_run(const kvb_vector *level, uint32_t rows)
     const void *values[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(v, c, values);
-        level->sums(KVB_F16, scores, rows, values, 0, BLOCK, DIM, sum_rows);
+        level->sums(KVB_F16, scores, rows, values, (kvb_ahead){0}, BLOCK, DIM, sum_rows);
     }
 }
 static void pack_keys_run(const kvb_vector *level, uint32_t rows)
@@ -305,8 +306,9 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
         for (uint32_t b = 0; b < s->cells / BLOCK; b++) {
             place_pointers(from_k, b, s->places, s->cells, keys);
             place_pointers(from_v, b, s->places, s->cells, values);
-            block_run(s->level, s->rows, own_scores, state, sum, keys, values,
-                      s->ahead ? BLOCK / s->places * DIM * sizeof *from_k : 0);
+            const kvb_ahead ahead = {BLOCK / s->places * DIM * sizeof *from_k,
+                                     kvb_prefetch_here()->again && s->places == 1};
+            block_run(s->level, s->rows, own_scores, state, sum, keys, values, s->ahead ? ahead : (kvb_ahead){0});
         }
     }
     s->ns[thread] += now_ns() - start;

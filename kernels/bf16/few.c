@@ -14,11 +14,11 @@
         CASE(KVB_BF16) CASE(KVB_E4M3) CASE(KVB_E5M2) default : return false;                                           \
     }
 
-/* Asks for the line of a row that holds channels c .. c + 31, `ahead` bytes further on: of small floats for every second. */
-VEC_INLINE void half_step_prefetch(kvb_elem elem, bool near, const void *row, size_t ahead, uint32_t c, uint32_t dim)
+/* Asks for the lines that hold channels c .. c + 31 of rows further on: of small floats for every second. */
+VEC_INLINE void half_step_prefetch(kvb_elem elem, elem_ask ask, const void *row, uint32_t c, uint32_t dim)
 {
     if (c < dim)
-        elem_prefetch(elem, near, row, ahead, c);
+        elem_prefetch(elem, ask, row, c);
 }
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const void *const *q, con
                          float *scores)
 {
     const uint32_t cells = VL / (rows == 1 ? 1 : rows == 2 ? 2 : rows <= 4 ? 4 : 8), n = keys->n;
-    const bool near = elem_near(elem, dim, rows);
+    const elem_ask ask = elem_ask_of(elem, dim, rows, keys->ahead);
     const uint8_t *pairs[DOTS_ROWS];
     for (uint32_t r = 0; r < rows; r++)
         pairs[r] = (const uint8_t *)q[r] + 64;
@@ -48,11 +48,11 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const void *const *q, con
                 row_load(elem, row, d, dim, x);
 #pragma GCC unroll 2
                 for (uint32_t j = 0; j < 2; j++) {
-                    half_step_prefetch(elem, near, row, keys->ahead, d + 32 * j, dim);
+                    half_step_prefetch(elem, ask, row, d + 32 * j, dim);
 #pragma GCC unroll 8
                     for (uint32_t r = 0; r < rows; r++) {
-                        const void *with = pairs[r] + 2 * d + 64 * j;
-                        sums[r * cells + c] = pairs_dot(sums[r * cells + c], (vi)x[j], vi_load(with));
+                        vi *sum = &sums[r * cells + c];
+                        *sum = pairs_dot_at(*sum, (vi)x[j], pairs[r] + 2 * d + 64 * j);
                     }
                 }
             }
@@ -98,7 +98,7 @@ static bool few_dots(const kvb_half_rows *keys, const void *const *q, uint32_t n
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t parts, uint32_t first, const int32_t *weights,
                           const kvb_half_rows *values, uint32_t at, uint32_t dim, float *const *sums)
 {
-    const bool near = elem_near(elem, dim, rows);
+    const elem_ask ask = elem_ask_of(elem, dim, rows, values->ahead);
     const uint32_t vecs = 4 * parts, there = (dim - at + VL - 1) / VL;
     vi sum[24];
 #pragma GCC unroll 32
@@ -116,9 +116,9 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t parts, uint32_t
                 row_load(elem, b, c, dim, y);
 #pragma GCC unroll 2
             for (uint32_t j = 0; j < 2; j++) {
-                half_step_prefetch(elem, near, a, values->ahead, c + 32 * j, dim);
+                half_step_prefetch(elem, ask, a, c + 32 * j, dim);
                 if (b)
-                    half_step_prefetch(elem, near, b, values->ahead, c + 32 * j, dim);
+                    half_step_prefetch(elem, ask, b, c + 32 * j, dim);
                 pair[4 * p + 2 * j] = pairs_low(x[j], y[j]);
                 pair[4 * p + 2 * j + 1] = pairs_high(x[j], y[j]);
             }

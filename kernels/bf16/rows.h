@@ -66,6 +66,12 @@ VEC_INLINE vi pairs_dot(vi c, vi tile, vi row)
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(tile), "v"(row));
     return c;
 }
+/* Of what lies at `row`. */
+VEC_INLINE vi pairs_dot_at(vi c, vi tile, const void *row)
+{
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(tile), "m"(*(const vi *)row));
+    return c;
+}
 
 #endif
 #endif

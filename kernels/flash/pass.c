@@ -171,6 +171,12 @@ static uint32_t rows_at_once(const group *g, kvb_ask *ask, uint32_t r)
     return left < PACKED_ROWS ? left : PACKED_ROWS;
 }
 
+/* The same of rows that are read in place: again, where all between here and there are its, too. */
+static kvb_ahead rows_ahead(const pass *x, const group *g, size_t stride)
+{
+    return (kvb_ahead){g->ahead * stride, x->flash->prefetch->again && g->run == g->ahead && g->ahead % 8 == 0};
+}
+
 /* What products of halves take: n of the group's cells, from c on. */
 static kvb_half_rows half_rows(const pass *x, const kvb_side *side, const group *g, uint32_t c, uint32_t n,
                                const void *const *at)
@@ -179,7 +185,7 @@ static kvb_half_rows half_rows(const pass *x, const kvb_side *side, const group 
                            .n = n,
                            .dim = side->width,
                            .at = at,
-                           .ahead = g->ahead * side->view->cell_stride,
+                           .ahead = rows_ahead(x, g, side->view->cell_stride),
                            .view = side->view,
                            .cells = g->cell + c,
                            .kv_head = x->kv_head};
@@ -202,7 +208,7 @@ static void scores_make(const pass *x, group *g)
     const kvb_side *k = &flash->k;
     kvb_ask ask = group_ask(x, k, g);
     float *tile = tiled(x, k, g) ? x->w->k_tile : NULL;
-    const size_t ahead = g->ahead * k->stride;
+    const kvb_ahead ahead = rows_ahead(x, g, k->stride);
     const kvb_elem elem = in_place(x, k, g) ? k->elem : KVB_F32;
     const void *queries[TILE_ROWS];
     const float *q[TILE_ROWS];
@@ -262,7 +268,7 @@ static void sums_add(const pass *x, group *g)
     const kvb_side *side = &flash->v;
     kvb_ask ask = group_ask(x, side, g);
     float *tile = tiled(x, side, g) ? x->w->v_tile : NULL;
-    const size_t ahead = g->ahead * side->stride;
+    const kvb_ahead ahead = rows_ahead(x, g, side->stride);
     const kvb_elem elem = in_place(x, side, g) ? side->elem : KVB_F32;
     const void **values = flash->args->problem.v_in_k ? g->key : g->value;
     const float *weights[TILE_ROWS];
@@ -359,7 +365,7 @@ static void block_attend(const pass *x, const kvb_block *block)
 /* Are its rows few and narrow enough for short turns? They are slower with products of halves (NOTES.md). */
 static bool near(const pass *x, const kvb_side *side, const group *g)
 {
-    return !x->flash->half && side->in_place && side->row_bytes <= KVB_NEAR_BYTES &&
+    return !x->flash->half && side->in_place && side->row_bytes <= x->flash->prefetch->near_bytes &&
            g->n_rows <= x->flash->prefetch->near_rows;
 }
 

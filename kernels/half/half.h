@@ -49,7 +49,7 @@ typedef struct kvb_half_rows {
     kvb_elem elem;         /* F16, E4M3, Q8_0; UINT8 with f16 scales and zeros beside */
     uint32_t n, dim;       /* dim <= HALF_MAX_DIM */
     const void *const *at; /* [n]; never read past the row */
-    size_t ahead;          /* as in micro.h */
+    kvb_ahead ahead;       /* as in micro.h */
     const kvb_view *view;  /* of UINT8, and for its scales: which cells these rows are, and of which KV head */
     const uint32_t *cells;
     uint32_t kv_head;

@@ -78,12 +78,13 @@ VEC_INLINE vh half_load(kvb_elem elem, const void *row, half_beside beside, uint
 }
 
 /* As elem_prefetch() in steps of 32 channels: of q8_0 a line for each two blocks, and one for what is left. */
-VEC_INLINE void half_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, size_t ahead, uint32_t i)
+VEC_INLINE void half_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, kvb_ahead ahead, uint32_t i)
 {
     const kvb_elem as = elem == KVB_F16 ? KVB_F16 : KVB_E4M3;
     if (elem == KVB_Q8_0 && i % 64 && dim - i <= 32)
         i += 32;
-    elem_prefetch(as, elem_size(as) * dim <= KVB_NEAR_BYTES && rows <= KVB_NEAR_ROWS, row, ahead, i);
+    const elem_ask ask = {ahead.bytes, elem_size(as) * dim <= KVB_NEAR_BYTES && rows <= KVB_NEAR_ROWS, 0};
+    elem_prefetch(as, ask, row, i);
 }
 
 /* Magnitudes of e4m3 codes, the largest in each lane: 127 is NaN. Of other elements nothing. */

@@ -20,7 +20,7 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
 
 /* The tile's channels in steps, each of all cells: a stored vector meets query rows that are in registers. */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
-                             const void *const *keys, size_t ahead, bool near, uint32_t dim, vf *sums)
+                             const void *const *keys, elem_ask ask, uint32_t dim, vf *sums)
 {
     const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* that are converted before they are multiplied */
     for (uint32_t d = 0; d < dim; d += elem_vecs(elem) * VL)
@@ -30,7 +30,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
 #pragma GCC unroll 16
             for (uint32_t c = first; c < first + some; c++) {
                 elem_read(elem, keys[c], d, key[c]);
-                elem_prefetch(elem, near, keys[c], ahead, d);
+                elem_prefetch(elem, ask, keys[c], d);
             }
 #pragma GCC unroll 8
             for (uint32_t v = 0; v < elem_vecs(elem); v++)
@@ -44,7 +44,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
 
 /* One cell after the other, as memory has them. Plain elements. */
 VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                          size_t ahead, bool near, uint32_t dim, vf *sums)
+                          elem_ask ask, uint32_t dim, vf *sums)
 {
 #pragma GCC unroll 16
     for (uint32_t c = 0; c < cells; c++)
@@ -52,7 +52,7 @@ VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const fl
         for (uint32_t d = 0; d < dim; d += VL) {
             vf key[STEP_VECS];
             elem_read(elem, keys[c], d, key);
-            elem_prefetch(elem, near, keys[c], ahead, d);
+            elem_prefetch(elem, ask, keys[c], d);
 #pragma GCC unroll 2
             for (uint32_t r = 0; r < rows; r++)
                 sums[r * cells + c] = vf_fma(vf_load(q[r] + d), *key, sums[r * cells + c]);
@@ -60,7 +60,7 @@ VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const fl
 }
 
 VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                         size_t ahead, bool near, bool by_cells, uint32_t dim, float *scores)
+                         elem_ask ask, bool by_cells, uint32_t dim, float *scores)
 {
     vf sums[VL];
     float totals[VL];
@@ -68,9 +68,9 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
     for (uint32_t s = 0; s < VL; s++)
         sums[s] = vf_set(0);
     if (by_cells)
-        cells_dot(elem, rows, cells, q, keys, ahead, near, dim, sums);
+        cells_dot(elem, rows, cells, q, keys, ask, dim, sums);
     else
-        channels_dot(elem, rows, cells, q, keys, ahead, near, dim, sums);
+        channels_dot(elem, rows, cells, q, keys, ask, dim, sums);
     vf_store(totals, vf_totals(sums));
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
@@ -78,23 +78,23 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
 }
 
 /* Past the last cell, a tile repeats it. */
-VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *const *keys, size_t ahead,
+VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *const *keys, kvb_ahead ahead,
                          uint32_t n, uint32_t dim, float *scores)
 {
     const uint32_t cells = tile_cells(rows);
-    const bool near = elem_near(elem, dim, rows);
+    const elem_ask ask = elem_ask_of(elem, dim, rows, ahead);
     const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && kvb_prefetch_here()->by_cells;
     for (uint32_t i = 0; i < n; i += cells) {
         const void *tile[VL];
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++)
             tile[c] = keys[i + c < n ? i + c : n - 1];
-        tile_dot(elem, rows, cells, q, tile, ahead, near, by_cells, dim, scores + i);
+        tile_dot(elem, rows, cells, q, tile, ask, by_cells, dim, scores + i);
     }
 }
 
-VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys, size_t ahead,
-                         uint32_t n, uint32_t dim, float *scores)
+VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
+                         kvb_ahead ahead, uint32_t n, uint32_t dim, float *scores)
 {
     for (uint32_t r = 0, rows; r < n_rows; r += rows) {
         rows = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
@@ -108,7 +108,7 @@ VEC_INLINE void elem_dot(kvb_elem elem, const float *const *q, uint32_t n_rows, 
 }
 
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
-                            size_t ahead, uint32_t n, uint32_t dim, float *scores)
+                            kvb_ahead ahead, uint32_t n, uint32_t dim, float *scores)
 {
 #define CASE(ELEM)                                                                                                     \
     case ELEM:                                                                                                         \

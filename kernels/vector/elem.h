@@ -51,22 +51,47 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
         x[0] = elem_load(elem, row, i);
 }
 
-/* Are rows of `dim` channels asked for into the first-level cache? Up to KVB_NEAR_ROWS the compiler knows. */
-VEC_INLINE bool elem_near(kvb_elem elem, uint32_t dim, uint32_t rows)
+/* How lines are asked for. */
+typedef struct elem_ask {
+    size_t ahead;  /* bytes */
+    bool near;     /* into the first-level cache */
+    uint8_t again; /* 0: once; 1: once more; 2: four times more */
+} elem_ask;
+
+/* Up to KVB_NEAR_BYTES and KVB_NEAR_ROWS the compiler knows where to. */
+VEC_INLINE elem_ask elem_ask_of(kvb_elem elem, uint32_t dim, uint32_t rows, kvb_ahead ahead)
 {
-    return elem_size(elem) * dim <= KVB_NEAR_BYTES && (rows <= KVB_NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
+    const size_t bytes = elem_size(elem) * dim;
+    const bool near = (bytes <= KVB_NEAR_BYTES || bytes <= kvb_prefetch_here()->near_bytes) &&
+                      (rows <= KVB_NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
+    const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
+    return (elem_ask){ahead.bytes, near, !near || !ahead.again ? 0 : often ? 2 : 1};
 }
 
-/* Ask for the cache line that vector i begins of the row `ahead` bytes further on; `i` counts elements. No pointer arithmetic:
- * it may be anywhere. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, bool near, const void *row, size_t ahead, uint32_t i)
+VEC_INLINE void line_prefetch(bool near, const void *row, size_t at)
 {
-    size_t at = (size_t)i * elem_size(elem);
-    const void *line = (const void *)((uintptr_t)row + ahead + at);
-    if (at % 64 == 0 && near)
+    const void *line = (const void *)((uintptr_t)row + at); /* no pointer arithmetic: it may be anywhere */
+    if (near)
         __builtin_prefetch(line, 0, 3);
-    else if (at % 64 == 0)
+    else
         __builtin_prefetch(line, 0, 2);
+}
+
+/* Ask for the cache line that vector i begins of rows further on; `i` counts elements. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, elem_ask ask, const void *row, uint32_t i)
+{
+    const size_t at = (size_t)i * elem_size(elem), eighth = ask.ahead / 8;
+    if (at % 64)
+        return;
+    line_prefetch(ask.near, row, ask.ahead + at);
+    if (ask.again == 1)
+        line_prefetch(true, row, 4 * eighth + at);
+    if (ask.again == 2) {
+        line_prefetch(true, row, 6 * eighth + at);
+        line_prefetch(true, row, 5 * eighth + at);
+        line_prefetch(true, row, 3 * eighth + at);
+        line_prefetch(true, row, 2 * eighth + at);
+    }
 }
 
 /* A switch over the plain elements, CASE(KVB_F16) and so on, or over all that dots() and sums() take. Others do nothing. */

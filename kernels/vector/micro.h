@@ -23,10 +23,17 @@
 #define FP8_DIM   64u
 
 /*
- * `ahead`, of dots() and sums(): bytes from each row to one that the same function will probably be given next time; it is
- * asked for while this one is worked on. Never read, so that it may be any address. 0: none. Into which
- * cache: kernels/prefetch.h.
- *
+ * What dots() and sums() ask for while they work on a row: the one `bytes` further on, which the same function will probably
+ * be given next time, and where `again` is set also those between here and there, at some places that are whole cells apart:
+ * they were asked for before, which may have been in vain. Never read, so that it may be any address. Into which
+ * cache and how often: kernels/prefetch.h.
+ */
+typedef struct kvb_ahead {
+    size_t bytes; /* of a multiple of 8 cells, with `again` */
+    bool again;
+} kvb_ahead;
+
+/*
  * Chains of f32 roundings (see kvb_arithmetic): dots() dim / VL and log2(VL), at most dim / 4 + 2 and less the wider the
  * vectors; product() depth; sums() n; and one more for the addition to what is there. So that a row's sums
  * over all cells have a chain of BLOCK and one for each block.
@@ -35,11 +42,11 @@
 /* scores[r][i] = q[r] . keys[i] for r < n_rows <= DOTS_ROWS, i < n <= BLOCK. keys: rows of elements as above.
  * From n on, up to a multiple of 16, scores are arbitrary. */
 void KVB_ISA_NAME(kvb_dots)(kvb_elem elem, const float *const *q, uint32_t n_rows, const void *const *keys,
-                            size_t ahead, uint32_t n, uint32_t dim, float *scores);
+                            kvb_ahead ahead, uint32_t n, uint32_t dim, float *scores);
 
 /* sums[r][c] += weights[r][i] values[i][c] for the same. A value that is not finite makes NaN of 0 weights, too. */
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
-                            size_t ahead, uint32_t n, uint32_t dim, float *const *sums);
+                            kvb_ahead ahead, uint32_t n, uint32_t dim, float *const *sums);
 
 /* packed [dim][BLOCK] f32: packed[c][i] = keys[i][c]; where keys[i] is NULL and for i >= n: 0. */
 void KVB_ISA_NAME(kvb_pack_keys)(kvb_elem elem, const void *const *keys, uint32_t n, uint32_t dim, float *packed);

@@ -10,7 +10,7 @@
 #define STRIP_VECS 8u /* at most */
 
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const float *weights, const void *const *values,
-                          size_t ahead, bool near, uint32_t n, uint32_t at, float *const *sums)
+                          elem_ask ask, uint32_t n, uint32_t at, float *const *sums)
 {
     vf sum[DOTS_ROWS * STRIP_VECS];
 #pragma GCC unroll 64
@@ -22,7 +22,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
             elem_read(elem, from, v * VL, value + v);
-            elem_prefetch(elem, near, from, ahead, v * VL);
+            elem_prefetch(elem, ask, from, v * VL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
@@ -42,15 +42,15 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const flo
 }
 
 /* The widest strips that fit the registers, then narrower ones for what is left. */
-VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, size_t ahead,
+VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, const void *const *values, kvb_ahead ahead,
                          uint32_t n, uint32_t dim, float *const *sums)
 {
-    const bool near = elem_near(elem, dim, rows);
+    const elem_ask ask = elem_ask_of(elem, dim, rows, ahead);
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, weights, values, ahead, near, n, at, sums);
+            strip_sum(elem, rows, VECS, weights, values, ask, n, at, sums);
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)
@@ -58,8 +58,8 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const float *weights, con
 #undef STRIPS
 }
 
-VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values, size_t ahead,
-                         uint32_t n, uint32_t dim, float *const *sums)
+VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
+                         kvb_ahead ahead, uint32_t n, uint32_t dim, float *const *sums)
 {
     /* rows: more than DOTS_ROWS where vectors are read one by one */
     const uint32_t wide = SUMS_VECS / elem_vecs(elem), most = wide < SUMS_ROWS ? wide : SUMS_ROWS;
@@ -76,7 +76,7 @@ VEC_INLINE void elem_sum(kvb_elem elem, const float *weights, uint32_t n_rows, c
 }
 
 void KVB_ISA_NAME(kvb_sums)(kvb_elem elem, const float *weights, uint32_t n_rows, const void *const *values,
-                            size_t ahead, uint32_t n, uint32_t dim, float *const *sums)
+                            kvb_ahead ahead, uint32_t n, uint32_t dim, float *const *sums)
 {
 #define CASE(ELEM)                                                                                                     \
     case ELEM:                                                                                                         \

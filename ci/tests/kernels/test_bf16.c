@@ -94,7 +94,8 @@ static void rig_free(struct rig *g)
 /* By products of blocks, or by those of few rows. */
 static void rig_scores(struct rig *g, bool of_few)
 {
-    const kvb_half_rows keys = {.elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at, .ahead = SIZE_MAX / 3};
+    const kvb_half_rows keys = {
+        .elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at, .ahead = {SIZE_MAX / 3, g->n % 2}};
     if (of_few)
         assert_true(few->dots(&keys, g->queries, g->rows, g->scores));
     else
@@ -103,7 +104,7 @@ static void rig_scores(struct rig *g, bool of_few)
 
 static void rig_sums(struct rig *g, bool of_few)
 {
-    const kvb_half_rows values = {.elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at, .ahead = 0};
+    const kvb_half_rows values = {.elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at};
     if (of_few)
         assert_true(few->sums(&values, g->weights, g->rows, g->sums));
     else

@@ -65,7 +65,7 @@ static kvb_half_rows block_rows(const struct block *b)
                            .n = b->n,
                            .dim = b->dim,
                            .at = (const void *const *)b->at,
-                           .ahead = b->n % 2 ? SIZE_MAX / 3 : 0};
+                           .ahead = {b->n % 2 ? SIZE_MAX / 3 : 0, b->n % 3}};
 }
 
 static bool block_dots(struct block *b, float *scores)

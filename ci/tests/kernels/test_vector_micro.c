@@ -97,7 +97,8 @@ static void dots_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
     double lanes = level->level >= KVB_CPU_AVX512 ? 16 : level->level == KVB_CPU_AVX2 ? 8 : 4;
 
     floats_draw(q, n_rows, dim, rng);
-    level->dots(elem, (const float *const *)q, n_rows, keys.at, n % 2 ? SIZE_MAX / 3 : 0, n, dim, scores);
+    level->dots(elem, (const float *const *)q, n_rows, keys.at, (kvb_ahead){n % 2 ? SIZE_MAX / 3 : 0, n % 3}, n, dim,
+                scores);
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t i = 0; i < BLOCK; i++) {
             double want = 0, size = 0;
@@ -130,7 +131,7 @@ static void sums_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
         for (uint32_t i = 0; i < n; i++)
             weights[r * BLOCK + i] = random_value(rng);
     }
-    level->sums(elem, weights, n_rows, values.at, n % 2 ? SIZE_MAX / 3 : 0, n, dim, sums);
+    level->sums(elem, weights, n_rows, values.at, (kvb_ahead){n % 2 ? SIZE_MAX / 3 : 0, n % 3}, n, dim, sums);
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t d = 0; d < dim; d++) {
             double want = (double)before[r][d], size = fabs(want);

@@ -101,7 +101,7 @@ static void products_check(const kvb_half *half, const kvb_view *view, uint32_t 
         queries[r] = encoded[r];
         sum[r] = sums[r];
     }
-    const kvb_half_rows stored = {view->format->elem, n, dim, at, 0, view, cells, HEAD};
+    const kvb_half_rows stored = {view->format->elem, n, dim, at, {0}, view, cells, HEAD};
     assert_true(half->dots(&stored, queries, rows, scores[0]));
     assert_true(half->sums(&stored, weights[0], rows, sum));
     for (uint32_t r = 0; r < rows; r++) {
