@@ -8,7 +8,7 @@ CC       := gcc
 endif
 BUILD    ?= build
 PREFIX   ?= /usr/local
-OPT      ?= -O3 -g
+OPT      ?= -O3 -g1 # lines for profilers and traces; variables (-g) take as long as all of the rest
 SANITIZE ?=
 VERSION  := 0.1.0
 
