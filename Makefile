@@ -36,7 +36,7 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_hal
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load micro int8 kernels # programs; what else lies beside them is part of `kernels`
+BENCHES       := codecs load micro blocks kernels # programs; what else lies beside them is part of `kernels`
 SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -112,7 +112,7 @@ faults: ## plant each fault of ci/faults: the test it names must catch it
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
-bench-int8: $(BUILD)/bench/int8 ## what a cell costs by integer products, for each format and number of query rows
+bench-blocks: $(BUILD)/bench/blocks ## what a cell costs by products of integers and of bf16, for each format and number of query rows
 bench-micro: $(BUILD)/bench/micro ## what the vector kernels' inner loops cost, for each instruction set
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What integer products cost: cycles a cell for the scores and for the sums of blocks of 64 cells, rows of 128 channels,
- * beside what f32 would take at the peak of its multiply-adds. `int8 [WORD [LEVEL]]`: only formats whose name has that
- * word; another level of instruction sets than the best.
+ * What block products (kernels/vector/block_products.h) cost: cycles a cell for the scores and for the sums of blocks of
+ * 64 cells, rows of 128 channels, beside what f32 would take at the peak of its multiply-adds. `blocks [WORD [LEVEL]]`:
+ * only lines whose name, int8/q8_0, has that word; another level of instruction sets than the best.
  *
  * A cycle is what one of a chain of dependent additions takes. Both are the least of many samples, which take turns. All
  * blocks together fit the second-level cache.
@@ -13,13 +13,14 @@
 #include <time.h>
 
 #include "caches/pools/pool.h"
+#include "kernels/bf16/bf16.h"
 #include "kernels/vector/table.h"
 
 enum { DIM = 128, CELLS = 1024, MAX_ROWS = 104, SAMPLES = 41 };
 
 static float row[DIM], q[MAX_ROWS][DIM];
 static _Alignas(64) float scores[MAX_ROWS][BLOCK], weights[MAX_ROWS][BLOCK], sums[MAX_ROWS][DIM];
-static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS * 1024];
+static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS][1024];
 static const void *queries[MAX_ROWS];
 static float *sums_of[MAX_ROWS];
 static uint32_t cells[CELLS];
@@ -44,7 +45,7 @@ static double cycle_ns(void)
 }
 
 typedef struct work {
-    const kvb_vector *isa;
+    const kvb_block_products *products;
     kvb_view view;
     uint32_t rows;
     bool sums;
@@ -54,9 +55,9 @@ static void blocks_run(const work *w)
 {
     for (uint32_t c = 0; c < CELLS; c += BLOCK)
         if (w->sums)
-            w->isa->int8_sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
+            w->products->sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
         else
-            w->isa->int8_scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
+            w->products->scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
 }
 
 /* Cycles a cell. */
@@ -73,12 +74,20 @@ static double work_measure(const work *w)
     return least / cycle;
 }
 
-static void format_print(const kvb_pool_type *type, const kvb_vector *isa, kvb_allocator *a)
+/* Products of one kind; NULLs where the level has none. */
+typedef struct kind {
+    const char *name;
+    bool (*fits)(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes);
+    kvb_block_products products;
+} kind;
+
+static void format_print(const char *name, const kvb_pool_type *type, const kvb_block_products *products,
+                         kvb_allocator *a)
 {
     static const uint32_t counts[] = {1, 2, 4, 8, 26, 104};
     kvb_pool_options options = {.n_kv_heads = 1, .dim = DIM, .min_chunk = CELLS, .capacity = CELLS, .allocator = a};
     kvb_pool *pool;
-    work w = {.isa = isa};
+    work w = {.products = products};
 
     if (type->open(type, &options, &pool) || type->ensure(pool, CELLS))
         exit(1);
@@ -89,11 +98,10 @@ static void format_print(const kvb_pool_type *type, const kvb_vector *isa, kvb_a
     }
     type->view(pool, CELLS, &w.view);
     for (uint32_t r = 0; r < MAX_ROWS; r++) {
-        char *to = encoded + r * kvb_int8_query_bytes(type->format, DIM);
-        isa->int8_query(type->format, DIM, q[r], to);
-        queries[r] = to;
+        products->query(type->format, DIM, q[r], encoded[r]);
+        queries[r] = encoded[r];
     }
-    printf("%-10s", type->name);
+    printf("%-18s", name);
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         w.rows = counts[i];
         w.sums = false;
@@ -110,12 +118,15 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "", *name = argc > 2 ? argv[2] : kvb_cpu_level_names[kvb_cpu()];
     const kvb_vector *isa = NULL;
+    const kvb_block_products *bf16 = NULL;
     kvb_allocator allocator = {0};
-    char why[200];
+    char why[200], line[64];
 
     for (kvb_cpu_level level = 0; level < KVB_CPU_LEVELS; level++)
-        if (strcmp(name, kvb_cpu_level_names[level]) == 0 && kvb_cpu_has(level, why, sizeof why))
+        if (strcmp(name, kvb_cpu_level_names[level]) == 0 && kvb_cpu_has(level, why, sizeof why)) {
             isa = kvb_vector_at(level);
+            bf16 = kvb_bf16_at(level);
+        }
     if (!isa) {
         fprintf(stderr, "this machine cannot run %s\n", name);
         return 1;
@@ -129,12 +140,21 @@ int main(int argc, char **argv)
             weights[r][i] = (float)(rand() % 1000) * 0.001f;
         sums_of[r] = sums[r];
     }
-    printf("%s, rows of %d channels: cycles a cell for scores and sums, and their share of the time that f32 takes\n"
-           "with two multiply-adds of 16 lanes a cycle\n          1 row               2 rows              4 rows"
-           "              8 rows              26 rows             104 rows\n",
-           name, DIM);
-    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
-        if (kvb_int8_fits((*type)->format, DIM, why, sizeof why) && strstr((*type)->name, word))
-            format_print(*type, isa, &allocator);
+    printf(
+        "%s, rows of %d channels: cycles a cell for scores and sums, and their share of the time that f32 takes\n"
+        "with two multiply-adds of 16 lanes a cycle\n                  1 row               2 rows              4 rows"
+        "              8 rows              26 rows             104 rows\n",
+        name, DIM);
+
+    const kind kinds[] = {
+        {"int8", kvb_int8_fits, {isa->int8_query, isa->int8_scores, isa->int8_sums}},
+        {"bf16", kvb_bf16_fits, bf16 ? *bf16 : (kvb_block_products){0}},
+    };
+    for (const kind *k = kinds; k < kinds + sizeof kinds / sizeof *kinds && k->products.query; k++)
+        for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++) {
+            snprintf(line, sizeof line, "%s/%s", k->name, (*type)->name);
+            if (k->fits((*type)->format, DIM, why, sizeof why) && strstr(line, word))
+                format_print(line, *type, &k->products, &allocator);
+        }
     return 0;
 }
