@@ -5,8 +5,6 @@
 #if defined(__AVX512BF16__)
 #include "kernels/bf16/rows.h"
 
-#include <string.h>
-
 #define STEP 64u /* channels that are read together */
 
 #define BF16_CASES(elem, CASE)                                                                                         \

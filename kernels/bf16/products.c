@@ -6,7 +6,6 @@
 #include "kernels/bf16/rows.h"
 #include "kernels/vector/dword_product.h"
 
-#include <float.h>
 #include <math.h>
 
 #define LARGEST 0x1.fep127f /* that rounds to a finite bf16 */

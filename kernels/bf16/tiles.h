@@ -6,8 +6,6 @@
 #include "kernels/bf16/bf16.h"
 #include "kernels/vector/micro.h"
 
-#define TILE_STEP 32u /* channels that are read together: sums are made in so many */
-
 static inline uint32_t tile_width(uint32_t dim)
 {
     return (dim + 63) / 64 * 64;

@@ -23,32 +23,23 @@ const kvb_vector *kvb_vector_at(kvb_cpu_level level)
     return tables[level];
 }
 
+#if defined(__x86_64__)
+#define FROM(LEAST, TABLE) return level >= (LEAST) ? &TABLE : NULL
+#else
+#define FROM(LEAST, TABLE) return (void)level, NULL
+#endif
+
 const kvb_block_products *kvb_bf16_at(kvb_cpu_level level)
 {
-#if defined(__x86_64__)
-    return level >= KVB_CPU_AVX512BF16 ? &kvb_bf16_avx512bf16 : NULL;
-#else
-    (void)level;
-    return NULL;
-#endif
+    FROM(KVB_CPU_AVX512BF16, kvb_bf16_avx512bf16);
 }
 
 const kvb_half *kvb_bf16_few_at(kvb_cpu_level level)
 {
-#if defined(__x86_64__)
-    return level >= KVB_CPU_AVX512BF16 ? &kvb_bf16_few_avx512bf16 : NULL;
-#else
-    (void)level;
-    return NULL;
-#endif
+    FROM(KVB_CPU_AVX512BF16, kvb_bf16_few_avx512bf16);
 }
 
 const kvb_half *kvb_half_at(kvb_cpu_level level)
 {
-#if defined(__x86_64__)
-    return level >= KVB_CPU_AVX512FP16 ? &kvb_half_avx512fp16 : NULL;
-#else
-    (void)level;
-    return NULL;
-#endif
+    FROM(KVB_CPU_AVX512FP16, kvb_half_avx512fp16);
 }

@@ -44,6 +44,7 @@ static void near_rows_are_what_all_cpus_have(void **state)
 {
     (void)state;
     assert_true(kvb_prefetch_intel.near_rows >= KVB_NEAR_ROWS && kvb_prefetch_amd.near_rows >= KVB_NEAR_ROWS);
+    assert_true(kvb_prefetch_intel.near_bytes >= KVB_NEAR_BYTES && kvb_prefetch_amd.near_bytes >= KVB_NEAR_BYTES);
 }
 
 int main(void)
