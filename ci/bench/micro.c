@@ -16,7 +16,7 @@
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"
-#include "kernels/half/half.h"
+#include "kernels/bf16/bf16.h"
 #include "kernels/prefetch.h"
 #include "kernels/vector/table.h"
 
@@ -136,19 +136,28 @@ static void sum_product_run(const kvb_vector *level, uint32_t rows)
     level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, sum_rows, true);
 }
 
-/* By halves: the same blocks; of e4m3 the first bytes of each row. */
-static _Alignas(64) char halves[DOTS_ROWS][64 + 2 * DIM];
+/* By products of halves or of bf16: the same blocks; of e4m3 the first bytes of each row. */
+static _Alignas(64) char encoded[DOTS_ROWS][64 + 2 * DIM];
+static const void *encoded_rows[DOTS_ROWS];
+static const kvb_half *half;
+
+static void half_use(kvb_cpu_level level)
+{
+    half = level == KVB_CPU_AVX512FP16 ? kvb_half_at(level) : kvb_bf16_few_at(level);
+    for (uint32_t r = 0; r < DOTS_ROWS && half; r++) {
+        encoded_rows[r] = encoded[r];
+        if (level == KVB_CPU_AVX512FP16)
+            half->query(KVB_F16, DIM, q_rows[r], encoded[r]);
+        else
+            kvb_bf16_at(level)->query(NULL, DIM, q_rows[r], encoded[r]);
+    }
+}
 static void half_dots_run(kvb_elem elem, uint32_t rows)
 {
-    const void *keys[BLOCK], *q_halves[DOTS_ROWS];
-    for (uint32_t r = 0; r < rows; r++) {
-        q_halves[r] = halves[r];
-        kvb_half_at(KVB_CPU_AVX512FP16)->query(elem, DIM, q_rows[r], halves[r]);
-    }
+    const void *keys[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
-        const kvb_half_rows of = {.elem = elem, .n = BLOCK, .dim = DIM, .at = keys};
-        kvb_half_at(KVB_CPU_AVX512FP16)->dots(&of, q_halves, rows, scores);
+        half->dots(&(kvb_half_rows){.elem = elem, .n = BLOCK, .dim = DIM, .at = keys}, encoded_rows, rows, scores);
     }
 }
 static void half_sums_run(kvb_elem elem, uint32_t rows)
@@ -156,8 +165,7 @@ static void half_sums_run(kvb_elem elem, uint32_t rows)
     const void *values[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(v, c, values);
-        const kvb_half_rows of = {.elem = elem, .n = BLOCK, .dim = DIM, .at = values};
-        kvb_half_at(KVB_CPU_AVX512FP16)->sums(&of, scores, rows, sum_rows);
+        half->sums(&(kvb_half_rows){.elem = elem, .n = BLOCK, .dim = DIM, .at = values}, scores, rows, sum_rows);
     }
 }
 #define HALF_RUN(NAME, ELEM, RUN)                                                                                      \
@@ -168,6 +176,8 @@ static void half_sums_run(kvb_elem elem, uint32_t rows)
     }
 HALF_RUN(f16_dots_run, KVB_F16, half_dots_run)
 HALF_RUN(f16_sums_run, KVB_F16, half_sums_run)
+HALF_RUN(bf16_dots_run, KVB_BF16, half_dots_run)
+HALF_RUN(bf16_sums_run, KVB_BF16, half_sums_run)
 HALF_RUN(e4m3_dots_run, KVB_E4M3, half_dots_run)
 HALF_RUN(e4m3_sums_run, KVB_E4M3, half_sums_run)
 
@@ -205,7 +215,19 @@ static const part parts[] = {
     {"product 64 x 128", "of peak", sum_product_run, 256, 0},
 };
 
-/* Of level avx512fp16, which has its other functions from the level below. */
+/* Of levels that have their other functions from the level below. */
+static const part bf16_parts[] = {
+    {"dots of bf16", "cycles a cell", bf16_dots_run, 1, CELLS},
+    {"dots of bf16", "cycles a cell", bf16_dots_run, 4, CELLS},
+    {"dots of bf16", "cycles a cell", bf16_dots_run, 8, CELLS},
+    {"sums of bf16", "cycles a cell", bf16_sums_run, 1, CELLS},
+    {"sums of bf16", "cycles a cell", bf16_sums_run, 4, CELLS},
+    {"sums of bf16", "cycles a cell", bf16_sums_run, 8, CELLS},
+    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 4, CELLS},
+    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 8, CELLS},
+    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 4, CELLS},
+    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 8, CELLS},
+};
 static const part half_parts[] = {
     {"dots of halves", "cycles a cell", f16_dots_run, 1, CELLS},
     {"dots of halves", "cycles a cell", f16_dots_run, 2, CELLS},
@@ -219,6 +241,17 @@ static const part half_parts[] = {
     {"dots, e4m3", "cycles a cell", e4m3_dots_run, 8, CELLS},
     {"sums, e4m3", "cycles a cell", e4m3_sums_run, 4, CELLS},
     {"sums, e4m3", "cycles a cell", e4m3_sums_run, 8, CELLS},
+};
+
+#define PARTS(P) P, sizeof P / sizeof *P
+static const struct {
+    const part *parts;
+    size_t n;
+    double lanes; /* of a multiply-add; 0: no part is measured against the peak */
+} levels[KVB_CPU_LEVELS] = {
+    [KVB_CPU_PORTABLE] = {PARTS(parts), 4},        [KVB_CPU_AVX2] = {PARTS(parts), 8},
+    [KVB_CPU_AVX512] = {PARTS(parts), 16},         [KVB_CPU_AVX512VNNI] = {PARTS(parts), 16},
+    [KVB_CPU_AVX512BF16] = {PARTS(bf16_parts), 0}, [KVB_CPU_AVX512FP16] = {PARTS(half_parts), 0},
 };
 
 static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */
@@ -257,9 +290,8 @@ static void part_print(kvb_cpu_level at, const part *p, const kvb_peak_kernel *p
 /* The multiply-adds of a level's own width. */
 static const kvb_peak_kernel *peak_of(kvb_cpu_level level)
 {
-    static const double lanes[] = {[KVB_CPU_PORTABLE] = 4, 8, 16, 16};
     for (const kvb_peak_kernel *peak = kvb_peak_kernels; peak->instruction; peak++)
-        if (peak->kind == KVB_PEAK_F32 && peak->here() && peak->operations <= 2 * lanes[level] * KVB_PEAK_CHAINS)
+        if (peak->kind == KVB_PEAK_F32 && peak->here() && peak->operations <= 2 * levels[level].lanes * KVB_PEAK_CHAINS)
             return peak;
     return NULL;
 }
@@ -391,11 +423,11 @@ int main(int argc, char **argv)
         return stream_print(kvb_vector_at(argc > 3 ? (kvb_cpu_level)atoi(argv[3]) : kvb_cpu()), atof(argv[2]),
                             argc > 4 ? (uint32_t)atoi(argv[4]) : 1);
     for (kvb_cpu_level level = 0; level < KVB_CPU_LEVELS; level++) {
-        const part *these = level == KVB_CPU_AVX512FP16 ? half_parts : parts;
-        size_t n = level == KVB_CPU_AVX512FP16 ? sizeof half_parts / sizeof *parts : sizeof parts / sizeof *parts;
-        if (kvb_cpu_has(level, why, sizeof why) && (argc < 2 || atoi(argv[1]) == (int)level))
-            for (size_t p = 0; p < n; p++)
-                part_print(level, &these[p], level == KVB_CPU_AVX512FP16 ? NULL : peak_of(level));
+        if (!kvb_cpu_has(level, why, sizeof why) || (argc > 1 && atoi(argv[1]) != (int)level))
+            continue;
+        half_use(level);
+        for (size_t p = 0; p < levels[level].n; p++)
+            part_print(level, &levels[level].parts[p], peak_of(level));
     }
     return 0;
 }
