@@ -94,7 +94,7 @@ check: deps ## install, build, and run every test, and the faults that are quick
 	@$(SUBMAKE) test
 
 # What scripts among the tests run.
-programs: all $(PLUGINS) $(BUILD)/bench/kernels
+programs: all $(PLUGINS) $(BENCHES:%=$(BUILD)/bench/%)
 
 # A test whose source is gone is not in $(TESTS): what an old build left is never run.
 test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one

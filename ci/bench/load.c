@@ -60,14 +60,19 @@ static void block_read(const kvb_view *v, kvb_load *load)
     }
 }
 
+/* Levels that this CPU has, and that do not load as the one below does. */
+static bool shown(int way)
+{
+    return way >= READ || (kvb_cpu() >= (kvb_cpu_level)way &&
+                           (!way || kvb_vector_at((kvb_cpu_level)way) != kvb_vector_at((kvb_cpu_level)(way - 1))));
+}
+
 static void sample(const kvb_view *v, int s)
 {
     for (int way = 0; way < WAYS; way++) {
-        kvb_load *load = way < READ && kvb_cpu() >= (kvb_cpu_level)way
-                             ? kvb_vector_at((kvb_cpu_level)way)->load_of(v->format)
-                             : NULL;
-        if (way < READ && !load)
+        if (!shown(way))
             continue;
+        kvb_load *load = way < READ ? kvb_vector_at((kvb_cpu_level)way)->load_of(v->format) : NULL;
         if (way < CYCLE) /* once untimed: a core takes a while to wake its wide units */
             block_read(v, load);
         double start = now_ns();
@@ -101,6 +106,8 @@ static void format_print(const kvb_pool_type *type)
     double cycle = median(ns[CYCLE]) / 12;
     printf("%-16s", type->name);
     for (int way = 0; way <= READ; way++) {
+        if (!shown(way))
+            continue;
         double m = median(ns[way]);
         printf("  %7.1f ns %6.1f", m, m / cycle);
     }
@@ -119,7 +126,8 @@ int main(int argc, char **argv)
     }
     printf("ns, cycles       ");
     for (int way = 0; way < READ; way++)
-        printf("%-19s", kvb_cpu_level_names[way]);
+        if (shown(way))
+            printf("%-19s", kvb_cpu_level_names[way]);
     printf("format->read\n");
     for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
         if (strstr((*type)->name, word))

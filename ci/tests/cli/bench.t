@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: bench-kernels tells every work in a line or two, counts targets, and refuses what it does not know.
+# Shows: bench-kernels tells every work in a line or two, counts targets, and refuses what it does not know. The other benches run
+# to their ends, on every level that the CPU has.
 . "$(dirname "$0")/lib.sh"
 
 bench() {
@@ -63,4 +64,22 @@ refuse "too few cells" "--cells: '8' is not a whole number of 64 to" --cells 8
 refuse "more threads than cores" "--threads: 1024 threads on a machine of" --threads 1024
 expect_exit 3 "standard output that is full" sh -c '"$@" >/dev/full' sh "$BUILD/bench/kernels" "${tiny[@]}" \
     --work decode-f16-g1 --kernel reference
+
+# Levels that have products or loads of their own, of those that the CPU has.
+own=$(for level in portable avx2 avx512 avx512vnni avx512bf16 avx512fp16; do
+    "$KVBENCH" list suites --cpu-mask $level >"$TMPDIR/list" 2>&1 && echo $level
+done)
+ok "micro" "$BUILD/bench/micro"
+[ "$(sed 's/ .*//' "$out" | uniq)" = "$own" ]
+report $? "  a part at least of every level"
+lacks "  every figure is one" 'nan|inf|\?| 0\.0 |-[0-9]'
+for level in $own; do
+    ok "blocks at $level" "$BUILD/bench/blocks" 8_0 "$level"
+    holds "  a line" '^int8/q8_0( +[0-9]+\.[0-9]+){18}$'
+done
+ok "load" "$BUILD/bench/load" q8_0
+holds "  a line" '^q8_0( +[0-9.]+ ns +[0-9.]+)+$'
+lacks "  every figure is one" ' 0\.0'
+ok "codecs" "$BUILD/bench/codecs" q8_0
+holds "  a line" '^q8_0 +decode( +[0-9.]+ ns +[0-9.]+ GB/s +[0-9.]+x)+$'
 done_testing
