@@ -276,7 +276,7 @@ def levels(args):
         return level, profile, lines[0], lines[1:]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        done = list(pool.map(run, [(level, profile) for profile in SUITE for level in here]))
+        done = list(pool.map(run, [(level, profile) for level in here for profile in SUITE]))
     done.sort(key=lambda job: here.index(job[0]))
     manifest = next((job[2] for job in done if job[2]), None)
     if not manifest:
