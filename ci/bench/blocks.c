@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "caches/pools/pool.h"
+#include "ci/bench/cycles.h"
 #include "kernels/bf16/bf16.h"
 #include "kernels/vector/table.h"
 
@@ -24,25 +24,6 @@ static _Alignas(64) char scratch[1 << 17], encoded[MAX_ROWS][1024];
 static const void *queries[MAX_ROWS];
 static float *sums_of[MAX_ROWS];
 static uint32_t cells[CELLS];
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static double cycle_ns(void)
-{
-    enum { ADDITIONS = 20000 };
-    double start = now_ns();
-    uint64_t x = 1;
-    for (int i = 0; i < ADDITIONS; i++) {
-        x += 3;
-        __asm__ volatile("" : "+r"(x));
-    }
-    return (now_ns() - start) / ADDITIONS;
-}
 
 typedef struct work {
     const kvb_block_products *products;

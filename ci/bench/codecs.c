@@ -10,21 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "caches/pools/rows.h"
+#include "ci/bench/cycles.h"
 
 enum { DIM = 128, ROWS = 256, SAMPLES = 61, ISAS = 4, ENCODE = 0, DECODE, WAYS };
 
 static _Alignas(64) float rows[ROWS * DIM], turned[ROWS * DIM], decoded[ROWS * DIM];
 static _Alignas(64) char codes[ROWS * DIM * 4], scales[ROWS * DIM * 2], zeros[ROWS * DIM * 2];
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static int by_size(const void *a, const void *b)
 {

@@ -4,28 +4,21 @@
  * (without the transform). Nanoseconds and cycles a row, the data in the second-level cache. `load [WORD]`: only formats
  * whose name has that word.
  *
- * A cycle is measured: a chain of dependent products. Ways take turns, sample by sample, so that drift of
- * the machine falls on all alike; medians are printed.
+ * Ways, and the measuring of a cycle, take turns, sample by sample, so that drift of the machine falls on all alike; medians are
+ * printed.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "caches/pools/pool.h"
+#include "ci/bench/cycles.h"
 #include "kernels/vector/table.h"
 
 enum { DIM = 128, CELLS = 512, SAMPLES = 41, AT_ONCE = 16, READ = KVB_CPU_LEVELS, CYCLE, WAYS };
 
 static _Alignas(64) float rows[CELLS * DIM], loaded[AT_ONCE * DIM];
 static double ns[WAYS][SAMPLES];
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static int by_size(const void *a, const void *b)
 {
@@ -37,14 +30,6 @@ static double median(double *of)
 {
     qsort(of, SAMPLES, sizeof *of, by_size);
     return of[SAMPLES / 2];
-}
-
-/* 4 n dependent products of 3 cycles; additions of constants would be done before they are executed. */
-static void chain(uint32_t n)
-{
-    uint64_t x = 1;
-    for (uint32_t i = 0; i < n; i++)
-        __asm__ volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(x));
 }
 
 static void block_read(const kvb_view *v, kvb_load *load)
@@ -63,26 +48,24 @@ static void block_read(const kvb_view *v, kvb_load *load)
 /* Levels that this CPU has, and that do not load as the one below does. */
 static bool shown(int way)
 {
-    return way >= READ || (kvb_cpu() >= (kvb_cpu_level)way &&
+    return way == READ || (kvb_cpu() >= (kvb_cpu_level)way &&
                            (!way || kvb_vector_at((kvb_cpu_level)way) != kvb_vector_at((kvb_cpu_level)(way - 1))));
 }
 
 static void sample(const kvb_view *v, int s)
 {
-    for (int way = 0; way < WAYS; way++) {
+    for (int way = 0; way <= READ; way++) {
         if (!shown(way))
             continue;
         kvb_load *load = way < READ ? kvb_vector_at((kvb_cpu_level)way)->load_of(v->format) : NULL;
-        if (way < CYCLE) /* once untimed: a core takes a while to wake its wide units */
-            block_read(v, load);
+        block_read(v, load); /* once untimed: a core takes a while to wake its wide units */
         double start = now_ns();
-        if (way == CYCLE)
-            chain(CELLS);
-        else
-            block_read(v, load);
+        block_read(v, load);
         if (s >= 0)
             ns[way][s] = (now_ns() - start) / CELLS;
     }
+    if (s >= 0)
+        ns[CYCLE][s] = cycle_ns();
 }
 
 static void format_print(const kvb_pool_type *type)
@@ -103,7 +86,7 @@ static void format_print(const kvb_pool_type *type)
     type->view(pool, CELLS, &v);
     for (int s = -2; s < SAMPLES; s++)
         sample(&v, s);
-    double cycle = median(ns[CYCLE]) / 12;
+    double cycle = median(ns[CYCLE]);
     printf("%-16s", type->name);
     for (int way = 0; way <= READ; way++) {
         if (!shown(way))

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "ci/bench/cycles.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"
@@ -26,30 +26,6 @@ static _Alignas(64) uint16_t k[CELLS * DIM], v[CELLS * DIM];
 static _Alignas(64) float q[MOST_ROWS * DIM], sums[MOST_ROWS * DIM], scores[MOST_ROWS * BLOCK], packed[BLOCK * DIM];
 static float *q_rows[MOST_ROWS], *sum_rows[MOST_ROWS], *score_rows[MOST_ROWS];
 static kvb_row_state states[MOST_ROWS];
-
-/* Of this thread's running: others may have the core for a while. */
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-/* Nanoseconds of a cycle: additions that wait for each other take one each (not those of constants, which some CPUs
- * do in renaming). */
-static double cycle_ns(void)
-{
-    uint64_t x = 1, y = 3;
-    __asm__ volatile("" : "+r"(y));
-    double start = now_ns();
-    for (int i = 0; i < 20000; i++)
-#pragma GCC unroll 16
-        for (int j = 0; j < 16; j++) {
-            x += y;
-            __asm__ volatile("" : "+r"(x));
-        }
-    return (now_ns() - start) / (20000 * 16);
-}
 
 /* ---- one core, second-level cache ---- */
 
@@ -136,23 +112,26 @@ static void sum_product_run(const kvb_vector *level, uint32_t rows)
     level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, sum_rows, true);
 }
 
-/* By products of halves or of bf16: the same blocks; of e4m3 the first bytes of each row. */
+/* By products of halves or of bf16, where a level has them: the same blocks; of e4m3 the first bytes of each row. */
 static _Alignas(64) char encoded[DOTS_ROWS][64 + 2 * DIM];
 static const void *encoded_rows[DOTS_ROWS];
 static const kvb_half *half;
+static kvb_elem half_elem;
 
 static void half_use(kvb_cpu_level level)
 {
-    half = level == KVB_CPU_AVX512FP16 ? kvb_half_at(level) : kvb_bf16_few_at(level);
+    const bool f16 = level == KVB_CPU_AVX512FP16;
+    half = f16 ? kvb_half_at(level) : kvb_bf16_few_at(level);
+    half_elem = f16 ? KVB_F16 : KVB_BF16;
     for (uint32_t r = 0; r < DOTS_ROWS && half; r++) {
         encoded_rows[r] = encoded[r];
-        if (level == KVB_CPU_AVX512FP16)
-            half->query(KVB_F16, DIM, q_rows[r], encoded[r]);
+        if (f16)
+            half->query(half_elem, DIM, q_rows[r], encoded[r]);
         else
             kvb_bf16_at(level)->query(NULL, DIM, q_rows[r], encoded[r]);
     }
 }
-static void half_dots_run(kvb_elem elem, uint32_t rows)
+static void elem_dots(kvb_elem elem, uint32_t rows)
 {
     const void *keys[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
@@ -160,7 +139,7 @@ static void half_dots_run(kvb_elem elem, uint32_t rows)
         half->dots(&(kvb_half_rows){.elem = elem, .n = BLOCK, .dim = DIM, .at = keys}, encoded_rows, rows, scores);
     }
 }
-static void half_sums_run(kvb_elem elem, uint32_t rows)
+static void elem_sums(kvb_elem elem, uint32_t rows)
 {
     const void *values[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
@@ -174,12 +153,10 @@ static void half_sums_run(kvb_elem elem, uint32_t rows)
         (void)level;                                                                                                   \
         RUN(ELEM, rows);                                                                                               \
     }
-HALF_RUN(f16_dots_run, KVB_F16, half_dots_run)
-HALF_RUN(f16_sums_run, KVB_F16, half_sums_run)
-HALF_RUN(bf16_dots_run, KVB_BF16, half_dots_run)
-HALF_RUN(bf16_sums_run, KVB_BF16, half_sums_run)
-HALF_RUN(e4m3_dots_run, KVB_E4M3, half_dots_run)
-HALF_RUN(e4m3_sums_run, KVB_E4M3, half_sums_run)
+HALF_RUN(half_dots_run, half_elem, elem_dots)
+HALF_RUN(half_sums_run, half_elem, elem_sums)
+HALF_RUN(e4m3_dots_run, KVB_E4M3, elem_dots)
+HALF_RUN(e4m3_sums_run, KVB_E4M3, elem_sums)
 
 typedef struct part {
     const char *name, *unit;
@@ -215,28 +192,16 @@ static const part parts[] = {
     {"product 64 x 128", "of peak", sum_product_run, 256, 0},
 };
 
-/* Of levels that have their other functions from the level below. */
-static const part bf16_parts[] = {
-    {"dots of bf16", "cycles a cell", bf16_dots_run, 1, CELLS},
-    {"dots of bf16", "cycles a cell", bf16_dots_run, 4, CELLS},
-    {"dots of bf16", "cycles a cell", bf16_dots_run, 8, CELLS},
-    {"sums of bf16", "cycles a cell", bf16_sums_run, 1, CELLS},
-    {"sums of bf16", "cycles a cell", bf16_sums_run, 4, CELLS},
-    {"sums of bf16", "cycles a cell", bf16_sums_run, 8, CELLS},
-    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 4, CELLS},
-    {"dots, e4m3", "cycles a cell", e4m3_dots_run, 8, CELLS},
-    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 4, CELLS},
-    {"sums, e4m3", "cycles a cell", e4m3_sums_run, 8, CELLS},
-};
+/* Of levels that have products of 16 bits of their own, and their other functions from the level below. */
 static const part half_parts[] = {
-    {"dots of halves", "cycles a cell", f16_dots_run, 1, CELLS},
-    {"dots of halves", "cycles a cell", f16_dots_run, 2, CELLS},
-    {"dots of halves", "cycles a cell", f16_dots_run, 4, CELLS},
-    {"dots of halves", "cycles a cell", f16_dots_run, 8, CELLS},
-    {"sums of halves", "cycles a cell", f16_sums_run, 1, CELLS},
-    {"sums of halves", "cycles a cell", f16_sums_run, 2, CELLS},
-    {"sums of halves", "cycles a cell", f16_sums_run, 4, CELLS},
-    {"sums of halves", "cycles a cell", f16_sums_run, 8, CELLS},
+    {"dots of its 16 bits", "cycles a cell", half_dots_run, 1, CELLS},
+    {"dots of its 16 bits", "cycles a cell", half_dots_run, 2, CELLS},
+    {"dots of its 16 bits", "cycles a cell", half_dots_run, 4, CELLS},
+    {"dots of its 16 bits", "cycles a cell", half_dots_run, 8, CELLS},
+    {"sums of its 16 bits", "cycles a cell", half_sums_run, 1, CELLS},
+    {"sums of its 16 bits", "cycles a cell", half_sums_run, 2, CELLS},
+    {"sums of its 16 bits", "cycles a cell", half_sums_run, 4, CELLS},
+    {"sums of its 16 bits", "cycles a cell", half_sums_run, 8, CELLS},
     {"dots, e4m3", "cycles a cell", e4m3_dots_run, 4, CELLS},
     {"dots, e4m3", "cycles a cell", e4m3_dots_run, 8, CELLS},
     {"sums, e4m3", "cycles a cell", e4m3_sums_run, 4, CELLS},
@@ -251,7 +216,7 @@ static const struct {
 } levels[KVB_CPU_LEVELS] = {
     [KVB_CPU_PORTABLE] = {PARTS(parts), 4},        [KVB_CPU_AVX2] = {PARTS(parts), 8},
     [KVB_CPU_AVX512] = {PARTS(parts), 16},         [KVB_CPU_AVX512VNNI] = {PARTS(parts), 16},
-    [KVB_CPU_AVX512BF16] = {PARTS(bf16_parts), 0}, [KVB_CPU_AVX512FP16] = {PARTS(half_parts), 0},
+    [KVB_CPU_AVX512BF16] = {PARTS(half_parts), 0}, [KVB_CPU_AVX512FP16] = {PARTS(half_parts), 0},
 };
 
 static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */

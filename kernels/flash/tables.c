@@ -24,22 +24,22 @@ const kvb_vector *kvb_vector_at(kvb_cpu_level level)
 }
 
 #if defined(__x86_64__)
-#define FROM(LEAST, TABLE) return level >= (LEAST) ? &TABLE : NULL
+#define FROM(LEAST, TABLE) (level >= (LEAST) ? &TABLE : NULL)
 #else
-#define FROM(LEAST, TABLE) return (void)level, NULL
+#define FROM(LEAST, TABLE) ((void)level, NULL)
 #endif
 
 const kvb_block_products *kvb_bf16_at(kvb_cpu_level level)
 {
-    FROM(KVB_CPU_AVX512BF16, kvb_bf16_avx512bf16);
+    return FROM(KVB_CPU_AVX512BF16, kvb_bf16_avx512bf16);
 }
 
 const kvb_half *kvb_bf16_few_at(kvb_cpu_level level)
 {
-    FROM(KVB_CPU_AVX512BF16, kvb_bf16_few_avx512bf16);
+    return FROM(KVB_CPU_AVX512BF16, kvb_bf16_few_avx512bf16);
 }
 
 const kvb_half *kvb_half_at(kvb_cpu_level level)
 {
-    FROM(KVB_CPU_AVX512FP16, kvb_half_avx512fp16);
+    return FROM(KVB_CPU_AVX512FP16, kvb_half_avx512fp16);
 }
