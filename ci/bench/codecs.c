@@ -13,17 +13,12 @@
 
 #include "caches/pools/rows.h"
 #include "ci/bench/cycles.h"
+#include "results/statistics.h"
 
 enum { DIM = 128, ROWS = 256, SAMPLES = 61, ISAS = 4, ENCODE = 0, DECODE, WAYS };
 
 static _Alignas(64) float rows[ROWS * DIM], turned[ROWS * DIM], decoded[ROWS * DIM];
 static _Alignas(64) char codes[ROWS * DIM * 4], scales[ROWS * DIM * 2], zeros[ROWS * DIM * 2];
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* As a pool does: transform and encode row by row, or window by window; where each has its scales matters to no one. */
 static void all_encode(const kvb_codec_isa *isa, const kvb_format *f, kvb_rule rule)
@@ -74,8 +69,7 @@ static void format_print(const kvb_pool_type *type, const kvb_codec_isa *const i
         double first = 0;
         printf("%-16s %s", f->name, way == ENCODE ? "encode" : "decode");
         for (uint32_t i = 0; i < n; i++) {
-            qsort(ns[way][i], SAMPLES, sizeof **ns[way], by_size);
-            double median = ns[way][i][SAMPLES / 2];
+            double median = kvb_quantile(ns[way][i], SAMPLES, 0.5);
             first = i ? first : median;
             printf("  %7.1f ns %6.2f GB/s %5.1fx", median, DIM * sizeof(float) / median, first / median);
         }

@@ -14,23 +14,12 @@
 #include "caches/pools/pool.h"
 #include "ci/bench/cycles.h"
 #include "kernels/vector/table.h"
+#include "results/statistics.h"
 
 enum { DIM = 128, CELLS = 512, SAMPLES = 41, AT_ONCE = 16, READ = KVB_CPU_LEVELS, CYCLE, WAYS };
 
 static _Alignas(64) float rows[CELLS * DIM], loaded[AT_ONCE * DIM];
 static double ns[WAYS][SAMPLES];
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *of)
-{
-    qsort(of, SAMPLES, sizeof *of, by_size);
-    return of[SAMPLES / 2];
-}
 
 static void block_read(const kvb_view *v, kvb_load *load)
 {
@@ -86,12 +75,12 @@ static void format_print(const kvb_pool_type *type)
     type->view(pool, CELLS, &v);
     for (int s = -2; s < SAMPLES; s++)
         sample(&v, s);
-    double cycle = median(ns[CYCLE]);
+    double cycle = kvb_quantile(ns[CYCLE], SAMPLES, 0.5);
     printf("%-16s", type->name);
     for (int way = 0; way <= READ; way++) {
         if (!shown(way))
             continue;
-        double m = median(ns[way]);
+        double m = kvb_quantile(ns[way], SAMPLES, 0.5);
         printf("  %7.1f ns %6.1f", m, m / cycle);
     }
     printf("\n");

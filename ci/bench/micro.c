@@ -19,6 +19,7 @@
 #include "kernels/bf16/bf16.h"
 #include "kernels/prefetch.h"
 #include "kernels/vector/table.h"
+#include "results/statistics.h"
 
 enum { DIM = 128, CELLS = 1024, SAMPLES = 31, HEADS = 8, MOST_ROWS = 256 };
 
@@ -311,12 +312,6 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
     s->ns[thread] += now_ns() - start;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int stream_print(const kvb_vector *level, double megabytes, uint32_t places)
 {
     static const uint32_t some_rows[] = {1, 2, 4, 8};
@@ -355,7 +350,6 @@ static int stream_print(const kvb_vector *level, double megabytes, uint32_t plac
         double ratios[TIMES];
         for (int t = 0; t < TIMES; t++)
             ratios[t] = ns[0][t] / ns[i][t];
-        qsort(ratios, TIMES, sizeof *ratios, by_size);
         double least = INFINITY;
         for (int t = 0; t < TIMES; t++)
             least = fmin(least, ns[i][t]);
@@ -364,7 +358,7 @@ static int stream_print(const kvb_vector *level, double megabytes, uint32_t plac
         else
             printf("reading       ");
         printf(" %6.2f GB/s at best, median of turns %5.1f %% of reading\n", 2 * (double)bytes / least,
-               100 * ratios[TIMES / 2]);
+               100 * kvb_quantile(ratios, TIMES, 0.5));
     }
     kvb_threads_end(threads);
     return 0;
