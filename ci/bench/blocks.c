@@ -4,8 +4,8 @@
  * 64 cells, rows of 128 channels, beside what f32 would take at the peak of its multiply-adds. `blocks [WORD [LEVEL]]`:
  * only lines whose name, int8/q8_0, has that word; another level of instruction sets than the best.
  *
- * A cycle is what one of a chain of dependent additions takes. Both are the least of many samples, which take turns. All
- * blocks together fit the second-level cache.
+ * A cycle is what one of a chain of dependent additions takes, measured anew before each sample, as a core changes its
+ * frequency; medians of the samples are printed. All blocks together fit the second-level cache.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "ci/bench/cycles.h"
 #include "kernels/bf16/bf16.h"
 #include "kernels/vector/table.h"
+#include "results/statistics.h"
 
 enum { DIM = 128, CELLS = 1024, MAX_ROWS = 104, SAMPLES = 41 };
 
@@ -44,15 +45,16 @@ static void blocks_run(const work *w)
 /* Cycles a cell. */
 static double work_measure(const work *w)
 {
-    double least = 1e30, cycle = 1e30;
-    for (int i = 0; i < SAMPLES; i++) {
+    const uint32_t times = 1 + 7 / w->rows;
+    double cycles[SAMPLES];
+    for (int s = -1; s < SAMPLES; s++) { /* the first is warm-up */
         double one = cycle_ns(), start = now_ns();
-        blocks_run(w);
-        double ns = (now_ns() - start) / CELLS;
-        least = ns < least ? ns : least;
-        cycle = one < cycle ? one : cycle;
+        for (uint32_t i = 0; i < times; i++)
+            blocks_run(w);
+        if (s >= 0)
+            cycles[s] = (now_ns() - start) / (times * CELLS) / one;
     }
-    return least / cycle;
+    return kvb_quantile(cycles, SAMPLES, 0.5);
 }
 
 /* Products of one kind; NULLs where the level has none. */
