@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What block products (kernels/vector/block_products.h) cost: cycles a cell for the scores and for the sums of blocks of
- * 64 cells, rows of 128 channels, beside what f32 would take at the peak of its multiply-adds. `blocks [WORD [LEVEL]]`:
- * only lines whose name, int8/q8_0, has that word; another level of instruction sets than the best.
+ * What block products (kernels/vector/block_products.h) cost: cycles for a query row that is encoded; cycles a cell for the
+ * scores and for the sums of blocks of 64 cells, rows of 128 channels, beside what f32 would take at the peak of its
+ * multiply-adds. `blocks [WORD [LEVEL]]`: only lines whose name, int8/q8_0, has that word; another level of instruction
+ * sets than the best.
  *
  * A cycle is what one of a chain of dependent additions takes, measured anew before each sample, as a core changes its
  * frequency; medians of the samples are printed. All blocks together fit the second-level cache.
@@ -40,6 +41,21 @@ static void blocks_run(const work *w)
             w->products->sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
         else
             w->products->scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
+}
+
+/* Cycles a row. */
+static double query_measure(const kvb_block_products *products, const kvb_format *format)
+{
+    enum { TIMES = 20 };
+    double cycles[SAMPLES];
+    for (int s = -1; s < SAMPLES; s++) { /* the first is warm-up */
+        double one = cycle_ns(), start = now_ns();
+        for (int r = 0; r < TIMES * MAX_ROWS; r++)
+            products->query(format, DIM, q[r % MAX_ROWS], encoded[r % MAX_ROWS]);
+        if (s >= 0)
+            cycles[s] = (now_ns() - start) / (TIMES * MAX_ROWS) / one;
+    }
+    return kvb_quantile(cycles, SAMPLES, 0.5);
 }
 
 /* Cycles a cell. */
@@ -80,11 +96,9 @@ static void format_print(const char *name, const kvb_pool_type *type, const kvb_
         type->write_run(pool, c, 1, row);
     }
     type->view(pool, CELLS, &w.view);
-    for (uint32_t r = 0; r < MAX_ROWS; r++) {
-        products->query(type->format, DIM, q[r], encoded[r]);
+    for (uint32_t r = 0; r < MAX_ROWS; r++)
         queries[r] = encoded[r];
-    }
-    printf("%-18s", name);
+    printf("%-18s %6.0f", name, query_measure(products, type->format));
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         w.rows = counts[i];
         w.sums = false;
@@ -123,11 +137,12 @@ int main(int argc, char **argv)
             weights[r][i] = (float)(rand() % 1000) * 0.001f;
         sums_of[r] = sums[r];
     }
-    printf(
-        "%s, rows of %d channels: cycles a cell for scores and sums, and their share of the time that f32 takes\n"
-        "with two multiply-adds of 16 lanes a cycle\n                  1 row               2 rows              4 rows"
-        "              8 rows              26 rows             104 rows\n",
-        name, DIM);
+    printf("%s, rows of %d channels: cycles to encode a query row; cycles a cell for scores and sums, and their share "
+           "of the\n"
+           "time that f32 takes with two multiply-adds of 16 lanes a cycle\n"
+           "                    query  1 row               2 rows              4 rows"
+           "              8 rows              26 rows             104 rows\n",
+           name, DIM);
 
     const kind kinds[] = {
         {"int8", kvb_int8_fits, {isa->int8_query, isa->int8_scores, isa->int8_sums}},

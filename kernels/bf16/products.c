@@ -10,26 +10,34 @@
 
 #define LARGEST 0x1.fep127f /* that rounds to a finite bf16 */
 
+/* Sixteen floats of q times factor, 0 where there is no channel; what is finite stays so when it is rounded. */
+VEC_INLINE vf query_load(const float *q, uint32_t c, uint32_t dim, vf factor)
+{
+    if (c >= dim)
+        return vf_set(0);
+    vf x = vf_load(q + c) * factor;
+    const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), vf_set(INFINITY), _CMP_LT_OQ);
+    return _mm512_mask_range_ps(x, finite, x, vf_set(LARGEST), 2); /* the lesser magnitude, x's sign */
+}
+
 void kvb_bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
 {
-    _Alignas(64) float row[BF16_MAX_DIM] = {0};
-    float *to = encoded, most = 0, factor = 1;
+    float *to = encoded, factor = 1;
+    vf most = vf_set(0);
     int exponent;
     (void)k;
 
-    for (uint32_t c = 0; c < dim; c++)
-        most = fmaxf(most, fabsf(q[c]));
-    if (most > 0 && most < (float)BF16_LEAST_Q) {
-        frexpf(most, &exponent); /* most = [0.5, 1) 2^exponent */
+    for (uint32_t c = 0; c < dim; c += VL)
+        most = vf_max(_mm512_abs_ps(vf_load(q + c)), most);
+    const float largest = vf_largest(most);
+    if (largest > 0 && largest < (float)BF16_LEAST_Q) {
+        frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
         factor = exp2f((float)(-39 - exponent));
-    }
-    for (uint32_t c = 0; c < dim; c++) {
-        float x = q[c] * factor;
-        row[c] = fabsf(x) > LARGEST && !isinf(x) ? copysignf(LARGEST, x) : x;
     }
     *to = 1 / factor;
     for (uint32_t c = 0; c < tile_width(dim); c += 2 * VL)
-        pairs_store((char *)encoded + 64 + 2 * c, vf_load(row + c), vf_load(row + c + VL));
+        pairs_store((char *)encoded + 64 + 2 * c, query_load(q, c, dim, vf_set(factor)),
+                    query_load(q, c + VL, dim, vf_set(factor)));
 }
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */

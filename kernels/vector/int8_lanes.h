@@ -172,6 +172,19 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 #endif
 }
 
+/* The whole numbers nearest to 64 floats, side by side, as what codes are multiplied with. Their sum, where it is needed. */
+VEC_INLINE int32_t whole_store(const vf *x, void *to)
+{
+#if TILE_CODES == 4
+    return vf_store_i8(to, x);
+#else
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 64 / VL; i += 2)
+        vf_store_i16((int16_t *)to + i * VL, x[i], x[i + 1]);
+    return 0;
+#endif
+}
+
 /* Four halves, `apart` bytes from each other, one after the other. */
 VEC_INLINE void four_halves_copy(void *to, const uint8_t *at, size_t apart)
 {

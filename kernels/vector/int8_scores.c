@@ -3,7 +3,7 @@
  * Query rows as integers, and their products with a block of keys. Of a group of channels with sum Q of q's integers,
  * a cell's share is d * sum (code - offset) q + m' Q, m' being m + offset * d; all of it times the step of q.
  */
-#include <string.h>
+#include <math.h>
 
 #include "kernels/vector/int8.h"
 #include "kernels/vector/dword_product.h"
@@ -11,35 +11,50 @@
 
 /* ---- queries ---------------------------------------------------------------------------------------------------- */
 
+/* 64 channels as a tile of keys has their codes. */
+VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
+{
+    vf x[64 / VL];
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 64 / VL; i++)
+        x[i] = vf_load(whole + i * VL);
+    whole_store(x, to);
+#if TILE_CODES == 4
+    const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    if (elem == KVB_UINT4) /* int8_nibbles_at() */
+        _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_load_si512(to), _mm512_broadcast_i32x4(even_first)));
+#else
+    (void)elem;
+#endif
+}
+
 void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
 {
     const int8_shape s = int8_shape_of(k, dim);
+    _Alignas(64) float whole[INT8_MAX_DIM];
     int8_query *to = encoded;
-    int8_t *bytes = (int8_t *)encoded + int8_query_codes_at(&s);
-    int16_t *words = (int16_t *)(void *)bytes;
-    int32_t most = 0;
-    float step;
+    vi most = vi_set(0);
 
-    for (uint32_t c = 0; c < dim; c++) {
-        int32_t size;
-        memcpy(&size, &q[c], sizeof size);
-        size &= 0x7fffffff;
-        most = size > most ? size : most;
+    for (uint32_t c = 0; c < dim; c += VL)
+        most = vi_size_max(most, vf_load(q + c));
+    const int32_t bits = vi_largest(most);
+    const bool finite = bits < 0x7f800000;
+    const float step = float_of_bits(bits) / 127.0f;
+    const vf steps = vf_set(finite && step > 0 ? step : INFINITY);
+    for (uint32_t c = 0; c < s.width; c += VL) {
+        vf x = c < dim ? (vf)(vf_load(q + c) / steps) : vf_set(0);
+        vf_store(whole + c,
+                 vf_round(vf_max(vf_min(x, vf_set(127)), vf_set(-127)))); /* a subnormal step may be far too small */
     }
-    bool finite = most < 0x7f800000;
-    step = float_of_bits(most) / 127.0f;
     to->step = finite ? step : float_of_bits(0x7fc00000);
-    memset(to->sums, 0, s.groups * sizeof *to->sums);
-    for (uint32_t c = 0; c < dim; c++) {
-        float x = finite && step > 0 ? q[c] / step : 0, magic = 0x1.8p23f;
-        x = x > 127 ? 127 : x < -127 ? -127 : x; /* a subnormal step may be far too small */
-        int32_t whole = (int32_t)((x + magic) - magic);
-        to->sums[c / s.group] += whole;
-        if (TILE_CODES == 4)
-            bytes[int8_key_at(s.elem, c)] = (int8_t)whole;
-        else
-            words[c] = (int16_t)whole;
+    for (uint32_t g = 0, c = 0; g < s.groups; g++) {
+        vf sum = vf_set(0);
+        for (; c < (g + 1) * s.group; c += VL)
+            sum = sum + vf_load(whole + c);
+        to->sums[g] = (int32_t)vf_total(sum);
     }
+    for (uint32_t c = 0; c < s.width; c += 64)
+        channels_store(s.elem, whole + c, (char *)encoded + int8_query_codes_at(&s) + c * sizeof(int32_t) / TILE_CODES);
 }
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */

@@ -82,12 +82,6 @@ static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
     return elem == KVB_UINT4 ? 2 * d + part : 4 * part + d;
 }
 
-/* Where channel c lies in such a tile, counted in codes. */
-static inline uint32_t int8_key_at(kvb_elem elem, uint32_t c)
-{
-    return elem == KVB_UINT4 ? c / 8 * 8 + c % 2 * 4 + c % 8 / 2 : c;
-}
-
 /* An encoded query row: its step, then for each group the sum of its integers, then (at a multiple of 64) the integers,
  * as bytes or as 16 bits. */
 typedef struct int8_query {

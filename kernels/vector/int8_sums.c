@@ -42,19 +42,6 @@ VEC_INLINE vf product_of(vf p, const float *x, bool finite)
     return finite ? (vf)(p * vf_load(x)) : vf_weighted(p, vf_load(x));
 }
 
-/* The whole numbers nearest to BLOCK floats, side by side. Their sum, where it is needed. */
-VEC_INLINE int32_t whole_store(const vf *x, int32_t *to)
-{
-#if TILE_CODES == 4
-    return vf_store_i8(to, x);
-#else
-#pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK / VL; i += 2)
-        vf_store_i16(to + i * VL / 2, x[i], x[i + 1]);
-    return 0;
-#endif
-}
-
 /* The largest weight * d makes STEPS of them. */
 VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
 {

@@ -75,7 +75,7 @@ report $? "  a part at least of every level"
 lacks "  every figure is one" 'nan|inf|\?| 0\.0 |-[0-9]'
 for level in $own; do
     ok "blocks at $level" "$BUILD/bench/blocks" 8_0 "$level"
-    holds "  a line" '^int8/q8_0( +[0-9]+\.[0-9]+){18}$'
+    holds "  a line" '^int8/q8_0 +[0-9]+( +[0-9]+\.[0-9]+){18}$'
 done
 ok "load" "$BUILD/bench/load" q8_0
 holds "  a line" '^q8_0( +[0-9.]+ ns +[0-9.]+)+$'
