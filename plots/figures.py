@@ -61,7 +61,7 @@ def roofline(runs):
     bare = [run.label for run in runs if not run.manifest["machine"]]
     return Figure(
         "roofline", "Roofline",
-        "Work a second against operations for each byte read, of the kind of step that took the most time. Each point is a "
+        "Work a second against operations for each byte read, of the kind of step with the most operations. Each point is a "
         "workload, a storage format and a kernel, with its fastest cache. Slanted lines: read bandwidth of each level of the "
         "memory; flat lines: multiply-add peaks; both measured at the start of the run with this number of threads. A point "
         "may lie above the line of a far level when its rows fit a nearer one: the columns “of read” and “of limit” compare "
@@ -119,7 +119,7 @@ def contexts(runs):
               for j, (workload, records) in enumerate(grouped(timed([run]), lambda r: r["workload"]).items())]
     return Figure(
         "context", "Time per step against context, per format",
-        "Median time of a step (of the kind that took the most time) against the cells that it reads in one layer. Of formats "
+        "Median time of a step (of the kind with the most operations) against the cells that it reads in one layer. Of formats "
         "with about as many bits (32, 16, 8, 5 to 7, 4, below 3.6) the fastest is drawn, with its fastest kernel, all over "
         "the one cache that has the most of them.",
         "no times by context in these files: their steps are too few, or nothing passed.", "small", [p for p in panels if p])

@@ -160,7 +160,7 @@ ALL = [
         str(at(r, "time.samples")), at(r, "time.samples"), count(at(r, "time.passes") or 0, "pass", "passes"))
         if at(r, "time.samples") else Cell("–", None)),
     Column("null", "difference from itself, between passes and between processes", numeric("time.null_difference", "share")),
-    Column("rate", "bytes read a second, by the kind of step that took the most time", numeric("traffic.gb_per_s", "GB/s")),
+    Column("rate", "bytes read a second, by the kind of step with the most operations", numeric("traffic.gb_per_s", "GB/s")),
     Column("work", "multiplies and adds a second, likewise", numeric("traffic.gflop_per_s", "GFLOP/s")),
     READ, LIMIT,
     Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes")),

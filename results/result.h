@@ -56,7 +56,7 @@
  * after `warmup`.
  * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass;
  * at most KVB_MEMORY_POINTS, first, last and highest points kept.
- * traffic: of one pass. The rates are those of the step kind that took the most time, in the median pass; read_gb_per_s is the read-only
+ * traffic: of one pass. The rates are those of the step kind with the most operations, in the median pass; read_gb_per_s is the read-only
  * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
  * max(bytes / read bandwidth, flops / peak) would take over the time it took.
  */
@@ -280,7 +280,7 @@ int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out);
 void kvb_table_free(kvb_table *table);
 
 /* Result rows as a table: workload, cache, pool ("f16" or "k=f16,v=f32"), kernel, threads, status, rho, median, p99,
- * steps, GB/s of the step kind that took most of the time, fraction of the read bandwidth, peak (of the allocator),
+ * steps, GB/s of the step kind with the most operations, fraction of the read bandwidth, peak (of the allocator),
  * reason. Text and md are for people: units in the cells ("12.3 us",
  * "1.2 MiB"), what ran first and then the skips, those of one reason in one row. Csv and json are for programs: every
  * combination in order, raw numbers under median_ns, p99_ns, gb_per_s, of_read, peak_bytes. */

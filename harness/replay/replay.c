@@ -83,7 +83,7 @@ static bool goes_on(const kvb_pass *p, double started, double first)
         return o->turn(o->turn_ctx);
     return now_seconds() - started + first < o->seconds &&
            (passes % 4 ||
-            kvb_samples_width(&p->times[kvb_samples_main(p->times)], passes, warmup_passes(p, passes)) >= o->width);
+            kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) >= o->width);
 }
 
 /* Passes after the first one, a probe of the bandwidth after each. */
@@ -104,7 +104,7 @@ static int passes_run(kvb_pass *p, kvb_roofline *roofline, double started)
 static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size_t passes, size_t warmup)
 {
     kvb_result *result = p->result;
-    kvb_step_kind kind = kvb_samples_main(p->times);
+    kvb_step_kind kind = kvb_kind_main(p->flops);
     kvb_samples totals = {0};
     for (size_t i = warmup; i < passes; i++)
         if (kvb_sample_add(&totals, kvb_samples_pass(&p->times[kind], passes, i)))
@@ -161,8 +161,8 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
 {
     kvb_result *result = p->result;
     size_t passes = (size_t)p->number, warmup = warmup_passes(p, passes);
-    kvb_step_kind most = kvb_samples_main(p->times);
-    int error = kvb_samples_report(p->times, passes, warmup, result);
+    kvb_step_kind most = kvb_kind_main(p->flops);
+    int error = kvb_samples_report(p->times, most, passes, warmup, result);
     if (!error)
         error = kvb_contexts_report(&p->times[most], &p->cells[most], passes, warmup, result);
     if (error)
@@ -198,7 +198,7 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         error = kvb_pass_run(&p);
     if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
         error = kvb_roofline_open(&roofline, options->team,
-                                  median_of(&p.cells[kvb_samples_main(p.times)]) * kvb_cell_bytes(options));
+                                  median_of(&p.cells[kvb_kind_main(p.flops)]) * kvb_cell_bytes(options));
         if (!error)
             error = passes_run(&p, &roofline, started);
     }

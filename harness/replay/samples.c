@@ -48,11 +48,11 @@ double kvb_samples_pass(const kvb_samples *s, size_t passes, size_t pass)
     return sum;
 }
 
-kvb_step_kind kvb_samples_main(const kvb_samples times[KVB_STEP_KINDS])
+kvb_step_kind kvb_kind_main(const double flops[KVB_STEP_KINDS])
 {
     kvb_step_kind most = attending[0];
     for (size_t k = 1; k < ATTENDING; k++)
-        if (kvb_samples_pass(&times[attending[k]], 1, 0) > kvb_samples_pass(&times[most], 1, 0))
+        if (flops[attending[k]] > flops[most])
             most = attending[k];
     return most;
 }
@@ -153,10 +153,10 @@ out:
     return error;
 }
 
-int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], size_t passes, size_t warmup, kvb_result *result)
+int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], kvb_step_kind most, size_t passes, size_t warmup,
+                       kvb_result *result)
 {
     kvb_samples all = {0};
-    kvb_step_kind most = kvb_samples_main(times);
     int error = 0;
     for (size_t p = 0; p < passes; p++)
         for (size_t k = 0; k < ATTENDING; k++) {

@@ -20,8 +20,9 @@ void kvb_samples_free(kvb_samples *samples);
 /* Sum of the times of one pass. */
 double kvb_samples_pass(const kvb_samples *samples, size_t passes, size_t pass);
 
-/* The kind of attending step (prefill, decode, fork, verify) that took the most time. */
-kvb_step_kind kvb_samples_main(const kvb_samples times[KVB_STEP_KINDS]);
+/* The kind of attending step (prefill, decode, fork, verify) that has the most operations: of a history, so that whatever
+ * replays it is told by the same steps. */
+kvb_step_kind kvb_kind_main(const double flops[KVB_STEP_KINDS]);
 
 /* How many passes at the start were still getting faster. */
 size_t kvb_warmup_passes(const kvb_samples times[KVB_STEP_KINDS], size_t passes);
@@ -32,8 +33,9 @@ double kvb_samples_width(const kvb_samples *samples, size_t passes, size_t warmu
 /*
  * Fills the time part of the result, but for harness_share and cache_state, leaving out the warm-up passes. With 4
  * passes or more the median is that of the pass medians, its interval comes from them, and the null comparison is
- * even passes against odd ones; with fewer all three come from the steps. 0 or -ENOMEM.
+ * even passes against odd ones, of the kind `most`; with fewer all three come from the steps. 0 or -ENOMEM.
  */
-int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], size_t passes, size_t warmup, kvb_result *result);
+int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], kvb_step_kind most, size_t passes, size_t warmup,
+                       kvb_result *result);
 
 #endif
