@@ -112,7 +112,7 @@ faults: ## plant each fault of ci/faults: the test it names must catch it
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
-bench-blocks: $(BUILD)/bench/blocks ## what a cell costs by products of integers and of bf16, for each format and number of query rows
+bench-blocks: $(BUILD)/bench/blocks ## what a query row and a cell cost by products of integers and of bf16, for each format
 bench-micro: $(BUILD)/bench/micro ## what the vector kernels' inner loops cost, for each instruction set
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):

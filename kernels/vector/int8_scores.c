@@ -43,8 +43,8 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
     const vf steps = vf_set(finite && step > 0 ? step : INFINITY);
     for (uint32_t c = 0; c < s.width; c += VL) {
         vf x = c < dim ? (vf)(vf_load(q + c) / steps) : vf_set(0);
-        vf_store(whole + c,
-                 vf_round(vf_max(vf_min(x, vf_set(127)), vf_set(-127)))); /* a subnormal step may be far too small */
+        x = vf_max(vf_min(x, vf_set(127)), vf_set(-127)); /* a subnormal step may be far too small */
+        vf_store(whole + c, vf_round(x));
     }
     to->step = finite ? step : float_of_bits(0x7fc00000);
     for (uint32_t g = 0, c = 0; g < s.groups; g++) {
