@@ -28,6 +28,17 @@ def apart(places, gap):
 # ---- roofline ------------------------------------------------------------------------------------------------
 
 
+def peak_labels(peaks):
+    """Their names and where they stand: one for those that lie so near that names would cover each other."""
+    labels = []
+    for name, p in sorted(peaks, key=lambda peak: peak[1]):
+        text = f"{name} peak {number(p, 'Gop/s')}"
+        if labels and p < 1.4 * labels[-1][1]:
+            text = f"{labels.pop()[0]}, {text}"
+        labels.append((text, p))
+    return labels
+
+
 def roofline_panel(runs, run, threads, records, key):
     points = [r for r in fastest(records, lambda r: (r["workload"], pool(r), r["kernel"])).values()
               if at(r, "traffic.gb_per_s") and at(r, "traffic.gflop_per_s")]
@@ -37,7 +48,7 @@ def roofline_panel(runs, run, threads, records, key):
                         for r in group]) for kernel, group in grouped(points, lambda r: r["kernel"]).items()]
     xs, ys = zip(*[p for _, rows in series for p in rows])
     machine = rates(run, threads)
-    peaks = [(name, p) for name, p in machine.get("peak_gop_per_s", {}).items() if p and name in ("f32", "int8")]
+    peaks = [(name, p) for name, p in machine.get("peak_gop_per_s", {}).items() if p]
     peak = dict(peaks).get("f32", 0)
     left = min(xs) / 4
     # A level whose line would meet the peak left of the plot bounds nothing in it.
@@ -46,7 +57,7 @@ def roofline_panel(runs, run, threads, records, key):
     roofs = [(level, [(left, left * b), (peak / b, peak)]) for level, b in slopes]
     roofs += [(name, [(left, p), (right, p)]) for name, p in peaks]
     slope_names = [(f"{level} {number(b, 'GB/s')}", [(left * 1.06, left * b * 1.28)]) for level, b in slopes]
-    peak_names = [(f"{name} peak {number(p, 'Gop/s')}", [(right / 1.05, p * 1.25)]) for name, p in peaks]
+    peak_names = [(text, [(right / 1.05, p * 1.25)]) for text, p in peak_labels(peaks)]
     best = {kernel: max(y for _, y in rows) for kernel, rows in series}
     title = titled(runs, run, f"{threads} thread" + "s" * (threads > 1))
     return Panel(key, "roofline", title, f"Roofline at {title}: the most reached is " +
