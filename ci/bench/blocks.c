@@ -31,44 +31,32 @@ typedef struct work {
     const kvb_block_products *products;
     kvb_view view;
     uint32_t rows;
-    bool sums;
+    enum { QUERIES, SCORES, SUMS } part;
 } work;
 
-static void blocks_run(const work *w)
+static void part_run(const work *w)
 {
-    for (uint32_t c = 0; c < CELLS; c += BLOCK)
-        if (w->sums)
+    for (uint32_t r = 0; r < MAX_ROWS && w->part == QUERIES; r++)
+        w->products->query(w->view.format, DIM, q[r], encoded[r]);
+    for (uint32_t c = 0; c < CELLS && w->part != QUERIES; c += BLOCK)
+        if (w->part == SUMS)
             w->products->sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
         else
             w->products->scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
 }
 
-/* Cycles a row. */
-static double query_measure(const kvb_block_products *products, const kvb_format *format)
+/* Cycles a query row, or a cell. */
+static double part_measure(work *w, int part)
 {
-    enum { TIMES = 20 };
-    double cycles[SAMPLES];
-    for (int s = -1; s < SAMPLES; s++) { /* the first is warm-up */
-        double one = cycle_ns(), start = now_ns();
-        for (int r = 0; r < TIMES * MAX_ROWS; r++)
-            products->query(format, DIM, q[r % MAX_ROWS], encoded[r % MAX_ROWS]);
-        if (s >= 0)
-            cycles[s] = (now_ns() - start) / (TIMES * MAX_ROWS) / one;
-    }
-    return kvb_quantile(cycles, SAMPLES, 0.5);
-}
-
-/* Cycles a cell. */
-static double work_measure(const work *w)
-{
-    const uint32_t times = 1 + 7 / w->rows;
+    w->part = part;
+    const uint32_t times = part == QUERIES ? 20 : 1 + 7 / w->rows, units = part == QUERIES ? MAX_ROWS : CELLS;
     double cycles[SAMPLES];
     for (int s = -1; s < SAMPLES; s++) { /* the first is warm-up */
         double one = cycle_ns(), start = now_ns();
         for (uint32_t i = 0; i < times; i++)
-            blocks_run(w);
+            part_run(w);
         if (s >= 0)
-            cycles[s] = (now_ns() - start) / (times * CELLS) / one;
+            cycles[s] = (now_ns() - start) / (times * units) / one;
     }
     return kvb_quantile(cycles, SAMPLES, 0.5);
 }
@@ -98,13 +86,10 @@ static void format_print(const char *name, const kvb_pool_type *type, const kvb_
     type->view(pool, CELLS, &w.view);
     for (uint32_t r = 0; r < MAX_ROWS; r++)
         queries[r] = encoded[r];
-    printf("%-18s %6.0f", name, query_measure(products, type->format));
+    printf("%-18s %6.0f", name, part_measure(&w, QUERIES));
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         w.rows = counts[i];
-        w.sums = false;
-        double k = work_measure(&w);
-        w.sums = true;
-        double v = work_measure(&w);
+        double k = part_measure(&w, SCORES), v = part_measure(&w, SUMS);
         printf(" %6.1f %6.1f %4.2f", k, v, (k + v) / (w.rows * 2 * DIM / 32.0));
     }
     printf("\n");
