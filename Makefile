@@ -20,7 +20,9 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 # No contraction: one source gives the same numbers under every compiler.
 FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(SANITIZE) $(CFLAGS)
 INCLUDE  := -I. -isystem $(BLAS_INC)
-LINK     := -pthread -rdynamic $(SANITIZE) $(LDFLAGS)
+# Sanitizers are in the program: what they stand in for must be seen from outside.
+EXPORTS  := $(if $(SANITIZE),,-Wl,--version-script=harness/exports.map)
+LINK     := -pthread -rdynamic $(EXPORTS) $(SANITIZE) $(LDFLAGS)
 LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lhwloc -lpapi -lsde -ldl -lm
 
 # ---- folders -------------------------------------------------------------------------------------------
@@ -29,14 +31,14 @@ FOLDERS  := harness results live oracle workloads caches kernels
 SRC_live      := $(wildcard workloads/live/*.c)
 SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
-SRC_vector    := $(wildcard kernels/vector/*.c) # compiled once for each instruction set: see below
-SRC_bf16      := $(wildcard kernels/bf16/*.c)   # for one alone
-SRC_half      := $(wildcard kernels/half/*.c)   # for one alone
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_half) $(SRC_vector)
+SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for one instruction set alone
+SRC_f16       := $(wildcard kernels/vector/f16_*.c)  # for one alone
+SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c)) # once for each: see below
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load micro blocks kernels # programs; what else lies beside them is part of `kernels`
+BENCHES       := codecs load loops blocks kernels # programs; what else lies beside them is part of `kernels`
 SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -44,7 +46,7 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
 LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
-PLUGINS    := $(BUILD)/example-plugin/online.so
+PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online pages lin12)
 NEED_kernels   := kernels
 NEED_caches    := caches kernels
 NEED_workloads := workloads
@@ -108,12 +110,12 @@ tsan: ## run every test under ThreadSanitizer
 	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
 faults: ## plant each fault of ci/faults: the test it names must catch it
-	@ci/faults/run.sh $(FAULTS) $(BUILD)
+	@ci/faults/run.py $(FAULTS) $(BUILD)
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
 bench-blocks: $(BUILD)/bench/blocks ## what a query row and a cell cost by products of integers and of bf16, for each format
-bench-micro: $(BUILD)/bench/micro ## what the vector kernels' inner loops cost, for each instruction set
+bench-loops: $(BUILD)/bench/loops ## what the vector kernels' inner loops cost, for each instruction set
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):
 	@$< $(BENCH)
@@ -121,8 +123,8 @@ $(BENCHES:%=bench-%):
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
 
-# The sources of kernels/vector, kernels/bf16 and kernels/half once more at each level above portable: the intrinsics are theirs.
-clang_isa = printf '%s\n' $(SRC_vector) $(SRC_bf16) $(SRC_half) | xargs -P $$(nproc) -n 4 \
+# The sources of kernels/vector once more at each level above portable: the intrinsics are theirs.
+clang_isa = printf '%s\n' $(SRC_vector) $(SRC_bf16) $(SRC_f16) | xargs -P $$(nproc) -n 4 \
 	clang $(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $(INCLUDE) -fsyntax-only
 
 clang: $(BUILD)/version-facts.h ## read every source with clang, warnings as errors
@@ -136,13 +138,16 @@ format: ## format all C sources in place
 	clang-format -i $(ALL_C) $(ALL_H)
 
 # What a plug-in includes: attend.h for kernels; the others, by their paths here, for caches and pools.
-CONTRACTS := kernels/attend.h caches/allocator.h caches/cache.h caches/metadata.h caches/pools/pool.h \
-	caches/pools/growth.h
+CONTRACTS := kernels/attend.h kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h \
+	caches/allocator.h caches/plugin.h caches/store.h caches/cache.h caches/session.h
+
+define put_contracts
+	$(foreach h,$(CONTRACTS),install -D -m 644 $h $1/$h &&) install -m 644 kernels/attend.h $1/attend.h
+endef
 
 install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads, plots
 	install -D $(BUILD)/kvbench $(DESTDIR)$(PREFIX)/bin/kvbench
-	$(foreach h,$(CONTRACTS),install -D -m 644 $h $(DESTDIR)$(PREFIX)/include/kvbench/$h;)
-	install -m 644 kernels/attend.h $(DESTDIR)$(PREFIX)/include/kvbench/attend.h
+	$(call put_contracts,$(DESTDIR)$(PREFIX)/include/kvbench)
 	install -d $(DESTDIR)$(PREFIX)/share/kvbench/workloads
 	install -m 644 workloads/recorded/* $(DESTDIR)$(PREFIX)/share/kvbench/workloads/
 	install -d $(DESTDIR)$(PREFIX)/share/kvbench/plots
@@ -183,7 +188,7 @@ $(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
 $(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 
-# The sources of kernels/vector are compiled once for each level of kernels/cpu.h: product.avx2.o and so on.
+# The sources of kernels/vector are compiled once for each level of kernels/cpu.h: packed.avx2.o and so on.
 ISAS           := portable
 ifeq ($(shell uname -m),x86_64)
 ISAS           += avx2 avx512 avx512vnni
@@ -201,8 +206,8 @@ $(BUILD)/%.$1.o: %.c Makefile
 endef
 $(foreach i,$(ISAS),$(eval $(call isa,$i)))
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/kernels/bf16/%.o: ISA := $(ISA_avx512bf16)
-$(BUILD)/kernels/half/%.o: ISA := $(ISA_avx512fp16)
+$(SRC_bf16:%.c=$(BUILD)/%.o): ISA := $(ISA_avx512bf16)
+$(SRC_f16:%.c=$(BUILD)/%.o): ISA := $(ISA_avx512fp16)
 endif
 
 # Facts about the build, rewritten only when they change; FACTS=keep takes those of a build that was copied.
@@ -216,11 +221,11 @@ endef
 $(BUILD)/version-facts.h: $(if $(FACTS),,FORCE)
 	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
-$(BUILD)/harness/version.o: $(BUILD)/version-facts.h
-$(BUILD)/harness/version.o: INCLUDE += -I$(BUILD)
+$(BUILD)/harness/installation.o: $(BUILD)/version-facts.h
+$(BUILD)/harness/installation.o: INCLUDE += -I$(BUILD)
 FORCE:
 
-$(BUILD)/results/sizing/built_in.o: results/sizing/models.jsonl # taken in by the assembler
+$(BUILD)/results/sizing/model.o: results/sizing/models.jsonl # taken in by the assembler
 
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)
@@ -229,13 +234,20 @@ $(BUILD)/lib$1.a: $(call objects,$1)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call archive,$f)))
 
-$(BUILD)/kvbench: $(BUILD)/harness/main.o $(ARCHIVES)
+$(BUILD)/kvbench: $(BUILD)/harness/main.o $(ARCHIVES) harness/exports.map
 	$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
 
-# The example, built by its own Makefile beside nothing but the contract header, as a stranger would.
-$(BUILD)/example-plugin/online.so: kernels/example-plugin/online.c kernels/example-plugin/Makefile kernels/attend.h
-	@mkdir -p $(@D) && cp $^ $(@D)
-	$(MAKE) --no-print-directory -C $(@D) CC=$(CC) KVB_INCLUDE=.
+# The examples, built by their own Makefiles from the headers that `make install` puts in place, as a stranger would.
+$(BUILD)/example-plugin/include/attend.h: $(CONTRACTS)
+	$(call put_contracts,$(@D))
+define example
+$(BUILD)/example-plugin/$2.so: $1/$2.c $1/Makefile $(BUILD)/example-plugin/include/attend.h
+	@rm -f $$@
+	$(MAKE) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC=$(CC) KVB_INCLUDE=include $2.so
+endef
+$(eval $(call example,kernels/example-plugin,online))
+$(eval $(call example,caches/example-plugin,pages))
+$(eval $(call example,caches/example-plugin,lin12))
 
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)

@@ -3,6 +3,7 @@
 #include "caches/allocator.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -107,4 +108,23 @@ void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed
     if (block)
         munmap(block, bytes);
     a->current_bytes -= committed;
+}
+
+enum { FIRST_ITEMS = 16 };
+
+int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes)
+{
+    void *old;
+    memcpy(&old, block, sizeof old); /* an array of any type */
+    if (old && need <= *room)
+        return 0;
+    size_t want = *room < FIRST_ITEMS ? FIRST_ITEMS : *room * 2;
+    if (want < need)
+        want = need;
+    void *grown = kvb_realloc(a, old, *room * item_bytes, want * item_bytes);
+    if (!grown)
+        return -ENOMEM;
+    memcpy(block, &grown, sizeof grown);
+    *room = want;
+    return 0;
 }

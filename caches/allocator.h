@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A function that the program exports, for plug-ins: see caches/plugin.h. */
+#define KVB_HOST __attribute__((visibility("default")))
+
 #define KVB_ALIGNMENT 64u               /* bytes; of every block */
 #define KVB_HUGE_PAGE ((size_t)2 << 20) /* bytes; of x86-64 and of arm64 with 4 KiB pages */
 
@@ -38,17 +41,25 @@ typedef struct kvb_allocator {
  * frees it and returns NULL. The first min(old, new) bytes are kept; bytes past them are arbitrary.
  * Returns NULL on failure, and then the old block is untouched.
  */
-void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes);
+KVB_HOST void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes);
 
 /*
  * Address space of whole pages, read-write, all zero, not counted; huge: aligned to huge pages, which the kernel is
  * asked to use (and otherwise not to use). Counts as a request. NULL on failure.
  */
-void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge);
+KVB_HOST void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge);
 /* `bytes` more of it are going to be touched: a request like any other, that may fail and is counted. */
-bool kvb_commit(kvb_allocator *a, size_t bytes);
+KVB_HOST bool kvb_commit(kvb_allocator *a, size_t bytes);
 /* Give all of it back, `committed` bytes of which were counted. NULL with 0 is nothing. */
-void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed);
+KVB_HOST void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed);
+
+/*
+ * Room for `need` items of item_bytes in *block, a pointer to an array with room for *room of them: 0, or -ENOMEM with both
+ * as they were. What the array held is kept, what is new is arbitrary. It grows to twice its room, so that a long run asks
+ * for memory rarely, and always holds one item at least, so that it is never NULL.
+ */
+KVB_HOST int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes);
+#define kvb_grow(allocator, array, room, need) kvb_grow_items(allocator, array, room, need, sizeof **(array))
 
 static inline void *kvb_alloc(kvb_allocator *a, size_t bytes)
 {

@@ -44,39 +44,42 @@ static int block_fit(const kvb_call *call, const char *name, void **block, size_
     return 0;
 }
 
-static int bits_fit(kvb_call *call, size_t words)
+/* Where the group's expanded mask is kept: its own place, or a free one; one is free for each group of a model. */
+static kvb_expanded *expanded_of(kvb_call *call, const kvb_group *group)
 {
-    void *block = call->bits;
-    size_t bytes = call->bits_words * sizeof *call->bits;
-    int rc = block_fit(call, "mask", &block, &bytes, words * sizeof *call->bits);
-
-    call->bits = block;
-    call->bits_words = bytes / sizeof *call->bits;
-    return rc;
+    kvb_expanded *e = call->expanded;
+    while (e < call->expanded + KVB_MODEL_GROUPS - 1 && e->group && e->group != group)
+        e++;
+    if (e->group != group)
+        e->generation = 0;
+    e->group = group;
+    return e;
 }
 
-/* The mask as the kernel takes it. `before`: the mask handed over by the last call, for reuse. */
-static int mask_bind(kvb_call *call, const kvb_mask *mask, const kvb_mask *before, uint32_t n_tok, uint32_t n_cells,
-                     bool reuse)
+/* The mask as the kernel takes it. */
+static int mask_bind(kvb_call *call, const kvb_attend_spec *spec, uint32_t n_tok, uint32_t n_cells)
 {
+    const kvb_mask *mask = &spec->mask;
     size_t row_words = ((size_t)n_cells + 63) / 64;
-    int rc;
-
     if (call->kernel->masks & KVB_MASK_BIT(mask->kind)) {
         call->args.mask = *mask;
         return 0;
     }
-    if (!row_words)
-        row_words = 1; /* a query that can see nothing still has a row */
-    if (reuse && call->bits && before->bits == call->bits && before->row_words == row_words) {
-        call->args.mask = *before;
-        return 0;
+    kvb_expanded *e = expanded_of(call, spec->group);
+    if (e->generation != spec->generation || e->generation == 0) {
+        void *block = e->bits;
+        size_t held = e->bytes;
+        e->generation = 0;
+        e->row_words = row_words ? row_words : 1; /* a query that can see nothing still has a row */
+        int rc = block_fit(call, "mask", &block, &e->bytes, n_tok * e->row_words * sizeof *e->bits);
+        e->bits = block;
+        call->expanded_bytes += e->bytes - held;
+        if (rc)
+            return rc;
+        kvb_mask_expand(mask, n_tok, n_cells, e->bits, e->row_words);
+        e->generation = spec->generation;
     }
-    rc = bits_fit(call, n_tok * row_words);
-    if (rc)
-        return rc;
-    kvb_mask_expand(mask, n_tok, n_cells, call->bits, row_words);
-    call->args.mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = call->bits, .row_words = row_words};
+    call->args.mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = e->bits, .row_words = e->row_words};
     return 0;
 }
 
@@ -120,7 +123,7 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, const kvb_attend_s
     for (int sides = 1; sides <= 3; sides++) {
         bool k = sides & 1, v = sides & 2;
         kvb_problem staged = problem_staged(problem, spec, k, v);
-        if ((k && !format_stages(kf)) || (v && !format_stages(vf)) || (spec->v_in_k && k != v) ||
+        if ((k && !format_stages(kf)) || (v && !format_stages(vf)) || (problem->v_in_k && k != v) ||
             !kernel->supports(&staged, other, sizeof other))
             continue;
         if (call->no_staging) {
@@ -170,7 +173,7 @@ static void stage_part(void *ctx, uint32_t i, uint32_t n)
 /* Room for the rows of a view, some more than asked for when it has to grow again: a call comes with each token. */
 static int stage_fit(kvb_call *call, const char *name, void **block, size_t *held, const kvb_view *view)
 {
-    size_t bytes = (size_t)call->n_kv_heads * view->cells * view->dim * sizeof(float);
+    size_t bytes = (size_t)call->args.problem.n_kv_heads * view->cells * view->dim * sizeof(float);
     if (bytes > *held && bytes < *held + *held / 4)
         bytes = *held + *held / 4;
     int rc = block_fit(call, name, block, held, bytes);
@@ -192,13 +195,13 @@ static void view_stage(kvb_view *view, const void *rows)
 /* Decodes what was chosen and points the call's views there. */
 static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
 {
-    stage_job job = {.n_kv_heads = call->n_kv_heads};
-    bool own_v = call->staged_v && !spec->v_in_k;
+    bool latent = spec->group->latent, own_v = call->staged_v && !latent;
+    stage_job job = {.n_kv_heads = spec->group->kv_heads};
     int rc = 0;
 
     call->k_roundings = call->staged_k ? kvb_format_roundings(spec->k.format, spec->k.dim) : 0;
     call->v_roundings =
-        call->staged_v ? kvb_format_roundings(spec->v.format, spec->v_in_k ? spec->k.dim : spec->v.dim) : 0;
+        call->staged_v ? kvb_format_roundings(spec->v.format, latent ? spec->k.dim : spec->v.dim) : 0;
     if (call->staged_k)
         rc = stage_fit(call, "staged K rows", &call->stage_k, &call->stage_k_bytes, &spec->k);
     if (own_v && rc == 0)
@@ -213,7 +216,7 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
         view_stage(&call->args.k, call->stage_k);
     if (own_v)
         view_stage(&call->args.v, call->stage_v);
-    if (spec->v_in_k && call->staged_k) { /* V is the beginning of what is K's row now */
+    if (latent && call->staged_k) { /* V is the beginning of what is K's row now */
         call->args.v = call->args.k;
         call->args.v.dim = spec->v.dim;
     }
@@ -222,24 +225,23 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
-int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, bool reuse_mask,
-                     char *why, size_t why_bytes)
+int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, char *why,
+                     size_t why_bytes)
 {
     const kvb_kernel *kernel = call->kernel;
-    const kvb_mask before = call->args.mask;
-    bool same_shape = call->args.problem.n_tok == n_tok && call->args.problem.n_cells == spec->k.cells;
+    const kvb_group *group = spec->group;
     kvb_problem problem = {
         .n_tok = n_tok,
-        .n_heads = call->n_heads,
-        .n_kv_heads = call->n_kv_heads,
+        .n_heads = group->heads,
+        .n_kv_heads = group->kv_heads,
         .k_dim = spec->k.dim,
         .v_dim = spec->v.dim,
         .n_cells = spec->k.cells,
-        .scale = call->scale,
-        .softcap = call->softcap,
-        .has_sinks = call->sinks != NULL,
+        .scale = (float)group->scale,
+        .softcap = group->softcap,
+        .has_sinks = group->sink_logits != NULL,
         .paged = spec->k.block_table || spec->v.block_table,
-        .v_in_k = spec->v_in_k,
+        .v_in_k = group->latent,
         .out_elem = call->out_elem,
         .mask = kernel->masks & KVB_MASK_BIT(spec->mask.kind) ? spec->mask.kind : KVB_MASK_EXPLICIT,
         .k_format = spec->k.format,
@@ -251,13 +253,13 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
 
     assert(spec->k.cells == spec->v.cells);
     call->args =
-        (kvb_attend){.problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = call->sinks, .team = call->team};
+        (kvb_attend){.problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = group->sink_logits, .team = call->team};
     call->staged_k = call->staged_v = false;
     rc = stage_choose(call, &problem, spec, why, why_bytes);
     if (rc)
         return rc;
     call->args.problem = problem;
-    rc = mask_bind(call, &spec->mask, &before, n_tok, problem.n_cells, reuse_mask && same_shape);
+    rc = mask_bind(call, spec, n_tok, problem.n_cells);
     if (rc == 0) {
         scratch = kernel->scratch_bytes ? kernel->scratch_bytes(&problem, call->team->n) : 0;
         rc = block_fit(call, "scratch", &call->scratch, &call->scratch_bytes, scratch);
@@ -281,13 +283,14 @@ int kvb_call_run(kvb_call *call, void *out, float *lse)
 void kvb_call_free(kvb_call *call)
 {
     kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
-    kvb_memory_give(call->source, call->bits, call->bits_words * sizeof *call->bits);
+    for (uint32_t g = 0; g < KVB_MODEL_GROUPS; g++)
+        kvb_memory_give(call->source, call->expanded[g].bits, call->expanded[g].bytes);
     kvb_memory_give(call->source, call->stage_k, call->stage_k_bytes);
     kvb_memory_give(call->source, call->stage_v, call->stage_v_bytes);
     call->scratch = call->stage_k = call->stage_v = NULL;
     call->scratch_bytes = call->stage_k_bytes = call->stage_v_bytes = call->staged_bytes = 0;
-    call->bits = NULL;
-    call->bits_words = 0;
+    memset(call->expanded, 0, sizeof call->expanded);
+    call->expanded_bytes = 0;
     call->args = (kvb_attend){0};
 }
 

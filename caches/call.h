@@ -10,26 +10,29 @@
 #ifndef KVB_CALL_H
 #define KVB_CALL_H
 
-#include "caches/allocator.h"
-#include "kernels/attend.h"
+#include "caches/cache.h"
+
+/* A mask as bits, good for all layers of one group in one step. */
+typedef struct kvb_expanded {
+    uint64_t generation; /* of the mask (kvb_attend_spec); 0: none */
+    const kvb_group *group;
+    uint64_t *bits;
+    size_t bytes, row_words;
+} kvb_expanded;
 
 typedef struct kvb_call {
     /* set by the caller, constant over a replay */
     const kvb_kernel *kernel;
     const kvb_team *team;
-    uint32_t n_heads, n_kv_heads;
-    float scale;
-    float softcap;      /* 0: none */
-    const float *sinks; /* [n_heads] or NULL */
-    kvb_elem out_elem;
+    kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
     bool no_staging;                 /* a kernel that does not read the formats is refused */
     bool deterministic;              /* the same bits whatever the size of the team */
     const kvb_memory_source *source; /* of scratch, masks and staged rows; NULL: the C library */
     /* owned by the call, grown as needed; zero at first */
     void *scratch;
     size_t scratch_bytes;
-    uint64_t *bits;
-    size_t bits_words;
+    kvb_expanded expanded[KVB_MODEL_GROUPS]; /* the last mask of each group met */
+    size_t expanded_bytes;                   /* of all */
     void *stage_k, *stage_v; /* [n_kv_heads][n_cells][dim] f32 */
     size_t stage_k_bytes, stage_v_bytes;
     size_t staged_bytes; /* of both */
@@ -40,12 +43,11 @@ typedef struct kvb_call {
 } kvb_call;
 
 /*
- * Make ready for n_tok queries q [n_tok][n_heads][k_dim] on spec: fills call->args but for out and lse.
- * reuse_mask: the mask is that of the call before (another layer of the same step): its expansion stands.
+ * Make ready for n_tok queries q [n_tok][heads][k_dim] on spec: fills call->args but for out and lse. A mask that was expanded
+ * for another layer of the same group and step is not expanded again.
  * 0; -ENOTSUP with the kernel's reason in why, or because staging would be needed and is off; -ENOMEM.
  */
-int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, bool reuse_mask,
-                     char *why, size_t why_bytes);
+int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, char *why, size_t why_bytes);
 /* Run what was prepared; lse may be NULL. The kernel's result. */
 int kvb_call_run(kvb_call *call, void *out, float *lse);
 void kvb_call_free(kvb_call *call);

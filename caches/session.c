@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session registry. One mutex guards two lists: builders and sessions. Caches are built and freed
- * outside of it, so that a slow or re-entrant builder holds nobody up; a key is reserved meanwhile.
+ * The session registry. One mutex guards the list of sessions. Caches are opened and freed outside of it, so that a slow one
+ * holds nobody up; a key is reserved meanwhile.
  *
  * A session's references: one of the registry, given up by kvb_session_close(), one for each hold. It
  * stays listed, without its key, until the last one is gone: that is how release() finds it.
@@ -14,82 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct builder {
-    struct builder *next;
-    char *backend;
-    kvb_session_kind kind;
-    const kvb_cache_type *type;
-} builder;
-
 typedef struct session {
     struct session *next;
     char *key;        /* NULL once closed */
-    kvb_cache *cache; /* NULL while it is being built */
+    kvb_cache *cache; /* NULL while it is being opened */
     size_t references;
 } session;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static builder *builders;
 static session *sessions;
-
-static const char *const kind_names[KVB_SESSION_KINDS] = {"decode", "seq", "tree"};
-
-static const struct {
-    const char *backend;
-    kvb_session_kind kind;
-    const kvb_cache_type *type;
-} builtin_builders[] = {
-    {"cpu", KVB_SESSION_DECODE, &kvb_cache_contig},
-    {"cpu", KVB_SESSION_SEQ, &kvb_cache_seq_cells},
-    {"cpu", KVB_SESSION_TREE, &kvb_cache_tree_nodes},
-};
-
-/* ---- builders, the lock being held ------------------------------------------------------------------ */
-
-static const kvb_cache_type *builder_find(const char *backend, kvb_session_kind kind)
-{
-    for (size_t i = 0; i < sizeof builtin_builders / sizeof *builtin_builders; i++)
-        if (builtin_builders[i].kind == kind && strcmp(builtin_builders[i].backend, backend) == 0)
-            return builtin_builders[i].type;
-    for (const builder *b = builders; b; b = b->next)
-        if (b->kind == kind && strcmp(b->backend, backend) == 0)
-            return b->type;
-    return NULL;
-}
-
-static int builder_add(const char *backend, kvb_session_kind kind, const kvb_cache_type *type)
-{
-    const kvb_cache_type *holder = builder_find(backend, kind);
-    if (holder)
-        return holder == type ? 0 : -EEXIST;
-    builder *b = malloc(sizeof *b);
-    char *name = strdup(backend);
-    if (!b || !name) {
-        free(b);
-        free(name);
-        return -ENOMEM;
-    }
-    *b = (builder){builders, name, kind, type};
-    builders = b;
-    return 0;
-}
-
-/* The face that a kind of session is used through. */
-static bool type_serves(const kvb_cache_type *type, kvb_session_kind kind)
-{
-    const bool faces[KVB_SESSION_KINDS] = {type->base, type->seq, type->tree};
-    return faces[kind] && type->base && type->bytes && type->open && type->close;
-}
-
-int kvb_builder_register(const char *backend, kvb_session_kind kind, const kvb_cache_type *type)
-{
-    if (!backend || !type || (unsigned)kind >= KVB_SESSION_KINDS || !type_serves(type, kind))
-        return -EINVAL;
-    pthread_mutex_lock(&lock);
-    int error = builder_add(backend, kind, type);
-    pthread_mutex_unlock(&lock);
-    return error;
-}
 
 /* ---- sessions, the lock being held ------------------------------------------------------------------ */
 
@@ -154,79 +87,34 @@ static void session_free(session *s)
 {
     if (!s)
         return;
-    if (s->cache)
-        s->cache->type->close(s->cache);
+    kvb_cache_close(s->cache);
     free(s->key);
     free(s);
 }
 
-static int session_open(kvb_session_kind kind, const char *key, const char *backend, const kvb_metadata_entry *metadata,
-                        size_t n, const kvb_cache_options *options, kvb_cache **cache, char *why, size_t why_bytes)
+int kvb_session_open(const char *key, const kvb_cache_type *type, const kvb_model *model,
+                     const kvb_cache_options *options, kvb_cache **cache, char *why, size_t why_bytes)
 {
-    kvb_model_facts facts;
     session *s = NULL;
-    if (!key || !backend || !options || (n > 0 && !metadata)) {
-        snprintf(why, why_bytes, "a session needs a key, a backend, metadata and options");
-        return -EINVAL;
-    }
-    int error = kvb_metadata_read(metadata, n, &facts, why, why_bytes);
-    if (error)
-        return error;
     pthread_mutex_lock(&lock);
-    const kvb_cache_type *type = builder_find(backend, kind);
-    if (type) {
-        error = key_reserve(key, &s, why, why_bytes);
-    } else {
-        snprintf(why, why_bytes, "no builder for backend %s, kind %s", backend, kind_names[kind]);
-        error = -ENOENT;
-    }
+    int error = key_reserve(key, &s, why, why_bytes);
     pthread_mutex_unlock(&lock);
     if (error)
         return error;
-    kvb_cache *built = NULL;
-    error = type->open(type, &facts, options, &built, why, why_bytes);
+    kvb_cache *opened = NULL;
+    error = kvb_cache_open(type, model, options, &opened, why, why_bytes);
     pthread_mutex_lock(&lock);
     if (error) {
         session_unlink(s);
     } else {
-        s->cache = built;
+        s->cache = opened;
         s->references++;
     }
     pthread_mutex_unlock(&lock);
     if (error)
         session_free(s);
     else
-        *cache = built;
-    return error;
-}
-
-int kvb_open_decode_session(const char *key, const char *backend, const kvb_metadata_entry *metadata, size_t n,
-                            const kvb_cache_options *options, kvb_cache **cache, const kvb_base_face **face, char *why,
-                            size_t why_bytes)
-{
-    int error = session_open(KVB_SESSION_DECODE, key, backend, metadata, n, options, cache, why, why_bytes);
-    if (!error)
-        *face = kvb_cache_base(*cache);
-    return error;
-}
-
-int kvb_open_seq_session(const char *key, const char *backend, const kvb_metadata_entry *metadata, size_t n,
-                         const kvb_cache_options *options, kvb_cache **cache, const kvb_seq_face **face, char *why,
-                         size_t why_bytes)
-{
-    int error = session_open(KVB_SESSION_SEQ, key, backend, metadata, n, options, cache, why, why_bytes);
-    if (!error)
-        *face = kvb_cache_seq(*cache);
-    return error;
-}
-
-int kvb_open_tree_session(const char *key, const char *backend, const kvb_metadata_entry *metadata, size_t n,
-                          const kvb_cache_options *options, kvb_cache **cache, const kvb_tree_face **face, char *why,
-                          size_t why_bytes)
-{
-    int error = session_open(KVB_SESSION_TREE, key, backend, metadata, n, options, cache, why, why_bytes);
-    if (!error)
-        *face = kvb_cache_tree(*cache);
+        *cache = opened;
     return error;
 }
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/machine/host.h"
-#include "harness/version.h"
+#include "harness/installation.h"
 
 static const kvb_command *const commands[] = {
     &kvb_command_run,     &kvb_command_list,  &kvb_command_show, &kvb_command_record, &kvb_command_machine,

@@ -3,24 +3,18 @@
 #include "harness/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#include "harness/clock.h"
 
 void kvb_progress_start(kvb_progress *p, size_t total)
 {
-    *p = (kvb_progress){.total = total, .started = now_seconds(), .shown = isatty(STDERR_FILENO)};
+    *p = (kvb_progress){.total = total, .started = kvb_now_seconds(), .shown = isatty(STDERR_FILENO)};
 }
 
 double kvb_progress_seconds(const kvb_progress *p)
 {
-    return now_seconds() - p->started;
+    return kvb_now_seconds() - p->started;
 }
 
 void kvb_progress_step(kvb_progress *p, const char *what)

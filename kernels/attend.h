@@ -18,11 +18,10 @@
  *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints.
  *  - It runs its parallel parts on args->team, and uses only args->scratch for working memory.
  *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
- *  - It reads no cell at or above view.cells, and no cell that the mask hides from every query
- *    (reading hidden cells of the window is allowed; letting them change the result is not:
- *    a hidden cell may hold NaN).
- *  - It declares its arithmetic truthfully. The error bound it is judged by is derived from that
- *    declaration, so rounding more than declared fails the check.
+ *  - It reads no cell at or above view.cells. A cell that the mask hides from every query may hold NaN, and
+ *    must not change the result.
+ *  - It declares its arithmetic truthfully. The error bound that it is judged by is derived from that
+ *    declaration, so a kernel that rounds more than it declares fails.
  *
  * Units: strides and sizes in bytes unless the name says cells, tokens or words.
  * Errors: functions return 0 or a negative errno; why[] gets one line without a newline.
@@ -39,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 4u
+#define KVB_ABI_VERSION 5u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -67,6 +66,7 @@ typedef enum kvb_elem {
     KVB_Q4_1,     /* 20 bytes: f16 d, f16 m, nibbles [16];                 x = d q + m */
     KVB_Q4_0,     /* 18 bytes: f16 d, nibbles [16];                        x = d (q - 8) */
     KVB_IQ4_NL,   /* 18 bytes: f16 d, nibbles [16];                        x = d kvalues_iq4nl[q] */
+    KVB_OPAQUE,   /* a plug-in's own encoding: only format->read() knows it */
     KVB_ELEM_COUNT
 } kvb_elem;
 
@@ -87,27 +87,35 @@ typedef enum kvb_static_scale {
 } kvb_static_scale;
 
 /*
- * Orthogonal transform applied to a row before encoding; q (for K) and out (for V) undergo it too.
- * Walsh-Hadamard in natural order, divided by sqrt(block), on each block of channels, the block being
- * the largest power of two that divides dim: it is its own inverse. SIGNED negates the channels for which
- * kvb_sign_flip() holds first (and last, on the way back).
+ * Orthogonal transform applied to a row before encoding. A kernel that uses rows as they are stored applies it to q (for K)
+ * and to out (for V). Walsh-Hadamard in natural order, divided by sqrt(block), on each block of channels; a block is
+ * the largest power of two that divides dim. It is its own inverse. SIGNED first negates the channels for which
+ * kvb_sign_flip() holds; on the way back it does so last.
  */
 typedef enum kvb_transform { KVB_TRANSFORM_NONE, KVB_TRANSFORM_HADAMARD, KVB_TRANSFORM_SIGNED_HADAMARD } kvb_transform;
 
 typedef struct kvb_view kvb_view;
+typedef struct kvb_format kvb_format;
 
 /*
- * Rows of KV head h, cells c .. c+n-1, as floats, the transform undone: rows [n][view->dim]. What they were
- * stored as, up to kvb_format_roundings() roundings. Safe to call from several threads.
+ * Rows of KV head h, cells c .. c+n-1, as floats, the transform undone: rows [n][view->dim]. An element passes through
+ * at most kvb_format_roundings() roundings. Safe to call from several threads.
  */
 typedef void kvb_rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
 
 /*
- * K and V formats are independent. `name` is unique: two formats of one name are the same.
- * A stored element is  code * scale (of its group) * head scale + zero (of its group), factors that a
- * format lacks being 1 and 0; no format has both a zero and a head scale.
+ * What a row of dim elements becomes when a pool stores it: decode(encode(row)), from the format's definition and in plain C, not
+ * by the pool's own code, which is judged by it. stored [dim]: exact, in double. size [dim]: of each element the sum of the
+ * magnitudes of the terms that it is made of, |stored| where it is one product.
  */
-typedef struct kvb_format {
+typedef void kvb_row_reference(const kvb_format *format, uint32_t dim, const float *row, double *stored, double *size);
+
+/*
+ * K and V formats are independent. `name` is unique: two formats of one name are the same.
+ * A stored element is code * scale (of its group) * head scale + zero (of its group). Scales that a format lacks are 1,
+ * zeros are 0; no format has both a zero and a head scale.
+ */
+struct kvb_format {
     const char *name;            /* "a4g64+had" */
     kvb_elem elem;               /* encoding of one element */
     kvb_axis axis;               /* of the groups */
@@ -116,13 +124,15 @@ typedef struct kvb_format {
     kvb_elem zero_elem;          /* meaningful when the elements are unsigned codes */
     kvb_static_scale head_scale; /* view.head_scales */
     kvb_transform transform;     /* applied before encoding */
-    uint32_t window_cells;       /* cells encoded together; until they are, view.recent holds them as f16. 0: each
-                                   * row is encoded when it is stored. With axis TOKENS equal to group */
-    uint32_t window_blocks;      /* most blocks of window_cells that are f16 at a time: the ones last written */
+    uint32_t window_cells;       /* cells encoded together; until then view.recent holds them as f16. 0: each row is
+                                   * encoded when it is stored. With axis TOKENS it equals group */
+    uint32_t window_blocks;      /* at most so many windows are f16 at a time: the ones last written */
     const float *levels;         /* CODEBOOK: [2^level_bits], ascending */
     uint32_t level_bits;         /* CODEBOOK: 3 or 4 */
     kvb_rows_read *read;         /* never NULL */
-} kvb_format;
+    kvb_row_reference *reference; /* OPAQUE: what the oracle goes by. NULL: nothing judges kernels over it */
+    uint32_t read_roundings;      /* OPAQUE: kvb_format_roundings() */
+};
 
 /* Do its elements carry a zero point in a side table? */
 static inline bool kvb_format_has_zeros(const kvb_format *f)
@@ -134,6 +144,13 @@ static inline bool kvb_format_has_zeros(const kvb_format *f)
 static inline bool kvb_elem_is_block(kvb_elem elem)
 {
     return elem >= KVB_Q8_0 && elem <= KVB_IQ4_NL;
+}
+
+/* Are rows f32 as they lie: no transform, no scales, no window? A kernel may then read them by kvb_view_row() alone. */
+static inline bool kvb_format_is_f32(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && f->axis == KVB_AXIS_NONE && f->group == 0 && !f->head_scale && !f->transform &&
+           f->window_cells == 0;
 }
 
 /* Channels that a transform mixes: the largest power of two that divides dim. */
@@ -152,14 +169,16 @@ static inline bool kvb_sign_flip(uint32_t channel)
 }
 
 /*
- * Most f32 roundings between what is stored and an element that format->read() or a kernel's own decoding
- * hands to a product: one for each factor and term, one for each stage of the transform and one for its
- * factor. What a kernel that reads the format adds to its chains.
+ * Most f32 roundings between what is stored and an element that format->read(), or a kernel's own decoding, hands to
+ * a product: one for each factor and term, one for each stage of the transform and one for its factor. A kernel that
+ * reads the format adds them to its chains.
  */
 static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
 {
     uint32_t n = (f->group > 0) + (f->head_scale != KVB_STATIC_NONE) + kvb_format_has_zeros(f) +
                  (f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1);
+    if (f->elem == KVB_OPAQUE)
+        n = f->read_roundings;
     if (f->transform)
         for (uint32_t block = 2 * kvb_transform_block(dim); block > 1; block /= 2)
             n++;
@@ -216,7 +235,7 @@ typedef enum kvb_mask_kind {
 
 #define KVB_MASK_BIT(kind) (1u << (kind))
 
-/* Cells begin .. end-1. Runs of one query are ascending, disjoint and not empty. */
+/* Cells begin .. end-1. Runs of one query are disjoint and not empty, in any order. */
 typedef struct kvb_run {
     uint32_t begin, end;
 } kvb_run;
@@ -229,27 +248,20 @@ typedef struct kvb_mask {
     const kvb_run *runs;       /* RUNS: [row_start[n_tok]] */
 } kvb_mask;
 
-/* What a cache hands to a kernel: how its read is to be attended. */
-typedef struct kvb_attend_spec {
-    kvb_view k, v;
-    bool v_in_k; /* V is the first v.dim elements of the K row (MLA latent); v then repeats k's place */
-    kvb_mask mask;
-} kvb_attend_spec;
-
-/* ---- the problem: all that supports() and scratch_bytes() may depend on ------------------------ */
+/* ---- the problem: supports(), scratch_bytes() and arithmetic() depend on nothing else ------------ */
 
 typedef struct kvb_problem {
     uint32_t n_tok;   /* query tokens */
     uint32_t n_heads; /* query heads, a multiple of n_kv_heads */
     uint32_t n_kv_heads;
-    uint32_t k_dim;   /* elements of a q or K row */
-    uint32_t v_dim;   /* elements of a V or out row */
-    uint32_t n_cells; /* readable cells of both views */
-    float scale;      /* factor on q.k, usually 1/sqrt(k_dim) */
-    float softcap;    /* 0: none */
-    bool has_sinks;   /* one extra logit per query head, without a V row */
-    bool paged;       /* a view has a block table */
-    bool v_in_k;
+    uint32_t k_dim;    /* elements of a q or K row */
+    uint32_t v_dim;    /* elements of a V or out row */
+    uint32_t n_cells;  /* readable cells of both views */
+    float scale;       /* factor on q.k, usually 1/sqrt(k_dim) */
+    float softcap;     /* 0: none */
+    bool has_sinks;    /* one extra logit per query head, without a V row */
+    bool paged;        /* a view has a block table */
+    bool v_in_k;       /* V is the first v_dim elements of the K row: v_format is k_format, and v repeats k's place */
     kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_mask_kind mask;
     const kvb_format *k_format, *v_format;
@@ -282,28 +294,37 @@ typedef struct kvb_attend {
 } kvb_attend;
 
 /*
- * Declared arithmetic: what the error bound is computed from (see oracle/bound.h for the formula).
- * A chain is the largest number of roundings that one term passes through on its way into a sum:
- * a plain loop over n terms has chain n; 16 lanes followed by a tree of 4 has n/16 + 4.
+ * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h has
+ * the formula). A kernel that works in f32 throughout sets the first six fields and leaves the three records 0.
+ *
+ * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
+ * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
  */
+
+/*
+ * What one of the three places below loses besides, where numbers are narrower than the accumulator. Errors of `step` and
+ * `floor` are relative to the largest magnitude that the place names.
+ */
+typedef struct kvb_rounding {
+    kvb_elem rounding; /* numbers are rounded to this type; KVB_F32: not at all */
+    uint32_t chain;    /* then terms are added in this type, before the accumulator: further roundings of one term */
+    double step;       /* numbers are rounded to multiples of step: each is off by step / 2 at most */
+    double floor;      /* each is off by so much where it is too small to be rounded relatively */
+} kvb_rounding;
+
 typedef struct kvb_arithmetic {
     kvb_elem accumulator; /* of dot products and of the sums over cells: KVB_F32 */
-    uint32_t dot_chain;   /* of one q.k dot product of k_dim terms */
-    uint32_t cell_chain;  /* of the sums over the visible cells, at most n_cells of them */
+    uint32_t dot_chain;   /* in the accumulator, of one q.k dot product of k_dim terms */
+    uint32_t cell_chain;  /* in the accumulator, of the sums over the visible cells, at most n_cells of them */
     uint32_t rescales;    /* most times one partial sum is multiplied by an exp(old max - new max) */
-    kvb_elem q_rounded;   /* what q is rounded to before the product; KVB_F32: not at all */
-    kvb_elem p_rounded;   /* what the weights are rounded to before the product with V; KVB_F32: not at all */
-    double q_step;        /* integer products: q is rounded to multiples of q_step times its row's largest
-                           * magnitude; 0: not */
-    double p_step;        /* integer products: a weight times its V element is off by at most half of p_step times the
-                           * largest weight times the largest magnitude of a visible V element; 0: not */
-    /* Where terms are summed in f16 before the accumulator: */
-    uint32_t dot_half_chain;  /* these roundings of a dot product, besides dot_chain */
-    uint32_t cell_half_chain; /* these of the sums over the cells, besides cell_chain */
-    double dot_floor;  /* absolute error of a dot product below f16's normal numbers, over the largest |q| of the row */
-    double cell_floor; /* the same of a weight times its V element, over the largest weight */
-    double exp_error;  /* largest relative error of exp */
-    double exp_floor;  /* weights exp(s - max) below this may be taken as 0 */
+    double exp_error;     /* largest relative error of exp */
+    double exp_floor;     /* weights exp(s - max) below this may be taken as 0 */
+
+    kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
+    kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
+    kvb_rounding sums; /* of the weights and of the sums over cells. step: of a weight times its V element, relative to
+                          * the largest weight times the largest visible |v|; floor: of the same, relative to the
+                          * largest weight */
 } kvb_arithmetic;
 
 /* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
@@ -318,7 +339,7 @@ typedef struct kvb_kernel {
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
     /* Can it run on this machine (ISA by CPUID)? NULL: always. */
     bool (*available)(char *why, size_t why_bytes);
-    /* Can it do this problem? Called before any attend() of the same problem. */
+    /* Can it do this problem? Asked before any attend() of the same problem. NULL: always. */
     bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
     /* Scratch that attend() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
@@ -365,8 +386,9 @@ static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_
 }
 
 /*
- * Visible cells of query t, as runs whatever the kind of the mask: call with *cursor = 0, again until
- * it returns false. EXPLICIT rows are scanned word by word.
+ * Visible cells of query t, as runs whatever the kind of the mask: call with *cursor = 0, again until it returns false.
+ * Runs come in the order of the mask, which may be any; of other masks they are ascending. EXPLICIT rows are scanned word by
+ * word.
  */
 static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
                                  kvb_run *run)

@@ -185,11 +185,6 @@ static bool format_plain(const kvb_format *f)
            !f->window_cells;
 }
 
-bool kvb_format_in_place(const kvb_format *f)
-{
-    return f->elem == KVB_F32 && format_plain(f);
-}
-
 void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
 {
     if (!format_plain(view->format)) {
@@ -202,7 +197,7 @@ void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, f
 
 const float *kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *tmp)
 {
-    if (kvb_format_in_place(view->format))
+    if (kvb_format_is_f32(view->format))
         return kvb_view_row(view, h, c);
     kvb_rows_decode(view, h, c, 1, tmp);
     return tmp;

@@ -7,7 +7,7 @@
 #ifndef KVB_CONVERT_H
 #define KVB_CONVERT_H
 
-#include "attend.h"
+#include "kernels/attend.h"
 
 /* Bytes of a plain element; 0 for any other. */
 size_t kvb_elem_bytes(kvb_elem elem);
@@ -19,9 +19,6 @@ void kvb_elems_encode(kvb_elem elem, void *dst, const float *src, size_t n);
 /* The same in portable C, whatever the CPU: the same bits. */
 void kvb_elems_decode_portable(kvb_elem elem, float *dst, const void *src, size_t n);
 void kvb_elems_encode_portable(kvb_elem elem, void *dst, const float *src, size_t n);
-
-/* Are rows of this format floats as they lie? Rows of another have to be decoded. */
-bool kvb_format_in_place(const kvb_format *format);
 
 /*
  * Row of KV head h in cell c as floats: in place where they are, else decoded into tmp [view->dim]. Where V lies in

@@ -3,7 +3,7 @@
 #ifndef KVB_KERNELS_H
 #define KVB_KERNELS_H
 
-#include "attend.h"
+#include "kernels/attend.h"
 
 extern const kvb_kernel kvb_kernel_reference;  /* plain scalar f32, two passes */
 extern const kvb_kernel kvb_kernel_openblas;   /* scores and output as BLAS products over f32 rows */

@@ -1,28 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV
- * head each (with a sequential OpenBLAS the products themselves take turns: see blas.h). Paged rows and those of
- * any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows are read
- * in place.
+ * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV head each. Paged rows and
+ * those of any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows are read
+ * where they lie.
  *
- * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one
- * query head. Products cover only the runs of cells that some row of the tile sees: what a cell hidden
- * from all of them holds (it may be NaN) is never multiplied. Of a cell that some rows of a tile see, the
- * other rows take 0 times its V row, so a V row that is not finite spoils the whole tile.
+ * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one query head.
+ * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which may
+ * hold NaN, is never multiplied. Of a cell that some rows of a tile see, the other rows take 0 times its V row, so a V row that
+ * is not finite spoils the whole tile.
  *
  * Scratch per thread, f32 unless said otherwise: scores [rows][n_cells], sums [rows][v_dim], max [rows],
  * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
  * masks the tile's bit row (uint64_t).
  */
-#include "kernels/blas.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/softmax.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- products, safe to call from several threads at once --------------------------------------------------------- */
+
+/*
+ * A sequential OpenBLAS (Debian's libopenblas-serial) is built without locks: two threads may be handed the same packing
+ * buffer, and then the products are wrong, about one in twenty on two cores (OpenBLAS 0.3.21; its issues 2126 and 2711 say
+ * why). With such a build one product runs at a time. A threaded build guards its buffers; it is told to use one thread,
+ * and the team's threads run side by side.
+ */
+static pthread_mutex_t one_product = PTHREAD_MUTEX_INITIALIZER;
+
+static bool has_locks(void)
+{
+    return openblas_get_parallel() != OPENBLAS_SEQUENTIAL;
+}
+
+/* Keeps a threaded OpenBLAS to the thread that calls it. Not while another thread is in a product. */
+static void threads_confine(void)
+{
+    /* Asked first: setting the number wakes a pool of threads that a fork had ended. */
+    if (openblas_get_num_threads() != 1)
+        openblas_set_num_threads(1);
+}
+
+static void product_begin(void)
+{
+    if (!has_locks())
+        pthread_mutex_lock(&one_product);
+}
+
+static void product_end(void)
+{
+    if (!has_locks())
+        pthread_mutex_unlock(&one_product);
+}
+
+/* s [rows][n] = q [rows][dim] . k [n][dim]^T. The *_ld are floats from one row to the next. One row is a matrix-vector
+ * product: K is not packed. */
+static void scores_product(float *s, int s_ld, const float *q, int q_ld, const float *k, int k_ld, int rows, int n,
+                           int dim)
+{
+    if (rows == 1) /* from zeros, with beta 1: s may hold NaN, and not every sgemv takes beta 0 as "do not read y" */
+        memset(s, 0, (size_t)n * sizeof *s);
+    product_begin();
+    if (rows == 1)
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, n, dim, 1.0f, k, k_ld, q, 1, 1.0f, s, 1);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, n, dim, 1.0f, q, q_ld, k, k_ld, 0.0f, s, s_ld);
+    product_end();
+}
+
+/* o [rows][dim], packed, += w [rows][n] . v [n][dim] */
+static void sums_product(float *o, const float *w, int w_ld, const float *v, int v_ld, int rows, int n, int dim)
+{
+    product_begin();
+    if (rows == 1)
+        cblas_sgemv(CblasRowMajor, CblasTrans, n, dim, 1.0f, v, v_ld, w, 1, 1.0f, o, 1);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, n, 1.0f, w, w_ld, v, v_ld, 1.0f, o, dim);
+    product_end();
+}
+
+/* ---- tiles of query rows ----------------------------------------------------------------------------------------- */
 
 #define TILE 64u /* query tokens of a product; bounds the scores held at once */
 
@@ -68,7 +131,7 @@ static uint32_t row_head(const tile *tl, uint32_t r)
 
 static bool staged(const kvb_problem *p, const kvb_format *format)
 {
-    return !kvb_format_in_place(format) || p->paged;
+    return !kvb_format_is_f32(format) || p->paged;
 }
 
 static size_t lines(size_t floats)
@@ -96,12 +159,12 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return layout_of(p).end * sizeof(float) * n_threads;
 }
 
-/* Always; asked before the first call, and so the place to tell a threaded OpenBLAS to stay on its thread. */
+/* Always. Asked before the first call: the place to tell a threaded OpenBLAS to stay on its thread. */
 static bool available(char *why, size_t why_bytes)
 {
     (void)why;
     (void)why_bytes;
-    kvb_blas_confine();
+    threads_confine();
     return true;
 }
 
@@ -116,22 +179,20 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
     return true;
 }
 
-/* OpenBLAS does not document how it blocks its sums: a plain loop is the longest chain there can be. */
+/* OpenBLAS does not document how it blocks its sums: no chain is longer than that of a plain loop. */
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){
         .accumulator = KVB_F32,
         .dot_chain = p->k_dim,
         .cell_chain = p->n_cells + p->has_sinks,
-        .q_rounded = KVB_F32,
-        .p_rounded = KVB_F32,
         .exp_error = KVB_EXPF_ERROR,
         .exp_floor = KVB_EXPF_FLOOR,
     };
     kvb_arithmetic_add_decoding(p, a);
 }
 
-/* Rows of KV head h: in place, or decoded into stage [cells][dim]. */
+/* Rows of KV head h: where they lie, or decoded into stage [cells][dim]. */
 static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, float *stage)
 {
     if (p->n_cells == 0)
@@ -174,9 +235,9 @@ static void scores_multiply(const tile *tl, kvb_run run)
     const kvb_problem *p = &tl->args->problem;
     const float *q = tl->args->q + ((size_t)tl->tok * p->n_heads + tl->head) * p->k_dim;
 
-    kvb_scores_multiply(tl->scores + run.begin, (int)p->n_cells, q, (int)(p->k_dim * (tl->by_tok ? p->n_heads : 1)),
-                        tl->k.rows + (size_t)run.begin * tl->k.ld, tl->k.ld, (int)tl->rows, (int)(run.end - run.begin),
-                        (int)p->k_dim);
+    scores_product(tl->scores + run.begin, (int)p->n_cells, q, (int)(p->k_dim * (tl->by_tok ? p->n_heads : 1)),
+                   tl->k.rows + (size_t)run.begin * tl->k.ld, tl->k.ld, (int)tl->rows, (int)(run.end - run.begin),
+                   (int)p->k_dim);
 }
 
 /* sums [rows][v_dim] += weights . V */
@@ -184,11 +245,11 @@ static void sums_multiply(const tile *tl, kvb_run run)
 {
     const kvb_problem *p = &tl->args->problem;
 
-    kvb_sums_multiply(tl->sums, tl->scores + run.begin, (int)p->n_cells, tl->v.rows + (size_t)run.begin * tl->v.ld,
-                      tl->v.ld, (int)tl->rows, (int)(run.end - run.begin), (int)p->v_dim);
+    sums_product(tl->sums, tl->scores + run.begin, (int)p->n_cells, tl->v.rows + (size_t)run.begin * tl->v.ld, tl->v.ld,
+                 (int)tl->rows, (int)(run.end - run.begin), (int)p->v_dim);
 }
 
-/* Row r's scores become weights, its sum and largest are kept; cells below `end` that it does not see get 0. */
+/* Row r's scores become weights; its sum and largest are kept. Cells below `end` that it does not see get 0. */
 static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
 {
     const kvb_attend *args = tl->args;
@@ -287,7 +348,7 @@ static int attend(const kvb_attend *args)
 
     if (!strides_fit(&args->problem, &args->k) || !strides_fit(&args->problem, &args->v))
         return -EINVAL;
-    kvb_blas_confine();
+    threads_confine();
     args->team->run(args->team, part, &copy);
     return 0;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Settings by the CPU's maker. */
 #include "kernels/prefetch.h"
 
-#include <stddef.h>
-
-/* Measured on Sapphire Rapids; taken for every other maker's CPUs, too. */
+/* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {
     .places = 16, .near_bytes = KVB_NEAR_BYTES, .near_rows = KVB_NEAR_ROWS, .near_cells = 32};
-/* On Zen 5. */
+/* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {.places = 1,
                                        .near_bytes = 512,
                                        .near_rows = 8,

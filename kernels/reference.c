@@ -26,8 +26,6 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         .accumulator = KVB_F32,
         .dot_chain = p->k_dim,
         .cell_chain = p->n_cells + p->has_sinks,
-        .q_rounded = KVB_F32,
-        .p_rounded = KVB_F32,
         .exp_error = KVB_EXPF_ERROR,
         .exp_floor = KVB_EXPF_FLOOR,
     };

@@ -3,7 +3,7 @@
 #ifndef KVB_SOFTMAX_H
 #define KVB_SOFTMAX_H
 
-#include "attend.h"
+#include "kernels/attend.h"
 
 /*
  * Largest relative error of the expf used: "Known Maximum Errors in Math Functions" of the GNU C Library

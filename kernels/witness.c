@@ -63,7 +63,7 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     (void)p;
-    *a = (kvb_arithmetic){.accumulator = KVB_F32, .q_rounded = KVB_F32, .p_rounded = KVB_F32};
+    *a = (kvb_arithmetic){.accumulator = KVB_F32};
 }
 
 /* The symbol of that many bits nearest to x. False: there is none. */

@@ -19,7 +19,7 @@
 #ifndef KVB_WITNESS_H
 #define KVB_WITNESS_H
 
-#include "attend.h"
+#include "kernels/attend.h"
 
 #define KVB_WITNESS_TORN    0xffffffffu
 #define KVB_WITNESS_MIN_DIM 16u

@@ -138,7 +138,7 @@ WIDE static void output_sums(const kvb_attention *a, const double *weights, doub
     }
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            size_t at = (size_t)(a->v_gathered ? i : t) * dim;
+            size_t at = (size_t)(a->v_gathered ? i : t) * a->v_row;
             const double *restrict v = a->v + at, *restrict sizes = a->v_size ? a->v_size + at : v;
             double p = weights[i];
             for (uint32_t c = 0; c < dim; c++)
@@ -172,7 +172,7 @@ WIDE static void spread_sums(const kvb_attention *a, const double *weights, cons
     }
     for (size_t r = 0; r < a->n_runs; r++)
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * dim;
+            const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * a->v_row;
             double p = weights[i], cell_a = reach[i], cell_q = shift[i], cell_s = size[i];
             for (uint32_t c = 0; c < dim; c++) {
                 double part = p * fabs(v[c] - o[c]);

@@ -17,15 +17,16 @@ typedef struct kvb_token_run {
 typedef struct kvb_attention {
     const float *q;       /* [k_dim] */
     const double *k;      /* rows of one KV head by token identity: [tokens][k_dim] */
-    const double *k_size; /* what reading those rounds relative to (oracle/store.h): [tokens][k_dim]; NULL: |k| */
+    const double *k_size; /* what reading those rounds relative to (oracle/storage.h): [tokens][k_dim]; NULL: |k| */
     const double *k_sum;  /* the sum of each row of k_size: [tokens] */
-    const double *v;      /* [tokens][v_dim] */
+    const double *v;      /* [tokens][v_row], of which the first v_dim count */
     const double *v_size; /* likewise; where it is less than |v|, |v| counts */
     bool k_gathered;      /* rows, sizes and sums of K are those of the runs alone, one after the other: [visible]… */
     bool v_gathered;
     bool k_turned; /* K is stored transformed */
     double v_mix;  /* kvb_bound_row.v_mix */
     uint32_t k_dim, v_dim;
+    uint32_t v_row; /* v_dim; k_dim where V is the beginning of K's rows */
     double scale;
     double softcap;            /* 0: none */
     const float *sink;         /* one more logit, or NULL */

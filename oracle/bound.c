@@ -33,6 +33,17 @@ static double sum_error(double chain, double u, kvb_bound_strength strength)
     return strength == KVB_BOUND_WORST ? worst : fmin(worst, LAMBDA * sqrt(chain) * u);
 }
 
+/* Of numbers that are rounded to a narrow type; of sums that are then taken in it. */
+static double narrow_roundoff(const kvb_rounding *r)
+{
+    return r->rounding == KVB_F32 ? 0 : kvb_unit_roundoff(r->rounding);
+}
+
+static double narrow_sum_error(const kvb_rounding *r, kvb_bound_strength strength)
+{
+    return sum_error(r->chain, kvb_unit_roundoff(r->rounding), strength);
+}
+
 /* How many errors of one size the sum of n of them can come to. */
 static double sum_count(double n, kvb_bound_strength strength)
 {
@@ -55,26 +66,24 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
                        double softcap, kvb_elem out_elem, kvb_bound_factors *f)
 {
     double u = kvb_unit_roundoff(a->accumulator);
-    double u_q = a->q_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->q_rounded);
+    double u_q = narrow_roundoff(&a->query);
     double eta = a->exp_error + a->rescales * (a->exp_error + u);
     double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
-    double p_subnormal = a->p_rounded == KVB_F32 ? 0 : subnormal(a->p_rounded) / 2;
-    double u_half = kvb_unit_roundoff(KVB_F16);
-    double gamma_d = both(sum_error(a->dot_chain, u, strength), sum_error(a->dot_half_chain, u_half, strength));
+    double p_subnormal = a->sums.rounding == KVB_F32 ? 0 : subnormal(a->sums.rounding) / 2;
+    double gamma_d = both(sum_error(a->dot_chain, u, strength), narrow_sum_error(&a->scores, strength));
 
     *f = (kvb_bound_factors){
         .a = fabs(scale) * both(gamma_d, u_q),
-        .q = fabs(scale) * (1 + gamma_d) * a->q_step / 2,
+        .q = fabs(scale) * (1 + gamma_d) * (a->query.step / 2 + a->query.floor),
         .s = 2 * u,
         .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap) +
-                (a->dot_floor > 0 ? fabs(scale) * a->dot_floor * row->q_largest : 0),
+                (a->scores.floor > 0 ? fabs(scale) * a->scores.floor * row->q_largest : 0),
         .gamma = sum_error((double)a->cell_chain + a->rescales, u, strength),
         .u = u,
-        .u_p = both(a->p_rounded == KVB_F32 ? 0 : kvb_unit_roundoff(a->p_rounded),
-                    sum_error(a->cell_half_chain, u_half, strength)),
+        .u_p = both(narrow_roundoff(&a->sums), narrow_sum_error(&a->sums, strength)),
         .u_out = kvb_unit_roundoff(out_elem) + 2 * u,
         .omega_v = n * per_z * (2 * a->exp_floor + p_subnormal),
-        .omega = per_z * (n * subnormal(a->accumulator) + sum_count(n, strength) * a->cell_floor) + subnormal(out_elem),
+        .omega = per_z * (n * subnormal(a->accumulator) + sum_count(n, strength) * a->sums.floor) + subnormal(out_elem),
         .lse_dropped = n * per_z * a->exp_floor,
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
         .v_mix = strength == KVB_BOUND_WORST ? row->v_mix : 1,
@@ -83,8 +92,8 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->d_mean = f->a * row->a_mean + f->q * row->q_mean + f->s * row->s_mean + f->flat;
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
     f->raised = exp(f->d_max + f->d_mean);
-    if (a->p_step > 0) /* elsewhere an infinite V of another channel does not matter */
-        f->steps = a->p_step / 2 * sum_count(n, strength) * fmin(row->p_max * f->raised, 1) * row->v_largest;
+    if (a->sums.step > 0) /* elsewhere an infinite V of another channel does not matter */
+        f->steps = a->sums.step / 2 * sum_count(n, strength) * fmin(row->p_max * f->raised, 1) * row->v_largest;
 }
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)

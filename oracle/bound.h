@@ -6,18 +6,18 @@
  *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + (1 + gamma) R + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
  *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i V_ic      wrong weights
  *   M   = sum_i p_i V_ic                                                        rounding of the sum over cells
- *   R   = n' p_step/2 p_max V_largest                                           weights in steps
- *   D_i = tau ((1 + gamma_d)(1 + u_Q) - 1) A_i + tau (1 + gamma_d) q_step/2 Q_i + tau dot_floor max|q| + 2u S_i
- *         (+ 4u softcap with a softcap)
+ *   R   = n' sums.step/2 p_max V_largest                                        weights in steps
+ *   D_i = tau ((1 + gamma_d)(1 + u_Q) - 1) A_i + tau (1 + gamma_d) (query.step/2 + query.floor) Q_i
+ *         + tau scores.floor max|q| + 2u S_i (+ 4u softcap with a softcap)
  *   A_i = |q|.K_i,  Q_i = max_c |q_c| sum_c K_ic,  S_i = |s_i| + (s_max - s_i) / 2
  *   K_ic, V_ic   |k_ic|, |v_ic|, or the magnitudes that quantised rows are read through: below
  *
- * Sums in f16 (dot_half_chain, cell_half_chain, dot_floor, cell_floor).
- *   Where terms are first summed in f16 and those sums in the accumulator, a term passes through both chains: 1 + gamma_d
- *   is the product of both chains' 1 + gamma, and so 1 + u_P with cell_half_chain's (the sum of the weights is not
- *   taken in f16: its gamma stays).
- *   Below f16's normal numbers errors are absolute: of a dot product in all dot_floor max|q|; of a cell's product
- *   cell_floor of the largest weight, n' of which (as in R) over Z are in omega.
+ * Sums in a narrow type, as f16 (scores.chain, sums.chain, scores.floor, sums.floor).
+ *   Terms are first added in that type, and those sums in the accumulator. A term passes through both chains: 1 + gamma_d
+ *   is the product of both chains' 1 + gamma, and 1 + u_P that of the weight's rounding and the narrow chain. (The sum of
+ *   the weights is taken in the accumulator: its gamma stays.)
+ *   Below the type's normal numbers errors are absolute: of a dot product scores.floor max|q|; of a cell's product
+ *   sums.floor of the largest weight. Of the latter n' (as in R) are in omega, over Z.
  *
  * To first order this is sum p |v - o| (D + eta) + (gamma + u_P) M + R + (gamma + u_out) |o| + omega.
  *
@@ -43,12 +43,13 @@
  *          G = expm1(D_max) / D_max exp(D_mean).  M is at most exp(D_max + D_mean) times its exact value,
  *          and at most max_i V_ic.
  *
- * Products of integers (q_step, p_step: kernels/attend.h).
- *   Q_i    q is off by |dq_c| <= q_step/2 max|q|, so q.k_i is by sum_c |dq_c| |k_ic| <= q_step/2 Q_i. The same dq meets
+ * Numbers in steps, as integers are (query.step, query.floor, sums.step: kernels/attend.h).
+ *   Q_i    q is off by |dq_c| <= (query.step/2 + query.floor) max|q|, so q.k_i is by sum_c |dq_c| |k_ic|, at most
+ *          (query.step/2 + query.floor) Q_i. The same dq meets
  *          every cell and may point as k_i does, so both strengths take the 1-norm (lambda times the 2-norm would be
  *          1.2 times less at 128 channels). K_ic, not |k_ic|: where code * scale and zero are multiplied apart, one of
  *          them may meet the rounded q and the other q itself. What computing the steps rounds is in dot_chain.
- *   R      each visible cell's product is off by at most p_step/2 times the largest weight times V_largest, the largest
+ *   R      each visible cell's product is off by at most sums.step/2 times the largest weight times V_largest, the largest
  *          V_ic of visible cells and of all channels (a kernel may have one step for several channels). Over the
  *          sum of the weights, the largest one is p_max, of the cells alone: a sink has no V row. Computed weights
  *          are up to exp(D_max + D_mean) times that, and at most 1. The n visible cells' errors are bounded and, at

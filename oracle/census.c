@@ -6,9 +6,10 @@
 #include <stdlib.h>
 
 #include "oracle/history.h"
+#include "workloads/array.h"
 
-/* What is done with each query of a walk. */
-typedef int query_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n);
+/* What is done with each place of a walk. */
+typedef int place_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n);
 
 static uint32_t queries_of(const kvb_event *e)
 {
@@ -16,46 +17,48 @@ static uint32_t queries_of(const kvb_event *e)
     return asks ? e->n : 0;
 }
 
-/* Takes every query, or of the others than `wanted` only the number (tokens NULL, n 0). */
-static int queries_walk(const kvb_trace *trace, const bool *wanted, query_take *take, kvb_census *census)
+/* Takes every place, or of the others than `wanted` only the number (tokens NULL, n 0). */
+static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *take, kvb_census *census)
 {
+    uint32_t n_groups = census->model->n_groups;
     kvb_history *history;
     int err = kvb_history_open(&history);
     if (err)
         return err;
     for (size_t e = 0; !err && e < census->n_events; e++) {
         err = kvb_history_apply(history, &trace->events[e]);
-        for (size_t number = census->first[e]; !err && number < census->first[e + 1]; number++) {
+        for (size_t place = census->first[e] * n_groups; !err && place < census->first[e + 1] * n_groups; place++) {
             const uint64_t *tokens = NULL;
             int64_t n = 0;
-            if (!wanted || wanted[number])
-                n = kvb_history_visible(history, (uint32_t)(number - census->first[e]), &tokens);
-            err = n < 0 ? (int)n : take(census, number, tokens, n);
+            if (!wanted || wanted[place])
+                n = kvb_history_visible(history, &census->model->groups[place % n_groups],
+                                        (uint32_t)(place / n_groups - census->first[e]), &tokens);
+            err = n < 0 ? (int)n : take(census, place, tokens, n);
         }
     }
     kvb_history_free(history);
     return err;
 }
 
-static int visible_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n)
+static int visible_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n)
 {
     (void)tokens;
-    census->visible[number] = (uint32_t)n;
+    census->visible[place] = (uint32_t)n;
     return 0;
 }
 
 int kvb_census_take(const kvb_trace *trace, kvb_census *census)
 {
     int err = -ENOMEM;
-    *census = (kvb_census){.n_events = trace->n_events};
+    *census = (kvb_census){.model = &trace->header.model, .n_events = trace->n_events};
     census->first = calloc(trace->n_events + 1, sizeof *census->first);
     if (!census->first)
         goto out;
     for (size_t e = 0; e < trace->n_events; e++)
         census->first[e + 1] = census->first[e] + queries_of(&trace->events[e]);
-    census->visible = calloc(census->first[trace->n_events] + 1, sizeof *census->visible);
+    census->visible = calloc(census->first[trace->n_events] * census->model->n_groups + 1, sizeof *census->visible);
     if (census->visible)
-        err = queries_walk(trace, NULL, visible_take, census);
+        err = places_walk(trace, NULL, visible_take, census);
 out:
     if (err)
         kvb_census_free(census);
@@ -64,19 +67,13 @@ out:
 
 static int run_push(kvb_census *census, uint32_t begin, uint32_t end)
 {
-    if (census->n_runs == census->room_runs) {
-        size_t room = census->room_runs ? 2 * census->room_runs : 1024;
-        kvb_token_run *runs = realloc(census->runs, room * sizeof *runs);
-        if (!runs)
-            return -ENOMEM;
-        census->runs = runs;
-        census->room_runs = room;
-    }
-    census->runs[census->n_runs++] = (kvb_token_run){begin, end};
-    return 0;
+    int error = kvb_array_reserve(&census->runs, &census->room_runs, census->n_runs + 1, sizeof *census->runs);
+    if (!error)
+        census->runs[census->n_runs++] = (kvb_token_run){begin, end};
+    return error;
 }
 
-static int runs_take(kvb_census *census, size_t number, const uint64_t *tokens, int64_t n)
+static int runs_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n)
 {
     int err = 0;
     for (int64_t i = 0, next; !err && i < n; i = next) {
@@ -84,14 +81,14 @@ static int runs_take(kvb_census *census, size_t number, const uint64_t *tokens, 
             next++;
         err = run_push(census, (uint32_t)tokens[i], (uint32_t)tokens[next - 1] + 1);
     }
-    census->run_first[number + 1] = census->n_runs;
+    census->run_first[place + 1] = census->n_runs;
     return err;
 }
 
 int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census)
 {
-    census->run_first = calloc(census->first[census->n_events] + 1, sizeof *census->run_first);
-    return census->run_first ? queries_walk(trace, wanted, runs_take, census) : -ENOMEM;
+    census->run_first = calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *census->run_first);
+    return census->run_first ? places_walk(trace, wanted, runs_take, census) : -ENOMEM;
 }
 
 void kvb_census_free(kvb_census *census)

@@ -9,19 +9,26 @@
 #include "oracle/attention.h"
 #include "workloads/trace.h"
 
-/* Queries are numbered through the trace. */
+/* Queries are numbered through the trace; what one sees in the layers of one group has a number, too (kvb_census_place). */
 typedef struct kvb_census {
+    const kvb_model *model;
     size_t n_events;
     size_t *first;     /* [n_events + 1] number of the first query of each event */
-    uint32_t *visible; /* [first[n_events]] tokens seen */
-    /* of gathered queries: the tokens of query q are the runs run_first[q] .. run_first[q + 1] - 1 */
-    size_t *run_first; /* [first[n_events] + 1] */
+    uint32_t *visible; /* [queries x groups] tokens seen */
+    /* of gathered places: the tokens of place p are the runs run_first[p] .. run_first[p + 1] - 1 */
+    size_t *run_first; /* [queries x groups + 1] */
     kvb_token_run *runs;
     size_t n_runs, room_runs;
 } kvb_census;
 
+/* Where the census keeps what query `number` sees in a layer. */
+static inline size_t kvb_census_place(const kvb_census *census, size_t number, uint32_t layer)
+{
+    return number * census->model->n_groups + census->model->group_of[layer];
+}
+
 int kvb_census_take(const kvb_trace *trace, kvb_census *census); /* 0 or -ENOMEM */
-/* Adds the runs of those queries for which wanted[number] is set; the others have none. */
+/* Adds the runs of those places for which wanted[place] is set; the others have none. */
 int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census); /* 0 or -ENOMEM */
 void kvb_census_free(kvb_census *census);
 

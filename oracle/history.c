@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The oracle's account of a trace. A sequence is the list of its (position, identity), ascending in both
- * the list and the position: a token enters at its sequence's largest position + 1, so every change is an
- * append or a cut. What a query of a step sees is then a prefix of one list.
+ * the list and the position. What a query of a step sees is then a stretch of one list, and the sinks before it.
  */
 #include "oracle/history.h"
 
@@ -10,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "workloads/array.h"
 
 typedef struct sequence {
     uint32_t *pos;
@@ -28,8 +29,8 @@ struct kvb_history {
     size_t n_pending, room_pending;
     const kvb_event *last; /* the event whose queries may be asked about, or NULL */
     size_t last_node;      /* propose: number of its first node */
-    uint64_t *path;        /* answer buffer for tree queries */
-    size_t room_path;
+    uint64_t *answer; /* of a query whose rows do not lie together */
+    size_t room_answer;
 };
 
 int kvb_history_open(kvb_history **history)
@@ -47,36 +48,15 @@ void kvb_history_free(kvb_history *history)
         free(history->seq[s].token);
     }
     free(history->pending);
-    free(history->path);
+    free(history->answer);
     free(history);
-}
-
-/* Room for n elements of `size` bytes in *block, doubling. */
-static int room_grow(void **block, size_t *room, size_t n, size_t size)
-{
-    if (n <= *room)
-        return 0;
-    size_t more = *room * 2 > n ? *room * 2 : n < 16 ? 16 : n;
-    void *grown = realloc(*block, more * size);
-    if (!grown)
-        return -ENOMEM;
-    *block = grown;
-    *room = more;
-    return 0;
 }
 
 static int sequence_grow(sequence *s, size_t n)
 {
-    void *pos = s->pos, *token = s->token;
-    size_t room_pos = s->room, room_token = s->room;
-    int err = room_grow(&pos, &room_pos, n, sizeof *s->pos);
-    if (!err)
-        err = room_grow(&token, &room_token, n, sizeof *s->token);
-    s->pos = pos;
-    s->token = token;
-    if (!err)
-        s->room = room_pos;
-    return err;
+    size_t room = s->room;
+    int err = kvb_array_reserve(&s->pos, &room, n, sizeof *s->pos);
+    return err ? err : kvb_array_reserve(&s->token, &s->room, n, sizeof *s->token);
 }
 
 static int sequence_append(sequence *s, uint32_t pos, uint64_t token)
@@ -123,14 +103,25 @@ static void sequence_remove(sequence *s, uint32_t p0, uint32_t p1)
     s->n -= end - begin;
 }
 
+/* A range of src is put between what dst holds; the trace reader has seen to it that they do not overlap. */
 static int sequence_copy(const sequence *src, sequence *dst, uint32_t p0, uint32_t p1)
 {
     size_t begin, end;
     sequence_range(src, p0, p1, &begin, &end);
+    if (begin == end)
+        return 0;
     int err = sequence_grow(dst, dst->n + (end - begin));
-    for (size_t i = begin; !err && i < end; i++)
-        err = sequence_append(dst, src->pos[i], src->token[i]);
-    return err;
+    if (err)
+        return err;
+    for (size_t i = begin; i < end; i++) {
+        size_t at = sequence_below(dst, src->pos[i]);
+        memmove(dst->pos + at + 1, dst->pos + at, (dst->n - at) * sizeof *dst->pos);
+        memmove(dst->token + at + 1, dst->token + at, (dst->n - at) * sizeof *dst->token);
+        dst->pos[at] = src->pos[i];
+        dst->token[at] = src->token[i];
+        dst->n++;
+    }
+    return 0;
 }
 
 /* ---- events ----------------------------------------------------------------------------------------- */
@@ -145,9 +136,7 @@ static int tokens_apply(kvb_history *h, const kvb_event *e)
 
 static int propose_apply(kvb_history *h, const kvb_event *e)
 {
-    void *block = h->pending;
-    int err = room_grow(&block, &h->room_pending, h->n_pending + e->n, sizeof *h->pending);
-    h->pending = block;
+    int err = kvb_array_reserve(&h->pending, &h->room_pending, h->n_pending + e->n, sizeof *h->pending);
     if (err)
         return err;
     h->last_node = h->n_pending;
@@ -213,33 +202,61 @@ int kvb_history_apply(kvb_history *h, const kvb_event *e)
 
 /* ---- queries ---------------------------------------------------------------------------------------- */
 
-/* The committed tokens, then the ancestors of the node from its root on, then the node. */
-static int64_t tree_visible(kvb_history *h, size_t asked, const uint64_t **tokens)
+/* May a query at position p see position j, which is not above its own? The rule of kernels/model.h, put as a question. */
+static bool is_seen(const kvb_group *group, uint32_t p, uint32_t j)
 {
-    size_t depth = 0;
-    for (int64_t i = (int64_t)asked; i >= 0; i = h->pending[i].parent)
-        depth++;
-    size_t n = h->seq[0].n + depth;
-    void *block = h->path;
-    int err = room_grow(&block, &h->room_path, n, sizeof *h->path);
-    h->path = block;
-    if (err)
-        return err;
-    if (h->seq[0].n)
-        memcpy(h->path, h->seq[0].token, h->seq[0].n * sizeof *h->path);
-    size_t at = n;
-    for (int64_t i = (int64_t)asked; i >= 0; i = h->pending[i].parent)
-        h->path[--at] = h->pending[i].token;
-    *tokens = h->path;
-    return (int64_t)n;
+    if (group->window)
+        return p - j < group->window || j < group->sinks;
+    if (group->chunk)
+        return p / group->chunk == j / group->chunk;
+    return true;
 }
 
-int64_t kvb_history_visible(kvb_history *h, uint32_t i, const uint64_t **tokens)
+/* Answers with those of sequence s that the query at position p sees, and room for `more` behind them. */
+static int64_t sequence_visible(kvb_history *h, const kvb_group *group, const sequence *s, uint32_t p, size_t more)
+{
+    size_t n = sequence_below(s, (uint64_t)p + 1), seen = 0;
+    int err = kvb_array_reserve(&h->answer, &h->room_answer, n + more, sizeof *h->answer);
+    for (size_t i = 0; !err && i < n; i++)
+        if (is_seen(group, p, s->pos[i]))
+            h->answer[seen++] = s->token[i];
+    return err ? err : (int64_t)seen;
+}
+
+/* Of the committed tokens, then of the ancestors of the node from its root on, then the node. */
+static int64_t tree_visible(kvb_history *h, const kvb_group *group, size_t asked, const uint64_t **rows)
+{
+    const sequence *s = &h->seq[0];
+    size_t depth = 0;
+    for (int64_t i = h->pending[asked].parent; i >= 0; i = h->pending[i].parent)
+        depth++;
+    uint32_t root = s->n ? s->pos[s->n - 1] + 1 : 0, p = root + (uint32_t)depth;
+    int64_t n = sequence_visible(h, group, s, p, depth + 1);
+    if (n < 0)
+        return n;
+    int64_t seen = n;
+    for (uint32_t d = 0; d <= depth; d++)
+        seen += is_seen(group, p, root + d);
+    int64_t at = seen, i = (int64_t)asked;
+    for (uint32_t d = (uint32_t)depth + 1; d-- > 0; i = h->pending[i].parent)
+        if (is_seen(group, p, root + d))
+            h->answer[--at] = h->pending[i].token;
+    *rows = h->answer;
+    return seen;
+}
+
+int64_t kvb_history_visible(kvb_history *h, const kvb_group *group, uint32_t i, const uint64_t **rows)
 {
     assert(h->last && i < h->last->n);
     if (h->last->kind == KVB_EVENT_PROPOSE)
-        return tree_visible(h, h->last_node + i, tokens);
+        return tree_visible(h, group, h->last_node + i, rows);
     const sequence *s = &h->seq[h->last->seq[i]];
-    *tokens = s->token;
-    return (int64_t)sequence_below(s, (uint64_t)h->last->pos[i] + 1);
+    uint32_t p = h->last->pos[i];
+    if (!group->window && !group->chunk) { /* a prefix of the list as it lies */
+        *rows = s->token;
+        return (int64_t)sequence_below(s, (uint64_t)p + 1);
+    }
+    int64_t n = sequence_visible(h, group, s, p, 0);
+    *rows = h->answer;
+    return n;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "oracle/census.h"
-#include "oracle/inside.h"
+#include "oracle/state.h"
 #include "oracle/sample.h"
 #include "oracle/solve.h"
 
@@ -21,39 +21,39 @@
 /* The runs of tokens that the sampled queries see. */
 static int sample_gather(const kvb_trace *trace, const kvb_sample *sample, kvb_census *census, uint32_t *visible_max)
 {
-    bool *wanted = calloc(census->first[census->n_events] + 1, sizeof *wanted);
+    bool *wanted = calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *wanted);
     if (!wanted)
         return -ENOMEM;
     *visible_max = 0;
     for (size_t i = 0; i < sample->n; i++) {
-        size_t number = census->first[sample->rows[i].event] + sample->rows[i].query;
-        wanted[number] = true;
-        if (census->visible[number] > *visible_max)
-            *visible_max = census->visible[number];
+        const kvb_sample_row *row = &sample->rows[i];
+        size_t place = kvb_census_place(census, census->first[row->event] + row->query, row->layer);
+        wanted[place] = true;
+        if (census->visible[place] > *visible_max)
+            *visible_max = census->visible[place];
     }
     int err = kvb_census_gather(trace, wanted, census);
     free(wanted);
     return err;
 }
 
-static int results_open(const kvb_sample *sample, uint32_t v_dim, kvb_oracle *oracle)
+static int results_open(const kvb_model *model, const kvb_sample *sample, kvb_oracle *oracle)
 {
-    size_t n = sample->n;
-    oracle->arena = malloc(n * (sizeof(kvb_expect) + v_dim * sizeof(kvb_bound_term)) + 1);
+    size_t n = sample->n, n_terms = 0;
+    for (size_t r = 0; r < n; r++)
+        n_terms += kvb_model_group(model, sample->rows[r].layer)->v_dim;
+    oracle->arena = malloc(n * sizeof(kvb_expect) + n_terms * sizeof(kvb_bound_term) + 1);
     if (!oracle->arena)
         return -ENOMEM;
     oracle->rows = oracle->arena;
     oracle->n_rows = n;
     oracle->total_rows = sample->total_rows;
-    oracle->v_dim = v_dim;
     kvb_bound_term *terms = (kvb_bound_term *)(oracle->rows + n);
     for (size_t r = 0; r < n; r++) {
         const kvb_sample_row *row = &sample->rows[r];
-        oracle->rows[r] = (kvb_expect){.event = row->event,
-                                       .layer = row->layer,
-                                       .query = row->query,
-                                       .head = row->head,
-                                       .terms = terms + r * v_dim};
+        oracle->rows[r] = (kvb_expect){
+            .event = row->event, .layer = row->layer, .query = row->query, .head = row->head, .terms = terms};
+        terms += kvb_model_group(model, row->layer)->v_dim;
     }
     return 0;
 }
@@ -79,16 +79,16 @@ static kvb_format_error format_reduce(const kvb_format_row *rows, size_t n)
 /* Chooses what is checked, and works it out. 0 or -ENOMEM. */
 static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, kvb_oracle *oracle)
 {
-    const kvb_trace_model *m = &trace->header.model;
+    const kvb_model *m = &trace->header.model;
     kvb_census census = {0};
     kvb_sample sample = {0};
     kvb_format_row *format_rows = NULL;
-    uint32_t visible_max;
+    uint32_t visible_max, v_dim = 0;
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        v_dim = v_dim > m->groups[g].v_dim ? v_dim : m->groups[g].v_dim;
     kvb_sample_options wanted = {
-        .layers = m->layers,
-        .heads = m->heads,
         .max_pairs = options->max_pairs / (kvb_oracle_reads_views(oracle) ? WINDOW_PAIRS : 1),
-        .max_rows = ARENA_MAX_BYTES / (sizeof(kvb_expect) + m->v_dim * sizeof(kvb_bound_term)),
+        .max_rows = ARENA_MAX_BYTES / (sizeof(kvb_expect) + v_dim * sizeof(kvb_bound_term)),
         .seed = options->seed,
     };
     int err = kvb_census_take(trace, &census);
@@ -97,7 +97,7 @@ static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, 
     if (!err)
         err = sample_gather(trace, &sample, &census, &visible_max);
     if (!err)
-        err = results_open(&sample, m->v_dim, oracle);
+        err = results_open(m, &sample, oracle);
     if (!err) {
         format_rows = calloc(sample.n + 1, sizeof *format_rows);
         err = format_rows ? kvb_solve(oracle, &census, visible_max, options->team, format_rows) : -ENOMEM;
@@ -117,7 +117,7 @@ int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_
     int err = -ENOMEM;
     *oracle = NULL;
     if (o)
-        err = kvb_inside_open(trace, values, options, &o->inside, why, why_bytes);
+        err = kvb_oracle_state_open(trace, values, options, &o->state, why, why_bytes);
     if (!err)
         err = rows_make(trace, options, o);
     if (err == -ENOMEM)
@@ -133,7 +133,7 @@ void kvb_oracle_free(kvb_oracle *oracle)
 {
     if (!oracle)
         return;
-    kvb_inside_free(oracle->inside);
+    kvb_oracle_state_free(oracle->state);
     free(oracle->arena);
     free(oracle);
 }

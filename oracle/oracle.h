@@ -19,13 +19,11 @@
 /* What is checked. */
 typedef struct kvb_oracle_options {
     const kvb_format *k_format, *v_format;
-    const float *k_amax,
-        *v_amax;        /* [layers][kv_heads] what head scales are made from, after the transform; NULL: none */
+    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads]: what head scales are made from, after the
+                                                 * transform; NULL: none. Read by open only */
     uint64_t max_pairs; /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
                          * would take more than 256 MiB, a seeded sample is checked */
     uint64_t seed;      /* of the sample */
-    float softcap;      /* 0: none */
-    const float *sinks; /* [heads] or NULL */
     const kvb_team *team;
 } kvb_oracle_options;
 
@@ -37,7 +35,7 @@ typedef struct kvb_expect {
     uint32_t visible; /* cells seen */
     double lse;
     kvb_bound_row row;           /* sums of the whole row */
-    const kvb_bound_term *terms; /* [v_dim]: exact output and sums, per channel */
+    const kvb_bound_term *terms; /* [v_dim of the layer]: exact output and sums, per channel */
 } kvb_expect;
 
 typedef struct kvb_format_error {
@@ -51,9 +49,8 @@ typedef struct kvb_oracle {
     size_t n_rows;
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
-    uint32_t v_dim;
     void *arena; /* its own */
-    struct kvb_oracle_inside *inside;
+    struct kvb_oracle_state *state;
 } kvb_oracle;
 
 /* 0, -ENOMEM, -ENOTSUP when it cannot store a format (why names it). Trace and values must outlive the oracle;

@@ -6,16 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/array.h"
+
+/* Tokens that a row visits; query by its number. */
+static uint32_t visible_of(const kvb_census *census, size_t number, uint32_t layer)
+{
+    return census->visible[kvb_census_place(census, number, layer)];
+}
+
 static int row_add(kvb_sample *sample, kvb_sample_row row, uint32_t visible)
 {
-    if (sample->n == sample->room) {
-        size_t room = sample->room ? 2 * sample->room : 256;
-        kvb_sample_row *rows = realloc(sample->rows, room * sizeof *rows);
-        if (!rows)
-            return -ENOMEM;
-        sample->rows = rows;
-        sample->room = room;
-    }
+    if (kvb_array_reserve(&sample->rows, &sample->room, sample->n + 1, sizeof *sample->rows))
+        return -ENOMEM;
     sample->rows[sample->n++] = row;
     sample->pairs += visible;
     return 0;
@@ -40,7 +42,7 @@ static void rows_settle(kvb_sample *sample, const kvb_census *census)
     for (size_t i = 0; i < sample->n; i++) {
         const kvb_sample_row *row = &sample->rows[i];
         if (kept && row_order(&sample->rows[kept - 1], row) == 0)
-            sample->pairs -= census->visible[census->first[row->event] + row->query];
+            sample->pairs -= visible_of(census, census->first[row->event] + row->query, row->layer);
         else
             sample->rows[kept++] = *row;
     }
@@ -62,16 +64,17 @@ static int rows_draw(const kvb_census *census, const kvb_sample_options *o, doub
     uint64_t counter = 0;
     int err = 0;
     for (size_t e = 0; e < census->n_events; e++)
-        for (uint32_t layer = 0; layer < o->layers; layer++)
+        for (uint32_t layer = 0; layer < census->model->n_layers; layer++)
             for (size_t q = census->first[e]; q < census->first[e + 1]; q++)
-                for (uint32_t head = 0; head < o->heads; head++, counter++) {
+                for (uint32_t head = 0; head < kvb_model_group(census->model, layer)->heads; head++, counter++) {
                     if ((double)(bits_mix(o->seed, counter) >> 11) * 0x1p-53 >= chance)
                         continue;
-                    bool fits = sample->pairs + census->visible[q] <= o->max_pairs && sample->n < o->max_rows;
+                    uint32_t visible = visible_of(census, q, layer);
+                    bool fits = sample->pairs + visible <= o->max_pairs && sample->n < o->max_rows;
                     if (!fits && sample->n >= KVB_SAMPLE_MIN_ROWS)
                         continue;
                     err = row_add(sample, (kvb_sample_row){(uint32_t)e, layer, (uint32_t)(q - census->first[e]), head},
-                                  census->visible[q]);
+                                  visible);
                     if (err)
                         return err;
                 }
@@ -83,6 +86,7 @@ static int rows_draw(const kvb_census *census, const kvb_sample_options *o, doub
 static int event_rows(const kvb_census *census, const kvb_sample_options *o, size_t event, kvb_sample *sample)
 {
     static const size_t wanted[] = {0, 15, 16, 31, 32, 63, 64, 127, 128, SIZE_MAX};
+    const kvb_model *m = census->model;
     size_t n = census->first[event + 1] - census->first[event], done = SIZE_MAX;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         size_t q = wanted[i] < n ? wanted[i] : n - 1;
@@ -91,11 +95,12 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
         done = q;
         size_t number = census->first[event] + q;
         uint64_t draw = bits_mix(~o->seed, number);
-        const uint32_t place[3][2] = {
-            {0, 0}, {o->layers - 1, o->heads - 1}, {(uint32_t)(draw >> 32) % o->layers, (uint32_t)draw % o->heads}};
+        uint32_t layers[3] = {0, m->n_layers - 1, (uint32_t)(draw >> 32) % m->n_layers};
         for (uint32_t j = 0; j < 3; j++) {
-            int err = row_add(sample, (kvb_sample_row){(uint32_t)event, place[j][0], (uint32_t)q, place[j][1]},
-                              census->visible[number]);
+            uint32_t heads = kvb_model_group(m, layers[j])->heads;
+            const uint32_t head[3] = {0, heads - 1, (uint32_t)draw % heads};
+            int err = row_add(sample, (kvb_sample_row){(uint32_t)event, layers[j], (uint32_t)q, head[j]},
+                              visible_of(census, number, layers[j]));
             if (err)
                 return err;
         }
@@ -140,10 +145,14 @@ static int events_sample(const kvb_census *census, const kvb_sample_options *o, 
 
 int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *o, kvb_sample *sample)
 {
-    uint64_t per_query = (uint64_t)o->layers * o->heads, n_queries = census->first[census->n_events], total = 0;
-    for (size_t q = 0; q < n_queries; q++)
-        total += census->visible[q] * per_query;
-    *sample = (kvb_sample){.total_rows = n_queries * per_query};
+    uint64_t n_queries = census->first[census->n_events], total = 0;
+    *sample = (kvb_sample){0};
+    for (uint32_t layer = 0; layer < census->model->n_layers; layer++) {
+        uint32_t heads = kvb_model_group(census->model, layer)->heads;
+        sample->total_rows += n_queries * heads;
+        for (size_t q = 0; q < n_queries; q++)
+            total += (uint64_t)visible_of(census, q, layer) * heads;
+    }
 
     int err = 0;
     if (total <= o->max_pairs && sample->total_rows <= o->max_rows) {

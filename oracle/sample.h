@@ -10,7 +10,6 @@
 #include "oracle/census.h"
 
 typedef struct kvb_sample_options {
-    uint32_t layers, heads;
     uint64_t max_pairs; /* of (row, cell) visited in all */
     uint64_t max_rows;
     uint64_t seed;

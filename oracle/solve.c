@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One KV head of one layer at a time is taken through its stores into doubles, and its rows are solved on the team. So
- * the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each element of one
- * head. Where rows depend on their neighbours, each query stores what it sees as a sequence of its own, once for all its
+ * One KV head of one layer at a time is stored as its formats store it, decoded into doubles, and its rows are solved on the
+ * team. So the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each element of
+ * one head. Where rows depend on their neighbours, each query stores what it sees as a sequence of its own, once for all its
  * query heads.
  */
 #include "oracle/solve.h"
@@ -14,15 +14,16 @@
 /* What one thread works in. */
 typedef struct worker {
     double *scratch;
-    kvb_side k, v;      /* gathered rows, of the sides with a window */
+    kvb_stored k, v;      /* gathered rows, of the sides with a window */
     const float **seen; /* [visible_max] likewise */
 } worker;
 
 typedef struct work {
     kvb_oracle *oracle;
-    const kvb_oracle_inside *inside;
+    const kvb_oracle_state *state;
     const kvb_census *census;
-    const kvb_trace_model *model;
+    const kvb_model *model;
+    const kvb_group *group; /* whose layers are in hand */
     const kvb_team *team;
     kvb_format_row *format_rows;
     uint32_t visible_max;
@@ -31,8 +32,8 @@ typedef struct work {
     uint32_t n_workers;
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
-    const kvb_stores *stores;
-    kvb_side k, v;                   /* stored rows by token, of the sides without a window */
+    const kvb_storages *stores;
+    kvb_stored k, v;                   /* stored rows by token, of the sides without a window */
     double *k_original, *v_original; /* [tokens][dim] before storing; NULL when lossless */
     size_t *order;                   /* its rows */
     size_t n_order;
@@ -43,15 +44,15 @@ typedef struct work {
 
 static const float *row_of(const work *w, kvb_rows kind, uint64_t token, uint32_t dim)
 {
-    return kvb_values_rows(w->inside->values, kind, w->layer, token) + (size_t)w->kv_head * dim;
+    return kvb_values_rows(w->state->values, kind, w->layer, token) + (size_t)w->kv_head * dim;
 }
 
-static void side_store(const work *w, kvb_rows kind, uint64_t token, const kvb_store *store, const kvb_side *side,
+static void side_store(const work *w, kvb_rows kind, uint64_t token, const kvb_storage *store, const kvb_stored *side,
                        double *original, double *scratch)
 {
     const float *row = row_of(w, kind, token, store->dim);
     if (side->rows)
-        kvb_side_put(side, store, token, &row, 1, scratch);
+        kvb_stored_put(side, store, token, &row, 1, scratch);
     for (uint32_t c = 0; original && c < store->dim; c++)
         original[token * store->dim + c] = (double)row[c];
 }
@@ -60,24 +61,26 @@ static void side_store(const work *w, kvb_rows kind, uint64_t token, const kvb_s
 static void rows_store(void *ctx, uint32_t i, uint32_t n)
 {
     const work *w = ctx;
-    uint64_t tokens = w->inside->values->tokens;
+    uint64_t tokens = w->state->values->tokens;
     double *scratch = w->workers[i].scratch;
     for (uint64_t t = tokens * i / n; t < tokens * (i + 1) / n; t++) {
         side_store(w, KVB_ROWS_K, t, &w->stores->k, &w->k, w->k_original, scratch);
-        side_store(w, KVB_ROWS_V, t, &w->stores->v, &w->v, w->v_original, scratch);
+        if (!w->group->latent)
+            side_store(w, KVB_ROWS_V, t, &w->stores->v, &w->v, w->v_original, scratch);
     }
 }
 
 /* What a query sees, in order of position, as a sequence of its own. */
-static void side_gather(const work *w, const worker *me, kvb_rows kind, size_t number, const kvb_store *store,
-                        const kvb_side *side)
+static void side_gather(const work *w, const worker *me, kvb_rows kind, size_t number, const kvb_storage *store,
+                        const kvb_stored *side)
 {
     const kvb_census *census = w->census;
+    size_t place = kvb_census_place(census, number, w->layer);
     uint32_t n = 0;
-    for (size_t r = census->run_first[number]; r < census->run_first[number + 1]; r++)
+    for (size_t r = census->run_first[place]; r < census->run_first[place + 1]; r++)
         for (uint32_t t = census->runs[r].begin; t < census->runs[r].end; t++)
             me->seen[n++] = row_of(w, kind, t, store->dim);
-    kvb_side_put(side, store, 0, me->seen, n, me->scratch);
+    kvb_stored_put(side, store, 0, me->seen, n, me->scratch);
 }
 
 /* ---- solving ------------------------------------------------------------------------------------------------ */
@@ -93,22 +96,22 @@ static void row_solve(work *w, size_t r, const worker *me)
     const kvb_census *census = w->census;
     kvb_expect *expect = &w->oracle->rows[r];
     kvb_bound_term *terms = (kvb_bound_term *)expect->terms; /* of this oracle's arena */
-    size_t number = query_number(w, r);
-    kvb_attention attention = kvb_inside_attention(w->inside, expect);
+    size_t place = kvb_census_place(census, query_number(w, r), w->layer);
+    kvb_attention attention = kvb_state_attention(w->state, expect);
 
-    kvb_attention_take_k(&attention, &w->stores->k, w->k.rows ? &w->k : &me->k, !w->k.rows);
-    kvb_attention_take_v(&attention, &w->stores->v, w->v.rows ? &w->v : &me->v, !w->v.rows);
-    attention.runs = census->runs + census->run_first[number];
-    attention.n_runs = census->run_first[number + 1] - census->run_first[number];
-    attention.visible = expect->visible = census->visible[number];
+    kvb_state_take(w->state, expect, w->k.rows ? &w->k : &me->k, !w->k.rows, w->v.rows ? &w->v : &me->v, !w->v.rows,
+                   &attention);
+    attention.runs = census->runs + census->run_first[place];
+    attention.n_runs = census->run_first[place + 1] - census->run_first[place];
+    attention.visible = expect->visible = census->visible[place];
     kvb_attention_solve(&attention, me->scratch, &expect->row, &expect->lse, terms);
     if (w->lossless)
         return;
     attention.k = w->k_original;
-    attention.v = w->v_original;
+    attention.v = w->group->latent ? w->k_original : w->v_original;
     attention.k_gathered = attention.v_gathered = false;
     kvb_format_row_compare(&attention, me->scratch, expect->lse, terms,
-                           me->scratch + kvb_attention_scratch(w->visible_max, w->model->v_dim), &w->format_rows[r]);
+                           me->scratch + kvb_attention_scratch(w->visible_max, w->group->v_dim), &w->format_rows[r]);
 }
 
 /* Part of the team: takes queries (without windows: rows) until there are none; which part takes which changes nothing. */
@@ -117,7 +120,7 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
     (void)n;
     work *w = ctx;
     const worker *me = &w->workers[i];
-    bool gathers = !w->k.rows || !w->v.rows;
+    bool latent = w->group->latent, gathers = !w->k.rows || (!latent && !w->v.rows);
     for (size_t at; (at = atomic_fetch_add(&w->next, 1)) < w->n_order;) {
         size_t number = query_number(w, w->order[at]), end = at + 1;
         if (gathers && at > 0 && query_number(w, w->order[at - 1]) == number)
@@ -126,7 +129,7 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
             end++;
         if (!w->k.rows)
             side_gather(w, me, KVB_ROWS_K, number, &w->stores->k, &me->k);
-        if (!w->v.rows)
+        if (!latent && !w->v.rows)
             side_gather(w, me, KVB_ROWS_V, number, &w->stores->v, &me->v);
         for (; at < end; at++)
             row_solve(w, w->order[at], me);
@@ -141,15 +144,17 @@ static void team_run(work *w, void (*part)(void *ctx, uint32_t i, uint32_t n))
         part(w, 0, 1);
 }
 
+/* All layers of the group in hand. */
 static void heads_solve(work *w)
 {
-    uint32_t group = w->model->heads / w->model->kv_heads;
-    for (w->layer = 0; w->layer < w->model->layers; w->layer++)
-        for (w->kv_head = 0; w->kv_head < w->model->kv_heads; w->kv_head++) {
-            w->stores = kvb_inside_stores(w->inside, w->layer, w->kv_head);
+    uint32_t each = w->group->heads / w->group->kv_heads;
+    for (w->layer = 0; w->layer < w->model->n_layers; w->layer++)
+        for (w->kv_head = 0; kvb_model_group(w->model, w->layer) == w->group && w->kv_head < w->group->kv_heads;
+             w->kv_head++) {
+            w->stores = kvb_state_storages(w->state, w->layer, w->kv_head);
             w->n_order = 0;
             for (size_t r = 0; r < w->oracle->n_rows; r++)
-                if (w->oracle->rows[r].layer == w->layer && w->oracle->rows[r].head / group == w->kv_head)
+                if (w->oracle->rows[r].layer == w->layer && w->oracle->rows[r].head / each == w->kv_head)
                     w->order[w->n_order++] = r;
             if (w->n_order == 0)
                 continue;
@@ -161,26 +166,25 @@ static void heads_solve(work *w)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-static int worker_open(const work *w, worker *me, size_t scratch)
+static int worker_open(const work *w, const kvb_storages *stores, worker *me, size_t scratch)
 {
-    const kvb_stores *stores = kvb_inside_stores(w->inside, 0, 0);
-    bool k_window = kvb_store_has_window(&stores->k), v_window = kvb_store_has_window(&stores->v);
+    bool k_window = kvb_storage_has_window(&stores->k), v_window = kvb_storage_has_window(&stores->v);
     int err = 0;
     me->scratch = malloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
     if (k_window)
-        err = kvb_side_open(&me->k, &stores->k, w->visible_max);
+        err = kvb_stored_open(&me->k, &stores->k, w->visible_max);
     if (!err && v_window)
-        err = kvb_side_open(&me->v, &stores->v, w->visible_max);
+        err = kvb_stored_open(&me->v, &stores->v, w->visible_max);
     return !err && me->scratch && me->seen ? 0 : -ENOMEM;
 }
 
-static int buffers_open(work *w)
+/* For the group in hand; stores: of a KV head of it. */
+static int buffers_open(work *w, const kvb_storages *stores)
 {
-    const kvb_stores *stores = kvb_inside_stores(w->inside, 0, 0);
-    size_t tokens = w->inside->values->tokens;
-    size_t scratch = 2 * kvb_attention_scratch(w->visible_max, w->model->v_dim);
-    size_t k_scratch = kvb_side_scratch(&stores->k), v_scratch = kvb_side_scratch(&stores->v);
+    size_t tokens = w->state->values->tokens;
+    size_t scratch = 2 * kvb_attention_scratch(w->visible_max, w->group->v_dim);
+    size_t k_scratch = kvb_stored_scratch(&stores->k), v_scratch = kvb_stored_scratch(&stores->v);
     int err = 0;
 
     scratch = scratch > k_scratch ? scratch : k_scratch;
@@ -190,16 +194,16 @@ static int buffers_open(work *w)
     if (!w->order || !w->workers)
         return -ENOMEM;
     for (uint32_t i = 0; !err && i < w->n_workers; i++)
-        err = worker_open(w, &w->workers[i], scratch);
-    if (!err && !kvb_store_has_window(&stores->k))
-        err = kvb_side_open(&w->k, &stores->k, tokens);
-    if (!err && !kvb_store_has_window(&stores->v))
-        err = kvb_side_open(&w->v, &stores->v, tokens);
-    w->lossless = kvb_store_is_exact(&stores->k) && kvb_store_is_exact(&stores->v);
+        err = worker_open(w, stores, &w->workers[i], scratch);
+    if (!err && !kvb_storage_has_window(&stores->k))
+        err = kvb_stored_open(&w->k, &stores->k, tokens);
+    if (!err && !w->group->latent && !kvb_storage_has_window(&stores->v))
+        err = kvb_stored_open(&w->v, &stores->v, tokens);
+    w->lossless = kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v);
     if (err || w->lossless)
         return err;
-    w->k_original = malloc((tokens * w->model->k_dim + 1) * sizeof *w->k_original);
-    w->v_original = malloc((tokens * w->model->v_dim + 1) * sizeof *w->v_original);
+    w->k_original = malloc((tokens * w->group->k_dim + 1) * sizeof *w->k_original);
+    w->v_original = malloc((tokens * w->group->v_dim + 1) * sizeof *w->v_original);
     return w->k_original && w->v_original ? 0 : -ENOMEM;
 }
 
@@ -208,15 +212,18 @@ static void buffers_close(work *w)
     for (uint32_t i = 0; w->workers && i < w->n_workers; i++) {
         free(w->workers[i].scratch);
         free(w->workers[i].seen);
-        kvb_side_close(&w->workers[i].k);
-        kvb_side_close(&w->workers[i].v);
+        kvb_stored_close(&w->workers[i].k);
+        kvb_stored_close(&w->workers[i].v);
     }
     free(w->workers);
     free(w->order);
-    kvb_side_close(&w->k);
-    kvb_side_close(&w->v);
+    kvb_stored_close(&w->k);
+    kvb_stored_close(&w->v);
     free(w->k_original);
     free(w->v_original);
+    w->workers = NULL;
+    w->order = NULL;
+    w->k_original = w->v_original = NULL;
 }
 
 int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_team *team,
@@ -224,17 +231,24 @@ int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max
 {
     work w = {
         .oracle = oracle,
-        .inside = oracle->inside,
+        .state = oracle->state,
         .census = census,
-        .model = &oracle->inside->trace->header.model,
+        .model = oracle->state->model,
         .team = team,
         .format_rows = format_rows,
         .visible_max = visible_max,
         .n_workers = team ? team->n : 1,
     };
-    int err = buffers_open(&w);
-    if (!err)
-        heads_solve(&w);
-    buffers_close(&w);
+    int err = 0;
+    for (uint32_t g = 0; !err && g < w.model->n_groups; g++) {
+        uint32_t layer = 0;
+        while (w.model->group_of[layer] != g)
+            layer++;
+        w.group = &w.model->groups[g];
+        err = buffers_open(&w, kvb_state_storages(w.state, layer, 0));
+        if (!err)
+            heads_solve(&w);
+        buffers_close(&w);
+    }
     return err;
 }

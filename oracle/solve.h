@@ -4,7 +4,7 @@
 #define KVB_SOLVE_H
 
 #include "oracle/census.h"
-#include "oracle/inside.h"
+#include "oracle/state.h"
 
 /* Fills oracle->rows (places and terms are set) and format_rows [n_rows]. visible_max: of the gathered queries.
  * 0 or -ENOMEM. */

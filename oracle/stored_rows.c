@@ -10,34 +10,35 @@
 static bool is_sized(const kvb_format *f)
 {
     bool has_minima = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
-    return kvb_format_has_zeros(f) || has_minima || f->transform || f->window_cells > 0;
+    return kvb_format_has_zeros(f) || has_minima || f->transform || f->window_cells > 0 ||
+           f->elem == KVB_OPAQUE;
 }
 
-int kvb_side_open(kvb_side *side, const kvb_store *store, size_t n)
+int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n)
 {
     size_t count = n * store->dim + 1;
     *side =
-        (kvb_side){.rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
+        (kvb_stored){.rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
     if (is_sized(store->format))
         side->sizes = malloc(count * sizeof(double));
     return side->rows && side->sums && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
 }
 
-void kvb_side_close(kvb_side *side)
+void kvb_stored_close(kvb_stored *side)
 {
     free(side->rows);
     free(side->sizes);
     free(side->sums);
-    *side = (kvb_side){0};
+    *side = (kvb_stored){0};
 }
 
 /* First the sizes of a row that nobody keeps, then the store's own. */
-size_t kvb_side_scratch(const kvb_store *store)
+size_t kvb_stored_scratch(const kvb_storage *store)
 {
-    return store->dim + kvb_store_scratch(store) / sizeof(double) + 1;
+    return store->dim + kvb_storage_scratch(store) / sizeof(double) + 1;
 }
 
-static void sum_put(const kvb_side *side, size_t at)
+static void sum_put(const kvb_stored *side, size_t at)
 {
     const double *sizes = side->sizes ? side->sizes : side->rows;
     double sum = 0;
@@ -46,28 +47,28 @@ static void sum_put(const kvb_side *side, size_t at)
     side->sums[at] = sum;
 }
 
-void kvb_side_put(const kvb_side *side, const kvb_store *store, size_t at, const float *const *rows, uint32_t n,
+void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at, const float *const *rows, uint32_t n,
                   double *scratch)
 {
     /* all at once where rows depend on each other */
-    uint32_t step = kvb_store_has_window(store) ? n : 1;
+    uint32_t step = kvb_storage_has_window(store) ? n : 1;
     size_t first = at;
     for (uint32_t i = 0; i < n; i += step, at += step)
-        kvb_store_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,
+        kvb_storage_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,
                        side->sizes ? side->sizes + at * side->dim : scratch);
     for (uint32_t i = 0; i < n; i++)
         sum_put(side, first + i);
 }
 
-void kvb_side_read(const kvb_side *side, const kvb_store *store, size_t at, const kvb_view *view, uint32_t h,
+void kvb_stored_read(const kvb_stored *side, const kvb_storage *store, size_t at, const kvb_view *view, uint32_t h,
                    uint32_t cell, double *scratch)
 {
-    kvb_store_read(store, view, h, cell, side->rows + at * side->dim,
+    kvb_storage_read(store, view, h, cell, side->rows + at * side->dim,
                    side->sizes ? side->sizes + at * side->dim : scratch);
     sum_put(side, at);
 }
 
-void kvb_attention_take_k(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered)
+void kvb_attention_take_k(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered)
 {
     attention->k = side->rows;
     attention->k_size = side->sizes;
@@ -77,11 +78,11 @@ void kvb_attention_take_k(kvb_attention *attention, const kvb_store *store, cons
     attention->k_turned = store->format->transform != KVB_TRANSFORM_NONE;
 }
 
-void kvb_attention_take_v(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered)
+void kvb_attention_take_v(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered)
 {
     attention->v = side->rows;
     attention->v_size = side->sizes;
-    attention->v_dim = store->dim;
+    attention->v_dim = attention->v_row = store->dim;
     attention->v_gathered = gathered;
     attention->v_mix = store->format->transform ? sqrt(kvb_transform_block(store->dim)) : 1;
 }

@@ -8,47 +8,47 @@
 #define KVB_STORED_ROWS_H
 
 #include "oracle/attention.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 /* The formats of both sides, of one layer and KV head. */
-typedef struct kvb_stores {
-    kvb_store k, v;
-} kvb_stores;
+typedef struct kvb_storages {
+    kvb_storage k, v;
+} kvb_storages;
 
 /* One side's rows. */
-typedef struct kvb_side {
+typedef struct kvb_stored {
     double *rows;  /* [n][dim] */
-    double *sizes; /* [n][dim], or NULL where they are |row|: see oracle/store.h */
+    double *sizes; /* [n][dim], or NULL where they are |row|: see oracle/storage.h */
     double *sums;  /* [n]: of each row's sizes */
     uint32_t dim;
-} kvb_side;
+} kvb_stored;
 
 /* Are all rows stored as they are? */
-static inline bool kvb_store_is_exact(const kvb_store *store)
+static inline bool kvb_storage_is_exact(const kvb_storage *store)
 {
     return store->format->elem == KVB_F32 && !store->format->transform;
 }
 
-static inline bool kvb_store_has_window(const kvb_store *store)
+static inline bool kvb_storage_has_window(const kvb_storage *store)
 {
     return store->format->window_cells > 0;
 }
 
 /* Room for n rows: 0 or -ENOMEM (to be closed all the same). */
-int kvb_side_open(kvb_side *side, const kvb_store *store, size_t n);
-void kvb_side_close(kvb_side *side);
+int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n);
+void kvb_stored_close(kvb_stored *side);
 
 /* Doubles of scratch that the calls below need. */
-size_t kvb_side_scratch(const kvb_store *store);
+size_t kvb_stored_scratch(const kvb_storage *store);
 /* Rows at .. at+n-1 become what the store makes of these n rows, a sequence of its own. */
-void kvb_side_put(const kvb_side *side, const kvb_store *store, size_t at, const float *const *rows, uint32_t n,
+void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at, const float *const *rows, uint32_t n,
                   double *scratch);
 /* Row `at` becomes what a view holds. */
-void kvb_side_read(const kvb_side *side, const kvb_store *store, size_t at, const kvb_view *view, uint32_t h,
+void kvb_stored_read(const kvb_stored *side, const kvb_storage *store, size_t at, const kvb_view *view, uint32_t h,
                    uint32_t cell, double *scratch);
 
 /* What an attention must know about its K and V: rows, sizes and transforms. */
-void kvb_attention_take_k(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered);
-void kvb_attention_take_v(kvb_attention *attention, const kvb_store *store, const kvb_side *side, bool gathered);
+void kvb_attention_take_k(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered);
+void kvb_attention_take_v(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered);
 
 #endif

@@ -6,11 +6,11 @@ from collections import namedtuple
 from statistics import median
 
 from records import (at, bits, cache, fastest, geometric_mean, grouped, median_of, pool, pool_short, race, rates, timed)
-from text import number, step_of
+from units import number, step_of
 
-# A section of the page: its panels, of one of draw.py's sizes; `absent` is said where there is none.
+# A section of the page: its panels, all of one of draw.py's sizes. The page says `absent` if there are no panels.
 Figure = namedtuple("Figure", "key title caption absent size panels")
-# One picture. `source` is the .gp file that draws it ("heat": heat.py); blocks: {name: [(label, rows of numbers), …]}.
+# One picture. `source` names its part of plots.gp, or "heat"; blocks: {name: [(label, rows of numbers), …]}.
 Panel = namedtuple("Panel", "key source title description settings blocks")
 
 def titled(runs, run, text):
@@ -18,7 +18,7 @@ def titled(runs, run, text):
 
 
 def apart(places, gap):
-    """Moves sorted places up until each is at least a gap above the one before, so that labels do not touch."""
+    """Moves sorted places up until each is at least a gap above the one before. Then labels do not touch."""
     moved = []
     for place in places:
         moved.append(max(place, moved[-1] + gap) if moved else max(place, gap / 2))
@@ -29,7 +29,7 @@ def apart(places, gap):
 
 
 def peak_labels(peaks):
-    """Their names and where they stand: one for those that lie so near that names would cover each other."""
+    """The names of peaks and where they stand. Peaks that lie close together share a name."""
     labels = []
     for name, p in sorted(peaks, key=lambda peak: peak[1]):
         text = f"{name} peak {number(p, 'Gop/s')}"
@@ -51,7 +51,7 @@ def roofline_panel(runs, run, threads, records, key):
     peaks = [(name, p) for name, p in machine.get("peak_gop_per_s", {}).items() if p]
     peak = dict(peaks).get("f32", 0)
     left = min(xs) / 4
-    # A level whose line would meet the peak left of the plot bounds nothing in it.
+    # Leave out levels whose line meets the peak left of the plot.
     slopes = [(level, b) for level, b in machine.get("read_gb_per_s", {}).items() if b and left * b < 0.7 * peak]
     right = max([max(xs) * 2] + [2 * peak / b for _, b in slopes])
     roofs = [(level, [(left, left * b), (peak / b, peak)]) for level, b in slopes]
@@ -83,12 +83,12 @@ def roofline(runs):
 
 # ---- time against context ------------------------------------------------------------------------------------
 
-BIT_CLASSES = [24, 12, 7, 4.9, 3.6, 0]  # least bits of a class: of each, the fastest format is drawn
+BIT_CLASSES = [24, 12, 7, 4.9, 3.6, 0]  # least bits of each class; the fastest format of a class is drawn
 
 
 def lines_panel(key, source, title, description, blocks, unit, settings):
-    """Lines over linear axes, upward from 0 in the unit of the largest value. Beside their ends a column of their names, each
-    with its line's mark, in the order of the ends."""
+    """Lines over linear axes that begin at 0, in the unit of the largest value. Their names stand in a column beside their ends,
+    in the same order, each with its line's mark."""
     everything = [row for series in blocks.values() for _, rows in series for row in rows]
     size, name = step_of(max(y for _, y in everything), unit)
     blocks = {block: [(label, [(x, y / size) for x, y in rows]) for label, rows in series] for block, series in blocks.items()}
@@ -115,7 +115,7 @@ def contexts_panel(runs, run, workload, records, key):
         of_cache.setdefault(next(least for least in BIT_CLASSES if (bits(r) or 0) >= least), r)
     if not chosen:
         return None
-    (name, threads), of_cache = max(chosen.items(), key=lambda item: len(item[1]))  # the first of the largest: the fastest
+    (name, threads), of_cache = max(chosen.items(), key=lambda item: len(item[1]))  # of several, the first one, which is the fastest
     picked = [of_cache[least] for least in BIT_CLASSES if least in of_cache]
     series = [(f"{pool_short(r)} {r['kernel']}", [(p["cells"], p["ns"]) for p in r["time"]["contexts"]]) for r in picked]
     title = titled(runs, run, f"{workload}, {name}" + (f", {threads} threads" if threads > 1 else ""))
@@ -213,8 +213,8 @@ def is_frontier(point, points):
 
 
 def free_places(points, bottom, top):
-    """Places for the names of points (x, y, name): left of them and below, where nothing better than they can lie, each so low
-    that it touches no other. Both axes are logarithmic, x from 1 to 40; sizes of text are parts of them, for the size "large"."""
+    """Places for the names of points (x, y, name). A name stands to the left and below, where no better point can lie, and low
+    enough to touch no other name. Both axes are logarithmic, x from 1 to 40; text sizes are shares of them, for the size "large"."""
     placed = []
     for x, y, name in sorted(points, key=lambda p: (-p[1], p[0])):
         end, up = math.log(x / 1.08, 40), math.log(y / bottom, top / bottom)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of the page as strings. What they make is HTML and well-formed XML at once."""
+"""Pieces of the page as strings. They are both HTML and well-formed XML."""
 import html
 import re
 from collections import namedtuple
 
 # A column of a table: its heading, what it means, and cell(row), which gives a Cell or a text.
 Column = namedtuple("Column", "heading meaning cell")
-# A cell that sorts by `value`; `spread` is told below `text`.
+# A cell that sorts by `value` and shows `text`, with `spread` below it.
 Cell = namedtuple("Cell", "text value spread", defaults=("",))
 
 
 def escape(text):
-    """Text of any origin; what XML cannot hold at all becomes a question mark."""
+    """Escapes any text. What XML cannot hold becomes a question mark."""
     return html.escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", str(text)))
 
 
@@ -49,7 +49,7 @@ def cell_html(cell, is_first):
 
 
 def table(key, caption, columns, rows, kind="facts"):
-    """kind "data": report.js makes it sortable and filterable. Columns that no row fills are left out."""
+    """Tables of kind "data" can be sorted and filtered (report.js). Columns without content are left out."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     filled = [i for i in range(len(columns))
               if i == 0 or any((c[i].value is not None) if isinstance(c[i], Cell) else c[i] != "" for c in cells)]
@@ -67,7 +67,7 @@ def pairs(key, caption, facts):
 
 
 def figure(svgs, caption, size):
-    """Panels of one plot side by side; larger ones each in a box that scrolls."""
+    """Panels of one plot side by side. Larger panels each have a box that scrolls."""
     panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size != "small" else None) for svg in svgs)
     return tag("figure", tag("div", panels, class_=f"panels {size}") + tag("figcaption", escape(caption))) + "\n"
 

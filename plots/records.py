@@ -15,7 +15,7 @@ def at(record, path):
 
 
 class Run:
-    """One result file. `label` tells it from the others of a report."""
+    """One result file. `label` distinguishes it from the other files of a report."""
 
     def __init__(self, path, label):
         self.path, self.label = path, label
@@ -39,7 +39,7 @@ def pool(record):
 
 
 def pool_short(record):
-    """For plots: K/V where they differ."""
+    """A short name for plots: K/V if they differ."""
     return record["pool_k"] if record["pool_k"] == record["pool_v"] else f"{record['pool_k']}/{record['pool_v']}"
 
 
@@ -48,13 +48,13 @@ def cache(record):
 
 
 def bits(record):
-    """Of one stored value, K and V alike."""
+    """Bits of a stored value, the mean of K and V."""
     k, v = at(record, "error.format.bits_k"), at(record, "error.format.bits_v")
     return None if k is None or v is None else (k + v) / 2
 
 
 def is_timed(record):
-    """It passed, and computes something: a witness only reports what it was shown."""
+    """Did it pass, and does it compute something? A witness only reports what it was shown."""
     return (record["status"] == "pass" and bool(at(record, "time.median"))
             and not at(record, "error.witness.queries"))
 
@@ -68,7 +68,7 @@ def median_of(record):
 
 
 def grouped(records, key):
-    """{key: [records]}, in the order in which the keys come up."""
+    """{key: [records]}, in the order of the first record of each key."""
     groups = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
@@ -81,12 +81,12 @@ def fastest(records, key):
 
 
 def race(record):
-    """What is fair to compare: the same file, workload and number of threads."""
+    """Records with the same file, workload and threads may be compared."""
     return record["run"].label, record["workload"], record["threads"]
 
 
 def rates(run, threads):
-    """What the machine reached with this many threads (manifest.machine); {} when it was not measured."""
+    """What the machine reached with so many threads (manifest.machine); {} if it was not measured."""
     return next((m for m in run.manifest["machine"] if m["threads"] == threads), {})
 
 
@@ -95,7 +95,7 @@ def geometric_mean(values):
 
 
 def quantile(values, q):
-    """By linear interpolation, as kvb_quantile does it; None of nothing."""
+    """By linear interpolation, like kvb_quantile. None if there are no values."""
     if not values:
         return None
     values = sorted(values)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables that can be sorted and filtered, and the command of a row. Without scripts the tables are whole all the same. */
+/* Tables that can be sorted and filtered, and the command of a row. Without scripts the page shows the whole tables. */
 "use strict";
 (() => {
-  /* What a number in a filter may end with, as a factor of the unit that data-value is in. */
+  /* Units that a number in a filter may have, as factors of the unit of data-value. */
   const units = {
     "": 1, ns: 1, us: 1e3, "µs": 1e3, ms: 1e6, s: 1e9, "%": 0.01, x: 1, "×": 1,
     b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3, "gb/s": 1, "gflop/s": 1, "gop/s": 1,
@@ -11,7 +11,7 @@
     "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
   };
 
-  /* "< 50 us" compares numbers; anything else is words that must all be there. Gives a test of a cell. */
+  /* Returns a test of a cell. "< 50 us" compares numbers; other filters are words that must all be in the cell. */
   function filterOf(text) {
     const parts = /^\s*(<=|>=|<|>|=)\s*([0-9.]+(?:e[-+]?[0-9]+)?)\s*(\S*)\s*$/i.exec(text);
     const factor = parts ? units[parts[3].toLowerCase()] : undefined;
@@ -25,7 +25,7 @@
 
   const textOf = (cell) => cell.dataset.text ?? cell.textContent;
 
-  /* Numbers by value, words by letters; cells without a number come last either way. */
+  /* Sorts numbers by value, words by letters. Cells without a number always come last. */
   function compare(a, b, direction) {
     const [x, y] = [a.dataset.value, b.dataset.value];
     if (x !== undefined && y !== undefined) return direction * (Number(x) - Number(y));
@@ -99,7 +99,7 @@
     return apply;
   }
 
-  /* The command that runs one row's combination again, from the row's own cells. */
+  /* The command that runs the combination of a row again, made from the row's cells. */
   function commandOf(row, names) {
     const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'");
     const cell = (name) => (names.includes(name) ? textOf(row.cells[names.indexOf(name)]) : "");
@@ -119,7 +119,7 @@
       const command = commandOf(event.target.closest("tr"), names);
       shown.textContent = command;
       getSelection().selectAllChildren(shown);
-      navigator.clipboard?.writeText(command).catch(() => undefined); /* it is selected where it may not be copied */
+      navigator.clipboard?.writeText(command).catch(() => undefined); /* if it may not be copied, it is at least selected */
     });
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") shown.textContent = "";

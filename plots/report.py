@@ -19,7 +19,7 @@ from draw import css, draw, inline
 from figures import figures
 from page import escape, figure, paragraph, section, tag
 from records import load
-from text import count
+from units import count
 
 
 def stop(why):
@@ -46,7 +46,7 @@ def plot(chosen, folder):
 
 
 def page(runs, folder):
-    """The whole page; `folder` is for drawing."""
+    """The whole page. `folder` is where plots are drawn."""
     plots = figures(runs)
     draw(plots.values(), folder, ["svg"])
     parts = [("verdict", sections.verdict(runs)), ("machine", sections.machine(runs)), ("fastest", sections.winners(runs))]

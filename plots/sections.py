@@ -4,7 +4,7 @@ import re
 
 from page import Cell, Column, bullets, code, escape, folded, pairs, paragraph, section, table, tag
 from records import (at, bits, cache, fastest, grouped, is_timed, median_of, pool, race, rates, resolution, timed)
-from text import count, interval, number
+from units import count, interval, number
 
 BAD = ("fail", "crash", "timeout")
 
@@ -109,7 +109,7 @@ def machine(runs):
 
 # ---- what is fast, what is slow ------------------------------------------------------------------------------
 
-# By bits of a stored value: a format of fewer bits is faster and less exact, so that each class has a winner.
+# By bits of a stored value. Formats of fewer bits are faster but less exact, so each class has its own winner.
 CLASSES = [(16, "16 bits or more"), (7, "7 to 9 bits"), (0, "below 7 bits")]
 
 
@@ -185,8 +185,9 @@ def everything(runs):
 
 
 def reason_of(record):
-    """Without the place and the pool: one reason for all pools that a kernel declines for it."""
+    """The reason without the line, the pool and the cache, so that records with the same reason make one group."""
     reason = re.sub(r"^line \d+: ", "", record["reason"] or "no reason given")
+    reason = re.sub(f"^cache {re.escape(record['cache'])} ", "the cache ", reason)
     for name in (record["pool_k"], record["pool_v"]):
         reason = reason.replace(f"{name}: ", "").replace(f" {name} ", " ")
     return reason

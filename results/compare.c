@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins two sets of results, and judges each combination: status first, then time and the exact quantities. */
 #include "results/compare.h"
 
 #include <assert.h>
@@ -8,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/compare_groups.h"
+#include "workloads/array.h"
 #include "results/compare_time.h"
-#include "results/key.h"
+#include "results/statistics.h"
 
 #define EXACT 1e-9 /* relative: files carry twelve digits */
 
@@ -39,7 +38,7 @@ bool kvb_verdict_is_regression(kvb_verdict verdict)
     return verdicts[verdict].is_regression;
 }
 
-/* The exact ones have a place in the record and a limit. */
+/* An exact quantity has a place in the record and a limit. */
 static const struct metric {
     const char *name;
     size_t offset;
@@ -82,7 +81,7 @@ static outcome outcome_of(const kvb_result *result)
                                                : FAILED;
 }
 
-/* What became of it: [before][now]. SAME: its numbers are compared. */
+/* The verdict on a status: [before][now]. SAME: the numbers are compared. */
 static const kvb_verdict outcomes[OUTCOMES][OUTCOMES] = {
     [ABSENT] = {[SKIPPED] = KVB_VERDICT_SKIPPED, [FAILED] = KVB_VERDICT_BROKEN, [PASSED] = KVB_VERDICT_NEW},
     [SKIPPED] = {[ABSENT] = KVB_VERDICT_SKIPPED,
@@ -116,14 +115,14 @@ static void status_judge(kvb_finding *f, bool subset)
 
 /* ---- exact quantities ------------------------------------------------------------------------------------- */
 
-/* Both passed. False when nothing changed. */
+/* Both sides passed. Returns false if nothing changed. */
 static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
 {
     const struct metric *m = &metrics[f->metric];
 
     memcpy(&f->before, (const char *)f->base + m->offset, sizeof f->before);
     memcpy(&f->after, (const char *)f->new + m->offset, sizeof f->after);
-    if (isnan(f->before) || f->before == f->after) /* infinite too */
+    if (isnan(f->before) || f->before == f->after) /* equal infinities too */
         return false;
     if (isnan(f->after)) {
         f->verdict = KVB_VERDICT_CHANGED;
@@ -141,6 +140,147 @@ static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
     return true;
 }
 
+/* ---- kernels and caches --------------------------------------------------------------------------------- */
+
+static const struct axis {
+    const char *name;
+    size_t offset; /* of the name in a kvb_result */
+} axes[] = {{"kernel", offsetof(kvb_result, kernel)}, {"cache", offsetof(kvb_result, cache)}};
+#define AXES (sizeof axes / sizeof *axes)
+
+typedef struct member {
+    const char *name; /* of the kernel or cache */
+    const kvb_result *result;
+    double change; /* log(new / base) */
+} member;
+
+static int names_order(const void *a, const void *b)
+{
+    return strcmp(((const member *)a)->name, ((const member *)b)->name);
+}
+
+static int place_order(const member *x, const member *y)
+{
+    int order = strcmp(x->result->workload, y->result->workload);
+
+    order = order ? order : strcmp(x->result->pool_k, y->result->pool_k);
+    return order ? order : strcmp(x->result->pool_v, y->result->pool_v);
+}
+
+static int members_order(const void *a, const void *b)
+{
+    int order = names_order(a, b);
+
+    return order ? order : place_order(a, b);
+}
+
+/* Takes the median change of each place, one workload and pools, of n members in members_order. Returns how many. */
+static size_t places_take(const member *members, size_t n, double *changes, double *scratch)
+{
+    size_t places = 0;
+
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && !place_order(&members[i], &members[end]); end++)
+            scratch[end - i] = members[end].change;
+        changes[places++] = kvb_quantile(scratch, end - i, 0.5);
+    }
+    return places;
+}
+
+static void axis_judge(kvb_compared_axis *g, const double *sorted, size_t n, double tail, double machine,
+                       double threshold)
+{
+    size_t k = kvb_sign_rank(n, tail);
+    double estimate = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+
+    g->ratio = exp(estimate);
+    if (k == 0) {
+        g->low = g->high = NAN;
+        g->verdict = KVB_VERDICT_UNDECIDED;
+        snprintf(g->reason, sizeof g->reason, "too few for an interval: %zu workloads and pools", n);
+        return;
+    }
+    double low = sorted[k - 1], high = sorted[n - k];
+
+    g->verdict = kvb_interval_judge(estimate, &low, &high, machine, threshold);
+    g->low = exp(low);
+    g->high = exp(high);
+    if (g->verdict == KVB_VERDICT_UNDECIDED)
+        snprintf(g->reason, sizeof g->reason,
+                 low <= 0 && high >= 0 ? "the interval holds no change and more than the threshold %.3g %%"
+                                       : "the estimate does not reach the threshold %.3g %%",
+                 100 * threshold);
+}
+
+/* Judges n members of one name. scratch: room for 2 n numbers. */
+static void axis_fill(kvb_compared_axis *g, const member *members, size_t n, double tail, double machine,
+                      const kvb_compare_options *options, double *scratch)
+{
+    double threshold = 0; /* the largest that any member has */
+
+    for (size_t i = 0; i < n; i++)
+        threshold = fmax(threshold, kvb_thresholds_of(options->thresholds, members[i].result, KVB_LIMIT_TIME));
+    size_t places = places_take(members, n, scratch, scratch + n);
+    snprintf(g->name, sizeof g->name, "%s", members->name);
+    g->n = n;
+    kvb_quantile(scratch, places, 0.5); /* for its sorting */
+    axis_judge(g, scratch, places, tail, machine, threshold);
+}
+
+static size_t members_take(const kvb_comparison *c, const struct axis *axis, member *members)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        const kvb_finding *f = &c->findings[i];
+        if (f->metric == KVB_METRIC_TIME && f->ratio > 0)
+            members[n++] = (member){(const char *)f->new + axis->offset, f->new, log(f->ratio)};
+    }
+    qsort(members, n, sizeof *members, members_order);
+    return n;
+}
+
+static size_t names_count(const member *members, size_t n)
+{
+    size_t names = n > 0;
+
+    for (size_t i = 1; i < n; i++)
+        names += names_order(&members[i - 1], &members[i]) != 0;
+    return names;
+}
+
+static int axes_judge(kvb_comparison *c, double machine, const kvb_compare_options *options)
+{
+    member *members[AXES] = {0};
+    size_t n = 0, names = 0;
+    double *scratch = calloc(2 * c->n + 1, sizeof *scratch);
+    int error = scratch ? 0 : -ENOMEM;
+
+    for (size_t a = 0; a < AXES && !error; a++) {
+        members[a] = calloc(c->n + 1, sizeof **members);
+        if (!members[a])
+            error = -ENOMEM;
+        else if ((n = members_take(c, &axes[a], members[a])))
+            names += names_count(members[a], n);
+    }
+    c->axes = calloc(names + 1, sizeof *c->axes);
+    if (!c->axes)
+        error = -ENOMEM;
+    double tail = (1 - options->thresholds->confidence) / (double)names;
+    for (size_t a = 0; a < AXES && !error; a++)
+        for (size_t i = 0, end; i < n; i = end) {
+            for (end = i; end < n && !names_order(&members[a][i], &members[a][end]);)
+                end++;
+            kvb_compared_axis *g = &c->axes[c->n_axes++];
+            g->axis = axes[a].name;
+            axis_fill(g, &members[a][i], end - i, tail, machine, options, scratch);
+        }
+    for (size_t a = 0; a < AXES; a++)
+        free(members[a]);
+    free(scratch);
+    return error;
+}
+
 /* ---- joining ---------------------------------------------------------------------------------------------- */
 
 static int pointers_order(const void *a, const void *b)
@@ -148,7 +288,7 @@ static int pointers_order(const void *a, const void *b)
     return kvb_key_order(*(const kvb_result *const *)a, *(const kvb_result *const *)b);
 }
 
-/* Pointers to n results in kvb_key_order, from malloc. */
+/* *sorted, from malloc: pointers to n results, in kvb_key_order. */
 static int results_sort(const kvb_result *results, size_t n, const char *side, const kvb_result ***sorted, char *why,
                         size_t why_bytes)
 {
@@ -171,21 +311,14 @@ static int results_sort(const kvb_result *results, size_t n, const char *side, c
 
 static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new)
 {
-    if (c->n == *room) {
-        size_t more = *room ? 2 * *room : 64;
-        kvb_finding *grown = realloc(c->findings, more * sizeof *grown);
-
-        if (!grown)
-            return NULL;
-        c->findings = grown;
-        *room = more;
-    }
+    if (kvb_array_reserve(&c->findings, room, c->n + 1, sizeof *c->findings))
+        return NULL;
     kvb_finding *f = &c->findings[c->n++];
     *f = (kvb_finding){.base = base, .new = new, .before = NAN, .after = NAN, .ratio = NAN, .low = NAN, .high = NAN};
     return f;
 }
 
-/* One combination: its status or time, then what changed of the exact quantities. Time itself is judged later. */
+/* Adds the findings of one combination: its status or time, then the exact quantities that changed. Times are judged later. */
 static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new,
                                const kvb_compare_options *options)
 {
@@ -211,13 +344,14 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
 static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
                        const kvb_compare_options *options)
 {
-    kvb_noise noise;
+    kvb_compare_noise noise;
     int error =
         kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired, &noise);
 
     if (error)
         return error;
-    double shift = options->paired ? NAN : kvb_machine_shift(c->findings, c->n); /* turns cancel it */
+    double shift =
+        options->paired ? NAN : kvb_machine_shift(c->findings, c->n); /* the two sides took turns, which cancels it */
 
     noise.machine = isnan(shift) ? 0 : shift;
     c->machine = exp(shift);
@@ -234,7 +368,7 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
             snprintf(f->reason, sizeof f->reason, "%s", options->no_time);
         }
     }
-    return options->no_time ? 0 : kvb_groups_judge(c, noise.machine, options);
+    return options->no_time ? 0 : axes_judge(c, noise.machine, options);
 }
 
 int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
@@ -276,7 +410,7 @@ void kvb_comparison_free(kvb_comparison *c)
     if (!c)
         return;
     free(c->findings);
-    free(c->groups);
+    free(c->axes);
     free(c);
 }
 
@@ -286,8 +420,8 @@ size_t kvb_comparison_regressions(const kvb_comparison *c)
 
     for (size_t i = 0; i < c->n; i++)
         regressions += kvb_verdict_is_regression(c->findings[i].verdict);
-    for (size_t i = 0; i < c->n_groups; i++)
-        regressions += kvb_verdict_is_regression(c->groups[i].verdict);
+    for (size_t i = 0; i < c->n_axes; i++)
+        regressions += kvb_verdict_is_regression(c->axes[i].verdict);
     return regressions;
 }
 

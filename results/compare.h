@@ -1,40 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two sets of results against each other: for each combination one verdict on what became of it and its time, and one
- * more for each exact quantity (memory, bytes, rho) that changed; and for each kernel and each cache a
- * verdict on all its combinations together, which finds what no single one of a noisy run can show.
+ * Compares two sets of results. Each combination gets one verdict on its status and time, and one more for each exact quantity
+ * (memory, bytes, rho) that changed. Each kernel and each cache gets a verdict on all its combinations together, which finds
+ * what no single combination of a noisy run can show.
  *
- * Time is compared by the logarithm of new / base. The interval of it is
- *   t se   se: bootstrap standard error of the medians of the pass series, inflated by the passes' autocorrelation
+ * Time is compared by the logarithm of new / base. Its interval is
+ *   t se   se: bootstrap standard error of the medians of the pass series, enlarged for the passes' autocorrelation
  *          (first-order: Priestley, Spectral Analysis and Time Series, 1981, 5.3); t: Student's quantile,
- * but never narrower than what the runs' null comparisons say that a run can resolve (their 99 % quantile scaled to the
- * same confidence, and the combination's own null differences). The confidence holds for all combinations together
- * (Bonferroni's intervals: Dunn, Multiple comparisons among means, 1961), so that what is printed is what is judged:
+ * but never narrower than what the runs' null comparisons say a run can resolve: their 99 % quantile scaled to the same
+ * confidence, and the combination's own null differences. The confidence holds for all combinations together (Bonferroni's
+ * intervals: Dunn, Multiple comparisons among means, 1961), so that the printed intervals are the ones that are judged:
  *   SAME       the whole interval lies within the threshold (two one-sided tests: Schuirmann, 1987)
- *   SLOWER     the whole interval lies above 0, and the estimate reaches the threshold; FASTER likewise
- *   UNDECIDED  all else, with the reason
+ *   SLOWER     the whole interval lies above 0, and the estimate reaches the threshold; FASTER likewise below 0
+ *   UNDECIDED  otherwise, with the reason
  */
 #ifndef KVB_COMPARE_H
 #define KVB_COMPARE_H
 
 #include "results/result.h"
-#include "results/thresholds.h"
+
+/* ---- thresholds (thresholds.c) --------------------------------------------------------------------------- */
+
+/*
+ * What a comparison allows, from a small JSON file:
+ *
+ *   {"kvbench_thresholds": 1, "time": 0.05, "memory": 0, "bytes": 0, "rho": null, "confidence": 0.99,
+ *    "patterns": [{"match": "long-decode/STAR/flash/STAR", "time": 0.10}, …]}      (STAR: an asterisk)
+ *
+ * time, memory (allocator_peak, scratch, staged, copied bytes), bytes (read, walked) and rho are relative: 0.05 allows 5 % more;
+ * null allows any growth. Only the first key is required. fnmatch matches a pattern against kvb_key_name
+ * ("workload/cache/pool/kernel/threads/growth"; an asterisk matches slashes too). If several match, the later one counts, key by
+ * key. confidence is that of all combinations together.
+ */
+#define KVB_THRESHOLD_PATTERNS 64u
+
+typedef enum kvb_limit { KVB_LIMIT_TIME, KVB_LIMIT_MEMORY, KVB_LIMIT_BYTES, KVB_LIMIT_RHO, KVB_LIMITS } kvb_limit;
+
+typedef struct kvb_threshold_pattern {
+    char match[512];
+    double limit[KVB_LIMITS]; /* NaN: not given; infinity: any growth */
+} kvb_threshold_pattern;
+
+typedef struct kvb_thresholds {
+    double limit[KVB_LIMITS];
+    double confidence;
+    kvb_threshold_pattern patterns[KVB_THRESHOLD_PATTERNS];
+    size_t n;
+} kvb_thresholds;
+
+/* time 0.05, memory and bytes 0, any rho, confidence 0.99, no pattern. */
+void kvb_thresholds_init(kvb_thresholds *thresholds);
+
+/* 0 or -errno with why: "file: key: what was expected", or "file:line: …" if it is not JSON. */
+int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why, size_t why_bytes);
+
+/* The limit that holds for a combination. */
+double kvb_thresholds_of(const kvb_thresholds *thresholds, const kvb_result *result, kvb_limit limit);
+
+/* ---- comparing ------------------------------------------------------------------------------------------- */
 
 typedef enum kvb_verdict {
-    /* in the order in which they are shown; those that are regressions first */
+    /* In the order in which they are shown. */
     KVB_VERDICT_BROKEN,    /* fails now, and did not before */
-    KVB_VERDICT_GONE,      /* ran before, is not there or skipped now */
+    KVB_VERDICT_GONE,      /* ran before; is missing or skipped now */
     KVB_VERDICT_SLOWER,    /* time */
     KVB_VERDICT_MORE,      /* an exact quantity grew by more than its threshold */
     KVB_VERDICT_UNDECIDED, /* time */
-    KVB_VERDICT_CHANGED,   /* an exact quantity grew, which its threshold allows, or is not measured any more */
+    KVB_VERDICT_CHANGED,   /* an exact quantity grew within its threshold, or is no longer measured */
     KVB_VERDICT_FASTER,    /* time */
     KVB_VERDICT_LESS,      /* an exact quantity fell */
     KVB_VERDICT_FIXED,     /* failed before, passes now */
-    KVB_VERDICT_NEW,       /* was not there or skipped before, passes now */
+    KVB_VERDICT_NEW,       /* was missing or skipped before, passes now */
     KVB_VERDICT_FAILING,   /* fails as before */
     KVB_VERDICT_SAME,      /* time */
-    KVB_VERDICT_SKIPPED,   /* never ran */
+    KVB_VERDICT_SKIPPED,   /* ran in neither */
     KVB_VERDICTS
 } kvb_verdict;
 const char *kvb_verdict_name(kvb_verdict verdict); /* "BROKEN", … */
@@ -42,7 +81,7 @@ bool kvb_verdict_is_regression(kvb_verdict verdict);
 
 /* What is compared. */
 typedef enum kvb_metric {
-    KVB_METRIC_STATUS, /* verdicts on status alone */
+    KVB_METRIC_STATUS, /* of verdicts on status alone */
     KVB_METRIC_TIME,   /* ns, the median of the attending steps */
     KVB_METRIC_ALLOCATOR_PEAK,
     KVB_METRIC_SCRATCH,
@@ -57,65 +96,71 @@ const char *kvb_metric_name(kvb_metric metric); /* "time", "allocator_peak", …
 bool kvb_metric_is_bytes(kvb_metric metric);
 
 typedef struct kvb_finding {
-    const kvb_result *base, *new; /* of the caller's arrays; NULL: not there */
+    const kvb_result *base, *new; /* in the caller's arrays; NULL: missing */
     kvb_metric metric;
     kvb_verdict verdict;
     double before, after;    /* NaN: not measured */
-    double ratio, low, high; /* of time: new / base with its interval; low and high NaN: exact, or none */
-    char reason[KVB_REASON]; /* empty where the numbers say it all */
+    double ratio, low, high; /* new / base, and for a time its interval; NaN: there is none */
+    char reason[KVB_REASON]; /* empty where the numbers say everything */
 } kvb_finding;
 
-/* All combinations of one kernel or one cache: median of new / base (compare_groups.h). */
-typedef struct kvb_group {
-    const char *axis; /* "kernel", … */
+/*
+ * All combinations of one kernel or one cache: the median of new / base. A run goes through its workloads and pools one after
+ * the other, and through kernels and caches within each; so a slow hour of the machine meets all kernels and caches alike, but
+ * would be blamed on a workload. For the same reason the combinations of one workload and pool count as one value, the median
+ * of their ratios. The interval of the median is that of the sign test, which assumes only that noise is as often up as down.
+ */
+typedef struct kvb_compared_axis {
+    const char *axis; /* "kernel" or "cache" */
     char name[2 * KVB_NAME + 8];
-    size_t n;            /* combinations with both times */
+    size_t n;            /* combinations with a time on both sides */
     kvb_verdict verdict; /* SAME, SLOWER, FASTER or UNDECIDED */
     double ratio, low, high;
     char reason[KVB_REASON];
-} kvb_group;
+} kvb_compared_axis;
 
 typedef struct kvb_comparison {
-    kvb_finding *findings; /* one of each combination, in kvb_key_order, each followed by its exact changes */
-    kvb_group *groups;
-    size_t n, n_groups;
+    kvb_finding *findings; /* for each combination one, in kvb_key_order, then its exact quantities that changed */
+    kvb_compared_axis *axes;
+    size_t n, n_axes;
     size_t count[KVB_VERDICTS]; /* of findings */
-    size_t compared;            /* combinations whose time was compared: what the confidence is corrected for */
-    double resolution;          /* what the runs can resolve at all: relative; NaN: they do not say */
-    double machine; /* bandwidth of the machine beside the runs, base / new: above 1, it was slower; NaN: paired */
+    size_t compared;            /* combinations whose time was compared: the confidence is corrected for this number */
+    double resolution;          /* smallest relative difference that the runs can resolve; NaN: they do not say */
+    double machine; /* the machine's bandwidth during the runs, base / new: above 1, it was slower; NaN: not known */
 } kvb_comparison;
 
 typedef struct kvb_compare_options {
     const kvb_thresholds *thresholds;
-    bool paired; /* time.series[i] of base and new were measured side by side, and null_difference is of that way */
-    bool subset; /* new may lack combinations */
+    bool
+        paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that too */
+    bool subset;         /* new may lack combinations */
     const char *no_time; /* why times cannot be compared ("another machine"); NULL: they can */
 } kvb_compare_options;
 
-/* 0; -ENOMEM; -EINVAL with why when one side has a combination twice. The results must outlive the comparison. */
+/* 0; -ENOMEM; -EINVAL with why if one side has a combination twice. The results must outlive the comparison. */
 int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
                 const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes);
 void kvb_comparison_free(kvb_comparison *comparison);
 
-/* Findings and groups that are regressions. */
+/* How many findings, kernels and caches are regressions. */
 size_t kvb_comparison_regressions(const kvb_comparison *comparison);
+
+/* Should the gate close? strict: undecided counts as a failure. */
+bool kvb_comparison_failed(const kvb_comparison *comparison, bool strict);
 
 /* ---- printing (compare_print.c) -------------------------------------------------------------------------- */
 
 typedef struct kvb_compare_view {
     kvb_table_format format;
-    bool all;                 /* the combinations that are the same too */
-    bool strict;              /* undecided is a failure */
+    bool all;                 /* show also the combinations that are the same */
+    bool strict;              /* as of kvb_comparison_failed */
     const char *base, *new;   /* names of the sides: files or plug-ins */
-    const char *const *notes; /* lines on top, ends with NULL: other machine, other version, … */
-    const char *command;      /* how to reproduce it */
+    const char *const *notes; /* lines on top, ending with NULL: another machine, another version, … */
+    const char *command;      /* how to reproduce the comparison */
 } kvb_compare_view;
 
-/* Text and md: verdict, notes, groups and findings, a last line that sums up. Csv and json: the findings alone, groups
- * among them. 0, -ENOMEM or -EIO. */
+/* Text and Markdown: verdict, notes, kernels and caches, findings, and a line that sums up. CSV and JSON: one row for each
+ * finding, kernel and cache. 0, -ENOMEM or -EIO. */
 int kvb_comparison_print(const kvb_comparison *comparison, const kvb_compare_view *view, FILE *out);
-
-/* Does the gate close? */
-bool kvb_comparison_failed(const kvb_comparison *comparison, bool strict);
 
 #endif

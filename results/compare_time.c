@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From two series of passes to an interval of new / base, and from that to a verdict: see compare.h. */
+/* From two series of passes to an interval of new / base, and from there to a verdict: compare.h says how. */
 #include "results/compare_time.h"
 
 #include <errno.h>
@@ -7,13 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/resolution.h"
 #include "results/statistics.h"
-#include "results/student.h"
 
 #define BOOTSTRAP_ROUNDS 500
-#define FEW_PASSES       4  /* below, there is no series */
-#define FEW_PAIRS        12 /* bandwidths on both sides that the machine is judged by */
+#define FEW_PASSES       4  /* fewer make no series */
+#define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
 
 void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
 {
@@ -24,7 +22,7 @@ void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
         snprintf(text, KVB_CHANGE_TEXT, fabs(change) < 999.5 ? "%+.1f %%" : "%+.3g %%", change);
 }
 
-/* ---- what the runs can resolve ---------------------------------------------------------------------------- */
+/* ---- noise -------------------------------------------------------------------------------------------------- */
 
 double kvb_null_log(double difference)
 {
@@ -32,22 +30,22 @@ double kvb_null_log(double difference)
 }
 
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
-                 double confidence, bool paired, kvb_noise *noise)
+                 double confidence, bool paired, kvb_compare_noise *noise)
 {
     double quantile[2];
     uint32_t count[2];
-    int error = kvb_resolution(base, n_base, &quantile[0], &count[0]);
+    int error = kvb_results_resolution(base, n_base, &quantile[0], &count[0]);
 
     if (!error)
-        error = kvb_resolution(new, n_new, &quantile[1], &count[1]);
+        error = kvb_results_resolution(new, n_new, &quantile[1], &count[1]);
     if (error)
         return error;
-    *noise = (kvb_noise){.resolution = fmax(quantile[0], quantile[1]), /* fmax passes over a NaN */
-                         .tail = (1 - confidence) / (double)(compared ? compared : 1),
-                         .paired = paired};
+    *noise = (kvb_compare_noise){.resolution = fmax(quantile[0], quantile[1]), /* fmax ignores a NaN */
+                                 .tail = (1 - confidence) / (double)(compared ? compared : 1),
+                                 .paired = paired};
     for (int i = 0; i < 2; i++) {
-        /* Side by side, what makes processes differ is seen by the passes themselves. Else: from 99 % of one
-         * comparison to the confidence of all, as far as so many null differences can tell. */
+        /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
+         * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null differences. */
         double wider = paired || !count[i] ? 1 : kvb_student_quantile(noise->tail, count[i]) / KVB_NORMAL_99;
 
         noise->floor = count[i] ? fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile[i])) : noise->floor;
@@ -81,7 +79,7 @@ bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new)
            !memcmp(base->time.series, new->time.series, base->time.n_series * sizeof(double));
 }
 
-/* The centre of a series of logarithms, the standard error of that, and how many independent values it is worth. */
+/* The centre of a series of logarithms, its standard error, and how many independent values the series is worth. */
 typedef struct centre {
     double at, error, worth;
 } centre;
@@ -96,7 +94,7 @@ static centre centre_of(const double *logs, size_t n)
                     .worth = (double)n * (1 - r) / (1 + r)};
 }
 
-/* Few passes: the steps' median and its own interval (95 %). */
+/* For few passes: the median of all steps, with its own interval (95 %). */
 static centre centre_of_steps(const kvb_time_stats *stats)
 {
     return (centre){.at = log(stats->median),
@@ -116,7 +114,7 @@ static centre centre_of_side(const kvb_result *result)
     return centre_of(logs, n);
 }
 
-/* Estimate, standard error and degrees of freedom of log(new / base). */
+/* log(new / base): the estimate, its standard error, and `worth` as degrees of freedom. */
 static centre difference_of(const kvb_result *base, const kvb_result *new, bool paired)
 {
     double logs[KVB_SERIES];
@@ -148,7 +146,7 @@ kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, doubl
     return KVB_VERDICT_UNDECIDED;
 }
 
-/* Why an interval decides nothing: the larger of its two parts, or where it lies. */
+/* Says why an interval decides nothing: noise between runs, noise within a run, or where the interval lies. */
 static void undecided_say(kvb_finding *f, double sampling, double floor, double threshold)
 {
     char least[KVB_CHANGE_TEXT], most[KVB_CHANGE_TEXT];
@@ -170,7 +168,7 @@ static void undecided_say(kvb_finding *f, double sampling, double floor, double 
                  100 * threshold);
 }
 
-void kvb_time_judge(const kvb_noise *noise, double threshold, kvb_finding *f)
+void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_finding *f)
 {
     const kvb_result *b = f->base, *n = f->new;
 
@@ -194,7 +192,7 @@ void kvb_time_judge(const kvb_noise *noise, double threshold, kvb_finding *f)
     }
     uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
     double sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
-    /* fmax passes over a NaN */
+    /* fmax ignores a NaN */
     double floor = fmax(noise->floor, kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)));
     double half = fmax(sampling, floor);
 

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Manifests compared key by key, through the table that writes them. */
 #include "results/manifest.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/field.h"
+#include "results/schema.h"
+
+/* ---- key by key, through the table of the schema --------------------------------------------------------- */
 
 const char *const kvb_program_keys[] = {"version", "commit", "compiler", "flags", "suite", "seed", NULL};
 const char *const kvb_machine_keys[] = {"cpu_model",     "cpu_features",     "isa",
@@ -77,12 +82,13 @@ void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
         }
 }
 
-/* Options of `run` that change nothing of what is measured. */
+/* Options of `kvbench run` that do not change what is measured, or how. */
 static const struct {
     const char *name;
-    bool value; /* a word of its own follows */
+    bool value; /* the next word is the option's value */
 } left_out[] = {
-    {"-o", true}, {"--resume", false}, {"--shard", true}, {"--format", true}, {"--junit", true}, {"--timeline", true},
+    {"-o", true},     {"--resume", false}, {"--shard", true},    {"--format", true},
+    {"--all", false}, {"--junit", true},   {"--timeline", true},
 };
 
 void kvb_command_essence(const char *command, char *essence)
@@ -111,4 +117,115 @@ void kvb_command_essence(const char *command, char *essence)
         }
     }
     essence[used] = 0;
+}
+
+/* ---- machines ------------------------------------------------------------------------------------------- */
+
+#define MODEL_BYTES 48u /* of the processor's name, at most */
+
+/* FNV-1a, 32 bits. The final 0 is hashed too, so that "ab" then "c" is not "a" then "bc". */
+static uint32_t hash_add(uint32_t hash, const char *text)
+{
+    do {
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    } while (*text++);
+    return hash;
+}
+
+void kvb_fingerprint(const kvb_manifest *m, char text[KVB_FINGERPRINT_TEXT])
+{
+    char model[MODEL_BYTES + 1], size[40];
+    size_t n = 0;
+
+    for (const char *c = m->cpu_model; *c && n < MODEL_BYTES; c++) {
+        if (isalnum((unsigned char)*c))
+            model[n++] = (char)tolower((unsigned char)*c);
+        else if (n > 0 && model[n - 1] != '-')
+            model[n++] = '-';
+    }
+    while (n > 0 && model[n - 1] == '-')
+        n--;
+    model[n] = '\0';
+    /* rounded: the system keeps a part of the memory, and not always the same */
+    snprintf(size, sizeof size, "%uc-%" PRIu64 "g", m->cores, (m->memory_bytes + (UINT64_C(1) << 29)) >> 30);
+    uint32_t hash = hash_add(hash_add(hash_add(2166136261u, m->cpu_model), m->cpu_features), size);
+    snprintf(text, KVB_FINGERPRINT_TEXT, "%s%s%s-%08" PRIx32, model, n ? "-" : "", size, hash);
+}
+
+size_t kvb_manifest_notes(const kvb_manifest *base, const kvb_manifest *new, char notes[KVB_NOTES][KVB_NOTE_TEXT])
+{
+    char machine[2][KVB_FINGERPRINT_TEXT], seed[2][24], blas_threads[2][16];
+    const kvb_manifest *const sides[2] = {base, new};
+
+    for (int i = 0; i < 2; i++) {
+        kvb_fingerprint(sides[i], machine[i]);
+        snprintf(seed[i], sizeof seed[i], "%" PRIu64, sides[i]->seed);
+        snprintf(blas_threads[i], sizeof blas_threads[i], "%u", sides[i]->openblas_threads);
+    }
+    const struct {
+        const char *what, *base, *new;
+    } facts[] = {
+        {"machine", machine[0], machine[1]},
+        {"level of instructions", base->isa, new->isa},
+        {"version", base->version, new->version},
+        {"commit", base->commit, new->commit},
+        {"compiler", base->compiler, new->compiler},
+        {"flags", base->flags, new->flags},
+        {"operating system", base->os, new->os},
+        {"OpenBLAS", base->openblas_version, new->openblas_version},
+        {"OpenBLAS core", base->openblas_core, new->openblas_core},
+        {"OpenBLAS threads", blas_threads[0], blas_threads[1]},
+        {"suite", base->suite, new->suite},
+        {"seed", seed[0], seed[1]},
+    };
+    size_t n = 0;
+
+    _Static_assert(sizeof facts / sizeof *facts <= KVB_NOTES, "a place for every fact");
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (strcmp(facts[i].base, facts[i].new) != 0)
+            snprintf(notes[n++], KVB_NOTE_TEXT, "%s: %s, then %s", facts[i].what, facts[i].base, facts[i].new);
+    return n;
+}
+
+/* ---- for people ------------------------------------------------------------------------------------------ */
+
+static void fact_add(kvb_table *table, int *error, const char *name, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void fact_add(kvb_table *table, int *error, const char *name, const char *format, ...)
+{
+    char value[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    if (!*error)
+        *error = kvb_table_row(table, (const char *const[]){name, value});
+}
+
+int kvb_manifest_print(const kvb_manifest *m, kvb_table_format format, FILE *out)
+{
+    kvb_table *t = kvb_table_new((const char *const[]){"fact", "value", NULL});
+    int error = t ? 0 : -ENOMEM;
+
+    fact_add(t, &error, "command", "%s", m->command);
+    fact_add(t, &error, "date", "%s", m->date);
+    fact_add(t, &error, "kvbench", "%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
+    fact_add(t, &error, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
+             (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
+    fact_add(t, &error, "features", "%s", m->cpu_features);
+    fact_add(t, &error, "level", "%s", m->isa);
+    fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
+    fact_add(t, &error, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
+    if (m->shard[0])
+        fact_add(t, &error, "shard", "%s", m->shard);
+    for (uint32_t i = 0; i < m->n_joined; i++)
+        fact_add(t, &error, "joined", "shard %u/%u, %s, %s, %u cores, %s", i + 1, m->n_joined, m->joined[i].date,
+                 m->joined[i].cpu_model, m->joined[i].cores, m->joined[i].isa);
+    if (!error) {
+        kvb_table_fold(t);
+        error = kvb_table_print(t, format, out);
+    }
+    kvb_table_free(t);
+    return error;
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Result files, schema "kvbench.result/4": JSON Lines. Line 1 is the manifest, every further line one
- * combination. Plain data in, plain data out: nothing here runs, measures or judges.
+ * Result files, schema "kvbench.result/5": JSON Lines. Line 1 is the manifest, every other line is one combination.
+ * Plain data in, plain data out: nothing here runs, measures or judges.
  *
- * A number that was not measured is null in the file: NaN here. A hardware counter that is missing is null
- * with its reason beside it. JSON has no infinity: 1e308 stands for it (rho, when an output was NaN). Counts and
- * bytes are whole numbers; those above 2^63-1 (a seed may be) are strings of digits. Other numbers carry twelve
- * digits. Every key below is there in every line and in this order; a reader refuses unknown ones.
+ * A number that was not measured is null in the file and NaN here. A hardware counter that is missing is null, and its
+ * reason stands beside it. JSON has no infinity: 1e308 stands for it (rho, when an output was NaN). Counts and bytes are
+ * whole numbers; those above 2^63-1 (a seed may be) are strings of digits. Other numbers carry twelve digits. Every line
+ * has all keys below, in this order. A reader refuses unknown keys.
  *
  * Keys of the manifest:
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
  *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, shard,
  *   joined [{date, cpu_model, isa, cores}, …], date, command,
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
- *   int8}}]: as measured at the start of the run, medians, null where the machine lacks it; [] when not measured
- * shard: "2/3": this file holds every third combination of the run, from the second on; "" for a whole run.
- * joined: of a file that `kvbench merge` made of n shards: when and where each was run, in their order. Record i (from 0) is
- * of shard i mod n. Facts of the manifest that differ between them are "several" there, or 0; [] for a file of one run.
+ *   int8}}]: medians, measured at the start of the run; null where the machine lacks it; [] if not measured
+ * shard: "2/3": this file holds every third combination of the run, starting with the second; "" for a whole run.
+ * joined: in a file that `kvbench merge` made of n shards, when and where each was run, in their order; else []. Record i
+ * (from 0) is of shard i mod n. Facts of the manifest in which shards differ are "several" or 0.
  * Keys of a combination's line:
- *   workload, cache, pool_k, pool_v, kernel, threads, growth, status, reason (null when it passed), rho,
+ *   workload, cache, pool_k, pool_v, kernel, threads, growth, out, status, reason (null when it passed), rho,
  *   out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
@@ -31,34 +31,36 @@
  *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
  *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
  *           cells_written, cells_moved, cells_reused, fragmentation, growths, copied_bytes, copy_ns, resident_peak, scratch_bytes,
- *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …]},
+ *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …],
+ *           groups [{layers, cells, cells_peak, high_water}, …]},
  *   placement,
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
- * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni or avx512fp16.
- * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order; of a
- * call only the rows of the event's own queries. Equal digests: the same bits. null where nothing was compared.
- * memory.resident_peak is of the whole child: the workload's values that it reads and the probe's memory are in it.
- * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied and how long it took.
- * memory.staged: "k", "v" or "kv" where rows were decoded to f32 for a kernel that does not read their format; "" else.
- * error.format.bits_k, bits_v: of one stored value, with its share of scales and zeros.
+ * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni, avx512bf16
+ * or avx512fp16.
+ * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order. Of each
+ * call only the rows of the event's own queries count. Equal digests mean equal bits. null: nothing was compared.
+ * error.format.bits_k, bits_v: bits of one stored value, with its share of scales and zeros.
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
- * time: a replay makes several passes over its workload; each step of each pass after `warmup` is a sample. With 4
- * passes or more median is the median of the passes' medians. low and high bound it (bootstrap, 95 %).
- * null_difference: the same combination against itself, the larger of even passes against odd ones and, where it was
- * run again in another process, that run against this one. harness_share: of the timed time, what was spent neither in
- * the cache nor in the kernel.
- * time.series: the median of the attending steps of each pass after `warmup`, in the order they were made: what two runs are
- * compared by. Of more than KVB_SERIES passes, neighbours are joined into equal blocks by their median (what does not fill a
- * block is left out at the start). [] below 4 passes after `warmup`.
- * time.contexts: the steps of traffic.kind by the unique cells that they read (one layer), ascending: a point for each number
- * of cells, or, of more than KVB_CONTEXTS, points of as equal numbers of steps as can be; each the median over all passes
- * after `warmup`.
- * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass;
- * at most KVB_MEMORY_POINTS, first, last and highest points kept.
- * traffic: of one pass. The rates are those of the step kind with the most operations, in the median pass; read_gb_per_s is the read-only
- * bandwidth measured between the passes at the same working set and thread count; of_limit is the time that
- * max(bytes / read bandwidth, flops / peak) would take over the time it took.
+ * time: a replay makes several passes over its workload. Each step of each pass after `warmup` is a sample. With 4 passes or
+ * more, median is the median of the passes' medians. low and high are its interval (bootstrap, 95 %).
+ * time.null_difference: the combination against itself: even passes against odd ones or, if it was run again in another
+ * process, that run against this one; the larger of the two. time.harness_share: the share of the timed time that was spent
+ * neither in the cache nor in the kernel.
+ * time.series: for each pass after `warmup`, the median of its attending steps, in the order of the passes. `compare` compares
+ * these. If there are more than KVB_SERIES passes, equal blocks of neighbours are joined into their median; passes at the
+ * start that fill no block are left out. [] if there are fewer than 4 passes after `warmup`.
+ * time.contexts: time of the steps of traffic.kind against the unique cells that they read (in one layer), ascending. One
+ * point for each number of cells; if these are more than KVB_CONTEXTS, neighbours are joined so that points stand for about
+ * as many steps each. A point is the median over all passes after `warmup`.
+ * traffic: of one pass. The rates are those of the step kind with the most operations, in the median pass. read_gb_per_s is
+ * the read-only bandwidth, measured between the passes with the same working set and thread count. of_limit is the least
+ * time that the machine needs, max(bytes / read bandwidth, flops / peak), over the time taken.
+ * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied, and how long it took.
+ * memory.resident_peak is of the whole child process, with the workload's values and the memory of the bandwidth probe.
+ * memory.staged: "k", "v" or "kv" if these rows were decoded to f32 for a kernel that does not read their format, else "".
+ * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass.
+ * At most KVB_MEMORY_POINTS; the first, the last and the highest points are kept.
  */
 #ifndef KVB_RESULT_H
 #define KVB_RESULT_H
@@ -68,7 +70,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVB_RESULT_SCHEMA "kvbench.result/4"
+#include "results/table.h"
+
+#define KVB_RESULT_SCHEMA "kvbench.result/5"
 #define KVB_NAME          64u
 #define KVB_REASON        320u
 #define KVB_SERIES        64u
@@ -97,39 +101,48 @@ typedef enum kvb_step_kind {
 } kvb_step_kind;
 const char *kvb_step_kind_name(kvb_step_kind kind);
 
-/* Nanoseconds a step; NaN and samples 0 when there was none. */
+/* Nanoseconds per step. Without a step all are NaN and samples is 0. */
 typedef struct kvb_time_stats {
     double median, p99, mad, min, max, total;
     double low, high; /* interval of the median */
     uint64_t samples, outliers;
 } kvb_time_stats;
 
-/* Order statistics of n samples; sorts them in place. p99 is the nearest-rank percentile. The interval stays NaN. */
+/* Fills in the order statistics of n samples, and sorts these in place. p99 is the nearest-rank percentile. The interval stays
+ * NaN. */
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
 
-/* Steps of about the same context: unique cells read in one layer, and the median time. */
+/* Steps with about the same context: unique cells read in one layer, and the median time. */
 typedef struct kvb_context_point {
     double cells, ns;
     uint64_t samples;
 } kvb_context_point;
 
-/* Memory after an event (counted from 0). */
+/* Memory after an event. Events count from 0. */
 typedef struct kvb_memory_point {
     double event, live_bytes, held_bytes;
 } kvb_memory_point;
+
+/* Cells of one group of layers, at the end of a pass and at most. */
+#define KVB_RESULT_GROUPS 32u
+typedef struct kvb_group_memory {
+    uint32_t layers;
+    double cells, cells_peak, high_water;
+} kvb_group_memory;
 
 #define KVB_COUNTERS 32u
 typedef struct kvb_counter {
     char name[KVB_NAME];
     double value;         /* NaN: null */
-    double share;         /* of the time that it was really counted; NaN: all of it */
-    char unavailable[96]; /* the reason when null */
+    double share;         /* share of the time in which it was counted; NaN: all of it */
+    char unavailable[96]; /* why the value is null */
 } kvb_counter;
 
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     uint32_t threads;
     char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
+    char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
     kvb_status status;
     char reason[KVB_REASON]; /* empty: null */
     double rho;              /* NaN: null */
@@ -155,38 +168,80 @@ typedef struct kvb_result {
         char cache_state[KVB_NAME]; /* "natural", "hot", "cold" */
     } time;
     struct {
-        char kind[KVB_NAME]; /* of the steps that the rates are about */
-        double bytes_read;   /* unique K and V bytes read by steps, over one pass */
-        double bytes_walk;   /* what a walk per query and query head would read */
+        char kind[KVB_NAME]; /* the step kind that the rates are about */
+        double bytes_read;   /* unique K and V bytes that the steps of one pass read */
+        double bytes_walk;   /* what they would read if each query and query head read for itself */
         double cells_read;   /* unique visible cells, summed over steps (one layer) */
         double flops;        /* multiplies and adds of q.k and p.v */
         double working_set;  /* bytes of the median step of that kind */
         double gb_per_s, gflop_per_s;
-        double read_gb_per_s, peak_gflop_per_s; /* what the machine can */
+        double read_gb_per_s, peak_gflop_per_s; /* what the machine reaches */
         double of_read, of_limit;
     } traffic;
     struct {
         double allocator_peak, allocator_live, reserved_bytes;
-        double utilisation; /* bytes of the most cells ever live over the most bytes ever reserved */
+        double utilisation; /* most bytes ever live, over most bytes ever reserved */
         double cells, cells_peak, high_water, cells_written, cells_moved;
-        double cells_reused;  /* rows written or moved into cells that had held another */
-        double fragmentation; /* 1 - cells_peak / high_water: holes below the high-water mark at best */
+        double cells_reused;  /* rows written or moved into cells that had held another row */
+        double fragmentation; /* 1 - cells_peak / high_water: the least share of holes below the high-water mark */
         double growths, copied_bytes, copy_ns;
         double resident_peak, scratch_bytes, staged_bytes;
         char staged[8];
         kvb_memory_point timeline[KVB_MEMORY_POINTS];
         uint32_t n_timeline;
+        kvb_group_memory groups[KVB_RESULT_GROUPS]; /* of layers; the cells above are their sums */
+        uint32_t n_groups;
     } memory;
     char placement[128]; /* how threads and memory were placed */
     kvb_counter counters[KVB_COUNTERS];
     uint32_t n_counters;
 } kvb_result;
 
-/* All numbers NaN, all names empty, status skip. */
+/* Makes an empty result: numbers that may be missing are NaN, counts 0, names empty; the status is skip. */
 void kvb_result_init(kvb_result *result);
 
+/* ---- combinations -------------------------------------------------------------------------------------- */
+
+/* Results in an array that grows. All zero at first. The owner of the struct frees `at`. */
+typedef struct kvb_results {
+    kvb_result *at;
+    size_t n, room;
+} kvb_results;
+int kvb_results_add(kvb_results *results, const kvb_result *result); /* 0 or -ENOMEM */
+
+#define KVB_KEY_TEXT 512u               /* bytes that the name of a combination needs at most */
+#define KVB_KEY_PART (2 * KVB_NAME + 8) /* bytes that the name of its pools or of its cache needs */
+
+/* Orders by workload, cache, pool_k, pool_v, kernel, growth, out, threads: below 0, above 0, or 0 for the same combination. */
+int kvb_key_order(const kvb_result *a, const kvb_result *b);
+/* "workload/cache/k=f16,v=q4_0/kernel/1/double", where 1 is the threads; equal pools are named once; other outputs
+ * than f32 are named last. Patterns match this. */
+void kvb_key_name(const kvb_result *result, char text[KVB_KEY_TEXT]);
+/* "f16", or "k=f16,v=q4_0". */
+void kvb_key_pools(const kvb_result *result, char text[KVB_KEY_PART]);
+/* "seq", or "seq, reserve" if the growth policy is not the default. For tables without a column for growth. */
+void kvb_key_cache(const kvb_result *result, char text[KVB_KEY_PART]);
+
+/* Is results[i] the first one of its workload? */
+bool kvb_result_begins_workload(const kvb_result *results, size_t i);
+
+/* The smallest difference that a run can resolve: the 99 % quantile of its null differences, NaN if there are none. *count is
+ * how many there are. 0 or -ENOMEM. */
+int kvb_results_resolution(const kvb_result *results, size_t n, double *quantile, uint32_t *count);
+
+/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, median, p99, steps, rate, share of the read
+ * bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns, p99_ns, gb_per_s,
+ * of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us") and leave out columns that say nothing. skips: the
+ * skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS. 0, -ENOMEM or -EIO. */
+int kvb_result_table(const kvb_result *results, size_t n, bool skips, kvb_table_format format, FILE *out);
+
+/* Did all combinations run with one thread? Then people need not be told. */
+bool kvb_results_one_thread(const kvb_result *results, size_t n);
+
+/* ---- the manifest -------------------------------------------------------------------------------------- */
+
 #define KVB_SHARDS 64u
-/* Where a shard was run, in a file that several were joined into. */
+/* When and where a shard was run, in the manifest of the file that it was joined into. */
 typedef struct kvb_joined {
     char date[40], cpu_model[128], isa[KVB_NAME];
     uint32_t cores;
@@ -196,18 +251,18 @@ typedef struct kvb_joined {
 typedef struct kvb_machine_rates {
     uint32_t threads;
     double read[4], triad[4]; /* GB/s of L1, L2, LLC, DRAM; NaN: none */
-    double peak[4];           /* multiply-add, 1e9 operations per second, of f32, f16, bf16, int8; NaN: none */
+    double peak[4];           /* multiply-adds in f32, f16, bf16, int8: 1e9 operations per second; NaN: none */
 } kvb_machine_rates;
 
 typedef struct kvb_manifest {
     char version[KVB_NAME], commit[KVB_NAME], compiler[128], flags[256], cpu_model[128];
     char cpu_features[512]; /* space-separated */
-    char isa[KVB_NAME];     /* level in use: kernels/cpu.h */
+    char isa[KVB_NAME];     /* level in use, by its name in kernels/cpu.h */
     uint32_t cores, threads_max;
     uint64_t memory_bytes;
     char os[128];
     char openblas_version[128], openblas_core[KVB_NAME], openblas_note[KVB_REASON]; /* note empty: null */
-    uint32_t openblas_threads;                                                      /* that it may use of its own */
+    uint32_t openblas_threads;                                                      /* that it may start itself */
     char suite[KVB_NAME];
     uint64_t seed;
     char shard[24]; /* "2/3"; empty: the whole */
@@ -223,18 +278,18 @@ typedef struct kvb_manifest {
 
 typedef struct kvb_result_writer kvb_result_writer;
 
-/* A regular (or new) target is written as path.tmp and renamed by close(commit); anything else (a pipe,
- * /dev/stdout) is written directly. Every line is flushed. 0 or a negative errno with why "path: …".
- * path.tmp is locked while a writer has it: a second one gets -EBUSY, and what a killed run left is taken over.
- * A child process that outlives its parent keeps the lock. A caller that ignores SIGXFSZ gets -EFBIG in its place. */
+/* Opens a file and writes the manifest. A regular or new file is written as path.tmp, which close(commit) renames; anything
+ * else (a pipe, /dev/stdout) is written directly. Every line is flushed. 0 or a negative errno with why "path: …".
+ * The writer locks path.tmp. A second writer gets -EBUSY; what a killed run left is overwritten. A child process that outlives
+ * its parent keeps the lock. If the caller ignores SIGXFSZ, a file that grows too large is -EFBIG. */
 int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result_writer **writer, char *why,
                       size_t why_bytes);
 int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *why, size_t why_bytes);
-/* commit false: the old target stays as it was. What was finished stays in path.tmp, which kvb_result_resume goes on with;
- * without one result it is removed. After a write that failed, commit does the same and returns that error. The writer
- * is freed in any case. */
+/* Frees the writer in any case. commit: path.tmp becomes the target. Otherwise the old target stays as it was, and path.tmp
+ * stays for kvb_result_resume, unless it holds no result: then it is removed. After a failed write, commit acts like no commit
+ * and returns the error of that write. */
 int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes);
-/* End without a trace: path.tmp is removed, whatever is in it. */
+/* Removes path.tmp and frees the writer. */
 void kvb_result_discard(kvb_result_writer *writer);
 
 /* ---- reading --------------------------------------------------------------------------------------- */
@@ -245,45 +300,14 @@ typedef struct kvb_result_file {
     size_t n;
 } kvb_result_file;
 
-/* Validates schema, keys and types: -EINVAL with "file:line: what was expected". */
+/* Reads a file and checks its schema, keys and types: -EINVAL with "file:line: what was expected". */
 int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes);
 void kvb_result_free(kvb_result_file *file);
 
-/* Go on where a writer of this path ended early: the whole lines of path.tmp are kept, and come back in *file (for
- * kvb_result_free), a last line that was cut short is dropped, what is written follows. -ENOENT: nothing was left;
- * -EINVAL: path is no regular file, or path.tmp is damaged elsewhere; and as kvb_result_create. */
+/* Continues the file of a writer that ended early. *file holds the complete lines of path.tmp (free it with kvb_result_free); a
+ * last line that was cut short is dropped; new results are appended. -ENOENT: there is no path.tmp; -EINVAL: path is not a
+ * regular file, or path.tmp is damaged elsewhere; otherwise as kvb_result_create. */
 int kvb_result_resume(const char *path, kvb_result_writer **writer, kvb_result_file **file, char *why,
                       size_t why_bytes);
-
-/* ---- tables ---------------------------------------------------------------------------------------- */
-
-typedef enum kvb_table_format {
-    KVB_TABLE_TEXT,
-    KVB_TABLE_MD,
-    KVB_TABLE_CSV,
-    KVB_TABLE_JSON,
-    KVB_TABLE_HTML, /* a <table> for a page: no word names it */
-    KVB_TABLE_FORMATS
-} kvb_table_format;
-/* "table", "md", "csv", "json"; false for another word. */
-bool kvb_table_format_parse(const char *word, kvb_table_format *format);
-
-/* A table of strings: what every command prints through. Columns are padded in text and md; cells are
- * quoted as each format asks; json is an array of objects keyed by the headings, in which the cells of
- * right-aligned columns that are JSON numbers are numbers. Bytes that are no UTF-8 are shown as '?'. */
-typedef struct kvb_table kvb_table;
-/* headings end with NULL; a heading that begins with '>' is right-aligned (and the '>' dropped). */
-kvb_table *kvb_table_new(const char *const *headings); /* NULL: no memory */
-/* One row: as many strings as headings; NULL is an empty cell (null in json). 0 or -ENOMEM. */
-int kvb_table_row(kvb_table *table, const char *const *cells);
-int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
-void kvb_table_free(kvb_table *table);
-
-/* Result rows as a table: workload, cache, pool ("f16" or "k=f16,v=f32"), kernel, threads, status, rho, median, p99,
- * steps, GB/s of the step kind with the most operations, fraction of the read bandwidth, peak (of the allocator),
- * reason. Text and md are for people: units in the cells ("12.3 us",
- * "1.2 MiB"), what ran first and then the skips, those of one reason in one row. Csv and json are for programs: every
- * combination in order, raw numbers under median_ns, p99_ns, gb_per_s, of_read, peak_bytes. */
-int kvb_result_table(const kvb_result *results, size_t n, kvb_table_format format, FILE *out);
 
 #endif

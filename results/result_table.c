@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Result rows as a table: with units for people, raw numbers and units in the headings for programs. */
-#include "results/result.h"
-
+/* Results as rows of a table: with units for people, raw numbers and units in the headings for programs. */
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
-#include "results/field.h"
-#include "results/key.h"
-#include "results/text.h"
+#include "results/schema.h"
 
 enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, OF_READ, PEAK, REASON, COLUMNS };
 
@@ -29,7 +24,7 @@ static void number_print(const char *format, double number, number_text text)
         snprintf(text, sizeof(number_text), format, number);
 }
 
-/* Infinity as in result files. */
+/* Infinity is written as in result files. */
 static void raw_print(double number, number_text text)
 {
     number_print("%.9g", isinf(number) ? copysign(KVB_FIELD_INFINITY, number) : number, text);
@@ -40,111 +35,72 @@ static const char *or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
-static int result_row(kvb_table *table, const kvb_result *result, bool raw)
+/* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the rate and
+ * the reason. */
+static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide)
 {
     key_text pool, cache;
     number_text threads, rho, median, p99, steps, rate, of_read, peak;
 
-    kvb_key_pools(result, pool);
-    kvb_key_cache(result, cache);
-    snprintf(threads, sizeof threads, "%u", result->threads);
-    snprintf(steps, sizeof steps, "%llu", (unsigned long long)result->time.all.samples);
-    if (raw) {
-        raw_print(result->rho, rho);
-        raw_print(result->time.all.median, median);
-        raw_print(result->time.all.p99, p99);
-        raw_print(result->traffic.gb_per_s, rate);
-        raw_print(result->traffic.of_read, of_read);
-        number_print("%.0f", result->memory.allocator_peak, peak);
+    kvb_key_pools(r, pool);
+    kvb_key_cache(r, cache);
+    snprintf(threads, sizeof threads, "%u", r->threads);
+    snprintf(steps, sizeof steps, "%llu", (unsigned long long)r->time.all.samples);
+    if (for_people) {
+        number_print("%.3g", r->rho, rho);
+        kvb_time_text(r->time.all.median, median);
+        kvb_time_text(r->time.all.p99, p99);
+        number_print("%.2f", r->traffic.gb_per_s, rate);
+        number_print("%.1f %%", 100 * r->traffic.of_read, of_read);
+        kvb_bytes_text(r->memory.allocator_peak, peak);
     } else {
-        number_print("%.3g", result->rho, rho);
-        kvb_time_text(result->time.all.median, median);
-        kvb_time_text(result->time.all.p99, p99);
-        number_print("%.2f", result->traffic.gb_per_s, rate);
-        number_print("%.1f %%", 100 * result->traffic.of_read, of_read);
-        kvb_bytes_text(result->memory.allocator_peak, peak);
+        raw_print(r->rho, rho);
+        raw_print(r->time.all.median, median);
+        raw_print(r->time.all.p99, p99);
+        raw_print(r->traffic.gb_per_s, rate);
+        raw_print(r->traffic.of_read, of_read);
+        number_print("%.0f", r->memory.allocator_peak, peak);
     }
     const char *const cells[COLUMNS] = {
-        [WORKLOAD] = result->workload,
+        [WORKLOAD] = r->workload,
         [CACHE] = cache,
         [POOL] = pool,
-        [KERNEL] = result->kernel,
-        [THREADS] = threads,
-        [STATUS] = kvb_status_name(result->status),
+        [KERNEL] = r->kernel,
+        [THREADS] = for_people && one_thread ? NULL : threads,
+        [STATUS] = kvb_status_name(r->status),
         [RHO] = or_null(rho),
         [MEDIAN] = or_null(median),
         [P99] = or_null(p99),
-        [STEPS] = result->time.all.samples ? steps : NULL,
-        [GB_S] = or_null(rate),
+        [STEPS] = r->time.all.samples && !for_people ? steps : NULL,
+        [GB_S] = wide || !for_people ? or_null(rate) : NULL,
         [OF_READ] = or_null(of_read),
         [PEAK] = or_null(peak),
-        [REASON] = or_null(result->reason),
+        [REASON] = wide || !for_people ? or_null(r->reason) : NULL,
     };
     return kvb_table_row(table, cells);
 }
 
-/* A reason without the line of the workload at which it arose. */
-static const char *reason_proper(const kvb_result *result)
+bool kvb_results_one_thread(const kvb_result *results, size_t n)
 {
-    const char *colon = strncmp(result->reason, "line ", 5) ? NULL : strstr(result->reason, ": ");
-    return colon ? colon + 2 : result->reason;
+    for (size_t i = 0; i < n; i++)
+        if (results[i].threads != 1)
+            return false;
+    return true;
 }
 
-/* Skipped for the same reason, whatever the rest. */
-static bool is_same_skip(const kvb_result *a, const kvb_result *b)
+int kvb_result_table(const kvb_result *results, size_t n, bool skips, kvb_table_format format, FILE *out)
 {
-    return a->status == KVB_STATUS_SKIP && b->status == KVB_STATUS_SKIP && !strcmp(reason_proper(a), reason_proper(b));
-}
-
-/* One row for all skips that are the same as results[first]; none where an earlier one has told it. */
-static int skip_row(kvb_table *table, const kvb_result *results, size_t n, size_t first)
-{
-    static const char several[] = "*";
-    char reason[KVB_REASON + 32];
-    key_text pool, other;
-    size_t same = 0;
-
-    for (size_t i = 0; i < first; i++)
-        if (is_same_skip(&results[i], &results[first]))
-            return 0;
-    kvb_key_pools(&results[first], pool);
-    const char *cells[COLUMNS] = {
-        [WORKLOAD] = results[first].workload,
-        [CACHE] = results[first].cache,
-        [POOL] = pool,
-        [KERNEL] = results[first].kernel,
-        [STATUS] = kvb_status_name(KVB_STATUS_SKIP),
-    };
-    for (size_t i = first; i < n; i++)
-        if (is_same_skip(&results[i], &results[first])) {
-            kvb_key_pools(&results[i], other);
-            const char *const words[] = {[WORKLOAD] = results[i].workload,
-                                         [CACHE] = results[i].cache,
-                                         [POOL] = other,
-                                         [KERNEL] = results[i].kernel};
-            for (size_t c = WORKLOAD; c <= KERNEL; c++)
-                if (strcmp(cells[c], words[c]))
-                    cells[c] = several;
-            same++;
-        }
-    const char *told = cells[WORKLOAD] == several ? reason_proper(&results[first]) : results[first].reason;
-    snprintf(reason, sizeof reason, same > 1 ? "%s (%zu combinations)" : "%s", told, same);
-    cells[REASON] = or_null(reason);
-    return kvb_table_row(table, cells);
-}
-
-int kvb_result_table(const kvb_result *results, size_t n, kvb_table_format format, FILE *out)
-{
-    bool raw = format == KVB_TABLE_CSV || format == KVB_TABLE_JSON;
-    kvb_table *table = kvb_table_new(raw ? programs : people);
+    bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
+    kvb_table *table = kvb_table_new(for_people ? people : programs);
     int error = table ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < n && !error; i++)
-        if (raw || results[i].status != KVB_STATUS_SKIP)
-            error = result_row(table, &results[i], raw);
-    for (size_t i = 0; i < n && !error; i++)
-        if (!raw && results[i].status == KVB_STATUS_SKIP)
-            error = skip_row(table, results, n, i);
+        if (skips || results[i].status != KVB_STATUS_SKIP)
+            error = result_row(table, &results[i], for_people, one_thread, skips);
+    if (!error && for_people)
+        kvb_table_drop_empty(table);
+    if (!error && for_people && !skips)
+        kvb_table_fold(table);
     if (!error)
         error = kvb_table_print(table, format, out);
     kvb_table_free(table);

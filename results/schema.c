@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema "kvbench.result/4": which keys a line has, in which order, and where each lies in memory. */
-#include "results/field.h"
+/* The schema "kvbench.result/5": which keys a line has, in which order, and where each lies in memory. */
+#include "results/schema.h"
 
 /* clang-format off */
 #define FIELD(record, kind, key, member) \
@@ -133,6 +133,32 @@ static const kvb_field context_fields[] = {
 };
 static const kvb_field context_point = ELEMENT(kvb_context_point, OBJECT, context_fields);
 
+static const kvb_field kind_fields[] = {
+    FIELD(kvb_time_stats, REAL, "median", median),
+    FIELD(kvb_time_stats, REAL, "p99", p99),
+    FIELD(kvb_time_stats, REAL, "mad", mad),
+    FIELD(kvb_time_stats, REAL, "min", min),
+    FIELD(kvb_time_stats, REAL, "max", max),
+    FIELD(kvb_time_stats, U64,  "samples", samples),
+    FIELD(kvb_time_stats, REAL, "total", total),
+    FIELD(kvb_time_stats, REAL, "low", low),
+    FIELD(kvb_time_stats, REAL, "high", high),
+    FIELD(kvb_time_stats, U64,  "outliers", outliers),
+    END,
+};
+
+#define KIND(key, kind) \
+    {key, KVB_FIELD_OPTIONAL, (kind) * sizeof(kvb_time_stats), 0, kind_fields, NULL, offsetof(kvb_time_stats, samples)}
+static const kvb_field kinds_fields[] = { /* relative to time.kinds */
+    KIND("prefill", KVB_KIND_PREFILL),
+    KIND("decode", KVB_KIND_DECODE),
+    KIND("fork", KVB_KIND_FORK),
+    KIND("verify", KVB_KIND_VERIFY),
+    KIND("fill", KVB_KIND_FILL),
+    KIND("control", KVB_KIND_CONTROL),
+    END,
+};
+
 static const kvb_field time_fields[] = {
     FIXED("unit", "ns"),
     FIELD(kvb_result, REAL, "median", time.all.median),
@@ -145,7 +171,7 @@ static const kvb_field time_fields[] = {
     FIELD(kvb_result, REAL, "low", time.all.low),
     FIELD(kvb_result, REAL, "high", time.all.high),
     FIELD(kvb_result, U64,  "outliers", time.all.outliers),
-    FIELD(kvb_result, TIMES, "kinds", time.kinds),
+    {"kinds", KVB_FIELD_OBJECT, offsetof(kvb_result, time.kinds), 0, kinds_fields, NULL, 0},
     ARRAY(kvb_result, "series", time.series, time.n_series, pass_median),
     ARRAY(kvb_result, "contexts", time.contexts, time.n_contexts, context_point),
     FIELD(kvb_result, U64,  "passes", time.passes),
@@ -153,20 +179,6 @@ static const kvb_field time_fields[] = {
     FIELD(kvb_result, REAL, "null_difference", time.null_difference),
     FIELD(kvb_result, REAL, "harness_share", time.harness_share),
     FIELD(kvb_result, TEXT, "cache_state", time.cache_state),
-    END,
-};
-
-const kvb_field kvb_times_fields[] = {
-    FIELD(kvb_time_stats, REAL, "median", median),
-    FIELD(kvb_time_stats, REAL, "p99", p99),
-    FIELD(kvb_time_stats, REAL, "mad", mad),
-    FIELD(kvb_time_stats, REAL, "min", min),
-    FIELD(kvb_time_stats, REAL, "max", max),
-    FIELD(kvb_time_stats, U64,  "samples", samples),
-    FIELD(kvb_time_stats, REAL, "total", total),
-    FIELD(kvb_time_stats, REAL, "low", low),
-    FIELD(kvb_time_stats, REAL, "high", high),
-    FIELD(kvb_time_stats, U64,  "outliers", outliers),
     END,
 };
 
@@ -194,6 +206,15 @@ static const kvb_field memory_point_fields[] = {
 };
 static const kvb_field memory_point = ELEMENT(kvb_memory_point, OBJECT, memory_point_fields);
 
+static const kvb_field group_memory_fields[] = {
+    FIELD(kvb_group_memory, U32,   "layers", layers),
+    FIELD(kvb_group_memory, COUNT, "cells", cells),
+    FIELD(kvb_group_memory, COUNT, "cells_peak", cells_peak),
+    FIELD(kvb_group_memory, COUNT, "high_water", high_water),
+    END,
+};
+static const kvb_field group_memory = ELEMENT(kvb_group_memory, OBJECT, group_memory_fields);
+
 static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "allocator_peak", memory.allocator_peak),
     FIELD(kvb_result, COUNT, "allocator_live", memory.allocator_live),
@@ -214,6 +235,7 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, TEXT,  "staged", memory.staged),
     FIELD(kvb_result, COUNT, "staged_bytes", memory.staged_bytes),
     ARRAY(kvb_result, "timeline", memory.timeline, memory.n_timeline, memory_point),
+    ARRAY(kvb_result, "groups", memory.groups, memory.n_groups, group_memory),
     END,
 };
 
@@ -225,6 +247,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "kernel", kernel),
     FIELD(kvb_result, U32,    "threads", threads),
     FIELD(kvb_result, TEXT,   "growth", growth),
+    FIELD(kvb_result, TEXT,   "out", out),
     FIELD(kvb_result, STATUS, "status", status),
     FIELD(kvb_result, NOTE,   "reason", reason),
     FIELD(kvb_result, REAL,   "rho", rho),

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Robust statistics: all from order statistics, so that a late timer tick or a stolen core moves them little. */
 #include "results/statistics.h"
 
 #include <assert.h>
@@ -7,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- statistics.c */
 
 /* ---- order statistics --------------------------------------------------------------------------------- */
 
@@ -24,7 +25,7 @@ static double sorted_quantile(const double *sorted, size_t n, double p)
     double place = p * (double)(n - 1);
     size_t below = (size_t)place;
     double part = place - (double)below;
-    /* not by multiplication when it falls on a sample: 0 * infinity is no number */
+    /* no multiplication where the place is a sample: 0 * infinity would be NaN */
     return part > 0 ? sorted[below] + part * (sorted[below + 1] - sorted[below]) : sorted[below];
 }
 
@@ -35,7 +36,7 @@ double kvb_quantile(double *values, size_t n, double p)
     return sorted_quantile(values, n, p);
 }
 
-/* The bits of a double in an order that unsigned comparison knows. */
+/* Maps a double to an unsigned integer so that both have the same order. */
 static uint64_t key_of(double x)
 {
     uint64_t bits;
@@ -51,7 +52,7 @@ static double value_of(uint64_t key)
     return x;
 }
 
-/* What an order statistic is taken of: the samples, or their distances from a centre. */
+/* Order statistics are taken of the samples as they are, or of their distances from a centre. */
 static double as_is(double x, double centre)
 {
     (void)centre;
@@ -63,8 +64,8 @@ static double distance(double x, double centre)
     return fabs(x - centre);
 }
 
-/* The k-th smallest (from 0) of n values of(sample), samples untouched and no memory taken: its key is built from
- * the top bit down, counting the values below it. 64 passes. */
+/* The k-th smallest (from 0) of n values of(sample). Needs no memory and leaves the samples as they are: it builds the key of the
+ * result from the top bit down, and counts the values below it in 64 passes. */
 static double kth_smallest(const double *samples, size_t n, size_t k, double (*of)(double, double), double centre)
 {
     uint64_t key = 0;
@@ -99,7 +100,7 @@ size_t kvb_outliers_count(const double *samples, size_t n)
 {
     if (!n)
         return 0;
-    /* 1.4826: the standard deviation of a normal distribution in units of its MAD */
+    /* a normal distribution's standard deviation is 1.4826 MADs */
     double median = median_of(samples, n, as_is, 0);
     double reach = 3.5 * 1.4826 * median_of(samples, n, distance, median);
     size_t outliers = 0;
@@ -145,7 +146,7 @@ static double uniform_next(uint64_t *state)
     return ((double)(z >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Standard normal: Marsaglia's polar method; its second number is not kept. */
+/* A standard normal number, by Marsaglia's polar method. The method's second number is dropped. */
 static double normal_next(uint64_t *state)
 {
     double x, y, r;
@@ -157,7 +158,7 @@ static double normal_next(uint64_t *state)
     return x * sqrt(-2 * log(r) / r);
 }
 
-/* Gamma of shape >= 1 (Marsaglia, Tsang: A simple method for generating gamma variables, 2000). */
+/* A gamma variable of shape >= 1 (Marsaglia, Tsang: A simple method for generating gamma variables, 2000). */
 static double gamma_next(double shape, uint64_t *state)
 {
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
@@ -169,9 +170,11 @@ static double gamma_next(double shape, uint64_t *state)
     }
 }
 
-/* Median of one resample of n sorted samples, without drawing the resample: its k-th smallest member (from 1) is
- * sorted[floor(n u)], where u, the k-th smallest of n uniform numbers, follows Beta(k, n - k + 1) (David, Nagaraja:
- * Order Statistics, 2003, 2.3). For even n the member below it is at u w, w the largest of k - 1 uniform numbers. */
+/*
+ * Median of one resample of n sorted samples. The resample itself is not drawn: its k-th smallest member (from 1) is
+ * sorted[floor(n u)], where u is the k-th smallest of n uniform numbers and follows Beta(k, n - k + 1) (David, Nagaraja: Order
+ * Statistics, 2003, 2.3). For even n, the member below it is at u w, where w is the largest of k - 1 uniform numbers.
+ */
 static double resample_median(const double *sorted, size_t n, uint64_t *state)
 {
     size_t k = n / 2 + 1;
@@ -221,4 +224,168 @@ double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64
     }
     free(sorted);
     return sqrt(squares / rounds);
+}
+
+/* ---- distributions --------------------------------------------------------------------------------------- */
+
+/* P(|T| > t): Abramowitz, Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4. */
+static double student_tail(double t, uint32_t freedom)
+{
+    double angle = atan(t / sqrt(freedom)), c = cos(angle), sum = 0, term = freedom % 2 ? c : 1;
+
+    for (uint32_t k = freedom % 2 ? 1 : 0; k + 2 <= freedom; k += 2) {
+        sum += term;
+        term *= c * c * (k + 1) / (k + 2);
+    }
+    sum *= sin(angle);
+    return 1 - (freedom % 2 ? (angle + sum) / acos(0) : sum);
+}
+
+double kvb_student_quantile(double tail, uint32_t freedom)
+{
+    double low = 0, high = 1e9;
+
+    for (int i = 0; i < 200 && high - low > 1e-10 * high; i++) {
+        double t = (low + high) / 2;
+
+        if ((freedom > 200 ? erfc(t / sqrt(2)) : student_tail(t, freedom)) > tail)
+            low = t;
+        else
+            high = t;
+    }
+    return (low + high) / 2;
+}
+
+size_t kvb_sign_rank(size_t n, double tail)
+{
+    double term = pow(0.5, (double)n), below = term; /* P(exactly k heads), P(at most k heads) of n fair coins */
+    size_t k = 0;
+
+    while (k < n / 2 && 2 * below <= tail) {
+        term *= (double)(n - k) / (double)(k + 1);
+        below += term;
+        k++;
+    }
+    return k;
+}
+
+/* ---- changes of level ------------------------------------------------------------------------------------ */
+
+#define MEDIAN_LOSS 1.2533141373155 /* sqrt(pi / 2): the median's standard error over the mean's, of normal values */
+#define FEW         6               /* a series of fewer values says nothing about its scatter */
+
+typedef struct search {
+    const double *logs;
+    double *scratch;
+    bool *begins;               /* [n]: does a level begin here? */
+    double noise, reach, least; /* reach: how many standard errors chance does not explain */
+} search;
+
+static double level_of(const search *s, size_t first, size_t end)
+{
+    memcpy(s->scratch, s->logs + first, (end - first) * sizeof *s->scratch);
+    return kvb_quantile(s->scratch, end - first, 0.5);
+}
+
+/* Standard deviation of one value, from the differences of neighbours: a change of level moves only one of these. */
+static double scatter_of(const double *logs, size_t n, double *scratch)
+{
+    if (n < FEW)
+        return 0;
+    for (size_t i = 0; i + 1 < n; i++)
+        scratch[i] = fabs(logs[i + 1] - logs[i]);
+    return 1.4826 * kvb_quantile(scratch, n - 1, 0.5) / sqrt(2);
+}
+
+/* The median of one or two values is their mean, and as exact. */
+static double level_error(double noise, size_t n)
+{
+    return noise * (n > 2 ? MEDIAN_LOSS : 1) / sqrt((double)n);
+}
+
+/* The change of level from [first, at) to [at, end). */
+static kvb_changepoint change_of(const search *s, size_t first, size_t at, size_t end)
+{
+    double change = level_of(s, at, end) - level_of(s, first, at);
+    double reach = s->reach * hypot(level_error(s->noise, at - first), level_error(s->noise, end - at));
+
+    return (kvb_changepoint){.at = at, .change = change, .low = change - reach, .high = change + reach};
+}
+
+static bool is_change(const search *s, const kvb_changepoint *c)
+{
+    return (c->low > 0 || c->high < 0) && fabs(c->change) >= s->least;
+}
+
+/* Sum of the distances from the level. A good split makes it smaller. */
+static double distances(const search *s, size_t first, size_t end)
+{
+    double level = level_of(s, first, end), sum = 0;
+
+    for (size_t i = first; i < end; i++)
+        sum += fabs(s->logs[i] - level);
+    return sum;
+}
+
+static void segment_search(search *s, size_t first, size_t end)
+{
+    double least = INFINITY;
+    size_t best = first;
+
+    for (size_t at = first + 1; at < end; at++) {
+        double sum = distances(s, first, at) + distances(s, at, end);
+
+        if (sum < least) {
+            least = sum;
+            best = at;
+        }
+    }
+    if (best == first)
+        return;
+    kvb_changepoint change = change_of(s, first, best, end);
+    if (!is_change(s, &change))
+        return;
+    s->begins[best] = true;
+    segment_search(s, first, best);
+    segment_search(s, best, end);
+}
+
+/* Once all levels are known, each change is taken between the levels on its two sides. */
+static size_t changes_take(const search *s, size_t n, kvb_changepoint *changes, size_t most)
+{
+    size_t found = 0, first = 0;
+
+    for (size_t at = 1, end; at < n; at = end) {
+        for (end = at + 1; end < n && !s->begins[end];)
+            end++;
+        if (!s->begins[at])
+            continue; /* the first level */
+        kvb_changepoint change = change_of(s, first, at, end);
+        if (!is_change(s, &change))
+            continue;
+        if (found < most)
+            changes[found] = change;
+        found++;
+        first = at;
+    }
+    return found;
+}
+
+long kvb_changepoints_find(const double *logs, size_t n, double noise, unsigned freedom, double tail, double least,
+                           kvb_changepoint *changes, size_t most)
+{
+    if (n < 2)
+        return 0;
+    search s = {
+        .logs = logs, .scratch = malloc(n * sizeof *s.scratch), .begins = calloc(n, sizeof *s.begins), .least = least};
+    long found = -ENOMEM;
+    if (s.scratch && s.begins) {
+        s.noise = fmax(noise, scatter_of(logs, n, s.scratch));
+        s.reach = kvb_student_quantile(tail / (double)(n - 1), freedom);
+        segment_search(&s, 0, n);
+        found = (long)changes_take(&s, n, changes, most);
+    }
+    free(s.scratch);
+    free(s.begins);
+    return found;
 }

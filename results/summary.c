@@ -1,219 +1,357 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last lines of a run. */
 #include "results/summary.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "results/key.h"
-#include "results/resolution.h"
-#include "results/text.h"
+#define FEW_ROWS      20u /* what a person reads row by row */
+#define MOST_FAILURES 5u
+#define MOST_REASONS  8u
 
-/* A line, cleaned for a terminal; in Markdown an item of a list. */
-static void line_print(const kvb_summary *summary, FILE *out, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void line_print(const kvb_summary *summary, FILE *out, const char *format, ...)
+/* ---- what is summed up ----------------------------------------------------------------------------------- */
+
+typedef struct view {
+    const kvb_summary *summary;
+    const kvb_result *results;
+    size_t n;
+    FILE *out;
+} view;
+
+/* Prints a line; in Markdown, an item of a list. A line of text may be folded. */
+static void line_print(const view *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void line_print(const view *v, const char *format, ...)
 {
     char line[4096];
-    __builtin_va_list args;
+    va_list args;
 
-    __builtin_va_start(args, format);
+    va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
-    __builtin_va_end(args);
+    va_end(args);
     kvb_utf8_clean(line);
-    fputs(summary->is_markdown ? "- " : "", out);
-    kvb_plain_put(line, out);
-    fputc('\n', out);
+    if (!v->summary->is_markdown)
+        return kvb_folded_put(line, 4, v->out);
+    fputs("- ", v->out);
+    kvb_plain_put(line, v->out);
+    fputc('\n', v->out);
 }
 
-/* ---- what failed --------------------------------------------------------------------------------------- */
-
-static bool is_failure(const kvb_result *r)
-{
-    return r->status != KVB_STATUS_PASS && r->status != KVB_STATUS_SKIP;
-}
-
-static size_t count_of(const kvb_result *results, size_t n, kvb_status status)
+static size_t count_of(const view *v, kvb_status status)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < n; i++)
-        count += results[i].status == status;
+    for (size_t i = 0; i < v->n; i++)
+        count += v->results[i].status == status;
     return count;
 }
 
-static void counts_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
+static int headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
-    char seconds[32] = "", rho[KVB_KEY_TEXT + 64] = "", name[KVB_KEY_TEXT];
+    char seconds[32] = "", name[KVB_KEY_TEXT];
+    double resolution;
+    uint32_t nulls;
+    int error = kvb_results_resolution(v->results, v->n, &resolution, &nulls);
 
-    for (size_t i = 0; i < n; i++)
-        if (results[i].rho > (worst ? worst->rho : 0))
-            worst = &results[i];
-    if (!isnan(summary->seconds))
-        snprintf(seconds, sizeof seconds, " in %.0f s", summary->seconds);
+    for (size_t i = 0; i < v->n; i++)
+        if (v->results[i].rho > (worst ? worst->rho : 0))
+            worst = &v->results[i];
+    if (!isnan(v->summary->seconds))
+        snprintf(seconds, sizeof seconds, " in %.0f s", v->summary->seconds);
+    line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s", count_of(v, KVB_STATUS_PASS),
+               count_of(v, KVB_STATUS_FAIL), count_of(v, KVB_STATUS_CRASH), count_of(v, KVB_STATUS_TIMEOUT),
+               count_of(v, KVB_STATUS_SKIP), seconds);
+    if (v->summary->coverage && *v->summary->coverage)
+        line_print(v, "%s", v->summary->coverage);
+    if (v->summary->untimed)
+        line_print(v, "nothing was timed (--check)");
+    if (v->n == count_of(v, KVB_STATUS_SKIP))
+        line_print(v, "nothing ran: every combination was skipped");
     if (worst) {
         kvb_key_name(worst, name);
-        snprintf(rho, sizeof rho, "; largest rho %.3g (%s)", worst->rho, name);
+        line_print(v, "largest rho: %.3g of %s", worst->rho, name);
     }
-    line_print(summary, out, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s%s",
-               count_of(results, n, KVB_STATUS_PASS), count_of(results, n, KVB_STATUS_FAIL),
-               count_of(results, n, KVB_STATUS_CRASH), count_of(results, n, KVB_STATUS_TIMEOUT),
-               count_of(results, n, KVB_STATUS_SKIP), seconds, rho);
-    if (n == count_of(results, n, KVB_STATUS_SKIP))
-        line_print(summary, out, "nothing ran: every combination was skipped, for the reasons above");
+    if (!error && !isnan(resolution))
+        line_print(v, "smallest difference this run can resolve: %.1f %% (99 %% of its null comparisons stay below)",
+                   100 * resolution);
+    return error;
 }
 
-/* Of a reason its first line: enough to go on. */
-static void failures_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
+/* ---- reasons --------------------------------------------------------------------------------------------- */
+
+/* Results of one status with the same kind of reason. */
+typedef struct reason_group {
+    const kvb_result *first;
+    size_t n;
+    bool varies; /* reasons have different numbers in them */
+} reason_group;
+
+/* Copies the first line of the reason without what belongs to this record alone: the line of the trace, and the names of its
+ * pools and its cache. */
+static void reason_reduce(const kvb_result *r, char text[KVB_REASON])
 {
-    size_t failed = 0;
+    const char *at = r->reason, *end = at + strcspn(at, "\r\n");
+    size_t used = 0, cache = strlen(r->cache);
 
-    for (size_t i = 0; i < n; i++) {
-        const kvb_result *r = &results[i];
-        char name[KVB_KEY_TEXT];
+    if (strncmp(at, "line ", 5) == 0 && isdigit((unsigned char)at[5]) && strstr(at, ": "))
+        at = strstr(at, ": ") + 2;
+    if (strncmp(at, "cache ", 6) == 0 && strncmp(at + 6, r->cache, cache) == 0 && at[6 + cache] == ' ') {
+        used = (size_t)snprintf(text, KVB_REASON, "the cache");
+        at += 6 + cache;
+    }
+    while (at < end) {
+        const char *colon = strstr(at, ": ");
+        size_t n = (size_t)((colon && colon < end ? colon : end) - at), step = colon && colon < end ? n + 2 : n;
+        bool is_pool = n > 0 && step > n &&
+                       ((strlen(r->pool_k) == n && strncmp(at, r->pool_k, n) == 0) ||
+                        (strlen(r->pool_v) == n && strncmp(at, r->pool_v, n) == 0));
 
-        if (!is_failure(r) || failed++ >= summary->n_failures)
+        if (!is_pool) {
+            size_t room = KVB_REASON - 1 - used, taken = step < room ? step : room;
+
+            memcpy(text + used, at, taken);
+            used += taken;
+        }
+        at += step;
+    }
+    text[used] = 0;
+}
+
+/* Passes over a number that stands alone: 12, -3.5e-7, 8x128. */
+static const char *number_skip(const char *start, const char *at)
+{
+    bool stands_alone = at == start || at[-1] == ' ' || at[-1] == '(';
+    const char *digit = at + (*at == '-' || *at == '+');
+
+    if (!stands_alone || !isdigit((unsigned char)*digit))
+        return at;
+    while (isalnum((unsigned char)*digit) || (*digit && strchr(".+-", *digit)))
+        digit++;
+    return digit;
+}
+
+/* Is it the same text but for its numbers? */
+static bool is_alike(const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+
+    for (;;) {
+        const char *after_x = number_skip(a, x), *after_y = number_skip(b, y);
+
+        if ((after_x == x) != (after_y == y))
+            return false;
+        if (after_x > x) {
+            x = after_x;
+            y = after_y;
             continue;
+        }
+        if (*x != *y)
+            return false;
+        if (!*x)
+            return true;
+        x++;
+        y++;
+    }
+}
+
+static int larger_group(const void *a, const void *b)
+{
+    const reason_group *x = a, *y = b;
+
+    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->first < y->first ? -1 : 1;
+}
+
+/* Groups of the skipped results, or of the failed ones, from malloc; NULL: no memory. */
+static reason_group *groups_make(const view *v, bool skips, size_t *n_groups)
+{
+    reason_group *groups = malloc((v->n + 1) * sizeof *groups);
+    char text[KVB_REASON], other[KVB_REASON];
+
+    *n_groups = 0;
+    for (size_t i = 0; i < v->n && groups; i++) {
+        const kvb_result *r = &v->results[i];
+        size_t g = 0;
+
+        if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
+            continue;
+        reason_reduce(r, text);
+        for (; g < *n_groups; g++) {
+            reason_reduce(groups[g].first, other);
+            if (groups[g].first->status == r->status && is_alike(text, other))
+                break;
+        }
+        if (g == *n_groups)
+            groups[(*n_groups)++] = (reason_group){.first = r};
+        else
+            groups[g].varies |= strcmp(text, other) != 0;
+        groups[g].n++;
+    }
+    return groups;
+}
+
+static int failures_print(const view *v)
+{
+    size_t n_groups, more = 0;
+    reason_group *groups = groups_make(v, false, &n_groups);
+
+    for (size_t g = 0; groups && g < n_groups; g++) {
+        const kvb_result *r = groups[g].first;
+        char name[KVB_KEY_TEXT], like_it[64] = "";
+
+        if (g >= MOST_FAILURES) {
+            more += groups[g].n;
+            continue;
+        }
+        if (groups[g].n > 1)
+            snprintf(like_it, sizeof like_it, " (and %zu more like it)", groups[g].n - 1);
         kvb_key_name(r, name);
-        line_print(summary, out, "%s %s: %.*s", kvb_status_name(r->status), name, (int)strcspn(r->reason, "\r\n"),
-                   r->reason);
+        line_print(v, "%s %s: %.*s%s", kvb_status_name(r->status), name, (int)strcspn(r->reason, "\r\n"), r->reason,
+                   like_it);
     }
-    if (failed > summary->n_failures)
-        line_print(summary, out, "and %zu more", failed - summary->n_failures);
+    if (more)
+        line_print(v, "and %zu more that did not pass, for other reasons", more);
+    free(groups);
+    return groups ? 0 : -ENOMEM;
 }
 
-/* ---- what is fastest ----------------------------------------------------------------------------------- */
-
-/* A witness computes nothing: its times say nothing. */
-static bool is_timed(const kvb_result *r)
+static int skips_print(const view *v)
 {
-    return r->status == KVB_STATUS_PASS && r->time.all.median > 0 && r->error.witness_queries == 0;
-}
+    size_t n_groups, more = 0;
+    reason_group *groups = groups_make(v, true, &n_groups);
 
-/* The fastest of those like `like`: of its workload; with a kernel to leave out, of the same cache, pools, threads and
- * growth by another kernel. */
-static const kvb_result *fastest_of(const kvb_result *results, size_t n, const kvb_result *like, bool other_kernel)
-{
-    const kvb_result *best = NULL;
+    if (groups && n_groups) {
+        qsort(groups, n_groups, sizeof *groups, larger_group);
+        fputs("\nskipped:\n", v->out);
+        if (v->summary->is_markdown)
+            fputc('\n', v->out);
+    }
+    for (size_t g = 0; groups && g < n_groups; g++) {
+        char text[KVB_REASON];
 
-    for (size_t i = 0; i < n; i++) {
-        const kvb_result *r = &results[i];
-        kvb_result same;
-
-        if (!is_timed(r) || strcmp(r->workload, like->workload) != 0)
+        if (g >= MOST_REASONS && n_groups > MOST_REASONS + 1) {
+            more += groups[g].n;
             continue;
-        if (other_kernel) {
-            same = *r;
-            memcpy(same.kernel, like->kernel, sizeof same.kernel);
-            if (strcmp(r->kernel, like->kernel) == 0 || kvb_key_order(&same, like) != 0)
-                continue;
         }
-        if (!best || r->time.all.median < best->time.all.median)
-            best = r;
+        reason_reduce(groups[g].first, text);
+        line_print(v, "%*zu  %s%s", v->summary->is_markdown ? 0 : 5, groups[g].n, text,
+                   groups[g].varies ? " (numbers vary)" : "");
     }
-    return best;
+    if (more)
+        line_print(v, "%*zu  for %zu other reasons", v->summary->is_markdown ? 0 : 5, more, n_groups - MOST_REASONS);
+    free(groups);
+    return groups ? 0 : -ENOMEM;
 }
 
-/* Smallest and largest of what the caches of a workload held at their peaks, and that over the bytes of the rows that
- * were live at most. */
-static void memory_text(const kvb_result *results, size_t n, const char *workload, char *peak, char *over, size_t bytes)
+/* ---- workloads ------------------------------------------------------------------------------------------- */
+
+/* A witness computes nothing: neither its time nor its memory is one to compare. */
+static bool is_rival(const kvb_result *r)
 {
-    const kvb_result *least = NULL, *most = NULL;
-    double low = INFINITY, high = 0;
+    return r->status == KVB_STATUS_PASS && r->error.witness_queries == 0;
+}
 
-    *peak = *over = 0;
-    for (size_t i = 0; i < n; i++) {
-        const kvb_result *r = &results[i];
-        double ratio = r->memory.allocator_peak / (r->memory.utilisation * r->memory.reserved_bytes);
+/* What is said of a workload. */
+typedef struct standing {
+    size_t ran, passed;
+    const kvb_result *fastest, *smallest; /* NULL: nothing was timed, or measured */
+} standing;
 
-        if (!is_timed(r) || strcmp(r->workload, workload) != 0 || !(r->memory.allocator_peak > 0))
+/* Of two equally small ones, the faster one counts. */
+static bool is_smaller(const kvb_result *a, const kvb_result *b)
+{
+    double x = a->memory.allocator_peak, y = b->memory.allocator_peak;
+
+    return x != y ? x < y : a->time.all.median < b->time.all.median;
+}
+
+static standing standing_of(const view *v, const char *workload)
+{
+    standing s = {0};
+
+    for (size_t i = 0; i < v->n; i++) {
+        const kvb_result *r = &v->results[i];
+
+        if (strcmp(r->workload, workload) != 0)
             continue;
-        least = least && least->memory.allocator_peak <= r->memory.allocator_peak ? least : r;
-        most = most && most->memory.allocator_peak >= r->memory.allocator_peak ? most : r;
-        if (isfinite(ratio)) {
-            low = fmin(low, ratio);
-            high = fmax(high, ratio);
-        }
+        s.ran += r->status != KVB_STATUS_SKIP;
+        s.passed += r->status == KVB_STATUS_PASS;
+        if (!is_rival(r))
+            continue;
+        if (r->time.all.median > 0 && (!s.fastest || r->time.all.median < s.fastest->time.all.median))
+            s.fastest = r;
+        if (r->memory.allocator_peak > 0 && (!s.smallest || is_smaller(r, s.smallest)))
+            s.smallest = r;
     }
-    if (least) {
-        char from[KVB_UNIT_TEXT], to[KVB_UNIT_TEXT];
+    return s;
+}
 
-        kvb_bytes_text(least->memory.allocator_peak, from);
-        kvb_bytes_text(most->memory.allocator_peak, to);
-        snprintf(peak, bytes, strcmp(from, to) ? "%s to %s" : "%s", from, to);
+static int workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
+{
+    char passed[48], fastest[3 * KVB_KEY_PART] = "", smallest[2 * KVB_KEY_PART] = "", threads[32] = "";
+    char median[KVB_UNIT_TEXT] = "", limit[KVB_UNIT_TEXT] = "", memory[KVB_UNIT_TEXT] = "";
+    char cache[KVB_KEY_PART], pools[KVB_KEY_PART];
+
+    snprintf(passed, sizeof passed, s->passed == s->ran ? "%zu" : "%zu of %zu", s->passed, s->ran);
+    if (s->fastest) {
+        kvb_key_cache(s->fastest, cache);
+        kvb_key_pools(s->fastest, pools);
+        if (!one_thread)
+            snprintf(threads, sizeof threads, ", %u thread%s", s->fastest->threads, s->fastest->threads > 1 ? "s" : "");
+        snprintf(fastest, sizeof fastest, "%s %s %s%s", cache, pools, s->fastest->kernel, threads);
+        kvb_time_text(s->fastest->time.all.median, median);
+        if (!isnan(s->fastest->traffic.of_limit))
+            snprintf(limit, sizeof limit, "%.2g %%", 100 * s->fastest->traffic.of_limit);
     }
-    if (high > 0)
-        snprintf(over, bytes, high - low < 0.05 ? "%.1fx" : "%.1fx to %.1fx", low, high);
+    if (s->smallest) {
+        kvb_key_cache(s->smallest, cache);
+        kvb_key_pools(s->smallest, pools);
+        snprintf(smallest, sizeof smallest, "%s %s", cache, pools);
+        kvb_bytes_text(s->smallest->memory.allocator_peak, memory);
+    }
+    return kvb_table_row(table, (const char *const[]){workload, passed, fastest, median, limit, smallest, memory});
 }
 
-/* The limit that is nearer: of_limit is the larger of both fractions. */
-static void limit_text(const kvb_result *r, char *text, size_t bytes)
+/* A row for each workload that ran, in the order in which they come. */
+static int workloads_print(const view *v)
 {
-    *text = 0;
-    if (!isnan(r->traffic.of_limit))
-        snprintf(text, bytes, "%.1f %% of %s", 100 * r->traffic.of_limit,
-                 r->traffic.of_limit > r->traffic.of_read * (1 + 1e-9) ? "peak" : "bandwidth");
-}
-
-static int workload_row(kvb_table *table, const kvb_result *results, size_t n, const kvb_result *best)
-{
-    const kvb_result *next = fastest_of(results, n, best, true);
-    char cache[KVB_KEY_PART], pools[KVB_KEY_PART], median[KVB_UNIT_TEXT], second[KVB_NAME + 32] = "";
-    char limit[64], peak[2 * KVB_UNIT_TEXT + 8], over[2 * KVB_UNIT_TEXT + 8], threads[16];
-
-    kvb_key_cache(best, cache);
-    kvb_key_pools(best, pools);
-    kvb_time_text(best->time.all.median, median);
-    snprintf(threads, sizeof threads, "%u", best->threads);
-    if (next)
-        snprintf(second, sizeof second, "%.2fx %s", next->time.all.median / best->time.all.median, next->kernel);
-    limit_text(best, limit, sizeof limit);
-    memory_text(results, n, best->workload, peak, over, sizeof peak);
-    const char *const cells[] = {best->workload, cache,  pools, best->kernel, threads,
-                                 median,         second, limit, peak,         over};
-    return kvb_table_row(table, cells);
-}
-
-/* In the order in which workloads come first. */
-static int workloads_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
-{
-    kvb_table *table =
-        kvb_table_new((const char *const[]){"fastest of", "cache", "pool", "kernel", ">threads", ">median",
-                                            "faster than", "limit", "memory of all", "over live rows", NULL});
+    kvb_table *table = kvb_table_new(
+        (const char *const[]){"workload", ">passed", "fastest", ">median", ">limit", "smallest", ">memory", NULL});
+    bool one_thread = kvb_results_one_thread(v->results, v->n), limits = false;
     size_t rows = 0;
     int error = table ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < n && !error; i++) {
-        bool told = false;
+    for (size_t i = 0; i < v->n && !error; i++) {
+        const char *workload = v->results[i].workload;
 
-        for (size_t j = 0; j < i && !told; j++)
-            told = is_timed(&results[j]) && !strcmp(results[j].workload, results[i].workload);
-        if (told || !is_timed(&results[i]))
+        if (!kvb_result_begins_workload(v->results, i))
             continue;
-        error = workload_row(table, results, n, fastest_of(results, n, &results[i], false));
+        standing s = standing_of(v, workload);
+        if (s.ran == 0)
+            continue;
+        error = workload_row(table, workload, &s, one_thread);
+        limits |= s.fastest && !isnan(s.fastest->traffic.of_limit);
         rows++;
     }
     if (!error && rows) {
-        fputc('\n', out);
-        error = kvb_table_print(table, summary->is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
+        kvb_table_drop_empty(table);
+        kvb_table_fold(table);
+        fputc('\n', v->out);
+        error = kvb_table_print(table, v->summary->is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, v->out);
+    }
+    if (!error && limits) {
+        fputs(v->summary->is_markdown ? "\n" : "", v->out);
+        fputs("limit: share of the machine's read bandwidth or arithmetic peak, whichever is nearer\n", v->out);
     }
     kvb_table_free(table);
     return error;
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------------ */
+/* ---- what to do next ------------------------------------------------------------------------------------- */
 
-static const kvb_result *first_failure(const kvb_result *results, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (is_failure(&results[i]))
-            return &results[i];
-    return NULL;
-}
-
-/* " option word", the word in quotes where the shell needs them: a workload may be a file of any name. */
+/* Appends " option word", with quotes around the word if the shell needs them: a workload may be a file of any name. */
 static void word_add(char *text, size_t bytes, const char *option, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,=+@/:%";
@@ -227,53 +365,81 @@ static void word_add(char *text, size_t bytes, const char *option, const char *w
         snprintf(text + used, bytes - used, "%s", quote);
 }
 
-static void next_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
+static const kvb_result *first_failure(const view *v)
 {
-    const kvb_result *failed = first_failure(results, n);
-    const char *path = summary->path ? summary->path : "F.jsonl";
-    char words[2048] = "", pools[KVB_KEY_PART];
+    for (size_t i = 0; i < v->n; i++)
+        if (v->results[i].status != KVB_STATUS_PASS && v->results[i].status != KVB_STATUS_SKIP)
+            return &v->results[i];
+    return NULL;
+}
+
+/* A command stands on one line, so that it can be copied. */
+static void command_print(const view *v, const char *what, const char *words)
+{
+    fprintf(v->out, v->summary->is_markdown ? "- %s: `kvbench" : "%s: kvbench", what);
+    kvb_plain_put(words, v->out);
+    fputs(v->summary->is_markdown ? "`\n" : "\n", v->out);
+}
+
+/* all: every row has been shown. */
+static void next_print(const view *v, bool all)
+{
+    const kvb_result *failed = first_failure(v);
+    const char *path = v->summary->path;
+    char words[2048] = "";
+    char pools[KVB_KEY_PART];
 
     if (failed) {
         kvb_key_pools(failed, pools);
-        word_add(words, sizeof words, "--workload", failed->workload);
+        word_add(words, sizeof words, "run --workload", failed->workload);
         word_add(words, sizeof words, "--cache", failed->cache);
         word_add(words, sizeof words, "--pool", pools);
         word_add(words, sizeof words, "--kernel", failed->kernel);
-        line_print(summary, out, "the first failure alone: kvbench run%s --threads %u, with its --plugin if any", words,
-                   failed->threads);
+        snprintf(words + strlen(words), sizeof words - strlen(words), " --threads %u", failed->threads);
+        command_print(v, "the first failure alone (with its --plugin, if any)", words);
     }
-    if (summary->path)
-        line_print(summary, out, "records in %s", path);
-    else
-        line_print(summary, out, "no records were kept: -o F.jsonl keeps them");
-    *words = 0;
-    word_add(words, sizeof words, "report", path);
-    line_print(summary, out, "a page with plots: kvbench%s", words);
-    *words = 0;
-    word_add(words, sizeof words, "compare BASE.jsonl", path);
-    line_print(summary, out, "what changed since another run: kvbench%s", words);
+    if (!path) {
+        line_print(v, "%s-o F.jsonl keeps the records for show, report and compare",
+                   all ? "" : "every row: the same command with --all; ");
+        return;
+    }
+    static const struct {
+        const char *what, *words, *after;
+    } next[] = {{"every row", "show", " --all"},
+                {"a page with plots", "report", ""},
+                {"what changed since another run", "compare BASE.jsonl", ""}};
+    for (size_t i = all; i < sizeof next / sizeof *next; i++) {
+        *words = 0;
+        word_add(words, sizeof words, next[i].words, path);
+        snprintf(words + strlen(words), sizeof words - strlen(words), "%s", next[i].after);
+        command_print(v, next[i].what, words);
+    }
 }
 
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
-    double resolution;
-    uint32_t nulls;
-    int error = kvb_resolution(results, n, &resolution, &nulls);
+    const view v = {summary, results, n, out};
+    size_t ran = n - count_of(&v, KVB_STATUS_SKIP);
+    bool all = summary->rows == KVB_ROWS_ALL, few = summary->rows == KVB_ROWS_FEW && ran > 0 && ran <= FEW_ROWS;
+    int error = 0;
 
-    if (error)
-        return error;
-    counts_print(summary, results, n, out);
-    failures_print(summary, results, n, out);
-    error = workloads_print(summary, results, n, out);
+    if (all || few) {
+        error = kvb_result_table(results, n, all, summary->is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
+        fputc('\n', out);
+    }
+    if (!error)
+        error = headline_print(&v);
+    if (!error)
+        error = failures_print(&v);
+    if (!error)
+        error = workloads_print(&v);
+    if (!error)
+        error = skips_print(&v);
     if (error)
         return error;
     fputc('\n', out);
-    if (!isnan(resolution))
-        line_print(summary, out,
-                   "smallest difference this run can resolve: %.1f %% (99 %% of its null comparisons stay below)",
-                   100 * resolution);
     if (summary->note && *summary->note)
-        line_print(summary, out, "note: %s", summary->note);
-    next_print(summary, results, n, out);
+        line_print(&v, "note: %s", summary->note);
+    next_print(&v, all || (few && ran == n));
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
 }

@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person wants to know of a run in ten seconds. Pure: records in, text out. */
+/* What a person wants to know of a run in ten seconds. */
 #ifndef KVB_SUMMARY_H
 #define KVB_SUMMARY_H
 
 #include "results/result.h"
 
-#define KVB_SUMMARY_FAILURES 5u /* what a person looks at before the file */
+typedef enum kvb_summary_rows {
+    KVB_ROWS_NONE,
+    KVB_ROWS_FEW, /* those of the combinations that ran, if they are few */
+    KVB_ROWS_ALL, /* those of the skipped ones too */
+} kvb_summary_rows;
 
 typedef struct kvb_summary {
-    const char *path;  /* of the result file; NULL: there is none */
-    const char *note;  /* of the manifest, openblas_note; "": none */
-    double seconds;    /* that the run took; NaN: not known */
-    size_t n_failures; /* how many to list at most */
-    bool is_markdown;  /* lists and tables in Markdown */
+    const char *path;     /* of the result file; NULL: there is none */
+    const char *note;     /* openblas_note of the manifest; "": none */
+    const char *coverage; /* which combinations these are, and how many are left out; NULL or "": all */
+    bool untimed;         /* the run did not time anything */
+    double seconds;       /* how long the run took; NaN: not known */
+    kvb_summary_rows rows;
+    bool is_markdown; /* lists and tables in Markdown */
 } kvb_summary;
 
-/* How many of each status, and the largest rho; what failed and why; for each workload the fastest combination, how much
- * faster its kernel is than the next one there, what fraction of the hardware's limit it reaches and which limit that
- * is, and memory; the smallest difference that the run can resolve; what to do next. 0, -ENOMEM or -EIO. */
+/*
+ * Prints, in lines of KVB_PAGE_COLUMNS where names allow it: the rows; how many combinations have each status, the largest rho,
+ * the smallest difference that the run can resolve; failures with their reasons; for each workload how many passed, which
+ * was the fastest and how near it came to the machine's limit, and which needed the least memory; the reasons of the skipped
+ * ones; and the commands that show more. Failures and skips of the same kind are counted, not repeated. 0, -ENOMEM or -EIO.
+ */
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 
 #endif

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of strings: kept row by row, printed as text, Markdown, CSV (RFC 4180), JSON or HTML. */
-#include "results/result.h"
+/* Tables of strings, printed as text, Markdown, CSV (RFC 4180), JSON or HTML. */
+#include "results/table.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/markup.h"
-#include "results/text.h"
+#include "workloads/array.h"
+
+/* Columns that the last and the first cell keep in a folded table. Where a table cannot be made to fit the page, the first cell
+ * keeps more: names then need not stand alone for nothing. */
+enum { LAST_LEAST = 32, FIRST_LEAST = 8, FIRST_LEAST_UNFIT = 18 };
+
+/* ---- building a table ---------------------------------------------------------------------------------- */
 
 typedef struct column {
     char *heading;
-    bool right; /* aligned to the right, and numbers are numbers in JSON */
-    size_t width;
+    bool right;   /* aligned to the right; cells that are numbers are numbers in JSON */
+    size_t width; /* of the widest cell */
+    size_t shown; /* width in print: less than `width` where the table is folded */
 } column;
 
 struct kvb_table {
@@ -36,6 +42,11 @@ bool kvb_table_format_parse(const char *word, kvb_table_format *format)
     return false;
 }
 
+bool kvb_table_is_for_people(kvb_table_format format)
+{
+    return format == KVB_TABLE_TEXT || format == KVB_TABLE_MD || format == KVB_TABLE_HTML;
+}
+
 kvb_table *kvb_table_new(const char *const *headings)
 {
     kvb_table *table = calloc(1, sizeof *table);
@@ -52,7 +63,7 @@ kvb_table *kvb_table_new(const char *const *headings)
         table->columns[i].heading = strdup(headings[i] + table->columns[i].right);
         if (!table->columns[i].heading)
             goto fail;
-        table->columns[i].width = kvb_utf8_width(table->columns[i].heading);
+        table->columns[i].width = table->columns[i].shown = kvb_utf8_width(table->columns[i].heading);
     }
     return table;
 fail:
@@ -75,15 +86,8 @@ void kvb_table_free(kvb_table *table)
 
 int kvb_table_row(kvb_table *table, const char *const *cells)
 {
-    if (table->n_rows == table->room) {
-        size_t more = table->room ? 2 * table->room : 32;
-        char **grown = realloc(table->cells, more * table->n_columns * sizeof *grown);
-
-        if (!grown)
-            return -ENOMEM;
-        table->cells = grown;
-        table->room = more;
-    }
+    if (kvb_array_reserve(&table->cells, &table->room, table->n_rows + 1, table->n_columns * sizeof *table->cells))
+        return -ENOMEM;
     char **row = table->cells + table->n_rows * table->n_columns;
 
     for (size_t i = 0; i < table->n_columns; i++) {
@@ -97,10 +101,61 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
             continue;
         kvb_utf8_clean(row[i]);
         if (kvb_utf8_width(row[i]) > table->columns[i].width)
-            table->columns[i].width = kvb_utf8_width(row[i]);
+            table->columns[i].width = table->columns[i].shown = kvb_utf8_width(row[i]);
     }
     table->n_rows++;
     return 0;
+}
+
+static bool column_is_empty(const kvb_table *table, size_t i)
+{
+    for (size_t row = 0; row < table->n_rows; row++)
+        if (table->cells[row * table->n_columns + i] && *table->cells[row * table->n_columns + i])
+            return false;
+    return true;
+}
+
+static void column_remove(kvb_table *table, size_t gone)
+{
+    size_t kept = 0, n = table->n_rows * table->n_columns;
+
+    for (size_t i = 0; i < n; i++)
+        if (i % table->n_columns == gone)
+            free(table->cells[i]);
+        else
+            table->cells[kept++] = table->cells[i];
+    free(table->columns[gone].heading);
+    table->n_columns--;
+    memmove(&table->columns[gone], &table->columns[gone + 1], (table->n_columns - gone) * sizeof *table->columns);
+}
+
+void kvb_table_drop_empty(kvb_table *table)
+{
+    for (size_t i = table->n_columns; i-- > 1;)
+        if (column_is_empty(table, i))
+            column_remove(table, i);
+}
+
+/* Takes up to *excess columns from the shown width of a column, which keeps `least`. */
+static void column_shrink(column *c, size_t least, size_t *excess)
+{
+    size_t spare = c->shown > least ? c->shown - least : 0, less = spare < *excess ? spare : *excess;
+
+    c->shown -= less;
+    *excess -= less;
+}
+
+void kvb_table_fold(kvb_table *table)
+{
+    column *first = &table->columns[0], *last = &table->columns[table->n_columns - 1];
+    size_t width = 2 * (table->n_columns - 1);
+
+    for (size_t i = 0; i < table->n_columns; i++)
+        width += table->columns[i].shown;
+    size_t excess = width > KVB_PAGE_COLUMNS ? width - KVB_PAGE_COLUMNS : 0;
+    if (!last->right && last != first)
+        column_shrink(last, LAST_LEAST, &excess);
+    column_shrink(first, excess + FIRST_LEAST <= first->shown ? FIRST_LEAST : FIRST_LEAST_UNFIT, &excess);
 }
 
 /* ---- one cell ------------------------------------------------------------------------------------------ */
@@ -153,7 +208,7 @@ static size_t digits(const char *text)
     return strspn(text, "0123456789");
 }
 
-/* Is text a number by the grammar of RFC 8259? */
+/* Is text a number by the grammar of RFC 8259 (JSON)? */
 static bool is_number(const char *text)
 {
     size_t whole;
@@ -180,7 +235,7 @@ static bool is_number(const char *text)
 
 /* ---- whole tables -------------------------------------------------------------------------------------- */
 
-/* Cell i of a row; the row before the first one is the headings. */
+/* Cell i of a row. Rows count from 1: row 0 is the headings. */
 static const char *cell_of(const kvb_table *table, size_t row, size_t i)
 {
     const char *cell = row == 0 ? table->columns[i].heading : table->cells[(row - 1) * table->n_columns + i];
@@ -194,31 +249,52 @@ static void dashes_put(size_t n, FILE *out)
         putc('-', out);
 }
 
+static void text_row_print(const kvb_table *table, size_t row, FILE *out)
+{
+    size_t owed = 0, start = 0; /* spaces before the next cell, so that no line ends with spaces; where a cell begins */
+
+    for (size_t i = 0; i < table->n_columns; i++) {
+        const column *c = &table->columns[i];
+        const char *cell = cell_of(table, row, i);
+        size_t width = kvb_utf8_width(cell), n = strlen(cell);
+
+        if (i == 0 && width > c->shown) { /* folded: a line of its own */
+            kvb_plain_put(cell, out);
+            putc('\n', out);
+            cell = "";
+            width = n = 0;
+        }
+        if (width > c->shown)
+            n = kvb_words_that_fit(cell, c->shown);
+        size_t gap = width < c->shown ? c->shown - width : 0;
+
+        owed += c->right ? gap : 0;
+        if (n > 0) {
+            spaces_put(owed, out);
+            kvb_plain_put_n(cell, n, out);
+            owed = 0;
+        }
+        for (; cell[n]; n = kvb_words_that_fit(cell, c->shown)) { /* folded: further lines */
+            cell += n + strspn(cell + n, " ");
+            putc('\n', out);
+            spaces_put(start, out);
+            kvb_plain_put_n(cell, kvb_words_that_fit(cell, c->shown), out);
+        }
+        owed += (c->right ? 0 : gap) + 2;
+        start += c->shown + 2;
+    }
+    putc('\n', out);
+}
+
 static void text_print(const kvb_table *table, FILE *out)
 {
-    for (size_t row = 0; row <= table->n_rows; row++) {
-        size_t owed = 0; /* spaces before the next cell: a line ends without any */
-
-        for (size_t i = 0; i < table->n_columns; i++) {
-            const char *cell = cell_of(table, row, i);
-            size_t gap = table->columns[i].width - kvb_utf8_width(cell);
-
-            owed += table->columns[i].right ? gap : 0;
-            if (*cell) {
-                spaces_put(owed, out);
-                kvb_plain_put(cell, out);
-                owed = 0;
-            }
-            owed += (table->columns[i].right ? 0 : gap) + 2;
-        }
-        putc('\n', out);
-        if (row > 0)
-            continue;
-        for (size_t i = 0; i < table->n_columns; i++) {
-            dashes_put(table->columns[i].width, out);
-            fputs(i + 1 < table->n_columns ? "  " : "\n", out);
-        }
+    text_row_print(table, 0, out);
+    for (size_t i = 0; i < table->n_columns; i++) {
+        dashes_put(table->columns[i].shown, out);
+        fputs(i + 1 < table->n_columns ? "  " : "\n", out);
     }
+    for (size_t row = 1; row <= table->n_rows; row++)
+        text_row_print(table, row, out);
 }
 
 static void md_print(const kvb_table *table, FILE *out)

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a file of thresholds, and looks up what a combination is allowed. */
-#include "results/thresholds.h"
+#include "results/compare.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
-
-#include "results/key.h"
 
 static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "rho"};
 
@@ -17,7 +14,7 @@ void kvb_thresholds_init(kvb_thresholds *thresholds)
     *thresholds = (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05, [KVB_LIMIT_RHO] = INFINITY}, .confidence = 0.99};
 }
 
-/* 0 .. 10 for memory, bytes and rho; a time threshold of 0 could never be met. */
+/* Takes 0 .. 10 for memory, bytes and rho. No run could meet a time threshold of 0. */
 static bool limit_read(kvb_limit limit, const json_t *value, double *number)
 {
     *number = json_is_null(value) ? INFINITY : json_number_value(value);
@@ -26,7 +23,7 @@ static bool limit_read(kvb_limit limit, const json_t *value, double *number)
     return json_is_number(value) && *number >= (limit == KVB_LIMIT_TIME ? 0.001 : 0) && *number <= 10;
 }
 
-/* One key of the file or of a pattern, if it is a limit. 0, -ENOENT when it is none, -EINVAL with why. */
+/* Reads one key of the file or of a pattern. 0; -ENOENT if it is not a limit; -EINVAL with why. */
 static int key_read(const char *key, const json_t *value, double limit[KVB_LIMITS], char *why, size_t why_bytes)
 {
     for (kvb_limit i = 0; i < KVB_LIMITS; i++) {

@@ -12,15 +12,15 @@ extern const kvb_profile kvb_profile_gaussian, kvb_profile_llama, kvb_profile_qw
 /* The profile of that name, or -EINVAL with the known ones in why. */
 int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes);
 
-/* Heads and elements of a row of one kind. */
-static inline uint32_t kvb_rows_heads(const kvb_trace_model *model, kvb_rows kind)
+/* Heads, and elements of a row, of one kind in a layer of the group. */
+static inline uint32_t kvb_rows_heads(const kvb_group *group, kvb_rows kind)
 {
-    return kind == KVB_ROWS_Q ? model->heads : model->kv_heads;
+    return kind == KVB_ROWS_Q ? group->heads : group->kv_heads;
 }
 
-static inline uint32_t kvb_rows_dim(const kvb_trace_model *model, kvb_rows kind)
+static inline uint32_t kvb_rows_dim(const kvb_group *group, kvb_rows kind)
 {
-    return kind == KVB_ROWS_V ? model->v_dim : model->k_dim;
+    return kind == KVB_ROWS_V ? group->v_dim : group->k_dim;
 }
 
 /* Key of one token's rows; kvb_rng_key(it, head) is that of one row. */

@@ -158,11 +158,12 @@ static void value_row(uint64_t key, uint32_t dim, uint32_t pos, float *row)
     kvb_rng_normals(key, 0.5 * g, dim, row);
 }
 
-static void shaped_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+static void shaped_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
                         uint32_t pos, double smallest_offset, float *out)
 {
+    const kvb_group *group = kvb_model_group(model, layer);
     uint64_t key = kvb_token_key(seed, kind, layer, token);
-    uint32_t heads = kvb_rows_heads(model, kind), dim = kvb_rows_dim(model, kind);
+    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
     if (kind == KVB_ROWS_V) {
         for (uint32_t h = 0; h < heads; h++)
             value_row(kvb_rng_key(key, h), dim, pos, out + (size_t)h * dim);
@@ -171,37 +172,38 @@ static void shaped_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows ki
     rotation r;
     head_shape shape;
     rotation_make(dim, pos, &r);
-    uint32_t group = heads / model->kv_heads;
+    uint32_t each = heads / group->kv_heads; /* rows that share a KV head */
     for (uint32_t h = 0; h < heads; h++) {
         float *row = out + (size_t)h * dim;
-        if (h % group == 0)
-            shape_make(kvb_head_key(seed, layer, h / group), dim, smallest_offset, &shape);
+        if (h % each == 0)
+            shape_make(kvb_head_key(seed, layer, h / each), dim, smallest_offset, &shape);
         if (kind == KVB_ROWS_K)
             key_row(&shape, &r, kvb_rng_key(key, h), dim, pos, row);
         else
-            query_row(&shape, &r, kvb_rng_key(key, h), dim, pos, model->scale, row);
+            query_row(&shape, &r, kvb_rng_key(key, h), dim, pos, group->scale, row);
     }
 }
 
-static void llama_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+static void llama_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
                        uint32_t pos, float *out)
 {
     shaped_rows(model, seed, kind, layer, token, pos, 5, out);
 }
 
-static void qwen_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+static void qwen_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
                       uint32_t pos, float *out)
 {
-    bool outermost = layer == 0 || layer == model->layers - 1;
+    bool outermost = layer == 0 || layer == model->n_layers - 1;
     shaped_rows(model, seed, kind, layer, token, pos, outermost ? 100 : 5, out);
 }
 
-static bool rope_supports(const kvb_trace_model *model, char *why, size_t why_bytes)
+static bool rope_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
 {
-    if (model->k_dim >= MIN_DIM && model->k_dim <= MAX_DIM && model->k_dim % 2 == 0)
+    (void)model;
+    if (group->k_dim >= MIN_DIM && group->k_dim <= MAX_DIM && group->k_dim % 2 == 0)
         return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, the model has %u",
-                MIN_DIM, MAX_DIM, model->k_dim);
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u",
+                MIN_DIM, MAX_DIM, group->k_dim);
     return false;
 }
 

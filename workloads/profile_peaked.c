@@ -24,12 +24,13 @@ static double own_logit(uint32_t dim)
     return 17 / (1 - sqrt(c2));
 }
 
-static void peaked_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
                         uint32_t pos, float *out)
 {
     (void)pos;
-    uint32_t heads = kvb_rows_heads(model, kind), dim = kvb_rows_dim(model, kind),
-             group = model->heads / model->kv_heads;
+    const kvb_group *group = kvb_model_group(model, layer);
+    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
+    uint32_t each = group->heads / group->kv_heads; /* query heads of a KV head */
     uint64_t own = kvb_token_key(seed, kind, layer, token), keys = kvb_token_key(seed, KVB_ROWS_K, layer, token);
     for (uint32_t h = 0; h < heads; h++) {
         float *row = out + (size_t)h * dim;
@@ -37,25 +38,26 @@ static void peaked_rows(const kvb_trace_model *model, uint64_t seed, kvb_rows ki
             kvb_rng_normals(kvb_rng_key(own, h), 1, dim, row);
             continue;
         }
-        kvb_rng_normals(kvb_rng_key(keys, kind == KVB_ROWS_Q ? h / group : h), 1, dim, row);
+        kvb_rng_normals(kvb_rng_key(keys, kind == KVB_ROWS_Q ? h / each : h), 1, dim, row);
         double norm2 = 0;
         for (uint32_t c = 0; c < dim; c++)
             norm2 += (double)row[c] * row[c];
         double factor = sqrt(dim / norm2);
-        if (kind == KVB_ROWS_Q) /* heads of one group differ in their sharpness */
-            factor *= own_logit(dim) / (model->scale * dim) *
+        if (kind == KVB_ROWS_Q) /* heads of one KV head differ in their sharpness */
+            factor *= own_logit(dim) / (group->scale * dim) *
                       (1 + 0.5 * kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_rng_key(own, h), 0)));
         for (uint32_t c = 0; c < dim; c++)
             row[c] = (float)(row[c] * factor);
     }
 }
 
-static bool peaked_supports(const kvb_trace_model *model, char *why, size_t why_bytes)
+static bool peaked_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
 {
-    if (model->k_dim >= PEAKED_MIN_DIM)
+    (void)model;
+    if (group->k_dim >= PEAKED_MIN_DIM)
         return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profile peaked needs a k_dim of at least %u, the model has %u",
-                PEAKED_MIN_DIM, model->k_dim);
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profile peaked needs a k_dim of at least %u, a layer has %u",
+                PEAKED_MIN_DIM, group->k_dim);
     return false;
 }
 

@@ -1,11 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of value profiles. */
+/* The list of value profiles; those without structure along the sequence, gaussian and flat; and tags (see values.h). */
 #include "workloads/profile_internal.h"
 #include "workloads/why.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- gaussian, flat ------------------------------------------------------------------------------------ */
+
+/* Rows of N(0, factor^2). */
+static void normal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        double factor, float *out)
+{
+    uint64_t key = kvb_token_key(seed, kind, layer, token);
+    uint32_t dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
+    for (uint32_t h = 0; h < kvb_rows_heads(kvb_model_group(model, layer), kind); h++)
+        kvb_rng_normals(kvb_rng_key(key, h), factor, dim, out + (size_t)h * dim);
+}
+
+static void gaussian_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                          uint32_t pos, float *out)
+{
+    (void)pos;
+    normal_rows(model, seed, kind, layer, token, 1, out);
+}
+
+const kvb_profile kvb_profile_gaussian = {
+    .name = "gaussian",
+    .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale",
+    .rows = gaussian_rows,
+};
+
+/* K of flat: so small that the weights are equal within a percent, yet not zero in 16-bit formats. */
+#define FLAT_K 0x1p-12
+
+static void flat_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                      uint32_t pos, float *out)
+{
+    (void)pos;
+    normal_rows(model, seed, kind, layer, token, kind == KVB_ROWS_K ? FLAT_K : 1, out);
+}
+
+const kvb_profile kvb_profile_flat = {
+    .name = "flat",
+    .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get",
+    .rows = flat_rows,
+};
+
+/* ---- tags ---------------------------------------------------------------------------------------------- */
+
+#define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels, 32 of 1 bit */
+
+uint32_t kvb_tag_code(uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v)
+{
+    return (uint32_t)token | layer << 19 | kv_head << 25 | (uint32_t)is_v << 31;
+}
+
+static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                      uint32_t pos, float *out)
+{
+    (void)pos;
+    uint32_t heads = kvb_rows_heads(kvb_model_group(model, layer), kind), dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
+    for (uint32_t h = 0; h < heads; h++) {
+        float *row = out + (size_t)h * dim;
+        if (kind == KVB_ROWS_Q) {
+            kvb_rng_normals(kvb_rng_key(kvb_token_key(seed, kind, layer, token), h), 1, dim, row);
+            continue;
+        }
+        uint32_t code = kvb_tag_code(token, layer, h, kind == KVB_ROWS_V);
+        for (uint32_t c = 0; c < dim; c++)
+            row[c] = dim < 2 * TAG_SYMBOLS ? (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3
+                                           : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
+    }
+}
+
+static bool tags_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
+{
+    bool whole = !group->latent || group->v_dim >= 2 * TAG_SYMBOLS || group->k_dim < 2 * TAG_SYMBOLS; /* V's part of a K row */
+    if (whole && group->k_dim >= TAG_SYMBOLS && group->v_dim >= TAG_SYMBOLS && model->n_layers < KVB_TAG_LAYERS &&
+        group->kv_heads < KVB_TAG_HEADS)
+        return true;
+    kvb_why_set(-ENOTSUP, why, why_bytes,
+                "profile tags needs k_dim and v_dim of at least %u, fewer than %u layers and fewer than %u KV heads",
+                TAG_SYMBOLS, KVB_TAG_LAYERS, KVB_TAG_HEADS);
+    return false;
+}
+
+const kvb_profile kvb_profile_tags = {
+    .name = "tags",
+    .summary = "every K and V row spells out its token, layer and head, bit by bit",
+    .rows = tags_rows,
+    .supports = tags_supports,
+};
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
 
 const kvb_profile *const kvb_profiles[] = {
     &kvb_profile_gaussian,

@@ -8,6 +8,17 @@
  *    "values":{"tensors":"plain-decode.safetensors"}}            or {"profile":"llama","seed":1}
  *   optional in the header: "capacity" (cells; a step that needs more is an error), "note" (free text)
  *
+ * The model above is one whose layers are all alike. Version 1 also takes the published names kv_cache.n_layers, n_heads,
+ * n_kv_heads and head_dim (K's and V's). Layers that differ are groups (kernels/model.h), of trace and model version 2:
+ *
+ *   {"kvbench_trace":2, "name":"windows", "source":"…",
+ *    "model":{"kv_cache.schema_version":2, "kv_cache.layers":3, "groups":[
+ *      {"layers":[0,2], "heads":4, "kv_heads":2, "k_dim":16, "v_dim":16, "window":8, "sinks":1, "sink_logits":[0,0.5,1,2]},
+ *      {"layers":[1], "heads":4, "kv_heads":1, "k_dim":32, "v_dim":16, "latent":true, "scale":0.2, "softcap":30}]},
+ *    "values":{"profile":"llama","seed":1}}
+ *   every layer is in one group; optional in a group: "scale" (1/sqrt(k_dim)), "latent", "window" with "sinks", "chunk",
+ *   "softcap", "sink_logits" (one for each query head)
+ *
  *   {"step":{"pos":[0,1],"seq":[0,0],"tok":[17,4]}}   tok (vocabulary ids) optional
  *   {"prefill":{"seq":0,"from":0,"n":32}}              sugar for a step; optional tok
  *   {"fill":{"seq":0,"n":32768}}                       rows enter the cache without queries
@@ -24,8 +35,8 @@
  *
  * Validated while streaming: JSON, keys, types and ranges; a position must be the next one of its
  * sequence (largest live + 1); a sequence that is named by seq_cp (src), seq_rm, seq_keep must be alive
- * (hold at least one token), a seq_cp destination must be dead; parents must be earlier nodes; accepted
- * must be a path from a root; nothing but propose and commit may happen while nodes are pending;
+ * (hold at least one token); what seq_cp adds to a destination that is alive must not overlap its positions; parents
+ * must be earlier nodes; accepted must be a path from a root; nothing but propose and commit may happen while nodes are pending;
  * propose and rewind need sequence 0 to be the only one alive; rewind must not pass the length;
  * sequence ids are 0 .. 63, and at most KVB_TRACE_MAX_STEP tokens enter in one event
  * (KVB_TRACE_MAX_FILL for fill).
@@ -41,22 +52,19 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVB_TRACE_VERSION   1
+#include "kernels/model.h"
+
+#define KVB_TRACE_VERSION   2 /* the newest; 1 is read as well, and written where it says all */
 #define KVB_TRACE_MAX_SEQS  64u
 #define KVB_TRACE_MAX_STEP  65536u
 #define KVB_TRACE_MAX_FILL  (1u << 24)
 #define KVB_TRACE_MAX_CELLS (1u << 26) /* tokens alive at once, and of a trace in all */
 
-typedef struct kvb_trace_model {
-    uint32_t layers, heads, kv_heads, k_dim, v_dim;
-    double scale; /* on q.k; default 1/sqrt(k_dim) */
-} kvb_trace_model;
-
 typedef struct kvb_trace_header {
     char *name;
     char *source;
     char *note; /* or NULL */
-    kvb_trace_model model;
+    kvb_model model; /* its sink_logits are the header's own, from malloc */
     char *tensors; /* path of recorded values, as resolved beside the trace; NULL when seeded */
     char *profile; /* name of the value profile; NULL when recorded */
     uint64_t seed;
@@ -101,10 +109,11 @@ typedef struct kvb_trace_needs {
     uint32_t seqs;                /* largest sequence id + 1 */
     uint32_t seq_len;             /* longest sequence */
     uint32_t step;                /* most tokens in one step, prefill or propose */
+    uint32_t rollback;            /* most positions by which a sequence, or a copy of it, falls behind its furthest one */
     uint64_t tokens;              /* of the trace in all */
     uint64_t queries;             /* tokens that also ask: all but those of fill */
     uint64_t events;
-    uint64_t pairs; /* sum over queries of cells seen */
+    uint64_t pairs; /* sum over queries of cells that the past holds, whatever a group limits */
 } kvb_trace_needs;
 
 /* ---- streaming reader ------------------------------------------------------------------------------ */
@@ -132,6 +141,14 @@ typedef struct kvb_trace {
 /* capacity > 0 overrides the header's. */
 int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes);
 void kvb_trace_free(kvb_trace *trace);
+
+/* What a run asks of a trace's logits that its header does not. */
+typedef struct kvb_logit_changes {
+    float softcap; /* of every group; 0: as the header has it */
+    bool sinks;    /* every group gets sink logits, N(0,1) by seed, group and head */
+    uint64_t seed;
+} kvb_logit_changes;
+int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes); /* 0 or -ENOMEM */
 
 /* ---- writer ------------------------------------------------------------------------------------------- */
 

@@ -5,37 +5,14 @@
 #include "workloads/why.h"
 
 #include <errno.h>
-#include <float.h>
-#include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MODEL_SCHEMA_VERSION 1
 
 static const char *const header_keys[] = {"kvbench_trace", "name",     "source", "model",
                                           "values",        "capacity", "note",   NULL};
 
-/* The model block; its ranges are those of the caches' metadata block of the same schema version. */
-typedef struct model_field {
-    const char *key;
-    size_t offset; /* in kvb_trace_model */
-    int64_t max;
-} model_field;
-
-static const model_field model_fields[] = {
-    {"kv_cache.layers", offsetof(kvb_trace_model, layers), 1024},
-    {"kv_cache.heads", offsetof(kvb_trace_model, heads), 4096},
-    {"kv_cache.kv_heads", offsetof(kvb_trace_model, kv_heads), 4096},
-    {"kv_cache.k_dim", offsetof(kvb_trace_model, k_dim), 4096},
-    {"kv_cache.v_dim", offsetof(kvb_trace_model, v_dim), 4096},
-};
-static const char *const model_keys[] = {
-    "kv_cache.schema_version", "kv_cache.layers", "kv_cache.heads", "kv_cache.kv_heads",
-    "kv_cache.k_dim",          "kv_cache.v_dim",  "scale",          NULL};
-
-static int integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
-                       size_t why_bytes)
+int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
+                         size_t why_bytes)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_integer(value))
@@ -67,31 +44,6 @@ static int object_get(const json_t *object, const char *key, const json_t **memb
     if (!json_is_object(*member))
         return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected an object, found %s", key,
                            kvb_json_type_name(*member));
-    return 0;
-}
-
-static int model_parse(const json_t *block, kvb_trace_model *model, char *why, size_t why_bytes)
-{
-    /* The version first: what follows is only known for this one. */
-    int64_t version = 0, number = 0;
-    int err = integer_get(block, "kv_cache.schema_version", MODEL_SCHEMA_VERSION, MODEL_SCHEMA_VERSION, &version, why,
-                          why_bytes);
-    if (!err)
-        err = kvb_json_keys_check(block, "header: model", model_keys, why, why_bytes);
-    for (size_t i = 0; i < sizeof model_fields / sizeof *model_fields && !err; i++) {
-        err = integer_get(block, model_fields[i].key, 1, model_fields[i].max, &number, why, why_bytes);
-        if (!err)
-            *(uint32_t *)((char *)model + model_fields[i].offset) = (uint32_t)number;
-    }
-    if (err)
-        return err;
-    if (model->heads % model->kv_heads)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: %u heads are no multiple of %u kv_heads", model->heads,
-                           model->kv_heads);
-    const json_t *scale = json_object_get(block, "scale");
-    model->scale = scale ? json_number_value(scale) : 1 / sqrt(model->k_dim);
-    if (!(model->scale >= FLT_MIN && model->scale <= FLT_MAX)) /* kernels take it as a float */
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"scale\": expected a number above 0");
     return 0;
 }
 
@@ -133,7 +85,7 @@ static int values_parse(const json_t *block, const char *path, kvb_trace_header 
         err = kvb_profile_choose(header->profile, &profile, why, why_bytes);
     int64_t seed = 0;
     if (!err)
-        err = integer_get(block, "seed", 0, INT64_MAX, &seed, why, why_bytes);
+        err = kvb_json_integer_get(block, "seed", 0, INT64_MAX, &seed, why, why_bytes);
     header->seed = (uint64_t)seed;
     return err;
 }
@@ -145,8 +97,8 @@ int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_heade
         return kvb_why_set(-EINVAL, why, why_bytes,
                            "expected a trace header, an object with the key \"kvbench_trace\"");
     const json_t *model = NULL, *values = NULL;
-    int64_t number = 0;
-    int err = integer_get(line, "kvbench_trace", KVB_TRACE_VERSION, KVB_TRACE_VERSION, &number, why, why_bytes);
+    int64_t version = 0, number = 0;
+    int err = kvb_json_integer_get(line, "kvbench_trace", 1, KVB_TRACE_VERSION, &version, why, why_bytes);
     if (!err)
         err = kvb_json_keys_check(line, "header", header_keys, why, why_bytes);
     if (!err)
@@ -160,14 +112,14 @@ int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_heade
     if (!err)
         err = object_get(line, "model", &model, why, why_bytes);
     if (!err)
-        err = model_parse(model, &header->model, why, why_bytes);
+        err = kvb_model_block_parse(model, version, &header->model, why, why_bytes);
     if (!err)
         err = object_get(line, "values", &values, why, why_bytes);
     if (!err)
         err = values_parse(values, path, header, why, why_bytes);
     number = 0;
     if (!err && json_object_get(line, "capacity"))
-        err = integer_get(line, "capacity", 1, KVB_TRACE_MAX_CELLS, &number, why, why_bytes);
+        err = kvb_json_integer_get(line, "capacity", 1, KVB_TRACE_MAX_CELLS, &number, why, why_bytes);
     header->capacity = (uint32_t)number;
     if (err)
         kvb_trace_header_clear(header);
@@ -181,5 +133,41 @@ void kvb_trace_header_clear(kvb_trace_header *header)
     free(header->note);
     free(header->tensors);
     free(header->profile);
+    kvb_model_clear(&header->model);
     *header = (kvb_trace_header){0};
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+static void string_write(FILE *out, const char *key, const char *string)
+{
+    json_t *value = json_string(string);
+    fprintf(out, ",\"%s\":", key);
+    json_dumpf(value, out, JSON_ENCODE_ANY);
+    json_decref(value);
+}
+
+void kvb_trace_header_print(FILE *out, const kvb_trace_header *h)
+{
+    fprintf(out, "{\"kvbench_trace\":%d", kvb_model_is_plain(&h->model) ? 1 : KVB_TRACE_VERSION);
+    string_write(out, "name", h->name);
+    string_write(out, "source", h->source);
+    if (h->note)
+        string_write(out, "note", h->note);
+    fputs(",\"model\":", out);
+    kvb_model_block_print(out, &h->model);
+    fputs(",\"values\":{", out);
+    if (h->tensors) {
+        const char *slash = strrchr(h->tensors, '/');
+        json_t *value = json_string(slash ? slash + 1 : h->tensors);
+        fputs("\"tensors\":", out);
+        json_dumpf(value, out, JSON_ENCODE_ANY);
+        json_decref(value);
+    } else {
+        fprintf(out, "\"profile\":\"%s\",\"seed\":%llu", h->profile, (unsigned long long)h->seed);
+    }
+    fputc('}', out);
+    if (h->capacity)
+        fprintf(out, ",\"capacity\":%u", h->capacity);
+    fputs("}\n", out);
 }

@@ -8,11 +8,28 @@
 
 #include <jansson.h>
 
-/* ---- one line: trace_header.c, trace_json.c ------------------------------------------------------------ */
+/* ---- one line: trace_header.c, trace_event.c ------------------------------------------------------------ */
 
 /* path: of the trace, beside which tensors lie. On failure the header is left cleared. */
 int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes);
 void kvb_trace_header_clear(kvb_trace_header *header);
+/* The line of a header that was checked. */
+void kvb_trace_header_print(FILE *out, const kvb_trace_header *header);
+
+/* ---- the model block: trace_model.c --------------------------------------------------------------------- */
+
+/* trace_version: of the header that holds the block. On failure what the model owns is freed. */
+int kvb_model_block_parse(const json_t *block, int64_t trace_version, kvb_model *model, char *why, size_t why_bytes);
+/* Does version 1 say all of it: one group without limits, caps and sinks? */
+bool kvb_model_is_plain(const kvb_model *model);
+void kvb_model_block_print(FILE *out, const kvb_model *model);
+void kvb_model_clear(kvb_model *model); /* frees sink logits */
+
+/* An integer of min .. max, a member of a header's object. */
+int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
+                         size_t why_bytes);
+/* The shortest decimal that reads back as the same double. */
+void kvb_json_double_print(FILE *out, double x);
 
 /* An event and room for its arrays, used again for each line. Zero at first. */
 typedef struct kvb_event_store {
@@ -43,10 +60,5 @@ void kvb_trace_state_free(kvb_trace_state *state);
  * the state is of no further use. capacity 0: no limit. */
 int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 const kvb_trace_needs *kvb_trace_state_needs(const kvb_trace_state *state);
-
-/* ---- trace_read.c -------------------------------------------------------------------------------------- */
-
-/* capacity > 0 replaces the header's; before the first event is read. */
-void kvb_trace_reader_limit(kvb_trace_reader *reader, uint32_t capacity);
 
 #endif

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The streaming reader: one line at a time, with the file and line in front of whatever is wrong. */
+/*
+ * Reading a trace: one line at a time, with the file and line in front of whatever is wrong; and a whole trace in memory,
+ * read the same way.
+ */
 #include "workloads/trace_internal.h"
 #include "workloads/why.h"
+#include "workloads/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,14 +44,8 @@ static int line_read(kvb_trace_reader *r, char *why, size_t why_bytes)
             }
             if (r->line_bytes == MAX_LINE_BYTES)
                 return kvb_why_set(-EINVAL, why, why_bytes, "line is longer than %zu bytes", MAX_LINE_BYTES);
-            if (r->line_bytes == r->line_room) {
-                size_t room = r->line_room ? 2 * r->line_room : 4096;
-                char *grown = realloc(r->line, room);
-                if (!grown)
-                    return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
-                r->line = grown;
-                r->line_room = room;
-            }
+            if (kvb_array_reserve(&r->line, &r->line_room, r->line_bytes + 1, 1))
+                return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
             blank &= c == ' ' || c == '\t' || c == '\r';
             r->line[r->line_bytes++] = (char)c;
         }
@@ -146,12 +144,6 @@ const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)
     return kvb_trace_state_needs(reader->state);
 }
 
-void kvb_trace_reader_limit(kvb_trace_reader *reader, uint32_t capacity)
-{
-    if (capacity)
-        reader->capacity = capacity;
-}
-
 void kvb_trace_reader_close(kvb_trace_reader *reader)
 {
     if (!reader)
@@ -164,4 +156,108 @@ void kvb_trace_reader_close(kvb_trace_reader *reader)
     kvb_event_store_free(&reader->store);
     kvb_trace_state_free(reader->state);
     free(reader);
+}
+
+/* ---- a whole trace ------------------------------------------------------------------------------------- */
+
+static void event_clear(kvb_event *event)
+{
+    free(event->pos);
+    free(event->seq);
+    free(event->tok);
+    free(event->parents);
+    free(event->accepted);
+}
+
+/* *array becomes a copy of its n elements of 4 bytes; NULL stays. */
+static int array_copy(void **array, uint32_t n)
+{
+    const void *source = *array;
+    if (!source)
+        return 0;
+    *array = malloc(n ? (size_t)n * sizeof(uint32_t) : 1);
+    if (!*array)
+        return -ENOMEM;
+    memcpy(*array, source, (size_t)n * sizeof(uint32_t));
+    return 0;
+}
+
+static int event_copy(kvb_event *copy, const kvb_event *event)
+{
+    void *arrays[] = {event->pos, event->seq, event->tok, event->parents, event->accepted};
+    int err = 0;
+    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) {
+        if (err)
+            arrays[a] = NULL; /* not a copy: must not be freed */
+        else
+            err = array_copy(&arrays[a], event->n);
+    }
+    *copy = *event;
+    copy->pos = arrays[0];
+    copy->seq = arrays[1];
+    copy->tok = arrays[2];
+    copy->parents = arrays[3];
+    copy->accepted = arrays[4];
+    if (err)
+        event_clear(copy);
+    return err;
+}
+
+static int events_append(kvb_trace *trace, size_t *room, const kvb_event *event)
+{
+    int err = kvb_array_reserve(&trace->events, room, trace->n_events + 1, sizeof *trace->events);
+    if (!err)
+        err = event_copy(&trace->events[trace->n_events], event);
+    if (!err)
+        trace->n_events++;
+    return err;
+}
+
+int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes)
+{
+    *trace = NULL;
+    kvb_trace_reader *reader = NULL;
+    kvb_trace *t = NULL;
+    int err = kvb_trace_open(path, &reader, why, why_bytes);
+    if (err)
+        return err;
+    if (capacity)
+        reader->capacity = capacity;
+    t = calloc(1, sizeof *t);
+    if (!t || !(t->path = strdup(path))) {
+        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+        goto out;
+    }
+    t->header = reader->header; /* moves */
+    reader->header = (kvb_trace_header){0};
+    if (capacity)
+        t->header.capacity = capacity;
+    size_t room = 0;
+    const kvb_event *event;
+    while ((err = kvb_trace_next(reader, &event, why, why_bytes)) == 1) {
+        if (events_append(t, &room, event)) {
+            err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+            goto out;
+        }
+    }
+    t->needs = *kvb_trace_reader_needs(reader);
+out:
+    kvb_trace_reader_close(reader);
+    if (err)
+        kvb_trace_free(t);
+    else
+        *trace = t;
+    return err;
+}
+
+void kvb_trace_free(kvb_trace *trace)
+{
+    if (!trace)
+        return;
+    for (size_t i = 0; i < trace->n_events; i++)
+        event_clear(&trace->events[i]);
+    free(trace->events);
+    free(trace->path);
+    kvb_trace_header_clear(&trace->header);
+    free(trace);
 }

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/array.h"
+
 /* Tokens id .. id+n-1 at positions pos .. pos+n-1. */
 typedef struct token_run {
     uint32_t pos, id, n;
@@ -20,7 +22,8 @@ typedef struct token_run {
 typedef struct sequence {
     token_run *runs;
     size_t n_runs, room;
-    uint32_t tokens; /* held; 0: dead */
+    uint32_t tokens;   /* held; 0: dead */
+    uint32_t furthest; /* next position that it, or what it was copied from, ever had: kvb_trace_needs.rollback */
 } sequence;
 
 /* A proposed tree node that is not yet committed or dropped. */
@@ -39,30 +42,6 @@ struct kvb_trace_state {
     kvb_trace_needs needs;
 };
 
-/* Room for `need` elements in an array that grows by doubling. */
-static int array_reserve(void **array, size_t *room, size_t need, size_t element_bytes)
-{
-    if (need <= *room)
-        return 0;
-    size_t new_room = *room ? *room : 16;
-    while (new_room < need)
-        new_room *= 2;
-    void *grown = realloc(*array, new_room * element_bytes);
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    *room = new_room;
-    return 0;
-}
-
-static int runs_reserve(sequence *seq, size_t need)
-{
-    void *runs = seq->runs;
-    int err = array_reserve(&runs, &seq->room, need, sizeof *seq->runs);
-    seq->runs = runs;
-    return err;
-}
-
 /* Position that the next token of a sequence has. */
 static uint32_t sequence_next(const sequence *seq)
 {
@@ -76,17 +55,29 @@ static int sequence_append(kvb_trace_state *state, uint32_t s, uint32_t pos, uin
     if (last && last->pos + last->n == pos && last->id + last->n == id) {
         last->n++;
     } else {
-        int err = runs_reserve(seq, seq->n_runs + 1);
+        int err = kvb_array_reserve(&seq->runs, &seq->room, seq->n_runs + 1, sizeof *seq->runs);
         if (err)
             return err;
         seq->runs[seq->n_runs++] = (token_run){.pos = pos, .id = id, .n = 1};
     }
     seq->tokens++;
+    if (pos + 1 > seq->furthest)
+        seq->furthest = pos + 1;
     if (pos + 1 > state->needs.seq_len)
         state->needs.seq_len = pos + 1;
     if (s + 1 > state->needs.seqs)
         state->needs.seqs = s + 1;
     return 0;
+}
+
+/* Notes how far the sequence is behind the furthest position whose rows it draws on. */
+static void rollback_note(kvb_trace_state *state, sequence *seq)
+{
+    uint32_t next = sequence_next(seq);
+    if (seq->n_runs == 0)
+        seq->furthest = 0;
+    else if (seq->furthest - next > state->needs.rollback)
+        state->needs.rollback = seq->furthest - next;
 }
 
 /* The sequence lets go of positions p0 .. p1-1. */
@@ -118,6 +109,7 @@ static int sequence_remove(kvb_trace_state *state, sequence *seq, uint32_t p0, u
     free(seq->runs);
     seq->runs = kept;
     seq->n_runs = n;
+    rollback_note(state, seq);
     return 0;
 }
 
@@ -131,11 +123,8 @@ static int tokens_admit(kvb_trace_state *state, kvb_event *event, uint32_t capac
     uint32_t cells = state->live + event->n;
     if (capacity && cells > capacity)
         return kvb_why_set(-EINVAL, why, why_bytes, "%s needs %u cells, capacity is %u", name, cells, capacity);
-    void *holders = state->holders;
-    int err = array_reserve(&holders, &state->holders_room, (size_t)needs->tokens + event->n, 1);
-    state->holders = holders;
-    if (err)
-        return kvb_why_set(err, why, why_bytes, "%s: no memory", name);
+    if (kvb_array_reserve(&state->holders, &state->holders_room, (size_t)needs->tokens + event->n, 1))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", name);
     memset(state->holders + needs->tokens, 1, event->n);
     event->first = needs->tokens;
     needs->tokens += event->n;
@@ -194,11 +183,8 @@ static int propose_apply(kvb_trace_state *state, kvb_event *event, uint32_t capa
         err = tokens_admit(state, event, capacity, why, why_bytes);
     if (err)
         return err;
-    void *pending = state->pending;
-    err = array_reserve(&pending, &state->pending_room, state->n_pending + event->n, sizeof *state->pending);
-    state->pending = pending;
-    if (err)
-        return kvb_why_set(err, why, why_bytes, "propose: no memory");
+    if (kvb_array_reserve(&state->pending, &state->pending_room, state->n_pending + event->n, sizeof *state->pending))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "propose: no memory");
     uint32_t len = sequence_next(&state->seqs[0]);
     for (uint32_t i = 0; i < event->n; i++) {
         int32_t parent = event->parents[i];
@@ -260,23 +246,38 @@ static int seq_cp_apply(kvb_trace_state *state, kvb_event *event, uint32_t capac
         return err;
     const sequence *src = &state->seqs[event->src];
     sequence *dst = &state->seqs[event->dst];
-    if (dst->tokens)
-        return kvb_why_set(-EINVAL, why, why_bytes, "seq_cp: destination sequence %u is alive", event->dst);
-    if (runs_reserve(dst, src->n_runs))
+    token_run *merged = malloc((src->n_runs + dst->n_runs) * sizeof *merged);
+    size_t n = 0, d = 0;
+    if (!merged)
         return kvb_why_set(-ENOMEM, why, why_bytes, "seq_cp: no memory");
-    dst->n_runs = 0;
     for (size_t r = 0; r < src->n_runs; r++) {
         token_run run = src->runs[r];
         uint32_t begin = event->p0 > run.pos ? event->p0 : run.pos;
         uint32_t end = event->p1 < run.pos + run.n ? event->p1 : run.pos + run.n;
         if (begin >= end)
             continue;
-        uint32_t id = run.id + (begin - run.pos);
-        dst->runs[dst->n_runs++] = (token_run){.pos = begin, .id = id, .n = end - begin};
+        while (d < dst->n_runs && dst->runs[d].pos + dst->runs[d].n <= begin)
+            merged[n++] = dst->runs[d++];
+        if (d < dst->n_runs && dst->runs[d].pos < end) {
+            uint32_t at = dst->runs[d].pos > begin ? dst->runs[d].pos : begin;
+            free(merged);
+            return kvb_why_set(-EINVAL, why, why_bytes, "seq_cp: destination sequence %u has position %u already",
+                               event->dst, at);
+        }
+        merged[n++] = (token_run){.pos = begin, .id = run.id + (begin - run.pos), .n = end - begin};
         dst->tokens += end - begin;
         for (uint32_t i = 0; i < end - begin; i++)
-            state->holders[id + i]++;
+            state->holders[run.id + (begin - run.pos) + i]++;
     }
+    while (d < dst->n_runs)
+        merged[n++] = dst->runs[d++];
+    if (src->furthest > dst->furthest)
+        dst->furthest = src->furthest;
+    dst->room = src->n_runs + dst->n_runs;
+    free(dst->runs);
+    dst->runs = merged;
+    dst->n_runs = n;
+    rollback_note(state, dst);
     if (event->dst + 1 > state->needs.seqs)
         state->needs.seqs = event->dst + 1;
     return 0;

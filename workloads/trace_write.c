@@ -15,26 +15,6 @@ struct kvb_trace_writer {
 
 /* ---- header -------------------------------------------------------------------------------------------- */
 
-static void string_write(FILE *out, const char *key, const char *string)
-{
-    json_t *value = json_string(string);
-    fprintf(out, ",\"%s\":", key);
-    json_dumpf(value, out, JSON_ENCODE_ANY);
-    json_decref(value);
-}
-
-/* The shortest decimal that reads back as the same double. */
-static void double_write(FILE *out, double x)
-{
-    char text[32];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    fputs(text, out);
-}
-
 /* What can be read back; the rest is as the caller made it. */
 static int header_check(const kvb_trace_header *h, const char *path, char *why, size_t why_bytes)
 {
@@ -53,36 +33,10 @@ static int header_check(const kvb_trace_header *h, const char *path, char *why, 
         wrong = "unknown profile";
     else if (h->seed > INT64_MAX)
         wrong = "seed is above 2^63 - 1";
+    char text[200];
+    if (!wrong && kvb_model_check(&h->model, text, sizeof text))
+        wrong = text;
     return wrong ? kvb_why_set(-EINVAL, why, why_bytes, "%s: header: %s", path, wrong) : 0;
-}
-
-static void header_write(FILE *out, const kvb_trace_header *h)
-{
-    const kvb_trace_model *m = &h->model;
-    fprintf(out, "{\"kvbench_trace\":%d", KVB_TRACE_VERSION);
-    string_write(out, "name", h->name);
-    string_write(out, "source", h->source);
-    if (h->note)
-        string_write(out, "note", h->note);
-    fprintf(out,
-            ",\"model\":{\"kv_cache.schema_version\":1,\"kv_cache.layers\":%u,\"kv_cache.heads\":%u,"
-            "\"kv_cache.kv_heads\":%u,\"kv_cache.k_dim\":%u,\"kv_cache.v_dim\":%u,\"scale\":",
-            m->layers, m->heads, m->kv_heads, m->k_dim, m->v_dim);
-    double_write(out, m->scale);
-    fputs("},\"values\":{", out);
-    if (h->tensors) {
-        const char *slash = strrchr(h->tensors, '/');
-        json_t *value = json_string(slash ? slash + 1 : h->tensors);
-        fputs("\"tensors\":", out);
-        json_dumpf(value, out, JSON_ENCODE_ANY);
-        json_decref(value);
-    } else {
-        fprintf(out, "\"profile\":\"%s\",\"seed\":%llu", h->profile, (unsigned long long)h->seed);
-    }
-    fputc('}', out);
-    if (h->capacity)
-        fprintf(out, ",\"capacity\":%u", h->capacity);
-    fputs("}\n", out);
 }
 
 int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace_writer **writer, char *why,
@@ -100,7 +54,7 @@ int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace
         free(w);
         return err;
     }
-    header_write(w->file.stream, header);
+    kvb_trace_header_print(w->file.stream, header);
     *writer = w;
     return 0;
 }

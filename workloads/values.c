@@ -12,44 +12,69 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Floats of one token and layer. */
-static size_t row_floats(const kvb_trace_model *model, kvb_rows kind)
+size_t kvb_values_floats(const kvb_group *group, kvb_rows kind)
 {
-    return (size_t)kvb_rows_heads(model, kind) * kvb_rows_dim(model, kind);
+    bool absent = kind == KVB_ROWS_V && group->latent;
+    return absent ? 0 : (size_t)kvb_rows_heads(group, kind) * kvb_rows_dim(group, kind);
+}
+
+/* Where the rows of one token lie. */
+static float *rows_at(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
+{
+    return v->block[kind] + v->layer_at[kind][layer] + token * kvb_values_floats(kvb_model_group(v->model, layer), kind);
+}
+
+const float *kvb_values_rows(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
+{
+    assert(layer < v->model->n_layers && token < v->tokens);
+    return kvb_values_floats(kvb_model_group(v->model, layer), kind) ? rows_at(v, kind, layer, token) : NULL;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
+/* Lays out one kind's block. *token_floats: of a token in all layers. */
+static int layers_lay(kvb_values *v, kvb_rows kind, size_t *token_floats, char *why, size_t why_bytes)
+{
+    size_t floats = 0;
+    v->layer_at[kind] = calloc(v->model->n_layers, sizeof *v->layer_at[kind]);
+    if (!v->layer_at[kind])
+        return kvb_why_set(-ENOMEM, why, why_bytes, "values: no memory");
+    *token_floats = 0;
+    for (uint32_t layer = 0; layer < v->model->n_layers; layer++) {
+        size_t row = kvb_values_floats(kvb_model_group(v->model, layer), kind), rows;
+        v->layer_at[kind][layer] = floats;
+        *token_floats += row;
+        if (__builtin_mul_overflow(row, v->tokens, &rows) || __builtin_add_overflow(floats, rows, &floats))
+            return kvb_why_set(-ENOMEM, why, why_bytes, "values: sizes overflow");
+    }
+    if (__builtin_mul_overflow(floats ? floats : 1, sizeof(float), &v->block_bytes[kind]))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "values: sizes overflow");
+    return 0;
+}
+
 /* Zero pages for each kind: what is not written costs nothing. `queries` tokens have q rows. */
 static int blocks_map(kvb_values *v, uint64_t queries, char *why, size_t why_bytes)
 {
-    double touched = 0;
+    double touched = 0, memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
-        size_t layer_bytes = row_floats(&v->model, (kvb_rows)kind) * sizeof(float) * v->model.layers;
-        touched += (double)layer_bytes * (double)(kind == KVB_ROWS_Q ? queries : v->tokens);
-        if (__builtin_mul_overflow(layer_bytes, v->tokens ? v->tokens : 1, &v->owned_bytes[kind]))
-            return kvb_why_set(-ENOMEM, why, why_bytes, "values: sizes overflow");
+        size_t token_floats = 0;
+        int err = layers_lay(v, (kvb_rows)kind, &token_floats, why, why_bytes);
+        if (err)
+            return err;
+        touched += (double)token_floats * sizeof(float) * (double)(kind == KVB_ROWS_Q ? queries : v->tokens);
     }
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (touched > memory)
         return kvb_why_set(-ENOMEM, why, why_bytes, "values need %.1f GB, this machine has %.1f GB", touched / 1e9,
                            memory / 1e9);
     for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
-        void *map = mmap(NULL, v->owned_bytes[kind], PROT_READ | PROT_WRITE,
+        void *map = mmap(NULL, v->block_bytes[kind], PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED)
-            return kvb_why_set(-ENOMEM, why, why_bytes, "values need %.1f GB: %s", (double)v->owned_bytes[kind] / 1e9,
+            return kvb_why_set(-ENOMEM, why, why_bytes, "values need %.1f GB: %s", (double)v->block_bytes[kind] / 1e9,
                                strerror(errno));
-        v->owned[kind] = map; /* aligned to a page */
-        v->layer[kind] = map;
+        v->block[kind] = map; /* aligned to a page */
     }
     return 0;
-}
-
-/* Where the rows of one token lie, to be written. */
-static float *rows_at(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
-{
-    return (float *)v->owned[kind] + ((uint64_t)layer * v->tokens + token) * row_floats(&v->model, kind);
 }
 
 /* ---- recorded ------------------------------------------------------------------------------------------ */
@@ -59,12 +84,14 @@ static int recorded_read(kvb_values *v, const char *path, char *why, size_t why_
     static const char letters[KVB_ROWS_KINDS] = {[KVB_ROWS_Q] = 'q', [KVB_ROWS_K] = 'k', [KVB_ROWS_V] = 'v'};
     kvb_safetensors *file = NULL;
     int err = kvb_safetensors_open(path, &file, why, why_bytes);
-    for (uint32_t layer = 0; layer < v->model.layers && !err; layer++) {
+    for (uint32_t layer = 0; layer < v->model->n_layers && !err; layer++) {
+        const kvb_group *group = kvb_model_group(v->model, layer);
         for (unsigned kind = 0; kind < KVB_ROWS_KINDS && !err; kind++) {
             char name[24];
+            if (kvb_values_floats(group, (kvb_rows)kind) == 0)
+                continue;
             snprintf(name, sizeof name, "%c.%u", letters[kind], layer);
-            uint64_t shape[3] = {v->tokens, kvb_rows_heads(&v->model, (kvb_rows)kind),
-                                 kvb_rows_dim(&v->model, (kvb_rows)kind)};
+            uint64_t shape[3] = {v->tokens, kvb_rows_heads(group, (kvb_rows)kind), kvb_rows_dim(group, (kvb_rows)kind)};
             err = kvb_safetensors_read_f32(file, name, shape, 3, rows_at(v, (kvb_rows)kind, layer, 0), why, why_bytes);
         }
     }
@@ -88,8 +115,9 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
 {
     for (uint32_t i = begin; i < end; i++) {
         for (unsigned kind = e->kind == KVB_EVENT_FILL ? KVB_ROWS_K : KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
-            g->profile->rows(&g->values->model, g->seed, (kvb_rows)kind, layer, e->first + i, e->pos[i],
-                             rows_at(g->values, (kvb_rows)kind, layer, e->first + i));
+            if (kvb_values_floats(kvb_model_group(g->values->model, layer), (kvb_rows)kind))
+                g->profile->rows(g->values->model, g->seed, (kvb_rows)kind, layer, e->first + i, e->pos[i],
+                                 rows_at(g->values, (kvb_rows)kind, layer, e->first + i));
     }
 }
 
@@ -104,7 +132,7 @@ static void part_make(void *ctx, uint32_t part, uint32_t n)
             continue;
         for (uint32_t begin = 0; begin < event->n; begin += TASK_TOKENS) {
             uint32_t end = event->n - begin < TASK_TOKENS ? event->n : begin + TASK_TOKENS;
-            for (uint32_t layer = 0; layer < g->values->model.layers; layer++, task++)
+            for (uint32_t layer = 0; layer < g->values->model->n_layers; layer++, task++)
                 if (task % n == part)
                     tokens_make(g, event, layer, begin, end);
         }
@@ -118,8 +146,10 @@ static int profile_admit(const kvb_trace *trace, const char *name, const kvb_pro
     int err = kvb_profile_choose(name, profile, why, why_bytes);
     if (err)
         return err;
-    if ((*profile)->supports && !(*profile)->supports(&trace->header.model, why, why_bytes))
-        return -ENOTSUP;
+    const kvb_model *model = &trace->header.model;
+    for (uint32_t g = 0; (*profile)->supports && g < model->n_groups; g++)
+        if (!(*profile)->supports(model, &model->groups[g], why, why_bytes))
+            return -ENOTSUP;
     if (*profile == &kvb_profile_tags && trace->needs.tokens >= KVB_TAG_TOKENS)
         return kvb_why_set(-ENOTSUP, why, why_bytes, "profile tags needs fewer than %u tokens, the trace has %llu",
                            KVB_TAG_TOKENS, (unsigned long long)trace->needs.tokens);
@@ -145,7 +175,7 @@ int kvb_values_open(const kvb_trace *trace, const char *profile, uint64_t seed,
     if (!v)
         return kvb_why_set(-ENOMEM, why, why_bytes, "values: no memory");
     v->tokens = trace->needs.tokens;
-    v->model = header->model;
+    v->model = &header->model;
     v->profile = recorded ? "recorded" : g.profile->name;
     err = blocks_map(v, trace->needs.queries, why, why_bytes);
     if (err)
@@ -171,15 +201,10 @@ void kvb_values_free(kvb_values *values)
 {
     if (!values)
         return;
-    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++)
-        if (values->owned[kind])
-            munmap(values->owned[kind], values->owned_bytes[kind]);
+    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        if (values->block[kind])
+            munmap(values->block[kind], values->block_bytes[kind]);
+        free(values->layer_at[kind]);
+    }
     free(values);
-}
-
-const float *kvb_values_rows(const kvb_values *values, kvb_rows kind, uint32_t layer, uint64_t token)
-{
-    assert(layer < values->model.layers && token < values->tokens);
-    return values->layer[kind] + ((uint64_t)layer * values->tokens + token) * kvb_rows_heads(&values->model, kind) *
-                                     kvb_rows_dim(&values->model, kind);
 }

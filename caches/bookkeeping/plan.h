@@ -1,52 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan: the integers of one step, made once and shared by all layers. Which tokens are fed, into
- * which cells their rows go, and which cells each of them may read.
- *
- * A plan is filled on the side and takes the place of the one before only when it is whole; a step that
- * fails half-way leaves no trace. Its arrays do not move while it is valid.
+ * A plan: where one group's rows of a step are written, and which cells each query may read; shared by the layers of the
+ * group. It is filled on the side and takes the place of the one before only when it is whole. Its arrays do not move while it
+ * is in force.
  */
 #ifndef KVB_PLAN_H
 #define KVB_PLAN_H
 
-#include "caches/allocator.h"
+#include "caches/bookkeeping/account.h"
 #include "kernels/attend.h"
+#include "kernels/model.h"
 
 typedef struct kvb_plan {
     kvb_allocator *allocator;
-    bool valid;          /* may be used by update_and_fetch */
-    bool stored;         /* a layer's rows have been written under it */
+    uint64_t generation; /* of its mask: no other mask in this process has this number */
     bool is_run;         /* cells[i] == cells[0] + i for all i */
     kvb_mask_kind mask;  /* NONE, CAUSAL or RUNS */
     uint32_t n;          /* fed tokens; all of them are queries */
-    uint32_t window;     /* readable cells: 0 .. window-1 */
-    uint32_t n_rows;     /* queries whose runs are complete */
+    uint32_t extent;     /* readable cells: 0 .. extent-1 */
+    uint32_t n_rows;     /* queries that have their runs */
     uint32_t n_runs;     /* of all queries */
     uint32_t *cells;     /* [n] where each fed token is written */
-    uint32_t *positions; /* [n] */
-    uint64_t *ordinals;  /* [n] */
     uint32_t *row_start; /* [n + 1] */
     kvb_run *runs;       /* [n_runs] */
-    size_t cells_room, positions_room, ordinals_room, row_start_room, runs_room; /* items */
+    uint32_t *path;      /* of the tree node in hand */
+    kvb_spans seen;      /* likewise */
+    size_t cells_room, row_start_room, runs_room, path_room;
 } kvb_plan;
 
-void kvb_plan_open(kvb_plan *plan, kvb_allocator *allocator);
+/* Begin anew with room for n fed tokens, whose cells are the caller's to fill in: 0 or -ENOMEM. */
+int kvb_plan_start(kvb_plan *plan, uint32_t n);
+/*
+ * The next query, at position pos of a sequence, sees what the group lets it see of these spans (position -> cell). Where the
+ * group has limits its runs come in the order of positions, so that what a store has dropped changes no order of sums; else
+ * ascending by cell, so that memory goes by once. 0 or -ENOMEM.
+ */
+KVB_HOST int kvb_plan_attend(kvb_plan *plan, const kvb_group *group, const kvb_spans *spans, uint32_t pos);
+/* The next queries are the pending nodes from number `first` on: each sees the prefix's spans and the nodes on its path, node i
+ * lying in cell base + i. positions: of the nodes from `first` on. 0 or -ENOMEM. */
+int kvb_plan_attend_nodes(kvb_plan *plan, const kvb_group *group, const kvb_account *account, const kvb_spans *prefix,
+                          uint32_t base, uint32_t first, const uint32_t *positions);
+/* All cells are filled in and all queries have their runs: finds the simplest mask that says the same. */
+void kvb_plan_finish(kvb_plan *plan);
 void kvb_plan_close(kvb_plan *plan);
 
-/* Begin anew with room for n fed tokens: 0 or -ENOMEM. The arrays are the caller's to fill. */
-int kvb_plan_start(kvb_plan *plan, uint32_t n);
-/* Let the query at hand also see cells begin .. end-1, which lie at or above those it was given before.
- * Neighbouring runs are joined, an empty one is ignored. 0 or -ENOMEM. */
-int kvb_plan_see(kvb_plan *plan, uint32_t begin, uint32_t end);
-/* The query at hand is complete. */
-void kvb_plan_next_query(kvb_plan *plan);
+/* First position that a query at pos sees, sinks aside. */
+uint32_t kvb_first_seen(const kvb_group *group, uint32_t pos);
 
-/* All cells are filled in: say whether they are one run. */
-void kvb_plan_cells_finish(kvb_plan *plan);
-/* The queries are the tail of a gapless window: no mask for a single one, else CAUSAL. */
-void kvb_plan_mask_dense(kvb_plan *plan, uint32_t window);
-/* Every query has its runs. */
-void kvb_plan_mask_runs(kvb_plan *plan, uint32_t window);
 /* The mask as a kernel gets it; it points into the plan. */
 kvb_mask kvb_plan_mask(const kvb_plan *plan);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What block products (kernels/vector/block_products.h) cost: cycles for a query row that is encoded; cycles a cell for the
+ * What block products (kernels/vector/vector.h) cost: cycles for a query row that is encoded; cycles a cell for the
  * scores and for the sums of blocks of 64 cells, rows of 128 channels, beside what f32 would take at the peak of its
  * multiply-adds. `blocks [WORD [LEVEL]]`: only lines whose name, int8/q8_0, has that word; another level of instruction
  * sets than the best.
@@ -14,8 +14,7 @@
 
 #include "caches/pools/pool.h"
 #include "ci/bench/cycles.h"
-#include "kernels/bf16/bf16.h"
-#include "kernels/vector/table.h"
+#include "kernels/flash/flash.h"
 #include "results/statistics.h"
 
 enum { DIM = 128, CELLS = 1024, MAX_ROWS = 104, SAMPLES = 41 };
@@ -27,8 +26,17 @@ static const void *queries[MAX_ROWS];
 static float *sums_of[MAX_ROWS];
 static uint32_t cells[CELLS];
 
+/* Block products of one kind. */
+typedef struct kind {
+    const char *name;
+    const kvb_product *product; /* which formats it takes */
+    kvb_query_fn *query;        /* NULL where the level has none */
+    kvb_block_scores_fn *scores;
+    kvb_block_sums_fn *sums;
+} kind;
+
 typedef struct work {
-    const kvb_block_products *products;
+    const kind *kind;
     kvb_view view;
     uint32_t rows;
     enum { QUERIES, SCORES, SUMS } part;
@@ -37,12 +45,12 @@ typedef struct work {
 static void part_run(const work *w)
 {
     for (uint32_t r = 0; r < MAX_ROWS && w->part == QUERIES; r++)
-        w->products->query(w->view.format, DIM, q[r], encoded[r]);
+        w->kind->query(w->view.format, DIM, q[r], encoded[r]);
     for (uint32_t c = 0; c < CELLS && w->part != QUERIES; c += BLOCK)
         if (w->part == SUMS)
-            w->products->sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
+            w->kind->sums(&w->view, 0, cells + c, BLOCK, weights[0], w->rows, sums_of, NULL, scratch);
         else
-            w->products->scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
+            w->kind->scores(&w->view, 0, cells + c, BLOCK, queries, w->rows, scores[0], NULL, scratch);
 }
 
 /* Cycles a query row, or a cell. */
@@ -61,20 +69,19 @@ static double part_measure(work *w, int part)
     return kvb_quantile(cycles, SAMPLES, 0.5);
 }
 
-/* Products of one kind; NULLs where the level has none. */
-typedef struct kind {
-    const char *name;
-    bool (*fits)(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes);
-    kvb_block_products products;
-} kind;
+static bool fits(const kind *k, const kvb_format *format)
+{
+    const kvb_problem p = {.k_format = format, .v_format = format, .k_dim = DIM, .v_dim = DIM};
+    char why[200];
+    return k->product->fits(&p, why, sizeof why);
+}
 
-static void format_print(const char *name, const kvb_pool_type *type, const kvb_block_products *products,
-                         kvb_allocator *a)
+static void format_print(const char *name, const kvb_pool_type *type, const kind *products, kvb_allocator *a)
 {
     static const uint32_t counts[] = {1, 2, 4, 8, 26, 104};
     kvb_pool_options options = {.n_kv_heads = 1, .dim = DIM, .min_chunk = CELLS, .capacity = CELLS, .allocator = a};
     kvb_pool *pool;
-    work w = {.products = products};
+    work w = {.kind = products};
 
     if (type->open(type, &options, &pool) || type->ensure(pool, CELLS))
         exit(1);
@@ -99,17 +106,14 @@ static void format_print(const char *name, const kvb_pool_type *type, const kvb_
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "", *name = argc > 2 ? argv[2] : kvb_cpu_level_names[kvb_cpu()];
-    const kvb_vector *isa = NULL;
-    const kvb_block_products *bf16 = NULL;
+    const kvb_loops *loops = NULL;
     kvb_allocator allocator = {0};
     char why[200], line[64];
 
     for (kvb_cpu_level level = 0; level < KVB_CPU_LEVELS; level++)
-        if (strcmp(name, kvb_cpu_level_names[level]) == 0 && kvb_cpu_has(level, why, sizeof why)) {
-            isa = kvb_vector_at(level);
-            bf16 = kvb_bf16_at(level);
-        }
-    if (!isa) {
+        if (strcmp(name, kvb_cpu_level_names[level]) == 0 && kvb_cpu_has(level, why, sizeof why))
+            loops = kvb_loops_at(level);
+    if (!loops) {
         fprintf(stderr, "this machine cannot run %s\n", name);
         return 1;
     }
@@ -129,15 +133,15 @@ int main(int argc, char **argv)
            "              8 rows              26 rows             104 rows\n",
            name, DIM);
 
-    const kind kinds[] = {
-        {"int8", kvb_int8_fits, {isa->int8_query, isa->int8_scores, isa->int8_sums}},
-        {"bf16", kvb_bf16_fits, bf16 ? *bf16 : (kvb_block_products){0}},
-    };
-    for (const kind *k = kinds; k < kinds + sizeof kinds / sizeof *kinds && k->products.query; k++)
+    const kvb_vector *v = loops->vector;
+    const kvb_bf16_loops bf16 = loops->bf16 ? *loops->bf16 : (kvb_bf16_loops){0};
+    const kind kinds[] = {{"int8", &kvb_product_int8, v->int8_query, v->int8_scores, v->int8_sums},
+                          {"bf16", &kvb_product_bf16, bf16.query, bf16.block_scores, bf16.block_sums}};
+    for (const kind *k = kinds; k < kinds + sizeof kinds / sizeof *kinds && k->query; k++)
         for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++) {
             snprintf(line, sizeof line, "%s/%s", k->name, (*type)->name);
-            if (k->fits((*type)->format, DIM, why, sizeof why) && strstr(line, word))
-                format_print(line, *type, &k->products, &allocator);
+            if (fits(k, (*type)->format) && strstr(line, word))
+                format_print(line, *type, k, &allocator);
         }
     return 0;
 }

@@ -11,11 +11,10 @@
 
 #include "ci/bench/bench.h"
 #include "ci/bench/report.h"
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "harness/options.h"
 #include "kernels/kernels.h"
 
 #define NAME "bench-kernels"

@@ -13,7 +13,7 @@
 
 #include "caches/pools/pool.h"
 #include "ci/bench/cycles.h"
-#include "kernels/vector/table.h"
+#include "kernels/vector/vector.h"
 #include "results/statistics.h"
 
 enum { DIM = 128, CELLS = 512, SAMPLES = 41, AT_ONCE = 16, READ = KVB_CPU_LEVELS, CYCLE, WAYS };

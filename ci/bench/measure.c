@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/clock.h"
 #include "harness/machine/rate.h"
 #include "results/statistics.h"
 

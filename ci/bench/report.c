@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "results/text.h"
+#include "results/table.h"
 
 enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, COLUMNS };
 

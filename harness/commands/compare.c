@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench compare: base against new, the regression gate. */
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/commands/compare_duel.h"
-#include "harness/commands/compare_history.h"
-#include "harness/options.h"
-#include "results/baseline.h"
+#include "harness/machine/host.h"
 #include "results/compare.h"
-#include "results/fingerprint.h"
+#include "results/compare_time.h"
+#include "results/manifest.h"
+#include "results/run_history.h"
 
 typedef struct compare {
     kvb_words files;
@@ -22,17 +24,17 @@ typedef struct compare {
 } compare;
 
 static const kvb_option options[] = {
-    {"--thresholds", "F.json", "what is allowed, by pattern; without: 5 % of time, no more memory or bytes",
+    {"--thresholds", "F.json", "what is allowed, by pattern; default: 5 % more time, no more memory or bytes",
      KVB_TEXT(compare, thresholds_path)},
-    {"--strict", NULL, "undecided is a failure", KVB_FLAG(compare, strict)},
+    {"--strict", NULL, "undecided counts as a failure", KVB_FLAG(compare, strict)},
     {"--subset", NULL, "NEW may lack combinations that BASE has", KVB_FLAG(compare, subset)},
-    {"--across-machines", NULL, "compare times though the machines differ", KVB_FLAG(compare, across_machines)},
-    {"--all", NULL, "show what is the same too", KVB_FLAG(compare, all)},
+    {"--across-machines", NULL, "compare times even if the machines differ", KVB_FLAG(compare, across_machines)},
+    {"--all", NULL, "show also what is the same", KVB_FLAG(compare, all)},
     {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_TEXT(compare, format_name)},
     {"--against", "NAME", "compare NEW with this machine's baseline NAME", KVB_TEXT(compare, against)},
     {"--save", "NAME", "keep a file as the baseline NAME of its machine", KVB_TEXT(compare, save)},
     {"--force", NULL, "with --save: replace the baseline", KVB_FLAG(compare, force)},
-    {"--history", NULL, "where did times change level? over FILEs, or all baselines of this machine",
+    {"--history", NULL, "where times changed level: over FILEs, or all baselines of this machine",
      KVB_FLAG(compare, history)},
     {"--baselines", "FOLDER", "where baselines are, a folder for each machine (results/baselines)",
      KVB_TEXT(compare, folder)},
@@ -44,28 +46,29 @@ static const kvb_usage usage = {
     .command = "compare",
     .synopsis = "BASE.jsonl NEW.jsonl [options]",
     .about =
-        "Two runs against each other, combination by combination. Exit 1 when something got worse.\n\n"
+        "Compare two runs, combination by combination. Exit 1 if something got worse.\n\n"
         "  kvbench compare base.jsonl new.jsonl\n"
         "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
         "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
         "  kvbench compare --history\n"
         "  kvbench compare --base-plugin old/mine.so --new-plugin new/mine.so --workload 'plain-*' --threads 2\n"
         "  kvbench compare --base-program old/kvbench --new-program build/kvbench --kernel flash --pool f16\n\n"
-        "Time is SAME when the whole interval of its change lies within the threshold, SLOWER or FASTER when the\n"
-        "interval leaves out no change and the estimate reaches the threshold, else UNDECIDED with the reason. The\n"
-        "intervals hold together for all combinations (99 %), and are never narrower than the runs' own null\n"
-        "comparisons. Each kernel and cache is judged over all its combinations too. Memory, bytes read and rho are\n"
-        "compared exactly. New failures (BROKEN) and vanished combinations (GONE) are regressions.\n\n"
-        "Two plug-ins or two programs are run here, in turns, so that what else the machine does cancels, and the "
-        "base\n"
-        "once more against itself: what that differs by is the smallest difference that is told. Best on a noisy "
-        "machine.",
+        "A time is SAME if the whole interval of its change lies within the threshold; SLOWER or FASTER if the "
+        "interval\n"
+        "excludes no change and the estimate reaches the threshold; otherwise UNDECIDED, with the reason. The "
+        "intervals\n"
+        "hold for all combinations together (99 %), and are never narrower than the runs' own null comparisons. Each\n"
+        "kernel and cache is also judged over all its combinations. Memory, bytes read and rho are compared exactly.\n"
+        "New failures (BROKEN) and missing combinations (GONE) are regressions.\n\n"
+        "Two builds of a plug-in or of kvbench are run here, in turns, so that whatever else the machine does cancels\n"
+        "out. The base also runs against itself: how much that differs is the smallest difference that is reported.\n"
+        "This is the way to compare on a noisy machine.",
     .options = options,
     .words = offsetof(compare, files),
     .takes_words = true,
 };
 
-/* A file and the words it is told by. */
+/* A file, and its name in what is printed. */
 typedef struct side {
     kvb_result_file *file;
     char name[1200];
@@ -93,7 +96,7 @@ static int baseline_open(const compare *o, side *base, const kvb_manifest *manif
     return code;
 }
 
-/* Compares and prints; the view is filled up. The exit code. */
+/* Compares and prints. Takes format and flags of the view from the options. Returns an exit code. */
 static int judge(const compare *o, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
                  const kvb_compare_options *how, kvb_compare_view *view)
 {
@@ -114,7 +117,7 @@ static int judge(const compare *o, const kvb_result *base, size_t n_base, const 
     return code;
 }
 
-/* Both files are there. */
+/* Compares two loaded files. */
 static int gate(const compare *o, const side *base, const side *new, const char *command)
 {
     char texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
@@ -133,7 +136,7 @@ static int gate(const compare *o, const side *base, const side *new, const char 
     return judge(o, base->file->results, base->file->n, new->file->results, new->file->n, &how, &view);
 }
 
-/* Two builds are run, then judged. */
+/* Runs two builds and compares them. */
 static int builds_compare(const compare *o, const char *command)
 {
     static const char *const notes[] = {NULL};
@@ -173,6 +176,146 @@ static int files_compare(const compare *o, const char *command)
     return code;
 }
 
+/* ---- baselines and history -------------------------------------------------------------------------------- */
+
+static int baseline_keep(const char *folder, const char *name, const char *path, bool force)
+{
+    char why[512], *saved = NULL;
+    kvb_result_file *file;
+    int code = KVB_EXIT_OK;
+
+    if (kvb_result_load(path, &file, why, sizeof why))
+        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+    int error = kvb_baseline_save(folder, file, name, force, &saved, why, sizeof why);
+    if (error)
+        code = kvb_complain("compare", error == -EEXIST || error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
+                            why);
+    else
+        printf("%s: kept as %s\n", path, saved);
+    free(saved);
+    kvb_result_free(file);
+    return code;
+}
+
+/* "2025-01-02T03:04:05Z (abcdef)" */
+static void run_text(const kvb_manifest *m, char text[KVB_NAME + 48])
+{
+    snprintf(text, KVB_NAME + 48, "%.39s (%.63s)", m->date, m->commit);
+}
+
+static int change_row(kvb_table *table, kvb_result_file *const *files, const kvb_run_history_change *s, bool raw)
+{
+    const kvb_result *r = s->to;
+    char pool[KVB_KEY_PART], threads[16], change[KVB_CHANGE_TEXT], low[KVB_CHANGE_TEXT], high[KVB_CHANGE_TEXT];
+    char from[KVB_NAME + 48], to[KVB_NAME + 48], before[KVB_UNIT_TEXT], after[KVB_UNIT_TEXT];
+    double change_and_ends[] = {s->change.change, s->change.low, s->change.high};
+    char *texts[] = {change, low, high};
+
+    kvb_key_pools(r, pool);
+    snprintf(threads, sizeof threads, "%u", r->threads);
+    for (int i = 0; i < 3; i++)
+        if (raw)
+            snprintf(texts[i], KVB_CHANGE_TEXT, "%.9g", exp(change_and_ends[i]));
+        else
+            kvb_change_text(exp(change_and_ends[i]), texts[i]);
+    if (raw) {
+        snprintf(before, sizeof before, "%.9g", s->from->time.all.median);
+        snprintf(after, sizeof after, "%.9g", r->time.all.median);
+    } else {
+        kvb_time_text(s->from->time.all.median, before);
+        kvb_time_text(r->time.all.median, after);
+    }
+    run_text(&files[s->from_file]->manifest, from);
+    run_text(&files[s->to_file]->manifest, to);
+    return kvb_table_row(table,
+                         (const char *const[]){kvb_verdict_name(s->verdict), r->workload, r->cache, pool, r->kernel,
+                                               threads, r->growth, before, after, change, low, high, from, to});
+}
+
+static int history_print(kvb_result_file *const *files, size_t n, const kvb_run_history *h, kvb_table_format format)
+{
+    bool raw = format == KVB_TABLE_CSV || format == KVB_TABLE_JSON;
+    FILE *told = raw ? stderr : stdout;
+    kvb_table *table = kvb_table_new(
+        (const char *const[]){"verdict", "workload", "cache", "pool", "kernel", ">threads", "growth",
+                              raw ? ">before_ns" : ">before", raw ? ">after_ns" : ">after", raw ? ">ratio" : ">change",
+                              ">low", ">high", "last run before", "first run after", NULL});
+    int error = table ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < h->n && !error; i++)
+        error = change_row(table, files, &h->changes[i], raw);
+    if (!error && (h->n || raw))
+        error = kvb_table_print(table, format, stdout);
+    kvb_table_free(table);
+    if (error)
+        return kvb_complain("compare", KVB_EXIT_MACHINE,
+                            error == -ENOMEM ? "no memory" : "cannot write to standard output");
+    if (h->n)
+        fputc('\n', told);
+    fprintf(told, "%zu runs, %zu series: %zu changes of level", n, h->series, h->n);
+    if (isnan(h->resolution))
+        fprintf(told, "; no run compared a combination with itself, so nothing can be said\n");
+    else
+        fprintf(told, "; null comparisons of the noisiest run: 99 %% stay below %.1f %%\n", 100 * h->resolution);
+    return KVB_EXIT_OK;
+}
+
+static int files_load(const char *const *paths, size_t n, kvb_result_file **files, bool across_machines)
+{
+    char why[512], first[KVB_FINGERPRINT_TEXT], other[KVB_FINGERPRINT_TEXT];
+
+    for (size_t i = 0; i < n; i++) {
+        if (kvb_result_load(paths[i], &files[i], why, sizeof why))
+            return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        kvb_fingerprint(&files[0]->manifest, first);
+        kvb_fingerprint(&files[i]->manifest, other);
+        if (strcmp(first, other) && !across_machines)
+            return kvb_complain("compare", KVB_EXIT_USAGE, "%s: a run on %s, %s is of %s; --across-machines takes both",
+                                paths[i], other, paths[0], first);
+    }
+    return KVB_EXIT_OK;
+}
+
+/* Looks through the given files, or all baselines of this machine if none is given. Returns an exit code. */
+static int history_compare(const char *folder, const char *const *paths, size_t n, const kvb_thresholds *thresholds,
+                           bool across_machines, kvb_table_format format)
+{
+    char why[512] = "no memory", **found = NULL;
+    kvb_run_history history = {0};
+    int code = KVB_EXIT_OK;
+
+    if (!n) {
+        kvb_manifest host = {0};
+        kvb_host_describe("", &host);
+        if (kvb_baselines_list(folder, &host, &found, &n, why, sizeof why))
+            code = kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        paths = (const char *const *)found;
+    }
+    kvb_result_file **files = calloc(n + 1, sizeof *files);
+    if (!files)
+        code = kvb_complain("compare", KVB_EXIT_MACHINE, "no memory");
+    if (!code)
+        code = files_load(paths, n, files, across_machines);
+    if (!code) {
+        kvb_run_history_sort(files, n);
+        int error = kvb_run_history_find(files, n, thresholds, &history, why, sizeof why);
+        code = error ? kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why)
+                     : history_print(files, n, &history, format);
+    }
+    kvb_run_history_free(&history);
+    for (size_t i = 0; i < n; i++) {
+        if (files && files[i])
+            kvb_result_free(files[i]);
+        if (found)
+            free(found[i]);
+    }
+    free(files);
+    free(found);
+    return code;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------- */
+
 static int compare_do(compare *o, const char *command)
 {
     char why[1024];
@@ -186,20 +329,20 @@ static int compare_do(compare *o, const char *command)
         return kvb_complain("compare", KVB_EXIT_USAGE,
                             "--save, --against, --history and two builds to run exclude each other");
     if (kvb_duel_is_asked(&o->duel) && o->files.n)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "two builds are run here: no file like '%s' is read",
+        return kvb_complain("compare", KVB_EXIT_USAGE, "two builds are run here; no file such as '%s' is read",
                             o->files.at[0]);
     if (kvb_duel_is_asked(&o->duel))
         return builds_compare(o, command);
     if (o->save && o->files.n != 1)
         return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes one file");
     if (o->save)
-        return kvb_compare_save(o->folder, o->save, o->files.at[0], o->force);
+        return baseline_keep(o->folder, o->save, o->files.at[0], o->force);
     if (o->history)
-        return kvb_compare_history(o->folder, o->files.at, o->files.n, &o->thresholds, o->across_machines, o->format);
+        return history_compare(o->folder, o->files.at, o->files.n, &o->thresholds, o->across_machines, o->format);
     return files_compare(o, command);
 }
 
-/* As typed, for whoever wants to see the same. */
+/* The command as it was typed, to reproduce the comparison. */
 static void command_text(int argc, char **argv, char *text, size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "kvbench");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plug-ins through the matrix, programs through their own command line. */
+/* Plug-ins run through the matrix, programs through their own command line. */
 #include "harness/commands/compare_duel.h"
 
 #include <errno.h>
@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/cpu_mask.h"
-#include "harness/duel_programs.h"
+#include "harness/duel/programs.h"
 #include "harness/machine/team.h"
-#include "harness/matrix.h"
+#include "harness/matrix/matrix.h"
 #include "harness/progress.h"
-#include "harness/selections.h"
+#include "harness/selection/selection.h"
 
-/* What is passed on to programs. */
+/* Options that are passed on to programs. */
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
 
 static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
@@ -41,11 +41,11 @@ void kvb_duel_words_free(kvb_duel_words *w)
 
 /* ---- plug-ins ---------------------------------------------------------------------------------------- */
 
-/* One side's results, and what shows that they come. */
+/* Takes the results of one side, and shows progress. */
 typedef struct taker {
     const kvb_duel *duel;
     kvb_results *results;
-    kvb_progress *progress; /* NULL: the other side's */
+    kvb_progress *progress; /* NULL: the other side shows it */
 } taker;
 
 static int result_wants(void *ctx, size_t number, const kvb_result *names)
@@ -65,7 +65,7 @@ static int result_take(void *ctx, const kvb_result *result)
     return kvb_results_add(t->results, result);
 }
 
-/* Every part of the suite; selections [n] are theirs. */
+/* Runs every part of the suite. There is a selection for each part. */
 static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_suite *suite,
                      const kvb_selection *selections, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
@@ -100,7 +100,7 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
     }
     kvb_progress_end(&progress);
     if (!error && !progress.total) {
-        snprintf(why, why_bytes, "no combination of these has a part of the plug-ins");
+        snprintf(why, why_bytes, "none of these combinations uses the plug-ins");
         error = -EINVAL;
     }
     return error;
@@ -144,7 +144,7 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
 
 /* ---- programs ---------------------------------------------------------------------------------------- */
 
-/* A command line for `kvbench run`, ends with NULL; its strings are the words' own, but numbers, which go into text. */
+/* A command line for `kvbench run`, ending with NULL. Its strings belong to the words, or to `numbers`. */
 typedef char number_text[24];
 static const char **run_words(const kvb_duel_words *w, number_text *numbers)
 {

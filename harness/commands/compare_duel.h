@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `kvbench compare` does when it is given two plug-ins or two programs in place of two result files: it runs them. */
+/* `kvbench compare` with two builds of a plug-in or of kvbench instead of two result files: it runs them. */
 #ifndef KVB_COMPARE_DUEL_H
 #define KVB_COMPARE_DUEL_H
 
-#include "harness/duel.h"
-#include "harness/select.h"
+#include "harness/duel/plugins.h"
+#include "harness/selection/selection.h"
 
 typedef struct kvb_duel_words {
     const char *plugin[KVB_DUEL_SIDES], *program[KVB_DUEL_SIDES];
     uint64_t rounds;
-    /* as of `kvbench run` */
+    /* as in `kvbench run` */
     const char *suite, *folder, *cpu_mask;
     kvb_selection_words words;
     uint64_t sample_ms, seconds, seed, oracle_pairs;
     bool no_staging, deterministic, oversubscribe;
 } kvb_duel_words;
 
-/* Lines for the option table of a command whose struct `type` has its kvb_duel_words at `at`, as in "duel.". */
+/* Rows for the option table of a command. Its struct `type` has a kvb_duel_words member, named by `at` as in "duel.". */
 #define KVB_DUEL_OPTIONS(type, at)                                                                                     \
     {"--base-plugin", "F.so", "the old build of a plug-in; its combinations are run with both builds in turns",        \
      KVB_TEXT(type, at plugin[KVB_DUEL_BASE])},                                                                        \
@@ -27,7 +27,7 @@ typedef struct kvb_duel_words {
         {"--rounds", "N", "of runs of two programs, 4 to 64; default 10", KVB_NUMBER(type, at rounds, 4, KVB_SERIES)}, \
         KVB_DUEL_RUN_OPTIONS(type, at)
 
-/* Those of them that are passed on to programs, as `kvbench run` has them. */
+/* Those of them that are passed on to programs, because `kvbench run` has them too. */
 #define KVB_DUEL_RUN_OPTIONS(type, at)                                                                                 \
     {"--suite", "NAME", "of plug-ins or programs: what to run, as of `kvbench run`; default quick",                    \
      KVB_TEXT(type, at suite)},                                                                                        \
@@ -54,8 +54,8 @@ typedef struct kvb_duel_words {
 /* Are there two builds to run? */
 bool kvb_duel_is_asked(const kvb_duel_words *words);
 
-/* Runs both sides. -1 with the results of each, which the caller frees, to compare as paired; or, when that went wrong and
- * was said on stderr, the exit code. */
+/* Runs both sides. Returns -1 with the results of each, which the caller frees and compares as paired; or an exit code, after
+ * saying on stderr what went wrong. */
 int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *new);
 
 void kvb_duel_words_free(kvb_duel_words *words);

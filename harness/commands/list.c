@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/accepts.h"
-#include "harness/command.h"
+#include "harness/selection/kernel_support.h"
+#include "harness/command_line.h"
 #include "harness/cpu_mask.h"
 #include "harness/counters/counters.h"
-#include "harness/options.h"
-#include "harness/parts.h"
-#include "harness/pool_words.h"
-#include "harness/suite.h"
+#include "harness/selection/registry.h"
+#include "harness/selection/pool_option.h"
+#include "harness/selection/suite.h"
 #include "kernels/cpu.h"
 #include "results/result.h"
 #include "workloads/values.h"
@@ -20,7 +19,7 @@
 typedef struct list {
     kvb_words plugins, sorts;
     const char *folder, *format_name, *cpu_mask;
-    kvb_parts parts;
+    kvb_registry registry;
     kvb_table *table;
 } list;
 
@@ -85,8 +84,9 @@ static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
 
 static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s; faces base%s%s%s", c->summary, c->seq ? " seq" : "", c->tree ? " tree" : "",
-             c->contiguous ? " contiguous" : "");
+    bool seq = c->flags & KVB_CACHE_SEQ, rewind = seq || c->flags & KVB_CACHE_REWIND;
+    snprintf(text, bytes, "%s; can do: steps%s%s%s", c->summary, seq ? ", sequences" : "",
+             c->flags & KVB_CACHE_TREE ? ", draft trees" : "", rewind ? ", rewind" : "");
 }
 
 /* Bits that a value takes, scales, windows and tables counted, in a pool full to its last cell. */
@@ -99,8 +99,8 @@ static double pool_bits(const kvb_pool_type *pool)
 static int pools_list(list *l)
 {
     int error = 0;
-    for (size_t i = 0; i < l->parts.n[KVB_SORT_POOL] && !error; i++) {
-        const kvb_part *part = &l->parts.at[KVB_SORT_POOL][i];
+    for (size_t i = 0; i < l->registry.n[KVB_POOLS] && !error; i++) {
+        const kvb_registered *part = &l->registry.at[KVB_POOLS][i];
         const kvb_pool_type *pool = part->definition;
         char bits[32], what[320];
         snprintf(bits, sizeof bits, "%.2f", pool_bits(pool));
@@ -112,33 +112,33 @@ static int pools_list(list *l)
     return error;
 }
 
-static int parts_list(list *l, kvb_sort sort)
+static int parts_list(list *l, kvb_registry_kind sort)
 {
     int error = 0;
-    for (size_t i = 0; i < l->parts.n[sort] && !error; i++) {
-        const kvb_part *part = &l->parts.at[sort][i];
+    for (size_t i = 0; i < l->registry.n[sort] && !error; i++) {
+        const kvb_registered *part = &l->registry.at[sort][i];
         const kvb_kernel *kernel = part->definition;
         char here[256] = "yes", what[320];
         snprintf(what, sizeof what, "%s", part->summary);
-        if (sort == KVB_SORT_KERNEL)
+        if (sort == KVB_KERNELS)
             kernel_here(kernel, here, sizeof here);
-        if (sort == KVB_SORT_CACHE)
+        if (sort == KVB_CACHES)
             cache_describe(part->definition, what, sizeof what);
-        error = row_add(l, kvb_sort_names[sort], part->name, part->from, here, what);
-        if (sort == KVB_SORT_KERNEL && l->sorts.n && !error) /* asked for by name: in detail */
-            error = kvb_accepts_describe(kernel, &l->parts, accepts_add, &(accepts_rows){l, part->name});
+        error = row_add(l, kvb_registry_kind_names[sort], part->name, part->from, here, what);
+        if (sort == KVB_KERNELS && l->sorts.n && !error) /* asked for by name: in detail */
+            error = kvb_accepts_describe(kernel, &l->registry, accepts_add, &(accepts_rows){l, part->name});
     }
     return error;
 }
 
 static int kernels_list(list *l)
 {
-    return parts_list(l, KVB_SORT_KERNEL);
+    return parts_list(l, KVB_KERNELS);
 }
 
 static int caches_list(list *l)
 {
-    return parts_list(l, KVB_SORT_CACHE);
+    return parts_list(l, KVB_CACHES);
 }
 
 static int workloads_list(list *l)
@@ -253,9 +253,9 @@ static int list_main(int argc, char **argv)
         code = kvb_complain("list", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
         goto out;
     }
-    kvb_parts_init(&l->parts);
+    kvb_registry_init(&l->registry);
     for (size_t i = 0; i < l->plugins.n; i++)
-        if (kvb_parts_load(&l->parts, l->plugins.at[i], why, sizeof why)) {
+        if (kvb_registry_load(&l->registry, l->plugins.at[i], why, sizeof why)) {
             kvb_complain("list", code, "%s", why);
             goto out;
         }

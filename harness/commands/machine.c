@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile_print.h"
 #include "harness/machine/team.h"
 #include "harness/machine/topology.h"
-#include "harness/options.h"
 
 typedef struct machine {
     bool quick, no_measure;

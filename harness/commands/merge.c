@@ -4,19 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
-#include "harness/options.h"
-#include "harness/shard.h"
-#include "results/key.h"
+#include "harness/command_line.h"
+#include "harness/selection/partial_run.h"
 #include "results/manifest.h"
 
 typedef struct merge {
     kvb_words files;
     const char *output;
     uint32_t of;
-    const char *first; /* of the files: what the others are compared with */
+    const char *first; /* path of the first file, with which the others are compared */
     const kvb_manifest *manifest;
-    /* by shard */
+    /* one for each shard */
     kvb_result_file *shards[KVB_SHARDS];
     const char *paths[KVB_SHARDS];
 } merge;
@@ -30,11 +28,12 @@ static const kvb_usage usage = {
     .command = "merge",
     .synopsis = "SHARD.jsonl... -o F.jsonl",
     .about =
-        "Join the shards of one run: every one of its N files, in any order. Records come back in the order of\n"
-        "the whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from\n"
-        "different machines: facts of the manifest in which those differ become \"several\", and \"joined\" says\n"
-        "where each shard was run (record i, from 0, is of shard i mod N). Whole runs are not joined, as the same\n"
-        "combination would be there twice: `kvbench compare` takes two files.\n\n"
+        "Join the shards of one run: all of its N files, in any order. Records come back in the order of the whole\n"
+        "run. Version, commit, build, suite, seed and command must be the same. Shards may come from different\n"
+        "machines: facts of the manifest in which these differ become \"several\", and \"joined\" says where each "
+        "shard\n"
+        "was run (record i, from 0, is of shard i mod N). Whole runs are not joined, because each combination would\n"
+        "be there twice; `kvbench compare` compares two of them.\n\n"
         "  kvbench run --suite full --shard 1/2 -o a.jsonl       # here\n"
         "  kvbench run --suite full --shard 2/2 -o b.jsonl       # there, or later\n"
         "  kvbench merge a.jsonl b.jsonl -o full.jsonl",
@@ -43,7 +42,7 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* Is a file of the run that the first one is of? Complains. */
+/* Is it a file of the same run as the first one? If not, says why on stderr. */
 static bool is_of_run(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
 {
     char first[sizeof manifest->command], now[sizeof manifest->command];
@@ -63,7 +62,7 @@ static bool is_of_run(const merge *m, const char *path, const kvb_manifest *mani
     return !key;
 }
 
-/* Loads a file into its place among the shards. An exit code. */
+/* Loads a file into its place among the shards. Returns an exit code. */
 static int shard_load(merge *m, const char *path)
 {
     char why[512], name[KVB_KEY_TEXT] = "nothing";
@@ -83,7 +82,7 @@ static int shard_load(merge *m, const char *path)
                      m->paths[shard.index], path, shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
     } else if (shard.of == 1) {
         kvb_complain("merge", code,
-                     "%s is a whole run: nothing is to be joined (`kvbench run --shard I/N` makes shards)", path);
+                     "%s is a whole run: there is nothing to join (`kvbench run --shard I/N` makes shards)", path);
     } else {
         m->shards[shard.index] = file;
         m->paths[shard.index] = path;
@@ -98,7 +97,7 @@ static int shard_load(merge *m, const char *path)
     return code;
 }
 
-/* Is every shard there, with as many combinations as it must have? Complains. */
+/* Is every shard there, with the right number of combinations? If not, says why on stderr. */
 static bool is_complete(const merge *m, size_t *total)
 {
     *total = 0;
@@ -109,7 +108,7 @@ static bool is_complete(const merge *m, size_t *total)
         }
         *total += m->shards[i]->n;
     }
-    for (uint32_t i = 1; i < m->of; i++) /* the first ones have one more than the last ones, or all the same */
+    for (uint32_t i = 1; i < m->of; i++) /* all have the same number, or the first ones have one more */
         if (m->shards[i]->n > m->shards[i - 1]->n || m->shards[i]->n + 1 < m->shards[0]->n) {
             kvb_complain("merge", 0, "%s has %zu combinations, %s has %zu: not of one matrix", m->paths[i - 1],
                          m->shards[i - 1]->n, m->paths[i], m->shards[i]->n);
@@ -134,7 +133,7 @@ static void manifest_join(const merge *m, kvb_manifest *manifest)
     }
 }
 
-/* An exit code. */
+/* Returns an exit code. */
 static int shards_write(const merge *m, size_t total)
 {
     kvb_result_writer *writer;

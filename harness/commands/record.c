@@ -6,11 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/commands/live_check.h"
 #include "harness/commands/record_import.h"
-#include "harness/options.h"
-#include "harness/parts.h"
+#include "harness/selection/registry.h"
 #include "workloads/live/checkpoint.h"
 #include "workloads/live/exact.h"
 #include "workloads/live/live.h"
@@ -31,7 +30,7 @@ typedef struct settings {
     const kvb_cache_type *cache; /* NULL: each scenario's natural one; with --check all */
     const kvb_kernel *kernel;
     kvb_table_format format;
-    kvb_parts parts;
+    kvb_registry registry;
 } settings;
 
 static const kvb_option options[] = {
@@ -101,12 +100,12 @@ static int scenario_unknown(const char *name)
     return kvb_complain("record", KVB_EXIT_USAGE, "no scenario '%s'; known: %s%s", name, known, KVB_LONG_DECODE);
 }
 
-static int part_unknown(const settings *s, kvb_sort sort, const char *name)
+static int part_unknown(const settings *s, kvb_registry_kind sort, const char *name)
 {
     char known[512];
-    kvb_parts_known(&s->parts, sort, known, sizeof known);
-    return kvb_complain("record", KVB_EXIT_USAGE, "no %s '%s'; known: %s%s", kvb_sort_names[sort], name, known,
-                        sort == KVB_SORT_KERNEL ? ", exact" : "");
+    kvb_registry_names(&s->registry, sort, known, sizeof known);
+    return kvb_complain("record", KVB_EXIT_USAGE, "no %s '%s'; known: %s%s", kvb_registry_kind_names[sort], name, known,
+                        sort == KVB_KERNELS ? ", exact" : "");
 }
 
 /* The kernel by its name: an exit code. */
@@ -117,9 +116,9 @@ static int kernel_find(settings *s, const char *name)
         s->kernel = &kvb_live_kernel_exact;
         return KVB_EXIT_OK;
     }
-    s->kernel = kvb_part_find(&s->parts, KVB_SORT_KERNEL, name);
+    s->kernel = kvb_registry_find(&s->registry, KVB_KERNELS, name);
     if (!s->kernel)
-        return part_unknown(s, KVB_SORT_KERNEL, name);
+        return part_unknown(s, KVB_KERNELS, name);
     if (s->kernel->flags & KVB_KERNEL_WITNESS)
         return kvb_complain("record", KVB_EXIT_USAGE, "kernel '%s' does not compute attention", name);
     if (s->kernel->available && !s->kernel->available(why, sizeof why))
@@ -139,7 +138,7 @@ static int settings_resolve(settings *s)
 {
     char why[320];
     for (size_t i = 0; i < s->plugins.n; i++)
-        if (kvb_parts_load(&s->parts, s->plugins.at[i], why, sizeof why))
+        if (kvb_registry_load(&s->registry, s->plugins.at[i], why, sizeof why))
             return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
     s->long_decode = s->scenario_names.n == 0;
     for (const kvb_scenario *const *all = kvb_scenarios; s->scenario_names.n == 0 && *all; all++)
@@ -155,8 +154,8 @@ static int settings_resolve(settings *s)
     }
     if (s->check && s->n_scenarios == 0)
         return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
-    if (s->cache_name && !(s->cache = kvb_part_find(&s->parts, KVB_SORT_CACHE, s->cache_name)))
-        return part_unknown(s, KVB_SORT_CACHE, s->cache_name);
+    if (s->cache_name && !(s->cache = kvb_registry_find(&s->registry, KVB_CACHES, s->cache_name)))
+        return part_unknown(s, KVB_CACHES, s->cache_name);
     int exit_code = format_resolve(s);
     if (exit_code != KVB_EXIT_OK)
         return exit_code;
@@ -217,7 +216,7 @@ static int record_all(const settings *s, kvb_live_options *live)
     int exit_code = KVB_EXIT_OK;
     for (size_t i = 0; exit_code == KVB_EXIT_OK && i < s->n_scenarios; i++) {
         const kvb_scenario *scenario = s->scenarios[i];
-        live->cache = s->cache ? s->cache : kvb_part_find(&s->parts, KVB_SORT_CACHE, scenario->cache);
+        live->cache = s->cache ? s->cache : kvb_registry_find(&s->registry, KVB_CACHES, scenario->cache);
         exit_code = record_scenario(s, scenario, live, table);
     }
     if (exit_code == KVB_EXIT_OK && s->long_decode &&
@@ -232,9 +231,9 @@ static int record_all(const settings *s, kvb_live_options *live)
 static int check_all(const settings *s, const kvb_live_options *live)
 {
     char why[320];
-    const kvb_cache_type *caches[KVB_MAX_PARTS + 1] = {s->cache};
-    for (size_t i = 0; !s->cache && i < s->parts.n[KVB_SORT_CACHE]; i++)
-        caches[i] = s->parts.at[KVB_SORT_CACHE][i].definition;
+    const kvb_cache_type *caches[KVB_REGISTRY_MAX + 1] = {s->cache};
+    for (size_t i = 0; !s->cache && i < s->registry.n[KVB_CACHES]; i++)
+        caches[i] = s->registry.at[KVB_CACHES][i].definition;
     bool any = false;
     for (size_t i = 0; i < s->n_scenarios; i++)
         for (const kvb_cache_type *const *cache = caches; *cache; cache++)
@@ -287,7 +286,7 @@ static int record_run(int argc, char **argv)
     settings s = {.seed = 1};
     kvb_weights *weights = NULL;
     char why[320];
-    kvb_parts_init(&s.parts);
+    kvb_registry_init(&s.registry);
     int exit_code = kvb_options_parse(&usage, &s, argc, argv);
     if (exit_code >= 0)
         goto out;
@@ -302,8 +301,10 @@ static int record_run(int argc, char **argv)
         exit_code = weights_open(&s, &weights);
     if (exit_code != KVB_EXIT_OK)
         goto out;
-    kvb_live_options live = {
-        .weights = weights, .seed = s.seed, .pool = kvb_part_find(&s.parts, KVB_SORT_POOL, "f32"), .kernel = s.kernel};
+    kvb_live_options live = {.weights = s.weights ? weights : NULL,
+                             .seed = s.seed,
+                             .pool = kvb_registry_find(&s.registry, KVB_POOLS, "f32"),
+                             .kernel = s.kernel};
     if (!s.save_weights)
         exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
     else if (kvb_weights_save(weights, s.save_weights, why, sizeof why))

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "harness/command.h"
-#include "harness/options.h"
+#include "harness/command_line.h"
 
 enum { DEFAULT_REQUESTS = 100, DEFAULT_SHRINK = 16, DEFAULT_SEQUENCES = 8, MAX_NAME = 100 };
 

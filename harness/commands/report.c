@@ -8,10 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/command.h"
-#include "harness/folder.h"
-#include "harness/options.h"
-#include "harness/version.h"
+#include "harness/command_line.h"
+#include "harness/installation.h"
 #include "results/result.h"
 
 extern char **environ;
@@ -55,14 +53,14 @@ static int files_check(const report *r)
     return KVB_EXIT_OK;
 }
 
-/* Debian's packages are those of its own python3: another one may come first in PATH. */
+/* Debian's packages belong to its own python3. Another python3 may come first in PATH. */
 static const char *python_find(void)
 {
     const char *chosen = getenv("KVB_PYTHON");
     return chosen ? chosen : access("/usr/bin/python3", X_OK) ? "python3" : "/usr/bin/python3";
 }
 
-/* The script says itself what it lacks or cannot write, and then exits with 3. */
+/* If the script lacks something or cannot write, it says so itself and exits with 3. */
 static int script_run(const report *r, const char *script)
 {
     const char *python = python_find();

@@ -3,24 +3,24 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/cpu_mask.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
 #include "harness/machine/team.h"
-#include "harness/matrix.h"
+#include "harness/matrix/matrix.h"
+#include "harness/matrix/slice.h"
 #include "harness/progress.h"
-#include "harness/resume.h"
-#include "harness/selections.h"
-#include "harness/shard.h"
+#include "harness/selection/partial_run.h"
+#include "harness/selection/selection.h"
 #include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
-#include "results/export/export.h"
-#include "results/result_list.h"
+#include "results/export.h"
 #include "results/summary.h"
 #include "workloads/trace.h"
 
@@ -32,7 +32,10 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume;
+    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume, all, sinks;
+    const char *out_name, *softcap_text;
+    kvb_elem out_elem;
+    kvb_logit_changes logits;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;
@@ -78,6 +81,9 @@ static const kvb_option options[] = {
      KVB_FLAG(run, no_staging)},
     {"--deterministic", NULL, "kernels give the same bits whatever the number of threads (out_digest in the record)",
      KVB_FLAG(run, deterministic)},
+    {"--out", "ELEM", "outputs in f32, f16 or bf16; default f32", KVB_TEXT(run, out_name)},
+    {"--softcap", "X", "cap logits at X in every workload: X tanh(logit / X)", KVB_TEXT(run, softcap_text)},
+    {"--sinks", NULL, "one sink logit for each query head in every workload, N(0,1) by --seed", KVB_FLAG(run, sinks)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(run, cpu_mask)},
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
@@ -88,7 +94,8 @@ static const kvb_option options[] = {
      KVB_FLAG(run, resume)},
     {"--shard", "I/N", "only every N-th combination, from the I-th on: `kvbench merge` joins the files of all N",
      KVB_TEXT(run, shard_text)},
-    {"--format", "FORMAT", "of the table: table, md, csv or json", KVB_TEXT(run, format_name)},
+    {"--format", "FORMAT", "table or md: a summary; csv or json: every combination", KVB_TEXT(run, format_name)},
+    {"--all", NULL, "with table or md: every combination too, and why each skipped one was", KVB_FLAG(run, all)},
     {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
      KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
     {"--min-chunk", "CELLS", "first growth of a pool; default 256", KVB_NUMBER(run, min_chunk, 1, KVB_TRACE_MAX_CELLS)},
@@ -177,16 +184,20 @@ static int verdict(const run *r)
                                               : KVB_EXIT_FAILED;
 }
 
-/* The last lines: what a person needs to know at once. Not on stdout where a program reads that. */
-static int summary_print(const run *r, const kvb_manifest *manifest)
+/* The summary, on stderr if a program reads the rows on stdout. */
+static int results_print(const run *r, const kvb_manifest *manifest)
 {
-    bool people = r->format == KVB_TABLE_TEXT || r->format == KVB_TABLE_MD;
+    bool people = kvb_table_is_for_people(r->format);
     const kvb_summary summary = {.path = r->output,
                                  .note = manifest->openblas_note,
                                  .seconds = kvb_progress_seconds(&r->progress),
-                                 .n_failures = KVB_SUMMARY_FAILURES,
+                                 .rows = !people  ? KVB_ROWS_NONE
+                                         : r->all ? KVB_ROWS_ALL
+                                                  : KVB_ROWS_FEW,
                                  .is_markdown = r->format == KVB_TABLE_MD};
-    fputc('\n', people ? stdout : stderr);
+    int error = people ? 0 : kvb_result_table(r->results.at, r->results.n, true, r->format, stdout);
+    if (error)
+        return error;
     return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
@@ -226,6 +237,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .first_touch = r->first_touch || kvb_numa_nodes() > 1,
             .no_staging = r->no_staging,
             .deterministic = r->deterministic,
+            .out_elem = r->out_elem,
+            .logits = r->logits,
             .no_null = r->no_null,
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .events = r->events.n ? r->events.at : NULL,
@@ -315,13 +328,13 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    if (kvb_result_table(r->results.at, r->results.n, r->format, stdout) || summary_print(r, &manifest))
+    if (results_print(r, &manifest))
         return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
     return verdict(r);
 }
 
 /* The file that --kernel best goes by, if it is asked for. An exit code. */
-static int best_prepare(run *r, const kvb_parts *parts)
+static int best_prepare(run *r, const kvb_registry *registry)
 {
     char why[512];
     bool asked = false;
@@ -334,7 +347,7 @@ static int best_prepare(run *r, const kvb_parts *parts)
             "as `kvbench run -o F.jsonl` with the same --workload, --cache, --pool and --threads");
     if (!asked && r->best_path)
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
-    if (asked && kvb_best_open(&r->best, r->best_path, parts, why, sizeof why))
+    if (asked && kvb_best_open(&r->best, r->best_path, registry, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from: %s", why);
     const char *isa = kvb_cpu_level_names[kvb_cpu()];
     if (asked && strcmp(r->best.file->manifest.isa, isa))
@@ -351,11 +364,12 @@ static int run_main(int argc, char **argv)
              .max_pairs = 64u << 20,
              .seconds = 120,
              .state_name = "natural",
+             .out_name = "f32",
              .width = 2};
-    kvb_parts *parts = malloc(sizeof *parts);
+    kvb_registry *registry = malloc(sizeof *registry);
     kvb_selections selections = {.n = 0};
     char why[1536] = "";
-    int code = parts ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
+    int code = registry ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
         goto out;
     code = KVB_EXIT_USAGE;
@@ -365,6 +379,16 @@ static int run_main(int argc, char **argv)
                      r.suite ? "--format: unknown format '%s'; known: table, md, csv, json"
                              : "--suite: unknown suite '%s'; known: quick, default, full",
                      r.suite ? r.format_name : r.suite_name);
+        goto out;
+    }
+    if (!kvb_out_parse(r.out_name, &r.out_elem)) {
+        kvb_complain("run", code, "--out: unknown element '%s'; known: f32, f16, bf16", r.out_name);
+        goto out;
+    }
+    char *softcap_end = "";
+    r.logits = (kvb_logit_changes){r.softcap_text ? strtof(r.softcap_text, &softcap_end) : 0, r.sinks, r.seed};
+    if (r.softcap_text && (*softcap_end || !(r.logits.softcap > 0 && r.logits.softcap <= FLT_MAX))) {
+        kvb_complain("run", code, "--softcap: expected a number above 0, found '%s'", r.softcap_text);
         goto out;
     }
     if (!kvb_cache_state_parse(r.state_name, &r.cache_state)) {
@@ -395,17 +419,17 @@ static int run_main(int argc, char **argv)
         code = kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
         goto out;
     }
-    kvb_parts_init(parts);
+    kvb_registry_init(registry);
     for (size_t i = 0; i < r.plugins.n; i++)
-        if (kvb_parts_load(parts, r.plugins.at[i], why, sizeof why)) {
+        if (kvb_registry_load(registry, r.plugins.at[i], why, sizeof why)) {
             kvb_complain("run", code, "%s", why);
             goto out;
         }
-    code = best_prepare(&r, parts);
+    code = best_prepare(&r, registry);
     if (code)
         goto out;
     code = KVB_EXIT_USAGE;
-    const kvb_selections_options select = {&r.words, r.suite, parts, r.folder, r.oversubscribe, r.no_staging};
+    const kvb_selections_options select = {&r.words, r.suite, registry, r.folder, r.oversubscribe, r.no_staging};
     int selected = kvb_selections_make(&select, &selections, why, sizeof why);
     if (selected) {
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
@@ -429,7 +453,7 @@ out:
         kvb_words_free(lists[i]);
     free(r.results.at);
     kvb_result_free(r.kept);
-    free(parts);
+    free(registry);
     return code;
 }
 

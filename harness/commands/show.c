@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
-#include "harness/options.h"
-#include "harness/suite.h"
-#include "results/export/export.h"
+#include "harness/command_line.h"
+#include "harness/selection/suite.h"
+#include "results/export.h"
+#include "results/manifest.h"
 #include "results/summary.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
@@ -17,14 +17,16 @@
 typedef struct show {
     kvb_words files;
     const char *folder, *format_name;
-    const kvb_exporter *exporter; /* for result files */
-    kvb_table_format format;      /* for workloads; KVB_TABLE_FORMATS: they have no such */
+    bool all;
+    kvb_table_format format;      /* KVB_TABLE_FORMATS: the word names an exporter */
+    const kvb_exporter *exporter; /* of result files; NULL: the word names a table format */
 } show;
 
 static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
+    {"--all", NULL, "of a result file: every combination, and why each skipped one was", KVB_FLAG(show, all)},
     {"--format", "FORMAT",
-     "table, md, csv or json; of one result file also junit or benchmark (Google Benchmark's JSON)",
+     "table, md; csv, json: every combination; of one result file also junit, benchmark (Google Benchmark's JSON)",
      KVB_TEXT(show, format_name)},
     KVB_OPTIONS_END,
 };
@@ -35,6 +37,7 @@ static const kvb_usage usage = {
     .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
              "  kvbench show eagle-tree\n"
              "  kvbench show my-trace.jsonl results.jsonl\n"
+             "  kvbench show results.jsonl --all\n"
              "  kvbench show results.jsonl --format junit >results.xml\n"
              "  kvbench show results.jsonl --format benchmark >results.json",
     .options = options,
@@ -42,7 +45,7 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* Rows of two columns: a fact and its value. */
+/* Adds a row of two columns: a fact and its value. */
 static void fact_add(kvb_table *table, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void fact_add(kvb_table *table, const char *name, const char *format, ...)
 {
@@ -73,6 +76,32 @@ static const char *const event_names[KVB_EVENT_KINDS] = {
     [KVB_EVENT_CLEAR] = "clear",
 };
 
+/* "3 layers (0, 2, 4), 8 heads, …": one group of layers. */
+static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
+{
+    const kvb_group *g = &m->groups[index];
+    char text[512], more[160] = "";
+    size_t used = 0;
+    int n = snprintf(text, sizeof text, "%u layers%s", kvb_model_layers_of(m, index), m->n_groups > 1 ? " (" : "");
+    bool first = true;
+    for (uint32_t layer = 0; m->n_groups > 1 && layer < m->n_layers && n < 200; layer++)
+        if (m->group_of[layer] == index) {
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s%u", first ? "" : ", ", layer);
+            first = false;
+        }
+    const struct {
+        const char *name;
+        double value;
+    } limits[] = {{"window", g->window}, {"sinks", g->sinks}, {"chunk", g->chunk}, {"softcap", (double)g->softcap}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value > 0)
+            used += (size_t)snprintf(more + used, sizeof more - used, ", %s %g", limits[i].name, limits[i].value);
+    snprintf(text + n, sizeof text - (size_t)n, "%s, %u heads, %u KV heads, k_dim %u, v_dim %u, scale %g%s%s%s",
+             m->n_groups > 1 ? ")" : "", g->heads, g->kv_heads, g->k_dim, g->v_dim, g->scale,
+             g->latent ? ", V in K's rows" : "", more, g->sink_logits ? ", sink logits" : "");
+    fact_add(t, m->n_groups > 1 ? "layers" : "model", "%s", text);
+}
+
 static int trace_show(const show *s, const char *path)
 {
     char why[512], events[256] = "";
@@ -99,8 +128,8 @@ static int trace_show(const show *s, const char *path)
     fact_add(t, "source", "%s", h->source);
     if (h->note)
         fact_add(t, "note", "%s", h->note);
-    fact_add(t, "model", "%u layers, %u heads, %u KV heads, k_dim %u, v_dim %u, scale %g", h->model.layers,
-             h->model.heads, h->model.kv_heads, h->model.k_dim, h->model.v_dim, h->model.scale);
+    for (uint32_t g = 0; g < h->model.n_groups; g++)
+        group_add(t, &h->model, g);
     if (h->tensors)
         fact_add(t, "values", "recorded in %s: shapes right, all finite", h->tensors);
     else
@@ -110,31 +139,42 @@ static int trace_show(const show *s, const char *path)
              n->step);
     fact_add(t, "cells", "at most %u in use at once", n->cells);
     fact_add(t, "sequences", "%u, the longest of %u tokens", n->seqs, n->seq_len);
-    fact_add(t, "attention", "%" PRIu64 " (query, cell) pairs a head and layer", n->pairs);
-    fact_add(t, "needs", "base%s%s%s%s", n->seq ? " seq" : "", n->tree ? " tree" : "", n->rewind ? " rewind" : "",
-             n->fill ? " fill" : "");
+    fact_add(t, "attention", "%" PRIu64 " (query, cell) pairs a head and layer without limits", n->pairs);
+    fact_add(t, "needs", "steps%s%s%s%s", n->seq ? ", several sequences" : "", n->tree ? ", a draft tree" : "",
+             n->rewind ? ", rewind" : "", n->fill ? ", fill" : "");
+    if (n->rollback)
+        fact_add(t, "rollback", "at most %u positions", n->rollback);
     kvb_values_free(values);
     kvb_trace_free(trace);
     return facts_print(s, t);
+}
+
+/* Prints for people: facts, rows and the summary. */
+static int results_print(const show *s, const char *path, const kvb_result_file *file)
+{
+    const kvb_summary summary = {.path = path,
+                                 .note = file->manifest.openblas_note,
+                                 .seconds = NAN,
+                                 .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
+                                 .is_markdown = s->format == KVB_TABLE_MD};
+    int error = kvb_manifest_print(&file->manifest, s->format, stdout);
+    putchar('\n');
+    return error ? error : kvb_summary_print(&summary, file->results, file->n, stdout);
 }
 
 static int results_show(const show *s, const char *path)
 {
     char why[512];
     kvb_result_file *file;
-    if (!s->exporter->for_people && s->files.n > 1)
+    bool people = !s->exporter && kvb_table_is_for_people(s->format);
+    if (!people && s->files.n > 1)
         return kvb_complain("show", KVB_EXIT_USAGE, "%s: --format %s is one document, of one result file", path,
-                            s->exporter->name);
+                            s->format_name);
     if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
-    const kvb_summary summary = {.path = path,
-                                 .note = file->manifest.openblas_note,
-                                 .seconds = NAN,
-                                 .n_failures = KVB_SUMMARY_FAILURES,
-                                 .is_markdown = s->format == KVB_TABLE_MD};
-    int error = s->exporter->write(&file->manifest, file->results, file->n, stdout);
-    if (!error && s->exporter->for_people && putchar('\n') != EOF)
-        error = kvb_summary_print(&summary, file->results, file->n, stdout);
+    int error = people        ? results_print(s, path, file)
+                : s->exporter ? s->exporter->write(&file->manifest, file->results, file->n, stdout)
+                              : kvb_result_table(file->results, file->n, true, s->format, stdout);
     kvb_result_free(file);
     return error ? kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output") : KVB_EXIT_OK;
 }
@@ -176,7 +216,7 @@ static int show_main(int argc, char **argv)
         goto out;
     code = KVB_EXIT_USAGE;
     s.exporter = kvb_exporter_find(s.format_name);
-    if (!s.exporter)
+    if (!kvb_table_format_parse(s.format_name, &s.format) && !s.exporter)
         kvb_complain("show", code, "--format: unknown format '%s'; known: table, md, csv, json, junit, benchmark",
                      s.format_name);
     else if (!s.files.n)
@@ -185,7 +225,6 @@ static int show_main(int argc, char **argv)
         kvb_complain("show", code, "%s", why);
     else
         code = KVB_EXIT_OK;
-    kvb_table_format_parse(s.format_name, &s.format);
     for (size_t i = 0; i < s.files.n && !code; i++)
         code = word_show(&s, &workloads, s.files.at[i]);
 out:

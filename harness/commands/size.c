@@ -6,56 +6,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command.h"
+#include "harness/command_line.h"
 #include "harness/commands/size_verify.h"
-#include "harness/options.h"
-#include "harness/size/open.h"
 #include "harness/size/weights_file.h"
-#include "harness/size/words.h"
-#include "results/sizing/sizing_table.h"
+#include "harness/size/arguments.h"
+#include "results/sizing/sizing.h"
 #include "results/sizing/weights.h"
-#include "results/whole_file.h"
+#include "results/atomic_file.h"
 
 typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     uint64_t tp, pp, spec_depth, block, batch;
     bool mtp, explain, list, verify;
-    /* what they say */
+    /* the options, parsed */
     kvb_table_format format;
-    bool page; /* html, which is no table format */
+    bool page; /* --format html */
     kvb_size_numbers contexts, counts;
     kvb_kv_pairs pairs;
     kvb_engine_list engines;
     kvb_size_terms terms;
-    kvb_model **models;
+    kvb_sized_model **models;
     size_t n_models;
-    char (*weights_why)[400]; /* of each model */
+    char (*weights_why)[400]; /* for each model */
 } size;
 
 static const kvb_option options[] = {
-    {"--context", "N,…", "tokens of each sequence: 4k,32k,128k", KVB_TEXT(size, context)},
-    {"--sequences", "N,…", "sequences at once: 1", KVB_TEXT(size, sequences)},
-    {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, q8_0:q4_0 for K:V; the model's dtype",
+    {"--context", "N,…", "tokens of each sequence; default: 4k,32k,128k", KVB_TEXT(size, context)},
+    {"--sequences", "N,…", "sequences at once; default: 1", KVB_TEXT(size, sequences)},
+    {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, or q8_0:q4_0 for K:V; default: the model's dtype",
      KVB_TEXT(size, kv)},
-    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm: all", KVB_TEXT(size, engine)},
-    {"--budget", "SIZE", "of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
-    {"--weights", "WHAT", "a dtype, a size, FILE.safetensors[.index.json], or none; as published",
+    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm; default: all", KVB_TEXT(size, engine)},
+    {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
+    {"--weights", "WHAT", "a dtype, a size, FILE.safetensors[.index.json], or none; default: as published",
      KVB_TEXT(size, weights)},
-    {"--runtime", "SIZE", "what the process needs besides: 0", KVB_TEXT(size, runtime)},
-    {"--margin", "P%", "on top of everything: 0", KVB_TEXT(size, margin)},
-    {"--tp", "N", "ranks that share the heads (tensor parallel): 1", KVB_NUMBER(size, tp, 1, 65536)},
-    {"--pp", "N", "ranks that share the layers (pipeline): 1; the fullest is shown", KVB_NUMBER(size, pp, 1, 65536)},
+    {"--runtime", "SIZE", "what the process needs besides; default: 0", KVB_TEXT(size, runtime)},
+    {"--margin", "P%", "on top of everything; default: 0", KVB_TEXT(size, margin)},
+    {"--tp", "N", "ranks that share the heads (tensor parallel); default: 1", KVB_NUMBER(size, tp, 1, 65536)},
+    {"--pp", "N", "ranks that share the layers (pipeline); the fullest is shown; default: 1",
+     KVB_NUMBER(size, pp, 1, 65536)},
     {"--spec-depth", "N", "drafted tokens: recurrent states are kept N + 1 times",
      KVB_NUMBER(size, spec_depth, 0, 65536)},
     {"--mtp", NULL, "serve the model's own multi-token prediction layers too", KVB_FLAG(size, mtp)},
-    {"--block", "N", "tokens of a block: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
-    {"--batch", "N", "most tokens of one forward pass: llama.cpp 512, vllm 8192", KVB_NUMBER(size, batch, 1, 1 << 30)},
-    {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; what the engine does", KVB_TEXT(size, state)},
-    {"--explain", NULL, "which field gave which factor, line by line", KVB_FLAG(size, explain)},
-    {"--verify", NULL, "build kvbench's caches for the model: do they hold what is predicted, to the byte?",
+    {"--block", "N", "tokens of a block; default: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
+    {"--batch", "N", "most tokens of one forward pass; default: llama.cpp 512, vllm 8192",
+     KVB_NUMBER(size, batch, 1, 1 << 30)},
+    {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, state)},
+    {"--explain", NULL, "say which field gave which factor, line by line", KVB_FLAG(size, explain)},
+    {"--verify", NULL,
+     "build kvbench's caches for the model and compare what they hold with the prediction, to the byte",
      KVB_FLAG(size, verify)},
-    {"--list", NULL, "the built-in models", KVB_FLAG(size, list)},
+    {"--list", NULL, "list the built-in models", KVB_FLAG(size, list)},
     {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
     KVB_OPTIONS_END,
@@ -90,7 +91,7 @@ static int bad(const char *option, const char *why)
     return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s", option, why);
 }
 
-/* Options that are more than a word. */
+/* Parses the options that are more than a word or a number. */
 static int options_read(size *s)
 {
     char why[512];
@@ -139,14 +140,14 @@ static int models_open(size *s)
     return KVB_EXIT_OK;
 }
 
-/* The weights of one rank. An exit code; terms->weights_known is false, with why, where they cannot be had. */
-static int weights_read(const size *s, const kvb_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
+/* Finds the weights of one rank. Returns an exit code. If they cannot be known, terms->weights_known is false, with why. */
+static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
 {
     uint64_t all = 0;
     int error = 0;
 
     if (s->weights && strcmp(s->weights, "none") == 0)
-        terms->weight_bytes = 0; /* not counted, as was asked */
+        terms->weight_bytes = 0; /* the user asked not to count them */
     else if (!s->weights)
         error = kvb_weights_published(m->config, m, &all, why, why_bytes);
     else if (kvb_weights_is_file(s->weights))
@@ -161,8 +162,8 @@ static int weights_read(const size *s, const kvb_model *m, kvb_size_terms *terms
     return KVB_EXIT_OK;
 }
 
-/* Contexts unless asked: those of the usual ones that the model has, or all that it has. */
-static int contexts_default(const kvb_model *m, kvb_size_numbers *numbers)
+/* The contexts to show if the user names none: the usual ones that the model can have, else the longest that it can have. */
+static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 {
     static const uint64_t usual[] = {4096, 32768, 131072};
     enum { USUAL = sizeof usual / sizeof *usual };
@@ -178,7 +179,7 @@ static int contexts_default(const kvb_model *m, kvb_size_numbers *numbers)
     return 0;
 }
 
-static int row_compute(const kvb_model *m, kvb_size_row *row)
+static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
     if (row->error == -EOVERFLOW)
@@ -192,7 +193,7 @@ static int row_compute(const kvb_model *m, kvb_size_row *row)
 /* Appends the rows of one model. */
 static int model_size(const size *s, size_t i, kvb_sizes *rows)
 {
-    const kvb_model *m = s->models[i];
+    const kvb_sized_model *m = s->models[i];
     const kvb_kv_format *own = kvb_kv_format_find(*m->dtype ? m->dtype : "f16");
     kvb_kv_pair own_pair = {own, own};
     kvb_kv_pairs pairs = s->pairs.n ? s->pairs : (kvb_kv_pairs){&own_pair, 1};
@@ -232,7 +233,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
     return code;
 }
 
-/* The derivations, in front of the tables. */
+/* Prints the derivations, which come before the tables. */
 static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     const char *fence = s->format == KVB_TABLE_MD ? "```\n" : "";
@@ -265,14 +266,14 @@ static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
     char why[256];
 
     (void)rows;
-    for (size_t i = 0; (name = kvb_model_name(i)) && !error; i++) {
-        kvb_model *m;
+    for (size_t i = 0; (name = kvb_sized_model_name(i)) && !error; i++) {
+        kvb_sized_model *m;
 
-        error = kvb_model_built_in(name, &m, why, sizeof why);
+        error = kvb_sized_model_built_in(name, &m, why, sizeof why);
         if (error)
             break;
         error = kvb_table_row(table, (const char *const[]){name, m->architecture, m->source});
-        kvb_model_free(m);
+        kvb_sized_model_free(m);
     }
     if (!error)
         error = kvb_table_print(table, s->format, out);
@@ -280,19 +281,19 @@ static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
     return error;
 }
 
-/* To standard output, or whole into the file. */
+/* Writes to standard output, or to a file that appears complete or not at all. */
 static int text_write(const char *path, const char *text, size_t bytes)
 {
-    kvb_whole_file file;
+    kvb_atomic_file file;
 
     if (!path)
         return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0 ? 0 : -EIO;
-    int error = kvb_whole_file_open(path, &file);
+    int error = kvb_atomic_file_open(path, false, &file);
 
     if (error)
         return error;
-    error = kvb_whole_file_write(&file, text, bytes);
-    int closed = kvb_whole_file_close(&file, !error);
+    error = kvb_atomic_file_write(&file, text, bytes);
+    int closed = kvb_atomic_file_close(&file, !error);
     return error ? error : closed;
 }
 
@@ -313,7 +314,7 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
                  : KVB_EXIT_OK;
 }
 
-/* What is asked of --verify: no list is. */
+/* --verify takes no lists and makes no page. */
 static int verify_check(const size *s)
 {
     if (s->page)
@@ -379,7 +380,7 @@ static int size_main(int argc, char **argv)
     if (code < 0)
         code = size_do(&s, &rows);
     for (size_t i = 0; i < s.n_models; i++)
-        kvb_model_free(s.models[i]);
+        kvb_sized_model_free(s.models[i]);
     free(rows.at);
     free(s.models);
     free(s.weights_why);

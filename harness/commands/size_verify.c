@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --verify found, as tables. */
 #include "harness/commands/size_verify.h"
 
 #include <errno.h>
@@ -8,9 +7,9 @@
 #include <string.h>
 
 #include "harness/size/engine_kvbench.h"
-#include "results/text.h"
+#include "results/table.h"
 
-/* The pairs asked for, or all there are. Each is of the built-in pools. */
+/* Takes the pairs of built-in pools that were asked for, or all. */
 static int pools_take(const kvb_size_verify_ask *ask, kvb_pool_pair *pools, size_t max, size_t *n, char *why,
                       size_t why_bytes)
 {
@@ -28,16 +27,16 @@ static int pools_take(const kvb_size_verify_ask *ask, kvb_pool_pair *pools, size
     }
     if (ask->pairs.n)
         return 0;
-    kvb_parts *parts = malloc(sizeof *parts);
-    int error = parts ? 0 : -ENOMEM;
+    kvb_registry *registry = malloc(sizeof *registry);
+    int error = registry ? 0 : -ENOMEM;
 
     if (!error) {
-        kvb_parts_init(parts);
-        error = kvb_pool_word_take("*", parts, pools, max, n, why, why_bytes);
+        kvb_registry_init(registry);
+        error = kvb_pool_word_take("*", registry, pools, max, n, why, why_bytes);
     }
     for (const kvb_pool_alias *a = kvb_pool_aliases; !error && a->name && *a->name; a++)
-        error = kvb_pool_word_take(a->name, parts, pools, max, n, why, why_bytes);
-    free(parts);
+        error = kvb_pool_word_take(a->name, registry, pools, max, n, why, why_bytes);
+    free(registry);
     return error;
 }
 
@@ -48,11 +47,11 @@ static const char *cache_name(const kvb_size_verified *v)
 
 static void built_text(const kvb_size_verified *v, char text[32])
 {
-    snprintf(text, 32, "%u of %u", v->subject.facts.layers, v->layers);
+    snprintf(text, 32, "%u of %u", v->subject.model.n_layers, v->layers);
 }
 
-/* Every proof of one model; people: those alone that are not equal, and not what only this machine or model lacks. */
-static int proofs_add(const kvb_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
+/* Adds the proofs of one model: for people only those that differ, for programs all. */
+static int proofs_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
 {
     int error = 0;
 
@@ -65,7 +64,7 @@ static int proofs_add(const kvb_model *model, const kvb_size_verdicts *verdicts,
 
         if (people && v->verdict != KVB_SIZE_DIFFERS)
             continue;
-        snprintf(layers[0], sizeof layers[0], "%u", v->subject.facts.layers);
+        snprintf(layers[0], sizeof layers[0], "%u", v->subject.model.n_layers);
         snprintf(layers[1], sizeof layers[1], "%u", v->layers);
         for (size_t k = 0; k < 4; k++)
             snprintf(numbers[k], sizeof numbers[k], "%" PRIu64, of[k]);
@@ -82,16 +81,14 @@ static int proofs_add(const kvb_model *model, const kvb_size_verdicts *verdicts,
                                          held ? numbers[2] : NULL,
                                          held ? numbers[3] : NULL,
                                          kvb_size_verdict_names[v->verdict],
-                                         *v->why               ? v->why
-                                         : v->kept && *v->kept ? v->kept
-                                                               : NULL,
+                                         *v->why ? v->why : NULL,
                                      });
     }
     return error;
 }
 
-/* One row for all proofs of one cache and shape, which lie together. */
-static int summary_add(const kvb_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
+/* Adds a row for each cache and shape of layers. Its proofs stand together. */
+static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
 {
     int error = 0;
 
@@ -105,8 +102,7 @@ static int summary_add(const kvb_model *model, const kvb_size_verdicts *verdicts
             const kvb_size_verified *w = &verdicts->at[i + n];
 
             if (n &&
-                (!v->subject.cache || w->subject.cache != v->subject.cache || w->layers != v->layers ||
-                 w->subject.facts.k_dim != v->subject.facts.k_dim || w->subject.facts.v_dim != v->subject.facts.v_dim))
+                (!v->subject.cache || w->subject.cache != v->subject.cache))
                 break;
             count[w->verdict]++;
             shown = w->proof.cells > shown->proof.cells ? w : shown;
@@ -121,7 +117,7 @@ static int summary_add(const kvb_model *model, const kvb_size_verdicts *verdicts
         error = kvb_table_row(table, (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
                                                            held ? cells : "", numbers[KVB_SIZE_EQUAL],
                                                            numbers[KVB_SIZE_DIFFERS], numbers[KVB_SIZE_UNAVAILABLE],
-                                                           *reason ? reason : v->kept});
+                                                           reason});
     }
     return error;
 }

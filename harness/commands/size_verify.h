@@ -6,19 +6,19 @@
 #include <stdio.h>
 
 #include "harness/size/verify.h"
-#include "harness/size/words.h"
+#include "harness/size/arguments.h"
 #include "results/result.h"
 
 typedef struct kvb_size_verify_ask {
-    kvb_model *const *models;
+    kvb_sized_model *const *models;
     size_t n_models;
-    kvb_kv_pairs pairs;          /* none: every pool on both sides, and KIVI's pairs */
-    uint64_t context, sequences; /* 0: as kvb_size_proving */
+    kvb_kv_pairs pairs;          /* none: every pool for K and V alike, and KIVI's pairs */
+    uint64_t context, sequences; /* 0: the default of kvb_size_proving */
     kvb_table_format format;
 } kvb_size_verify_ask;
 
-/* For people a row for each cache of each shape of layers, and all that is not equal; for programs every proof. count: of
- * each verdict. 0; -EINVAL or -ENOMEM with why; -EIO. */
+/* Prints for people a row for each cache and shape of layers, and every proof that differs; for programs every proof. Counts each
+ * verdict in `count`. 0; -EINVAL or -ENOMEM with why; -EIO. */
 int kvb_size_verify_print(const kvb_size_verify_ask *ask, FILE *out, size_t count[KVB_SIZE_VERDICTS], char *why,
                           size_t why_bytes);
 

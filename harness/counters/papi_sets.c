@@ -6,8 +6,8 @@
  */
 #include <papi.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/counters/source.h"
 
 #define SET_EVENTS 32
@@ -142,13 +142,6 @@ void kvb_papi_sets_begin(kvb_papi_sets *sets)
         }
 }
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
 /* The next set of a lane, if the one that runs has had its turn. */
 static void lane_turn(kvb_papi_sets *sets, lane *l)
 {
@@ -168,7 +161,7 @@ void kvb_papi_sets_start(kvb_papi_sets *sets)
     for (uint32_t i = 0; i < sets->n_lanes; i++)
         if (sets->lanes[i].n)
             lane_turn(sets, &sets->lanes[i]);
-    sets->started = now_ns();
+    sets->started = kvb_now_ns();
     for (uint32_t i = 0; i < sets->n_lanes; i++) {
         const lane *l = &sets->lanes[i];
         set *s = &sets->sets[l->sets[l->running]];
@@ -188,7 +181,7 @@ void kvb_papi_sets_stop(kvb_papi_sets *sets)
         for (uint32_t k = 0, n = l->n && s->error == PAPI_OK ? s->n : 0; k < n; k++)
             s->sum[k] += now[k] - s->base[k];
     }
-    double ns = now_ns() - sets->started;
+    double ns = kvb_now_ns() - sets->started;
     for (uint32_t i = 0; i < sets->n_lanes; i++) {
         lane *l = &sets->lanes[i];
         l->ns += ns;

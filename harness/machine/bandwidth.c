@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bandwidth: the read and triad kernels on a team, sampled within a time budget. */
+#include "harness/clock.h"
 #include "harness/machine/bandwidth.h"
 
 #include <errno.h>
@@ -59,26 +60,22 @@ const char *kvb_read_isa(void)
 
 typedef struct probe {
     const kvb_team *team;
-    kvb_probe_memory memory;
+    const kvb_probe_memory *memory;
     size_t bytes;
 } probe;
 
 static double read_sample(void *ctx, uint32_t passes)
 {
     probe *p = ctx;
-    return kvb_read_pass(p->team, &p->memory, p->bytes, passes);
+    return kvb_read_pass(p->team, p->memory, p->bytes, passes);
 }
 
-int kvb_read_bandwidth(const kvb_team *team, size_t bytes, double seconds, kvb_rate *rate)
+int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
+                       kvb_rate *rate)
 {
-    probe p = {.team = team, .bytes = bytes};
-    int error = kvb_probe_memory_open(team, bytes, &p.memory);
-    if (error)
-        return error;
-    double moved = (double)team->n * (double)share_of(&p.memory, bytes, team->n);
-    error = kvb_rate_sample(read_sample, &p, moved, seconds, rate);
-    kvb_probe_memory_close(&p.memory);
-    return error;
+    probe p = {.team = team, .memory = memory, .bytes = bytes};
+    double moved = (double)team->n * (double)share_of(memory, bytes, team->n);
+    return kvb_rate_sample(read_sample, &p, moved, seconds, rate);
 }
 
 typedef struct triad_job {
@@ -110,23 +107,19 @@ static double triad_sample(void *ctx, uint32_t passes)
 {
     probe *p = ctx;
     triad_job job = {.kernel = kvb_triad_kernel_choose(),
-                     .base = p->memory.base,
-                     .part = p->memory.bytes / p->team->n,
-                     .elements = triad_elements(share_of(&p->memory, p->bytes, p->team->n)),
+                     .base = p->memory->base,
+                     .part = p->memory->bytes / p->team->n,
+                     .elements = triad_elements(share_of(p->memory, p->bytes, p->team->n)),
                      .passes = passes};
     double start = kvb_now_ns();
     p->team->run(p->team, part_triad, &job);
     return kvb_now_ns() - start;
 }
 
-int kvb_triad_bandwidth(const kvb_team *team, size_t bytes, double seconds, kvb_rate *rate)
+int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
+                        kvb_rate *rate)
 {
-    probe p = {.team = team, .bytes = bytes};
-    int error = kvb_probe_memory_open(team, bytes, &p.memory);
-    if (error)
-        return error;
-    double moved = 24.0 * (double)team->n * (double)triad_elements(share_of(&p.memory, bytes, team->n));
-    error = kvb_rate_sample(triad_sample, &p, moved, seconds, rate);
-    kvb_probe_memory_close(&p.memory);
-    return error;
+    probe p = {.team = team, .memory = memory, .bytes = bytes};
+    double moved = 24.0 * (double)team->n * (double)triad_elements(share_of(memory, bytes, team->n));
+    return kvb_rate_sample(triad_sample, &p, moved, seconds, rate);
 }

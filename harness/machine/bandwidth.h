@@ -33,12 +33,14 @@ typedef struct kvb_rate {
     uint32_t samples;         /* 0: not measured */
 } kvb_rate;
 
-/* Read bandwidth at one working-set size, GB/s, within a time budget (at least 5 samples). */
-int kvb_read_bandwidth(const kvb_team *team, size_t bytes, double seconds, kvb_rate *rate); /* 0 or -ENOMEM */
+/* Read bandwidth over the first `bytes` of the memory, GB/s, within a time budget (at least 5 samples). 0 or -ENOMEM. */
+int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
+                       kvb_rate *rate);
 
-/* STREAM triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all; counts 24 bytes an element
- * (McCalpin). Plain stores, not non-temporal ones: 32 bytes move. */
-int kvb_triad_bandwidth(const kvb_team *team, size_t bytes, double seconds, kvb_rate *rate);
+/* STREAM triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all; counts 24 bytes for each element (McCalpin). Plain
+ * stores, not non-temporal ones: 32 bytes move. Overwrites the memory. */
+int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
+                        kvb_rate *rate);
 
 typedef enum kvb_peak_kind { KVB_PEAK_F32, KVB_PEAK_F16, KVB_PEAK_BF16, KVB_PEAK_INT8, KVB_PEAK_KINDS } kvb_peak_kind;
 extern const char *const kvb_peak_names[KVB_PEAK_KINDS]; /* "f32", "f16", "bf16", "int8" */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "harness/machine/team.h"
-#include "harness/version.h"
+#include "harness/installation.h"
 #include "kernels/cpu.h"
 
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "harness/clock.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/rate.h"
 

@@ -7,18 +7,28 @@
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 
+/* All levels are probed in the memory of the largest: where that is several last-level caches, to touch it takes longer than to
+ * measure it. */
 static int levels_measure(const kvb_machine_profile *profile, const kvb_team *team, double seconds,
                           kvb_profile_row *row)
 {
-    int error = 0;
-    for (size_t i = 0; i < KVB_LEVELS && !error; i++) {
-        uint64_t bytes = kvb_working_set_total(profile->level, team->n, i);
-        if (!bytes)
-            continue;
-        error = kvb_read_bandwidth(team, bytes, seconds, &row->read[i]);
-        if (!error)
-            error = kvb_triad_bandwidth(team, bytes, seconds, &row->triad[i]);
+    kvb_probe_memory memory;
+    uint64_t bytes[KVB_LEVELS], most = 0;
+    for (size_t i = 0; i < KVB_LEVELS; i++) {
+        bytes[i] = kvb_working_set_total(profile->level, team->n, i);
+        most = bytes[i] > most ? bytes[i] : most;
     }
+    int error = most ? kvb_probe_memory_open(team, most, &memory) : 0;
+    if (error || !most)
+        return error;
+    for (size_t i = 0; i < KVB_LEVELS && !error; i++) {
+        if (!bytes[i])
+            continue;
+        error = kvb_read_bandwidth(team, &memory, bytes[i], seconds, &row->read[i]);
+        if (!error)
+            error = kvb_triad_bandwidth(team, &memory, bytes[i], seconds, &row->triad[i]);
+    }
+    kvb_probe_memory_close(&memory);
     return error;
 }
 

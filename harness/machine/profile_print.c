@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
-#include "results/text.h"
+#include "results/table.h"
 
 /* Prints and frees; a table that never came to be is -ENOMEM. */
 static int table_end(kvb_table *table, int error, kvb_table_format format, FILE *out)

@@ -4,18 +4,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "harness/clock.h"
 
 #define SAMPLES_MIN 5u
 #define SAMPLES_MAX 4096u
 #define SAMPLE_NS   1e6 /* long against starting a team, short against a time slice */
-
-double kvb_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static int ascending(const void *a, const void *b)
 {

@@ -5,8 +5,6 @@
 
 #include "harness/machine/bandwidth.h"
 
-double kvb_now_ns(void); /* monotonic */
-
 /* Does `passes` passes and returns their nanoseconds. */
 typedef double kvb_rate_work(void *ctx, uint32_t passes);
 

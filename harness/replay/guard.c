@@ -13,6 +13,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "workloads/array.h"
+
 #define ALIGNMENT 64u /* of a block's start: attend.h promises it for scratch */
 #define FENCE                                                                                                          \
     ((size_t)256 << 10) /* bytes of address space on either side: a kernel that is off by a row still hits it */
@@ -54,15 +56,7 @@ static block *block_find(const void *start)
 
 static int registry_grow(void)
 {
-    if (n_blocks < room)
-        return 0;
-    size_t more = room ? 2 * room : 32;
-    block *grown = realloc(blocks, more * sizeof *grown);
-    if (!grown)
-        return -ENOMEM;
-    blocks = grown;
-    room = more;
-    return 0;
+    return kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks);
 }
 
 /* Puts the block's bytes at the end of its pages and paints what is left. Before the block that is a page at most: a

@@ -8,7 +8,8 @@
 
 #include "harness/replay/guard.h"
 
-#define POISON 0x7fa5c35au /* a signalling NaN */
+#define POISON    0x7fa5c35au /* a signalling NaN of f32 */
+#define POISON_16 0x7fa5u     /* a NaN of f16 and of bf16 */
 
 enum { Q, OUT, LSE, BUFFERS };
 static const char *const names[BUFFERS] = {"q", "out", "lse"};
@@ -75,19 +76,36 @@ static const kvb_memory_source *source_of(const kvb_kernel_io *io)
     return io->guarded ? &kvb_guarded_source : &kvb_plain_source;
 }
 
-void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_trace_model *model, bool guarded)
+static size_t out_bytes(kvb_elem elem)
 {
-    *io = (kvb_kernel_io){.guarded = guarded,
-                          .row = {[Q] = (size_t)model->heads * model->k_dim,
-                                  [OUT] = (size_t)model->heads * model->v_dim,
-                                  [LSE] = model->heads}};
+    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Bytes of one token in a buffer. */
+static size_t token_bytes(const kvb_kernel_io *io, const kvb_group *g, int buffer)
+{
+    const size_t bytes[BUFFERS] = {[Q] = (size_t)g->heads * g->k_dim * sizeof(float),
+                                   [OUT] = (size_t)g->heads * g->v_dim * out_bytes(io->out_elem),
+                                   [LSE] = g->heads * sizeof(float)};
+    return bytes[buffer];
+}
+
+void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded)
+{
+    *io = (kvb_kernel_io){.guarded = guarded, .out_elem = out_elem};
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        for (int i = 0; i < BUFFERS; i++) {
+            size_t bytes = token_bytes(io, &model->groups[g], i);
+            io->most[i] = io->most[i] > bytes ? io->most[i] : bytes;
+        }
 }
 
 void kvb_kernel_io_free(kvb_kernel_io *io)
 {
     for (int i = 0; i < BUFFERS; i++) {
-        kvb_memory_give(source_of(io), io->block[i], io->room * io->row[i] * sizeof(float));
+        kvb_memory_give(source_of(io), io->block[i], io->room * io->most[i]);
         io->block[i] = NULL;
+        io->fitted[i] = 0;
     }
     io->room = 0;
 }
@@ -97,74 +115,97 @@ static int room_ensure(kvb_kernel_io *io, uint32_t n_tok)
     if (n_tok <= io->room)
         return 0;
     kvb_kernel_io_free(io);
+    io->room = n_tok;
     for (int i = 0; i < BUFFERS; i++) {
-        io->block[i] = kvb_memory_take(source_of(io), names[i], n_tok * io->row[i] * sizeof(float));
+        io->block[i] = kvb_memory_take(source_of(io), names[i], n_tok * io->most[i]);
         if (!io->block[i])
             return -ENOMEM;
     }
-    io->room = n_tok;
-    io->n_tok = 0;
     return 0;
 }
 
-int kvb_kernel_io_fill(kvb_kernel_io *io, uint32_t n_tok, const float *q)
+int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q)
 {
     int error = room_ensure(io, n_tok);
     if (error)
         return error;
     if (io->guarded)
         kvb_guard_protect(io->block[Q], false);
-    for (int i = 0; i < BUFFERS && io->guarded && n_tok != io->n_tok; i++)
-        io->block[i] = kvb_guard_fit(io->block[i], n_tok * io->row[i] * sizeof(float));
+    for (int i = 0; i < BUFFERS && io->guarded; i++) {
+        size_t bytes = n_tok * token_bytes(io, group, i);
+        if (bytes != io->fitted[i])
+            io->block[i] = kvb_guard_fit(io->block[i], bytes);
+        io->fitted[i] = bytes;
+    }
     io->n_tok = n_tok;
+    io->group = group;
     io->q = io->block[Q];
     io->out = io->block[OUT];
     io->lse = io->block[LSE];
-    memcpy(io->q, q, n_tok * io->row[Q] * sizeof *q);
+    memcpy(io->q, q, n_tok * token_bytes(io, group, Q));
     if (io->guarded)
         kvb_guard_protect(io->block[Q], true);
     return 0;
 }
 
-static void poison_fill(float *x, size_t n)
+/* ---- poison --------------------------------------------------------------------------------------------- */
+
+/* Elements of a buffer in the present call. */
+static size_t elements_of(const kvb_kernel_io *io, int buffer)
 {
-    uint32_t *bits = (uint32_t *)(void *)x;
+    return io->n_tok * token_bytes(io, io->group, buffer) / (buffer == OUT ? out_bytes(io->out_elem) : sizeof(float));
+}
+
+static void poison_fill(void *block, size_t n, size_t element_bytes)
+{
+    uint32_t *wide = block;
+    uint16_t *narrow = block;
     for (size_t i = 0; i < n; i++)
-        bits[i] = POISON;
+        if (element_bytes == sizeof *wide)
+            wide[i] = POISON;
+        else
+            narrow[i] = POISON_16;
 }
 
 void kvb_kernel_io_poison(kvb_kernel_io *io)
 {
-    poison_fill(io->out, io->n_tok * io->row[OUT]);
-    poison_fill(io->lse, io->n_tok * io->row[LSE]);
+    poison_fill(io->out, elements_of(io, OUT), out_bytes(io->out_elem));
+    poison_fill(io->lse, elements_of(io, LSE), sizeof(float));
 }
 
 /* Index of the first element that still is poison, or n. */
-static size_t poison_find(const float *x, size_t n)
+static size_t poison_find(const void *block, size_t n, size_t element_bytes)
 {
+    const uint32_t *wide = block;
+    const uint16_t *narrow = block;
     size_t i = 0;
-    for (uint32_t bits = 0; i < n; i++) {
-        memcpy(&bits, &x[i], sizeof bits);
-        if (bits == POISON)
-            break;
-    }
+    while (i < n && (element_bytes == sizeof *wide ? wide[i] != POISON : narrow[i] != POISON_16))
+        i++;
     return i;
 }
 
-bool kvb_kernel_io_written(const kvb_kernel_io *io, uint32_t heads, char *why, size_t why_bytes)
+bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes)
 {
-    size_t n = io->n_tok * io->row[OUT], i = poison_find(io->out, n);
+    size_t heads = io->group->heads, dim = io->group->v_dim;
+    size_t n = elements_of(io, OUT), i = poison_find(io->out, n, out_bytes(io->out_elem));
     if (i < n) {
-        size_t dim = io->row[OUT] / heads;
-        snprintf(why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu", i / io->row[OUT],
+        snprintf(why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu", i / (heads * dim),
                  i / dim % heads, i % dim);
         return false;
     }
-    n = io->n_tok * io->row[LSE];
-    i = poison_find(io->lse, n);
+    n = elements_of(io, LSE);
+    i = poison_find(io->lse, n, sizeof(float));
     if (i < n)
         snprintf(why, why_bytes, "left lse unwritten at query %zu, head %zu", i / heads, i % heads);
     return i == n;
+}
+
+/* ---- reading the outputs ---------------------------------------------------------------------------------- */
+
+const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t head)
+{
+    size_t row = io->group->v_dim * out_bytes(io->out_elem);
+    return (const char *)io->out + ((size_t)query * io->group->heads + head) * row;
 }
 
 static uint64_t bytes_digest(const void *block, size_t bytes, uint64_t digest)
@@ -177,8 +218,10 @@ static uint64_t bytes_digest(const void *block, size_t bytes, uint64_t digest)
 
 uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest)
 {
-    const float *of[] = {[OUT] = io->out, [LSE] = io->lse};
-    for (int i = OUT; i <= LSE; i++)
-        digest = bytes_digest(of[i] + (io->n_tok - n) * io->row[i], n * io->row[i] * sizeof(float), digest);
+    const char *of[] = {[OUT] = io->out, [LSE] = (const char *)io->lse};
+    for (int i = OUT; i <= LSE; i++) {
+        size_t bytes = token_bytes(io, io->group, i);
+        digest = bytes_digest(of[i] + (io->n_tok - n) * bytes, n * bytes, digest);
+    }
     return digest;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The buffers that a kernel is handed besides K and V: q in, out and lse out, each of exactly the size of the call, in
- * guarded memory unless that is turned off. Before each call the outputs are filled with a signalling NaN of a
+ * guarded memory unless that is turned off. Before each call the outputs are filled with a NaN of a
  * pattern of our own; a pattern that is still there afterwards is an element left unwritten.
  */
 #ifndef KVB_KERNEL_IO_H
@@ -9,14 +9,19 @@
 
 #include "caches/allocator.h"
 #include "kernels/attend.h"
-#include "workloads/trace.h"
+#include "kernels/model.h"
 
 typedef struct kvb_kernel_io {
     bool guarded;
-    size_t row[3];        /* floats of one token in q, out, lse */
-    void *block[3];       /* what was allocated, at the size of `room` */
-    uint32_t room;        /* tokens */
-    float *q, *out, *lse; /* of the present call */
+    kvb_elem out_elem;
+    size_t most[3];  /* bytes of one token in q, out and lse, in the layers where they are the largest */
+    void *block[3];  /* what was allocated, for `room` tokens of that size */
+    uint32_t room;   /* tokens */
+    size_t fitted[3]; /* bytes that the blocks are fitted to */
+    /* of the present call: */
+    float *q, *lse;
+    void *out; /* of out_elem */
+    const kvb_group *group;
     uint32_t n_tok;
 } kvb_kernel_io;
 
@@ -27,12 +32,15 @@ extern const kvb_memory_source kvb_guarded_source, kvb_plain_source;
  * machine of several NUMA nodes each part lies with the thread of its number; NULL: by whoever writes first. */
 void kvb_first_touch(const kvb_team *team);
 
-void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_trace_model *model, bool guarded);
-/* Buffers for n_tok queries; copies q [n_tok][heads][k_dim] into a block that the kernel may not write. 0 or -ENOMEM. */
-int kvb_kernel_io_fill(kvb_kernel_io *io, uint32_t n_tok, const float *q);
+void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded);
+/* Buffers for n_tok queries of a layer of the group; copies q [n_tok][heads][k_dim] into a block that the kernel may not
+ * write. 0 or -ENOMEM. */
+int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q);
 void kvb_kernel_io_poison(kvb_kernel_io *io);
 /* Did the kernel write every element? false with the first one that it left, in why. */
-bool kvb_kernel_io_written(const kvb_kernel_io *io, uint32_t heads, char *why, size_t why_bytes);
+bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes);
+/* The output row of one query and head. */
+const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t head);
 /* A digest of outputs, carried on over the out and lse of the last n queries: FNV-1a of 64 bits. */
 #define KVB_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest);

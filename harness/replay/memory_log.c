@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "workloads/array.h"
+
 const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
                                     "reserved_bytes,allocator_bytes,allocator_peak_bytes\n";
 
@@ -19,16 +21,10 @@ void kvb_timeline_print(FILE *timeline, const kvb_result *r, uint32_t number, co
 
 int kvb_memory_log_add(kvb_memory_log *log, kvb_memory_point point)
 {
-    if (log->n == log->room) {
-        size_t room = log->room ? 2 * log->room : 256;
-        kvb_memory_point *grown = realloc(log->at, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        log->at = grown;
-        log->room = room;
-    }
-    log->at[log->n++] = point;
-    return 0;
+    int error = kvb_array_reserve(&log->at, &log->room, log->n + 1, sizeof *log->at);
+    if (!error)
+        log->at[log->n++] = point;
+    return error;
 }
 
 void kvb_memory_log_report(const kvb_memory_log *log, kvb_result *result)

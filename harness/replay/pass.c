@@ -1,28 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One loop over events; everything that is timed lies between clock_start and clock_stop. */
+/* One loop over events; everything that is timed lies between kvb_pass_clock() and kvb_pass_charge(). */
 #include "harness/replay/pass.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/replay/guard.h"
-#include "harness/replay/heap_watch.h"
-#include "harness/replay/traffic.h"
-#include "kernels/witness.h"
 
-#define FILL_CHUNK 4096u /* tokens of one step of a fill */
+#define FILL_CHUNK 4096u    /* tokens of one step of a fill */
+#define SESSION    "replay" /* key of the cache */
 
 /* ---- time ------------------------------------------------------------------------------------------- */
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* Moves what is pending to the counts that counters see. */
 static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
@@ -35,18 +26,17 @@ static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
     *pending = (kvb_own_counts){0};
 }
 
-/* Counters run in the first pass only: starting them is a system call, outside what the clock sees. */
-static double clock_start(kvb_pass *p)
+double kvb_pass_clock(kvb_pass *p)
 {
     if (p->number == 0 && p->options->counters)
         kvb_counters_start(p->options->counters);
     counts_add(p->options->counts, &p->pending);
-    return now_ns();
+    return kvb_now_ns();
 }
 
-static void clock_stop(kvb_pass *p, double started, kvb_account account)
+void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
 {
-    double ns = now_ns() - started;
+    double ns = kvb_now_ns() - started;
     if (p->number == 0 && p->options->counters)
         kvb_counters_stop(p->options->counters);
     p->step_ns += ns;
@@ -64,8 +54,7 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
 
 /* ---- how a pass ends early -------------------------------------------------------------------------- */
 
-/* Says in the result how the call `what` went wrong at the present event; returns the error. */
-static int refuse(kvb_pass *p, int error, const char *what, const char *why)
+int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
 {
     const kvb_event *event = &p->trace->events[p->place->event];
     p->ended = true;
@@ -77,33 +66,41 @@ static int refuse(kvb_pass *p, int error, const char *what, const char *why)
 
 /* ---- control events -------------------------------------------------------------------------------------- */
 
+/* The sequences of the event's tokens from token `from` on, as the cache takes them. */
+static const uint32_t *seqs_of(const kvb_pass *p, const kvb_event *event, uint32_t from)
+{
+    return p->options->cache->flags & KVB_CACHE_SEQ ? event->seq + from : NULL;
+}
+
+/* Does the cache say that there is room for n tokens of the event? */
+static bool admits(const kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    return event->kind == KVB_EVENT_PROPOSE ? kvb_cache_can_propose(p->cache, n)
+                                            : kvb_cache_can_extend(p->cache, seqs_of(p, event, from), n);
+}
+
 /* Plans n tokens of an event from token `from` on. */
 static int step_begin(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    const kvb_cache_type *type = p->cache->type;
-    if (event->kind == KVB_EVENT_PROPOSE)
-        return type->tree->propose(p->cache, event->parents, n);
-    return type->seq ? type->seq->begin_step(p->cache, event->seq + from, n) : type->base->begin_step(p->cache, n);
+    return event->kind == KVB_EVENT_PROPOSE ? kvb_cache_propose(p->cache, event->parents, n)
+                                            : kvb_cache_begin_step(p->cache, seqs_of(p, event, from), n);
 }
 
-static int control_run(kvb_pass *p, const kvb_event *event)
+static int control_run(kvb_cache *c, const kvb_event *event)
 {
-    kvb_cache *c = p->cache;
-    const kvb_cache_type *type = c->type;
     switch (event->kind) {
     case KVB_EVENT_COMMIT:
-        return type->tree->commit(c, event->accepted, event->n);
+        return kvb_cache_commit(c, event->accepted, event->n);
     case KVB_EVENT_SEQ_CP:
-        return type->seq->seq_cp(c, event->src, event->dst, event->p0, event->p1);
+        return kvb_cache_seq_cp(c, event->src, event->dst, event->p0, event->p1);
     case KVB_EVENT_SEQ_RM:
-        return type->seq->seq_rm(c, event->src, event->p0, event->p1);
+        return kvb_cache_seq_rm(c, event->src, event->p0, event->p1);
     case KVB_EVENT_SEQ_KEEP:
-        return type->seq->seq_keep(c, event->src);
+        return kvb_cache_seq_keep(c, event->src);
     case KVB_EVENT_REWIND:
-        return type->contiguous ? type->contiguous->rewind(c, event->len)
-                                : type->seq->seq_rm(c, 0, event->len, KVB_POS_END);
+        return kvb_cache_rewind(c, event->len);
     default:
-        return type->base->clear(c);
+        return kvb_cache_clear(c);
     }
 }
 
@@ -116,234 +113,107 @@ static int buffer_grow(float **buffer, size_t floats)
     return *buffer ? 0 : -ENOMEM;
 }
 
-/* Room for n fed tokens. */
+/* Room for n fed tokens, in whichever layer. */
 static int room_ensure(kvb_pass *p, uint32_t n)
 {
-    const kvb_trace_model *m = &p->trace->header.model;
+    const kvb_model *m = &p->trace->header.model;
     if (n <= p->room)
         return 0;
     free(p->positions);
     p->positions = malloc(n * sizeof *p->positions);
-    if (!p->positions || buffer_grow(&p->rows[KVB_ROWS_Q], (size_t)n * m->heads * m->k_dim) ||
-        buffer_grow(&p->rows[KVB_ROWS_K], (size_t)n * m->kv_heads * m->k_dim) ||
-        buffer_grow(&p->rows[KVB_ROWS_V], (size_t)n * m->kv_heads * m->v_dim))
-        return -ENOMEM;
-    p->room = n;
-    return 0;
+    int error = p->positions ? 0 : -ENOMEM;
+    for (int kind = 0; kind < KVB_ROWS_KINDS && !error; kind++) {
+        size_t most = 1;
+        for (uint32_t g = 0; g < m->n_groups; g++) {
+            size_t floats = kvb_values_floats(&m->groups[g], (kvb_rows)kind);
+            most = most > floats ? most : floats;
+        }
+        error = buffer_grow(&p->rows[kind], n * most);
+    }
+    p->room = error ? 0 : n;
+    return error;
 }
 
-/* Rows of the fed tokens [n][heads][dim]: in place where they lie together, else copied together. */
+/* Rows of the fed tokens [n][heads][dim]: in place where they lie together, else copied together. NULL: V of latent rows. */
 static const float *rows_feed(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
 {
-    const kvb_trace_model *m = &p->trace->header.model;
-    size_t row = (size_t)(kind == KVB_ROWS_Q ? m->heads : m->kv_heads) * (kind == KVB_ROWS_V ? m->v_dim : m->k_dim);
-    if (tokens[n - 1] - tokens[0] == n - 1) { /* ascending, so without a gap */
-        bool together = true;
-        for (uint32_t i = 1; i < n && together; i++)
-            together = tokens[i] == tokens[0] + i;
-        if (together)
-            return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
-    }
+    size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
+    bool together = true;
+    for (uint32_t i = 1; i < n && together; i++)
+        together = tokens[i] == tokens[0] + i;
+    if (together || !row)
+        return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
     for (uint32_t i = 0; i < n; i++)
         memcpy(p->rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
                row * sizeof(float));
     return p->rows[kind];
 }
 
-/* Refuses a step that is too large to attend; in the first pass adds what it will read to the traffic. */
-static int traffic_add(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n_tok, kvb_step_kind kind)
-{
-    const kvb_replay_options *o = p->options;
-    const kvb_trace_model *m = &p->trace->header.model;
-    size_t words = ((size_t)spec->k.cells + 63) / 64;
-    kvb_traffic t;
-    if (p->number > 0)
-        return 0;
-    if (words > p->seen_words) {
-        free(p->seen);
-        p->seen = malloc(words * sizeof *p->seen);
-        p->seen_words = p->seen ? words : 0;
-        if (!p->seen)
-            return -ENOMEM;
-    }
-    kvb_traffic_count(&spec->mask, n_tok, spec->k.cells, p->seen, &t);
-    if (t.pairs > o->max_pairs) {
-        char why[128];
-        snprintf(why, sizeof why, "%u queries would attend %" PRIu64 " cells in a layer, above --max-pairs %" PRIu64,
-                 n_tok, t.pairs, o->max_pairs);
-        return refuse(p, -ENOTSUP, "step", why);
-    }
-    double cell = kvb_cell_bytes(o);
-    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
-    p->pending.cells_read += (long long)t.unique_cells;
-    p->pending.bytes_read += (long long)unique;
-    p->pending.bytes_walk += (long long)((double)t.pairs * cell / m->kv_heads * m->heads);
-    p->bytes[kind] += (double)unique;
-    p->flops[kind] += 2.0 * (double)t.pairs * m->heads * (m->k_dim + m->v_dim) * m->layers;
-    return kvb_sample_add(&p->cells[kind], (double)t.unique_cells);
-}
-
-/* Words of the mask as the kernel gets it, and rescales as it declares them. */
-static void call_count(kvb_pass *p)
-{
-    const kvb_problem *problem = &p->call.args.problem;
-    kvb_arithmetic arithmetic;
-    kvb_traffic t;
-    if (p->number > 0)
-        return;
-    kvb_traffic_count(&p->call.args.mask, problem->n_tok, problem->n_cells, p->seen, &t);
-    kvb_call_arithmetic(&p->call, &arithmetic);
-    p->pending.mask_words += (long long)t.mask_words;
-    p->pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
-}
-
-/* Compares what the kernel left for the event's n tokens, the last ones of the call. */
-static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer)
-{
-    const kvb_replay_options *o = p->options;
-    const kvb_problem *problem = &p->call.args.problem;
-    char why[256];
-    if (!kvb_kernel_io_written(&p->io, problem->n_heads, why, sizeof why))
-        return refuse(p, -EILSEQ, o->kernel->name, why);
-    if (o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
-        return refuse(p, -EILSEQ, o->kernel->name, why);
-    if (!o->oracle) {
-        int found =
-            kvb_witness_check_step(&p->witness, p->history, problem, p->call.scratch, n, layer, why, sizeof why);
-        return found > 0 ? refuse(p, -EILSEQ, "visible set", why) : found;
-    }
-    if (p->number == 0)
-        p->digest = kvb_kernel_io_digest(&p->io, n, p->digest);
-    size_t rows;
-    const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
-    kvb_arithmetic arithmetic;
-    kvb_call_arithmetic(&p->call, &arithmetic);
-    for (size_t i = 0; i < rows; i++) {
-        uint32_t query = problem->n_tok - n + expect[i].query;
-        size_t row = (size_t)query * problem->n_heads + expect[i].head;
-        kvb_expect actual = expect[i];
-        int error = kvb_oracle_reads_views(o->oracle)
-                        ? kvb_oracle_solve_views(o->oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok,
-                                                 query, &actual)
-                        : 0;
-        if (error)
-            return error;
-        kvb_diff_row(&p->diff, &actual, problem->v_dim, &arithmetic, (double)problem->scale, (double)problem->softcap,
-                     problem->out_elem, p->io.out + row * problem->v_dim, &p->io.lse[row]);
-    }
-    return 0;
-}
-
-/* Brings the processor's caches into the state asked for. */
-static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fed)
-{
-    const kvb_trace_model *m = &p->trace->header.model;
-    if (p->options->cache_state == KVB_STATE_HOT)
-        kvb_call_run(&p->call, p->io.out, p->io.lse);
-    if (p->options->cache_state == KVB_STATE_COLD) {
-        kvb_view_flush(&spec->k, m->kv_heads);
-        kvb_view_flush(&spec->v, m->kv_heads);
-        kvb_view_flush(&p->call.args.k, m->kv_heads); /* decoded rows, where they were staged */
-        kvb_view_flush(&p->call.args.v, m->kv_heads);
-        kvb_block_flush(p->io.q, (size_t)fed * m->heads * m->k_dim * sizeof *p->io.q);
-    }
-}
-
-/* In the first pass K and V may not be written while the kernel has them. */
-static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
-{
-    if (!p->options->guarded || p->number > 0)
-        return;
-    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel got: maybe the same */
-    const void *const lanes[] = {spec->k.base, spec->k.scales, spec->k.zeros, spec->k.recent, got_k->base,
-                                 spec->v.base, spec->v.scales, spec->v.zeros, spec->v.recent, got_v->base};
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
-        if (lanes[i])
-            kvb_guard_protect(lanes[i], read_only);
-}
-
-/* Attends one layer of the step and checks it. n: the event's own tokens among the fed ones. */
-static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
-                        uint32_t n, kvb_step_kind kind)
-{
-    char why[256] = "";
-    int error = layer == 0 ? traffic_add(p, spec, fed, kind) : 0;
-    if (!error)
-        error = kvb_kernel_io_fill(&p->io, fed, q);
-    if (error)
-        return error;
-    p->place->doing = "in the kernel's supports()";
-    double started = clock_start(p);
-    error = kvb_call_prepare(&p->call, spec, p->io.q, fed, layer > 0, why, sizeof why);
-    /* turning a mask or rows into what the kernel takes is the kernel's cost */
-    bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
-    clock_stop(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
-    if (error)
-        return refuse(p, error, p->options->kernel->name, why);
-    call_count(p);
-    caches_prepare(p, spec, fed);
-    kvb_kernel_io_poison(&p->io);
-    rows_protect(p, spec, true);
-    p->place->doing = "in the kernel's attend()";
-    kvb_heap_watch_start();
-    started = clock_start(p);
-    error = kvb_call_run(&p->call, p->io.out, p->io.lse);
-    clock_stop(p, started, KVB_IN_KERNEL);
-    uint64_t allocations = kvb_heap_watch_stop();
-    p->place->doing = "in the check";
-    rows_protect(p, spec, false);
-    if (error)
-        return refuse(p, error == -ENOTSUP ? -EPROTO : error, p->options->kernel->name, "attend() failed");
-    if (allocations) {
-        snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
-        return refuse(p, -EPROTO, p->options->kernel->name, why);
-    }
-    return outputs_check(p, spec, n, layer);
-}
-
 /* The tokens that the plan of a step wants, their positions in p->positions. */
 static int feed_take(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
 {
-    *fed = kvb_cache_bytes(p->cache)->feed(p->cache, tokens);
+    *fed = kvb_cache_feed(p->cache, tokens);
     if (*fed < n)
-        return refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
+        return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
     int error = room_ensure(p, *fed);
     for (uint32_t i = 0; i < *fed && !error; i++) {
         if ((*tokens)[i] >= p->trace->needs.tokens)
-            return refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
+            return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
         p->positions[i] = p->position[(*tokens)[i]];
     }
     return error;
 }
 
+/* Asks the cache whether a step fits, then plans it: both must say the same. */
+static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    const char *call = event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step";
+    char why[128];
+    p->place->doing = "in the cache's can_extend";
+    bool admitted = admits(p, event, from, n);
+    p->place->doing = "in the cache's begin_step";
+    double started = kvb_pass_clock(p);
+    int error = step_begin(p, event, from, n);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    if (error && (error != -ENOSPC || !admitted))
+        return kvb_pass_refuse(p, error, call, kvb_cache_why(p->cache));
+    if (!error == admitted)
+        return 0;
+    snprintf(why, sizeof why, "can_extend said %s to %u tokens, but the step was %s", admitted ? "yes" : "no", n,
+             error ? "refused for want of room" : "admitted");
+    return kvb_pass_refuse(p, -EPROTO, call, why);
+}
+
 /* One step over n tokens of an event, from token `from` on. */
 static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    const kvb_byte_face *bytes = kvb_cache_bytes(p->cache);
     kvb_step_kind kind = kvb_step_kind_of(&p->kinship, event);
+    kvb_step_traffic traffic = {0};
     const uint64_t *tokens;
     uint32_t fed;
-
-    p->place->doing = "in the cache's begin_step";
-    double started = clock_start(p);
-    int error = step_begin(p, event, from, n);
-    clock_stop(p, started, KVB_IN_CACHE);
-    if (error)
-        return refuse(p, error, event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step", p->cache->why);
-    error = feed_take(p, n, &tokens, &fed);
-    for (uint32_t layer = 0; layer < p->trace->header.model.layers && !error; layer++) {
+    int error = step_plan(p, event, from, n);
+    if (!error)
+        error = feed_take(p, n, &tokens, &fed);
+    for (uint32_t layer = 0; layer < p->trace->header.model.n_layers && !error; layer++) {
         const float *k = rows_feed(p, KVB_ROWS_K, layer, tokens, fed);
         const float *v = rows_feed(p, KVB_ROWS_V, layer, tokens, fed);
         kvb_attend_spec spec;
         p->place->layer = layer;
         p->place->doing = "in the cache's update_and_fetch";
-        started = clock_start(p);
-        error = bytes->update_and_fetch(p->cache, layer, p->positions, k, v, fed, &spec);
-        clock_stop(p, started, KVB_IN_CACHE);
+        double started = kvb_pass_clock(p);
+        error = kvb_cache_update_and_fetch(p->cache, layer, p->positions, k, v, fed, &spec);
+        kvb_pass_charge(p, started, KVB_IN_CACHE);
         if (error)
-            return refuse(p, error, "update_and_fetch", p->cache->why);
+            return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
         if (event->kind != KVB_EVENT_FILL)
-            error = layer_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, kind);
+            error = kvb_pass_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, &traffic);
+    }
+    if (!error && p->number == 0 && event->kind != KVB_EVENT_FILL) {
+        p->bytes[kind] += traffic.bytes;
+        p->flops[kind] += traffic.flops;
+        error = kvb_sample_add(&p->cells[kind], traffic.cells);
+        if (!error)
+            error = kvb_sample_add(&p->step_bytes[kind], traffic.bytes);
     }
     return error ? error : step_end(p, kind);
 }
@@ -351,27 +221,45 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
 static int control_step(kvb_pass *p, const kvb_event *event)
 {
     p->place->doing = "in a control call";
-    double started = clock_start(p);
-    int error = control_run(p, event);
-    clock_stop(p, started, KVB_IN_CACHE);
-    return error ? refuse(p, error, "control call", p->cache->why) : step_end(p, KVB_KIND_CONTROL);
+    double started = kvb_pass_clock(p);
+    int error = control_run(p->cache, event);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    return error ? kvb_pass_refuse(p, error, "control call", kvb_cache_why(p->cache)) : step_end(p, KVB_KIND_CONTROL);
+}
+
+void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group)
+{
+    all->cells_live += group->cells_live;
+    all->cells_peak += group->cells_peak;
+    all->high_water += group->high_water;
+    all->cells_written += group->cells_written;
+    all->cells_moved += group->cells_moved;
+    all->growths += group->growths;
+    all->copied_bytes += group->copied_bytes;
+    all->copy_ns += group->copy_ns;
+    all->reserved_bytes += group->reserved_bytes;
 }
 
 /* Looks at the memory after an event; in the first pass it is logged. */
 static int memory_watch(kvb_pass *p, const kvb_event *event)
 {
-    p->cache->type->base->usage(p->cache, &p->usage);
-    if (p->usage.reserved_bytes > p->reserved_peak)
-        p->reserved_peak = p->usage.reserved_bytes;
+    kvb_cache_usage all = {0};
+    double live_bytes = 0;
+    for (uint32_t g = 0; g < p->trace->header.model.n_groups; g++) {
+        kvb_cache_usage_of(p->cache, g, &p->usage[g]);
+        kvb_usage_add(&all, &p->usage[g]);
+        live_bytes += p->usage[g].cells_live * kvb_cell_bytes(p->options, g);
+    }
+    if (all.reserved_bytes > p->reserved_peak)
+        p->reserved_peak = all.reserved_bytes;
     if (p->number > 0)
         return 0;
     if (p->options->timeline)
         kvb_timeline_print(p->options->timeline, p->result, p->place->event, event,
-                           kvb_step_kind_of(&p->kinship, event), &p->usage, &p->allocator);
-    return kvb_memory_log_add(&p->memory,
-                              (kvb_memory_point){.event = p->place->event,
-                                                 .live_bytes = p->usage.cells_live * kvb_cell_bytes(p->options),
-                                                 .held_bytes = (double)p->allocator.current_bytes});
+                           kvb_step_kind_of(&p->kinship, event), &all, &p->allocator);
+    return kvb_memory_log_add(&p->memory, (kvb_memory_point){.event = p->place->event,
+                                                             .live_bytes = live_bytes,
+                                                             .held_bytes = (double)p->allocator.current_bytes});
 }
 
 static int event_run(kvb_pass *p, const kvb_event *event)
@@ -397,9 +285,6 @@ static int cache_open(kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
     const kvb_trace_needs *needs = &o->trace->needs;
-    const kvb_trace_model *m = &o->trace->header.model;
-    kvb_model_facts facts = {m->layers, m->heads, m->kv_heads, m->k_dim, m->v_dim};
-    kvb_metadata_entry metadata[KVB_METADATA_ENTRIES];
     char why[256] = "";
     /* slab keeps private rows: it may hold a shared token once for each sequence */
     uint64_t all = (uint64_t)needs->seqs * needs->seq_len;
@@ -408,6 +293,8 @@ static int cache_open(kvb_pass *p)
         .capacity = o->capacity ? o->capacity : (uint32_t)all,
         .seq_capacity = needs->seq_len,
         .max_seqs = needs->seqs,
+        .step = needs->fill && needs->step < FILL_CHUNK ? FILL_CHUNK : needs->step,
+        .rollback = needs->rollback,
         .min_chunk = o->min_chunk,
         .k_pool = o->k_pool,
         .v_pool = o->v_pool,
@@ -417,27 +304,20 @@ static int cache_open(kvb_pass *p)
         .allocator = &p->allocator,
     };
     p->allocator = (kvb_allocator){.source = o->guarded ? &kvb_guarded_source : &kvb_plain_source};
-    kvb_metadata_write(&facts, metadata);
-    int error = kvb_metadata_read(metadata, KVB_METADATA_ENTRIES, &facts, why, sizeof why);
     p->place->doing = "in the cache's open";
-    if (!error)
-        error = o->cache->open(o->cache, &facts, &cache, &p->cache, why, sizeof why);
-    return error ? refuse(p, error, o->cache->name, why) : 0;
+    int error = kvb_session_open(SESSION, o->cache, &o->trace->header.model, &cache, &p->cache, why, sizeof why);
+    return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
 {
-    const kvb_trace_model *m = &o->trace->header.model;
     uint64_t tokens = o->trace->needs.tokens;
     *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result, .digest = KVB_DIGEST_START};
-    kvb_kernel_io_init(&p->io, m, o->guarded);
+    kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, o->guarded);
     p->call = (kvb_call){
         .kernel = o->kernel,
         .team = o->team,
-        .n_heads = m->heads,
-        .n_kv_heads = m->kv_heads,
-        .scale = (float)m->scale,
-        .out_elem = KVB_F32,
+        .out_elem = o->out_elem,
         .no_staging = o->no_staging,
         .deterministic = o->deterministic,
         .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
@@ -461,11 +341,11 @@ int kvb_pass_run(kvb_pass *p)
     }
     char why[128];
     if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* later passes: once is enough */
-        error = refuse(p, -EILSEQ, p->options->kernel->name, why);
+        error = kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, why);
     p->allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";
-    if (p->cache)
-        p->cache->type->close(p->cache);
+    kvb_session_release(p->cache);
+    kvb_session_close(SESSION);
     p->cache = NULL;
     kvb_history_free(p->history);
     p->history = NULL;
@@ -481,6 +361,7 @@ void kvb_pass_close(kvb_pass *p)
     for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
         kvb_samples_free(&p->times[kind]);
         kvb_samples_free(&p->cells[kind]);
+        kvb_samples_free(&p->step_bytes[kind]);
     }
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
         free(p->rows[kind]);

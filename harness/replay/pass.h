@@ -4,15 +4,16 @@
 #define KVB_PASS_H
 
 #include "caches/call.h"
+#include "caches/session.h"
+#include "harness/replay/job.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/memory_log.h"
-#include "harness/replay/replay.h"
 #include "harness/replay/samples.h"
 #include "harness/replay/step_kind.h"
 #include "harness/replay/witness_check.h"
 
 /* Where timed time goes. */
-typedef enum kvb_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_account;
+typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
 
 typedef struct kvb_pass {
     const kvb_replay_options *options;
@@ -35,7 +36,8 @@ typedef struct kvb_pass {
     uint64_t *seen;              /* bits of cells, for traffic */
     size_t seen_words;
     kvb_samples times[KVB_STEP_KINDS];
-    kvb_samples cells[KVB_STEP_KINDS];                   /* unique ones that each step of the first pass read */
+    /* Of each step of the first pass: unique cells that it read in the group where they were most, and bytes in all. */
+    kvb_samples cells[KVB_STEP_KINDS], step_bytes[KVB_STEP_KINDS];
     double bytes[KVB_STEP_KINDS], flops[KVB_STEP_KINDS]; /* of the first pass */
     double account_ns[KVB_ACCOUNTS], step_ns;
     uint64_t intervals; /* timed ones: each costs a look at the clock */
@@ -43,11 +45,31 @@ typedef struct kvb_pass {
     kvb_diff diff;
     uint64_t digest;        /* of the first pass' outputs */
     kvb_own_counts pending; /* counts of the next timed interval: they must rise while counters run */
-    kvb_cache_usage usage;  /* at the end of the last pass */
+    kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
+    bool staged_k, staged_v;                 /* in some layer */
     size_t reserved_peak, allocator_live;
     kvb_memory_log memory; /* of the first pass */
     bool ended;            /* result says why */
 } kvb_pass;
+
+/* What a step reads, in the making. */
+typedef struct kvb_step_traffic {
+    double cells, bytes, flops; /* cells: of the group where they are most */
+    bool counted[KVB_MODEL_GROUPS];
+} kvb_step_traffic;
+
+/* A look at the clock; the time since then is the step's, on that account. Counters run in the first pass only: starting them
+ * is a system call, outside what the clock sees. */
+double kvb_pass_clock(kvb_pass *pass);
+void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
+/* Says in the result how the call `what` went wrong at the present event; returns the error. */
+int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
+/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones. */
+int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
+                    kvb_step_traffic *step);
+
+/* Adds what one group uses to what others do. */
+void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
 
 int kvb_pass_open(kvb_pass *pass, const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);
 /* Run one pass and count it. 0, or a negative errno; with pass->ended the result says why. */

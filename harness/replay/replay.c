@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/replay/contexts.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/roofline.h"
@@ -18,40 +18,35 @@
 
 #define FEW_PROBES 5u /* of the bandwidth, where there are few passes */
 
-bool kvb_replay_fits(const kvb_trace_needs *needs, const kvb_cache_type *cache, char *why, size_t why_bytes)
+bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
-    const char *lack = needs->seq && !cache->seq                            ? "sequence face for several sequences"
-                       : needs->tree && !cache->tree                        ? "tree face for propose and commit"
-                       : needs->rewind && !cache->seq && !cache->contiguous ? "face that can rewind"
-                                                                            : NULL;
+    const kvb_trace_needs *needs = &trace->needs;
+    const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                            ? "several sequences"
+                       : needs->tree && !(cache->flags & KVB_CACHE_TREE)                         ? "propose and commit"
+                       : needs->rewind && !(cache->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)) ? "rewind"
+                                                                                                 : NULL;
     if (lack)
-        snprintf(why, why_bytes, "cache %s has no %s", cache->name, lack);
-    return !lack;
+        snprintf(why, why_bytes, "cache %s cannot do %s", cache->name, lack);
+    return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));
 }
 
-double kvb_cell_bytes(const kvb_replay_options *o)
+double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
 {
-    const kvb_trace_model *m = &o->trace->header.model;
-    double row = o->k_pool->row_bytes(o->k_pool, m->k_dim) + o->v_pool->row_bytes(o->v_pool, m->v_dim);
-    return row * m->kv_heads * m->layers;
-}
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    const kvb_model *m = &o->trace->header.model;
+    const kvb_group *g = &m->groups[group];
+    double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
+    if (!g->latent)
+        row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
+    return row * g->kv_heads * kvb_model_layers_of(m, group);
 }
 
 /* What a timed interval contains of the clock itself: the median of many empty ones, in ns. */
 static double clock_cost(void)
 {
     double empty[101];
-    struct timespec a, b;
     for (size_t i = 0; i < 101; i++) {
-        clock_gettime(CLOCK_MONOTONIC, &a);
-        clock_gettime(CLOCK_MONOTONIC, &b);
-        empty[i] = (double)(b.tv_nsec - a.tv_nsec) + 1e9 * (double)(b.tv_sec - a.tv_sec);
+        double start = kvb_now_ns();
+        empty[i] = kvb_now_ns() - start;
     }
     return kvb_quantile(empty, 101, 0.5);
 }
@@ -81,7 +76,7 @@ static bool goes_on(const kvb_pass *p, double started, double first)
     size_t passes = (size_t)p->number;
     if (o->turn)
         return o->turn(o->turn_ctx);
-    return now_seconds() - started + first < o->seconds &&
+    return kvb_now_seconds() - started + first < o->seconds &&
            (passes % 4 ||
             kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) >= o->width);
 }
@@ -89,7 +84,7 @@ static bool goes_on(const kvb_pass *p, double started, double first)
 /* Passes after the first one, a probe of the bandwidth after each. */
 static int passes_run(kvb_pass *p, kvb_roofline *roofline, double started)
 {
-    double first = now_seconds() - started;
+    double first = kvb_now_seconds() - started;
     int error = kvb_roofline_probe(roofline);
     while (!error && goes_on(p, started, first)) {
         error = kvb_pass_run(p);
@@ -120,41 +115,68 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
     if (p->times[kind].n == 0)
         return; /* nothing was attended */
     snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
-    result->traffic.working_set = floor(median_of(&p->cells[kind]) * kvb_cell_bytes(p->options));
+    result->traffic.working_set = floor(median_of(&p->step_bytes[kind]));
     kvb_roofline_report(roofline, p->bytes[kind], p->flops[kind], ns, p->options->peak_gflop_per_s, result);
+}
+
+/* Bits of an element of K, or of V, over all layers. */
+static double element_bits(const kvb_replay_options *o, bool is_v)
+{
+    const kvb_model *m = &o->trace->header.model;
+    const kvb_pool_type *pool = is_v ? o->v_pool : o->k_pool;
+    double bytes = 0, elements = 0;
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(m, layer);
+        uint32_t dim = is_v ? g->v_dim : g->k_dim;
+        if (is_v && g->latent)
+            continue;
+        bytes += pool->row_bytes(pool, dim) * g->kv_heads;
+        elements += (double)dim * g->kv_heads;
+    }
+    return elements > 0 ? 8 * bytes / elements : NAN;
 }
 
 static void memory_report(const kvb_pass *p)
 {
-    const kvb_trace_model *m = &p->trace->header.model;
     const kvb_replay_options *o = p->options;
-    const kvb_cache_usage *u = &p->usage;
+    const kvb_model *m = &o->trace->header.model;
     kvb_result *result = p->result;
+    kvb_cache_usage all = {0};
+    double peak_bytes = 0, peak = 0;
     struct rusage self;
-    double k_row = o->k_pool->row_bytes(o->k_pool, m->k_dim), v_row = o->v_pool->row_bytes(o->v_pool, m->v_dim);
-    double stored = (double)(u->cells_written + u->cells_moved);
     getrusage(RUSAGE_SELF, &self);
+    result->memory.n_groups = m->n_groups;
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        const kvb_cache_usage *u = &p->usage[g];
+        kvb_usage_add(&all, u);
+        peak_bytes += u->cells_peak * kvb_cell_bytes(o, g);
+        peak += u->cells_peak;
+        result->memory.groups[g] = (kvb_group_memory){.layers = kvb_model_layers_of(m, g),
+                                                      .cells = u->cells_live,
+                                                      .cells_peak = u->cells_peak,
+                                                      .high_water = u->high_water};
+    }
+    double stored = (double)(all.cells_written + all.cells_moved);
     result->memory.allocator_peak = (double)p->allocator.peak_bytes;
     result->memory.allocator_live = (double)p->allocator_live;
     result->memory.reserved_bytes = (double)p->reserved_peak;
-    result->memory.utilisation = p->reserved_peak ? u->cells_peak * kvb_cell_bytes(o) / (double)p->reserved_peak : NAN;
-    result->memory.cells = u->cells_live;
-    result->memory.cells_peak = u->cells_peak;
-    result->memory.high_water = u->high_water;
-    result->memory.cells_written = (double)u->cells_written;
-    result->memory.cells_moved = (double)u->cells_moved;
-    result->memory.cells_reused = fmax(0, stored - u->high_water);
-    result->memory.fragmentation = u->high_water ? fmax(0, 1 - (double)u->cells_peak / u->high_water) : NAN;
+    result->memory.utilisation = p->reserved_peak ? peak_bytes / (double)p->reserved_peak : NAN;
+    result->memory.cells = all.cells_live;
+    result->memory.cells_peak = all.cells_peak;
+    result->memory.high_water = all.high_water;
+    result->memory.cells_written = (double)all.cells_written;
+    result->memory.cells_moved = (double)all.cells_moved;
+    result->memory.cells_reused = fmax(0, stored - all.high_water);
+    result->memory.fragmentation = all.high_water ? fmax(0, 1 - peak / all.high_water) : NAN;
     result->memory.resident_peak = (double)self.ru_maxrss * 1024;
-    result->memory.growths = (double)u->growths;
-    result->memory.copied_bytes = (double)u->copied_bytes;
-    result->memory.copy_ns = (double)u->copy_ns;
-    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->call.staged_k ? "k" : "",
-             p->call.staged_v ? "v" : "");
+    result->memory.growths = (double)all.growths;
+    result->memory.copied_bytes = (double)all.copied_bytes;
+    result->memory.copy_ns = (double)all.copy_ns;
+    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->staged_k ? "k" : "", p->staged_v ? "v" : "");
     result->memory.staged_bytes = (double)p->call.staged_bytes;
-    result->error.bits_k = 8 * k_row / m->k_dim;
-    result->error.bits_v = 8 * v_row / m->v_dim;
-    result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.bits_words * sizeof *p->call.bits);
+    result->error.bits_k = element_bits(o, false);
+    result->error.bits_v = element_bits(o, true);
+    result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.expanded_bytes);
 }
 
 static int report(kvb_pass *p, const kvb_roofline *roofline)
@@ -188,7 +210,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
 
 int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result)
 {
-    double started = now_seconds();
+    double started = kvb_now_seconds();
     kvb_pass p;
     kvb_roofline roofline = {0};
     int error = kvb_pass_open(&p, options, place, result);
@@ -198,7 +220,7 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         error = kvb_pass_run(&p);
     if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
         error = kvb_roofline_open(&roofline, options->team,
-                                  median_of(&p.cells[kvb_kind_main(p.flops)]) * kvb_cell_bytes(options));
+                                  median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
         if (!error)
             error = passes_run(&p, &roofline, started);
     }

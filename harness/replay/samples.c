@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "results/statistics.h"
+#include "workloads/array.h"
 
 #define CONFIDENCE       0.95
 #define BOOTSTRAP_ROUNDS 400u
@@ -21,16 +22,10 @@ static const kvb_step_kind attending[] = {KVB_KIND_PREFILL, KVB_KIND_DECODE, KVB
 
 int kvb_sample_add(kvb_samples *s, double ns)
 {
-    if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 256;
-        double *grown = realloc(s->ns, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        s->ns = grown;
-        s->room = room;
-    }
-    s->ns[s->n++] = ns;
-    return 0;
+    int error = kvb_array_reserve(&s->ns, &s->room, s->n + 1, sizeof *s->ns);
+    if (!error)
+        s->ns[s->n++] = ns;
+    return error;
 }
 
 void kvb_samples_free(kvb_samples *s)

@@ -35,7 +35,7 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes
                  oracle->n_rows);
     else if (!(d->rho <= 1)) {
         char where[32] = "log-sum-exp";
-        if (d->channel < oracle->v_dim)
+        if (d->channel < kvb_model_group(&trace->header.model, d->layer)->v_dim)
             snprintf(where, sizeof where, "channel %u", d->channel);
         snprintf(result->reason, sizeof result->reason,
                  "rho %.3g at line %" PRIu64 ", layer %u, query %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",

@@ -24,7 +24,7 @@ void kvb_witness_check_close(kvb_witness_check *check)
 
 /* What one query saw at one KV head; 0, or 1 with why. */
 static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_want, const uint32_t *seen,
-                     uint32_t n_seen, uint32_t layer, uint32_t head, char *why, size_t why_bytes)
+                     uint32_t n_seen, bool latent, uint32_t layer, uint32_t head, char *why, size_t why_bytes)
 {
     uint64_t expected = ++check->epoch, met = ++check->epoch;
     for (uint64_t i = 0; i < n_want; i++)
@@ -35,7 +35,7 @@ static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_
             snprintf(why, why_bytes, "saw a torn %s row", seen[2 * i] == KVB_WITNESS_TORN ? "K" : "V");
         else if (seen[2 * i] != kvb_tag_code(token, layer, head, false))
             snprintf(why, why_bytes, "saw a K row of another layer or head (code %08x)", seen[2 * i]);
-        else if (seen[2 * i + 1] != kvb_tag_code(token, layer, head, true))
+        else if (seen[2 * i + 1] != kvb_tag_code(token, layer, head, !latent))
             snprintf(why, why_bytes, "saw K of token %llu with a V row that is not its own (code %08x)",
                      (unsigned long long)token, seen[2 * i + 1]);
         else if (token >= check->tokens || check->stamp[token] < expected)
@@ -56,20 +56,20 @@ static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_
     return 0;
 }
 
-int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_problem *problem,
-                           const void *scratch, uint32_t n_new, uint32_t layer, char *why, size_t why_bytes)
+int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_group *group,
+                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why, size_t why_bytes)
 {
     char what[160];
     for (uint32_t i = 0; i < n_new; i++) {
         const uint64_t *want;
-        int64_t n_want = kvb_history_visible(history, i, &want);
+        int64_t n_want = kvb_history_visible(history, group, i, &want);
         if (n_want < 0)
             return (int)n_want;
         uint32_t t = problem->n_tok - n_new + i;
         for (uint32_t h = 0; h < problem->n_kv_heads; h++) {
             uint32_t n_seen = *kvb_witness_count(scratch, problem, t, h);
             const uint32_t *seen = kvb_witness_seen(scratch, problem, t, h);
-            if (row_check(check, want, (uint64_t)n_want, seen, n_seen, layer, h, what, sizeof what)) {
+            if (row_check(check, want, (uint64_t)n_want, seen, n_seen, group->latent, layer, h, what, sizeof what)) {
                 snprintf(why, why_bytes, "query %u, layer %u, KV head %u %s", i, layer, h, what);
                 return 1;
             }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kvbench's own caches allocate for a model: predictions of all its caches, added up. */
+/* What kvbench's own cache allocates for a model: the prediction that --verify proves. */
 #include "harness/size/engine_kvbench.h"
 
 #include <errno.h>
@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/size/geometry.h"
+#include "harness/size/cache_model.h"
 #include "harness/size/predict.h"
 
-enum { FIRST_CHUNK = 256 }; /* cells: as `kvbench run` */
+enum { FIRST_CHUNK = 256 };  /* cells: as `kvbench run` */
+enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step that is under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
 {
@@ -20,7 +21,7 @@ const kvb_pool_type *kvb_size_pool_find(const char *name)
     return NULL;
 }
 
-static int ask_check(const kvb_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
     char text[160];
     const char *lack = kvb_size_not_held(model, 0, text, sizeof text);
@@ -42,66 +43,67 @@ static int ask_check(const kvb_model *model, const kvb_size_ask *ask, char *why,
     return -ENOTSUP;
 }
 
-static int geometry_add(const kvb_size_geometry *g, const kvb_size_ask *ask, kvb_allocation *out, char *why,
-                        size_t why_bytes)
+/* What a further token of each sequence takes, once windows are full. */
+static double token_bytes(const kvb_size_subject *s)
 {
-    kvb_size_history history = {.sequences = (uint32_t)ask->sequences,
-                                .context = (uint32_t)ask->context,
-                                .chunk = ask->batch ? ask->batch : kvb_engine_kvbench.batch,
-                                .singles = 1};
-    uint32_t cells = history.sequences * history.context;
-    bool single = ask->sequences == 1;
-    const kvb_size_subject subject = {
-        .cache = single ? &kvb_cache_contig : &kvb_cache_seq_cells,
-        .facts = g->facts,
-        .options = {.capacity = cells,
-                    .seq_capacity = history.context,
-                    .max_seqs = history.sequences,
-                    .min_chunk = FIRST_CHUNK,
-                    .growth = KVB_GROWTH_DOUBLE,
-                    .k_pool = kvb_size_pool_find(ask->k->name),
-                    .v_pool = kvb_size_pool_find(ask->v->name)},
-    };
-    const kvb_pool_type *k = subject.options.k_pool, *v = subject.options.v_pool;
-    kvb_size_step steps[KVB_SIZE_STEPS];
-    uint64_t bytes[KVB_SIZE_STEPS + 1];
-    size_t n = kvb_size_steps(&history, steps);
-    int error = kvb_size_predict(&subject, steps, n, bytes, why, why_bytes);
-    if (error)
-        return error;
-    uint64_t cell_table = single ? 0 : sizeof(uint32_t) + sizeof(uint64_t);
-    out->bytes_per_token += (double)g->facts.layers * g->facts.kv_heads *
-                                (k->row_bytes(k, g->facts.k_dim) + v->row_bytes(v, g->facts.v_dim)) +
-                            (double)cell_table;
-    if (__builtin_add_overflow(out->kv_bytes, bytes[n], &out->kv_bytes)) {
-        snprintf(why, why_bytes, "more bytes than 64 bits hold");
-        return -EOVERFLOW;
+    double bytes = 0;
+    for (uint32_t i = 0; i < s->model.n_groups; i++) {
+        const kvb_group *g = &s->model.groups[i];
+        double row = s->options.k_pool->row_bytes(s->options.k_pool, g->k_dim);
+        if (!g->latent)
+            row += s->options.v_pool->row_bytes(s->options.v_pool, g->v_dim);
+        if (kvb_group_limits(g))
+            continue;
+        bytes += row * g->kv_heads * kvb_model_layers_of(&s->model, i);
+        if (s->cache != &kvb_cache_contiguous)
+            bytes += sizeof(uint16_t); /* sequences that hold the cell */
     }
-    return 0;
+    return bytes;
 }
 
-static int allocate(const kvb_model *model, const kvb_size_ask *ask, kvb_allocation *out, char *why, size_t why_bytes)
+static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                    size_t why_bytes)
 {
-    size_t n;
-    *out = (kvb_allocation){0};
-    int error = ask_check(model, ask, why, why_bytes);
-    if (error)
-        return error;
-    kvb_size_geometry *geometries = calloc(model->n_groups + 1, sizeof *geometries);
-    if (!geometries) {
-        snprintf(why, why_bytes, "no memory for the model's layer groups");
+    kvb_size_step steps[KVB_SIZE_STEPS];
+    uint64_t bytes[KVB_SIZE_STEPS + 1];
+    char ignored[160];
+    kvb_size_subject *s = calloc(1, sizeof *s);
+    *out = (kvb_size_allocation){0};
+    int error = ask_check(sized, ask, why, why_bytes);
+    if (!s) {
+        snprintf(why, why_bytes, "no memory for a prediction");
         return -ENOMEM;
     }
-    kvb_size_geometries(model, geometries, &n);
-    for (size_t i = 0; !error && i < n; i++)
-        error = geometry_add(&geometries[i], ask, out, why, why_bytes);
-    free(geometries);
+    if (!error)
+        error = kvb_size_cache_model(sized, &s->model, why, why_bytes);
+    if (!error) {
+        bool windows = kvb_cache_window.serves(&s->model, ignored, sizeof ignored);
+        uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
+        kvb_size_history history = {.sequences = (uint32_t)ask->sequences,
+                                    .context = (uint32_t)ask->context,
+                                    .chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : batch,
+                                    .singles = 1};
+        s->cache = windows ? &kvb_cache_window : ask->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
+        s->options = (kvb_cache_options){.capacity = history.sequences * history.context,
+                                         .seq_capacity = history.context,
+                                         .max_seqs = history.sequences,
+                                         .step = history.chunk > history.sequences ? history.chunk : history.sequences,
+                                         .min_chunk = FIRST_CHUNK,
+                                         .growth = KVB_GROWTH_DOUBLE,
+                                         .k_pool = kvb_size_pool_find(ask->k->name),
+                                         .v_pool = kvb_size_pool_find(ask->v->name)};
+        size_t n = kvb_size_steps(&history, steps);
+        error = kvb_size_predict(s, steps, n, bytes, why, why_bytes);
+        out->kv_bytes = error ? 0 : bytes[n];
+        out->bytes_per_token = error ? 0 : token_bytes(s);
+    }
+    free(s);
     return error;
 }
 
-const kvb_engine kvb_engine_kvbench = {
+const kvb_size_engine kvb_size_engine_kvbench = {
     .name = "kvbench",
-    .summary = "this program's caches: contiguous for one sequence, seq for more; growth double",
+    .summary = "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
     .source = "harness/size/predict.c, proved by --verify",
     .batch = 512,
     .allocate = allocate,

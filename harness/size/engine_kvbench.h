@@ -10,7 +10,7 @@
  * One sequence: `contiguous`; up to 64: `seq`. Growth `double` with the capacity that was asked for, prefill in chunks of
  * ask->batch, the last token alone. The figure is all that the caches' allocator holds: rows, pools and tables.
  */
-extern const kvb_engine kvb_engine_kvbench;
+extern const kvb_size_engine kvb_size_engine_kvbench;
 
 /* The built-in pool of that name: that of the format of the same name. NULL: none. */
 const kvb_pool_type *kvb_size_pool_find(const char *name);

@@ -1,26 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a cache will hold, to the byte, worked out before it is opened: its struct, its pools, and the tables of its
- * bookkeeping, each from the numbers of tokens, cells and runs that a history makes. The rules of growth are written
- * here a second time, on purpose: each side can accuse the other.
+ * What a cache will hold, to the byte, worked out before it is opened: its structs, its pools, and the tables of its
+ * bookkeeping, each from the numbers of tokens, cells and runs that a history makes. The rules of growth, and of which cells a
+ * windowed store gives back and takes again, are written here a second time, on purpose: each side can accuse the other.
  */
 #ifndef KVB_SIZE_PREDICT_H
 #define KVB_SIZE_PREDICT_H
 
 #include "caches/cache.h"
-#include "harness/size/history.h"
+
+#define KVB_SIZE_SEQUENCES 64u /* as KVB_MAX_SEQS */
+#define KVB_SIZE_DRAFTS    64u /* most roots of a proposal */
+
+/* One kind of step, several times over. */
+typedef struct kvb_size_step {
+    uint32_t first, n_seqs; /* sequences first .. first + n_seqs - 1 */
+    uint32_t tokens;        /* of each; 1 where there are several sequences */
+    uint32_t drafts;        /* a tree's one token is chosen among so many proposed roots; 0: it is just fed */
+    uint32_t times;
+} kvb_size_step;
+
+/* Every sequence is prefilled in chunks, one sequence after the other; its last tokens come one by one, all sequences
+ * together. */
+typedef struct kvb_size_history {
+    uint32_t sequences; /* 1 .. 64 */
+    uint32_t context;   /* tokens of each, at least 1 */
+    uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
+    uint32_t singles;   /* tokens of each that come one by one; more than context: all */
+    uint32_t drafts;    /* of each of those, in a tree */
+} kvb_size_history;
+
+#define KVB_SIZE_STEPS (2 * KVB_SIZE_SEQUENCES + 1)
+
+/* Its steps, fewest entries; the number of entries. */
+size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step steps[KVB_SIZE_STEPS]);
 
 /* A cache that is to be opened. options.allocator is not looked at. */
 typedef struct kvb_size_subject {
     const kvb_cache_type *cache;
-    kvb_model_facts facts;
+    kvb_model model;
     kvb_cache_options options;
 } kvb_size_subject;
 
 /*
  * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0, or with
- * why: -ENOTSUP, no account of this cache, or rows that its pools do not store; -EINVAL, facts, options or a step that it
- * refuses; -EOVERFLOW.
+ * why: -ENOTSUP, no account of this cache, or a model or rows that it does not take; -EINVAL, a model, options or a step that it
+ * refuses; -EOVERFLOW; -ENOMEM.
  */
 int kvb_size_predict(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, uint64_t *bytes, char *why,
                      size_t why_bytes);

@@ -59,15 +59,15 @@ static int step_begin(run *r, const kvb_size_step *s)
     }
     r->cells += s->n_seqs * s->tokens;
     if (s->drafts)
-        return kvb_cache_tree(r->cache)->propose(r->cache, roots, n);
+        return kvb_cache_propose(r->cache, roots, n);
     if (s->n_seqs == 1 && s->first == 0)
-        return kvb_cache_base(r->cache)->begin_step(r->cache, n);
+        return kvb_cache_begin_step(r->cache, NULL, n);
     if (s->n_seqs > 1)
-        return kvb_cache_seq(r->cache)->begin_step(r->cache, ids, n);
+        return kvb_cache_begin_step(r->cache, ids, n);
     uint32_t *same = malloc(n * sizeof *same);
     for (uint32_t i = 0; same && i < n; i++)
         same[i] = s->first;
-    int error = same ? kvb_cache_seq(r->cache)->begin_step(r->cache, same, n) : -ENOMEM;
+    int error = same ? kvb_cache_begin_step(r->cache, same, n) : -ENOMEM;
     free(same);
     return error;
 }
@@ -75,16 +75,20 @@ static int step_begin(run *r, const kvb_size_step *s)
 /* Hand every layer the rows that the plan wants. */
 static int step_store(run *r)
 {
-    const kvb_model_facts *f = &r->subject->facts;
+    const kvb_model *m = &r->subject->model;
     const uint64_t *ordinals;
-    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals);
-    int error = rows_want(r->rows, (size_t)n * f->kv_heads * (f->k_dim > f->v_dim ? f->k_dim : f->v_dim));
+    uint32_t n = kvb_cache_feed(r->cache, &ordinals);
+    int error = 0;
+    for (uint32_t i = 0; i < m->n_groups && !error; i++) {
+        const kvb_group *g = &m->groups[i];
+        error = rows_want(r->rows, (size_t)n * g->kv_heads * (g->k_dim > g->v_dim ? g->k_dim : g->v_dim));
+    }
     for (uint32_t i = 0; i < n; i++)
         r->fed[i] = r->position[ordinals[i]];
-    for (uint32_t layer = 0; !error && layer < f->layers; layer++) {
+    for (uint32_t layer = 0; !error && layer < m->n_layers; layer++) {
         kvb_attend_spec spec;
-        error =
-            kvb_cache_bytes(r->cache)->update_and_fetch(r->cache, layer, r->fed, r->rows->at, r->rows->at, n, &spec);
+        const float *v = kvb_model_group(m, layer)->latent ? NULL : r->rows->at;
+        error = kvb_cache_update_and_fetch(r->cache, layer, r->fed, r->rows->at, v, n, &spec);
     }
     return error;
 }
@@ -112,7 +116,7 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
         error = r->rows ? step_store(r) : 0;
         if (!error && steps[i].drafts) {
             uint32_t last = steps[i].drafts - 1;
-            error = kvb_cache_tree(r->cache)->commit(r->cache, &last, 1);
+            error = kvb_cache_commit(r->cache, &last, 1);
         }
         if (error)
             return error;
@@ -148,13 +152,13 @@ static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_
     const kvb_size_subject *s = r->subject;
     kvb_cache_options options = s->options;
     options.allocator = &r->allocator;
-    int error = s->cache->open(s->cache, &s->facts, &options, &r->cache, why, why_bytes);
+    int error = kvb_cache_open(s->cache, &s->model, &options, &r->cache, why, why_bytes);
     if (error)
         return error;
     error = replay(r, steps, n, predicted, proof);
     if (error)
-        snprintf(why, why_bytes, "cache %s: %s", s->cache->name, r->cache->why[0] ? r->cache->why : strerror(-error));
-    s->cache->close(r->cache);
+        snprintf(why, why_bytes, "cache %s: %s", s->cache->name, *kvb_cache_why(r->cache) ? kvb_cache_why(r->cache) : strerror(-error));
+    kvb_cache_close(r->cache);
     if (!error && r->allocator.current_bytes)
         compare(r, 0, proof);
     return error;

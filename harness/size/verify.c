@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every cache, format and growth policy for every shape of a model's layers. */
+/* Every cache, format and growth policy for a model's groups of layers. */
 #include "harness/size/verify.h"
 
 #include <errno.h>
@@ -11,21 +11,24 @@
 #include "caches/pools/codec/codec.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "harness/size/geometry.h"
+#include "harness/size/cache_model.h"
+#include "workloads/array.h"
 
 const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS] = {"equal", "differs", "unavailable"};
 
 /* Small enough that chunks, growth, single tokens and drafts all occur in a short context. */
 enum { CONTEXT = 250, SEQUENCES = 2, LAYERS = 2, CHUNK = 128, CHUNKS = 8, SINGLES = 2, DRAFTS = 4, FIRST_CHUNK = 64 };
 enum { CORES = 16 };
+enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
 #define MEMORY        ((uint64_t)1 << 30)
 #define ENOUGH_BYTES  ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
 #define ENOUGH_VALUES ((uint64_t)1 << 22) /* likewise, stored */
+#define STORED_VALUES ((uint64_t)1 << 24) /* above it steps are begun, which is where memory is asked for, and no more */
 #define MOST_VALUES   ((uint64_t)1 << 32) /* some seconds */
 
 typedef struct verifier {
     const kvb_size_proving *proving;
-    const kvb_size_geometry *geometry;
+    const kvb_model *model;
     kvb_size_verdicts *verdicts;
     _Atomic size_t next; /* verdict that is yet to be found */
     uint64_t memory;     /* of one thread */
@@ -33,31 +36,36 @@ typedef struct verifier {
 
 static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
 {
-    if (v->n == v->room) {
-        size_t room = v->room ? 2 * v->room : 64;
-        kvb_size_verified *grown = realloc(v->at, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        v->at = grown;
-        v->room = room;
-    }
-    v->at[v->n++] = *verified;
-    return 0;
+    int error = kvb_array_reserve(&v->at, &v->room, v->n + 1, sizeof *v->at);
+    if (!error)
+        v->at[v->n++] = *verified;
+    return error;
 }
 
 /* ---- what is fed ------------------------------------------------------------------------------------------------- */
 
-static kvb_size_history history_of(const kvb_size_proving *p, const kvb_cache_type *cache)
+/* The widest window or chunk that a check goes past without being asked. */
+static uint32_t widest_limit(const kvb_model *model)
 {
-    uint32_t context = p->context ? p->context : CONTEXT;
+    uint32_t widest = 0;
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        uint32_t limit = model->groups[g].window + model->groups[g].chunk;
+        widest = limit > widest && limit <= MOST_WINDOW ? limit : widest;
+    }
+    return widest;
+}
+
+static kvb_size_history history_of(const kvb_size_proving *p, const kvb_model *model, const kvb_cache_type *cache)
+{
+    uint32_t context = p->context ? p->context : CONTEXT, window = cache == &kvb_cache_window ? widest_limit(model) : 0;
+    if (!p->context && window && context < window + WINDOW_AND_MORE)
+        context = window + WINDOW_AND_MORE; /* far enough that its rows are dropped and its cells used again */
     return (kvb_size_history){
-        .sequences = !cache->seq    ? 1
-                     : p->sequences ? p->sequences
-                                    : SEQUENCES,
+        .sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1 : p->sequences ? p->sequences : SEQUENCES,
         .context = context,
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
-        .drafts = cache->tree && !cache->seq ? DRAFTS : 0,
+        .drafts = cache == &kvb_cache_tree ? DRAFTS : 0,
     };
 }
 
@@ -82,27 +90,27 @@ static uint64_t at_least_one(uint64_t most, uint64_t enough, uint64_t each)
 static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, bool *stored, char *why,
                                size_t why_bytes)
 {
-    const kvb_model_facts *f = &s->facts;
-    uint64_t most = v->proving->layers ? v->proving->layers : LAYERS, bytes = 0;
-    uint64_t values = fed * f->kv_heads * ((uint64_t)f->k_dim + f->v_dim);
-    for (int side = 0; side < 2; side++) {
-        const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
-        const kvb_pool_options o = {.n_kv_heads = f->kv_heads,
-                                    .dim = side ? f->v_dim : f->k_dim,
-                                    .min_chunk = s->options.min_chunk,
-                                    .capacity = s->options.capacity,
-                                    .growth = s->options.growth};
-        bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
-    }
-    *stored =
-        bytes <= ENOUGH_BYTES || s->options.growth == KVB_GROWTH_DOUBLE || s->options.growth == KVB_GROWTH_RESERVE;
+    uint64_t most = v->proving->layers ? v->proving->layers : LAYERS, bytes = 0, values = 0;
+    for (uint32_t i = 0; i < s->model.n_groups; i++)
+        for (int side = 0; side < 2; side++) {
+            const kvb_group *g = &s->model.groups[i];
+            const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
+            const kvb_pool_options o = {.n_kv_heads = g->kv_heads,
+                                        .dim = side ? g->v_dim : g->k_dim,
+                                        .min_chunk = s->options.min_chunk,
+                                        .capacity = s->options.capacity,
+                                        .growth = s->options.growth};
+            bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
+            values += fed * g->kv_heads * o.dim;
+        }
+    bool small_pages = s->options.growth == KVB_GROWTH_DOUBLE || s->options.growth == KVB_GROWTH_RESERVE;
+    *stored = values <= STORED_VALUES && (bytes <= ENOUGH_BYTES || small_pages);
     if (bytes > v->memory)
-        snprintf(why, why_bytes, "one layer would take %.1f GiB while it grows, %.1f GiB are free for it",
+        snprintf(why, why_bytes, "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
                  (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
     else if (values > MOST_VALUES)
-        snprintf(why, why_bytes, "one layer would be handed %.3g rows: too many for a check", (double)fed);
+        snprintf(why, why_bytes, "a layer of each kind would be handed %.3g rows: too many for a check", (double)fed);
     else {
-        most = most < f->layers ? most : f->layers;
         most = at_least_one(most, v->memory < ENOUGH_BYTES ? v->memory : ENOUGH_BYTES, bytes);
         return (uint32_t)at_least_one(most, ENOUGH_VALUES, values);
     }
@@ -124,7 +132,7 @@ static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, 
 static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
 {
     kvb_size_subject *s = &out->subject;
-    kvb_size_history history = history_of(v->proving, s->cache);
+    kvb_size_history history = history_of(v->proving, &s->model, s->cache);
     kvb_size_step steps[KVB_SIZE_STEPS];
     size_t n = kvb_size_steps(&history, steps);
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
@@ -132,7 +140,8 @@ static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out,
     uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, &history), &out->stored, out->why, sizeof out->why);
     if (!layers)
         return KVB_SIZE_UNAVAILABLE;
-    s->facts.layers = layers;
+    kvb_model whole = s->model;
+    kvb_size_few_layers(&whole, layers, &s->model);
     int error = kvb_size_prove(s, steps, n, out->stored ? rows : NULL, &out->proof, out->why, sizeof out->why);
     if (error)
         return error == -ENOMEM ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
@@ -179,24 +188,30 @@ static int verdicts_find_all(verifier *v)
 
 static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
 {
-    kvb_size_history h = history_of(v->proving, cache);
+    kvb_size_history h = history_of(v->proving, v->model, cache);
     const kvb_size_verified out = {
         .subject = {.cache = cache,
-                    .facts = v->geometry->facts,
+                    .model = *v->model,
                     .options = {.capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0),
                                 .seq_capacity = h.context,
                                 .max_seqs = h.sequences,
+                                .step = h.chunk > h.sequences ? h.chunk : h.sequences,
                                 .min_chunk = FIRST_CHUNK,
                                 .growth = growth,
                                 .k_pool = pools->k,
                                 .v_pool = pools->v}},
-        .layers = v->geometry->facts.layers,
-        .kept = v->geometry->kept,
+        .layers = v->model->n_layers,
     };
     return verdict_add(v->verdicts, &out);
 }
 
-static int geometry_add(const verifier *v)
+static bool serves(const verifier *v, const kvb_cache_type *cache)
+{
+    char why[160];
+    return !cache->serves || cache->serves(v->model, why, sizeof why);
+}
+
+static int caches_add(const verifier *v)
 {
     static const kvb_growth all_growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE,
                                              KVB_GROWTH_RESERVE_THP};
@@ -206,15 +221,15 @@ static int geometry_add(const verifier *v)
     size_t n_growths = p->n_growths ? p->n_growths : KVB_GROWTHS;
     int error = 0;
     for (size_t c = 0; !error && caches[c]; c++)
-        for (size_t i = 0; !error && i < p->n_pools; i++)
+        for (size_t i = 0; !error && serves(v, caches[c]) && i < p->n_pools; i++)
             for (size_t g = 0; !error && g < n_growths; g++)
                 error = cache_add(v, caches[c], &p->pools[i], growths[g]);
     return error;
 }
 
-static int not_held_add(const kvb_model *model, kvb_size_verdicts *verdicts)
+static int not_held_add(const kvb_sized_model *model, kvb_size_verdicts *verdicts)
 {
-    kvb_size_verified out = {.kept = "", .verdict = KVB_SIZE_UNAVAILABLE};
+    kvb_size_verified out = {.verdict = KVB_SIZE_UNAVAILABLE};
     int error = 0;
     for (size_t i = 0; !error && kvb_size_not_held(model, i, out.why, sizeof out.why); i++)
         error = verdict_add(verdicts, &out);
@@ -231,30 +246,24 @@ static int proving_check(const kvb_size_proving *p, char *why, size_t why_bytes)
     return -EINVAL;
 }
 
-int kvb_size_verify(const kvb_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts, char *why,
-                    size_t why_bytes)
+int kvb_size_verify(const kvb_sized_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts,
+                    char *why, size_t why_bytes)
 {
     uint64_t most = proving->memory ? proving->memory : MEMORY, half = kvb_memory_available("") / 2;
     verifier v = {
         .proving = proving, .verdicts = verdicts, .next = verdicts->n, .memory = half && half < most ? half : most};
-    size_t n = 0;
+    kvb_model cache_model;
     int error = proving_check(proving, why, why_bytes);
     if (error)
         return error;
-    kvb_size_geometry *geometries = calloc(model->n_groups + 1, sizeof *geometries);
-    error = geometries ? 0 : -ENOMEM;
-    if (!error)
-        kvb_size_geometries(model, geometries, &n);
-    for (size_t i = 0; !error && i < n; i++) {
-        v.geometry = &geometries[i];
-        error = geometry_add(&v);
-    }
+    v.model = &cache_model;
+    if (!kvb_size_cache_model(model, &cache_model, why, why_bytes))
+        error = caches_add(&v);
     if (!error)
         error = not_held_add(model, verdicts);
     if (!error)
         error = verdicts_find_all(&v);
     if (error)
         snprintf(why, why_bytes, "cannot verify: %s", strerror(-error));
-    free(geometries);
     return error;
 }

@@ -7,7 +7,7 @@
 #ifndef KVB_SIZE_VERIFY_H
 #define KVB_SIZE_VERIFY_H
 
-#include "harness/pool_words.h"
+#include "harness/selection/pool_option.h"
 #include "harness/size/prove.h"
 #include "results/sizing/model.h"
 
@@ -34,12 +34,11 @@ extern const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS]; /* "equal", 
 /* One cache of the model. */
 typedef struct kvb_size_verified {
     kvb_size_subject
-        subject;      /* facts.layers: those that were built. cache NULL: layers that kvbench has no cache for */
-    uint32_t layers;  /* that the model has of this shape */
-    const char *kept; /* as kvb_size_geometry */
+        subject;     /* model: the layers that were built. cache NULL: layers that kvbench has no cache for */
+    uint32_t layers; /* that the model has */
     bool stored;      /* rows were handed in; else steps were begun only: where huge pages would be many */
     kvb_size_proof proof;
-    uint64_t whole; /* bytes predicted for all layers of this shape */
+    uint64_t whole; /* bytes predicted for all layers */
     kvb_size_verdict verdict;
     char why[200]; /* not equal: the reason */
 } kvb_size_verified;
@@ -51,9 +50,9 @@ typedef struct kvb_size_verdicts {
     size_t count[KVB_SIZE_VERDICTS];
 } kvb_size_verdicts;
 
-/* Adds a verdict for each shape of the model's layers, cache, pair of pools and policy, and one for each part that kvbench
+/* Adds a verdict for each cache, pair of pools and policy, and one for each part that kvbench
  * does not hold. 0, whatever was found; with why: -EINVAL, more sequences or tokens than a cache takes; -ENOMEM. */
-int kvb_size_verify(const kvb_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts, char *why,
-                    size_t why_bytes);
+int kvb_size_verify(const kvb_sized_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts,
+                    char *why, size_t why_bytes);
 
 #endif

@@ -12,15 +12,9 @@
 
 #define TILE 64u
 
-/* Floats as they lie? (f32 rows may have been transformed before they were stored.) */
-static bool is_f32(const kvb_format *f)
-{
-    return f->elem == KVB_F32 && f->transform == KVB_TRANSFORM_NONE;
-}
-
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (is_f32(p->k_format) && is_f32(p->v_format) && p->out_elem == KVB_F32)
+    if (kvb_format_is_f32(p->k_format) && kvb_format_is_f32(p->v_format) && p->out_elem == KVB_F32)
         return true;
     snprintf(why, why_bytes, "f32 rows and f32 output only");
     return false;

@@ -81,7 +81,7 @@ void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost,
                        .n_tiles = kvb_plan_tiles(p),
                        .n_parts = kvb_plan_parts(p, args->team->n),
                        .tile_end = tile_end};
-    if (plan->n_tiles == 1 && p->n_kv_heads % plan->n_parts == 0) { /* no border within a unit: any cost will do */
+    if (plan->n_tiles == 1 && p->n_kv_heads % plan->n_parts == 0) { /* no border inside a unit: any cost will do */
         tile_end[0] = 1;
         return;
     }
@@ -104,7 +104,7 @@ static uint64_t border(const kvb_plan *plan, uint32_t part)
     return all / plan->n_parts * part + all % plan->n_parts * part / plan->n_parts;
 }
 
-/* The unit that holds the place `at` of all costs; its own place begins at *begin. */
+/* The unit at place `at` of all costs; its own costs begin at *begin. */
 static kvb_share unit_at(const kvb_plan *plan, uint64_t at, uint64_t *begin)
 {
     uint64_t head_cost = plan->tile_end[plan->n_tiles - 1];
@@ -145,7 +145,7 @@ bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_s
     if (at == border(plan, plan->n_parts))
         return false;
     kvb_share unit = unit_at(plan, at, &begin);
-    if (begin == at || border(plan, part - 1) > begin) /* between units; told before */
+    if (begin == at || border(plan, part - 1) > begin) /* between units, or told before */
         return false;
     for (uint32_t p = part - 1 + *cursor; p < plan->n_parts && border(plan, p) < begin + unit.end; p++, ++*cursor) {
         uint64_t reached = 0;

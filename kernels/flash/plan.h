@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the work of one call is cut into equal parts. Units, a tile of query tokens for one KV head each, lie one after the
- * other, heads outermost, as long as what they cost; part i takes the i-th of n equal lengths. A unit that a border falls
- * into is split between its blocks of cells, and its parts are merged in the end. Integers only.
+ * How the work of one call is cut into equal parts. A unit is a tile of query tokens for one KV head. Units lie one after the
+ * other, heads outermost, each as long as it costs, and part i takes the i-th of n equal lengths. A unit with a border inside
+ * is split between its blocks of cells, and its shares are merged in the end. Integers only.
  */
 #ifndef KVB_FLASH_PLAN_H
 #define KVB_FLASH_PLAN_H
 
-#include "kernels/flash/blocks.h"
+#include "kernels/flash/mask_blocks.h"
 
 #define TILE_ROWS   256u /* most rows (tokens x query heads of a KV head) of a tile, unless one token has more */
 #define FIXED_PARTS 16u  /* of a deterministic problem, whatever the team */
 
-/* What a group of rows that meet the same cells costs, in about cycles for rows of 128 channels. */
+/* What a group of rows that meet the same cells costs: about cycles, for rows of 128 channels. */
 typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
 
 typedef struct kvb_plan {
@@ -24,12 +24,12 @@ typedef struct kvb_plan {
     uint64_t *tile_end; /* [n_tiles] cost of the tiles up to and with this one, for one KV head */
 } kvb_plan;
 
-/* The share of a part in a unit: blocks whose cost begins at begin .. end-1 of the unit's. */
+/* The share of a part in a unit: the blocks whose cost begins at begin .. end-1 of the unit's. */
 typedef struct kvb_share {
     uint32_t kv_head, tile;
     uint64_t begin, end;
     bool whole;    /* nobody else has a share in it */
-    uint32_t slot; /* where the part leaves what it found, unless whole: 2 * part, or 2 * part + 1 */
+    uint32_t slot; /* where the part leaves its result, unless whole: 2 * part, or 2 * part + 1 */
 } kvb_share;
 
 uint32_t kvb_plan_tile_toks(const kvb_problem *problem);
@@ -43,16 +43,16 @@ void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost,
 uint32_t kvb_plan_tok(const kvb_plan *plan, uint32_t tile);
 uint32_t kvb_plan_toks(const kvb_plan *plan, uint32_t tile);
 
-/* Shares of a part, one after the other: call with *cursor = 0. */
+/* Shares of a part, one after the other: call with *cursor = 0, again until it returns false. */
 bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
 
 /*
- * The unit that the border before `part` (1 .. n_parts-1) splits, and the slots of its shares, in order: call with
- * *cursor = 0. False at once where that border splits none, or one that an earlier border splits as well.
+ * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0. False at once
+ * where that border splits none, or one that an earlier border splits as well.
  */
 bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
 
-/* Are all rows that see a block taken together, or by groups of tokens with the same word? */
+/* Are all rows that see a block taken together? Else by groups of tokens with the same word. */
 bool kvb_block_together(const kvb_plan *plan, const kvb_block *block);
 /* Tokens from the i-th of the block on that have its word. */
 uint32_t kvb_block_same(const kvb_block *block, uint32_t i);

@@ -1,31 +1,147 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block products (block_products.h) of integers: q and weights rounded to 8 bits, codes of K and V as they are stored. For formats whose
- * elements are (code - offset) * scale + zero, with a scale for a row or for neighbouring channels, and no transform.
- * Compiled for each level of isa.h (the fast one has VNNI).
- *
- * A query row is rounded to multiples of its largest magnitude / 127. A weight times the scale of a V group is rounded to
- * multiples of INT8_WEIGHT_STEP times the largest such product of the row and block.
+ * Formats as products of integers take them: an element is d * (code - offset) + m, the code an unsigned byte, d and m those of
+ * its group. Where codes, d and m lie: in a row (of ggml's blocks) or in side tables. What passes between int8_pack.c, which
+ * makes a block of rows ready, and int8_products.c.
  */
 #ifndef KVB_VECTOR_INT8_H
 #define KVB_VECTOR_INT8_H
 
-#include "kernels/vector/block_products.h"
-#include "kernels/vector/micro.h"
+#include "kernels/vector/vector.h"
 
-#define INT8_QUERY_STEP  (1.0 / 127)
-#define INT8_WEIGHT_STEP (1.0 / 127)
+#define INT8_MAX_DIM 1024u
 
-/* Can rows of this format and dim be multiplied as integers? Else the reason in why. */
-bool kvb_int8_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes);
+/*
+ * Codes in a dword of a tile. With VNNI four bytes, unsigned codes times signed whole numbers; without it two (code - offset) of
+ * 16 bits: the multiplication of bytes that adds pairs in 16 bits would saturate.
+ */
+#if defined(__AVX512VNNI__)
+#define TILE_CODES 4u
+#else
+#define TILE_CODES 2u
+#endif
 
-/* Bytes of one encoded query row for K of this format (a multiple of 64), and of scratch for a block of up to `rows`
- * query rows. */
-size_t kvb_int8_query_bytes(const kvb_format *k, uint32_t dim);
-size_t kvb_int8_scratch_bytes(const kvb_format *k, const kvb_format *v, uint32_t k_dim, uint32_t v_dim, uint32_t rows);
+/* ---- formats ----------------------------------------------------------------------------------------------------- */
 
-kvb_block_query_fn KVB_ISA_NAME(kvb_int8_query);
-kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
-kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
+/* Elements with codes of at most 8 bits that are evenly spaced, or (IQ4_NL) whole levels times a scale. */
+#define INT8_ELEMS(X)                                                                                                  \
+    X(KVB_INT8)                                                                                                        \
+    X(KVB_UINT8) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q8_0) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0) X(KVB_IQ4_NL)
+
+/* How an element is stored. */
+typedef struct int8_elem {
+    uint8_t bits;        /* of a code, or of a block's code without its fifth bit; 0: not for integer products */
+    uint8_t offset;      /* the middle of the codes: what is multiplied is code - offset, a signed byte */
+    uint8_t block_bytes; /* of 32 channels; 0: no block */
+    uint8_t codes_at;    /* in a block */
+    bool has_m;          /* it is stored for code 0: what is used is m + offset d */
+} int8_elem;
+
+static inline int8_elem int8_elem_of(kvb_elem elem)
+{
+    static const int8_elem elems[KVB_ELEM_COUNT] = {
+        [KVB_INT8] = {.bits = 8, .offset = 128},
+        [KVB_UINT8] = {.bits = 8, .offset = 128, .has_m = true},
+        [KVB_UINT4] = {.bits = 4, .offset = 8, .has_m = true},
+        [KVB_UINT2] = {.bits = 2, .offset = 2, .has_m = true},
+        [KVB_Q8_0] = {.bits = 8, .offset = 128, .block_bytes = 34, .codes_at = 2},
+        [KVB_Q5_1] = {.bits = 4, .offset = 16, .block_bytes = 24, .codes_at = 8, .has_m = true},
+        [KVB_Q5_0] = {.bits = 4, .offset = 16, .block_bytes = 22, .codes_at = 6},
+        [KVB_Q4_1] = {.bits = 4, .offset = 8, .block_bytes = 20, .codes_at = 4, .has_m = true},
+        [KVB_Q4_0] = {.bits = 4, .offset = 8, .block_bytes = 18, .codes_at = 2},
+        [KVB_IQ4_NL] = {.bits = 4, .offset = 128, .block_bytes = 18, .codes_at = 2},
+    };
+    return elems[elem];
+}
+
+/* A format at one length of rows. */
+typedef struct int8_shape {
+    int8_elem of;
+    kvb_elem elem;
+    uint32_t dim;
+    uint32_t width;  /* dim up to a multiple of 64: what tiles are made of */
+    uint32_t group;  /* channels that share a d */
+    uint32_t groups; /* of a row */
+    bool f16;        /* d and m are f16, else f32 */
+} int8_shape;
+
+static inline int8_shape int8_shape_of(const kvb_format *f, uint32_t dim)
+{
+    int8_shape s = {.of = int8_elem_of(f->elem), .elem = f->elem, .dim = dim, .width = (dim + 63) / 64 * 64};
+    s.group = f->group == KVB_GROUP_ROW ? dim : f->group;
+    s.groups = dim / s.group;
+    s.f16 = s.of.block_bytes || f->scale_elem == KVB_F16;
+    return s;
+}
+
+/* ---- query rows -------------------------------------------------------------------------------------------------- */
+
+/* An encoded query row. Behind the sums, at a multiple of 64, lie the integers, as bytes or as 16 bits. */
+typedef struct int8_query {
+    float step;
+    int32_t sums[]; /* of the integers of each group */
+} int8_query;
+
+static inline size_t int8_query_codes_at(const int8_shape *s)
+{
+    return (sizeof(int8_query) + s->groups * sizeof(int32_t) + 63) / 64 * 64;
+}
+
+/* At every level: 16 bits at most. A multiple of 64. */
+static inline size_t int8_query_bytes(const int8_shape *s)
+{
+    return int8_query_codes_at(s) + (size_t)2 * s->width;
+}
+
+/*
+ * Nibbles of dword d of 16 bytes, low (part 0) or high ones (1): which dword of 4 codes they become in a tile of keys, which is
+ * transposed before it is unpacked. High nibbles are 16 channels further on in ggml's blocks, else each the next channel.
+ */
+static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
+{
+    return elem == KVB_UINT4 ? 2 * d + part : 4 * part + d;
+}
+
+/* ---- a block of rows made ready: int8_pack.c --------------------------------------------------------------------- */
+
+/* Bytes of a tile of codes, two each at most, and of a table of d or of m. Multiples of 64. */
+static inline size_t int8_tile_bytes(const int8_shape *s)
+{
+    return (size_t)2 * s->width * BLOCK;
+}
+static inline size_t int8_table_bytes(const int8_shape *s)
+{
+    return (size_t)s->groups * BLOCK * sizeof(float);
+}
+static inline size_t int8_scratch_bytes(const int8_shape *s)
+{
+    return int8_tile_bytes(s) + 2 * int8_table_bytes(s);
+}
+
+#define INT8_SOME 16u /* cells that are made ready at a time */
+
+/* Where the rows of a block lie, for one KV head. */
+typedef struct int8_rows {
+    const uint8_t *row[BLOCK]; /* their codes */
+    uint32_t at[BLOCK];        /* their cells, as stored */
+    uint32_t n;
+} int8_rows;
+
+/* A dword of the tile holds neighbouring factors of one sum. */
+typedef struct int8_block {
+    int32_t *tile;
+    float *d, *m; /* [groups][BLOCK], 0 from n on; m is NULL where the format has none, else that of the middle code */
+} int8_block;
+
+/*
+ * Cells of a head, n <= BLOCK of them; half of `next` is prefetched meanwhile. scratch: int8_scratch_bytes().
+ * Keys: [width / TILE_CODES][BLOCK] dwords, each TILE_CODES channels of one cell; cells from n on are anything.
+ * Values: [BLOCK / TILE_CODES][width] dwords, each one channel of TILE_CODES cells, up to n rounded up to that; cells from
+ * n on are anything.
+ */
+int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                       uint32_t n, kvb_lookahead *next, void *scratch);
+int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                         uint32_t n, kvb_lookahead *next, void *scratch);
 
 #endif

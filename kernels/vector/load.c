@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loads of one level: a loop over cells for each kind of row, and which format has which. */
-#include "kernels/vector/load.h"
-#include "kernels/vector/load_channels.h"
-#include "kernels/vector/load_floats.h"
-#include "kernels/vector/load_ggml.h"
-#include "kernels/vector/load_groups.h"
-#include "kernels/vector/load_place.h"
+/* The loads of one level: where rows lie, a loop over cells for each kind of row, and which format has which. */
+#include "kernels/vector/load_rows.h"
+#include "kernels/vector/vector.h"
 
 #include <string.h>
 
-/* X(row): every kind that lies row by row; and those with windows. */
+/* X(kind): every kind whose rows are always encoded; those with f16 windows. */
 // clang-format off
 #define PLAIN(X)                                                                                                       \
     X(f32) X(f16) X(bf16) X(e4m3) X(e4m3_token) X(e5m2) X(e5m2_token) X(int8) X(int8_asym)                             \
@@ -19,32 +15,116 @@
 #define WINDOWED(X) X(kivi4_v) X(kivi2_v) X(kivi4_k) X(kivi2_k)
 // clang-format on
 
+/* ---- where rows lie: the rules of attend.h on views --------------------------------------------------------------- */
+
+/* Cells start .. start + n - 1 and what is known of them. `start` wraps, so that one comparison tells. */
+typedef struct cell_span {
+    uint32_t start, n;
+    uint32_t at;
+} cell_span;
+
+/* The rows of one KV head. Cells mostly come in runs: divisions are made only where one leaves the span of the one before. */
+typedef struct head_place {
+    const kvb_view *view;
+    const uint8_t *codes, *scales, *zeros, *recent; /* of the head; of the codes where there are none */
+    cell_span page;                                 /* at: its first cell in storage */
+    cell_span window;                               /* at: its slot, or KVB_SLOT_NONE */
+    cell_span group;                                /* at: its number */
+} head_place;
+
+enum { PLACES = 64 }; /* rows found at a time */
+
+/* A table's part for head h; without a table any address will do. */
+static inline const uint8_t *head_table(const kvb_view *v, const void *table, uint32_t h, size_t stride)
+{
+    return table ? (const uint8_t *)table + h * stride : v->base;
+}
+
+static inline head_place head_open(const kvb_view *v, uint32_t h)
+{
+    return (head_place){
+        .view = v,
+        .codes = head_table(v, v->base, h, v->head_stride),
+        .scales = head_table(v, v->scales, h, v->scale_head_stride),
+        .zeros = head_table(v, v->zeros, h, v->zero_head_stride),
+        .recent = head_table(v, v->recent, h, v->recent_head_stride),
+    };
+}
+
+/* Does the span hold the cell? Else it becomes the one of n cells that does, with `at` its number. */
+static inline bool span_holds(cell_span *s, uint32_t cell, uint32_t n)
+{
+    if (cell - s->start < s->n)
+        return true;
+    *s = (cell_span){.start = cell / n * n, .n = n, .at = cell / n};
+    return false;
+}
+
+/* Where a paged cell is stored. */
+static inline uint32_t cell_stored(head_place *p, uint32_t cell)
+{
+    const kvb_view *v = p->view;
+    if (!span_holds(&p->page, cell, v->block_cells))
+        p->page.at = v->block_table[p->page.at] * v->block_cells;
+    return p->page.at + (cell - p->page.start);
+}
+
+/* Of formats with windows. Fields are stored one by one: a struct that is copied whole waits for its parts. */
+static inline void windowed_find(head_place *p, uint32_t cell, row_place *at)
+{
+    const kvb_view *v = p->view;
+    const kvb_format *f = v->format;
+    size_t group = cell;
+    if (!span_holds(&p->window, cell, f->window_cells))
+        p->window.at = v->recent_slot[p->window.at];
+    at->recent = p->window.at != KVB_SLOT_NONE;
+    if (at->recent) {
+        at->codes = p->recent + p->window.at * v->recent_slot_stride +
+                    (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t);
+        return;
+    }
+    if (f->axis == KVB_AXIS_TOKENS) {
+        span_holds(&p->group, cell, f->group);
+        group = p->group.at;
+    }
+    at->codes = p->codes + cell * v->cell_stride;
+    at->scales = p->scales + group * v->scale_cell_stride;
+    at->zeros = p->zeros + group * v->zero_cell_stride;
+}
+
+/* ---- loops over cells --------------------------------------------------------------------------------------------- */
+
+/* The loops over rows are compiled once more for the commonest dim. */
+enum { COMMON_DIM = 128 };
+
 static void tails_clear(uint32_t dim, uint32_t n, float *rows, size_t stride)
 {
     for (uint32_t i = 0; i < n && dim < stride; i++)
         memset(rows + i * stride + dim, 0, (stride - dim) * sizeof *rows);
 }
 
-/* The loops over rows are compiled once more for the commonest dim. */
-enum { COMMON_DIM = 128 };
-
-/* Cells as they are stored: `mapped` if there is a block table. */
-__attribute__((noinline)) static void cells_map(place *p, const uint32_t *cells, uint32_t n, uint32_t *mapped)
+__attribute__((noinline)) static void cells_map(head_place *p, const uint32_t *cells, uint32_t n, uint32_t *mapped)
 {
     for (uint32_t i = 0; i < n; i++)
-        mapped[i] = place_stored(p, cells[i]);
+        mapped[i] = cell_stored(p, cells[i]);
+}
+
+__attribute__((noinline)) static void windowed_find_all(head_place *p, const uint32_t *cells, uint32_t n, row_place *at)
+{
+    for (uint32_t i = 0; i < n; i++)
+        windowed_find(p, p->view->block_table ? cell_stored(p, cells[i]) : cells[i], at + i);
 }
 
 #define LOAD(NAME)                                                                                                     \
-    VEC_INLINE void NAME##_rows(const kvb_view *v, const place *p, const uint32_t *cells, uint32_t n, uint32_t dim,    \
-                                float *rows, size_t stride)                                                            \
+    VEC_INLINE void NAME##_rows(const kvb_view *v, const head_place *p, const uint32_t *cells, uint32_t n,             \
+                                uint32_t dim, float *rows, size_t stride)                                              \
     {                                                                                                                  \
         const kvb_format *f = v->format;                                                                               \
-        const place from = *p;                                                                                         \
+        const head_place from = *p;                                                                                    \
         const size_t codes = v->cell_stride, scales = v->scale_cell_stride, zeros = v->zero_cell_stride;               \
         for (uint32_t i = 0; i < n; i++) {                                                                             \
             const size_t c = cells[i];                                                                                 \
-            const place_row r = {from.codes + c * codes, from.scales + c * scales, from.zeros + c * zeros, false};     \
+            const row_place r = {from.codes + c * codes, from.scales + c * scales, from.zeros + c * zeros, false};     \
             NAME##_row(f, &r, dim, rows + i * stride);                                                                 \
         }                                                                                                              \
     }                                                                                                                  \
@@ -52,7 +132,7 @@ __attribute__((noinline)) static void cells_map(place *p, const uint32_t *cells,
                             size_t stride)                                                                             \
     {                                                                                                                  \
         uint32_t mapped[PLACES];                                                                                       \
-        place p = place_open(v, h);                                                                                    \
+        head_place p = head_open(v, h);                                                                                \
         for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
             const uint32_t *here = cells;                                                                              \
             some = v->block_table && n > PLACES ? PLACES : n;                                                          \
@@ -67,14 +147,9 @@ __attribute__((noinline)) static void cells_map(place *p, const uint32_t *cells,
     }
 PLAIN(LOAD)
 
-__attribute__((noinline)) static void places_locate(place *p, const uint32_t *cells, uint32_t n, place_row *at)
-{
-    places_find(p, cells, n, at);
-}
-
-/* Where the rows are is found first, for many: the loop over rows then holds nothing but what is decoded. */
+/* Rows are found first, many at a time: the loop over rows then does nothing but decode. */
 #define LOAD_WINDOWED(NAME)                                                                                            \
-    VEC_INLINE void NAME##_rows(channel_factors *k, const place_row *at, uint32_t n, uint32_t dim, float *rows,        \
+    VEC_INLINE void NAME##_rows(channel_factors *k, const row_place *at, uint32_t n, uint32_t dim, float *rows,        \
                                 size_t stride)                                                                         \
     {                                                                                                                  \
         for (uint32_t i = 0; i < n; i++)                                                                               \
@@ -87,12 +162,12 @@ __attribute__((noinline)) static void places_locate(place *p, const uint32_t *ce
                             size_t stride)                                                                             \
     {                                                                                                                  \
         channel_factors k;                                                                                             \
-        place_row at[PLACES];                                                                                          \
+        row_place at[PLACES];                                                                                          \
         k.whose = NULL;                                                                                                \
-        place p = place_open(v, h);                                                                                    \
+        head_place p = head_open(v, h);                                                                                \
         for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
             some = n < PLACES ? n : PLACES;                                                                            \
-            places_locate(&p, cells, some, at);                                                                        \
+            windowed_find_all(&p, cells, some, at);                                                                    \
             if (v->dim == COMMON_DIM)                                                                                  \
                 NAME##_rows(&k, at, some, COMMON_DIM, rows, stride);                                                   \
             else                                                                                                       \
@@ -102,16 +177,17 @@ __attribute__((noinline)) static void places_locate(place *p, const uint32_t *ce
     }
 WINDOWED(LOAD_WINDOWED)
 
+/* ---- which format has which --------------------------------------------------------------------------------------- */
+
 #define ANY_GROUP 0xfffffffeu
 
-/* Scales and zeros are of one type; 0, which is f32, where there are none. */
 static const struct {
     kvb_elem elem;
     bool windowed;
     uint32_t level_bits;
     kvb_axis axis;
-    uint32_t group; /* or ANY_GROUP */
-    kvb_elem scale_elem;
+    uint32_t group;      /* or ANY_GROUP */
+    kvb_elem scale_elem; /* of zeros too; 0 where there are none */
     kvb_load *load;
 } loads[] = {
     {KVB_F32, false, 0, KVB_AXIS_NONE, 0, 0, f32_load},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of one level. */
-#include "kernels/vector/table.h"
+#include "kernels/vector/vector.h"
 
 #if defined(__AVX512VNNI__)
 #define LEVEL KVB_CPU_AVX512VNNI

@@ -1,8 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vectors of floats of the level that is being compiled: VL lanes, type vf. One header for each; all have the
- * functions of vec_avx512.h. */
-#ifndef KVB_VECTOR_VEC_H
-#define KVB_VECTOR_VEC_H
+/*
+ * Vectors of the level that is being compiled: a header for each instruction set, all with the same functions.
+ *
+ * Floats: vf, VL lanes.
+ *   vf_load, vf_store                 any address
+ *   vf_set                            one float in every lane; vf_set_f16: one f16 at p
+ *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
+ *   vf_load_f16_part, _e4m3_part      the first n <= VL elements, zeros behind; no other byte is read
+ *   vf_fma(a, b, c)                   a * b + c
+ *   vf_max, vf_min                    b where either is NaN
+ *   vf_select(bits, a, b)             lane i of a where bit i is set, else of b
+ *   vf_drop_below(a, x, least)        a where x is at least `least` or NaN, else 0
+ *   vf_any_above(a, x)                is a lane above x? NaN is not
+ *   vf_largest, vf_total              over the lanes
+ *   vf_round, vf_scale2(x, n)         to the nearest whole number; x times 2^n, n whole, 0 where that is too small
+ *   vf_totals(v)                      lane i: the sum of the lanes of v[i], i < VL, as a tree
+ *   vf_transpose(v)                   lane i of v[j] goes to lane j of v[i]
+ *   vf_upper_negated, vf_partner      lanes with the bit `apart` in their index negated; lane i from lane i ^ apart
+ *   vf_weighted(p, x)                 p * x, but 0 where p is 0, even if x is NaN
+ *   PRODUCT_ROWS x PRODUCT_VECS       accumulators of a product that stay in registers with what they are multiplied by
+ *   SUMS_VECS, SUMS_ROWS              the same for weighted sums: accumulators, and rows, at most
+ *
+ * Codes: vcode, a code in the lowest bits of each lane, anything above. vbook: a table of 16 floats, looked up by the lowest
+ * 4 bits: narrower codes need a table that repeats itself.
+ *   codes16(bits, p, code)            16 codes of 2, 3 or 4 bits from 2 * bits bytes
+ *   bytes16(p, code), code_above      16 bytes as codes; the codes 4 bits higher up
+ *   bytes_part(p, n, to)              the first n <= 64 bytes, zeros behind; no other byte is read
+ *   book_load, book_load8             16 levels; 8 levels, twice
+ *   book_at(book, code)               the level of each code
+ *   book_at5(low, high, ...)          of codes of 5 bits: lane i has its fifth bit in bit first + i of `fifths`
+ *   fp8_step(wide, p, x)              FP8_STEP small floats: e5m2 if wide, else e4m3
+ *   heads_load(p, bytes, n, to)       two floats from the two f16 at the start of each of n <= 8 blocks, `bytes` apart
+ *
+ * Integers: vi, VL lanes of 32 bits. A type of its own: of __m512i, whose lanes have 64 bits, gcc 12 keeps each accumulator
+ * twice.
+ *   vi_load, vi_set, vi_to_vf
+ *   vi_dot2(c, a, b)                  c plus the products of 16-bit parts, added in pairs
+ *   vi_size_max(most, a)              the larger of magnitudes as integers: in the order of floats, NaN above all
+ *   vi_largest                        over the lanes
+ *   vf_store_i16(p, a, b)             whole numbers nearest to a's lanes, then to b's, as 16 bits. Those that do not fit,
+ *                                     and NaN: anything
+ */
+#ifndef KVB_VEC_H
+#define KVB_VEC_H
 
 #if defined(__AVX512F__)
 #include "kernels/vector/vec_avx512.h"
@@ -11,5 +51,65 @@
 #else
 #include "kernels/vector/vec_portable.h"
 #endif
+
+/* ---- codes, 16 at a time ----------------------------------------------------------------------------------------- */
+
+#define CODE_STEP 16u
+#define CODE_VECS (CODE_STEP / VL)
+
+/* Every level times scale, plus zero: two roundings, those of the elements themselves. */
+VEC_INLINE vbook book_affine(vbook b, vf scale, vf zero)
+{
+    for (uint32_t i = 0; i < BOOK_VECS; i++)
+        b.v[i] = b.v[i] * scale + zero;
+    return b;
+}
+
+VEC_INLINE vbook book_scaled(vbook b, vf scale)
+{
+    for (uint32_t i = 0; i < BOOK_VECS; i++)
+        b.v[i] = b.v[i] * scale;
+    return b;
+}
+
+/* ---- products of narrow numbers ------------------------------------------------------------------------------------ */
+
+/* Dword k of whatever p holds. */
+VEC_INLINE int32_t dword_at(const void *p, size_t k)
+{
+    int32_t x;
+    memcpy(&x, (const char *)p + k * sizeof x, sizeof x);
+    return x;
+}
+
+/* c plus the products of the narrow numbers in the dwords of a tile and of a row. */
+typedef vi dword_dot(vi c, vi tile, vi row);
+
+/*
+ * A panel of rows times a tile: acc[r][v] += dword k of row r times vector v of step k, for each of `steps`, which lie
+ * `stride` dwords apart. A row has `parts` lists of dwords, a[r][part], each for an equal share of the vectors.
+ * Where rows, vecs and dot are constants, acc [rows][vecs] stays in registers. The loops over it are flat: gcc unrolls the
+ * outer of two nested ones too late for that.
+ */
+VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps,
+                              const void *const *a, const int32_t *tile, size_t stride, vi *acc)
+{
+    for (uint32_t k = 0; k < steps; k++, tile += stride) {
+        vi b[PRODUCT_VECS];
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < vecs; v++)
+            b[v] = vi_load(tile + v * VL);
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++)
+            acc[j] = dot(acc[j], b[j % vecs], vi_set(dword_at(a[j * parts / vecs], k)));
+    }
+}
+
+/* Rows of the next panel, at most PRODUCT_ROWS, so that panels are as even as can be: 7 rows are 4 and 3. */
+static inline uint32_t product_panel_rows(uint32_t left)
+{
+    uint32_t panels = (left + PRODUCT_ROWS - 1) / PRODUCT_ROWS;
+    return (left + panels - 1) / panels;
+}
 
 #endif

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of 8 floats: AVX2, FMA, F16C. The functions are those of vec_avx512.h. */
-#if !defined(KVB_VEC_H) && defined(__AVX2__)
-#define KVB_VEC_H
+/* AVX2, FMA, F16C. Vectors of 8 floats. */
+#if !defined(KVB_VEC_LEVEL_H) && defined(__AVX2__)
+#define KVB_VEC_LEVEL_H
 
 #include <immintrin.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-#define VL         8u
 #define VEC_INLINE static inline __attribute__((always_inline))
+
+#define VL 8u
 typedef __m256 vf;
 
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    12u
-#define SUMS_ROWS    6u /* strips of more would be a vector wide: 8 rows 131 cycles a cell, two times 4 of them 78 */
+#define SUMS_ROWS    6u /* strips of more rows would be one vector wide: 8 rows take 131 cycles a cell, twice 4 rows 78 */
 
 VEC_INLINE vf vf_load(const float *p)
 {
@@ -78,13 +81,13 @@ VEC_INLINE vf vf_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* In two halves, so that neither factor overflows; below 2^-252 the factor is 0. */
+/* By two factors, so that neither overflows; below 2^-252 the product is 0. */
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
     n = _mm256_max_ps(_mm256_min_ps(n, _mm256_set1_ps(254.0f)), _mm256_set1_ps(-254.0f));
-    __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), rest = _mm256_sub_epi32(whole, half);
+    __m256i whole = _mm256_cvtps_epi32(n), first = _mm256_srai_epi32(whole, 1), rest = _mm256_sub_epi32(whole, first);
     const __m256i bias = _mm256_set1_epi32(127);
-    x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23)));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 VEC_INLINE vf vf_totals(const vf v[VL])
@@ -92,7 +95,7 @@ VEC_INLINE vf vf_totals(const vf v[VL])
     __m256 a[4], b[2];
     for (int i = 0; i < 4; i++)
         a[i] = _mm256_hadd_ps(v[2 * i], v[2 * i + 1]);
-    for (int i = 0; i < 2; i++) /* each half: lane j of v[4i+j], half sums */
+    for (int i = 0; i < 2; i++) /* lane j of each 128 bits: the sum of those 128 bits of v[4i+j] */
         b[i] = _mm256_hadd_ps(a[2 * i], a[2 * i + 1]);
     return _mm256_add_ps(_mm256_permute2f128_ps(b[0], b[1], 0x20), _mm256_permute2f128_ps(b[0], b[1], 0x31));
 }
@@ -105,7 +108,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
         a[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
     }
 #pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) /* b[i+j]: in each four, lane j of rows i .. i+3 */
+    for (int i = 0; i < 8; i += 4) /* b[i+j]: in each four lanes, lane j of rows i .. i+3 */
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             b[i + 2 * j] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0x44);
@@ -116,6 +119,192 @@ VEC_INLINE void vf_transpose(vf v[VL])
         v[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
         v[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
     }
+}
+
+/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+
+VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), bit = _mm256_set1_epi32((int)apart);
+    __m256i upper = _mm256_cmpeq_epi32(_mm256_and_si256(lane, bit), bit);
+    return _mm256_xor_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31)));
+}
+VEC_INLINE vf vf_partner(vf v, uint32_t apart)
+{
+    return apart == 1   ? _mm256_permute_ps(v, 0xb1)
+           : apart == 2 ? _mm256_permute_ps(v, 0x4e)
+                        : _mm256_permute2f128_ps(v, v, 1);
+}
+
+/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+
+typedef __m256i vcode;
+typedef struct vbook {
+    vf v[2];
+} vbook;
+#define BOOK_VECS 2u
+
+VEC_INLINE int32_t vec_word(const uint8_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+VEC_INLINE vf vf_set_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+}
+
+VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
+{
+    const uint8_t *from = p;
+    memset(to, 0, 64);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+VEC_INLINE vf vf_load_u8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+VEC_INLINE vf vf_load_i8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, 2 * n, part);
+    return vf_load_f16(part);
+}
+VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
+{
+    __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i ends = _mm256_or_si256(_mm256_cmpeq_epi32(code, _mm256_setzero_si256()),
+                                   _mm256_cmpeq_epi32(code, _mm256_set1_epi32(255)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_slli_epi32(code, 23), _mm256_and_si256(ends, _mm256_set1_epi32(0x400000))));
+}
+
+VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
+{
+    const __m256i each = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i shift = _mm256_mullo_epi32(each, _mm256_set1_epi32((int)bits));
+    /* the upper 8 codes: the next word, or one that begins earlier and holds them higher up */
+    uint32_t upper = bits == 4 ? 4 : bits == 3 ? 2 : 0;
+    int skip = bits == 4 ? 0 : bits == 3 ? 8 : 16;
+    code[0] = _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p)), shift);
+    code[1] =
+        _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p + upper)), _mm256_add_epi32(shift, _mm256_set1_epi32(skip)));
+}
+
+VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])
+{
+    code[0] = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    code[1] = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)));
+}
+VEC_INLINE vcode code_above(vcode code)
+{
+    return _mm256_srli_epi32(code, 4);
+}
+
+VEC_INLINE vbook book_load(const float *level)
+{
+    return (vbook){{_mm256_loadu_ps(level), _mm256_loadu_ps(level + 8)}};
+}
+VEC_INLINE vbook book_load8(const float *level)
+{
+    return (vbook){{_mm256_loadu_ps(level), _mm256_loadu_ps(level)}};
+}
+VEC_INLINE vf book_at(vbook b, vcode code)
+{
+    __m256 fourth =
+        _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)); /* bit 3 moved to the sign, which selects in a blend */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(b.v[0], code), _mm256_permutevar8x32_ps(b.v[1], code), fourth);
+}
+VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
+{
+    const __m256i lane = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    __m256i fifth = _mm256_sllv_epi32(_mm256_set1_epi32((int)(fifths >> first)), lane);
+    return _mm256_blendv_ps(book_at(low, code), book_at(high, code), _mm256_castsi256_ps(fifth));
+}
+
+#define FP8_STEP 8u
+
+VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
+{
+    __m128i code = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    if (wide) {
+        x[0] = _mm256_cvtph_ps(_mm_slli_epi16(code, 8));
+        return;
+    }
+    const __m128i largest = _mm_set1_epi16(0x3f80);
+    __m128i half = _mm_and_si128(_mm_slli_epi16(code, 7), _mm_set1_epi16((short)0xbf80));
+    __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, largest), largest);
+    half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7c00)));
+    x[0] = _mm256_cvtph_ps(half) * _mm256_set1_ps(256.0f);
+}
+
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    vf x[FP8_STEP / VL];
+    bytes_part(p, n, part);
+    fp8_step(false, part, x);
+    return x[0];
+}
+
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    uint16_t heads[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(heads + 2 * i, p + i * bytes, 4);
+    for (uint32_t i = 0; i < 2 * n; i += VL)
+        vf_store(to + i, vf_load_f16(heads + i));
+}
+
+/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+
+typedef int32_t vi __attribute__((vector_size(32)));
+
+VEC_INLINE vi vi_load(const int32_t *p)
+{
+    return (vi)_mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+VEC_INLINE vi vi_set(int32_t x)
+{
+    return (vi)_mm256_set1_epi32(x);
+}
+VEC_INLINE vf vi_to_vf(vi a)
+{
+    return _mm256_cvtepi32_ps((__m256i)a);
+}
+VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
+{
+    __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+    _mm256_storeu_si256(p, _mm256_permute4x64_epi64(both, 0xd8));
+}
+VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
+{
+    return c + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+VEC_INLINE vi vi_size_max(vi most, vf a)
+{
+    return (vi)_mm256_max_epi32((__m256i)most, _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
+}
+VEC_INLINE int32_t vi_largest(vi a)
+{
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+VEC_INLINE vf vf_weighted(vf p, vf x)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(p, _mm256_setzero_ps(), _CMP_NEQ_UQ), _mm256_mul_ps(p, x));
 }
 
 #endif

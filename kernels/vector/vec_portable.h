@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of 4 floats in the compiler's own vector types: any architecture. The functions are those of vec_avx512.h;
- * a multiply-add rounds twice. */
-#ifndef KVB_VEC_H
-#define KVB_VEC_H
+/* Any architecture, in the compiler's own vector types. Vectors of 4 floats; a multiply-add rounds twice. */
+#ifndef KVB_VEC_LEVEL_H
+#define KVB_VEC_LEVEL_H
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define VL         4u
 #define VEC_INLINE static inline __attribute__((always_inline))
+
+#define VL 4u
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vec_int __attribute__((vector_size(16)));
 
@@ -47,7 +48,7 @@ VEC_INLINE vec_int vec_load_u16(const void *p)
     memcpy(h, p, sizeof h);
     return (vec_int){h[0], h[1], h[2], h[3]};
 }
-/* The fields in their f32 places, the exponent's bias corrected by an exact product; infinities and NaN apart. */
+/* The fields are moved to their f32 places, and an exact product corrects the exponent's bias. Infinities and NaN apart. */
 VEC_INLINE vf vf_load_f16(const void *p)
 {
     vec_int h = vec_load_u16(p), a = h & 0x7fff, sign = h << 16 & INT32_MIN;
@@ -93,7 +94,7 @@ VEC_INLINE float vf_total(vf a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
-/* Below 2^22, and to even where half-way; beyond, a is whole enough for what it is used for. */
+/* Ties go to even. From 2^22 on a stays as it is: nobody needs more there. */
 VEC_INLINE vf vf_round(vf a)
 {
     vf magic = vf_set(0x1.8p23f);
@@ -101,10 +102,10 @@ VEC_INLINE vf vf_round(vf a)
 }
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
-    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* NaN too: it has no whole number, and is in x */
+    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* NaN too: no whole number; x is NaN then */
     n = vf_where(n > -254.0f, n, vf_set(-254.0f));
-    vec_int whole = {(int32_t)n[0], (int32_t)n[1], (int32_t)n[2], (int32_t)n[3]}, half = whole >> 1;
-    return x * vf_of_bits((half + 127) << 23) * vf_of_bits((whole - half + 127) << 23);
+    vec_int whole = {(int32_t)n[0], (int32_t)n[1], (int32_t)n[2], (int32_t)n[3]}, first = whole >> 1;
+    return x * vf_of_bits((first + 127) << 23) * vf_of_bits((whole - first + 127) << 23);
 }
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
@@ -118,6 +119,187 @@ VEC_INLINE void vf_transpose(vf v[VL])
     v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
     v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
     v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+
+VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
+{
+    const vec_int one = {0, INT32_MIN, 0, INT32_MIN}, two = {0, 0, INT32_MIN, INT32_MIN};
+    return (vf)((vec_int)v ^ (apart == 1 ? one : two));
+}
+VEC_INLINE vf vf_partner(vf v, uint32_t apart)
+{
+    return apart == 1 ? (vf){v[1], v[0], v[3], v[2]} : (vf){v[2], v[3], v[0], v[1]};
+}
+
+/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+
+typedef vec_int vcode;
+typedef struct vbook {
+    vf v[4];
+} vbook;
+#define BOOK_VECS 4u
+
+VEC_INLINE vf vf_set_f16(const void *p)
+{
+    uint16_t h[4];
+    memcpy(h, p, sizeof *h);
+    h[1] = h[2] = h[3] = h[0];
+    return vf_load_f16(h);
+}
+
+VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
+{
+    const uint8_t *from = p;
+    memset(to, 0, 64);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+VEC_INLINE vf vec_as_floats(vec_int a)
+{
+    return __builtin_convertvector(a, vf);
+}
+VEC_INLINE vec_int vec_bytes(const uint8_t *p)
+{
+    return (vec_int){p[0], p[1], p[2], p[3]};
+}
+VEC_INLINE vf vf_load_u8(const uint8_t *p)
+{
+    return vec_as_floats(vec_bytes(p));
+}
+VEC_INLINE vf vf_load_i8(const uint8_t *p)
+{
+    return vec_as_floats(vec_bytes(p) << 24 >> 24);
+}
+
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, 2 * n, part);
+    return vf_load_f16(part);
+}
+VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
+{
+    vec_int code = vec_bytes(p);
+    return vf_of_bits(code << 23 | (((code == 0) | (code == 255)) & 0x400000));
+}
+
+VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < 2 * bits; i++)
+        all |= (uint64_t)p[i] << 8 * i;
+    for (uint32_t i = 0; i < 16 / VL; i++, all >>= 4 * bits)
+        code[i] = (vec_int){(int32_t)(all & 15), (int32_t)(all >> bits & 15), (int32_t)(all >> 2 * bits & 15),
+                            (int32_t)(all >> 3 * bits & 15)};
+}
+
+VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])
+{
+    for (uint32_t i = 0; i < 16 / VL; i++)
+        code[i] = vec_bytes(p + 4 * i);
+}
+VEC_INLINE vcode code_above(vcode code)
+{
+    return code >> 4;
+}
+
+VEC_INLINE vbook book_load(const float *level)
+{
+    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level + 8), vf_load(level + 12)}};
+}
+VEC_INLINE vbook book_load8(const float *level)
+{
+    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level), vf_load(level + 4)}};
+}
+VEC_INLINE vf book_at(vbook b, vcode code)
+{
+    return (vf){b.v[code[0] >> 2 & 3][code[0] & 3], b.v[code[1] >> 2 & 3][code[1] & 3],
+                b.v[code[2] >> 2 & 3][code[2] & 3], b.v[code[3] >> 2 & 3][code[3] & 3]};
+}
+VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
+{
+    return vf_select(fifths >> first, book_at(high, code), book_at(low, code));
+}
+
+#define FP8_STEP 4u
+
+/* Normal numbers by moving their fields; subnormal ones are a whole number of steps. */
+VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
+{
+    vec_int code = vec_bytes(p), a = code & 0x7f, sign = code << 24 & INT32_MIN;
+    int32_t mantissa = wide ? 2 : 3, bias = wide ? 15 : 7;
+    vf small = vec_as_floats(a) * vf_set(wide ? 0x1p-16f : 0x1p-9f);
+    vf normal = vf_of_bits((a << (23 - mantissa)) + ((127 - bias) << 23));
+    vf beyond = vf_of_bits(wide ? ((a & 3) << 21) | 0x7f800000 : (a & 0) | 0x7fc00000);
+    vf size = vf_where(a < 1 << mantissa, small, vf_where(wide ? a >= 0x7c : a == 0x7f, beyond, normal));
+    x[0] = vf_of_bits((vec_int)size | sign);
+}
+
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    vf x[FP8_STEP / VL];
+    bytes_part(p, n, part);
+    fp8_step(false, part, x);
+    return x[0];
+}
+
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    uint16_t heads[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(heads + 2 * i, p + i * bytes, 4);
+    for (uint32_t i = 0; i < 2 * n; i += VL)
+        vf_store(to + i, vf_load_f16(heads + i));
+}
+
+/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+
+typedef vec_int vi;
+
+VEC_INLINE vi vi_load(const int32_t *p)
+{
+    vi a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+VEC_INLINE vi vi_set(int32_t x)
+{
+    return (vi){x, x, x, x};
+}
+VEC_INLINE vf vi_to_vf(vi a)
+{
+    return (vf){(float)a[0], (float)a[1], (float)a[2], (float)a[3]};
+}
+VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
+{
+    vf magic = vf_set(0x1.8p23f); /* the lowest bits of the sum are those of the whole number */
+    vec_int whole[2] = {(vec_int)(a + magic), (vec_int)(b + magic)};
+    uint16_t low[8];
+    for (int i = 0; i < 8; i++)
+        low[i] = (uint16_t)(uint32_t)whole[i / 4][i % 4];
+    memcpy(p, low, sizeof low);
+}
+VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
+{
+    return c + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+}
+VEC_INLINE vi vi_size_max(vi most, vf a)
+{
+    vi size = (vi)a & 0x7fffffff, above = size > most;
+    return (above & size) | (~above & most);
+}
+VEC_INLINE int32_t vi_largest(vi a)
+{
+    int32_t x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    return x > y ? x : y;
+}
+VEC_INLINE vf vf_weighted(vf p, vf x)
+{
+    return (vf)((p != 0) & (vec_int)(p * x));
 }
 
 #endif

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A config.json read: the JSON, the text config inside a multimodal one, the architecture, then its layers. */
+/*
+ * Models: read from a config.json (the JSON, the text config inside a multimodal one, the architecture, then its layers), or
+ * built into the program.
+ */
 #include "results/sizing/model.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/sizing/groups.h"
+#include "results/sizing/model_reading.h"
 #include "results/sizing/weights.h"
-#include "results/text.h"
+#include "results/table.h"
 
-/* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON: the same bytes as numbers that are. */
+/* ---- reading a config -------------------------------------------------------------------------------------- */
+
+/* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON. Replaces them by numbers of the same length. */
 static void numbers_mend(char *text, size_t n)
 {
     static const struct {
@@ -33,7 +40,7 @@ static void numbers_mend(char *text, size_t n)
 }
 
 /* NULL after a failure. */
-static json_t *json_read(kvb_config *c, const char *text, size_t n)
+static json_t *json_read(kvb_config_json *c, const char *text, size_t n)
 {
     json_error_t error;
     char *copy = malloc(n + 1);
@@ -53,8 +60,8 @@ static json_t *json_read(kvb_config *c, const char *text, size_t n)
     return root;
 }
 
-/* The part of a multimodal config that has the language model's layers; the whole where there is none. */
-static const json_t *text_config(kvb_config *c, const json_t *root)
+/* The part of a multimodal config that describes the language model, or the whole config if it has no such part. */
+static const json_t *text_config(kvb_config_json *c, const json_t *root)
 {
     static const char *const nests[][2] = {
         {"text_config", "text_config."}, {"llm_config", "llm_config."}, {"language_config", "language_config."}};
@@ -77,7 +84,7 @@ static const char *architecture_of(const json_t *object)
     return json_string_value(json_array_get(json_object_get(object, "architectures"), 0));
 }
 
-/* mamba_ssm's own config.json names no architecture, but has these two. */
+/* mamba_ssm's own config.json names no architecture, but has these two fields. */
 static const char *architecture_of_mamba_ssm(const json_t *root)
 {
     const json_t *own = json_object_get(root, "ssm_cfg");
@@ -88,11 +95,11 @@ static const char *architecture_of_mamba_ssm(const json_t *root)
     return layer && strcmp(layer, "Mamba2") == 0 ? "mamba_ssm Mamba2" : "mamba_ssm Mamba1";
 }
 
-/* The family of whichever says most of the text: its model_type, its architecture, then those of what encloses it. Where
- * both of one object are known, they must agree. */
-static void family_choose(kvb_reading *reading, const json_t *root, const json_t *text)
+/* Finds the family by the text config's model_type or architecture, then by those of the config around it. If both of one object
+ * are known, they must agree. */
+static void family_choose(kvb_model_reading *reading, const json_t *root, const json_t *text)
 {
-    kvb_config *c = &reading->config;
+    kvb_config_json *c = &reading->config;
     const char *own = architecture_of_mamba_ssm(root);
     const json_t *const objects[] = {text, root};
 
@@ -107,7 +114,7 @@ static void family_choose(kvb_reading *reading, const json_t *root, const json_t
         if (type || architecture) {
             c->model_class = architecture ? architecture : type;
             if (!reading->family && objects[i] == text && text != root && type)
-                break; /* an unknown language model inside a known wrapper */
+                break; /* the wrapper is known, but not the language model inside */
         }
     }
     if (!reading->family && own) {
@@ -117,15 +124,14 @@ static void family_choose(kvb_reading *reading, const json_t *root, const json_t
     if (!reading->family && !c->model_class)
         kvb_config_fail(c, -EINVAL, "architectures, model_type: missing: one of them was expected");
     else if (!reading->family)
-        kvb_config_fail(c, -ENOTSUP,
-                        "%sarchitectures, model_type: \"%.60s\" is not known: not sized rather than guessed", c->place,
-                        c->model_class);
+        kvb_config_fail(c, -ENOTSUP, "%sarchitectures, model_type: \"%.60s\" is not known; nothing is guessed",
+                        c->place, c->model_class);
     else if (reading->family->refusal)
         kvb_config_fail(c, -ENOTSUP, "%.60s: %s", c->model_class, reading->family->refusal);
 }
 
-/* Weights are told of in the enclosing config as well. */
-static void enclosing_fill(kvb_config *c, const json_t *root)
+/* The enclosing config may hold what the weights need. */
+static void enclosing_fill(kvb_config_json *c, const json_t *root)
 {
     static const char *const fields[] = {"tie_word_embeddings", "torch_dtype", "dtype", "quantization_config"};
 
@@ -136,13 +142,13 @@ static void enclosing_fill(kvb_config *c, const json_t *root)
     }
 }
 
-static void dtype_read(kvb_reading *reading)
+static void dtype_read(kvb_model_reading *reading)
 {
     static const struct {
         const char *word, *dtype;
     } dtypes[] = {{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}};
-    kvb_config *c = &reading->config;
-    kvb_model *model = reading->model;
+    kvb_config_json *c = &reading->config;
+    kvb_sized_model *model = reading->model;
     const char *word = kvb_config_text(c, "torch_dtype dtype");
 
     for (size_t i = 0; word && i < sizeof dtypes / sizeof *dtypes; i++)
@@ -152,17 +158,17 @@ static void dtype_read(kvb_reading *reading)
         kvb_config_fail(c, -EINVAL, "%storch_dtype: \"%.40s\" is none of bfloat16, float16 and float32", c->place,
                         word);
     if (!word)
-        kvb_model_note_add(reading, -1, "dtype = 16 bits, taken for weights, KV and activations",
-                           "torch_dtype and dtype are absent");
+        kvb_sized_model_note_add(reading, -1, "dtype = 16 bits, taken for weights, KV and activations",
+                                 "torch_dtype and dtype are absent");
 }
 
-/* Facts that are not of one layer. */
-static void whole_read(kvb_reading *reading)
+/* Reads facts of the whole model. */
+static void whole_read(kvb_model_reading *reading)
 {
-    kvb_config *c = &reading->config;
-    kvb_model *model = reading->model;
+    kvb_config_json *c = &reading->config;
+    kvb_sized_model *model = reading->model;
     const char *names = "num_hidden_layers n_layer n_layers num_layers";
-    kvb_fact layers = kvb_config_count(c, names);
+    kvb_config_fact layers = kvb_config_count(c, names);
     char text[32];
 
     if (layers.value > KVB_LAYERS_MOST)
@@ -172,13 +178,13 @@ static void whole_read(kvb_reading *reading)
         return;
     reading->n_layers = model->n_layers = (uint32_t)layers.value;
     snprintf(text, sizeof text, "layers = %u", model->n_layers);
-    kvb_model_note_add(reading, -1, text, layers.source);
+    kvb_sized_model_note_add(reading, -1, text, layers.source);
     model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
-    if (json_is_integer(kvb_config_find(c, "intermediate_size", NULL))) /* Gemma 3n has a list */
+    if (json_is_integer(kvb_config_find(c, "intermediate_size", NULL))) /* Gemma 3n has a list of them */
         model->intermediate = (uint32_t)kvb_config_number(c, "intermediate_size");
     model->vocab = (uint32_t)kvb_config_number(c, "vocab_size padded_vocab_size");
     model->max_context = kvb_config_number(c, "max_position_embeddings");
-    if (!model->max_context) /* older names, of which some configs have two that differ */
+    if (!model->max_context) /* older names; some configs have two of them with different values */
         model->max_context = kvb_config_number(c, "n_positions");
     if (!model->max_context)
         model->max_context = kvb_config_number(c, "seq_length max_seq_len context_length");
@@ -188,34 +194,34 @@ static void whole_read(kvb_reading *reading)
     dtype_read(reading);
 }
 
-static void layers_read(kvb_reading *reading)
+static void layers_read(kvb_model_reading *reading)
 {
-    kvb_config *c = &reading->config;
+    kvb_config_json *c = &reading->config;
 
     kvb_layers_lay(reading);
     if (!c->error)
         kvb_layers_settle(reading);
     if (!c->error)
-        kvb_groups_build(reading);
+        kvb_layers_group(reading);
     if (!c->error)
         kvb_config_unasked(c);
 }
 
-/* Parameters that are not known are no failure: the model is sized all the same, and says why. */
-static void parameters_read(kvb_reading *reading)
+/* Unknown parameters are not a failure: the context can be sized without them. */
+static void parameters_read(kvb_model_reading *reading)
 {
-    kvb_config *c = &reading->config;
-    kvb_parameters *parameters = &reading->model->parameters;
+    kvb_config_json *c = &reading->config;
+    kvb_sized_parameters *parameters = &reading->model->parameters;
 
-    if (kvb_parameters_read(c->fields, reading->model, parameters) != 0)
+    if (kvb_sized_parameters_read(c->fields, reading->model, parameters) != 0)
         kvb_config_fail(c, -EINVAL, "%s%s", c->place, parameters->why);
 }
 
-/* Names, and the text config with all that belongs to it. */
-static void model_begin(kvb_reading *reading, const json_t *root, const json_t *text)
+/* Fills in names, and the text config with everything that belongs to it. */
+static void model_begin(kvb_model_reading *reading, const json_t *root, const json_t *text)
 {
-    kvb_config *c = &reading->config;
-    kvb_model *model = reading->model;
+    kvb_config_json *c = &reading->config;
+    kvb_sized_model *model = reading->model;
     const char *type = json_string_value(json_object_get(root, "model_type")), *outer = architecture_of(root);
 
     model->name = strdup(c->file);
@@ -229,12 +235,13 @@ static void model_begin(kvb_reading *reading, const json_t *root, const json_t *
     enclosing_fill(c, root);
     kvb_config_default_fill(c, reading->family->defaults);
     if (text != root)
-        kvb_model_note_add(reading, -1, "the language model alone is sized", "the config has a part for the text");
+        kvb_sized_model_note_add(reading, -1, "the language model alone is sized",
+                                 "the config has a part for the text");
 }
 
-static int reading_do(kvb_reading *reading, const char *text, size_t n)
+static int reading_do(kvb_model_reading *reading, const char *text, size_t n)
 {
-    kvb_config *c = &reading->config;
+    kvb_config_json *c = &reading->config;
     json_t *root = json_read(c, text, n);
     const json_t *inner = c->error ? NULL : text_config(c, root);
 
@@ -252,21 +259,22 @@ static int reading_do(kvb_reading *reading, const char *text, size_t n)
     return c->error;
 }
 
-int kvb_model_read(const char *text, size_t n, const char *name, kvb_model **model, char *why, size_t why_bytes)
+int kvb_sized_model_read(const char *text, size_t n, const char *name, kvb_sized_model **model, char *why,
+                         size_t why_bytes)
 {
-    kvb_reading *reading = calloc(1, sizeof *reading);
+    kvb_model_reading *reading = calloc(1, sizeof *reading);
     int error = -ENOMEM;
 
     *model = NULL;
     snprintf(why, why_bytes, "%s: no memory", name);
     if (!reading)
         return error;
-    reading->config = (kvb_config){.file = name, .place = "", .why = why, .why_bytes = why_bytes};
+    reading->config = (kvb_config_json){.file = name, .place = "", .why = why, .why_bytes = why_bytes};
     reading->model = calloc(1, sizeof *reading->model);
     if (reading->model)
         error = reading_do(reading, text, n);
     if (error)
-        kvb_model_free(reading->model);
+        kvb_sized_model_free(reading->model);
     else
         *model = reading->model;
     free(reading);
@@ -277,7 +285,7 @@ int kvb_model_read(const char *text, size_t n, const char *name, kvb_model **mod
     return error;
 }
 
-void kvb_model_free(kvb_model *model)
+void kvb_sized_model_free(kvb_sized_model *model)
 {
     if (!model)
         return;
@@ -293,4 +301,143 @@ void kvb_model_free(kvb_model *model)
     free(model->source);
     json_decref(model->config);
     free(model);
+}
+
+/* ---- built-in models --------------------------------------------------------------------------------------- */
+
+#define NAMES_MOST 256u
+#define NEAR_MOST  4u
+#define PART_BYTES 64u /* how much of a name is compared for similarity */
+
+/* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file. The assembler
+ * includes the file as it is, with a 0 behind it. */
+__asm__(".pushsection .rodata\n"
+        ".global kvb_models_text\n"
+        ".hidden kvb_models_text\n"
+        "kvb_models_text: .incbin \"results/sizing/models.jsonl\"\n"
+        ".byte 0\n"
+        ".popsection\n");
+extern const char kvb_models_text[] __attribute__((visibility("hidden")));
+
+static char *names[NAMES_MOST + 1]; /* NULL behind the last */
+static pthread_once_t names_once = PTHREAD_ONCE_INIT;
+
+/* Line i. NULL if there is none, or no memory. */
+static json_t *line_read(size_t i)
+{
+    const char *line = kvb_models_text;
+
+    for (; i > 0 && *line; i--)
+        line += strcspn(line, "\n") + (line[strcspn(line, "\n")] == '\n');
+    return *line ? json_loadb(line, strcspn(line, "\n"), 0, NULL) : NULL;
+}
+
+static void names_read(void)
+{
+    for (size_t i = 0; i < NAMES_MOST; i++) {
+        json_t *line = line_read(i);
+        const char *name = json_string_value(json_object_get(line, "name"));
+        names[i] = name ? strdup(name) : NULL;
+        json_decref(line);
+        if (!names[i])
+            return;
+    }
+}
+
+const char *kvb_sized_model_name(size_t i)
+{
+    pthread_once(&names_once, names_read);
+    return i < NAMES_MOST ? names[i] : NULL;
+}
+
+/* "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
+static const char *part_of(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+
+    return slash ? slash + 1 : name;
+}
+
+/* How many letters must be changed, added or removed to turn a into b; 0 if b contains a. */
+static uint32_t distance(const char *a, const char *b)
+{
+    uint32_t row[PART_BYTES + 1];
+    size_t n = strnlen(a, PART_BYTES), m = strnlen(b, PART_BYTES);
+
+    if (strcasestr(b, a))
+        return 0;
+    for (uint32_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (uint32_t i = 1; i <= n; i++) {
+        uint32_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            uint32_t change = corner + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            uint32_t step = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            corner = row[j];
+            row[j] = change < step ? change : step;
+        }
+    }
+    return row[m];
+}
+
+static void near_tell(const char *name, char *why, size_t why_bytes)
+{
+    const char *near[NEAR_MOST] = {NULL};
+    uint32_t far[NEAR_MOST], n = 0;
+    char safe[PART_BYTES];
+
+    for (size_t i = 0; kvb_sized_model_name(i); i++) { /* keeps the nearest ones, sorted */
+        uint32_t d = distance(part_of(name), part_of(kvb_sized_model_name(i)));
+        uint32_t at = n;
+        while (at > 0 && d < far[at - 1])
+            at--;
+        if (at == NEAR_MOST || d > 1 + strlen(part_of(name)) / 3)
+            continue;
+        n += n < NEAR_MOST;
+        for (uint32_t j = n - 1; j > at; j--) {
+            far[j] = far[j - 1];
+            near[j] = near[j - 1];
+        }
+        far[at] = d;
+        near[at] = kvb_sized_model_name(i);
+    }
+    snprintf(safe, sizeof safe, "%s", name);
+    size_t used = (size_t)snprintf(why, why_bytes, "\"%s\": no built-in model of this name", safe);
+    for (uint32_t i = 0; i < n && used < why_bytes; i++)
+        used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", i == 0 ? "; similar:" : ",", near[i]);
+}
+
+/* The line of a model. -1: none. */
+static int line_find(const char *name)
+{
+    for (size_t i = 0; kvb_sized_model_name(i); i++)
+        if (strcasecmp(name, kvb_sized_model_name(i)) == 0 || strcasecmp(name, part_of(kvb_sized_model_name(i))) == 0)
+            return (int)i;
+    return -1;
+}
+
+int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *why, size_t why_bytes)
+{
+    int i = line_find(name), error = -ENOMEM;
+
+    *model = NULL;
+    if (i < 0) {
+        near_tell(name, why, why_bytes);
+        return -ENOENT;
+    }
+    json_t *line = line_read((size_t)i);
+    char *text = json_dumps(json_object_get(line, "config"), JSON_COMPACT);
+    const char *source = json_string_value(json_object_get(line, "source"));
+    snprintf(why, why_bytes, "%s: no memory", name);
+    if (text && source)
+        error = kvb_sized_model_read(text, strlen(text), kvb_sized_model_name((size_t)i), model, why, why_bytes);
+    if (!error && !((*model)->source = strdup(source))) {
+        kvb_sized_model_free(*model);
+        *model = NULL;
+        error = -ENOMEM;
+    }
+    free(text);
+    json_decref(line);
+    return error;
 }

@@ -1,19 +1,185 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that one rank needs memory for, and what fits a budget. */
+/* What one rank needs memory for, and what fits a budget. */
 #include "results/sizing/sizing.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "results/sizing/share.h"
+#include "results/sizing/engines.h"
+
+/* ---- formats of rows --------------------------------------------------------------------------------------------- */
+
+/* By bytes alone; caches/pools stores them. Numbers are those of the formats' definitions: ggml-common.h's blocks, MLX's affine
+ * groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and flashmla_sparse.py. */
+static const kvb_kv_format formats[] = {
+    {"f32", "float32", "IEEE binary32", 1, 4, 0},
+    {"f16", "float16", "IEEE binary16", 1, 2, 0},
+    {"bf16", "bfloat16", "bfloat16", 1, 2, 0},
+    {"e4m3", "fp8_e4m3", "OCP FP8 e4m3", 1, 1, 0},
+    {"e5m2", "fp8_e5m2", "OCP FP8 e5m2", 1, 1, 0},
+    {"e4m3-token", "fp8-token", "OCP FP8 e4m3, an f32 scale a row", 1, 1, 4},
+    {"e5m2-token", NULL, "OCP FP8 e5m2, an f32 scale a row", 1, 1, 4},
+    {"int8", "int8-token", "8-bit integers, an f32 scale a row", 1, 1, 4},
+    {"int8-asym", NULL, "8-bit integers, f32 scale and zero a row", 1, 1, 8},
+    {"q8_0", NULL, "ggml: 8 bits, an f16 scale for 32", 32, 34, 0},
+    {"q5_1", NULL, "ggml: 5 bits, f16 scale and least for 32", 32, 24, 0},
+    {"q5_0", NULL, "ggml: 5 bits, an f16 scale for 32", 32, 22, 0},
+    {"q4_1", NULL, "ggml: 4 bits, f16 scale and least for 32", 32, 20, 0},
+    {"q4_0", NULL, "ggml: 4 bits, an f16 scale for 32", 32, 18, 0},
+    {"iq4_nl", NULL, "ggml: 16 uneven levels, an f16 scale for 32", 32, 18, 0},
+    {"a8g32", NULL, "MLX affine: 8 bits, scale and bias for 32", 32, 36, 0},
+    {"a8g64", NULL, "MLX affine: 8 bits, scale and bias for 64", 64, 68, 0},
+    {"a8g128", NULL, "MLX affine: 8 bits, scale and bias for 128", 128, 132, 0},
+    {"a4g32", NULL, "MLX affine: 4 bits, scale and bias for 32", 32, 20, 0},
+    {"a4g64", NULL, "MLX affine: 4 bits, scale and bias for 64", 64, 36, 0},
+    {"a4g128", NULL, "MLX affine: 4 bits, scale and bias for 128", 128, 68, 0},
+    {"a2g32", NULL, "MLX affine: 2 bits, scale and bias for 32", 32, 12, 0},
+    {"a2g64", NULL, "MLX affine: 2 bits, scale and bias for 64", 64, 20, 0},
+    {"a2g128", NULL, "MLX affine: 2 bits, scale and bias for 128", 128, 36, 0},
+    {"mxfp4", NULL, "OCP MXFP4: e2m1, a power of two for 32", 32, 17, 0},
+    {"nvfp4", NULL, "NVFP4: e2m1, an e4m3 scale for 16 (one f32 a tensor is not counted)", 16, 9, 0},
+    {"tq4", NULL, "TurboQuant: 4-bit codebook, an f16 scale a row", 2, 1, 2},
+    {"tq3", NULL, "TurboQuant: 3-bit codebook, an f16 scale a row", 8, 3, 2},
+    {"fp8_ds_mla", NULL, "MLA of 512 + 64: 512 of e4m3, 4 f32 scales, 64 of bf16", 576, 656, 0},
+};
+
+const kvb_kv_format *kvb_kv_format_at(size_t i)
+{
+    return i < sizeof formats / sizeof *formats ? &formats[i] : NULL;
+}
+
+const kvb_kv_format *kvb_kv_format_find(const char *name)
+{
+    const kvb_kv_format *f;
+
+    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++)
+        if (strcmp(f->name, name) == 0 || (f->also && strcmp(f->also, name) == 0))
+            return f;
+    return NULL;
+}
+
+uint64_t kvb_kv_row_bytes(const kvb_kv_format *f, uint64_t elements)
+{
+    return elements && elements % f->group == 0 ? elements / f->group * f->group_bytes + f->extra_bytes : 0;
+}
+
+/* ---- one rank's part of a layer ------------------------------------------------------------------------------------ */
+
+int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n)
+{
+    uint64_t product = 1;
+
+    for (size_t i = 0; i < n; i++)
+        if (factors[i] == 0)
+            return 0; /* even if the others overflow */
+    for (size_t i = 0; i < n; i++)
+        if (__builtin_mul_overflow(product, factors[i], &product))
+            return -EOVERFLOW;
+    return __builtin_add_overflow(*sum, product, sum) ? -EOVERFLOW : 0;
+}
+
+uint64_t kvb_ceil_div(uint64_t x, uint64_t by)
+{
+    return x / by + (x % by != 0);
+}
+
+int kvb_round_up(uint64_t *x, uint64_t to)
+{
+    return __builtin_mul_overflow(kvb_ceil_div(*x, to), to, x) ? -EOVERFLOW : 0;
+}
+
+int kvb_too_large(char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "a size is above 64 bits");
+    return -EOVERFLOW;
+}
+
+bool kvb_layer_grows(kvb_sized_kind kind)
+{
+    return kind == KVB_SIZED_FULL || kind == KVB_SIZED_LATENT;
+}
+
+uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask)
+{
+    size_t last = model->n_groups; /* the last group with attention */
+
+    for (size_t j = 0; j < model->n_groups; j++)
+        if (model->groups[j].kind != KVB_SIZED_STATE && model->groups[j].kind != KVB_SIZED_NONE)
+            last = j;
+    return kvb_ceil_div(model->groups[i].n, ask->pp) + (ask->mtp && i == last ? model->mtp_layers : 0);
+}
+
+static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *which, uint32_t heads, uint32_t elements,
+                   char *why, size_t why_bytes)
+{
+    uint64_t row = kvb_kv_row_bytes(format, elements);
+
+    if (elements && !row) {
+        snprintf(why, why_bytes, "%s stores groups of %u, which do not divide %s rows of %u", format->name,
+                 format->group, which, elements);
+        return -ENOTSUP;
+    }
+    return kvb_add(bytes, heads, row);
+}
+
+int kvb_layer_row_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    uint32_t heads = g->kv_heads >= ask->tp ? g->kv_heads / ask->tp : 1;
+
+    *bytes = 0;
+    if (g->kind == KVB_SIZED_STATE || g->kind == KVB_SIZED_NONE)
+        return 0;
+    if (g->kind == KVB_SIZED_LATENT) /* each rank computes its own heads from the whole row */
+        return row_add(bytes, ask->k, "latent", 1, g->latent_dim + g->rope_dim, why, why_bytes);
+    if (g->kv_heads >= ask->tp ? g->kv_heads % ask->tp : ask->tp % g->kv_heads) {
+        snprintf(why, why_bytes, "%u KV heads are not divided by --tp %u", g->kv_heads, ask->tp);
+        return -ENOTSUP;
+    }
+    int error = row_add(bytes, ask->k, "K", heads, g->k_dim, why, why_bytes);
+    return error ? error : row_add(bytes, ask->v, "V", heads, g->v_dim, why, why_bytes);
+}
+
+uint64_t kvb_index_row_bytes(const kvb_sized_group *g)
+{
+    return g->index_dim + 4 * kvb_ceil_div(g->index_dim, 128);
+}
+
+int kvb_layer_state_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uint32_t state_element,
+                          uint32_t conv_element, uint64_t *bytes)
+{
+    *bytes = 0;
+    return kvb_add(bytes, kvb_ceil_div(g->state_elements, ask->tp), g->state_f32 ? 4 : state_element) ||
+                   kvb_add(bytes, kvb_ceil_div(g->conv_elements, ask->tp), conv_element)
+               ? -EOVERFLOW
+               : 0;
+}
+
+uint32_t kvb_dtype_bytes(const char *dtype)
+{
+    return strcmp(dtype, "f32") == 0 ? 4 : 2;
+}
+
+uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
+{
+    static const char *const plain[] = {"f32", "f16", "bf16"};
+
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(ask->k->name, plain[i]) == 0)
+            return kvb_dtype_bytes(plain[i]);
+    return kvb_dtype_bytes(model->dtype);
+}
+
+/* ---- the whole, and what fits ------------------------------------------------------------------------------------- */
 
 /*
- * The most that one layer has alive at once, an upper estimate: for each token of the pass the residual, its norm, the
- * mixer's input and output (4 x hidden) and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and
- * the logits of each sequence in f32. It is the shape of a Llama layer (transformers, modeling_llama.py) run one operation
- * after the other, nothing fused; attention's scores are not counted (flash attention keeps none).
+ * An upper estimate of what one layer has alive at once: for each token of the pass the residual, its norm, the mixer's input
+ * and output (4 x hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of each
+ * sequence in f32. This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing fused.
+ * Attention's scores do not count: flash attention keeps none.
  */
-static int activation_add(const kvb_model *m, const kvb_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
+static int activation_add(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask,
+                          uint64_t *bytes)
 {
     uint64_t tokens = ask->batch ? ask->batch : engine->batch, longest = 0;
     uint64_t width = 4 * (uint64_t)m->hidden + 2 * kvb_ceil_div(m->intermediate, ask->tp);
@@ -27,8 +193,8 @@ static int activation_add(const kvb_model *m, const kvb_engine *engine, const kv
                : 0;
 }
 
-/* One row, without what fits. */
-static int total_compute(const kvb_model *model, const kvb_engine *engine, const kvb_size_ask *ask,
+/* Everything but what fits the budget. */
+static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
     *out = (kvb_size){.weight_bytes = terms->weights_known ? terms->weight_bytes : 0,
@@ -53,9 +219,9 @@ static int total_compute(const kvb_model *model, const kvb_engine *engine, const
     return 0;
 }
 
-/* The largest value of *at (a field of *ask) that fits, of 0 .. cap; what is above 64 bits does not. */
-static uint64_t largest_that_fits(const kvb_model *model, const kvb_engine *engine, kvb_size_ask *ask, uint64_t *at,
-                                  uint64_t cap, const kvb_size_terms *terms)
+/* The largest value of *at (a field of *ask), from 0 to cap, that fits the budget. Sums above 64 bits do not fit. */
+static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_engine *engine, kvb_size_ask *ask,
+                                  uint64_t *at, uint64_t cap, const kvb_size_terms *terms)
 {
     uint64_t good = 0, bad = cap + 1;
     kvb_size size;
@@ -72,10 +238,10 @@ static uint64_t largest_that_fits(const kvb_model *model, const kvb_engine *engi
     return good;
 }
 
-int kvb_size_compute(const kvb_model *model, const kvb_engine *engine, const kvb_size_ask *ask,
+int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
-    const uint64_t far = (uint64_t)1 << 40; /* tokens or sequences: what still fits then is not bounded by memory */
+    const uint64_t far = (uint64_t)1 << 40; /* tokens or sequences; if so many fit, memory is not the limit */
     int error = total_compute(model, engine, ask, terms, out, why, why_bytes);
 
     if (error || !terms->budget)

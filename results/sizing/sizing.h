@@ -1,85 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a model's context takes: KV rows, recurrent states, weights, activations, runtime, for a length, a number of
- * sequences and a storage format, as each engine allocates it; and what fits a budget. All sizes are bytes on ONE rank of
- * tp x pp. Arithmetic that would leave 64 bits is refused with -EOVERFLOW.
+ * How much memory a model's context takes: KV rows, recurrent states, weights, activations and runtime, for a length, a number
+ * of sequences and a storage format, as each engine allocates it; and what fits a budget. All sizes are bytes on ONE rank of
+ * tp x pp. Sums above 64 bits are refused with -EOVERFLOW.
  */
 #ifndef KVB_SIZING_SIZING_H
 #define KVB_SIZING_SIZING_H
 
 #include "results/sizing/model.h"
+#include "results/table.h"
 
-/* A way of storing rows. A row is one head's K or V of one token, or the one row of MLA. Names are those of the pools
- * (`kvbench list pools`); `also` is what engines call the same. */
+/* A way of storing rows. A row is one head's K or V of one token, or the one row of MLA. */
 typedef struct kvb_kv_format {
-    const char *name; /* f32 f16 bf16 e4m3 int8 q8_0 a4g64 nvfp4 fp8_ds_mla … */
-    const char *also; /* int8-token; NULL */
+    const char *name; /* as `kvbench list pools` has it: f32 f16 bf16 e4m3 int8 q8_0 a4g64 nvfp4 fp8_ds_mla … */
+    const char *also; /* what engines call it; NULL: the same */
     const char *summary;
     uint32_t group;       /* elements stored together; a row must be a multiple */
-    uint32_t group_bytes; /* with the scales and zeros inside the group */
-    uint32_t extra_bytes; /* of each row: its own scale */
+    uint32_t group_bytes; /* bytes of a group, with the scales and zeros inside it */
+    uint32_t extra_bytes; /* bytes of a row's own scale */
 } kvb_kv_format;
 
-const kvb_kv_format *kvb_kv_format_find(const char *name); /* by either name; NULL: none such */
-const kvb_kv_format *kvb_kv_format_at(size_t i);           /* in order; NULL at the end */
-/* Bytes of a row; 0: it is no multiple of the group. */
+const kvb_kv_format *kvb_kv_format_find(const char *name); /* by either name; NULL: unknown */
+const kvb_kv_format *kvb_kv_format_at(size_t i);           /* the i-th; NULL after the last */
+/* Bytes of a row. 0: the row is not a multiple of the group. */
 uint64_t kvb_kv_row_bytes(const kvb_kv_format *format, uint64_t elements);
 
-/* What is asked. Zero fields mean their default where one is named. */
+/* What is asked. Where a comment names a default, 0 means that. */
 typedef struct kvb_size_ask {
     uint64_t context; /* tokens of each sequence */
     uint64_t sequences;
     const kvb_kv_format *k, *v;
-    const char *state;   /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: what the engine does */
-    uint32_t tp, pp;     /* ranks; 1 */
-    uint32_t spec_depth; /* drafted tokens per step; multiplies recurrent states by 1 + depth */
-    bool mtp;            /* the model's own multi-token prediction layers are served */
+    const char *state;   /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
+    uint32_t tp, pp;     /* ranks, at least 1 */
+    uint32_t spec_depth; /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
+    bool mtp;            /* serve the model's own multi-token prediction layers too */
     uint32_t block;      /* tokens of a block; 0: the engine's */
     uint32_t batch;      /* most tokens of one forward pass (prefill chunk); 0: the engine's */
 } kvb_size_ask;
 
-/* What an engine holds of the past. Recurrent states are kept apart: they do not grow. */
-typedef struct kvb_allocation {
-    double bytes_per_token;            /* marginal, of one long sequence: layers whose memory grows */
-    uint64_t fixed_bytes_per_sequence; /* windows and states: what does not grow any more */
-    uint64_t kv_bytes;                 /* of all sequences at this context, KV rows (windows included) */
-    uint64_t state_bytes;              /* of all sequences, recurrent states and convolutions */
-} kvb_allocation;
+/* What an engine holds of the past. Recurrent states do not grow, and are counted apart. */
+typedef struct kvb_size_allocation {
+    double bytes_per_token;            /* that one more token of a long sequence takes */
+    uint64_t fixed_bytes_per_sequence; /* full windows, and states: what no longer grows */
+    uint64_t kv_bytes;                 /* KV rows of all sequences at this context, with windows */
+    uint64_t state_bytes;              /* recurrent states and convolutions of all sequences */
+} kvb_size_allocation;
 
-/* How one engine allocates. Entries are pure functions of their arguments. */
-typedef struct kvb_engine {
+/* How one engine allocates: a pure function. */
+typedef struct kvb_size_engine {
     const char *name; /* what --engine takes */
     const char *summary;
     const char *source; /* of the formulas */
-    uint32_t batch;     /* most tokens of one forward pass unless asked; 0: one for each sequence */
-    /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. Never less for a longer context or for
-     * more sequences. */
-    int (*allocate)(const kvb_model *model, const kvb_size_ask *ask, kvb_allocation *out, char *why, size_t why_bytes);
-} kvb_engine;
+    uint32_t batch;     /* default for the most tokens of one forward pass; 0: one for each sequence */
+    /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
+     * less. */
+    int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                    size_t why_bytes);
+} kvb_size_engine;
 
-extern const kvb_engine kvb_engine_ideal, kvb_engine_llama_cpp, kvb_engine_vllm;
+extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, kvb_size_engine_vllm;
 
-/* What comes on top of the context, on one rank, and what all of it must fit. */
+/* What one rank needs besides the context, and the budget for everything. */
 typedef struct kvb_size_terms {
     bool weights_known;
     uint64_t weight_bytes, runtime_bytes;
-    uint32_t margin; /* thousandths of a per cent of all the rest: 5 % is 5000 */
+    uint32_t margin; /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
     uint64_t budget; /* bytes; 0: none */
 } kvb_size_terms;
 
-#define KVB_SIZE_UNBOUNDED UINT64_MAX /* a limit that is none */
+#define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */
 
 typedef struct kvb_size {
-    kvb_allocation held;
+    kvb_size_allocation held;
     uint64_t weight_bytes, activation_bytes, runtime_bytes, margin_bytes, total_bytes;
-    uint64_t max_context;   /* tokens of each of the asked sequences that fit the budget, at most the model's own */
-    uint64_t max_sequences; /* of the asked context */
-    bool at_model_limit;    /* max_context is the model's own, not the budget's */
+    uint64_t max_context; /* the longest context of the asked sequences that fits the budget; at most the model's own */
+    uint64_t max_sequences; /* the most sequences of the asked context that fit */
+    bool at_model_limit;    /* max_context is the model's own limit, not the budget's */
 } kvb_size;
 
-/* All terms of one row; without a budget the two limits are 0. Errors as of allocate. Weights that are not known count
- * nothing: it is the caller's to say so. */
-int kvb_size_compute(const kvb_model *model, const kvb_engine *engine, const kvb_size_ask *ask,
+/* Computes all terms. Without a budget the two limits are 0. Unknown weights count as 0; the caller must say so. Errors are those
+ * of allocate. */
+int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
+
+/* ---- printing (sizing_tables.c, sizing_page.c) ------------------------------------------------------------ */
+
+/* One engine's answer for one model, format, context and number of sequences. */
+typedef struct kvb_size_row {
+    const kvb_sized_model *model;
+    const kvb_size_engine *engine;
+    kvb_size_ask ask;
+    kvb_size_terms terms;
+    const char *weights_why; /* why the weights are not known, or NULL */
+    kvb_size size;
+    int error;     /* of kvb_size_compute; if it is not 0, size says nothing */
+    char why[256]; /* of the error */
+} kvb_size_row;
+
+/* The rows of one command: by model, format, context, sequences; engines change fastest. */
+typedef struct kvb_sizes {
+    kvb_size_row *at;
+    size_t n, n_engines, n_formats; /* n is a multiple of n_engines; each model has n_formats formats */
+} kvb_sizes;
+
+#define KVB_KV_TEXT 32u
+/* "f16", or "q8_0:q4_0" if K and V differ. */
+void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
+/* "70,272 B". */
+void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
+
+/* Text, Markdown and HTML are for people: the engines side by side, then everything that each needs. CSV and JSON are for
+ * programs: one list of numbers. 0, -EIO or -ENOMEM. */
+int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
+
+/* Prints which field gave which factor, and what the factors make in the ask's format. 0 or -EIO. */
+int kvb_size_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
+
+/* A page that loads nothing else: a plot of memory against context for each model, then the tables. */
+int kvb_size_page(const kvb_sizes *rows, FILE *out);
 
 #endif

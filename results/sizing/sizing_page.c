@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sizes as one HTML file: a plot of memory against context for each model, drawn here as SVG, and the tables. */
+/* Sizes as one HTML file: for each model a plot of memory against context, drawn here as SVG; then the tables. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/markup.h"
-#include "results/sizing/sizing_table.h"
+#include "results/sizing/sizing.h"
 
-/* Of the plot, in units of its viewBox: wide enough for a phone to show its text. */
+/* The plot's geometry in units of its viewBox, small enough that a phone shows its text large enough. */
 enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 20, TOP = 12, BOTTOM = 36, POINTS = 96 };
 
 static const char head[] =
@@ -37,11 +36,11 @@ static const char head[] =
     "}\n"
     "</style>\n</head>\n<body>\n<h1>What memory the context takes</h1>\n";
 
-/* What the past takes by this row's engine and format at another context; NAN: it cannot be. */
+/* What the past takes by this row's engine and format at another context. NAN: the engine cannot have it. */
 static double held_at(const kvb_size_row *row, double context)
 {
     kvb_size_ask ask = row->ask;
-    kvb_allocation held;
+    kvb_size_allocation held;
     char why[256];
 
     ask.context = context < 1 ? 1 : (uint64_t)context;
@@ -50,7 +49,7 @@ static double held_at(const kvb_size_row *row, double context)
                : (double)held.kv_bytes + (double)held.state_bytes;
 }
 
-/* 1, 2 or 5 times a power of two or ten below: about five of them in `range`. */
+/* The distance of ticks: 1, 2 or 5 times a power of the base (2 or 10), about five in `range`. */
 static double step_of(double range, double base)
 {
     double power = pow(base, floor(log(range / 4) / log(base)));
@@ -95,7 +94,7 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* Colour says the engine, dashes the format. Lines of later engines are thinner: where they agree, all are seen. */
+/* Colours tell engines apart, dashes formats. Lines of later engines are thinner, so that lines on top of each other show. */
 static void style_print(size_t engine, size_t format, FILE *out)
 {
     static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
@@ -105,7 +104,7 @@ static void style_print(size_t engine, size_t format, FILE *out)
             widths[engine < 3 ? engine : 3], dashes[format % 6]);
 }
 
-/* A whole legend entry: a piece of the line and its name. */
+/* An entry of the legend: a piece of the line and its name. */
 static void legend_print(size_t engine, size_t format, const char *name, FILE *out)
 {
     fprintf(out, "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\"><path d=\"M0 4H36\" ");
@@ -115,7 +114,7 @@ static void legend_print(size_t engine, size_t format, const char *name, FILE *o
     fprintf(out, "</li>\n");
 }
 
-/* One model's rows: formats x the rest, engines innermost; each line is that of the first context and sequences asked. */
+/* The plot of one model's n rows. Each format and engine has a line, with the first of the asked contexts and sequences. */
 static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
 {
     size_t a_format = n / all->n_formats;

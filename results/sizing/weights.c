@@ -1,10 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole sum: a family's row over a config, counted as parameters or as bytes. */
-#include "results/sizing/weights_family.h"
+/* Parameters and bytes of a model's weights: the sum over its tensors, and the share of one rank. */
+#include "results/sizing/weights.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+#include "results/sizing/model_reading.h"
+#include "results/sizing/weights_tensors.h"
+
+#define MOST                                                                                                           \
+    (UINT64_C(1) << 40) /* of a field, so that products of two fields stay inside 128 bits, where they are checked */
+
+void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...)
+{
+    if (sum->err)
+        return;
+    sum->err = err;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sum->why, sizeof sum->why, format, args);
+    va_end(args);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------- */
+
+void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols)
+{
+    uint64_t one, all, bytes;
+    if (sum->err)
+        return;
+    if (__builtin_mul_overflow(rows, cols, &one) || __builtin_mul_overflow(one, n, &all) ||
+        __builtin_add_overflow(sum->parts[part], all, &sum->parts[part]) || one > UINT64_MAX / 8 ||
+        __builtin_mul_overflow(sum->tensor_bytes(part, rows, cols, sum->element), n, &bytes) ||
+        __builtin_add_overflow(sum->bytes, bytes, &sum->bytes))
+        kvb_sum_stop(sum, -EOVERFLOW, "weights: %llu tensors of %llu x %llu overflow 64 bits", (unsigned long long)n,
+                     (unsigned long long)rows, (unsigned long long)cols);
+}
+
+void kvb_vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements)
+{
+    kvb_matrix_add(sum, part, n, 1, elements);
+}
+
+void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t out, bool bias)
+{
+    kvb_matrix_add(sum, part, n, out, in);
+    if (bias)
+        kvb_vector_add(sum, part, n, out);
+}
+
+/* ---- fields --------------------------------------------------------------------------------------------------- */
+
+const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names)
+{
+    return kvb_config_get(sum->config, names);
+}
+
+static uint64_t count_get(kvb_weights_sum *sum, const char *names, const json_t *value, uint64_t least)
+{
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < (json_int_t)least || (uint64_t)number > MOST) {
+        kvb_sum_stop(sum, -EINVAL, "%.*s: expected an integer of %llu or more (2^40 at most)", (int)strcspn(names, " "),
+                     names, (unsigned long long)least);
+        return least;
+    }
+    return (uint64_t)number;
+}
+
+uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names)
+{
+    const json_t *value = kvb_sum_find(sum, names);
+    if (value)
+        return count_get(sum, names, value, 1);
+    kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(names, " "), names);
+    return 1;
+}
+
+uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise)
+{
+    const json_t *value = kvb_sum_find(sum, names);
+    return value ? count_get(sum, names, value, 0) : otherwise;
+}
+
+bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
+{
+    if (!rule)
+        return false;
+    const bool otherwise = *rule == '+', needed = *rule == '!';
+    const char *name = rule + (otherwise || needed);
+    const json_t *value = kvb_sum_find(sum, name);
+    if (value && !json_is_boolean(value))
+        kvb_sum_stop(sum, -EINVAL, "%s: expected true or false", name);
+    if (!value && needed)
+        kvb_sum_stop(sum, -ENOENT, "%s is missing", name);
+    return value ? json_is_true(value) : otherwise;
+}
+
+/* ---- layers --------------------------------------------------------------------------------------------------- */
+
+bool kvb_group_attends(const kvb_sized_group *group)
+{
+    return group->kind != KVB_SIZED_STATE && group->kind != KVB_SIZED_NONE;
+}
+
+uint64_t kvb_state_layers(const kvb_weights_sum *sum)
+{
+    uint64_t n = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        if (sum->model->groups[g].state_elements || sum->model->groups[g].kind == KVB_SIZED_STATE)
+            n += sum->model->groups[g].n;
+    return n;
+}
+
+/* ---- the whole sum --------------------------------------------------------------------------------------------- */
 
 static void sum_run(kvb_weights_sum *sum)
 {
@@ -17,25 +130,25 @@ static void sum_run(kvb_weights_sum *sum)
     for (const char *at = family->unknown ? family->unknown : ""; *at; at += strspn(at, " ")) {
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
-        const json_t *value = kvb_field_find(sum, name);
+        const json_t *value = kvb_sum_find(sum, name);
         if (value && !json_is_false(value) && !(json_is_integer(value) && json_integer_value(value) == 0))
             kvb_sum_stop(sum, -ENOENT, "%s brings tensors that are not known", name);
         at += strcspn(at, " ");
     }
-    const uint64_t h = sum->hidden = kvb_field(sum, "hidden_size n_embd d_model");
+    const uint64_t h = sum->hidden = kvb_sum_count(sum, "hidden_size n_embd d_model");
     sum->layers = sum->model->n_layers;
-    /* mamba_ssm's own configs have d_model; its vocabulary is padded to whole 8 (mamba_ssm/models/config_mamba.py) */
+    /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8 (mamba_ssm/models/config_mamba.py) */
     const uint64_t pad =
-        kvb_field_or(sum, "pad_vocab_size_multiple", kvb_field_find(sum, "hidden_size n_embd") ? 1 : 8);
-    const uint64_t vocab = kvb_field(sum, "vocab_size"), rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
-    const uint64_t norm = kvb_flag(sum, family->norm_bias) ? 2 * h : h;
-    kvb_matrix_add(sum, KVB_PART_EMBEDDING, 1, rows, h);
-    if (!kvb_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
-        kvb_linear_add(sum, KVB_PART_OUTPUT, 1, h, rows, kvb_flag(sum, family->output_bias));
+        kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd") ? 1 : 8);
+    const uint64_t vocab = kvb_sum_count(sum, "vocab_size"), rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
+    const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
+    kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, rows, h);
+    if (!kvb_sum_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
+        kvb_linear_add(sum, KVB_WEIGHTS_OUTPUT, 1, h, rows, kvb_sum_flag(sum, family->output_bias));
     if (family->positions)
-        kvb_matrix_add(sum, KVB_PART_OTHER, 1, kvb_field(sum, family->positions), h);
+        kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, 1, kvb_sum_count(sum, family->positions), h);
     if (family->norms)
-        kvb_vector_add(sum, KVB_PART_NORMS, sum->layers * family->norms + 1, norm); /* and one before the output */
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, sum->layers * family->norms + 1, norm); /* one more before the output */
     if (!family->shares_attention)
         kvb_attention_add(sum, family);
     if (family->mixer)
@@ -46,13 +159,13 @@ static void sum_run(kvb_weights_sum *sum)
         family->extras(sum);
 }
 
-static uint64_t plain_bytes(kvb_part part, uint64_t rows, uint64_t cols, uint64_t element)
+static uint64_t plain_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
 {
     (void)part;
     return rows * cols * element;
 }
 
-/* What the config has beside the language model. */
+/* Says what the config has beside the language model. */
 static void left_out(const kvb_weights_sum *sum, char *text, size_t n)
 {
     const bool towers = sum->model->architecture && strstr(sum->model->architecture, "ForConditionalGeneration");
@@ -63,13 +176,13 @@ static void left_out(const kvb_weights_sum *sum, char *text, size_t n)
                  sum->model->mtp_layers ? "layers for multi-token prediction" : "");
 }
 
-int kvb_parameters_read(const json_t *config, const kvb_model *model, kvb_parameters *out)
+int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out)
 {
     kvb_weights_sum sum = {.config = config, .model = model, .tensor_bytes = plain_bytes};
     memset(out, 0, sizeof *out);
     sum_run(&sum);
     uint64_t total = 0;
-    for (int i = 0; i < KVB_PARTS; i++)
+    for (int i = 0; i < KVB_WEIGHTS_PARTS; i++)
         if (__builtin_add_overflow(total, sum.parts[i], &total))
             kvb_sum_stop(&sum, -EOVERFLOW, "weights: their number overflows 64 bits");
     if (sum.err) {
@@ -77,46 +190,46 @@ int kvb_parameters_read(const json_t *config, const kvb_model *model, kvb_parame
         return sum.err == -ENOENT ? 0 : sum.err;
     }
     const uint64_t *p = sum.parts;
-    *out = (kvb_parameters){.known = true,
-                            .embedding = p[KVB_PART_EMBEDDING],
-                            .output = p[KVB_PART_OUTPUT],
-                            .attention = p[KVB_PART_ATTENTION],
-                            .mixer = p[KVB_PART_MIXER],
-                            .dense = p[KVB_PART_DENSE],
-                            .experts = p[KVB_PART_EXPERTS],
-                            .shared_experts = p[KVB_PART_SHARED],
-                            .router = p[KVB_PART_ROUTER],
-                            .norms = p[KVB_PART_NORMS],
-                            .other = p[KVB_PART_OTHER],
-                            .total = total};
+    *out = (kvb_sized_parameters){.known = true,
+                                  .embedding = p[KVB_WEIGHTS_EMBEDDING],
+                                  .output = p[KVB_WEIGHTS_OUTPUT],
+                                  .attention = p[KVB_WEIGHTS_ATTENTION],
+                                  .mixer = p[KVB_WEIGHTS_MIXER],
+                                  .dense = p[KVB_WEIGHTS_DENSE],
+                                  .experts = p[KVB_WEIGHTS_EXPERTS],
+                                  .shared_experts = p[KVB_WEIGHTS_SHARED],
+                                  .router = p[KVB_WEIGHTS_ROUTER],
+                                  .norms = p[KVB_WEIGHTS_NORMS],
+                                  .other = p[KVB_WEIGHTS_OTHER],
+                                  .total = total};
     left_out(&sum, out->why, sizeof out->why);
     return 0;
 }
 
 /* ---- as published ---------------------------------------------------------------------------------------------- */
 
-/* DeepSeek-V3's README_WEIGHTS.md: every matrix but embedding, output and router is e4m3 with an f32 scale for each block of
- * 128 x 128; the router's bias is f32. */
-static uint64_t fp8_block_bytes(kvb_part part, uint64_t rows, uint64_t cols, uint64_t element)
+/* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each block of
+ * 128 x 128. The router's bias is f32. */
+static uint64_t fp8_block_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
 {
     const bool vector = rows == 1;
-    if (part == KVB_PART_ROUTER && vector)
+    if (part == KVB_WEIGHTS_ROUTER && vector)
         return cols * 4;
-    if (vector || part == KVB_PART_EMBEDDING || part == KVB_PART_OUTPUT || part == KVB_PART_ROUTER)
+    if (vector || part == KVB_WEIGHTS_EMBEDDING || part == KVB_WEIGHTS_OUTPUT || part == KVB_WEIGHTS_ROUTER)
         return rows * cols * element;
     return rows * cols + 4 * ((rows + 127) / 128) * ((cols + 127) / 128);
 }
 
 /* gpt-oss's model card: the experts' matrices are MXFP4, 16 bytes of codes and one of scale for 32 elements of a row. */
-static uint64_t mxfp4_experts_bytes(kvb_part part, uint64_t rows, uint64_t cols, uint64_t element)
+static uint64_t mxfp4_experts_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
 {
-    return part == KVB_PART_EXPERTS && rows > 1 ? rows * ((cols + 31) / 32) * 17 : rows * cols * element;
+    return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * ((cols + 31) / 32) * 17 : rows * cols * element;
 }
 
 static const struct method {
-    const char *quant_method, *types; /* of models for which it is known what it covers */
+    const char *quant_method, *types; /* models for which it is known which tensors the method covers */
     int64_t block;                    /* weight_block_size; 0: none */
-    kvb_tensor_bytes tensor_bytes;    /* what it does not cover is bf16 */
+    kvb_tensor_bytes tensor_bytes;    /* tensors that the method does not cover are bf16 */
 } methods[] = {
     {"fp8", " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
     {"mxfp4", " gpt_oss ", 0, mxfp4_experts_bytes},
@@ -138,12 +251,13 @@ static kvb_tensor_bytes method_find(kvb_weights_sum *sum, const json_t *quantiza
     return plain_bytes;
 }
 
-int kvb_weights_published(const json_t *config, const kvb_model *model, uint64_t *bytes, char *why, size_t why_bytes)
+int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
+                          size_t why_bytes)
 {
     kvb_weights_sum sum = {.config = config, .model = model, .tensor_bytes = plain_bytes};
     const char *dtype = model->dtype;
-    sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* 16 bits too where no dtype is named: the model's notes say so */
-    const json_t *quantization = kvb_field_find(&sum, "quantization_config");
+    sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* also if no dtype is named; the model's notes say so */
+    const json_t *quantization = kvb_sum_find(&sum, "quantization_config");
     if (quantization) {
         sum.tensor_bytes = method_find(&sum, quantization);
         sum.element = 2;
@@ -154,4 +268,184 @@ int kvb_weights_published(const json_t *config, const kvb_model *model, uint64_t
     if (sum.err)
         snprintf(why, why_bytes, "%s", sum.why);
     return sum.err == -ENOENT ? -ENOTSUP : sum.err;
+}
+
+/* ---- words of --weights: dtypes that store every element alike, and sizes ---------------------------------------- */
+
+/* `elements` parameters take `bytes` together, with their scales. */
+static const struct dtype {
+    const char *word;
+    uint64_t elements, bytes;
+} dtypes[] = {
+    {"f32", 1, 4},     {"f16", 1, 2},    {"bf16", 1, 2},   {"e4m3", 1, 1},
+    {"e5m2", 1, 1},    {"fp8", 1, 1},    {"int8", 1, 1},   {"q8_0", 32, 34},
+    {"q5_1", 32, 24},  {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, /* ggml's blocks */
+    {"mxfp4", 32, 17}, {"nvfp4", 16, 9},
+};
+
+static const struct unit {
+    const char *word;
+    long double bytes;
+} units[] = {
+    {"", 1},          {"B", 1},     {"KiB", 0x1p10L}, {"MiB", 0x1p20L}, {"GiB", 0x1p30L}, {"TiB", 0x1p40L},
+    {"PiB", 0x1p50L}, {"KB", 1e3L}, {"MB", 1e6L},     {"GB", 1e9L},     {"TB", 1e12L},    {"PB", 1e15L},
+};
+
+const char *kvb_weights_words(void)
+{
+    return "f32 f16 bf16 e4m3 e5m2 fp8 int8 q8_0 q5_1 q5_0 q4_1 q4_0 mxfp4 nvfp4 aBgN (B bits, groups of N, 16-bit "
+           "scale and bias)";
+}
+
+/* "a4g64", as MLX and kvbench's pools store it. */
+static bool affine_parse(const char *word, struct dtype *dtype)
+{
+    unsigned bits = 0, group = 0;
+    int end = 0;
+    if (sscanf(word, "a%1ug%4u%n", &bits, &group, &end) != 2 || word[end] || bits < 2 || bits > 8 || bits == 7 ||
+        group < 16 || group > 1024 || group % 16)
+        return false;
+    *dtype = (struct dtype){word, group, (uint64_t)group * bits / 8 + 4};
+    return true;
+}
+
+static bool dtype_parse(const char *word, struct dtype *dtype)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcasecmp(dtypes[i].word, word) == 0) {
+            *dtype = dtypes[i];
+            return true;
+        }
+    return affine_parse(word, dtype);
+}
+
+/* 0; -EINVAL if the word is not a size; -EOVERFLOW. */
+static int size_parse(const char *word, uint64_t *bytes)
+{
+    char *end;
+    if (strspn(word, "0123456789.") == 0 || strchr(word, 'x') || strchr(word, 'X'))
+        return -EINVAL;
+    const long double number = strtold(word, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcasecmp(units[i].word, end) == 0) {
+            const long double size = number * units[i].bytes;
+            if (!(size < 0x1p64L))
+                return -EOVERFLOW;
+            *bytes = (uint64_t)ceill(size);
+            return *bytes ? 0 : -EINVAL;
+        }
+    return -EINVAL;
+}
+
+int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
+                      size_t why_bytes)
+{
+    struct dtype dtype;
+    if (!dtype_parse(word, &dtype)) {
+        const int err = size_parse(word, bytes);
+        if (err)
+            snprintf(why, why_bytes, "weights \"%.40s\": %s", word,
+                     err == -EOVERFLOW ? "more than 64 bits of bytes" : "expected a size like 140GiB, or a dtype: ");
+        if (err == -EINVAL && strlen(why) + 1 < why_bytes)
+            snprintf(why + strlen(why), why_bytes - strlen(why), "%s", kvb_weights_words());
+        return err;
+    }
+    if (!parameters->known) {
+        snprintf(why, why_bytes, "weights \"%.40s\": the number of parameters is not known: %s", word, parameters->why);
+        return -ENOTSUP;
+    }
+    const uint64_t groups = parameters->total / dtype.elements + (parameters->total % dtype.elements != 0);
+    if (__builtin_mul_overflow(groups, dtype.bytes, bytes)) {
+        snprintf(why, why_bytes, "weights \"%.40s\": more than 64 bits of bytes", word);
+        return -EOVERFLOW;
+    }
+    return 0;
+}
+
+/* ---- one rank --------------------------------------------------------------------------------------------------- */
+
+/*
+ * What the fullest rank of tensor and pipeline parallelism holds, by the rule of vLLM (model_executor/layers/linear.py,
+ * vocab_parallel_embedding.py; distributed/utils.py: get_pp_indices), which is Megatron's:
+ *
+ *   tp: embedding and output by vocabulary, projections by heads, blocks and experts by width; norms, routers and MLA's
+ *       low-rank inputs are on every rank. A rank has at least one KV head: beyond that, k and v are replicated.
+ *   pp: layers in stages of equal number; the embedding on the first, the output on the last; if tied, on both.
+ *
+ * Not modelled: stages whose layers are heavier than the average (experts behind dense layers), padding of the vocabulary to
+ * a multiple of 64, Mamba groups that are replicated like KV heads.
+ */
+
+typedef unsigned __int128 wide;
+
+/* value x part / whole, rounded up; part <= whole. */
+static uint64_t share(uint64_t value, uint64_t part, uint64_t whole)
+{
+    return (uint64_t)(((wide)value * part + whole - 1) / whole);
+}
+
+/* How much of the k and v projections a rank holds beyond 1/tp of them. */
+static uint64_t replicated_kv(const kvb_sized_model *model, uint32_t tp)
+{
+    wide beyond = 0;
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        if (g->kv_heads < tp && g->kv_heads && g->kind != KVB_SIZED_LATENT)
+            beyond += (wide)g->n * model->hidden * (g->k_dim + g->v_dim) * (tp - g->kv_heads) / tp;
+    }
+    return beyond > UINT64_MAX / 2 ? UINT64_MAX / 2 : (uint64_t)beyond;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int rank_fail(int err, char *why, size_t why_bytes, const char *text, const char *more)
+{
+    snprintf(why, why_bytes, "%s%s", text, more);
+    return err;
+}
+
+int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t pp, kvb_sized_parameters *rank,
+                              char *why, size_t why_bytes)
+{
+    const kvb_sized_parameters *all = &model->parameters;
+    const uint64_t layers = model->n_layers;
+    if (!tp || !pp || pp > layers)
+        return rank_fail(-EINVAL, why, why_bytes,
+                         !tp ? "tp: expected 1 or more" : "pp: expected 1 to the number of layers", "");
+    if (!all->known)
+        return rank_fail(-ENOTSUP, why, why_bytes, "the number of parameters is not known: ", all->why);
+    const uint64_t stage = (layers + pp - 1) / pp;
+    const uint64_t attention =
+        lesser(all->attention, share(all->attention, 1, tp) + (tp > 1 ? replicated_kv(model, tp) : 0));
+    const bool embedding_most = all->embedding >= all->output; /* which of the two ends is larger */
+    *rank = *all;
+    rank->embedding = pp == 1 || embedding_most ? share(all->embedding, 1, tp) : 0;
+    rank->output = pp == 1 || !embedding_most ? share(all->output, 1, tp) : 0;
+    rank->attention = share(attention, stage, layers);
+    rank->mixer = share(share(all->mixer, 1, tp), stage, layers);
+    rank->dense = share(share(all->dense, 1, tp), stage, layers);
+    rank->experts = share(share(all->experts, 1, tp), stage, layers);
+    rank->shared_experts = share(share(all->shared_experts, 1, tp), stage, layers);
+    rank->router = share(all->router, stage, layers);
+    rank->norms = share(all->norms, stage, layers);
+    rank->other = share(all->other, stage, layers);
+    rank->total = rank->embedding + rank->output + rank->attention + rank->mixer + rank->dense + rank->experts +
+                  rank->shared_experts + rank->router + rank->norms + rank->other;
+    return 0;
+}
+
+int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t pp, uint64_t *rank_bytes,
+                     char *why, size_t why_bytes)
+{
+    kvb_sized_parameters rank;
+    *rank_bytes = bytes;
+    if (tp == 1 && pp == 1)
+        return 0;
+    const int err = kvb_sized_parameters_rank(model, tp, pp, &rank, why, why_bytes);
+    if (!err)
+        *rank_bytes = share(bytes, lesser(rank.total, model->parameters.total), model->parameters.total);
+    return err;
 }

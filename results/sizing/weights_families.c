@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The families of models whose tensors are known, a row each. Source of a row: transformers' modeling_NAME.py and
- * configuration_NAME.py of its first name, unless said otherwise.
+ * The families of models whose tensors are known, a row for each. Unless a row names another source, it is transformers'
+ * modeling_NAME.py and configuration_NAME.py of its first name.
  */
-#include "results/sizing/weights_family.h"
+#include "results/sizing/weights_tensors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -168,7 +168,7 @@ static const kvb_weights_family *named(const char *name)
     return NULL;
 }
 
-/* By the text config's own model_type; failing that, by the model's, and by its architecture. */
+/* By the text config's own model_type, else by the model's, else by its architecture. */
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum)
 {
     const char *own = json_string_value(json_object_get(sum->config, "model_type"));

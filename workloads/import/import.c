@@ -14,8 +14,10 @@
 #include <stdlib.h>
 
 /* Heads and dims of Llama 3 8B, one layer: what attention costs does not depend on how many there are. */
-static const kvb_trace_model model = {
-    .layers = 1, .heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845, /* 1/sqrt(128) */
+static const kvb_model model = {
+    .n_layers = 1,
+    .n_groups = 1,
+    .groups = {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
 
 typedef struct live_sequence {

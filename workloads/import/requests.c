@@ -3,6 +3,7 @@
 #include "workloads/import/import.h"
 #include "workloads/trace.h"
 #include "workloads/why.h"
+#include "workloads/array.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -91,14 +92,8 @@ static int request_check(const kvb_import_line *line, const kvb_import_options *
 
 static int request_add(kvb_import_requests *requests, const kvb_import_request *request, char *why, size_t why_bytes)
 {
-    if (requests->n == requests->room) {
-        size_t room = requests->room ? 2 * requests->room : 64;
-        kvb_import_request *at = realloc(requests->at, room * sizeof *at);
-        if (!at)
-            return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
-        requests->at = at;
-        requests->room = room;
-    }
+    if (kvb_array_reserve(&requests->at, &requests->room, requests->n + 1, sizeof *requests->at))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     requests->at[requests->n++] = *request;
     return 0;
 }

@@ -21,23 +21,6 @@ enum {
     ALONE = 16 /* steps of the winner alone */
 };
 
-/* Fork src's first `keep` tokens into dst. */
-static int fork_at(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep)
-{
-    *dst = *src;
-    dst->id = id;
-    dst->length = keep;
-    uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
-    return kvb_scene_check(scene, kvb_runner_seq_cp(&scene->runner, src->id, id, 0, p1));
-}
-
-/* Another choice at the sequence's end than the one made before. */
-static int choose_second(kvb_scene *scene, kvb_scene_seq *seq)
-{
-    seq->next = seq->second[seq->length];
-    return kvb_scene_say(scene, seq->next);
-}
-
 /* The trunk, and six branches that start with its six best next tokens. */
 static int branch_out(kvb_scene *scene, kvb_scene_seq *seqs)
 {
@@ -49,7 +32,7 @@ static int branch_out(kvb_scene *scene, kvb_scene_seq *seqs)
     if (!err)
         err = kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[0]}, 1, TRUNK_DECODE);
     for (uint32_t b = 1; !err && b <= BRANCHES; b++) {
-        err = fork_at(scene, &seqs[0], &seqs[b], b, seqs[0].length);
+        err = kvb_scene_fork(scene, &seqs[0], &seqs[b], b, seqs[0].length);
         if (err)
             break;
         seqs[b].next = kvb_runner_best(&scene->runner, 0, b - 1);
@@ -69,15 +52,11 @@ static int play(kvb_scene *scene)
     if (!err)
         err = kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
     if (!err)
-        err = fork_at(scene, &seqs[FORKED], &seqs[FORK], FORK, TRUNK + TRUNK_DECODE + FORKED_KEEPS);
+        err = kvb_scene_fork(scene, &seqs[FORKED], &seqs[FORK], FORK, TRUNK + TRUNK_DECODE + FORKED_KEEPS);
     if (!err)
-        err = choose_second(scene, &seqs[FORK]);
-    if (!err) {
-        seqs[BACKTRACKED].length -= TAKEN_BACK;
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(runner, BACKTRACKED, seqs[BACKTRACKED].length, KVB_POS_END));
-    }
+        err = kvb_scene_choose_second(scene, &seqs[FORK]);
     if (!err)
-        err = choose_second(scene, &seqs[BACKTRACKED]);
+        err = kvb_scene_backtrack(scene, &seqs[BACKTRACKED], TAKEN_BACK);
     if (!err)
         err = kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
     const uint32_t losers[] = {1, 3, 5, 6};

@@ -15,12 +15,12 @@ static int play_tree(kvb_scene *scene)
     kvb_runner draft = {0}, *failed = NULL;
     kvb_weights *weights = NULL;
     kvb_scene_seq seq = {.id = 0, .length = PROMPT};
-    int err = kvb_weights_blur(scene->options->weights, scene->options->seed + 1, blur, &weights);
+    int err = kvb_weights_blur(scene->weights, scene->options->seed + 1, blur, &weights);
     if (err) {
         snprintf(scene->why, sizeof scene->why, "no memory for the draft model");
         return err;
     }
-    err = kvb_scene_runner(scene, weights, &draft);
+    err = kvb_scene_runner(scene, "draft", weights, &draft);
     if (err)
         goto out;
     err = kvb_scene_prefill(scene, 0, 0, 0, PROMPT);

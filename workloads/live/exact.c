@@ -26,12 +26,7 @@ static size_t exact_scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 static void exact_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     (void)p;
-    *a = (kvb_arithmetic){.accumulator = KVB_F32,
-                          .dot_chain = 1,
-                          .cell_chain = 1,
-                          .q_rounded = KVB_F32,
-                          .p_rounded = KVB_F32,
-                          .exp_error = DBL_EPSILON};
+    *a = (kvb_arithmetic){.accumulator = KVB_F32, .dot_chain = 1, .cell_chain = 1, .exp_error = DBL_EPSILON};
 }
 
 static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)

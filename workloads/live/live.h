@@ -12,12 +12,12 @@
 #include "workloads/live/weights.h"
 
 typedef struct kvb_live_options {
-    const kvb_weights *weights;
-    uint64_t seed; /* of prompts and of the draft model */
+    const kvb_weights *weights; /* NULL: seeded, of the scenario's geometry */
+    uint64_t seed;              /* of weights that are not given, prompts, and the draft model */
     const kvb_cache_type *cache;
     const kvb_pool_type *pool; /* of K and V */
     const kvb_kernel *kernel;
-    kvb_recorder *recorder; /* opened for the model of weights, or NULL */
+    kvb_recorder *recorder; /* opened for the scenario's model, or NULL */
     uint32_t n_greedy;      /* kvb_scenario_eagle_greedy only: tokens to generate */
 } kvb_live_options;
 
@@ -36,8 +36,12 @@ typedef struct kvb_scenario {
     const char *summary; /* one line; the "source" of the trace */
     const char *note;    /* of the trace, or NULL */
     const char *cache;   /* the natural cache to record over */
-    bool needs_seq;      /* faces it cannot do without */
+    bool needs_seq;      /* what it cannot do without */
     bool needs_tree;
+    uint32_t layers;       /* of seeded weights; 0: as the default model */
+    uint32_t full_every;   /* every so manieth layer is without limits; 0: all have them */
+    kvb_group limits;      /* window, sinks, chunk of the others */
+    uint32_t rollback;     /* most positions by which a sequence is cut back */
     uint32_t capacity;     /* cells */
     uint32_t seq_capacity; /* tokens of the longest sequence */
     uint32_t max_seqs;     /* alive at once */
@@ -49,6 +53,8 @@ extern const kvb_scenario kvb_scenario_batched_multi_seq;
 extern const kvb_scenario kvb_scenario_agent_fork;
 extern const kvb_scenario kvb_scenario_eagle_tree;
 extern const kvb_scenario kvb_scenario_parallel_sample;
+extern const kvb_scenario kvb_scenario_sliding_window;
+extern const kvb_scenario kvb_scenario_sink_window;
 
 /* The prompt of eagle-tree, continued by plain greedy decoding: what eagle-tree must say too. Unlisted. */
 extern const kvb_scenario kvb_scenario_eagle_greedy;
@@ -58,7 +64,7 @@ const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */
 
 #define KVB_LIVE_MIN_VOCAB 32u /* forks start with different tokens: there must be some */
 
-/* Has this cache the faces that the scenario needs? */
+/* Can this cache do what the scenario needs? */
 bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache);
 
 /* 0 or a negative errno with why. outcome is filled anew; free it whatever the result. */
@@ -66,8 +72,11 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
                   size_t why_bytes);
 void kvb_live_outcome_free(kvb_live_outcome *outcome);
 
-/* The trace model of these weights. */
-void kvb_live_trace_model(const kvb_weights *weights, kvb_trace_model *model);
+/* Of the weights that a scenario makes itself. */
+void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config);
+
+/* The layers of these weights in groups, with the limits of the scenario (NULL: none). */
+void kvb_live_model(const kvb_scenario *scenario, const kvb_model_config *config, kvb_model *model);
 
 /*
  * Play and write directory/NAME.jsonl with its .safetensors, and directory/NAME-8x128.jsonl: the same events

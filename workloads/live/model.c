@@ -104,7 +104,6 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
     }
     float *x = work->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * kv_row, *attended = v + n * kv_row;
     float *row = attended + n * q_row, *gate = row + hidden, *up = gate + c->ffn;
-    float scale = 1.0f / sqrtf((float)c->head_dim);
 
     for (size_t t = 0; t < n; t++)
         memcpy(x + t * hidden, weights->embed + (size_t)tok[t] * hidden, hidden * sizeof *x);
@@ -118,7 +117,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
             position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t]);
             position_heads(k + t * kv_row, w->k_norm, c, c->kv_heads, positions[t]);
         }
-        err = kvb_update_and_attend(op, q, k, v, positions, n, layer, scale, KVB_F32, attended);
+        err = kvb_update_and_attend(op, q, k, v, positions, n, layer, attended);
         if (err)
             return err;
         /* of the last layer's output only the new tokens' is asked for */

@@ -6,13 +6,12 @@
 
 void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new)
 {
-    op->n_fed = kvb_cache_bytes(op->cache)->feed(op->cache, &op->ordinals);
+    op->n_fed = kvb_cache_feed(op->cache, &op->ordinals);
     op->n_new = n_new;
-    op->mask_stands = false;
 }
 
 int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
-                          uint32_t n_tok, uint32_t layer, float scale, kvb_elem out_elem, void *out)
+                          uint32_t n_tok, uint32_t layer, void *out)
 {
     if (op->recorder) {
         int err = kvb_recorder_rows(op->recorder, layer, op->ordinals, n_tok, op->n_new, q, k, v);
@@ -22,17 +21,14 @@ int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const
         }
     }
     kvb_attend_spec spec;
-    int err = kvb_cache_bytes(op->cache)->update_and_fetch(op->cache, layer, positions, k, v, n_tok, &spec);
+    int err = kvb_cache_update_and_fetch(op->cache, layer, positions, k, v, n_tok, &spec);
     if (err) {
-        snprintf(op->why, sizeof op->why, "%s: %s", op->cache->type->name, op->cache->why);
+        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
         return err;
     }
-    op->call.scale = scale;
-    op->call.out_elem = out_elem;
-    err = kvb_call_prepare(&op->call, &spec, q, n_tok, op->mask_stands, op->why, sizeof op->why);
+    err = kvb_call_prepare(&op->call, &spec, q, n_tok, op->why, sizeof op->why);
     if (err)
         return err;
-    op->mask_stands = true;
     err = kvb_call_run(&op->call, out, NULL);
     if (err)
         snprintf(op->why, sizeof op->why, "kernel %s failed", op->call.kernel->name);

@@ -12,12 +12,11 @@
 
 typedef struct kvb_live_op {
     kvb_cache *cache;
-    kvb_call call;          /* kernel, team and geometry */
+    kvb_call call;          /* kernel, team, type of the output */
     kvb_recorder *recorder; /* NULL: nothing is recorded */
     /* of the current step */
     const uint64_t *ordinals; /* of the fed tokens */
     uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
-    bool mask_stands;         /* a layer of this step was attended already */
     char why[192];
 } kvb_live_op;
 
@@ -26,9 +25,9 @@ void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
 
 /*
  * Store k [n_tok][kv_heads][dim] and v, fetch the cache's spec, attend q [n_tok][heads][dim] into
- * out [n_tok][heads][dim] of out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
+ * out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
  */
 int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
-                          uint32_t n_tok, uint32_t layer, float scale, kvb_elem out_elem, void *out);
+                          uint32_t n_tok, uint32_t layer, void *out);
 
 #endif

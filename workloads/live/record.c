@@ -8,12 +8,30 @@
 #include <stdlib.h>
 
 /* Heads and dims of Llama 3 8B, one layer: what attention costs does not depend on how many there are. */
-static const kvb_trace_model realistic = {
-    .layers = 1, .heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845, /* 1/sqrt(128) */
+static const kvb_model realistic = {
+    .n_layers = 1,
+    .n_groups = 1,
+    .groups = {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
 static const char realistic_suffix[] = "-8x128", realistic_profile[] = "llama";
 
 enum { LONG_FILL = 32768, LONG_DECODE = 32 };
+
+/* The realistic geometry, one layer of each group that the scenario has. */
+static void realistic_make(const kvb_scenario *scenario, kvb_model *model)
+{
+    const kvb_model_config one_of_each = {.layers = scenario->full_every ? 2 : 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
+    kvb_scenario two = *scenario;
+    two.full_every = scenario->full_every ? 2 : 0;
+    kvb_live_model(&two, &one_of_each, model);
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        kvb_group limits = model->groups[g];
+        model->groups[g] = realistic.groups[0];
+        model->groups[g].window = limits.window;
+        model->groups[g].sinks = limits.sinks;
+        model->groups[g].chunk = limits.chunk;
+    }
+}
 
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
                 const char *directory, char *why, size_t why_bytes)
@@ -24,7 +42,9 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
     char name[96], source[256];
     snprintf(name, sizeof name, "%s%s", scenario->name, realistic_suffix);
     snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
-    return kvb_recorder_save_seeded(recorder, directory, name, source, scenario->note, &realistic, realistic_profile,
+    kvb_model model;
+    realistic_make(scenario, &model);
+    return kvb_recorder_save_seeded(recorder, directory, name, source, scenario->note, &model, realistic_profile,
                                     options->seed, why, why_bytes);
 }
 
@@ -32,8 +52,10 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
                     kvb_live_outcome *outcome, char *why, size_t why_bytes)
 {
     *outcome = (kvb_live_outcome){0};
-    kvb_trace_model model;
-    kvb_live_trace_model(options->weights, &model);
+    kvb_model_config config;
+    kvb_model model;
+    kvb_scenario_config(scenario, &config);
+    kvb_live_model(scenario, options->weights ? &options->weights->config : &config, &model);
     kvb_recorder recorder;
     int err = kvb_recorder_open(&recorder, &model);
     if (err) {
@@ -52,7 +74,7 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
 int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, size_t why_bytes)
 {
     kvb_recorder recorder;
-    int err = kvb_recorder_open(&recorder, &(kvb_trace_model){.layers = 0});
+    int err = kvb_recorder_open(&recorder, &(kvb_model){.n_layers = 0});
     uint32_t *pos = calloc(LONG_FILL, sizeof *pos), *seq = calloc(LONG_FILL, sizeof *seq);
     if (err || !pos || !seq) {
         err = -ENOMEM;

@@ -9,21 +9,28 @@
 #include <string.h>
 
 #include "workloads/safetensors.h"
+#include "workloads/array.h"
 
-static const char row_name[3] = {'q', 'k', 'v'};
+static const char row_name[KVB_ROWS_KINDS] = {'q', 'k', 'v'};
 
-/* Heads and dim of one token's rows of a kind (q, K, V). */
-static void row_shape(const kvb_trace_model *m, int kind, uint64_t shape[2])
+/* Heads and dim of one token's rows of a kind in a layer. */
+static void row_shape(const kvb_model *m, uint32_t layer, int kind, uint64_t shape[2])
 {
-    shape[0] = kind == 0 ? m->heads : m->kv_heads;
-    shape[1] = kind == 2 ? m->v_dim : m->k_dim;
+    const kvb_group *g = kvb_model_group(m, layer);
+    shape[0] = kind == KVB_ROWS_Q ? g->heads : g->kv_heads;
+    shape[1] = kind == KVB_ROWS_V ? g->v_dim : g->k_dim;
 }
 
-int kvb_recorder_open(kvb_recorder *r, const kvb_trace_model *model)
+static size_t row_floats(const kvb_recorder *r, uint32_t layer, int kind)
+{
+    return kvb_values_floats(kvb_model_group(&r->model, layer), (kvb_rows)kind);
+}
+
+int kvb_recorder_open(kvb_recorder *r, const kvb_model *model)
 {
     *r = (kvb_recorder){.model = *model};
-    for (int kind = 0; kind < 3; kind++)
-        if (!(r->rows[kind] = calloc(model->layers + 1u, sizeof *r->rows[kind]))) {
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        if (!(r->rows[kind] = calloc(model->n_layers + 1u, sizeof *r->rows[kind]))) {
             kvb_recorder_close(r);
             return -ENOMEM;
         }
@@ -44,8 +51,8 @@ void kvb_recorder_close(kvb_recorder *r)
     for (size_t i = 0; i < r->n_events; i++)
         event_free(&r->events[i]);
     free(r->events);
-    for (int kind = 0; kind < 3; kind++) {
-        for (uint32_t layer = 0; r->rows[kind] && layer < r->model.layers; layer++)
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        for (uint32_t layer = 0; r->rows[kind] && layer < r->model.n_layers; layer++)
             free(r->rows[kind][layer]);
         free(r->rows[kind]);
     }
@@ -60,11 +67,12 @@ static int reserve_tokens(kvb_recorder *r, uint64_t n)
     uint64_t max = r->max_tokens ? r->max_tokens : 256;
     while (max < n)
         max *= 2;
-    for (int kind = 0; kind < 3; kind++) {
-        uint64_t shape[2];
-        row_shape(&r->model, kind, shape);
-        for (uint32_t layer = 0; layer < r->model.layers; layer++) {
-            float *rows = realloc(r->rows[kind][layer], max * shape[0] * shape[1] * sizeof *rows);
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        for (uint32_t layer = 0; layer < r->model.n_layers; layer++) {
+            size_t row = row_floats(r, layer, kind);
+            if (!row)
+                continue;
+            float *rows = realloc(r->rows[kind][layer], max * row * sizeof *rows);
             if (!rows)
                 return -ENOMEM;
             r->rows[kind][layer] = rows;
@@ -89,14 +97,8 @@ static void *copy(const void *from, size_t n, size_t bytes, bool *ok)
 
 int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
 {
-    if (r->n_events == r->max_events) {
-        size_t max = r->max_events ? 2 * r->max_events : 64;
-        kvb_event *events = realloc(r->events, max * sizeof *events);
-        if (!events)
-            return -ENOMEM;
-        r->events = events;
-        r->max_events = max;
-    }
+    if (kvb_array_reserve(&r->events, &r->max_events, r->n_events + 1, sizeof *r->events))
+        return -ENOMEM;
     bool brings_tokens = event->kind <= KVB_EVENT_PROPOSE, ok = true;
     if (brings_tokens && reserve_tokens(r, r->n_tokens + event->n))
         return -ENOMEM;
@@ -121,12 +123,10 @@ int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
 int kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
                       const float *q, const float *k, const float *v)
 {
-    const float *from[3] = {q, k, v};
-    for (int kind = 0; kind < 3; kind++) {
-        uint64_t shape[2];
-        row_shape(&r->model, kind, shape);
-        size_t row = shape[0] * shape[1];
-        for (uint32_t i = n - n_new; i < n; i++) {
+    const float *from[KVB_ROWS_KINDS] = {q, k, v};
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        size_t row = row_floats(r, layer, kind);
+        for (uint32_t i = n - n_new; row && i < n; i++) {
             assert(ordinals[i] < r->n_tokens);
             memcpy(r->rows[kind][layer] + ordinals[i] * row, from[kind] + i * row, row * sizeof(float));
         }
@@ -136,22 +136,25 @@ int kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals,
 
 static int save_tensors(const kvb_recorder *r, const char *path, const char *source, char *why, size_t why_bytes)
 {
-    uint32_t layers = r->model.layers, n = 0;
-    kvb_tensor *tensors = calloc(3 * (size_t)layers, sizeof *tensors);
-    char(*names)[16] = calloc(3 * (size_t)layers, sizeof *names);
+    uint32_t layers = r->model.n_layers, n = 0;
+    kvb_tensor *tensors = calloc(KVB_ROWS_KINDS * (size_t)layers, sizeof *tensors);
+    char(*names)[16] = calloc(KVB_ROWS_KINDS * (size_t)layers, sizeof *names);
     int err = -ENOMEM;
     if (!tensors || !names) {
         snprintf(why, why_bytes, "%s: no memory for its header", path);
         goto out;
     }
     for (uint32_t layer = 0; layer < layers; layer++)
-        for (int kind = 0; kind < 3; kind++, n++) {
+        for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
             kvb_tensor *t = &tensors[n];
+            if (!row_floats(r, layer, kind))
+                continue;
             snprintf(names[n], sizeof names[n], "%c.%u", row_name[kind], layer);
             *t = (kvb_tensor){.name = names[n], .dtype = KVB_TENSOR_F32, .n_dims = 3, .data = r->rows[kind][layer]};
             t->shape[0] = r->n_tokens;
-            row_shape(&r->model, kind, t->shape + 1);
+            row_shape(&r->model, layer, kind, t->shape + 1);
             t->bytes = t->shape[0] * t->shape[1] * t->shape[2] * sizeof(float);
+            n++;
         }
     const char *metadata[] = {"source", source, NULL};
     err = kvb_safetensors_write(path, tensors, n, metadata, why, why_bytes);
@@ -213,7 +216,7 @@ int kvb_recorder_save(const kvb_recorder *r, const char *directory, const char *
 }
 
 int kvb_recorder_save_seeded(const kvb_recorder *r, const char *directory, const char *name, const char *source,
-                             const char *note, const kvb_trace_model *model, const char *profile, uint64_t seed,
+                             const char *note, const kvb_model *model, const char *profile, uint64_t seed,
                              char *why, size_t why_bytes)
 {
     char *trace = path_of(directory, name, ".jsonl");

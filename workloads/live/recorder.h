@@ -8,24 +8,25 @@
 #define KVB_LIVE_RECORDER_H
 
 #include "workloads/trace.h"
+#include "workloads/values.h"
 
 typedef struct kvb_recorder {
-    kvb_trace_model model;
+    kvb_model model;
     kvb_event *events; /* own copies; pos, seq, tok and parents filled in for tokens */
     size_t n_events, max_events;
-    float **rows[3]; /* q, K, V: [layers], each [max_tokens][heads of that kind * dim] */
+    float **rows[KVB_ROWS_KINDS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: V of latent rows */
     uint64_t n_tokens, max_tokens;
 } kvb_recorder;
 
 /* 0 or -ENOMEM. */
-int kvb_recorder_open(kvb_recorder *recorder, const kvb_trace_model *model);
+int kvb_recorder_open(kvb_recorder *recorder, const kvb_model *model);
 void kvb_recorder_close(kvb_recorder *recorder);
 
 /* Append a copy of an event; tokens of step, prefill, fill and propose get their identities here.
  * 0 or -ENOMEM. */
 int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
 
-/* Rows of the last n_new of n fed tokens, one layer: q [n][heads * dim] and so on; ordinals [n].
+/* Rows of the last n_new of n fed tokens, one layer: q [n][heads * dim] and so on (v of latent rows NULL); ordinals [n].
  * Their event must have been appended. */
 int kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
                       const float *q, const float *k, const float *v);
@@ -42,7 +43,7 @@ int kvb_recorder_save(const kvb_recorder *recorder, const char *directory, const
  * vocabulary ids.
  */
 int kvb_recorder_save_seeded(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
-                             const char *note, const kvb_trace_model *model, const char *profile, uint64_t seed,
+                             const char *note, const kvb_model *model, const char *profile, uint64_t seed,
                              char *why, size_t why_bytes);
 
 #endif

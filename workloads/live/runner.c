@@ -2,6 +2,8 @@
 /* The live runner: control calls, what to feed, and the forward pass. */
 #include "workloads/live/runner.h"
 
+#include "caches/session.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,42 +29,37 @@ static int no_memory(kvb_runner *r)
 
 static int cache_failed(kvb_runner *r, int err)
 {
-    snprintf(r->why, sizeof r->why, "%s: %s", r->cache->type->name, r->cache->why);
+    snprintf(r->why, sizeof r->why, "%s: %s", kvb_cache_type_of(r->cache)->name, kvb_cache_why(r->cache));
     return err;
-}
-
-static int lacks_face(kvb_runner *r, const char *face)
-{
-    snprintf(r->why, sizeof r->why, "%s has no %s face", r->cache->type->name, face);
-    return -ENOTSUP;
 }
 
 int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
 {
-    const kvb_model_config *c = &o->weights->config;
-    kvb_model_facts facts = {
-        .layers = c->layers, .heads = c->heads, .kv_heads = c->kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim};
     kvb_cache_options options = {.capacity = o->capacity,
                                  .seq_capacity = o->seq_capacity,
                                  .max_seqs = o->max_seqs,
+                                 .step = o->step,
+                                 .rollback = o->rollback,
                                  .min_chunk = MIN_CHUNK,
                                  .k_pool = o->k_pool,
                                  .v_pool = o->v_pool,
                                  .allocator = &r->allocator};
-    *r = (kvb_runner){.weights = o->weights};
-    int err = o->cache->open(o->cache, &facts, &options, &r->cache, r->why, sizeof r->why);
+    *r = (kvb_runner){.weights = o->weights, .key = o->key};
+    int err = kvb_session_open(o->key, o->cache, o->model, &options, &r->cache, r->why, sizeof r->why);
     if (err)
         return err;
     r->op.cache = r->cache;
     r->op.recorder = o->recorder;
-    r->op.call = (kvb_call){.kernel = o->kernel, .team = &alone, .n_heads = c->heads, .n_kv_heads = c->kv_heads};
+    r->op.call = (kvb_call){.kernel = o->kernel, .team = &alone};
     return 0;
 }
 
 void kvb_runner_close(kvb_runner *r)
 {
-    if (r->cache)
-        r->cache->type->close(r->cache);
+    if (r->cache) {
+        kvb_session_release(r->cache);
+        kvb_session_close(r->key);
+    }
     kvb_call_free(&r->op.call);
     kvb_forward_free(&r->work);
     free(r->tok);
@@ -145,28 +142,25 @@ static int forward(kvb_runner *r, const kvb_event *event)
     return err;
 }
 
-/* Next position of a sequence. */
-static uint32_t next_position(const kvb_runner *r, uint32_t seq)
+static int no_room(kvb_runner *r, uint32_t n)
 {
-    const kvb_seq_face *face = kvb_cache_seq(r->cache);
-    return face ? face->seq_len(r->cache, seq) : kvb_cache_base(r->cache)->length(r->cache);
+    snprintf(r->why, sizeof r->why, "%s has no room for a step of %u tokens", kvb_cache_type_of(r->cache)->name, n);
+    return -ENOSPC;
 }
 
 int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n)
 {
-    const kvb_seq_face *face = kvb_cache_seq(r->cache);
-    for (uint32_t i = 0; !face && i < n; i++)
-        if (seq[i] != 0)
-            return lacks_face(r, "seq");
     int err = reserve_tokens(r, n);
     if (err)
         return err;
     uint32_t next[KVB_MAX_SEQS], *pos = r->pos + r->n_tokens;
     for (uint32_t i = 0; i < n; i++)
-        next[seq[i]] = next_position(r, seq[i]);
+        next[seq[i]] = kvb_cache_length(r->cache, seq[i]);
     for (uint32_t i = 0; i < n; i++)
         pos[i] = next[seq[i]]++;
-    err = face ? face->begin_step(r->cache, seq, n) : kvb_cache_base(r->cache)->begin_step(r->cache, n);
+    if (!kvb_cache_can_extend(r->cache, seq, n))
+        return no_room(r, n);
+    err = kvb_cache_begin_step(r->cache, seq, n);
     if (err)
         return cache_failed(r, err);
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
@@ -179,10 +173,7 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
 
 int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
 {
-    const kvb_seq_face *face = kvb_cache_seq(r->cache);
-    if (!face)
-        return lacks_face(r, "seq");
-    int err = face->seq_cp(r->cache, src, dst, p0, p1);
+    int err = kvb_cache_seq_cp(r->cache, src, dst, p0, p1);
     if (err)
         return cache_failed(r, err);
     kvb_event event = {.kind = KVB_EVENT_SEQ_CP, .src = src, .dst = dst, .p0 = p0, .p1 = p1};
@@ -191,10 +182,7 @@ int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, ui
 
 int kvb_runner_seq_rm(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1)
 {
-    const kvb_seq_face *face = kvb_cache_seq(r->cache);
-    if (!face)
-        return lacks_face(r, "seq");
-    int err = face->seq_rm(r->cache, seq, p0, p1);
+    int err = kvb_cache_seq_rm(r->cache, seq, p0, p1);
     if (err)
         return cache_failed(r, err);
     kvb_event event = {.kind = KVB_EVENT_SEQ_RM, .src = seq, .p0 = p0, .p1 = p1};
@@ -203,10 +191,7 @@ int kvb_runner_seq_rm(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1)
 
 int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
 {
-    const kvb_seq_face *face = kvb_cache_seq(r->cache);
-    if (!face)
-        return lacks_face(r, "seq");
-    int err = face->seq_keep(r->cache, seq);
+    int err = kvb_cache_seq_keep(r->cache, seq);
     if (err)
         return cache_failed(r, err);
     kvb_event event = {.kind = KVB_EVENT_SEQ_KEEP, .src = seq};
@@ -215,17 +200,14 @@ int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
 
 int kvb_runner_propose(kvb_runner *r, const int32_t *parents, const int32_t *tok, uint32_t n)
 {
-    const kvb_tree_face *face = kvb_cache_tree(r->cache);
-    if (!face)
-        return lacks_face(r, "tree");
     assert(r->n_pending + n <= KVB_RUNNER_NODES);
     int err = reserve_tokens(r, n);
     if (err)
         return err;
     if (r->n_pending == 0)
-        r->committed = kvb_cache_base(r->cache)->length(r->cache);
+        r->committed = kvb_cache_length(r->cache, 0);
     uint32_t *pos = r->pos + r->n_tokens;
-    err = face->propose(r->cache, parents, n);
+    err = kvb_cache_propose(r->cache, parents, n);
     if (err)
         return cache_failed(r, err);
     uint32_t seq[KVB_RUNNER_NODES] = {0};
@@ -248,10 +230,7 @@ int kvb_runner_propose(kvb_runner *r, const int32_t *parents, const int32_t *tok
 
 int kvb_runner_commit(kvb_runner *r, const uint32_t *accepted, uint32_t n)
 {
-    const kvb_tree_face *face = kvb_cache_tree(r->cache);
-    if (!face)
-        return lacks_face(r, "tree");
-    int err = face->commit(r->cache, accepted, n);
+    int err = kvb_cache_commit(r->cache, accepted, n);
     if (err)
         return cache_failed(r, err);
     r->n_pending = 0;

@@ -12,7 +12,9 @@
 #define KVB_RUNNER_NODES 256u /* most pending tree nodes */
 
 typedef struct kvb_runner_options {
+    const char *key; /* of the cache's session: of this process no other's while the runner is open */
     const kvb_weights *weights;
+    const kvb_model *model; /* the weights' layers in groups; outlives the runner */
     const kvb_cache_type *cache;
     const kvb_pool_type *k_pool, *v_pool;
     const kvb_kernel *kernel;
@@ -20,11 +22,14 @@ typedef struct kvb_runner_options {
     uint32_t capacity;      /* cells */
     uint32_t seq_capacity;  /* tokens of one sequence */
     uint32_t max_seqs;
+    uint32_t step;     /* most tokens of one step */
+    uint32_t rollback; /* positions by which a sequence may be cut back */
 } kvb_runner_options;
 
 typedef struct kvb_runner {
     const kvb_weights *weights;
     kvb_allocator allocator; /* of the cache */
+    const char *key;
     kvb_cache *cache;
     kvb_live_op op;
     kvb_forward work;

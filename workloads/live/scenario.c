@@ -10,13 +10,15 @@
 #include <string.h>
 
 #include "workloads/live/rng.h"
+#include "workloads/array.h"
 
 #define MAX_PREFILL 128u
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
 
 const kvb_scenario *const kvb_scenarios[] = {
     &kvb_scenario_plain_decode, &kvb_scenario_batched_multi_seq, &kvb_scenario_agent_fork,
-    &kvb_scenario_eagle_tree,   &kvb_scenario_parallel_sample,   NULL,
+    &kvb_scenario_eagle_tree,   &kvb_scenario_parallel_sample,   &kvb_scenario_sliding_window,
+    &kvb_scenario_sink_window,  NULL,
 };
 
 const kvb_scenario *kvb_scenario_find(const char *name)
@@ -27,20 +29,43 @@ const kvb_scenario *kvb_scenario_find(const char *name)
     return NULL;
 }
 
-bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache)
+void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config)
 {
-    return (!scenario->needs_seq || cache->seq) && (!scenario->needs_tree || cache->tree);
+    *config = kvb_model_config_default;
+    if (scenario->layers)
+        config->layers = scenario->layers;
 }
 
-void kvb_live_trace_model(const kvb_weights *weights, kvb_trace_model *model)
+void kvb_live_model(const kvb_scenario *scenario, const kvb_model_config *c, kvb_model *model)
 {
-    const kvb_model_config *c = &weights->config;
-    *model = (kvb_trace_model){.layers = c->layers,
-                               .heads = c->heads,
-                               .kv_heads = c->kv_heads,
-                               .k_dim = c->head_dim,
-                               .v_dim = c->head_dim,
-                               .scale = 1.0 / sqrt(c->head_dim)};
+    kvb_group all = {.heads = c->heads,
+                     .kv_heads = c->kv_heads,
+                     .k_dim = c->head_dim,
+                     .v_dim = c->head_dim,
+                     .scale = 1.0 / sqrt(c->head_dim)};
+    *model = (kvb_model){.n_layers = c->layers, .n_groups = 1, .groups = {all, all}};
+    if (!scenario || !kvb_group_limits(&scenario->limits))
+        return;
+    model->groups[0].window = scenario->limits.window;
+    model->groups[0].sinks = scenario->limits.sinks;
+    model->groups[0].chunk = scenario->limits.chunk;
+    for (uint32_t layer = 0; scenario->full_every && layer < c->layers; layer++)
+        if (layer % scenario->full_every == scenario->full_every - 1) {
+            model->group_of[layer] = 1;
+            model->n_groups = 2;
+        }
+}
+
+bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache)
+{
+    kvb_model_config config;
+    kvb_model model;
+    char why[160];
+    kvb_scenario_config(scenario, &config);
+    kvb_live_model(scenario, &config, &model);
+    return (!scenario->needs_seq || cache->flags & KVB_CACHE_SEQ) &&
+           (!scenario->needs_tree || cache->flags & KVB_CACHE_TREE) &&
+           (!cache->serves || cache->serves(&model, why, sizeof why));
 }
 
 void kvb_live_outcome_free(kvb_live_outcome *outcome)
@@ -56,20 +81,35 @@ int kvb_scene_check(kvb_scene *scene, int err)
     return err;
 }
 
-int kvb_scene_runner(kvb_scene *scene, const kvb_weights *weights, kvb_runner *runner)
+int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner)
 {
     const kvb_live_options *o = scene->options;
-    kvb_runner_options options = {.weights = weights,
+    kvb_runner_options options = {.key = key,
+                                  .weights = weights,
+                                  .model = &scene->model,
                                   .cache = o->cache,
                                   .k_pool = o->pool,
                                   .v_pool = o->pool,
                                   .kernel = o->kernel,
                                   .capacity = scene->scenario->capacity,
                                   .seq_capacity = scene->scenario->seq_capacity,
-                                  .max_seqs = scene->scenario->max_seqs};
+                                  .max_seqs = scene->scenario->max_seqs,
+                                  .step = MAX_PREFILL,
+                                  .rollback = scene->scenario->rollback};
     int err = kvb_runner_open(runner, &options);
     if (err)
         snprintf(scene->why, sizeof scene->why, "%s", runner->why);
+    return err;
+}
+
+/* The scenario's own model. */
+static int weights_seed(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why, size_t why_bytes)
+{
+    kvb_model_config config;
+    kvb_scenario_config(scenario, &config);
+    int err = kvb_weights_open(&config, weights, why, why_bytes);
+    if (!err)
+        kvb_weights_seed(*weights, seed);
     return err;
 }
 
@@ -78,17 +118,24 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
 {
     *outcome = (kvb_live_outcome){0};
     if (!kvb_scenario_fits(scenario, options->cache)) {
-        snprintf(why, why_bytes, "%s needs the %s face, which %s lacks", scenario->name,
-                 scenario->needs_tree ? "tree" : "seq", options->cache->name);
+        snprintf(why, why_bytes, "%s needs %s, which cache %s cannot do", scenario->name,
+                 scenario->needs_tree ? "propose and commit" : "several sequences", options->cache->name);
         return -ENOTSUP;
     }
-    if (options->weights->config.vocab < KVB_LIVE_MIN_VOCAB) {
+    kvb_weights *seeded = NULL;
+    kvb_scene scene = {.scenario = scenario, .options = options, .outcome = outcome, .weights = options->weights};
+    int err = options->weights ? 0 : weights_seed(scenario, options->seed, &seeded, why, why_bytes);
+    if (err)
+        return err;
+    if (seeded)
+        scene.weights = seeded;
+    if (scene.weights->config.vocab < KVB_LIVE_MIN_VOCAB) {
         snprintf(why, why_bytes, "%s needs a vocabulary of at least %u, the model has %u", scenario->name,
-                 KVB_LIVE_MIN_VOCAB, options->weights->config.vocab);
+                 KVB_LIVE_MIN_VOCAB, scene.weights->config.vocab);
         return -EINVAL;
     }
-    kvb_scene scene = {.scenario = scenario, .options = options, .outcome = outcome};
-    int err = kvb_scene_runner(&scene, options->weights, &scene.runner);
+    kvb_live_model(scenario, &scene.weights->config, &scene.model);
+    err = kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
     if (!err) {
         scene.runner.op.recorder = options->recorder;
         err = scenario->play(&scene);
@@ -96,27 +143,22 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
     if (err)
         snprintf(why, why_bytes, "%s: %s", scenario->name, scene.why);
     kvb_runner_close(&scene.runner);
+    kvb_weights_close(seeded);
     return err;
 }
 
 int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i)
 {
     return (int32_t)(kvb_live_random(scene->options->seed, PROMPTS + prompt, i) %
-                     scene->options->weights->config.vocab);
+                     scene->weights->config.vocab);
 }
 
 int kvb_scene_say(kvb_scene *scene, int32_t token)
 {
     kvb_live_outcome *o = scene->outcome;
-    if (o->n == o->max) {
-        size_t max = o->max ? 2 * o->max : 256;
-        int32_t *tokens = realloc(o->tokens, max * sizeof *tokens);
-        if (!tokens) {
-            snprintf(scene->why, sizeof scene->why, "no memory for generated tokens");
-            return -ENOMEM;
-        }
-        o->tokens = tokens;
-        o->max = max;
+    if (kvb_array_reserve(&o->tokens, &o->max, o->n + 1, sizeof *o->tokens)) {
+        snprintf(scene->why, sizeof scene->why, "no memory for generated tokens");
+        return -ENOMEM;
     }
     o->tokens[o->n++] = token;
     return 0;
@@ -161,4 +203,26 @@ int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, u
             return err;
     }
     return 0;
+}
+
+int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep)
+{
+    *dst = *src;
+    dst->id = id;
+    dst->length = keep;
+    uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
+    return kvb_scene_check(scene, kvb_runner_seq_cp(&scene->runner, src->id, id, 0, p1));
+}
+
+int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)
+{
+    seq->next = seq->second[seq->length];
+    return kvb_scene_say(scene, seq->next);
+}
+
+int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n)
+{
+    seq->length -= n;
+    int err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, seq->id, seq->length, KVB_POS_END));
+    return err ? err : kvb_scene_choose_second(scene, seq);
 }

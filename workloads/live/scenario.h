@@ -9,13 +9,15 @@
 typedef struct kvb_scene {
     const kvb_scenario *scenario;
     const kvb_live_options *options;
+    const kvb_weights *weights;
+    kvb_model model; /* of the weights */
     kvb_runner runner;
     kvb_live_outcome *outcome;
     char why[256];
 } kvb_scene;
 
 /* Positions that a scenario's sequence may reach. */
-#define KVB_SCENE_POSITIONS 256u
+#define KVB_SCENE_POSITIONS 384u
 
 /* A sequence that is being decoded. */
 typedef struct kvb_scene_seq {
@@ -40,7 +42,14 @@ int kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i);
 /* `steps` decode steps of all n sequences together. */
 int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps);
 
-/* A runner of other weights over the scene's cache type, without a recorder (a draft model). */
-int kvb_scene_runner(kvb_scene *scene, const kvb_weights *weights, kvb_runner *runner);
+/* Fork src's first `keep` tokens into dst. */
+int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep);
+/* Take the sequence's last n tokens back, and choose the second best in place of the first of them. */
+int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n);
+/* Another choice at the sequence's end than the one made before: the second best. */
+int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
+
+/* A runner of these weights over the scene's cache type, under that key, without a recorder. */
+int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);
 
 #endif

@@ -31,23 +31,23 @@ static inline int cache_call(kvb_cache *cache, const call *c)
 {
     switch (c->kind) {
     case EXTEND:
-        return kvb_cache_base(cache)->begin_step(cache, c->n);
+        return kvb_cache_begin_step(cache, NULL, c->n);
     case STEP:
-        return kvb_cache_seq(cache)->begin_step(cache, c->ids, c->n);
+        return kvb_cache_begin_step(cache, c->ids, c->n);
     case COPY:
-        return kvb_cache_seq(cache)->seq_cp(cache, c->src, c->dst, c->p0, c->p1);
+        return kvb_cache_seq_cp(cache, c->src, c->dst, c->p0, c->p1);
     case REMOVE:
-        return kvb_cache_seq(cache)->seq_rm(cache, c->src, c->p0, c->p1);
+        return kvb_cache_seq_rm(cache, c->src, c->p0, c->p1);
     case KEEP:
-        return kvb_cache_seq(cache)->seq_keep(cache, c->src);
+        return kvb_cache_seq_keep(cache, c->src);
     case CLEAR:
-        return kvb_cache_base(cache)->clear(cache);
+        return kvb_cache_clear(cache);
     case PROPOSE:
-        return kvb_cache_tree(cache)->propose(cache, c->parents, c->n);
+        return kvb_cache_propose(cache, c->parents, c->n);
     case COMMIT:
-        return kvb_cache_tree(cache)->commit(cache, c->ids, c->n);
+        return kvb_cache_commit(cache, c->ids, c->n);
     case REWIND:
-        return kvb_cache_contiguous(cache)->rewind(cache, c->p0);
+        return kvb_cache_rewind(cache, c->p0);
     case CALLS:
         break;
     }
@@ -103,7 +103,7 @@ static inline void path_draw(const naive *m, call *c)
     c->n = c->n > 16 ? 16 : c->n;
 }
 
-/* One random call, mostly a legal one, of the faces that the cache has. */
+/* One random call, mostly a legal one, of what the cache can do. */
 static inline call call_draw(const naive *m)
 {
     static const call_kind mix[] = {EXTEND, EXTEND, STEP,  STEP,    STEP,    STEP,    STEP,   COPY,   COPY,  REMOVE,
@@ -113,9 +113,9 @@ static inline call call_draw(const naive *m)
     while (!have) {
         c.kind = mix[random_below(sizeof mix / sizeof *mix)];
         have = c.kind == EXTEND || c.kind == CLEAR;
-        have = have || (m->type->seq && c.kind >= STEP && c.kind <= KEEP);
-        have = have || (m->type->tree && (c.kind == PROPOSE || c.kind == COMMIT));
-        have = have || (m->type->contiguous && c.kind == REWIND);
+        have = have || (m->type->flags & KVB_CACHE_SEQ && c.kind >= STEP && c.kind <= KEEP);
+        have = have || (m->type->flags & KVB_CACHE_TREE && (c.kind == PROPOSE || c.kind == COMMIT));
+        have = have || (m->type->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND) && c.kind == REWIND);
         have = have && (c.kind != CLEAR || random_below(6) == 0);
         have = have && (c.kind != KEEP || random_below(3) == 0);
         have = have && (!m->n_nodes || c.kind == PROPOSE || c.kind == COMMIT || random_below(8) == 0);

@@ -19,11 +19,14 @@ enum { NAIVE_TOKENS = 8192, NAIVE_LEN = 256 };
 typedef struct naive {
     const kvb_cache_type *type;
     uint32_t capacity, seq_capacity, max_seqs;
+    const kvb_group *group[2]; /* of layer 0 and of layer 1 */
+    uint32_t rollback;
     uint32_t *pos; /* [NAIVE_TOKENS] by ordinal */
     uint64_t next;
     struct {
         uint32_t n;
-        uint64_t ordinal[NAIVE_LEN]; /* by position */
+        uint64_t ordinal[NAIVE_LEN]; /* in the order of positions */
+        bool gone[NAIVE_LEN];        /* likewise: cache window has let go of it in the layers with limits */
     } seqs[KVB_MAX_SEQS];
     uint32_t n_nodes;
     uint64_t node[NAIVE_LEN];
@@ -56,22 +59,61 @@ static inline bool naive_holds(const naive *m, uint32_t s, uint64_t ordinal)
     return false;
 }
 
-/* Cells that the cache must occupy: shared tokens once, but in a slab once for each sequence. */
-static inline uint32_t naive_live(const naive *m)
+/* Does a query at position p of the group see position j, at or below it? */
+static inline bool naive_lets(const kvb_group *g, uint32_t p, uint32_t j)
+{
+    if (g->window > 0 && j + g->window <= p)
+        return j < g->sinks;
+    return g->chunk == 0 || j / g->chunk == p / g->chunk;
+}
+
+/* Cells that the cache must occupy in the layer: shared tokens once, but in a slab once for each sequence. */
+static inline uint32_t naive_live_in(const naive *m, uint32_t layer)
 {
     uint32_t n = m->n_nodes;
     for (uint32_t s = 0; s < KVB_MAX_SEQS; s++) {
         for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-            bool counted = false;
+            bool counted = layer == 1 && m->seqs[s].gone[i];
             for (uint32_t b = 0; b < s && !counted && m->type != &kvb_cache_slab; b++)
-                counted = naive_holds(m, b, m->seqs[s].ordinal[i]);
+                for (uint32_t j = 0; j < m->seqs[b].n && !counted; j++)
+                    counted = m->seqs[b].ordinal[j] == m->seqs[s].ordinal[i] && !(layer == 1 && m->seqs[b].gone[j]);
             n += !counted;
         }
     }
     return n;
 }
 
-static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
+static inline uint32_t naive_live(const naive *m)
+{
+    return naive_live_in(m, 0);
+}
+
+/* Cache window lets go of what no query at or after the next position less rollback can see. */
+static inline void naive_forget(naive *m)
+{
+    const kvb_group *g = m->group[1];
+    for (uint32_t s = 0; s < KVB_MAX_SEQS && m->type == &kvb_cache_window; s++)
+        for (uint32_t i = 0; i < m->seqs[s].n; i++) {
+            uint32_t j = m->pos[m->seqs[s].ordinal[i]], next = naive_len(m, s);
+            uint32_t p = next > m->rollback ? next - m->rollback : 0;
+            if (j < p)
+                m->seqs[s].gone[i] |= !naive_lets(g, p, j) && !(g->sinks > j);
+        }
+}
+
+/* Would a query at position p of the sequence see something that is gone, among positions p0 .. p1-1? */
+static inline bool naive_misses(const naive *m, uint32_t s, uint32_t p, uint32_t p0, uint32_t p1)
+{
+    for (uint32_t i = 0; i < m->seqs[s].n; i++) {
+        uint32_t j = m->pos[m->seqs[s].ordinal[i]];
+        if (m->seqs[s].gone[i] && j >= p0 && j < p1 && j < p && naive_lets(m->group[1], p, j))
+            return true;
+    }
+    return false;
+}
+
+/* What a step is answered, without making it. */
+static inline int naive_admit(const naive *m, const uint32_t *ids, uint32_t n)
 {
     uint32_t adds[KVB_MAX_SEQS] = {0}, fresh = 0;
     if (n == 0 || m->n_nodes)
@@ -86,6 +128,15 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
         if (adds[s] && naive_len(m, s) + adds[s] > m->seq_capacity)
             return -ENOSPC;
+    return 0;
+}
+
+static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
+{
+    int error = naive_admit(m, ids, n);
+    if (error)
+        return error;
+    naive_forget(m);
     m->first = m->next;
     m->n_new = n;
     m->valid = true;
@@ -93,30 +144,50 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         m->ids[i] = ids[i];
         m->pos[m->next] = naive_len(m, ids[i]);
+        m->seqs[ids[i]].gone[m->seqs[ids[i]].n] = false;
         m->seqs[ids[i]].ordinal[m->seqs[ids[i]].n++] = m->next++;
     }
     return 0;
 }
 
+/* Puts a token in its place among those that the sequence holds. */
+static inline void naive_insert(naive *m, uint32_t s, uint64_t ordinal, bool gone)
+{
+    uint32_t at = m->seqs[s].n++;
+    for (; at > 0 && m->pos[m->seqs[s].ordinal[at - 1]] > m->pos[ordinal]; at--) {
+        m->seqs[s].ordinal[at] = m->seqs[s].ordinal[at - 1];
+        m->seqs[s].gone[at] = m->seqs[s].gone[at - 1];
+    }
+    m->seqs[s].ordinal[at] = ordinal;
+    m->seqs[s].gone[at] = gone;
+}
+
 static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
 {
-    uint32_t n = 0;
-    if (m->n_nodes || src >= KVB_MAX_SEQS || dst >= KVB_MAX_SEQS || !m->seqs[src].n || m->seqs[dst].n || p0 > p1)
+    uint32_t n = 0, next = 0;
+    if (m->n_nodes || src >= KVB_MAX_SEQS || dst >= KVB_MAX_SEQS || !m->seqs[src].n || p0 > p1)
         return -EINVAL;
-    for (uint32_t i = 0; i < m->seqs[src].n; i++)
-        n += m->pos[m->seqs[src].ordinal[i]] >= p0 && m->pos[m->seqs[src].ordinal[i]] < p1;
-    if (m->type == &kvb_cache_slab) {
-        if (n && p0 > 0)
-            return -ENOTSUP;
-        if (n && (naive_live(m) + n > m->capacity || naive_alive(m) >= m->max_seqs))
-            return -ENOSPC;
-    } else if (naive_alive(m) >= m->max_seqs) {
-        return -ENOSPC;
+    for (uint32_t i = 0; i < m->seqs[src].n; i++) {
+        uint32_t p = m->pos[m->seqs[src].ordinal[i]];
+        if (p < p0 || p >= p1)
+            continue;
+        n++;
+        next = p + 1;
+        for (uint32_t j = 0; j < m->seqs[dst].n; j++)
+            if (m->pos[m->seqs[dst].ordinal[j]] == p)
+                return -EINVAL;
     }
+    if (n && !m->seqs[dst].n && naive_alive(m) >= m->max_seqs)
+        return -ENOSPC;
+    if (m->type == &kvb_cache_slab && n && naive_live(m) + n > m->capacity)
+        return -ENOSPC;
+    next = next > naive_len(m, dst) ? next : naive_len(m, dst);
+    if (n && m->type == &kvb_cache_window && naive_misses(m, src, next, p0, p1))
+        return -ENOTSUP;
     for (uint32_t i = 0; i < m->seqs[src].n; i++) {
         uint64_t o = m->seqs[src].ordinal[i];
-        if (m->pos[o] >= p0 && m->pos[o] < p1)
-            m->seqs[dst].ordinal[m->seqs[dst].n++] = o;
+        if (src != dst && m->pos[o] >= p0 && m->pos[o] < p1)
+            naive_insert(m, dst, o, m->seqs[src].gone[i]);
     }
     m->valid = false;
     return 0;
@@ -127,21 +198,35 @@ static inline void naive_drop(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->seqs[s].n; i++) {
         uint64_t o = m->seqs[s].ordinal[i];
-        if (m->pos[o] < p0 || m->pos[o] >= p1)
+        if (m->pos[o] < p0 || m->pos[o] >= p1) {
+            m->seqs[s].gone[n] = m->seqs[s].gone[i];
             m->seqs[s].ordinal[n++] = o;
+        }
     }
     m->seqs[s].n = n;
+}
+
+/* Removes positions, unless what is left would need what is gone. */
+static inline int naive_cut(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < m->seqs[s].n; i++) {
+        uint32_t p = m->pos[m->seqs[s].ordinal[i]];
+        if (p < p0 || p >= p1)
+            next = p + 1;
+    }
+    if (m->type == &kvb_cache_window && next < naive_len(m, s) && naive_misses(m, s, next, 0, next))
+        return -ENOTSUP;
+    naive_drop(m, s, p0, p1);
+    m->valid = false;
+    return 0;
 }
 
 static inline int naive_rm(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
 {
     if (m->n_nodes || s >= KVB_MAX_SEQS || !m->seqs[s].n || p0 > p1)
         return -EINVAL;
-    if (m->type == &kvb_cache_slab && p0 < p1 && p1 < naive_len(m, s))
-        return -ENOTSUP;
-    naive_drop(m, s, p0, p1);
-    m->valid = false;
-    return 0;
+    return naive_cut(m, s, p0, p1);
 }
 
 static inline int naive_keep(naive *m, uint32_t keep)
@@ -159,9 +244,7 @@ static inline int naive_rewind(naive *m, uint32_t len)
 {
     if (m->n_nodes || len > naive_len(m, 0))
         return -EINVAL;
-    naive_drop(m, 0, len, UINT32_MAX);
-    m->valid = false;
-    return 0;
+    return naive_cut(m, 0, len, UINT32_MAX);
 }
 
 static inline int naive_propose(naive *m, const int32_t *parents, uint32_t n)
@@ -194,8 +277,10 @@ static inline int naive_commit(naive *m, const uint32_t *accepted, uint32_t n)
             return -EINVAL;
     if (naive_len(m, 0) + n > m->seq_capacity)
         return -ENOSPC;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        m->seqs[0].gone[m->seqs[0].n] = false;
         m->seqs[0].ordinal[m->seqs[0].n++] = m->node[accepted[i]];
+    }
     m->n_nodes = 0;
     m->valid = false;
     return 0;
@@ -233,8 +318,8 @@ static inline int naive_role(const naive *m, uint64_t ordinal)
     return -2;
 }
 
-/* Ordinals that a fed token must see, ascending. */
-static inline uint32_t naive_visible(const naive *m, uint64_t ordinal, uint64_t *want)
+/* Ordinals that a fed token must see in the layer, ascending. */
+static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t ordinal, uint64_t *want)
 {
     uint32_t n = 0;
     int role = naive_role(m, ordinal);
@@ -249,6 +334,11 @@ static inline uint32_t naive_visible(const naive *m, uint64_t ordinal, uint64_t 
         for (; at >= 0; at = m->parent[at])
             want[n++] = m->node[at];
     }
+    uint32_t all = n;
+    n = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (naive_lets(m->group[layer], m->pos[ordinal], m->pos[want[i]]))
+            want[n++] = want[i];
     qsort(want, n, sizeof *want, naive_compare);
     return n;
 }

@@ -29,6 +29,9 @@ typedef struct rig {
     char why[160];
     const kvb_pool_type *pool; /* of K and V; NULL: f32 */
     kvb_growth growth;
+    kvb_group limits; /* window, sinks and chunk of layer 1, which is then a group of its own */
+    uint32_t rollback;
+    kvb_model model;
     uint64_t n_ordinals; /* of rows handed in so far */
 } rig;
 
@@ -40,11 +43,24 @@ static inline uint32_t rig_dim(const rig *r, float kind)
 static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
                                uint32_t max_seqs, uint32_t min_chunk)
 {
-    const kvb_model_facts facts = {RIG_LAYERS, 2 * RIG_KV_HEADS, RIG_KV_HEADS, rig_dim(r, 1), rig_dim(r, 2)};
+    const kvb_group all = {.heads = 2 * RIG_KV_HEADS,
+                           .kv_heads = RIG_KV_HEADS,
+                           .k_dim = rig_dim(r, 1),
+                           .v_dim = rig_dim(r, 2),
+                           .scale = 1};
+    r->model = (kvb_model){.n_layers = RIG_LAYERS, .n_groups = 1, .groups = {all, all}};
+    if (kvb_group_limits(&r->limits)) {
+        r->model.n_groups = 2;
+        r->model.group_of[1] = 1;
+        r->model.groups[1].window = r->limits.window;
+        r->model.groups[1].sinks = r->limits.sinks;
+        r->model.groups[1].chunk = r->limits.chunk;
+    }
     const kvb_cache_options options = {
         .capacity = capacity,
         .seq_capacity = seq_capacity,
         .max_seqs = max_seqs,
+        .rollback = r->rollback,
         .min_chunk = min_chunk,
         .growth = r->growth,
         .k_pool = r->pool ? r->pool : kvb_builtin_pools[0],
@@ -52,7 +68,7 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
         .allocator = &r->allocator,
     };
     r->cache = NULL;
-    return type->open(type, &facts, &options, &r->cache, r->why, sizeof r->why);
+    return kvb_cache_open(type, &r->model, &options, &r->cache, r->why, sizeof r->why);
 }
 
 static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
@@ -65,7 +81,7 @@ static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacit
 /* Every byte must have come back. */
 static inline void rig_close(rig *r)
 {
-    r->cache->type->close(r->cache);
+    kvb_cache_close(r->cache);
     assert_int_equal(r->allocator.current_bytes, 0);
 }
 
@@ -159,7 +175,7 @@ static inline int rig_fetch(rig *r, uint32_t layer, const uint32_t *pos_of, kvb_
     static float k[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM], v[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM];
     static uint32_t positions[RIG_MAX_STEP];
     const uint64_t *ordinals = NULL;
-    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals);
+    uint32_t n = kvb_cache_feed(r->cache, &ordinals);
     assert_true(n <= RIG_MAX_STEP);
     for (uint32_t i = 0; i < n; i++) {
         positions[i] = pos_of[ordinals[i]];
@@ -168,7 +184,7 @@ static inline int rig_fetch(rig *r, uint32_t layer, const uint32_t *pos_of, kvb_
     }
     rig_rows(r, ordinals, n, layer, 1, k);
     rig_rows(r, ordinals, n, layer, 2, v);
-    return kvb_cache_bytes(r->cache)->update_and_fetch(r->cache, layer, positions, k, v, n, spec);
+    return kvb_cache_update_and_fetch(r->cache, layer, positions, k, v, n, spec);
 }
 
 /* ---- what queries see --------------------------------------------------------------------------------------- */
@@ -184,11 +200,12 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
                                 uint64_t *seen)
 {
     uint32_t n = 0, cursor = 0, last_end = 0;
+    bool limited = kvb_group_limits(spec->group); /* then in the order of positions, else ascending */
     kvb_run run;
     assert_int_equal(spec->k.cells, spec->v.cells);
     while (kvb_mask_next(&spec->mask, n_tok, spec->k.cells, t, &cursor, &run)) {
         assert_true(run.begin < run.end && run.end <= spec->k.cells);
-        assert_true(n == 0 || run.begin > last_end); /* ascending, disjoint, joined where they touch */
+        assert_true(n == 0 || (limited ? run.begin != last_end : run.begin > last_end)); /* joined where they touch */
         last_end = run.end;
         for (uint32_t c = run.begin; c < run.end; c++) {
             seen[n] = rig_owner(r, &spec->k, layer, 0, c, 1);
@@ -201,6 +218,8 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
     }
     if (n > 0)
         qsort(seen, n, sizeof *seen, rig_compare);
+    for (uint32_t i = 1; i < n; i++)
+        assert_true(seen[i] != seen[i - 1]);
     return n;
 }
 
@@ -224,11 +243,16 @@ static inline void rig_store(rig *r, const uint32_t *pos_of, kvb_attend_spec *sp
         assert_int_equal(rig_fetch(r, layer, pos_of, spec), 0);
 }
 
-static inline kvb_cache_usage rig_usage(const rig *r)
+static inline kvb_cache_usage rig_usage_of(const rig *r, uint32_t group)
 {
     kvb_cache_usage usage;
-    kvb_cache_base(r->cache)->usage(r->cache, &usage);
+    kvb_cache_usage_of(r->cache, group, &usage);
     return usage;
+}
+
+static inline kvb_cache_usage rig_usage(const rig *r)
+{
+    return rig_usage_of(r, 0);
 }
 
 #endif

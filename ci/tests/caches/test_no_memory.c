@@ -93,10 +93,10 @@ static uint64_t state_digest(const rig *r, const bool *written)
     const kvb_plan *plan = &core->plan;
     kvb_cache_usage u = rig_usage(r);
     uint64_t d = 1, counts[] = {u.cells_live, u.cells_peak, u.high_water, u.cells_written, u.cells_moved, plan->valid};
-    uint32_t lens[2 + KVB_MAX_SEQS] = {kvb_cache_base(r->cache)->length(r->cache)};
-    lens[1] = kvb_cache_tree(r->cache) ? kvb_cache_tree(r->cache)->pending(r->cache) : 0;
+    uint32_t lens[2 + KVB_MAX_SEQS] = {kvb_cache_length(r->cache, 0)};
+    lens[1] = kvb_cache_type_of(r->cache)->flags & KVB_CACHE_TREE ? kvb_cache_pending(r->cache) : 0;
     for (uint32_t s = 0; kvb_cache_seq(r->cache) && s < KVB_MAX_SEQS; s++)
-        lens[2 + s] = kvb_cache_seq(r->cache)->seq_len(r->cache, s);
+        lens[2 + s] = kvb_cache_length(r->cache, s);
     DIGEST(&d, counts, sizeof counts / sizeof *counts);
     DIGEST(&d, lens, 2 + KVB_MAX_SEQS);
     rows_digest(core, written, &d);
@@ -239,17 +239,17 @@ static void test_slab(void **state)
 static void test_contiguous(void **state)
 {
     (void)state;
-    cache_check(&kvb_cache_contig);
+    cache_check(&kvb_cache_contiguous);
 }
 static void test_seq(void **state)
 {
     (void)state;
-    cache_check(&kvb_cache_seq_cells);
+    cache_check(&kvb_cache_seq);
 }
 static void test_tree(void **state)
 {
     (void)state;
-    cache_check(&kvb_cache_tree_nodes);
+    cache_check(&kvb_cache_tree);
 }
 
 int main(void)

@@ -59,7 +59,7 @@ static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
             assert_memory_equal((const char *)x.zeros + h * x.zero_head_stride + cell * x.zero_cell_stride,
                                 (const char *)y.zeros + h * y.zero_head_stride, zeros);
     }
-    alone->type->close(alone);
+    kvb_cache_close(alone);
 }
 
 /* Names are what formats go by, and --pool takes: each once. */

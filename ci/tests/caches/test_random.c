@@ -12,7 +12,7 @@ typedef struct tally {
 static void feed_check(const rig *r, const naive *m)
 {
     const uint64_t *ordinals;
-    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals);
+    uint32_t n = kvb_cache_feed(r->cache, &ordinals);
     assert_true(n >= m->n_new);
     for (uint32_t i = 0; i < m->n_new; i++)
         assert_int_equal(ordinals[n - m->n_new + i], m->first + i);
@@ -30,7 +30,7 @@ static void step_check(rig *r, const naive *m, tally *t)
 {
     static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
     const uint64_t *ordinals;
-    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals);
+    uint32_t n = kvb_cache_feed(r->cache, &ordinals);
     uint32_t swap = random_below(2);
     for (uint32_t i = 0; i < RIG_LAYERS; i++) {
         uint32_t layer = i ^ swap;
@@ -38,10 +38,10 @@ static void step_check(rig *r, const naive *m, tally *t)
         assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
         if (random_below(4) == 0) /* the same layer again */
             assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
-        assert_true(spec.k.cells <= rig_usage(r).high_water);
+        assert_true(spec.k.cells <= rig_usage_of(r, r->model.group_of[layer]).high_water);
         assert_true(spec.mask.kind != KVB_MASK_NONE || n == 1);
         for (uint32_t q = 0; q < n; q++) {
-            uint32_t n_want = naive_visible(m, ordinals[q], want);
+            uint32_t n_want = naive_visible(m, layer, ordinals[q], want);
             assert_int_equal(rig_seen(r, &spec, layer, n, q, seen), n_want);
             assert_memory_equal(seen, want, n_want * sizeof *want);
         }
@@ -52,21 +52,18 @@ static void step_check(rig *r, const naive *m, tally *t)
 
 static void state_check(rig *r, naive *m)
 {
-    const kvb_base_face *base = kvb_cache_base(r->cache);
-    const kvb_seq_face *seq = kvb_cache_seq(r->cache);
-    const kvb_tree_face *tree = kvb_cache_tree(r->cache);
     uint32_t live = naive_live(m);
     kvb_cache_usage usage = rig_usage(r);
     assert_int_equal(usage.cells_live, live);
     assert_true(usage.cells_peak >= live && usage.cells_peak <= m->capacity);
-    assert_int_equal(base->length(r->cache), naive_len(m, 0));
-    for (uint32_t s = 0; seq && s < KVB_MAX_SEQS; s++)
-        assert_int_equal(seq->seq_len(r->cache, s), naive_len(m, s));
-    if (tree)
-        assert_int_equal(tree->pending(r->cache), m->n_nodes);
-    if (m->type != &kvb_cache_contig) {
-        assert_true(base->can_extend(r->cache, m->capacity - live));
-        assert_false(base->can_extend(r->cache, m->capacity - live + 1));
+    if (r->model.n_groups == 2)
+        assert_int_equal(rig_usage_of(r, 1).cells_live, naive_live_in(m, 1));
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+        assert_int_equal(kvb_cache_length(r->cache, s), naive_len(m, s));
+    assert_int_equal(kvb_cache_pending(r->cache), m->n_nodes);
+    if (m->type->flags & KVB_CACHE_TREE) {
+        assert_true(live == m->capacity || kvb_cache_can_propose(r->cache, m->capacity - live));
+        assert_false(kvb_cache_can_propose(r->cache, m->capacity - live + 1));
     }
 }
 
@@ -81,15 +78,17 @@ static void plan_check(rig *r, naive *m, tally *t)
         step_check(r, m, t);
         return;
     }
-    assert_int_equal(kvb_cache_bytes(r->cache)->feed(r->cache, &ordinals), 0);
-    assert_int_equal(kvb_cache_bytes(r->cache)->update_and_fetch(r->cache, 0, &pos, rows, rows, 1, &spec), -EINVAL);
+    assert_int_equal(kvb_cache_feed(r->cache, &ordinals), 0);
+    assert_int_equal(kvb_cache_update_and_fetch(r->cache, 0, &pos, rows, rows, 1, &spec), -EINVAL);
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
 static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls, tally *t)
 {
-    rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE};
+    static const kvb_group limits[] = {{.window = 6, .sinks = 2}, {.chunk = 8}, {.window = 3}, {.window = 0}};
+    rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE, .rollback = (uint32_t)seed % 5};
+    r.limits = limits[seed % (type == &kvb_cache_window ? 3 : 4)];
     naive *m = calloc(1, sizeof *m);
     assert_non_null(m);
     *m = (naive){.type = type, .capacity = 72, .seq_capacity = 40, .max_seqs = 5};
@@ -98,8 +97,16 @@ static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls
     random_state = seed;
     random_seqs = seed % 4 ? 5 : 1;
     assert_int_equal(rig_try_open(&r, type, m->capacity, m->seq_capacity, m->max_seqs, 4), 0);
+    m->rollback = r.rollback;
+    for (uint32_t layer = 0; layer < 2; layer++)
+        m->group[layer] = kvb_model_group(&r.model, layer);
     for (uint32_t i = 0; i < calls; i++) {
         call c = call_draw(m);
+        if (c.kind == EXTEND || c.kind == STEP) {
+            static const uint32_t zeros[NAIVE_LEN];
+            bool admitted = naive_admit(m, c.kind == STEP ? c.ids : zeros, c.n) == 0;
+            assert_int_equal(kvb_cache_can_extend(r.cache, c.kind == STEP ? c.ids : NULL, c.n), admitted);
+        }
         r.allocator.fail_request = random_below(4) ? 0 : r.allocator.requests + 1 + random_below(4);
         int got = cache_call(r.cache, &c);
         r.allocator.fail_request = 0;
@@ -112,7 +119,7 @@ static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls
         int want = model_call(m, &c);
         if (got != want)
             print_message("# %s seed %lu call %u kind %d n %u: %s\n", type->name, (unsigned long)seed, i, (int)c.kind,
-                          c.n, r.cache->why);
+                          c.n, kvb_cache_why(r.cache));
         assert_int_equal(got, want);
         t->refused += want != 0;
         state_check(&r, m);
@@ -150,24 +157,29 @@ static void test_slab(void **state)
 static void test_contiguous(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_contig, 16000, false);
+    cache_run(&kvb_cache_contiguous, 16000, true);
 }
 static void test_seq(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_seq_cells, 16000, true);
+    cache_run(&kvb_cache_seq, 16000, true);
+}
+static void test_window(void **state)
+{
+    (void)state;
+    cache_run(&kvb_cache_window, 16000, true);
 }
 static void test_tree(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_tree_nodes, 16000, true);
+    cache_run(&kvb_cache_tree, 16000, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute), cmocka_unit_test(test_slab), cmocka_unit_test(test_contiguous),
-        cmocka_unit_test(test_seq),       cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_seq),       cmocka_unit_test(test_window), cmocka_unit_test(test_tree),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("random calls against a naive model", tests, NULL, NULL);

@@ -14,12 +14,12 @@ static void positions_set(uint32_t first_ordinal, uint32_t n, uint32_t first_pos
 
 static int extend(rig *r, uint32_t n)
 {
-    return kvb_cache_base(r->cache)->begin_step(r->cache, n);
+    return kvb_cache_begin_step(r->cache, NULL, n);
 }
 
 static int step(rig *r, const uint32_t *ids, uint32_t n)
 {
-    return kvb_cache_seq(r->cache)->begin_step(r->cache, ids, n);
+    return kvb_cache_begin_step(r->cache, ids, n);
 }
 
 static void usage_assert_same(const kvb_cache_usage *a, const kvb_cache_usage *b)
@@ -42,8 +42,8 @@ static void test_faces(void **state)
         int seq, tree, contiguous;
     } want[] = {
         {&kvb_cache_recompute, "recompute", 1, 1, 1}, {&kvb_cache_slab, "slab", 1, 0, 0},
-        {&kvb_cache_contig, "contiguous", 0, 0, 1},   {&kvb_cache_seq_cells, "seq", 1, 0, 0},
-        {&kvb_cache_tree_nodes, "tree", 0, 1, 0},
+        {&kvb_cache_contiguous, "contiguous", 0, 0, 1},   {&kvb_cache_seq, "seq", 1, 0, 0},
+        {&kvb_cache_tree, "tree", 0, 1, 0},
     };
     for (size_t i = 0; i < N(want); i++) {
         assert_ptr_equal(kvb_builtin_caches[i], want[i].type);
@@ -67,11 +67,11 @@ static void test_rule_1_one_plan(void **state)
         rig_open(&r, *type, 32, 32, 4, 4);
         positions_set(0, 5, 0);
         assert_int_equal(extend(&r, 5), 0);
-        assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &before), 5);
+        assert_int_equal(kvb_cache_feed(r.cache, &before), 5);
         assert_int_equal(rig_fetch(&r, 1, pos_of, &a), 0);
         assert_int_equal(rig_fetch(&r, 0, pos_of, &b), 0);
         assert_int_equal(rig_fetch(&r, 1, pos_of, &b), 0);
-        assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &after), 5);
+        assert_int_equal(kvb_cache_feed(r.cache, &after), 5);
         assert_ptr_equal(before, after);
         assert_ptr_equal(a.k.base, b.k.base);
         assert_true(a.mask.kind == b.mask.kind && a.mask.row_start == b.mask.row_start && a.mask.runs == b.mask.runs);
@@ -111,13 +111,13 @@ static void test_rule_2_3_fork(void **state)
     kvb_attend_spec spec;
     const uint32_t trunk[4] = {0}, both[] = {0, 1, 1};
     const uint64_t first[] = {0, 1, 2, 3, 4}, second[] = {0, 1, 2, 5}, third[] = {0, 1, 2, 5, 6};
-    rig_open(&r, &kvb_cache_seq_cells, 32, 32, 4, 4);
+    rig_open(&r, &kvb_cache_seq, 32, 32, 4, 4);
     positions_set(0, 5, 0);
     positions_set(5, 2, 3);
     assert_int_equal(step(&r, trunk, 4), 0);
     rig_store(&r, pos_of, &spec);
     kvb_cache_usage before = rig_usage(&r);
-    assert_int_equal(kvb_cache_seq(r.cache)->seq_cp(r.cache, 0, 1, 0, 3), 0);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, 3), 0);
     kvb_cache_usage after = rig_usage(&r);
     usage_assert_same(&before, &after);
     assert_int_equal(after.cells_moved, 0);
@@ -136,7 +136,7 @@ static void test_rule_3_last_leaves(void **state)
     kvb_attend_spec spec;
     const uint32_t trunk[4] = {0}, other[3] = {2, 2, 2}, one[] = {1};
     const uint64_t want[] = {0, 1, 2, 3, 7};
-    rig_open(&r, &kvb_cache_seq_cells, 32, 32, 4, 4);
+    rig_open(&r, &kvb_cache_seq, 32, 32, 4, 4);
     const kvb_seq_face *seq = kvb_cache_seq(r.cache);
     positions_set(0, 4, 0);
     positions_set(4, 3, 0);
@@ -191,7 +191,7 @@ static void test_rule_4_occupancy(void **state)
     rig r;
     kvb_attend_spec spec;
     const uint32_t a[10] = {0}, b[6] = {1, 1, 1, 1, 1, 1}, both[] = {0, 1};
-    rig_open(&r, &kvb_cache_seq_cells, 1000, 1000, 4, 64);
+    rig_open(&r, &kvb_cache_seq, 1000, 1000, 4, 64);
     const kvb_seq_face *seq = kvb_cache_seq(r.cache);
     positions_set(0, 10, 0);
     positions_set(10, 6, 0);
@@ -237,7 +237,7 @@ static void test_rule_5_capacity(void **state)
         kvb_cache_usage after = rig_usage(&r);
         usage_assert_same(&before, &after);
         assert_int_equal(base->length(r.cache), 6);
-        assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &ordinals), 6); /* the plan before stands */
+        assert_int_equal(kvb_cache_feed(r.cache, &ordinals), 6); /* the plan before stands */
         rig_assert_sees(&r, pos_of, 6, 5, want, N(want));
         assert_int_equal(extend(&r, 2), 0);
         assert_false(base->can_extend(r.cache, 1));
@@ -252,7 +252,7 @@ static void test_rule_5_capacity(void **state)
 static void test_rule_5_sequences(void **state)
 {
     (void)state;
-    const kvb_cache_type *const types[] = {&kvb_cache_recompute, &kvb_cache_slab, &kvb_cache_seq_cells};
+    const kvb_cache_type *const types[] = {&kvb_cache_recompute, &kvb_cache_slab, &kvb_cache_seq};
     for (size_t i = 0; i < N(types); i++) {
         rig r;
         const uint32_t three[] = {0, 9, 63}, two[] = {0, 63}, other[] = {5}, long_step[] = {0, 0, 0, 0};
@@ -279,7 +279,7 @@ static void test_rule_6_not_the_tail(void **state)
     kvb_attend_spec spec;
     const uint32_t a[4] = {0}, b[3] = {1, 1, 1}, more[2] = {0, 0};
     const uint64_t want[] = {0, 1, 2, 3, 7};
-    rig_open(&r, &kvb_cache_seq_cells, 32, 32, 4, 4);
+    rig_open(&r, &kvb_cache_seq, 32, 32, 4, 4);
     const kvb_seq_face *seq = kvb_cache_seq(r.cache);
     positions_set(0, 4, 0);
     positions_set(4, 3, 0);
@@ -305,11 +305,11 @@ static void test_rule_6_hole(void **state)
     kvb_attend_spec spec;
     const uint32_t a[5] = {0};
     const uint64_t want[] = {0, 2, 3, 4, 5};
-    rig_open(&r, &kvb_cache_seq_cells, 32, 32, 4, 4);
+    rig_open(&r, &kvb_cache_seq, 32, 32, 4, 4);
     positions_set(0, 7, 0);
     assert_int_equal(step(&r, a, 5), 0);
     rig_store(&r, pos_of, &spec);
-    assert_int_equal(kvb_cache_seq(r.cache)->seq_rm(r.cache, 0, 1, 2), 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 1, 2), 0);
     assert_int_equal(step(&r, a, 2), 0); /* two do not fit in the hole of one */
     rig_store(&r, pos_of, &spec);
     assert_int_equal(spec.k.cells, 7);
@@ -339,7 +339,7 @@ static void test_rule_7_lazy_growth(void **state)
         assert_int_equal(extend(&r, 1), 0);
         size_t second = rig_usage(&r).reserved_bytes;
         assert_true(second > first && second < 100 * cell_bytes);
-        assert_int_equal(kvb_cache_base(r.cache)->clear(r.cache), 0);
+        assert_int_equal(kvb_cache_clear(r.cache), 0);
         assert_int_equal(rig_usage(&r).reserved_bytes, second); /* clear keeps its memory */
         rig_close(&r);
     }
@@ -440,21 +440,21 @@ static void test_recompute_feed(void **state)
     memcpy(pos_of, (uint32_t[]){0, 1, 2, 2, 3, 3, 4, 4}, 8 * sizeof *pos_of);
     assert_int_equal(step(&r, trunk, 3), 0);
     rig_store(&r, pos_of, &spec);
-    assert_int_equal(kvb_cache_seq(r.cache)->seq_cp(r.cache, 0, 1, 0, 2), 0);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, 2), 0);
     assert_int_equal(step(&r, mixed, 3), 0); /* ordinals 3, 4, 5 */
     rig_store(&r, pos_of, &spec);
     pos_of[6] = 4;
     assert_int_equal(step(&r, (uint32_t[]){0}, 1), 0); /* 6 */
     rig_store(&r, pos_of, &spec);
     assert_int_equal(step(&r, one, 1), 0); /* 7: only sequence 1 is fed */
-    assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &feed), 5);
+    assert_int_equal(kvb_cache_feed(r.cache, &feed), 5);
     assert_memory_equal(feed, branch, sizeof branch);
     rig_store(&r, pos_of, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_CAUSAL);
-    assert_int_equal(kvb_cache_seq(r.cache)->seq_rm(r.cache, 1, 4, KVB_POS_END), 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 4, KVB_POS_END), 0);
     pos_of[8] = 5, pos_of[9] = 4;
     assert_int_equal(step(&r, (uint32_t[]){0, 1}, 2), 0);
-    assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &feed), 9);
+    assert_int_equal(kvb_cache_feed(r.cache, &feed), 9);
     assert_memory_equal(feed, both, sizeof both);
     assert_int_equal(rig_usage(&r).cells_written, 3 + 6 + 5 + 5);
     rig_close(&r);

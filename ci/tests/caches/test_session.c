@@ -36,9 +36,9 @@ static void test_kinds(void **state)
     assert_int_equal(kvb_open_decode_session("d", "cpu", block, 6, &options, &c[0], &base, why, sizeof why), 0);
     assert_int_equal(kvb_open_seq_session("s", "cpu", block, 6, &options, &c[1], &seq, why, sizeof why), 0);
     assert_int_equal(kvb_open_tree_session("t", "cpu", block, 6, &options, &c[2], &tree, why, sizeof why), 0);
-    assert_ptr_equal(c[0]->type, &kvb_cache_contig);
-    assert_ptr_equal(c[1]->type, &kvb_cache_seq_cells);
-    assert_ptr_equal(c[2]->type, &kvb_cache_tree_nodes);
+    assert_ptr_equal(c[0]->type, &kvb_cache_contiguous);
+    assert_ptr_equal(c[1]->type, &kvb_cache_seq);
+    assert_ptr_equal(c[2]->type, &kvb_cache_tree);
     assert_ptr_equal(base, kvb_cache_base(c[0]));
     assert_ptr_equal(seq, kvb_cache_seq(c[1]));
     assert_ptr_equal(tree, kvb_cache_tree(c[2]));
@@ -115,7 +115,7 @@ static void test_builders(void **state)
     kvb_cache *c;
     const kvb_seq_face *seq;
     assert_int_equal(kvb_builder_register("cpu", KVB_SESSION_SEQ, &kvb_cache_slab), -EEXIST);
-    assert_int_equal(kvb_builder_register("cpu", KVB_SESSION_SEQ, &kvb_cache_seq_cells), 0); /* the same again */
+    assert_int_equal(kvb_builder_register("cpu", KVB_SESSION_SEQ, &kvb_cache_seq), 0); /* the same again */
     assert_int_equal(kvb_builder_register("mine", KVB_SESSION_TREE, &kvb_cache_slab), -EINVAL);
     assert_int_equal(kvb_builder_register("mine", KVB_SESSION_KINDS, &kvb_cache_slab), -EINVAL);
     assert_int_equal(kvb_builder_register("mine", KVB_SESSION_SEQ, &kvb_cache_slab), 0);

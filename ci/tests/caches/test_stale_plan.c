@@ -6,40 +6,40 @@ static const uint32_t zero_id[1] = {0};
 
 static int call_clear(kvb_cache *c)
 {
-    return kvb_cache_base(c)->clear(c);
+    return kvb_cache_clear(c);
 }
 static int call_begin(kvb_cache *c)
 {
-    return kvb_cache_base(c)->begin_step(c, 1);
+    return kvb_cache_begin_step(c, NULL, 1);
 }
 static int call_seq_begin(kvb_cache *c)
 {
-    return kvb_cache_seq(c) ? kvb_cache_seq(c)->begin_step(c, zero_id, 1) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_SEQ ? kvb_cache_begin_step(c, zero_id, 1) : -ENOSYS;
 }
 static int call_cp(kvb_cache *c)
 {
-    return kvb_cache_seq(c) ? kvb_cache_seq(c)->seq_cp(c, 0, 1, 0, KVB_POS_END) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_SEQ ? kvb_cache_seq_cp(c, 0, 1, 0, KVB_POS_END) : -ENOSYS;
 }
 static int call_rm(kvb_cache *c)
 {
-    return kvb_cache_seq(c) ? kvb_cache_seq(c)->seq_rm(c, 0, 2, KVB_POS_END) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_SEQ ? kvb_cache_seq_rm(c, 0, 2, KVB_POS_END) : -ENOSYS;
 }
 static int call_keep(kvb_cache *c)
 {
-    return kvb_cache_seq(c) ? kvb_cache_seq(c)->seq_keep(c, 0) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_SEQ ? kvb_cache_seq_keep(c, 0) : -ENOSYS;
 }
 static int call_rewind(kvb_cache *c)
 {
-    return kvb_cache_contiguous(c) ? kvb_cache_contiguous(c)->rewind(c, 2) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & (KVB_CACHE_REWIND | KVB_CACHE_SEQ) ? kvb_cache_rewind(c, 2) : -ENOSYS;
 }
 static int call_propose(kvb_cache *c)
 {
     const int32_t parents[1] = {-1};
-    return kvb_cache_tree(c) ? kvb_cache_tree(c)->propose(c, parents, 1) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_TREE ? kvb_cache_propose(c, parents, 1) : -ENOSYS;
 }
 static int call_commit(kvb_cache *c)
 {
-    return kvb_cache_tree(c) ? kvb_cache_tree(c)->commit(c, NULL, 0) : -ENOSYS;
+    return kvb_cache_type_of(c)->flags & KVB_CACHE_TREE ? kvb_cache_commit(c, NULL, 0) : -ENOSYS;
 }
 
 static const struct {
@@ -67,7 +67,7 @@ static void test_stale(void **state)
             rig_open(&r, *type, 32, 32, 4, 4);
             const kvb_byte_face *bytes = kvb_cache_bytes(r.cache);
             assert_int_equal(bytes->update_and_fetch(r.cache, 0, positions, rows, rows, 4, &spec), -EINVAL);
-            assert_int_equal(kvb_cache_base(r.cache)->begin_step(r.cache, 4), 0);
+            assert_int_equal(kvb_cache_begin_step(r.cache, NULL, 4), 0);
             assert_int_equal(bytes->update_and_fetch(r.cache, 0, positions, rows, rows, 4, &spec), 0);
             int error = calls[i].call(r.cache);
             if (error != -ENOSYS) {
@@ -89,7 +89,7 @@ static void test_stale(void **state)
 static void test_stale_after_commit(void **state)
 {
     (void)state;
-    const kvb_cache_type *const types[] = {&kvb_cache_recompute, &kvb_cache_tree_nodes};
+    const kvb_cache_type *const types[] = {&kvb_cache_recompute, &kvb_cache_tree};
     const int32_t parents[] = {-1, -1};
     const uint32_t pos_of[] = {0, 0};
     for (uint32_t i = 0; i < 4; i++) {
@@ -99,11 +99,11 @@ static void test_stale_after_commit(void **state)
         const uint32_t accepted[] = {i / 2};
         static const float rows[2 * RIG_KV_HEADS * RIG_K_DIM];
         rig_open(&r, types[i % 2], 8, 8, 1, 4);
-        assert_int_equal(kvb_cache_tree(r.cache)->propose(r.cache, parents, 2), 0);
+        assert_int_equal(kvb_cache_propose(r.cache, parents, 2), 0);
         rig_store(&r, pos_of, &spec);
-        assert_int_equal(kvb_cache_tree(r.cache)->commit(r.cache, accepted, 1), 0);
-        assert_int_equal(kvb_cache_bytes(r.cache)->feed(r.cache, &feed), 0);
-        assert_int_equal(kvb_cache_bytes(r.cache)->update_and_fetch(r.cache, 0, pos_of, rows, rows, 2, &spec), -EINVAL);
+        assert_int_equal(kvb_cache_commit(r.cache, accepted, 1), 0);
+        assert_int_equal(kvb_cache_feed(r.cache, &feed), 0);
+        assert_int_equal(kvb_cache_update_and_fetch(r.cache, 0, pos_of, rows, rows, 2, &spec), -EINVAL);
         rig_close(&r);
     }
 }

@@ -28,7 +28,7 @@ static void witness_open(witness *w, const kvb_pool_type *pool)
     w->alone = (rig){.pool = pool};
     w->format = pool->format;
     memset(w->made, 0, sizeof w->made);
-    assert_int_equal(rig_try_open(&w->alone, &kvb_cache_contig, 1, 1, 1, 1), 0);
+    assert_int_equal(rig_try_open(&w->alone, &kvb_cache_contiguous, 1, 1, 1, 1), 0);
 }
 
 static const float *row_alone(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, float kind)
@@ -41,9 +41,9 @@ static const float *row_alone(witness *w, uint64_t ordinal, uint32_t layer, uint
         return w->row[ordinal][layer][h][kind == 2];
     rig_rows(&w->alone, &ordinal, 1, layer, 1, k);
     rig_rows(&w->alone, &ordinal, 1, layer, 2, v);
-    assert_int_equal(kvb_cache_base(c)->clear(c), 0);
-    assert_int_equal(kvb_cache_base(c)->begin_step(c, 1), 0);
-    assert_int_equal(kvb_cache_bytes(c)->update_and_fetch(c, layer, &position, k, v, 1, &spec), 0);
+    assert_int_equal(kvb_cache_clear(c), 0);
+    assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
+    assert_int_equal(kvb_cache_update_and_fetch(c, layer, &position, k, v, 1, &spec), 0);
     for (uint32_t i = 0; i < RIG_KV_HEADS; i++) {
         w->format->read(&spec.k, i, 0, 1, w->row[ordinal][layer][i][0]);
         w->format->read(&spec.v, i, 0, 1, w->row[ordinal][layer][i][1]);
@@ -94,7 +94,7 @@ static void step_check(witness *w, rig *r, const naive *m)
 {
     static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
     const uint64_t *feed;
-    uint32_t n = kvb_cache_bytes(r->cache)->feed(r->cache, &feed);
+    uint32_t n = kvb_cache_feed(r->cache, &feed);
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
         kvb_attend_spec spec;
         kvb_run run;
@@ -197,12 +197,12 @@ static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
 static void test_contiguous(void **state)
 {
     (void)state;
-    RUN(&kvb_cache_contig, contiguous);
+    RUN(&kvb_cache_contiguous, contiguous);
 }
 static void test_seq(void **state)
 {
     (void)state;
-    RUN(&kvb_cache_seq_cells, sequences);
+    RUN(&kvb_cache_seq, sequences);
 }
 static void test_slab(void **state)
 {
@@ -212,7 +212,7 @@ static void test_slab(void **state)
 static void test_tree(void **state)
 {
     (void)state;
-    RUN(&kvb_cache_tree_nodes, trees);
+    RUN(&kvb_cache_tree, trees);
 }
 
 /* ---- head scales -------------------------------------------------------------------------------------------- */
@@ -242,16 +242,16 @@ static void test_head_scales(void **state)
         char why[160];
         if (!f->head_scale)
             continue;
-        assert_int_equal(kvb_cache_contig.open(&kvb_cache_contig, &facts, &options, &c, why, sizeof why), 0);
-        assert_int_equal(kvb_cache_base(c)->begin_step(c, 1), 0);
+        assert_int_equal(kvb_cache_contiguous.open(&kvb_cache_contiguous, &facts, &options, &c, why, sizeof why), 0);
+        assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
         for (uint32_t layer = 0; layer < 3; layer++) {
-            assert_int_equal(kvb_cache_bytes(c)->update_and_fetch(c, layer, &position, rows, rows, 1, &spec), 0);
+            assert_int_equal(kvb_cache_update_and_fetch(c, layer, &position, rows, rows, 1, &spec), 0);
             for (uint32_t h = 0; h < 2; h++) {
                 float k = kvb_head_scale(f, k_amax + 2 * layer, 2, h), v = kvb_head_scale(f, v_amax + 2 * layer, 2, h);
                 assert_true(spec.k.head_scales[h] == k && spec.v.head_scales[h] == v && k != v);
             }
         }
-        c->type->close(c);
+        kvb_cache_close(c);
         assert_int_equal(a.current_bytes, 0);
     }
 }

@@ -52,7 +52,7 @@ static void rig_open(rig *r, const kvb_pool_type *type, kvb_growth growth, uint3
 
 static void rig_close(rig *r)
 {
-    r->pool->type->close(r->pool);
+    kvb_cache_close(r->pool);
     assert_int_equal(r->allocator.current_bytes, 0);
 }
 

@@ -69,7 +69,7 @@ expect_exit 3 "standard output that is full" sh -c '"$@" >/dev/full' sh "$BUILD/
 own=$(for level in portable avx2 avx512 avx512vnni avx512bf16 avx512fp16; do
     "$KVBENCH" list suites --cpu-mask $level >"$TMPDIR/list" 2>&1 && echo $level
 done)
-ok "micro" "$BUILD/bench/micro"
+ok "loops" "$BUILD/bench/loops"
 [ "$(sed 's/ .*//' "$out" | uniq)" = "$own" ]
 report $? "  a part at least of every level"
 lacks "  every figure is one" 'nan|inf|\?| 0\.0 |-[0-9]'

@@ -70,7 +70,7 @@ holds "  is told what is known" "unknown kernel 'nosuch'; known: .*online" "$err
 duel 2 "--kernel best" old copy --kernel best
 holds "  is refused" 'goes by an earlier run' "$err"
 duel 2 "words that leave no part of the plug-ins" old copy --kernel reference
-holds "  are refused" 'no combination of these has a part of the plug-ins' "$err"
+holds "  are refused" 'none of these combinations uses the plug-ins' "$err"
 one_line "  in one line"
 
 expect_exit 2 "one plug-in is not enough" "$KVBENCH" compare --base-plugin "$TMPDIR/old.so"

@@ -39,6 +39,8 @@ for format in table md csv json junit benchmark; do
     golden "  is as it was" "export-$format.golden" thinned $format
     cp "$out" "$TMPDIR/f.$format"
 done
+ok "show --all" "$KVBENCH" show "$f" --all
+golden "  is as it was" export-all.golden thinned table
 "$KVBENCH" show "$TMPDIR/slower.jsonl" --format benchmark >"$TMPDIR/slower.benchmark"
 
 expect_exit 2 "an unknown format" "$KVBENCH" show "$f" --format xml

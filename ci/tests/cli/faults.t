@@ -1,48 +1,50 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: ci/faults/run.sh calls a fault caught when its test fails because of it, and for no other reason.
+# Shows: ci/faults/run.py calls a fault caught when its test fails because of it, and for no other reason.
 . "$(dirname "$0")/lib.sh"
 
 tree=$TMPDIR/project/tree # beside it, tests look for shared/
 mkdir -p "$tree"
-ci/files.sh | grep -v '^ci/faults/' | xargs -d '\n' cp -p --parents -t "$tree"
-mkdir "$tree/ci/faults"
-cp ci/faults/run.sh "$tree/ci/faults"
+ci/files.sh | grep -v '^ci/faults/.*\.faults$' | xargs -d '\n' cp -p --parents -t "$tree"
+known=$tree/ci/faults/known.faults
+line=$(head -n 1 results/table.c)
 
-patch_write() { # name, test, what line 1 of results/names.c becomes
-    printf '# shows: %s\n# test: %s\n' "$1" "$2"
-    sed "1s|.*|$3|" results/names.c | diff -u --label a/results/names.c --label b/results/names.c results/names.c -
-} >"$tree/ci/faults/$1.patch"
-faults() { OPT=-O0 "$tree/ci/faults/run.sh" "$TMPDIR/build" "$@"; }
-faults_quick() { OPT=-O0 "$tree/ci/faults/run.sh" --quick "$TMPDIR/build"; }
+fault() { # first line, what line 1 of results/table.c becomes
+    printf '%s\nshown\nresults/table.c\n-%s\n+%s\n\n' "$1" "$line" "$2" >>"$known"
+}
+faults() { OPT=-O0 "$tree/ci/faults/run.py" "$TMPDIR/build" "$@"; }
 verdict() { holds "  $1" "^$2 [0-9]+ - $3"; }
 
-patch_write unseen results/test_write '/* the licence */' # tried after the real one: nothing of that is left
-patch_write not-c results/test_stats 'no C at all'
-patch_write nowhere results/test_gone '/* the licence */'
-patch_write after-others results/test_stats '/* after the others */'
-sed -i 's|^-/.*|-a line that is not there|' "$tree/ci/faults/after-others.patch"
-printf -- '--- a/x\n' >"$tree/ci/faults/bare.patch"
-patch_write elsewhere results/test_write '/* the licence */'
-sed -i '2a # needs: no_such_flag' "$tree/ci/faults/elsewhere.patch"
-cp ci/faults/results-commit-after-error.patch "$tree/ci/faults/real.patch"
+fault 'unseen results/test_write' '/* the licence */'
+fault 'not-c results/test_table' 'no C at all'
+fault 'nowhere results/test_gone' '/* the licence */'
+line='a line that is not there' fault 'after-others results/test_table' '/* after the others */'
+fault 'elsewhere results/test_write needs=no_such_flag' '/* the licence */'
+printf '%s\n' 'real results/test_write' 'a result file that a full disk cut short replaces the old one' results/result_file.c \
+    '-    int error = commit ? writer->failed : 0;' '+    int error = 0;' '' >>"$known"
 
 expect_exit 1 "faults that nothing catches" faults
 verdict "one that no test sees" 'not ok' 'unseen: results/test_write does not see it'
 verdict "one that does not compile" 'not ok' 'not-c: the faulty source does not build'
 verdict "one whose test is not there" 'not ok' 'nowhere: results/test_gone is not there'
-verdict "one that does not apply" 'not ok' 'after-others: the patch does not apply'
-verdict "one that names no test" 'not ok' 'bare: its first lines are not'
-verdict "a real one is caught" 'ok' 'real: '
+verdict "one that does not apply" 'not ok' 'after-others: its lines occur 0 times in results/table.c, expected once'
+verdict "a real one is caught, after another of the same test" 'ok' 'real: '
 verdict "one of another CPU is not tried" 'ok' 'elsewhere # SKIP the CPU has no no_such_flag'
-holds "  the sum" '^# faults: 6 planted, 1 caught; 1 that need another CPU$'
+holds "  the sum" '^# faults: 5 planted, 1 caught; 1 need another CPU$'
 
-sed -i '2a # slow: not at all' "$tree/ci/faults/"{unseen,not-c,nowhere,after-others}.patch
-rm "$tree/ci/faults/bare.patch"
-expect_exit 0 "those that are not slow" faults_quick
-holds "  the others are counted" '^# faults: 1 planted, 1 caught; 4 slow ones left out; 1 that need another CPU$'
+sed -i 's|^unseen .*|& slow|' "$known"
+expect_exit 1 "the first of each test" faults --quick
+verdict "a slow one is left out" 'ok' 'real: '
+holds "  the others are counted" '^# faults: 3 planted, 1 caught; 3 left to make faults$'
 
 echo 'static void __attribute__((constructor)) abort_early(void) { __builtin_abort(); }' >>"$tree/ci/tests/results/test_write.c"
 expect_exit 1 "a test that fails without the fault catches nothing" faults real
 holds "  which is said" '^not ok 1 - real: results/test_write .*without the fault'
+
+fault 'real results/test_write' '/* the licence */'
+expect_exit 1 "two of one name" faults
+holds "  are named" 'more than one fault has the name real' "$err"
+printf 'bare\n\n' >"$known"
+expect_exit 1 "one that names no test" faults
+holds "  is shown with its line" 'known.faults:1: expected a fault .*: bare' "$err"
 done_testing

@@ -60,9 +60,11 @@ assert byte["contiguous"] == byte["seq"] == byte["tree"] == byte["slab"]
 PY
 
 expect_exit 3 "nothing ran: 3" "$KVBENCH" run --workload eagle-tree --cache contiguous
-holds "  with the reason" 'eagle-tree.*contiguous.*skip.*cache contiguous has no tree face'
+holds "  with the reason" '^ +[0-9]+  the cache has no tree face'
 expect_exit 0 "something else ran: 0" "$KVBENCH" run --workload eagle-tree --cache contiguous --cache tree --pool f16
-holds "  and the skip is still listed" 'eagle-tree.*contiguous.*skip.*no tree face'
+holds "  and the skip is still counted" '^ +[0-9]+  the cache has no tree face'
+expect_exit 0 "with --all" "$KVBENCH" run --workload eagle-tree --cache contiguous --cache tree --pool f16 --kernel reference --all
+holds "  the skip is a row" '^eagle-tree +contiguous .* skip .*cache contiguous has no tree face'
 
 ok "K and V pools apart, two threads or one, another profile" "$KVBENCH" run --workload plain-decode --cache seq \
     --pool k=f16,v=f32 --values qwen --kernel reference --threads 1 --format csv -o "$TMPDIR/whole.jsonl"

@@ -6,7 +6,7 @@
 
 # A suite of two parts, with skips, witnesses and judged kernels.
 run=("$KVBENCH" run --suite quick --workload eagle-tree --kernel witness --kernel openblas --cache tree --sample-ms 1
-    --no-null)
+    --no-null --oracle-pairs 20000)
 keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
     r = json.loads(line)
@@ -65,7 +65,7 @@ merge=("$KVBENCH" merge -o "$m")
 refuse "a shard is missing" "shard 2/3 is missing" "${merge[@]}" "$a" "$c"
 refuse "a shard is there twice" "the same combinations twice: eagle-tree/.* is in .*1.jsonl and in .*1.jsonl, which are both shard 1/3" \
     "${merge[@]}" "$a" "$b" "$c" "$a"
-refuse "a whole run" "is a whole run: nothing is to be joined" "${merge[@]}" "$TMPDIR/before"
+refuse "a whole run" "is a whole run: there is nothing to join" "${merge[@]}" "$TMPDIR/before"
 refuse "no file" "name the files of all shards" "$KVBENCH" merge
 refuse "no output" "and -o F.jsonl" "$KVBENCH" merge "$a" "$b" "$c"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' 's/"flags": "[^"]*"/"flags": "-O0"/' \

@@ -8,9 +8,7 @@
 value() {
     local key=$1
     shift
-    "$KVBENCH" size "$@" --format json >"$out" 2>"$err" && python3 -c 'import json, sys
-row, = json.load(open(sys.argv[1]))
-print(row[sys.argv[2]])' "$out" "$key" 2>>"$err"
+    "$KVBENCH" size "$@" --format json >"$out" 2>"$err" && sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" "$out"
 }
 # is NAME WANT KEY MODEL OPTION…
 is() {

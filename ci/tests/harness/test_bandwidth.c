@@ -135,11 +135,15 @@ static void bandwidths_have_samples(void **state)
 {
     (void)state;
     kvb_threads *threads = team_start(1);
+    const kvb_team *team = kvb_threads_team(threads);
+    kvb_probe_memory memory;
     kvb_rate read = {0}, triad = {0};
-    assert_int_equal(kvb_read_bandwidth(kvb_threads_team(threads), 16384, 0.01, &read), 0);
-    assert_int_equal(kvb_triad_bandwidth(kvb_threads_team(threads), 16384, 0.01, &triad), 0);
+    assert_int_equal(kvb_probe_memory_open(team, 65536, &memory), 0);
+    assert_int_equal(kvb_read_bandwidth(team, &memory, 16384, 0.01, &read), 0);
+    assert_int_equal(kvb_triad_bandwidth(team, &memory, 16384, 0.01, &triad), 0);
     assert_true(read.samples >= 5 && read.low > 0 && read.low <= read.median && read.median <= read.high);
     assert_true(triad.samples >= 5 && triad.low > 0 && triad.low <= triad.median && triad.median <= triad.high);
+    kvb_probe_memory_close(&memory);
     kvb_threads_end(threads);
 }
 

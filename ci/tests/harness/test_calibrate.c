@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "harness/calibrate.h"
+#include "harness/matrix/ground_truth.h"
 
 enum { LAYERS = 2, HEADS = 3, DIM = 4, TOKENS = 5 };
 

@@ -6,8 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "harness/command.h"
-#include "harness/options.h"
+#include "harness/command_line.h"
 
 typedef struct holder {
     bool flag;

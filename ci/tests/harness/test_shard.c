@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "harness/shard.h"
+#include "harness/selection/partial_run.h"
 
 static char why[256];
 

@@ -62,7 +62,7 @@ static void prove(const kvb_size_subject *s, const kvb_size_step *steps, size_t 
 static void known_sum(void **state)
 {
     const kvb_size_step steps[] = {{0, 1, 100, 0, 1}, {0, 1, 1, 0, 1}};
-    kvb_size_subject s = subject_make(&kvb_cache_contig, f16(), KVB_GROWTH_DOUBLE, 1, 120);
+    kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 120);
     kvb_pool_options empty = {.n_kv_heads = 2, .dim = 64, .min_chunk = 16, .capacity = 120};
     kvb_size_proof proof;
     (void)state;
@@ -70,7 +70,7 @@ static void known_sum(void **state)
     prove(&s, steps, 2, &proof);
     size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 · 8 is above the capacity */
     size_t plans = 100 * 16 + 101 * 4 + 16 * 16 + 16 * 4;                   /* the prefill's, the single token's */
-    assert_int_equal(proof.allocated, kvb_cache_contig.struct_bytes + 3 * 2 * (sizeof(void *) + pool + cells) + plans);
+    assert_int_equal(proof.allocated, kvb_cache_contiguous.struct_bytes + 3 * 2 * (sizeof(void *) + pool + cells) + plans);
     assert_int_equal(proof.cells, 101);
     assert_int_equal(proof.lengths, 5);
 }
@@ -79,8 +79,8 @@ static void what_is_refused(void **state)
 {
     const kvb_size_step two = {0, 2, 1, 0, 1}, drafts = {0, 1, 1, 4, 1}, many = {0, 1, 21, 0, 1},
                         none = {0, 1, 0, 0, 1};
-    kvb_size_subject s = subject_make(&kvb_cache_contig, f16(), KVB_GROWTH_DOUBLE, 1, 20);
-    kvb_cache_type other = kvb_cache_contig;
+    kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 20);
+    kvb_cache_type other = kvb_cache_contiguous;
     uint64_t bytes[2];
     char why[200];
     (void)state;
@@ -92,7 +92,7 @@ static void what_is_refused(void **state)
     assert_int_equal(kvb_size_predict(&s, &none, 1, bytes, why, sizeof why), -EINVAL);
     s.cache = &other;
     assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
-    s.cache = &kvb_cache_contig;
+    s.cache = &kvb_cache_contiguous;
     s.facts.layers = 0;
     assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -EINVAL);
 }
@@ -102,7 +102,7 @@ static void what_is_refused(void **state)
 static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *pool, kvb_growth growth)
 {
     uint32_t sequences = cache->seq ? 3 : 1;
-    const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree_nodes ? 4 : 0};
+    const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree ? 4 : 0};
     kvb_size_subject s = subject_make(cache, pool, growth, sequences, 78);
     kvb_size_step steps[KVB_SIZE_STEPS];
     kvb_size_proof proof;
@@ -236,10 +236,10 @@ static void at_once_or_one_by_one(void **state)
 
 /* ---- whole models ------------------------------------------------------------------------------------------------ */
 
-static kvb_layer_group full(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t dim)
+static kvb_sized_group full(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t dim)
 {
-    return (kvb_layer_group){.n = n,
-                             .kind = KVB_LAYER_FULL,
+    return (kvb_sized_group){.n = n,
+                             .kind = KVB_SIZED_FULL,
                              .name = "full attention",
                              .heads = heads,
                              .kv_heads = kv_heads,
@@ -250,20 +250,20 @@ static kvb_layer_group full(uint32_t n, uint32_t heads, uint32_t kv_heads, uint3
 /* Two shapes: the windows have the rows of the first full layers; and what kvbench does not hold. */
 static void a_model_of_many_kinds(void **state)
 {
-    kvb_layer_group groups[] = {full(3, 4, 2, 64),
+    kvb_sized_group groups[] = {full(3, 4, 2, 64),
                                 full(5, 4, 2, 64),
                                 {.n = 4,
-                                 .kind = KVB_LAYER_LATENT,
+                                 .kind = KVB_SIZED_LATENT,
                                  .name = "MLA",
                                  .heads = 8,
                                  .latent_dim = 64,
                                  .rope_dim = 32,
                                  .index_dim = 16},
-                                {.n = 7, .kind = KVB_LAYER_STATE, .name = "Mamba-2", .state_elements = 4096},
-                                {.n = 2, .kind = KVB_LAYER_NONE, .name = "no-op"}};
-    groups[1].kind = KVB_LAYER_WINDOW;
+                                {.n = 7, .kind = KVB_SIZED_STATE, .name = "Mamba-2", .state_elements = 4096},
+                                {.n = 2, .kind = KVB_SIZED_NONE, .name = "no-op"}};
+    groups[1].kind = KVB_SIZED_WINDOW;
     groups[1].window = 32;
-    const kvb_model model = {.name = "many kinds", .groups = groups, .n_groups = 5};
+    const kvb_sized_model model = {.name = "many kinds", .groups = groups, .n_groups = 5};
     const kvb_pool_pair pools[] = {{f16(), f16()}, {kvb_size_pool_find("a8g64"), f16()}};
     const kvb_size_proving proving = {.pools = pools, .n_pools = 2, .context = 100, .sequences = 3};
     kvb_size_verdicts v = {0};
@@ -316,14 +316,14 @@ static int greedy_ensure(kvb_pool *pool, uint32_t cells)
 static void a_difference_is_told(void **state)
 {
     kvb_pool_kind greedy = *kvb_pool_kind_of(f16());
-    kvb_layer_group group = full(1, 2, 1, 128);
-    const kvb_model model = {.name = "greedy", .groups = &group, .n_groups = 1};
+    kvb_sized_group group = full(1, 2, 1, 128);
+    const kvb_sized_model model = {.name = "greedy", .groups = &group, .n_groups = 1};
     const kvb_pool_pair pools = {f16(), &greedy.type};
-    const kvb_cache_type *const caches[] = {&kvb_cache_contig, NULL};
+    const kvb_cache_type *const caches[] = {&kvb_cache_contiguous, NULL};
     const kvb_growth growth = KVB_GROWTH_DOUBLE;
     const kvb_size_proving proving = {
         .caches = caches, .pools = &pools, .n_pools = 1, .growths = &growth, .n_growths = 1, .context = 100};
-    kvb_size_subject s = subject_make(&kvb_cache_contig, &greedy.type, growth, 1, 100);
+    kvb_size_subject s = subject_make(&kvb_cache_contiguous, &greedy.type, growth, 1, 100);
     const kvb_size_step steps[] = {{0, 1, 1, 0, 90}};
     kvb_size_verdicts v = {0};
     kvb_size_proof proof;
@@ -345,25 +345,25 @@ static void a_difference_is_told(void **state)
 /* What the engine says is what its cache holds with all layers there: prefill in its chunks, the last token alone. */
 static void the_engine_is_its_cache(void **state)
 {
-    kvb_layer_group group = full(3, 8, 2, 32);
-    const kvb_model model = {.name = "small", .groups = &group, .n_groups = 1};
+    kvb_sized_group group = full(3, 8, 2, 32);
+    const kvb_sized_model model = {.name = "small", .groups = &group, .n_groups = 1};
     const uint64_t sequences[] = {1, 5};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         const kvb_size_ask ask = {
             .context = 700, .sequences = sequences[i], .k = kvb_kv_format_find("q8_0"), .v = kvb_kv_format_find("f16")};
         const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0};
-        kvb_size_subject s = subject_make(i ? &kvb_cache_seq_cells : &kvb_cache_contig, f16(), KVB_GROWTH_DOUBLE,
+        kvb_size_subject s = subject_make(i ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE,
                                           (uint32_t)sequences[i], 700);
         kvb_size_step steps[KVB_SIZE_STEPS];
         kvb_size_proof proof;
-        kvb_allocation held;
+        kvb_size_allocation held;
         char why[200];
         s.facts = (kvb_model_facts){.layers = 3, .heads = 8, .kv_heads = 2, .k_dim = 32, .v_dim = 32};
         s.options.k_pool = kvb_size_pool_find("q8_0");
         s.options.min_chunk = 256;
         prove(&s, steps, kvb_size_steps(&history, steps), &proof);
-        assert_int_equal(kvb_engine_kvbench.allocate(&model, &ask, &held, why, sizeof why), 0);
+        assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &ask, &held, why, sizeof why), 0);
         assert_int_equal(held.kv_bytes, proof.allocated);
         assert_int_equal(held.state_bytes, 0);
         assert_true(held.bytes_per_token == 3 * 2 * (34 + 64) + (i ? 12 : 0));
@@ -372,8 +372,8 @@ static void the_engine_is_its_cache(void **state)
 
 static void what_the_engine_refuses(void **state)
 {
-    kvb_layer_group group = full(2, 8, 2, 32);
-    kvb_model model = {.name = "small", .groups = &group, .n_groups = 1};
+    kvb_sized_group group = full(2, 8, 2, 32);
+    kvb_sized_model model = {.name = "small", .groups = &group, .n_groups = 1};
     const kvb_kv_format *plain = kvb_kv_format_find("f16");
     const struct {
         kvb_size_ask ask;
@@ -386,19 +386,19 @@ static void what_the_engine_refuses(void **state)
         {{.context = 10, .sequences = 1, .k = plain, .v = kvb_kv_format_find("fp8_ds_mla")},
          "kvbench has no pool of format fp8_ds_mla"},
     };
-    kvb_allocation held;
+    kvb_size_allocation held;
     char why[200];
     (void)state;
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
-        assert_int_equal(kvb_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
+        assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
         assert_string_equal(why, asks[i].why);
     }
-    group.kind = KVB_LAYER_STATE;
+    group.kind = KVB_SIZED_STATE;
     group.name = "Mamba-2";
-    assert_int_equal(kvb_engine_kvbench.allocate(&model,
-                                                 &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain},
-                                                 &held, why, sizeof why),
-                     -ENOTSUP);
+    assert_int_equal(
+        kvb_size_engine_kvbench.allocate(&model, &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain},
+                                         &held, why, sizeof why),
+        -ENOTSUP);
     assert_string_equal(why, "2 layers of Mamba-2: no cache for recurrent states");
 }
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "harness/duel.h"
-#include "harness/replay/turns.h"
+#include "harness/duel/plugins.h"
+#include "harness/duel/turns.h"
 
 /* Two sides go A B, B A, A B, B A. */
 static void test_two(void **state)

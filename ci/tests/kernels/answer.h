@@ -156,11 +156,12 @@ static inline double answer_weight_error(const kvb_problem *p, const kvb_arithme
 {
     double u = 0x1p-24, g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
            g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
-    g_dot += 1.01 * answer_half_error(a->dot_half_chain + (a->q_rounded == KVB_F16)) +
-             1.01 * answer_bf16_error(a->q_rounded);
-    double slack = fabs((double)p->scale) *
-                       (g_dot * row->reach + a->q_step / 2 * (1 + g_dot) * row->shift + a->dot_floor * row->q) +
-                   6 * u * (row->logit + (double)p->softcap);
+    g_dot += 1.01 * answer_half_error(a->scores.chain + (a->query.rounding == KVB_F16)) +
+             1.01 * answer_bf16_error(a->query.rounding);
+    double slack =
+        fabs((double)p->scale) * (g_dot * row->reach + (a->query.step / 2 + a->query.floor) * (1 + g_dot) * row->shift +
+                                  a->scores.floor * row->q) +
+        6 * u * (row->logit + (double)p->softcap);
     return expm1(2 * slack) + 2 * (a->exp_error + a->rescales * (a->exp_error + u)) + 2 * g_cell + 4 * u;
 }
 
@@ -177,9 +178,9 @@ static inline void answer_judge(const struct answer *answer, const kvb_attend *a
     for (size_t r = 0; r < (size_t)p->n_tok * p->n_heads; r++) {
         const struct answer_row *row = &answer->rows[r];
         double rel = answer_weight_error(p, &a, row);
-        double steps = a.p_step / 2 * row->seen * row->product * (1 + rel) + a.cell_floor * row->seen * (1 + rel);
+        double steps = a.sums.step / 2 * row->seen * row->product * (1 + rel) + a.sums.floor * row->seen * (1 + rel);
         double halves =
-            (answer_half_error(a.cell_half_chain + (a.p_rounded == KVB_F16)) + answer_bf16_error(a.p_rounded)) *
+            (answer_half_error(a.sums.chain + (a.sums.rounding == KVB_F16)) + answer_bf16_error(a.sums.rounding)) *
             (1 + rel);
         for (uint32_t d = 0; d < p->v_dim; d++) {
             size_t i = r * p->v_dim + d;

@@ -88,6 +88,7 @@ struct shape {
     kvb_elem k_elem, v_elem, out_elem;
     float softcap;
     bool sinks, v_in_k, paged, deterministic;
+    bool any_order; /* of runs: cut here and there, and shuffled */
     enum scatter scatter;
     uint32_t gap;   /* elements between the rows of neighbouring cells */
     uint32_t empty; /* one query in `empty` sees nothing (EXPLICIT and RUNS); 0: none */
@@ -150,8 +151,27 @@ static inline void visible_draw(struct fixture *f, const struct shape *s, uint64
     free(hidden);
 }
 
+/* Cuts some of n runs in two, and shuffles them. Returns how many there are then. */
+static inline uint32_t runs_shuffle(kvb_run *runs, uint32_t n, uint64_t *rng)
+{
+    for (uint32_t i = 0, old = n; i < old; i++)
+        if (runs[i].end - runs[i].begin > 1 && random_below(rng, 3)) {
+            uint32_t at = runs[i].begin + 1 + random_below(rng, runs[i].end - runs[i].begin - 1);
+            runs[n++] = (kvb_run){at, runs[i].end};
+            runs[i].end = at;
+        }
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t k = random_below(rng, i);
+        kvb_run last = runs[i - 1];
+        runs[i - 1] = runs[k];
+        runs[k] = last;
+    }
+    return n;
+}
+
 static inline void mask_build(struct fixture *f, const struct shape *s)
 {
+    uint64_t rng = s->seed;                            /* of its own: the order of runs changes nothing else */
     size_t words = ((size_t)s->n_cells + 63) / 64 + 1; /* one more than needed: row_words must be honoured */
     uint32_t n = 0;
 
@@ -171,6 +191,8 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
             else
                 f->runs[n++] = (kvb_run){c, c + 1};
         }
+        if (s->any_order)
+            n = f->row_start[t] + runs_shuffle(f->runs + f->row_start[t], n - f->row_start[t], &rng);
         f->row_start[t + 1] = n;
     }
     f->args.mask = (kvb_mask){.kind = s->mask};
@@ -185,12 +207,22 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
 
 #define TEST_BLOCK 4u /* cells of a block when paged */
 
+/* Any code of channel d; with the first of a block its scale. */
+static inline void q8_0_draw(char *row, uint32_t d, uint64_t *rng)
+{
+    char *block = row + d / 32 * 34;
+    if (d % 32 == 0)
+        elem_store(KVB_F16, block, fabsf(random_value(rng)) / 128);
+    block[2 + d % 32] = (char)random_below(rng, 256);
+}
+
 /* Rows of one side; cells no query sees, gaps and unmapped cells hold NaN. */
-static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem elem, uint32_t dim, kvb_view *view,
+static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem format, uint32_t dim, kvb_view *view,
                                void **side, uint64_t *rng)
 {
+    kvb_elem elem = test_formats[format].elem;
     uint32_t blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK, stored = s->paged ? blocks * TEST_BLOCK : s->n_cells;
-    size_t bytes = elem_bytes(elem), cell = (dim + s->gap) * bytes;
+    size_t bytes = elem_bytes(elem), cell = row_bytes(elem, dim) + s->gap * bytes;
     char *rows = exact_alloc(s->n_kv_heads * stored * cell, 0xff);
     uint32_t windows = (stored + TEST_WINDOW - 1) / TEST_WINDOW, slots = 0;
     size_t table = (size_t)s->n_kv_heads * stored, recent = (size_t)TEST_WINDOW * dim;
@@ -206,7 +238,7 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
                        .cell_stride = cell,
                        .cells = s->n_cells,
                        .dim = dim,
-                       .format = &test_formats[elem],
+                       .format = &test_formats[format],
                        .scales = scales,
                        .scale_head_stride = stored * sizeof *scales,
                        .scale_cell_stride = sizeof *scales,
@@ -238,6 +270,8 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
                     elem_store(KVB_F16, held + d, random_value(rng));
                 else if (scales)
                     row[d] = (char)random_below(rng, 256);
+                else if (elem == KVB_Q8_0)
+                    q8_0_draw(row, d, rng);
                 else
                     elem_store(elem, row + d * bytes, random_value(rng));
             }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements and formats of kernel tests, written from attend.h alone: plain ones, decoded by ldexp, and one with scales,
- * zeros and a window.
+ * Elements and formats of kernel tests, written from attend.h alone: plain ones, decoded by ldexp; one with scales, zeros and
+ * a window; ggml's q8_0; f32 behind a transform.
  */
 #ifndef KVB_TEST_FORMATS_H
 #define KVB_TEST_FORMATS_H
@@ -16,6 +16,12 @@
 static inline size_t elem_bytes(kvb_elem elem)
 {
     return elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
+}
+
+/* Of a row: q8_0 is made of blocks. */
+static inline size_t row_bytes(kvb_elem elem, uint32_t dim)
+{
+    return elem == KVB_Q8_0 ? dim / 32 * 34 : dim * elem_bytes(elem);
 }
 
 static inline double elem_value(kvb_elem elem, const void *src)
@@ -79,9 +85,10 @@ static inline void elem_store(kvb_elem elem, void *dst, float x)
     memcpy(dst, &h, elem_bytes(elem));
 }
 
-/* ---- formats: the plain ones, and one with scales, zeros and a window ---- */
+/* ---- formats ---- */
 
-#define TEST_WINDOW 4u /* cells of a window */
+#define TEST_WINDOW   4u           /* cells of a window */
+#define TEST_HADAMARD KVB_CODEBOOK /* stands for f32 behind a transform in test_formats[] */
 
 /* Where a view has cell c; by the definition in attend.h, without kvb_view_row. */
 static inline uint32_t cell_at(const kvb_view *v, uint32_t c)
@@ -98,12 +105,26 @@ static inline const uint16_t *recent_row(const kvb_view *v, uint32_t h, uint32_t
                                        h * v->recent_head_stride / 2 + at % TEST_WINDOW * v->dim;
 }
 
-/* Stored element d of the row of head h in cell c. */
+/* Element d of a row of f32 that was transformed before it was stored. */
+static inline double hadamard_value(const float *row, uint32_t dim, uint32_t d)
+{
+    uint32_t block = kvb_transform_block(dim), first = d / block * block;
+    double sum = 0;
+    for (uint32_t i = 0; i < block; i++)
+        sum += __builtin_parity(i & (d - first)) ? -(double)row[first + i] : (double)row[first + i];
+    return (kvb_sign_flip(d) ? -sum : sum) / sqrt(block);
+}
+
+/* Element d of the row of head h in cell c. */
 static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
 {
     uint32_t at = cell_at(v, c);
     const char *row = (const char *)v->base + h * v->head_stride + at * v->cell_stride;
 
+    if (v->format->transform)
+        return hadamard_value((const float *)(const void *)row, v->dim, d);
+    if (v->format->elem == KVB_Q8_0)
+        return elem_value(KVB_F16, row + d / 32 * 34) * (signed char)row[d / 32 * 34 + 2 + d % 32];
     if (v->format->elem != KVB_UINT8)
         return elem_value(v->format->elem, row + d * elem_bytes(v->format->elem));
     const uint16_t *recent = recent_row(v, h, at);
@@ -120,6 +141,24 @@ static inline void rows_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t
             *rows++ = (float)row_elem(v, h, c + i, d);
 }
 
+/* The same rows as hadamard_value(), all elements at once. */
+static inline void hadamard_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    uint32_t block = kvb_transform_block(v->dim);
+    for (uint32_t i = 0; i < n; i++, rows += v->dim) {
+        memcpy(rows, (const char *)v->base + h * v->head_stride + cell_at(v, c + i) * v->cell_stride, v->dim * 4);
+        for (uint32_t apart = 1; apart < block; apart *= 2)
+            for (uint32_t d = 0; d < v->dim; d++)
+                if (!(d & apart)) {
+                    float a = rows[d], b = rows[d + apart];
+                    rows[d] = a + b;
+                    rows[d + apart] = a - b;
+                }
+        for (uint32_t d = 0; d < v->dim; d++)
+            rows[d] *= (kvb_sign_flip(d) ? -1.0f : 1.0f) / sqrtf((float)block);
+    }
+}
+
 static const kvb_format test_formats[] = {
     [KVB_F32] = {.name = "f32", .elem = KVB_F32, .read = rows_read},
     [KVB_F16] = {.name = "f16", .elem = KVB_F16, .read = rows_read},
@@ -133,6 +172,11 @@ static const kvb_format test_formats[] = {
                    .window_cells = TEST_WINDOW,
                    .window_blocks = UINT32_MAX,
                    .read = rows_read},
+    [KVB_Q8_0] = {.name = "q8_0", .elem = KVB_Q8_0, .axis = KVB_AXIS_CHANNELS, .group = 32, .read = rows_read},
+    [TEST_HADAMARD] = {.name = "f32+had",
+                       .elem = KVB_F32,
+                       .transform = KVB_TRANSFORM_SIGNED_HADAMARD,
+                       .read = hadamard_read},
 };
 static const kvb_elem test_elems[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_UINT8, KVB_E4M3, KVB_E5M2};
 enum { TEST_ELEMS = sizeof test_elems / sizeof *test_elems };

@@ -33,6 +33,56 @@ static void masks_hold(void **state)
             }
 }
 
+static void runs_in_any_order_hold(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        struct shape s = plain;
+        s.mask = KVB_MASK_RUNS;
+        s.any_order = true;
+        s.n_tok = (uint32_t[]){1, 2, 5, 66}[i % 4];
+        s.n_cells = 20 + 23 * i;
+        s.empty = 4;
+        s.sinks = i % 3 == 0;
+        s.seed = 4000 + i;
+        all_check(&s);
+    }
+}
+
+/* The bits are those of the same rows laid down in the order of the runs, all of them visible. */
+static void reference_sums_in_the_order_of_runs(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        struct shape s = plain;
+        struct fixture f;
+        uint32_t n = 0;
+        s.mask = KVB_MASK_RUNS;
+        s.any_order = true;
+        s.n_tok = s.n_kv_heads = s.group = 1;
+        s.n_cells = 150;
+        s.seed = 4100 + i;
+        fixture_build(&f, &s);
+        fixture_attend(&f, &kvb_kernel_reference);
+        float out[16], lse = f.lse[0], k[150 * 16], v[150 * 16];
+        memcpy(out, f.out, sizeof out);
+        for (uint32_t r = 0; r < f.row_start[1]; r++)
+            for (uint32_t c = f.runs[r].begin; c < f.runs[r].end; c++, n++) {
+                memcpy(k + n * 16, (float *)f.k + c * 16, 16 * sizeof *k);
+                memcpy(v + n * 16, (float *)f.v + c * 16, 16 * sizeof *v);
+            }
+        f.args.k.base = k;
+        f.args.v.base = v;
+        f.args.k.cells = f.args.v.cells = f.args.problem.n_cells = n;
+        f.args.mask = (kvb_mask){.kind = KVB_MASK_NONE};
+        f.args.problem.mask = KVB_MASK_NONE;
+        fixture_attend(&f, &kvb_kernel_reference);
+        assert_memory_equal(out, f.out, sizeof out);
+        assert_true(lse == f.lse[0]);
+        fixture_free(&f);
+    }
+}
+
 static void head_ratios_and_dims_hold(void **state)
 {
     static const uint32_t groups[] = {1, 2, 3, 4, 8};
@@ -248,11 +298,18 @@ static void decoding_is_declared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_hold),           cmocka_unit_test(head_ratios_and_dims_hold),
-        cmocka_unit_test(formats_hold),         cmocka_unit_test(softcap_and_sinks_hold),
-        cmocka_unit_test(layouts_hold),         cmocka_unit_test(teams_agree),
-        cmocka_unit_test(busy_teams_agree),     cmocka_unit_test(nothing_to_see_is_zero),
-        cmocka_unit_test(visible_nan_shows),    cmocka_unit_test(unfit_problems_are_declined),
+        cmocka_unit_test(masks_hold),
+        cmocka_unit_test(runs_in_any_order_hold),
+        cmocka_unit_test(reference_sums_in_the_order_of_runs),
+        cmocka_unit_test(head_ratios_and_dims_hold),
+        cmocka_unit_test(formats_hold),
+        cmocka_unit_test(softcap_and_sinks_hold),
+        cmocka_unit_test(layouts_hold),
+        cmocka_unit_test(teams_agree),
+        cmocka_unit_test(busy_teams_agree),
+        cmocka_unit_test(nothing_to_see_is_zero),
+        cmocka_unit_test(visible_nan_shows),
+        cmocka_unit_test(unfit_problems_are_declined),
         cmocka_unit_test(decoding_is_declared),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -5,10 +5,9 @@
  * those without packing for few. What is not finite stays where it is.
  */
 #include "fixture.h"
-#include "kernels/bf16/bf16.h"
+#include "kernels/flash/flash.h"
 
-static const kvb_block_products *blocks;
-static const kvb_half *few;
+static const kvb_bf16_loops *bf16;
 static const kvb_elem stored[] = {KVB_BF16, KVB_E4M3, KVB_E5M2};
 enum { CELLS = 70, MAX_ROWS = 26, HEADS = 2, HEAD = 1, MAX_DIM = 1024 };
 
@@ -73,7 +72,7 @@ static void rig_draw(struct rig *g, kvb_elem elem, uint32_t dim, uint32_t n, uin
         }
         for (uint32_t i = 0; i < n; i++)
             g->weights[r * BLOCK + i] = ldexpf(fabsf(random_value(rng)), -(int)random_below(rng, 12));
-        blocks->query(&g->format, dim, g->q[r], g->encoded[r]);
+        bf16->query(&g->format, dim, g->q[r], g->encoded[r]);
         g->queries[r] = g->encoded[r];
     }
 }
@@ -91,24 +90,24 @@ static void rig_free(struct rig *g)
     free(g->scores);
 }
 
-/* By products of blocks, or by those of few rows. */
+/* By block products, or by those of few rows. */
 static void rig_scores(struct rig *g, bool of_few)
 {
-    const kvb_half_rows keys = {
+    const kvb_stored_rows keys = {
         .elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at, .ahead = {SIZE_MAX / 3, g->n % 2}};
     if (of_few)
-        assert_true(few->dots(&keys, g->queries, g->rows, g->scores));
+        assert_true(bf16->dots(&keys, g->queries, g->rows, g->scores));
     else
-        blocks->scores(&g->view, HEAD, g->cells, g->n, g->queries, g->rows, g->scores, NULL, g->scratch);
+        bf16->block_scores(&g->view, HEAD, g->cells, g->n, g->queries, g->rows, g->scores, NULL, g->scratch);
 }
 
 static void rig_sums(struct rig *g, bool of_few)
 {
-    const kvb_half_rows values = {.elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at};
+    const kvb_stored_rows values = {.elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at};
     if (of_few)
-        assert_true(few->sums(&values, g->weights, g->rows, g->sums));
+        assert_true(bf16->sums(&values, g->weights, g->rows, g->sums));
     else
-        blocks->sums(&g->view, HEAD, g->cells, g->n, g->weights, g->rows, g->sums, NULL, g->scratch);
+        bf16->block_sums(&g->view, HEAD, g->cells, g->n, g->weights, g->rows, g->sums, NULL, g->scratch);
 }
 
 /* `chain` roundings to f32 of terms of this size in all. */
@@ -207,7 +206,7 @@ static void every_code_is_read(void **state)
             memset(g.sums[0], 0, dim * sizeof *g.sums[0]);
             for (uint32_t c = 0; c < dim; c++)
                 g.q[0][c] = 1;
-            blocks->query(&g.format, dim, g.q[0], g.encoded[0]);
+            bf16->query(&g.format, dim, g.q[0], g.encoded[0]);
             for (int of_few = 0; of_few < 2; of_few++) {
                 rig_scores(&g, of_few);
                 near_check(&g, g.scores[1], value_of(&g, 1, d), 0, 0, 0, 1);
@@ -224,8 +223,8 @@ static void every_code_is_read(void **state)
  * of cells, too. */
 static void what_is_not_finite_stays_there(void **state)
 {
-    static const uint16_t bf16[] = {0x7f80, 0xff80, 0x7fc0};
-    static const uint8_t e5m2[] = {0x7c, 0xfc, 0x7e}; /* e4m3 has no infinity */
+    static const uint16_t bf16s[] = {0x7f80, 0xff80, 0x7fc0};
+    static const uint8_t e5m2s[] = {0x7c, 0xfc, 0x7e}; /* e4m3 has no infinity */
     uint64_t rng = 4;
     (void)state;
     for (uint32_t i = 0; i < 300; i++) {
@@ -234,9 +233,9 @@ static void what_is_not_finite_stays_there(void **state)
         rig_draw(&g, small ? KVB_E5M2 : KVB_BF16, 16 + 16 * (i % 13), 1 + i * 5 % BLOCK, 1 + i % 8, &rng);
         const uint32_t cell = i % 5 ? g.n - 1 : random_below(&rng, g.n), d = random_below(&rng, g.dim);
         if (small)
-            ((uint8_t *)row_of(&g, cell))[d] = e5m2[i % 3];
+            ((uint8_t *)row_of(&g, cell))[d] = e5m2s[i % 3];
         else
-            ((uint16_t *)row_of(&g, cell))[d] = bf16[i % 3];
+            ((uint16_t *)row_of(&g, cell))[d] = bf16s[i % 3];
         scores_check(&g, i / 2 % 2);
         sums_check(&g, i / 2 % 2);
         rig_free(&g);
@@ -258,7 +257,7 @@ static void queries_of_any_size_are_taken(void **state)
             g.q[0][d] = d == 5 ? size : size * 0x1p-7f;
             ((uint16_t *)row_of(&g, 1))[d] = d == 5 ? met : 0;
         }
-        blocks->query(&g.format, 32, g.q[0], g.encoded[0]);
+        bf16->query(&g.format, 32, g.q[0], g.encoded[0]);
         rig_scores(&g, i % 2);
         const double want = (double)size * elem_value(KVB_BF16, &met), got = (double)g.scores[1];
         assert_true(isfinite(want) ? fabs(got - want) <= want * 0x1p-8 : !isfinite(got));
@@ -283,7 +282,7 @@ static void what_is_lost_is_declared(void **state)
         }
     for (int of_few = 0; of_few < 2; of_few++) {
         for (uint32_t r = 0; r < g.rows; r++)
-            blocks->query(&g.format, g.dim, g.q[r], g.encoded[r]);
+            bf16->query(&g.format, g.dim, g.q[r], g.encoded[r]);
         rig_scores(&g, of_few);
         rig_sums(&g, of_few);
         for (uint32_t r = 0; r < g.rows; r++) {
@@ -310,27 +309,33 @@ static void what_is_lost_is_declared(void **state)
     rig_free(&g);
 }
 
+static bool format_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes)
+{
+    const kvb_problem p = {.k_format = format, .v_format = format, .k_dim = dim, .v_dim = dim};
+    return kvb_product_bf16.fits(&p, why, why_bytes);
+}
+
 static void other_rows_are_declined(void **state)
 {
     char why[120];
     (void)state;
     for (uint32_t e = 0; e < 3; e++) {
         kvb_format f = {.name = "rows", .elem = stored[e]};
-        assert_true(kvb_bf16_fits(&f, 576, why, sizeof why));
-        assert_false(kvb_bf16_fits(&f, 72, why, sizeof why));
+        assert_true(format_fits(&f, 576, why, sizeof why));
+        assert_false(format_fits(&f, 72, why, sizeof why));
         assert_non_null(strstr(why, "multiple of 16"));
-        assert_false(kvb_bf16_fits(&f, MAX_DIM + 16, why, sizeof why));
+        assert_false(format_fits(&f, MAX_DIM + 16, why, sizeof why));
         f.head_scale = KVB_STATIC_HEAD;
-        assert_int_equal(kvb_bf16_fits(&f, 64, why, sizeof why), e > 0);
+        assert_int_equal(format_fits(&f, 64, why, sizeof why), e > 0);
         f.head_scale = KVB_STATIC_NONE;
         f.group = KVB_GROUP_ROW;
-        assert_false(kvb_bf16_fits(&f, 64, why, sizeof why));
+        assert_false(format_fits(&f, 64, why, sizeof why));
         f.group = 0;
         f.transform = KVB_TRANSFORM_HADAMARD;
-        assert_false(kvb_bf16_fits(&f, 64, why, sizeof why));
-        f = (kvb_format){.name = "halves", .elem = KVB_F16};
-        assert_false(kvb_bf16_fits(&f, 64, why, sizeof why));
-        assert_non_null(strstr(why, "halves"));
+        assert_false(format_fits(&f, 64, why, sizeof why));
+        f = (kvb_format){.name = "half", .elem = KVB_F16};
+        assert_false(format_fits(&f, 64, why, sizeof why));
+        assert_non_null(strstr(why, "half"));
     }
 }
 
@@ -350,8 +355,7 @@ int main(void)
         printf("1..0 # SKIP products of bf16: %s\n", why);
         return 0;
     }
-    blocks = kvb_bf16_at(KVB_CPU_AVX512BF16);
-    few = kvb_bf16_few_at(KVB_CPU_AVX512BF16);
+    bf16 = kvb_loops_at(KVB_CPU_AVX512BF16)->bf16;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("products of bf16", tests, NULL, NULL);
 }

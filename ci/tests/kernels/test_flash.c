@@ -234,6 +234,25 @@ static void scattered_cells_hold(void **state)
     }
 }
 
+/* Runs as a cache hands them out that fills cells as they become free: cells of one block come in several runs. */
+static void runs_in_any_order_hold(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 48; i++) {
+        struct shape s = plain;
+        s.mask = KVB_MASK_RUNS;
+        s.any_order = true;
+        s.scatter = (enum scatter)(i % 3);
+        s.n_tok = (uint32_t[]){1, 3, 12, 70}[i / 3 % 4];
+        s.n_cells = 30 + 41 * i;
+        s.empty = 5;
+        s.threads = 1 + i % TEAM_MAX;
+        s.deterministic = i % 2;
+        s.seed = 60500 + i;
+        check(&s);
+    }
+}
+
 /* Most blocks of 64 are hidden from all queries, some from some; with `empty` whole queries are blind. */
 static void empty_splits_hold(void **state)
 {
@@ -459,6 +478,7 @@ int main(void)
         cmocka_unit_test(dims_hold),
         cmocka_unit_test(latent_rows_hold),
         cmocka_unit_test(scattered_cells_hold),
+        cmocka_unit_test(runs_in_any_order_hold),
         cmocka_unit_test(empty_splits_hold),
         cmocka_unit_test(blind_queries_are_zero),
         cmocka_unit_test(layouts_hold),

@@ -21,7 +21,7 @@ static bool spans_alike(const kvb_block *block)
 }
 
 /* The words of a tile's blocks against the table that the mask was made from. */
-static void tile_check(const struct fixture *f, uint32_t tok, uint32_t n)
+static void tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
     bool *left = exact_alloc((size_t)p->n_tok * p->n_cells + 1, 0);
@@ -30,7 +30,7 @@ static void tile_check(const struct fixture *f, uint32_t tok, uint32_t n)
     uint32_t after = 0;
 
     memcpy(left, f->visible, (size_t)p->n_tok * p->n_cells);
-    kvb_blocks_start(&blocks, &f->args.mask, p->n_tok, p->n_cells, tok, n);
+    kvb_blocks_start(&blocks, mask, p->n_tok, p->n_cells, tok, n);
     while (kvb_blocks_next(&blocks, &block)) {
         uint64_t any = 0;
         assert_true(block.first % BLOCK == 0 && block.first >= after && block.n > 0);
@@ -66,10 +66,57 @@ static void blocks_hold_what_is_visible(void **state)
         s.empty = 3;
         s.seed = 100 + i;
         fixture_build(&f, &s);
-        tile_check(&f, 0, s.n_tok);
-        tile_check(&f, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        tile_check(&f, &f.args.mask, 0, s.n_tok);
+        tile_check(&f, &f.args.mask, s.n_tok / 2, s.n_tok - s.n_tok / 2);
         fixture_free(&f);
     }
+}
+
+/* Runs that are not ascending become bits, of the size that was said; others stay, and nothing is written. */
+static void runs_in_any_order_are_told_by_bits(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 40; i++) {
+        struct shape s = plain;
+        struct fixture f;
+        s.mask = KVB_MASK_RUNS;
+        s.any_order = i % 2;
+        s.n_tok = (uint32_t[]){1, 3, 26}[i / 2 % 3];
+        s.n_cells = 60 + 29 * i;
+        s.empty = 3;
+        s.seed = 300 + i;
+        fixture_build(&f, &s);
+        size_t bytes = kvb_mask_bits_bytes(s.n_tok, s.n_cells);
+        uint64_t *bits = exact_alloc(bytes, 0x55);
+        kvb_mask mask = f.args.mask;
+        bool ascending = true;
+        for (uint32_t t = 0; t < s.n_tok; t++)
+            for (uint32_t r = f.row_start[t] + 1; r < f.row_start[t + 1]; r++)
+                ascending &= f.runs[r].begin > f.runs[r - 1].begin;
+        assert_int_equal(bytes, s.n_tok * ((s.n_cells + 63) / 64) * 8);
+        kvb_mask_ascend(&mask, s.n_tok, s.n_cells, bits);
+        assert_int_equal(mask.kind, ascending ? KVB_MASK_RUNS : KVB_MASK_EXPLICIT);
+        for (size_t b = 0; ascending && b < bytes; b++)
+            assert_int_equal(((char *)bits)[b], 0x55);
+        tile_check(&f, &mask, 0, s.n_tok);
+        free(bits);
+        fixture_free(&f);
+    }
+}
+
+/* A window that wraps around: two runs, the later one first. */
+static void a_wrapped_window_is_told_by_bits(void **state)
+{
+    static const kvb_run runs[] = {{0, 3}, {100, 130}, {5, 64}};
+    static const uint32_t row_start[] = {0, 1, 3};
+    uint64_t bits[6];
+    kvb_mask mask = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs};
+    (void)state;
+    kvb_mask_ascend(&mask, 2, 130, bits);
+    assert_int_equal(mask.kind, KVB_MASK_EXPLICIT);
+    assert_int_equal(mask.row_words, 3);
+    assert_true(bits[0] == 7 && bits[1] == 0 && bits[2] == 0);
+    assert_true(bits[3] == ~UINT64_C(31) && bits[4] == ~UINT64_C(0) << 36 && bits[5] == 3);
 }
 
 /* Every place of every unit's cost, once; what is left where it is merged from. */
@@ -185,10 +232,9 @@ static void groups_follow_the_cost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_hold_what_is_visible),
-        cmocka_unit_test(spans_are_long),
-        cmocka_unit_test(parts_share_everything),
-        cmocka_unit_test(groups_follow_the_cost),
+        cmocka_unit_test(blocks_hold_what_is_visible),      cmocka_unit_test(runs_in_any_order_are_told_by_bits),
+        cmocka_unit_test(a_wrapped_window_is_told_by_bits), cmocka_unit_test(spans_are_long),
+        cmocka_unit_test(parts_share_everything),           cmocka_unit_test(groups_follow_the_cost),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("flash plan", tests, NULL, NULL);

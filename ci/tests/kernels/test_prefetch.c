@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the order of reading is that of the CPU's maker, unless another was set. */
+/*
+ * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the parts
+ * that were meant, never twice and never past the end.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,6 +13,8 @@
 #include <cmocka.h>
 
 #include "kernels/prefetch.h"
+
+/* ---- settings ---- */
 
 /* What Linux says of the maker, not CPUID once more. */
 static bool amd_here(void)
@@ -30,7 +35,7 @@ static void follows_the_maker(void **state)
     assert_ptr_equal(kvb_prefetch_here(), amd_here() ? &kvb_prefetch_amd : &kvb_prefetch_intel);
 }
 
-static void another_may_be_set(void **state)
+static void others_may_be_set(void **state)
 {
     const kvb_prefetch *own = kvb_prefetch_here();
     (void)state;
@@ -47,12 +52,73 @@ static void near_rows_are_what_all_cpus_have(void **state)
     assert_true(kvb_prefetch_intel.near_bytes >= KVB_NEAR_BYTES && kvb_prefetch_amd.near_bytes >= KVB_NEAR_BYTES);
 }
 
+/* ---- lookahead ---- */
+
+static char rows[4096];
+static const uint32_t cells[16];
+static const kvb_view view = {.base = rows, .cell_stride = 16, .scales = rows, .scale_cell_stride = 2};
+
+static kvb_lookahead lookahead_of(uint32_t n, uint32_t run, bool steadily)
+{
+    return (kvb_lookahead){.view = &view, .cells = cells, .n = n, .run = run, .steadily = steadily};
+}
+
+static void runs_in_two_halves(void **state)
+{
+    kvb_lookahead next = lookahead_of(16, 4, false);
+    (void)state;
+    kvb_lookahead_step(&next);
+    assert_int_equal(next.done, 0);
+    kvb_lookahead_until(&next, 1, 2);
+    assert_int_equal(next.done, 8);
+    kvb_lookahead_until(&next, 2, 2);
+    assert_int_equal(next.done, 16);
+}
+
+static void one_run_all_along(void **state)
+{
+    kvb_lookahead next = lookahead_of(1, 64, true);
+    (void)state;
+    for (uint32_t i = 1; i <= 4; i++) {
+        kvb_lookahead_step(&next);
+        assert_int_equal(next.done, 8 * i);
+    }
+    kvb_lookahead_until(&next, 1, 4); /* done already */
+    assert_int_equal(next.done, 32);
+    for (uint32_t i = 0; i < 20; i++)
+        kvb_lookahead_step(&next);
+    assert_int_equal(next.done, 64);
+}
+
+static void fewer_than_eight(void **state)
+{
+    kvb_lookahead next = lookahead_of(1, 5, true);
+    (void)state;
+    kvb_lookahead_step(&next);
+    assert_int_equal(next.done, 0);
+    kvb_lookahead_until(&next, 1, 2);
+    assert_int_equal(next.done, 2);
+    kvb_lookahead_until(&next, 2, 2);
+    assert_int_equal(next.done, 5);
+}
+
+static void nothing_is_nothing(void **state)
+{
+    (void)state;
+    kvb_lookahead_step(NULL);
+    kvb_lookahead_until(NULL, 1, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_maker),
-        cmocka_unit_test(another_may_be_set),
+        cmocka_unit_test(others_may_be_set),
         cmocka_unit_test(near_rows_are_what_all_cpus_have),
+        cmocka_unit_test(runs_in_two_halves),
+        cmocka_unit_test(one_run_all_along),
+        cmocka_unit_test(fewer_than_eight),
+        cmocka_unit_test(nothing_is_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("prefetch", tests, NULL, NULL);

@@ -41,6 +41,7 @@ static struct shape shape_of(uint32_t i)
                           .k_elem = (kvb_elem)(i % 3),
                           .v_elem = (kvb_elem)(i / 2 % 3),
                           .out_elem = (kvb_elem)(i % 3),
+                          .any_order = i % 2,
                           .empty = 4,
                           .threads = 1 + i % 3,
                           .seed = i};
@@ -69,14 +70,16 @@ static void lists_what_is_visible(void **state)
             for (uint32_t h = 0; h < p->n_kv_heads; h++) {
                 const uint32_t *seen = kvb_witness_seen(f.args.scratch, p, t, h);
                 uint32_t n = 0;
-                for (uint32_t c = 0; c < p->n_cells; c++) {
-                    if (!f.visible[(size_t)t * p->n_cells + c])
-                        continue;
-                    assert_int_equal(seen[2 * n], code_of(0, h, c));
-                    assert_int_equal(seen[2 * n + 1], code_of(1, h, c));
-                    n++;
-                }
+                for (uint32_t c = 0; c < p->n_cells; c++)
+                    n += f.visible[(size_t)t * p->n_cells + c];
                 assert_int_equal(*kvb_witness_count(f.args.scratch, p, t, h), n);
+                kvb_run run;
+                for (uint32_t cursor = 0; kvb_mask_next(&f.args.mask, p->n_tok, p->n_cells, t, &cursor, &run);)
+                    for (uint32_t c = run.begin; c < run.end; c++, seen += 2) { /* in the order of the mask */
+                        assert_true(f.visible[(size_t)t * p->n_cells + c]);
+                        assert_int_equal(seen[0], code_of(0, h, c));
+                        assert_int_equal(seen[1], code_of(1, h, c));
+                    }
             }
         for (size_t b = 0; b < (size_t)p->n_tok * p->n_heads * p->v_dim * elem_bytes(p->out_elem); b++)
             assert_int_equal(((char *)f.out)[b], 0);

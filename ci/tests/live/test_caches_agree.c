@@ -31,10 +31,10 @@ static void test_eagle_says_what_greedy_says(void **state)
     (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (uint64_t seed = 1; seed <= 4; seed++) {
-        kvb_live_options options = options_of(weights, &kvb_cache_tree_nodes);
+        kvb_live_options options = options_of(weights, &kvb_cache_tree);
         options.seed = seed; /* other prompts, another draft */
         kvb_live_outcome eagle = play(&kvb_scenario_eagle_tree, &options);
-        options.cache = &kvb_cache_contig;
+        options.cache = &kvb_cache_contiguous;
         options.n_greedy = (uint32_t)eagle.n;
         kvb_live_outcome greedy = play(&kvb_scenario_eagle_greedy, &options);
         assert_true(says_the_same(&eagle, &greedy));
@@ -58,9 +58,9 @@ static void test_expanded_masks_are_of_this_step(void **state)
         const kvb_scenario *scenario;
         const kvb_cache_type *cache;
     } pairs[] = {
-        {&kvb_scenario_plain_decode, &kvb_cache_contig},
-        {&kvb_scenario_agent_fork, &kvb_cache_seq_cells},
-        {&kvb_scenario_eagle_tree, &kvb_cache_tree_nodes},
+        {&kvb_scenario_plain_decode, &kvb_cache_contiguous},
+        {&kvb_scenario_agent_fork, &kvb_cache_seq},
+        {&kvb_scenario_eagle_tree, &kvb_cache_tree},
     };
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     kvb_kernel explicit_only = kvb_kernel_reference;
@@ -81,7 +81,7 @@ static void test_model_is_lively(void **state)
 {
     (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
-    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
     kvb_live_outcome said = play(&kvb_scenario_plain_decode, &options);
     size_t distinct = 0;
     for (size_t i = 0; i < said.n; i++) {
@@ -100,7 +100,7 @@ static void test_a_missing_face_is_named(void **state)
 {
     (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
-    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
     kvb_live_outcome outcome;
     char why[320] = "";
     assert_true(kvb_live_play(&kvb_scenario_eagle_tree, &options, &outcome, why, sizeof why) < 0);

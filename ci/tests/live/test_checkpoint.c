@@ -19,7 +19,7 @@ static void round_trip(const kvb_model_config *config)
     assert_int_equal(loaded->config.qk_norm, config->qk_norm);
     assert_int_equal(loaded->config.tied, config->tied);
 
-    kvb_live_options one = options_of(saved, &kvb_cache_contig), other = options_of(loaded, &kvb_cache_contig);
+    kvb_live_options one = options_of(saved, &kvb_cache_contiguous), other = options_of(loaded, &kvb_cache_contiguous);
     kvb_live_outcome a = play(&kvb_scenario_plain_decode, &one), b = play(&kvb_scenario_plain_decode, &other);
     assert_true(says_the_same(&a, &b));
     kvb_live_outcome_free(&a);

@@ -137,7 +137,7 @@ static void compare_with_naive(const kvb_model_config *config)
     float *live = calloc(n, sizeof *live);
     double *naive = calloc(n, sizeof *naive), error = 0, largest = 0;
     assert_true(live && naive);
-    live_forward(weights, &kvb_cache_contig, 7, live);
+    live_forward(weights, &kvb_cache_contiguous, 7, live);
     naive_forward(weights, naive);
     for (size_t i = 0; i < n; i++) {
         error = fmax(error, fabs((double)live[i] - naive[i]));
@@ -178,9 +178,9 @@ static void test_batching_changes_no_bit(void **state)
     size_t n = (size_t)N * weights->config.vocab;
     float *whole = calloc(n, sizeof *whole), *cut = calloc(n, sizeof *cut);
     assert_true(whole && cut);
-    live_forward(weights, &kvb_cache_contig, N, whole);
-    const kvb_cache_type *const caches[] = {&kvb_cache_contig, &kvb_cache_recompute, &kvb_cache_seq_cells,
-                                            &kvb_cache_tree_nodes, &kvb_cache_slab};
+    live_forward(weights, &kvb_cache_contiguous, N, whole);
+    const kvb_cache_type *const caches[] = {&kvb_cache_contiguous, &kvb_cache_recompute, &kvb_cache_seq,
+                                            &kvb_cache_tree, &kvb_cache_slab};
     for (size_t c = 0; c < sizeof caches / sizeof *caches; c++)
         for (uint32_t step = 1; step <= 8; step += 3) {
             live_forward(weights, caches[c], step, cut);

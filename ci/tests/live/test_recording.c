@@ -119,7 +119,7 @@ static void test_recordings_read_back(void **state)
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const kvb_scenario *s = expected[i].scenario;
-        record(s, weights, s->needs_tree ? &kvb_cache_tree_nodes : &kvb_cache_seq_cells, directory);
+        record(s, weights, s->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
         kvb_trace *trace = trace_load(directory, s->name, "");
         uint32_t count[KVB_EVENT_KINDS];
         count_kinds(trace, count);
@@ -160,8 +160,8 @@ static void test_scenarios_have_their_hard_parts(void **state)
     char directory[4096];
     directory_new(directory);
     kvb_weights *weights = weights_new(&kvb_model_config_default);
-    record(&kvb_scenario_agent_fork, weights, &kvb_cache_seq_cells, directory);
-    record(&kvb_scenario_batched_multi_seq, weights, &kvb_cache_seq_cells, directory);
+    record(&kvb_scenario_agent_fork, weights, &kvb_cache_seq, directory);
+    record(&kvb_scenario_batched_multi_seq, weights, &kvb_cache_seq, directory);
     kvb_trace *trace = trace_load(directory, "agent-fork", "");
     uint32_t part_copies = 0, suffixes = 0, branches_differ = 0;
     for (size_t i = 0; i < trace->n_events; i++) {
@@ -222,7 +222,7 @@ static void test_shipped_traces_are_current(void **state)
     directory_new(directory);
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, weights, (*s)->needs_tree ? &kvb_cache_tree_nodes : &kvb_cache_seq_cells, directory);
+        record(*s, weights, (*s)->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
         /* events and tokens; the last bits of the tensors are the maths library's */
         assert_true(same_file(directory, "workloads/recorded", (*s)->name, ".jsonl"));
         assert_true(same_file(directory, "workloads/recorded", (*s)->name, "-8x128.jsonl"));
@@ -238,7 +238,7 @@ static void test_unwritable_directory_is_named(void **state)
 {
     (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
-    kvb_live_options options = options_of(weights, &kvb_cache_contig);
+    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
     kvb_live_outcome outcome;
     char why[320] = "";
     assert_true(kvb_live_record(&kvb_scenario_plain_decode, &options, "/nowhere/at/all", &outcome, why, sizeof why) <

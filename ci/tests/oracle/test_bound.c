@@ -122,13 +122,8 @@ static const mistakes honest = {.drop = -1, .scale = 1, .exp_off = 1};
 
 static kvb_arithmetic declared(uint32_t n)
 {
-    return (kvb_arithmetic){.accumulator = KVB_F32,
-                            .dot_chain = DIM,
-                            .cell_chain = n + 1,
-                            .q_rounded = KVB_F32,
-                            .p_rounded = KVB_F32,
-                            .exp_error = 0x1p-23,
-                            .exp_floor = 0x1p-126};
+    return (kvb_arithmetic){
+        .accumulator = KVB_F32, .dot_chain = DIM, .cell_chain = n + 1, .exp_error = 0x1p-23, .exp_floor = 0x1p-126};
 }
 
 static void attend_f32(const problem *p, uint32_t h, const mistakes *m, float *out, float *lse)
@@ -275,7 +270,7 @@ static void declared_rounding_is_allowed(void **state)
     cut.cut_p = true;
     problem *p = problem_new("f32", 512, 0, 9);
     kvb_arithmetic arithmetic = declared(p->n);
-    arithmetic.p_rounded = KVB_BF16;
+    arithmetic.sums.rounding = KVB_BF16;
     problem_solve(p);
     double rho = judge(p, &cut, &arithmetic, NULL).rho;
     assert_true(rho <= 1 && rho > 1e-2);
@@ -336,7 +331,7 @@ static void closed_case(void **state)
     expected = 8 * 2 * 1e-3 * 5 / 4;
     assert_true(fabs(kvb_bound_output(&drops, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
     /* likewise weights rounded to f16 where its spacing is 2^-24 */
-    kvb_arithmetic rounds = {.accumulator = KVB_F32, .p_rounded = KVB_F16};
+    kvb_arithmetic rounds = {.accumulator = KVB_F32, .sums.rounding = KVB_F16};
     expected = 8 * 0x1p-25 * 5 / 4;
     assert_true(fabs(kvb_bound_output(&rounds, KVB_BOUND_STATISTICAL, &eight, &far, 1, 0, KVB_F32) - expected) < 1e-15);
 
@@ -357,7 +352,7 @@ static void closed_case(void **state)
     assert_true(fabs(kvb_bound_output(&dots, KVB_BOUND_WORST, &mixed, &wild, 1, 0, KVB_F32) - 40) < 1e-4);
 
     /* q in steps of 1/100 of its largest: Q = 20 at scale -0.5 is 0.5 * 20 / 200 of a logit, and 4 u of that */
-    kvb_arithmetic steps = {.accumulator = KVB_F32, .dot_chain = 4, .q_step = 0.01};
+    kvb_arithmetic steps = {.accumulator = KVB_F32, .dot_chain = 4, .query.step = 0.01};
     kvb_bound_row far_row = {.visible = 1, .weight_sum = 1, .v_mix = 1, .q_max = 20, .q_mean = 10};
     kvb_bound_term by_q = {.spread_q = 7, .v_max = 1e9};
     double rounded = 1 + 4 * u / (1 - 4 * u), d_max = 0.05 * rounded, d_mean = 0.025 * rounded;
@@ -370,7 +365,7 @@ static void closed_case(void **state)
 
     /* products in steps of 1/1000 of the largest weight, 1/4, and the largest V, 12: of 100 cells 7 * 10 add up,
      * at worst all; of 16 all. Where weights may be off, the largest may be larger, but not above 1 */
-    kvb_arithmetic parts = {.accumulator = KVB_F32, .p_step = 0.001};
+    kvb_arithmetic parts = {.accumulator = KVB_F32, .sums.step = 0.001};
     kvb_bound_row many = {.visible = 100, .weight_sum = 1, .v_mix = 1, .p_max = 0.25, .v_largest = 12};
     kvb_bound_term none = {0};
     double each = 0.0005 * 0.25 * 12 * (1 + 3 * u);
@@ -379,14 +374,14 @@ static void closed_case(void **state)
     assert_true(kvb_bound_lse(&parts, KVB_BOUND_WORST, &many, 0, 1, 0) <= tiny);
     many.visible = 16;
     assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - 16 * each) < 1e-15);
-    parts.q_step = 0.01;
+    parts.query.step = 0.01;
     many.q_max = many.q_mean = 20;
     expected = 16 * each * exp(0.2);
     assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - expected) < 1e-12);
     many.q_max = 1e6;
     assert_true(fabs(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) - 64 * each) < 1e-12);
     many.v_largest = INFINITY; /* of another channel */
-    parts.p_step = 0;
+    parts.sums.step = 0;
     assert_true(kvb_bound_output(&parts, KVB_BOUND_STATISTICAL, &many, &none, 1, 0, KVB_F32) <= 20 * tiny);
 
     /* log-sum-exp: the same logit error, and 2 u |lse| */
@@ -416,7 +411,7 @@ static void every_part_of_the_declaration_counts(void **state)
         .o = 0.1, .spread = 0.5, .spread_a = 2, .spread_q = 3, .spread_s = 1, .mass = 0.6, .v_max = 3};
     double narrow = kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_F32);
     double narrow_lse = kvb_bound_lse(&base, KVB_BOUND_STATISTICAL, &row, 3, 1, 0);
-    for (int part = 0; part < 14; part++) {
+    for (int part = 0; part < 15; part++) {
         kvb_arithmetic a = base;
         double softcap = 0;
         switch (part) {
@@ -430,10 +425,10 @@ static void every_part_of_the_declaration_counts(void **state)
             a.rescales = 10;
             break;
         case 3:
-            a.q_rounded = KVB_BF16;
+            a.query.rounding = KVB_BF16;
             break;
         case 4:
-            a.p_rounded = KVB_BF16;
+            a.sums.rounding = KVB_BF16;
             break;
         case 5:
             a.exp_error *= 100;
@@ -442,22 +437,25 @@ static void every_part_of_the_declaration_counts(void **state)
             a.exp_floor = 1e-6;
             break;
         case 7:
-            a.q_step = 0.01;
+            a.query.step = 0.01;
             break;
         case 8:
-            a.p_step = 0.001;
+            a.sums.step = 0.001;
             break;
         case 9:
-            a.dot_half_chain = 2;
+            a.scores = (kvb_rounding){.rounding = KVB_F16, .chain = 2};
             break;
         case 10:
-            a.cell_half_chain = 2;
+            a.sums = (kvb_rounding){.rounding = KVB_F16, .chain = 2};
             break;
         case 11:
-            a.dot_floor = 0.001;
+            a.scores.floor = 0.001;
             break;
         case 12:
-            a.cell_floor = 0.001;
+            a.sums.floor = 0.001;
+            break;
+        case 13:
+            a.query.floor = 0.005;
             break;
         default:
             softcap = 30;

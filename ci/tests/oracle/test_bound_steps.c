@@ -68,7 +68,7 @@ static double step_round(double x, double step)
  */
 static kvb_diff attend(const problem *p, double q_step, double p_step, bool zero_meets_q, const double *declared)
 {
-    kvb_arithmetic arithmetic = {.accumulator = KVB_F32, .q_step = declared[0], .p_step = declared[1]};
+    kvb_arithmetic arithmetic = {.accumulator = KVB_F32, .query.step = declared[0], .sums.step = declared[1]};
     double s[MAX_CELLS], q_largest = 0, max = -INFINITY, sum = 0, o = 0;
     kvb_diff diff = {0};
     for (uint32_t d = 0; d < p->dim; d++)
@@ -120,7 +120,7 @@ static void short_sums_of_f16(void **state)
     (void)state;
     const double u = 0x1p-24;
     /* dot products of 3 roundings to f16, of which one is q's; floors of 1/1000: of 100 cells 70 add up, over Z = 2 */
-    kvb_arithmetic halves = {.accumulator = KVB_F32, .q_rounded = KVB_F16, .dot_half_chain = 2, .dot_floor = 0.001};
+    kvb_arithmetic halves = {.query.rounding = KVB_F16, .scores = {.rounding = KVB_F16, .chain = 2, .floor = 0.001}};
     kvb_bound_row loud = {.visible = 100, .weight_sum = 2, .v_mix = 1, .a_max = 6, .a_mean = 3, .q_largest = 8};
     kvb_bound_term by_a = {.spread = 2, .spread_a = 7, .v_max = 1e9};
     double two = 2 * 0x1p-11 / (1 - 2 * 0x1p-11), three = two + 0x1p-11 + two * 0x1p-11, floor_of = 0.5 * 0.008;
@@ -128,8 +128,7 @@ static void short_sums_of_f16(void **state)
     double expected = expm1(d_max) / d_max * exp(d_mean) * (0.5 * three * 7 + floor_of * 2) * (1 + 3 * u);
     assert_true(fabs(kvb_bound_output(&halves, KVB_BOUND_STATISTICAL, &loud, &by_a, -0.5, 0, KVB_F32) - expected) <
                 1e-12);
-    kvb_arithmetic short_sums = {
-        .accumulator = KVB_F32, .p_rounded = KVB_F16, .cell_half_chain = 2, .cell_floor = 0.001};
+    kvb_arithmetic short_sums = {.sums = {.rounding = KVB_F16, .chain = 2, .floor = 0.001}};
     kvb_bound_row plain_row = {.visible = 100, .weight_sum = 2, .v_mix = 1};
     kvb_bound_term heavy = {.mass = 3, .v_max = 4};
     expected = three * 3 * (1 + 3 * u) + 100 * 0x1p-25 / 2 * 4 + 70 * 0.001 / 2;
@@ -255,13 +254,13 @@ static void sums_are_of_sizes(void **state)
             row[i][d] = (float)hand_gauss(&seed);
     }
     for (size_t f = 0; f < 2; f++) {
-        kvb_store store;
-        kvb_side side;
+        kvb_storage store;
+        kvb_stored side;
         kvb_attention attention = {0};
-        assert_int_equal(kvb_store_init(&store, &formats[f], DIM, NULL, 1, 0, why, sizeof why), 0);
-        assert_int_equal(kvb_side_open(&side, &store, ROWS + 1), 0);
-        double *scratch = malloc(kvb_side_scratch(&store) * sizeof *scratch);
-        kvb_side_put(&side, &store, 1, rows, ROWS, scratch);
+        assert_int_equal(kvb_storage_init(&store, &formats[f], DIM, NULL, 1, 0, why, sizeof why), 0);
+        assert_int_equal(kvb_stored_open(&side, &store, ROWS + 1), 0);
+        double *scratch = malloc(kvb_stored_scratch(&store) * sizeof *scratch);
+        kvb_stored_put(&side, &store, 1, rows, ROWS, scratch);
         kvb_attention_take_k(&attention, &store, &side, true);
         for (int i = 1; i <= ROWS; i++) {
             double sum = 0;
@@ -270,7 +269,7 @@ static void sums_are_of_sizes(void **state)
             assert_true(fabs(attention.k_sum[i] - sum) < 1e-12);
         }
         free(scratch);
-        kvb_side_close(&side);
+        kvb_stored_close(&side);
     }
 }
 

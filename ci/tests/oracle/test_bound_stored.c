@@ -12,7 +12,7 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
 #include "oracle/oracle.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 enum { DIM = 128, HEADS = 4, MAX_CELLS = 4096 };
 
@@ -82,15 +82,15 @@ static float element(shape s, int d, uint64_t *seed)
 }
 
 /* One row into a side: by the codec (what it stores is tested elsewhere), with its parts taken apart. */
-static void row_make(const kvb_store *store, shape s, uint64_t *seed, side *to, uint32_t i)
+static void row_make(const kvb_storage *store, shape s, uint64_t *seed, side *to, uint32_t i)
 {
     unsigned char codes[DIM], *part[KVB_PARTS];
     const float *row = to->decoded[i];
     double scratch[DIM];
     for (int d = 0; d < DIM; d++)
         to->decoded[i][d] = element(s, d, seed);
-    assert_true(kvb_store_scratch(store) <= sizeof scratch);
-    kvb_store_rows(store, &row, 1, scratch, to->exact[i], to->size[i]);
+    assert_true(kvb_storage_scratch(store) <= sizeof scratch);
+    kvb_storage_rows(store, &row, 1, scratch, to->exact[i], to->size[i]);
     for (int d = 0; d < DIM; d++)
         to->sum[i] += to->size[i][d];
     part[KVB_CODES] = codes;
@@ -108,10 +108,10 @@ static void row_make(const kvb_store *store, shape s, uint64_t *seed, side *to, 
 static problem *problem_new(const kvb_format *format, shape s, uint32_t n, uint64_t seed)
 {
     problem *p = calloc(1, sizeof *p);
-    kvb_store store;
+    kvb_storage store;
     char why[128];
     assert_non_null(p);
-    assert_int_equal(kvb_store_init(&store, format, DIM, NULL, 1, 0, why, sizeof why), 0);
+    assert_int_equal(kvb_storage_init(&store, format, DIM, NULL, 1, 0, why, sizeof why), 0);
     p->format = format;
     p->n = n;
     p->scale = 0.088388346f;
@@ -159,8 +159,6 @@ static kvb_arithmetic declared(const problem *p)
     return (kvb_arithmetic){.accumulator = KVB_F32,
                             .dot_chain = DIM + roundings,
                             .cell_chain = p->n + 1 + roundings,
-                            .q_rounded = KVB_F32,
-                            .p_rounded = KVB_F32,
                             .exp_error = 0x1p-23,
                             .exp_floor = 0x1p-126};
 }

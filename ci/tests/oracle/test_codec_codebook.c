@@ -16,7 +16,7 @@
 
 #include "ci/tests/oracle/special_rows.h"
 #include "ci/tests/oracle/stored_row.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 static const double pi = 3.14159265358979323846;
 
@@ -103,16 +103,16 @@ static double loss(uint32_t bits, rows_of kind, uint32_t dim)
     float x[256];
     const float *row = x;
     double stored[256], size[256], lost = 0, all = 0;
-    kvb_store store;
+    kvb_storage store;
     char why[200];
     uint64_t seed = dim;
 
-    assert_int_equal(kvb_store_init(&store, &format, dim, NULL, 1, 0, why, sizeof why), 0);
-    void *scratch = malloc(kvb_store_scratch(&store));
+    assert_int_equal(kvb_storage_init(&store, &format, dim, NULL, 1, 0, why, sizeof why), 0);
+    void *scratch = malloc(kvb_storage_scratch(&store));
     assert_non_null(scratch);
     for (int r = 0; r < ROWS; r++) {
         row_make(kind, x, dim, &seed);
-        kvb_store_rows(&store, &row, 1, scratch, stored, size);
+        kvb_storage_rows(&store, &row, 1, scratch, stored, size);
         for (uint32_t c = 0; c < dim; c++) {
             lost += ((double)x[c] - stored[c]) * ((double)x[c] - stored[c]);
             all += (double)x[c] * (double)x[c];

@@ -11,7 +11,7 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/oracle.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
                         bf16 = {.name = "bf16", .elem = KVB_BF16}, odd = {.name = "odd", .elem = KVB_INT8};
@@ -65,13 +65,13 @@ static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_forma
     const float *from[64];
     double sizes[64 * 10], scratch[4096];
     char why[128];
-    kvb_store store;
+    kvb_storage store;
     uint32_t dim = kind == KVB_ROWS_K ? model.k_dim : model.v_dim;
-    assert_int_equal(kvb_store_init(&store, format, dim, amax, model.kv_heads, kv_head, why, sizeof why), 0);
-    assert_true(n <= 64 && kvb_store_scratch(&store) <= sizeof scratch);
+    assert_int_equal(kvb_storage_init(&store, format, dim, amax, model.kv_heads, kv_head, why, sizeof why), 0);
+    assert_true(n <= 64 && kvb_storage_scratch(&store) <= sizeof scratch);
     for (size_t i = 0; i < n; i++)
         from[i] = kvb_values_rows(values, kind, layer, seen[i]) + kv_head * dim;
-    kvb_store_rows(&store, from, (uint32_t)n, scratch, rows, sizes);
+    kvb_storage_rows(&store, from, (uint32_t)n, scratch, rows, sizes);
 }
 
 /* One row, straight from the values: softmax over a list of tokens. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "ci/tests/oracle/special_rows.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 enum { MAX_DIM = 256, MAX_ROWS = 200 };
 
@@ -35,11 +35,11 @@ static void rows_make(uint32_t n, uint32_t dim, row_kind kind)
 
 static void store_rows(const kvb_format *format, uint32_t dim, uint32_t n, double *to, double *to_size)
 {
-    kvb_store store;
-    assert_int_equal(kvb_store_init(&store, format, dim, NULL, 1, 0, why, sizeof why), 0);
-    void *scratch = malloc(kvb_store_scratch(&store)); /* its exact size: a sanitiser sees what lies beyond */
+    kvb_storage store;
+    assert_int_equal(kvb_storage_init(&store, format, dim, NULL, 1, 0, why, sizeof why), 0);
+    void *scratch = malloc(kvb_storage_scratch(&store)); /* its exact size: a sanitiser sees what lies beyond */
     assert_non_null(scratch);
-    kvb_store_rows(&store, row_at, n, scratch, to, to_size);
+    kvb_storage_rows(&store, row_at, n, scratch, to, to_size);
     free(scratch);
 }
 
@@ -187,13 +187,13 @@ static void reads_views(void **state)
     const kvb_format f = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
     kvb_view view = {
         .base = codes, .head_stride = 32, .cell_stride = 8, .cells = 4, .dim = 3, .format = &f, .head_scales = scales};
-    kvb_store store;
-    assert_int_equal(kvb_store_init(&store, &f, 3, NULL, 2, 0, why, sizeof why), 0);
+    kvb_storage store;
+    assert_int_equal(kvb_storage_init(&store, &f, 3, NULL, 2, 0, why, sizeof why), 0);
     codes[32 + 2 * 8 + 1] = 0x38; /* head 1, cell 2: 1 */
-    kvb_store_read(&store, &view, 1, 2, stored, size);
+    kvb_storage_read(&store, &view, 1, 2, stored, size);
     assert_true(stored[0] == 0 && stored[1] == 2 && size[1] == 2);
     view.block_table = table, view.block_cells = 2;
-    kvb_store_read(&store, &view, 1, 0, stored, size);
+    kvb_storage_read(&store, &view, 1, 0, stored, size);
     assert_true(stored[1] == 2);
 
     const kvb_format asym = {.name = "int8-asym", .elem = KVB_UINT8, .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW};
@@ -212,8 +212,8 @@ static void reads_views(void **state)
                       .zeros = &side[0][0][1],
                       .zero_head_stride = 32,
                       .zero_cell_stride = 8};
-    assert_int_equal(kvb_store_init(&store, &asym, 3, NULL, 2, 0, why, sizeof why), 0);
-    kvb_store_read(&store, &view, 1, 3, stored, size);
+    assert_int_equal(kvb_storage_init(&store, &asym, 3, NULL, 2, 0, why, sizeof why), 0);
+    kvb_storage_read(&store, &view, 1, 3, stored, size);
     assert_true(stored[0] == -8 && stored[2] == 92 && size[2] == 108);
 }
 
@@ -241,22 +241,22 @@ static void reads_windows(void **state)
                      .recent_slot = slots,
                      .recent_slot_stride = sizeof recent[0],
                      .recent_head_stride = sizeof recent[0][0]};
-    kvb_store store;
-    assert_int_equal(kvb_store_init(&store, &kivi_k, D, NULL, HEADS, 0, why, sizeof why), 0);
+    kvb_storage store;
+    assert_int_equal(kvb_storage_init(&store, &kivi_k, D, NULL, HEADS, 0, why, sizeof why), 0);
     codes[1][70][1] = 0x50;                            /* channel 3: 5 */
     scales[1][2][3] = 0x4000, zeros[1][2][3] = 0xbc00; /* 2, -1 */
     recent[1][1][6][3] = 0xc200;                       /* cell 38: -3 */
-    kvb_store_read(&store, &view, 1, 70, stored, size);
+    kvb_storage_read(&store, &view, 1, 70, stored, size);
     assert_true(stored[3] == 9 && size[3] == 11 && stored[2] == 0);
-    kvb_store_read(&store, &view, 1, 38, stored, size);
+    kvb_storage_read(&store, &view, 1, 38, stored, size);
     assert_true(stored[3] == -3 && size[3] == 3);
 }
 
 static void refuses(const kvb_format *format, uint32_t dim)
 {
-    kvb_store store;
+    kvb_storage store;
     why[0] = 0;
-    assert_int_equal(kvb_store_init(&store, format, dim, NULL, 1, 0, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_storage_init(&store, format, dim, NULL, 1, 0, why, sizeof why), -ENOTSUP);
     assert_true(why[0]);
 }
 

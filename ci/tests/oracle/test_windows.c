@@ -11,7 +11,7 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/oracle.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, K = 10, V = 32, TOKENS = 104, SEEN = 100, W = 32 };
 
@@ -95,13 +95,13 @@ static void side_store(const kvb_values *values, kvb_rows kind, const kvb_format
     static double sizes[TOKENS * V], scratch[W * V * 4];
     uint32_t dim = kind == KVB_ROWS_K ? K : V;
     const float *from[TOKENS];
-    kvb_store store;
+    kvb_storage store;
     char why[128];
-    assert_int_equal(kvb_store_init(&store, format, dim, NULL, KV_HEADS, 0, why, sizeof why), 0);
-    assert_true(kvb_store_scratch(&store) <= sizeof scratch);
+    assert_int_equal(kvb_storage_init(&store, format, dim, NULL, KV_HEADS, 0, why, sizeof why), 0);
+    assert_true(kvb_storage_scratch(&store) <= sizeof scratch);
     for (uint32_t i = 0; i < n; i++)
         from[i] = kvb_values_rows(values, kind, e->layer, seen[i]) + e->head / 2 * dim;
-    kvb_store_rows(&store, from, n, scratch, rows, sizes);
+    kvb_storage_rows(&store, from, n, scratch, rows, sizes);
 }
 
 static void a_query_stores_what_it_sees(void **state)
@@ -176,13 +176,13 @@ static void magnitudes_reach_the_bound(void **state)
                 *v = kvb_values_rows(&values, KVB_ROWS_V, 0, 0);
     for (size_t f = 0; f < sizeof all / sizeof *all; f++) {
         double row[DIM], size[DIM], scratch[256], reach = 0, q2 = 0, size2 = 0;
-        kvb_store store;
+        kvb_storage store;
         char why[128];
         kvb_oracle *oracle = oracle_open(&h, &values, &all[f], &all[f]);
         const kvb_expect *e = oracle->rows;
-        assert_int_equal(kvb_store_init(&store, &all[f], DIM, NULL, 1, 0, why, sizeof why), 0);
-        assert_true(kvb_store_scratch(&store) <= sizeof scratch);
-        kvb_store_rows(&store, &k, 1, scratch, row, size);
+        assert_int_equal(kvb_storage_init(&store, &all[f], DIM, NULL, 1, 0, why, sizeof why), 0);
+        assert_true(kvb_storage_scratch(&store) <= sizeof scratch);
+        kvb_storage_rows(&store, &k, 1, scratch, row, size);
         for (int d = 0; d < DIM; d++) {
             reach += fabs((double)q[d]) * size[d];
             q2 += (double)q[d] * (double)q[d];
@@ -190,7 +190,7 @@ static void magnitudes_reach_the_bound(void **state)
         }
         assert_true(fabs(e->row.a_max - (all[f].transform ? sqrt(q2 * size2) : reach)) < 1e-12);
         assert_true(e->row.v_mix == (all[f].transform ? sqrt(DIM) : 1));
-        kvb_store_rows(&store, &v, 1, scratch, row, size);
+        kvb_storage_rows(&store, &v, 1, scratch, row, size);
         for (int c = 0; c < DIM; c++) {
             assert_true(fabs(e->terms[c].o - row[c]) < 1e-12);
             assert_true(fabs(e->terms[c].mass - fmax(size[c], fabs(row[c]))) < 1e-12);

@@ -26,7 +26,7 @@ static const kvb_manifest sample_manifest = {
     .openblas_version = "0.3.21",
     .openblas_core = "Haswell",
     .suite = "quick",
-    .seed = UINT64_MAX, /* beyond the JSON integers of the library */
+    .seed = UINT64_MAX, /* more than the JSON library's integers hold */
     .shard = "2/3",
     .joined = {{"2025-01-01T00:00:00Z", "A", "avx2", 2}, {"2025-01-02T00:00:00Z", "B", "portable", 4}},
     .n_joined = 2,
@@ -90,7 +90,7 @@ static inline bool sample_folder(char *folder, size_t bytes)
     return mkdtemp(folder) != NULL;
 }
 
-/* The whole file as a string of the caller; NULL when it is not there. */
+/* The whole file as a string, which the caller frees. NULL if there is no such file. */
 static inline char *sample_read(const char *path)
 {
     FILE *in = fopen(path, "r");

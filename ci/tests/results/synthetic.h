@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs made up: combinations whose true times are known, under noise as machines have it. */
+/* Made-up runs: combinations whose true times are known, with noise like that of real machines. */
 #ifndef KVB_SYNTHETIC_H
 #define KVB_SYNTHETIC_H
 
@@ -10,7 +10,7 @@
 
 #include "results/result.h"
 
-/* Noise of a run; standard deviations are of logarithms. */
+/* Noise of a run, as standard deviations of logarithms. */
 typedef struct synthetic_noise {
     double pass;    /* one pass against the next */
     double follows; /* first-order autocorrelation of passes */
@@ -35,7 +35,7 @@ static inline double synthetic_normal(uint64_t *state)
     return radius * cos(6.283185307179586 * synthetic_uniform(state));
 }
 
-/* Fills the series of one process: true time times noise. Returns its median, roughly: of the logarithms the mean. */
+/* Fills in the series of one process: the true time with noise. Returns roughly its median: the mean of the logarithms. */
 static inline double synthetic_series(const synthetic_noise *noise, double ns, double *series, uint64_t *state)
 {
     double level = noise->process * synthetic_normal(state), slope = noise->drift * synthetic_normal(state);
@@ -79,7 +79,8 @@ static inline void synthetic_fill(kvb_result *r, const char *workload, const cha
     kvb_time_stats_of(again, noise->passes, &r->time.all);
 }
 
-/* n combinations of `kernels` kernels over n / kernels pairs of workload and pool, the last kernel's time times `last`. */
+/* n combinations: n / kernels pairs of workload and pool, with so many kernels each. The last kernel's time is multiplied by
+ * `last`. */
 static inline kvb_result *synthetic_run(size_t n, size_t kernels, double last, const synthetic_noise *noise,
                                         uint64_t seed)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: steps of series with known answers are found where they are; series without one have none; over files, in the
+/* Shows: changes of level in series with known answers are found where they are, and none in series without one; over files, in the
  * order of their dates, each combination by itself. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,28 +10,28 @@
 #include <errno.h>
 #include <string.h>
 
-#include "results/levels.h"
+#include "results/run_history.h"
 #include "synthetic.h"
 
 #define NOISE 0.03
 #define LEAST 0.0488 /* 5 % */
 
-static long find(const double *logs, size_t n, kvb_step *steps)
+static long find(const double *logs, size_t n, kvb_changepoint *changes)
 {
-    return kvb_changepoints_find(logs, n, NOISE, 200, 0.01 / 1000, LEAST, steps, 4);
+    return kvb_changepoints_find(logs, n, NOISE, 200, 0.01 / 1000, LEAST, changes, 4);
 }
 
-/* n values of a level each, `change` further from `at` on. */
+/* n values of one level; from `at` on they are higher by `change`. */
 static void series_fill(double *logs, size_t n, size_t at, double change, uint64_t *seed)
 {
     for (size_t i = 0; i < n; i++)
         logs[i] = 11 + NOISE * synthetic_normal(seed) + (i >= at ? change : 0);
 }
 
-static void test_no_step(void **state)
+static void test_no_change(void **state)
 {
     double logs[30];
-    kvb_step steps[4];
+    kvb_changepoint changes[4];
     uint64_t seed = 1;
     long alarms = 0;
 
@@ -39,67 +39,68 @@ static void test_no_step(void **state)
     for (size_t i = 0; i < 1000; i++) {
         size_t n = 2 + i % 29;
         series_fill(logs, n, n, 0, &seed);
-        alarms += find(logs, n, steps) > 0;
+        alarms += find(logs, n, changes) > 0;
     }
     assert_in_range(alarms, 0, 9);
-    for (size_t i = 0; i < 1000; i++) { /* three times the noise that was told: the scatter shows it */
+    for (size_t i = 0; i < 1000; i++) { /* three times the given noise, which the scatter shows */
         series_fill(logs, 30, 30, 0, &seed);
-        alarms += kvb_changepoints_find(logs, 30, NOISE / 3, 200, 0.01 / 1000, LEAST, steps, 4) > 0;
+        alarms += kvb_changepoints_find(logs, 30, NOISE / 3, 200, 0.01 / 1000, LEAST, changes, 4) > 0;
     }
     assert_in_range(alarms, 0, 9);
-    assert_int_equal(find(logs, 1, steps), 0);
-    assert_int_equal(find(logs, 0, steps), 0);
+    assert_int_equal(find(logs, 1, changes), 0);
+    assert_int_equal(find(logs, 0, changes), 0);
 }
 
-static void test_one_step(void **state)
+static void test_one_change(void **state)
 {
     double logs[24];
-    kvb_step steps[4];
+    kvb_changepoint changes[4];
     uint64_t seed = 2;
     int found = 0, inside = 0;
 
     (void)state;
     for (int i = 0; i < 500; i++) {
         series_fill(logs, 24, 10, 0.15, &seed);
-        if (find(logs, 24, steps) != 1 || steps[0].at < 9 || steps[0].at > 11)
+        if (find(logs, 24, changes) != 1 || changes[0].at < 9 || changes[0].at > 11)
             continue;
         found++;
-        inside += steps[0].low < 0.15 && steps[0].high > 0.15;
-        assert_true(steps[0].low > 0);
+        inside += changes[0].low < 0.15 && changes[0].high > 0.15;
+        assert_true(changes[0].low > 0);
     }
     assert_in_range(found, 475, 500);
     assert_true(inside >= found - 2);
 }
 
-static void test_two_steps(void **state)
+static void test_two_changes(void **state)
 {
     static const double levels[] = {1, 1, 1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2};
-    kvb_step steps[4];
+    kvb_changepoint changes[4];
 
     (void)state;
-    assert_int_equal(find(levels, 18, steps), 2);
-    assert_int_equal(steps[0].at, 6);
-    assert_int_equal(steps[1].at, 12);
-    assert_true(fabs(steps[0].change - 0.5) < 1e-12 && fabs(steps[1].change + 0.3) < 1e-12);
-    assert_int_equal(kvb_changepoints_find(levels, 18, NOISE, 200, 1e-5, LEAST, steps, 1), 2); /* told, not stored */
+    assert_int_equal(find(levels, 18, changes), 2);
+    assert_int_equal(changes[0].at, 6);
+    assert_int_equal(changes[1].at, 12);
+    assert_true(fabs(changes[0].change - 0.5) < 1e-12 && fabs(changes[1].change + 0.3) < 1e-12);
+    assert_int_equal(kvb_changepoints_find(levels, 18, NOISE, 200, 1e-5, LEAST, changes, 1),
+                     2); /* counts both, stores one */
 }
 
-/* One odd run between others is none, the last one may be; what is too small to matter is none either. */
+/* One odd run among others is no change, but the last run may be. A change that is too small to matter is none. */
 static void test_odd_run(void **state)
 {
     double logs[] = {1, 1, 1, 1, 1.6, 1, 1, 1, 1};
-    kvb_step steps[4];
+    kvb_changepoint changes[4];
 
     (void)state;
-    assert_int_equal(find(logs, 9, steps), 0);
+    assert_int_equal(find(logs, 9, changes), 0);
     logs[4] = 1;
     logs[8] = 1.6;
-    assert_int_equal(find(logs, 9, steps), 1);
-    assert_int_equal(steps[0].at, 8);
+    assert_int_equal(find(logs, 9, changes), 1);
+    assert_int_equal(changes[0].at, 8);
     for (int i = 0; i < 9; i++)
         logs[i] = i < 5 ? 1 : 1.04;
-    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, LEAST, steps, 4), 0);
-    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, 0.03, steps, 4), 1);
+    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, LEAST, changes, 4), 0);
+    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, 0.03, changes, 4), 1);
 }
 
 /* ---- over files ------------------------------------------------------------------------------------------- */
@@ -109,7 +110,7 @@ static void test_files(void **state)
     const synthetic_noise noise = {.pass = 0.01, .process = 0.01, .passes = 12};
     kvb_thresholds thresholds;
     kvb_result_file files[8], *sorted[8];
-    kvb_levels levels;
+    kvb_run_history history;
     char why[512];
 
     (void)state;
@@ -121,22 +122,22 @@ static void test_files(void **state)
         files[i].results = synthetic_run(60, 3, i < 5 ? 1 : 1.4, &noise, i + 1);
         sorted[7 - i] = &files[i];
     }
-    kvb_levels_sort(sorted, 8);
+    kvb_run_history_sort(sorted, 8);
     for (size_t i = 0; i < 8; i++)
         assert_ptr_equal(sorted[i], &files[i]);
-    assert_int_equal(kvb_levels_find(sorted, 8, &thresholds, &levels, why, sizeof why), 0);
-    assert_int_equal(levels.series, 60);
-    assert_int_equal(levels.n, 20);
-    for (size_t i = 0; i < levels.n; i++) {
-        assert_string_equal(levels.steps[i].to->kernel, "gamma");
-        assert_int_equal(levels.steps[i].from_file, 4);
-        assert_int_equal(levels.steps[i].to_file, 5);
-        assert_int_equal(levels.steps[i].verdict, KVB_VERDICT_SLOWER);
+    assert_int_equal(kvb_run_history_find(sorted, 8, &thresholds, &history, why, sizeof why), 0);
+    assert_int_equal(history.series, 60);
+    assert_int_equal(history.n, 20);
+    for (size_t i = 0; i < history.n; i++) {
+        assert_string_equal(history.changes[i].to->kernel, "gamma");
+        assert_int_equal(history.changes[i].from_file, 4);
+        assert_int_equal(history.changes[i].to_file, 5);
+        assert_int_equal(history.changes[i].verdict, KVB_VERDICT_SLOWER);
     }
-    kvb_levels_free(&levels);
+    kvb_run_history_free(&history);
 
     files[2].results[7] = files[2].results[8];
-    assert_int_equal(kvb_levels_find(sorted, 8, &thresholds, &levels, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_run_history_find(sorted, 8, &thresholds, &history, why, sizeof why), -EINVAL);
     assert_string_equal(why,
                         "the run of 2025-01-03T00:00:00Z holds a combination twice: work-00/seq/pool-2/gamma/1/double");
     for (size_t i = 0; i < 8; i++)
@@ -146,8 +147,8 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_step), cmocka_unit_test(test_one_step), cmocka_unit_test(test_two_steps),
-        cmocka_unit_test(test_odd_run), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_no_change), cmocka_unit_test(test_one_change), cmocka_unit_test(test_two_changes),
+        cmocka_unit_test(test_odd_run),   cmocka_unit_test(test_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

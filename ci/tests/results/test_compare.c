@@ -14,7 +14,7 @@
 #include "results/compare.h"
 #include "synthetic.h"
 
-/* As a shared virtual machine of two cores has it, and as one has it that nobody else uses. */
+/* The noise of a shared virtual machine of two cores, and of one that nobody else uses. */
 static const synthetic_noise shared = {.pass = 0.04, .follows = 0.3, .drift = 0.02, .process = 0.03, .passes = 20};
 static const synthetic_noise quiet = {.pass = 0.01, .follows = 0.2, .drift = 0.002, .process = 0.004, .passes = 24};
 
@@ -143,7 +143,7 @@ static void test_exact(void **state)
     assert_int_equal(exact(peak, NAN, 1 << 20), KVB_VERDICTS);
     assert_int_equal(exact(read, 1e6, 1e6 + 1), KVB_VERDICT_MORE);
     assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-10)), KVB_VERDICTS);
-    assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-7)), KVB_VERDICT_CHANGED); /* told, no more */
+    assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-7)), KVB_VERDICT_CHANGED); /* reported, but no regression */
     assert_int_equal(exact(rho, 0.1, 0.05), KVB_VERDICT_LESS);
     thresholds.limit[KVB_LIMIT_MEMORY] = 0.25;
     assert_int_equal(exact(peak, 1000, 1250), KVB_VERDICT_CHANGED);
@@ -161,18 +161,18 @@ static void test_itself(void **state)
 
     (void)state;
     assert_int_equal(c->count[KVB_VERDICT_SAME], 300);
-    for (size_t i = 0; i < c->n_groups; i++)
-        assert_int_equal(c->groups[i].verdict, KVB_VERDICT_SAME);
+    for (size_t i = 0; i < c->n_axes; i++)
+        assert_int_equal(c->axes[i].verdict, KVB_VERDICT_SAME);
     assert_false(kvb_comparison_failed(c, true));
     kvb_comparison_free(c);
     free(run);
 }
 
 typedef struct tally {
-    size_t count[KVB_VERDICTS], groups[KVB_VERDICTS];
+    size_t count[KVB_VERDICTS], axes[KVB_VERDICTS];
 } tally;
 
-/* 1000 pairs of runs of one kernel (so that they share one noise), the new one slower by a factor. */
+/* 1000 pairs of runs of one kernel, so that all share one noise. The new one is slower by a factor. */
 static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed)
 {
     kvb_result *base = synthetic_run(1000, 1, 1, noise, seed), *new = synthetic_run(1000, 1, factor, noise, seed + 1);
@@ -180,8 +180,8 @@ static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed
     tally t = {0};
 
     memcpy(t.count, c->count, sizeof t.count);
-    for (size_t i = 0; i < c->n_groups; i++)
-        t.groups[c->groups[i].verdict]++;
+    for (size_t i = 0; i < c->n_axes; i++)
+        t.axes[c->axes[i].verdict]++;
     kvb_comparison_free(c);
     free(base);
     free(new);
@@ -196,20 +196,20 @@ static void test_no_false_alarm(void **state)
         for (int i = 0; i < 2; i++) {
             tally t = thousand(noises[i], 1, 1000 * seed);
             assert_in_range(t.count[KVB_VERDICT_SLOWER] + t.count[KVB_VERDICT_FASTER], 0, 9);
-            assert_int_equal(t.groups[KVB_VERDICT_SLOWER] + t.groups[KVB_VERDICT_FASTER], 0);
+            assert_int_equal(t.axes[KVB_VERDICT_SLOWER] + t.axes[KVB_VERDICT_FASTER], 0);
         }
     }
     assert_in_range(thousand(&quiet, 1, 99).count[KVB_VERDICT_SAME], 900, 1000);
 }
 
-/* 5 %, the threshold itself, is the hardest case: found or left open, and never the same. */
+/* 5 %, the threshold itself, is the hardest case. It may be found or left undecided, but never be SAME. */
 static void test_slower_is_never_same(void **state)
 {
     (void)state;
     tally noisy = thousand(&shared, 1.05, 1), calm = thousand(&quiet, 1.05, 1);
     assert_int_equal(noisy.count[KVB_VERDICT_SAME] + noisy.count[KVB_VERDICT_FASTER], 0);
     assert_int_equal(calm.count[KVB_VERDICT_SAME] + calm.count[KVB_VERDICT_FASTER], 0);
-    assert_int_equal(noisy.groups[KVB_VERDICT_SAME] + calm.groups[KVB_VERDICT_SAME], 0);
+    assert_int_equal(noisy.axes[KVB_VERDICT_SAME] + calm.axes[KVB_VERDICT_SAME], 0);
 }
 
 static void test_slower_is_found(void **state)
@@ -232,14 +232,14 @@ static void test_few_passes(void **state)
     uint64_t seed = 1;
     synthetic_fill(&base, "w", "f16", "k", &quiet, 1e5, &seed);
     synthetic_fill(&new, "w", "f16", "k", &quiet, 1.2e5, &seed);
-    base.time.n_series = new.time.n_series = 0; /* the steps' own interval, where there is one */
+    base.time.n_series = new.time.n_series = 0; /* then the interval of the steps is used, if there is one */
     kvb_comparison *c = compare(&base, 1, &new, 1, (kvb_compare_options){0});
     assert_int_equal(c->findings[0].verdict, KVB_VERDICT_UNDECIDED);
     assert_string_equal(c->findings[0].reason, "too few passes for an interval");
     kvb_comparison_free(c);
 }
 
-/* A combination that differs from itself cannot be told from another. */
+/* If a combination differs from itself, a difference from another run says nothing. */
 static void test_own_null(void **state)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
@@ -273,7 +273,7 @@ static void test_no_time(void **state)
 
 /* ---- side by side ----------------------------------------------------------------------------------------- */
 
-/* Both sides through the same weather: far more than what differs between them. */
+/* Both sides meet the same disturbances, which are far larger than their difference. */
 static void test_paired(void **state)
 {
     const synthetic_noise weather = {.pass = 0.10, .follows = 0.8, .drift = 0.3, .process = 0, .passes = 40};
@@ -301,11 +301,11 @@ static void test_paired(void **state)
 
 /* ---- all combinations of a kernel ------------------------------------------------------------------------- */
 
-static const kvb_group *group_find(const kvb_comparison *c, const char *axis, const char *name)
+static const kvb_compared_axis *axis_find(const kvb_comparison *c, const char *axis, const char *name)
 {
-    for (size_t i = 0; i < c->n_groups; i++)
-        if (!strcmp(c->groups[i].axis, axis) && !strcmp(c->groups[i].name, name))
-            return &c->groups[i];
+    for (size_t i = 0; i < c->n_axes; i++)
+        if (!strcmp(c->axes[i].axis, axis) && !strcmp(c->axes[i].name, name))
+            return &c->axes[i];
     fail_msg("no %s %s", axis, name);
     return NULL;
 }
@@ -321,11 +321,11 @@ static void test_kernel_is_named(void **state)
     for (size_t i = 0; i < c->n; i++)
         if (c->findings[i].verdict != KVB_VERDICT_UNDECIDED)
             assert_string_equal(c->findings[i].new->kernel, "gamma");
-    assert_int_equal(group_find(c, "kernel", "gamma")->verdict, KVB_VERDICT_SLOWER);
-    assert_int_equal(group_find(c, "kernel", "gamma")->n, 80);
-    assert_true(fabs(group_find(c, "kernel", "gamma")->ratio - 1.12) < 0.03);
-    assert_int_not_equal(group_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
-    assert_int_not_equal(group_find(c, "kernel", "beta")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_equal(axis_find(c, "kernel", "gamma")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_equal(axis_find(c, "kernel", "gamma")->n, 80);
+    assert_true(fabs(axis_find(c, "kernel", "gamma")->ratio - 1.12) < 0.03);
+    assert_int_not_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_not_equal(axis_find(c, "kernel", "beta")->verdict, KVB_VERDICT_SLOWER);
     kvb_comparison_free(c);
     free(base);
     free(new);
@@ -343,7 +343,7 @@ static void test_machine_is_slower(void **state)
             new[i].time.series[j] *= 1.12;
     }
     kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
-    assert_int_equal(group_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
+    assert_int_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
     assert_true(isnan(c->machine));
     kvb_comparison_free(c);
     for (size_t i = 0; i < 240; i++) {

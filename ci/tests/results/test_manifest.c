@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what two files of one run must have in common is compared fact by fact, and the first difference is told. */
+/* Shows: two manifests are compared fact by fact, and the first difference is named. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static void test_blend(void **state)
 
     (void)state;
     a.n_machine = 1;
-    snprintf(b.os, sizeof b.os, "Hurd"); /* not the machine's fault: its rates stay */
+    snprintf(b.os, sizeof b.os, "Hurd"); /* says nothing about the machine, whose rates stay */
     kvb_manifest_blend(&a, &b);
     assert_string_equal(a.os, "several");
     assert_string_equal(a.cpu_model, sample_manifest.cpu_model);
@@ -59,7 +59,7 @@ static void test_blend(void **state)
     assert_int_equal(a.threads_max, sample_manifest.threads_max);
     assert_int_equal(a.n_machine, 0);
     assert_string_equal(a.commit, sample_manifest.commit);
-    kvb_manifest_blend(&a, &sample_manifest); /* several stay several */
+    kvb_manifest_blend(&a, &sample_manifest); /* "several" stays */
     assert_string_equal(a.cpu_model, "several");
 }
 

@@ -23,7 +23,7 @@ static int tear_down(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(folder); /* fails when a temporary file was left behind */
+    return rmdir(folder); /* fails if a temporary file was left behind */
 }
 
 static void results_write(const kvb_result *results, size_t n)

@@ -14,38 +14,39 @@
 
 #define FULL(layers, kv, dim)                                                                                          \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_FULL, .kv_heads = kv, .k_dim = dim, .v_dim = dim                                \
+        .n = layers, .kind = KVB_SIZED_FULL, .kv_heads = kv, .k_dim = dim, .v_dim = dim                                \
     }
 #define WINDOW(layers, kv, dim, tokens, first)                                                                         \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_WINDOW, .kv_heads = kv, .k_dim = dim, .v_dim = dim, .window = tokens,           \
+        .n = layers, .kind = KVB_SIZED_WINDOW, .kv_heads = kv, .k_dim = dim, .v_dim = dim, .window = tokens,           \
         .sinks = first                                                                                                 \
     }
 #define LATENT(layers, index)                                                                                          \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_LATENT, .latent_dim = 512, .rope_dim = 64, .index_dim = index                   \
+        .n = layers, .kind = KVB_SIZED_LATENT, .latent_dim = 512, .rope_dim = 64, .index_dim = index                   \
     }
 #define STATE(layers, state, conv)                                                                                     \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_STATE, .state_elements = state, .conv_elements = conv                           \
+        .n = layers, .kind = KVB_SIZED_STATE, .state_elements = state, .conv_elements = conv                           \
     }
 
 typedef struct fact {
     const char *model, *dtype;
-    kvb_layer_group groups[2];
-    const kvb_engine *engine;
+    kvb_sized_group groups[2];
+    const kvb_size_engine *engine;
     const char *kv;
     uint64_t context, sequences;
     double per_token;
     uint64_t fixed, kv_bytes, state_bytes;
 } fact;
 
-static const kvb_engine *const ideal = &kvb_engine_ideal, *const llama = &kvb_engine_llama_cpp,
-                               *const vllm = &kvb_engine_vllm;
+static const kvb_size_engine *const ideal = &kvb_size_engine_ideal, *const llama = &kvb_size_engine_llama_cpp,
+                                    *const vllm = &kvb_size_engine_vllm;
 
-static void model_of(const fact *f, kvb_model *m)
+static void model_of(const fact *f, kvb_sized_model *m)
 {
-    *m = (kvb_model){.name = (char *)f->model, .type = "", .groups = (kvb_layer_group *)f->groups, .hidden = 4096};
+    *m =
+        (kvb_sized_model){.name = (char *)f->model, .type = "", .groups = (kvb_sized_group *)f->groups, .hidden = 4096};
     snprintf(m->dtype, sizeof m->dtype, "%s", f->dtype);
     for (m->n_groups = 0; m->n_groups < 2 && f->groups[m->n_groups].n; m->n_groups++)
         m->n_layers += f->groups[m->n_groups].n;
@@ -117,7 +118,7 @@ static void test_facts(void **state)
          0},
         {"chunks",
          "bf16",
-         {{.n = 1, .kind = KVB_LAYER_CHUNK, .kv_heads = 1, .k_dim = 128, .v_dim = 128, .window = 8192}},
+         {{.n = 1, .kind = KVB_SIZED_CHUNK, .kv_heads = 1, .k_dim = 128, .v_dim = 128, .window = 8192}},
          vllm,
          "bf16",
          1UL << 20,
@@ -142,8 +143,8 @@ static void test_facts(void **state)
 
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         const fact *f = &facts[i];
-        kvb_model model;
-        kvb_allocation got;
+        kvb_sized_model model;
+        kvb_size_allocation got;
         kvb_size_ask ask = ask_of(f);
         char why[256] = "";
 
@@ -177,8 +178,8 @@ static void test_ranks_and_drafts(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_model model;
-        kvb_allocation got;
+        kvb_sized_model model;
+        kvb_size_allocation got;
         kvb_size_ask ask = ask_of(cases[i].f);
         char why[256] = "";
 
@@ -205,7 +206,7 @@ static void test_refused(void **state)
         {{"m", "bf16", {FULL(1, 8, 80)}, ideal, "a4g64", 1, 1, 0, 0, 0, 0},
          1,
          -ENOTSUP,
-         "a4g64 stores groups of 64, K rows of 80 are no multiple"},
+         "a4g64 stores groups of 64, which do not divide K rows of 80"},
         {{"m", "bf16", {FULL(1, 8, 128)}, ideal, "f16", 1, 1, 0, 0, 0, 0},
          3,
          -ENOTSUP,
@@ -242,8 +243,8 @@ static void test_refused(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_model model;
-        kvb_allocation got;
+        kvb_sized_model model;
+        kvb_size_allocation got;
         kvb_size_ask ask = ask_of(&cases[i].f);
         char why[256] = "";
 
@@ -267,7 +268,7 @@ static void test_budget(void **state)
     kvb_size_terms terms = {.weights_known = true, .weight_bytes = 1UL << 30, .margin = 5000, .budget = 40UL << 30};
 
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        kvb_model model;
+        kvb_sized_model model;
         kvb_size size, at;
         kvb_size_ask ask = ask_of(&facts[i]);
         char why[256] = "";
@@ -296,7 +297,7 @@ static void test_budget(void **state)
 
     const fact mamba = {"mamba", "f32", {STATE(64, 81920, 15360)}, ideal, "f32", 1, 1, 0, 0, 0, 0};
     kvb_size_ask ask = ask_of(&mamba);
-    kvb_model model;
+    kvb_sized_model model;
     kvb_size size;
     char why[256];
 

@@ -17,25 +17,25 @@
 
 static char why[512];
 
-static kvb_model *built_in(const char *name)
+static kvb_sized_model *built_in(const char *name)
 {
-    kvb_model *model;
+    kvb_sized_model *model;
 
-    if (kvb_model_built_in(name, &model, why, sizeof why) != 0)
+    if (kvb_sized_model_built_in(name, &model, why, sizeof why) != 0)
         fail_msg("%s", why);
     return model;
 }
 
-static int read_text(const char *text, kvb_model **model)
+static int read_text(const char *text, kvb_sized_model **model)
 {
     memset(why, 0, sizeof why);
-    return kvb_model_read(text, strlen(text), "F", model, why, sizeof why);
+    return kvb_sized_model_read(text, strlen(text), "F", model, why, sizeof why);
 }
 
 /* One group of a model, as far as its kind has it; 0 elsewhere. */
 typedef struct expected {
     const char *model;
-    kvb_layer_kind kind;
+    kvb_sized_kind kind;
     uint32_t n, kv_heads, k_dim, v_dim, window, sinks, latent_dim, rope_dim, index_dim;
     uint64_t state, conv;
 } expected;
@@ -43,60 +43,60 @@ typedef struct expected {
 /* Geometry published elsewhere: DeepSeek-V3's 61 x 576, Zamba2's head_dim of 2 hidden / heads, falcon-mamba's d_inner of
  * intermediate_size, Gemma 3n's 20 layers that own rows … (the traps of sizing). */
 static const expected groups[] = {
-    {"DeepSeek-V3", KVB_LAYER_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64},
-    {"DeepSeek-V3.2", KVB_LAYER_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64, .index_dim = 128},
-    {"GLM-5.2", KVB_LAYER_LATENT, .n = 21, .v_dim = 256, .latent_dim = 512, .rope_dim = 64, .index_dim = 128},
-    {"GLM-5.2", KVB_LAYER_LATENT, .n = 57, .v_dim = 256, .latent_dim = 512, .rope_dim = 64},
-    {"Llama-3.1-8B", KVB_LAYER_FULL, .n = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Llama-3.1-70B", KVB_LAYER_FULL, .n = 80, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Llama-3.1-405B", KVB_LAYER_FULL, .n = 126, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"gemma-7b", KVB_LAYER_FULL, .n = 28, .kv_heads = 16, .k_dim = 256, .v_dim = 256},
-    {"gemma-2-9b", KVB_LAYER_WINDOW, .n = 21, .kv_heads = 8, .k_dim = 256, .v_dim = 256, .window = 4096},
-    {"gemma-3-27b-it", KVB_LAYER_FULL, .n = 10, .kv_heads = 16, .k_dim = 128, .v_dim = 128},
-    {"gemma-3-27b-it", KVB_LAYER_WINDOW, .n = 52, .kv_heads = 16, .k_dim = 128, .v_dim = 128, .window = 1024},
-    {"gemma-3n-E4B", KVB_LAYER_FULL, .n = 4, .kv_heads = 2, .k_dim = 256, .v_dim = 256},
-    {"gemma-3n-E4B", KVB_LAYER_WINDOW, .n = 16, .kv_heads = 2, .k_dim = 256, .v_dim = 256, .window = 512},
-    {"gemma-3n-E4B", KVB_LAYER_NONE, .n = 15},
-    {"gemma-4-26B-A4B", KVB_LAYER_FULL, .n = 5, .kv_heads = 2, .k_dim = 512, .v_dim = 512},
-    {"gemma-4-26B-A4B", KVB_LAYER_WINDOW, .n = 25, .kv_heads = 8, .k_dim = 256, .v_dim = 256, .window = 1024},
-    {"gpt-oss-20b", KVB_LAYER_FULL, .n = 12, .kv_heads = 8, .k_dim = 64, .v_dim = 64},
-    {"gpt-oss-20b", KVB_LAYER_WINDOW, .n = 12, .kv_heads = 8, .k_dim = 64, .v_dim = 64, .window = 128},
-    {"mistral_7b", KVB_LAYER_WINDOW, .n = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .window = 4096, .sinks = 4},
-    {"MiMo-V2-Flash", KVB_LAYER_FULL, .n = 9, .kv_heads = 4, .k_dim = 192, .v_dim = 128},
-    {"MiMo-V2-Flash", KVB_LAYER_WINDOW, .n = 39, .kv_heads = 8, .k_dim = 192, .v_dim = 128, .window = 128},
-    {"Llama-4-Scout-17B-16E-Instruct", KVB_LAYER_CHUNK, .n = 36, .kv_heads = 8, .k_dim = 128, .v_dim = 128,
+    {"DeepSeek-V3", KVB_SIZED_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64},
+    {"DeepSeek-V3.2", KVB_SIZED_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64, .index_dim = 128},
+    {"GLM-5.2", KVB_SIZED_LATENT, .n = 21, .v_dim = 256, .latent_dim = 512, .rope_dim = 64, .index_dim = 128},
+    {"GLM-5.2", KVB_SIZED_LATENT, .n = 57, .v_dim = 256, .latent_dim = 512, .rope_dim = 64},
+    {"Llama-3.1-8B", KVB_SIZED_FULL, .n = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"Llama-3.1-70B", KVB_SIZED_FULL, .n = 80, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"Llama-3.1-405B", KVB_SIZED_FULL, .n = 126, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"gemma-7b", KVB_SIZED_FULL, .n = 28, .kv_heads = 16, .k_dim = 256, .v_dim = 256},
+    {"gemma-2-9b", KVB_SIZED_WINDOW, .n = 21, .kv_heads = 8, .k_dim = 256, .v_dim = 256, .window = 4096},
+    {"gemma-3-27b-it", KVB_SIZED_FULL, .n = 10, .kv_heads = 16, .k_dim = 128, .v_dim = 128},
+    {"gemma-3-27b-it", KVB_SIZED_WINDOW, .n = 52, .kv_heads = 16, .k_dim = 128, .v_dim = 128, .window = 1024},
+    {"gemma-3n-E4B", KVB_SIZED_FULL, .n = 4, .kv_heads = 2, .k_dim = 256, .v_dim = 256},
+    {"gemma-3n-E4B", KVB_SIZED_WINDOW, .n = 16, .kv_heads = 2, .k_dim = 256, .v_dim = 256, .window = 512},
+    {"gemma-3n-E4B", KVB_SIZED_NONE, .n = 15},
+    {"gemma-4-26B-A4B", KVB_SIZED_FULL, .n = 5, .kv_heads = 2, .k_dim = 512, .v_dim = 512},
+    {"gemma-4-26B-A4B", KVB_SIZED_WINDOW, .n = 25, .kv_heads = 8, .k_dim = 256, .v_dim = 256, .window = 1024},
+    {"gpt-oss-20b", KVB_SIZED_FULL, .n = 12, .kv_heads = 8, .k_dim = 64, .v_dim = 64},
+    {"gpt-oss-20b", KVB_SIZED_WINDOW, .n = 12, .kv_heads = 8, .k_dim = 64, .v_dim = 64, .window = 128},
+    {"mistral_7b", KVB_SIZED_WINDOW, .n = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .window = 4096, .sinks = 4},
+    {"MiMo-V2-Flash", KVB_SIZED_FULL, .n = 9, .kv_heads = 4, .k_dim = 192, .v_dim = 128},
+    {"MiMo-V2-Flash", KVB_SIZED_WINDOW, .n = 39, .kv_heads = 8, .k_dim = 192, .v_dim = 128, .window = 128},
+    {"Llama-4-Scout-17B-16E-Instruct", KVB_SIZED_CHUNK, .n = 36, .kv_heads = 8, .k_dim = 128, .v_dim = 128,
      .window = 8192},
-    {"Llama-4-Scout-17B-16E-Instruct", KVB_LAYER_FULL, .n = 12, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Phi-3.5-mini-instruct", KVB_LAYER_FULL, .n = 32, .kv_heads = 32, .k_dim = 96, .v_dim = 96},
-    {"Qwen2.5-72B", KVB_LAYER_FULL, .n = 80, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"falcon-7b", KVB_LAYER_FULL, .n = 32, .kv_heads = 1, .k_dim = 64, .v_dim = 64},
-    {"gpt2", KVB_LAYER_FULL, .n = 12, .kv_heads = 12, .k_dim = 64, .v_dim = 64},
-    {"chatglm3-6b", KVB_LAYER_FULL, .n = 28, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
-    {"Llama-3_3-Nemotron-Super-49B-v1", KVB_LAYER_FULL, .n = 49, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Llama-3_3-Nemotron-Super-49B-v1", KVB_LAYER_NONE, .n = 31},
-    {"MiniMax-M3", KVB_LAYER_FULL, .n = 57, .kv_heads = 4, .k_dim = 128, .v_dim = 128, .index_dim = 128},
-    {"Qwen3.5-9B", KVB_LAYER_STATE, .n = 24, .state = 32 * 128 * 128, .conv = 3 * (2 * 16 * 128 + 32 * 128)},
-    {"Qwen3.5-9B", KVB_LAYER_FULL, .n = 8, .kv_heads = 4, .k_dim = 256, .v_dim = 256},
-    {"Kimi-K3", KVB_LAYER_STATE, .n = 69, .state = 96 * 128 * 128, .conv = 3 * 3 * 96 * 128},
-    {"Kimi-K3", KVB_LAYER_LATENT, .n = 24, .v_dim = 128, .latent_dim = 512, .rope_dim = 64},
-    {"MiniMax-Text-01", KVB_LAYER_STATE, .n = 70, .state = 64 * 128 * 128},
-    {"MiniMax-Text-01", KVB_LAYER_FULL, .n = 10, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"mamba-2.8b", KVB_LAYER_STATE, .n = 64, .state = 5120 * 16, .conv = 3 * 5120},
-    {"falcon-mamba-7b", KVB_LAYER_STATE, .n = 64, .state = 8192 * 16, .conv = 3 * 8192},
-    {"AI21-Jamba-1.5-Mini", KVB_LAYER_STATE, .n = 28, .state = 8192 * 16, .conv = 3 * 8192},
-    {"AI21-Jamba-1.5-Mini", KVB_LAYER_FULL, .n = 4, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Zamba2-7B", KVB_LAYER_FULL, .n = 13, .kv_heads = 32, .k_dim = 224, .v_dim = 224},
-    {"Zamba2-7B", KVB_LAYER_STATE, .n = 81, .state = 112 * 64 * 64, .conv = 3 * (7168 + 2 * 2 * 64)},
-    {"Falcon-H1-7B-Instruct", KVB_LAYER_FULL, .n = 44, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
-    {"Falcon-H1-7B-Instruct", KVB_LAYER_STATE, .n = 44, .state = 3072 * 256, .conv = 3 * (3072 + 2 * 256)},
-    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_LAYER_STATE, .n = 23, .state = 4096 * 128, .conv = 3 * (4096 + 2 * 8 * 128)},
-    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_LAYER_FULL, .n = 6, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
-    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_LAYER_NONE, .n = 23},
-    {"granite-4.0-h-small", KVB_LAYER_STATE, .n = 36, .state = 8192 * 128, .conv = 3 * (8192 + 2 * 128)},
-    {"rwkv-5-world-3b", KVB_LAYER_STATE, .n = 32, .state = 2560 * 64, .conv = 2 * 2560},
+    {"Llama-4-Scout-17B-16E-Instruct", KVB_SIZED_FULL, .n = 12, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"Phi-3.5-mini-instruct", KVB_SIZED_FULL, .n = 32, .kv_heads = 32, .k_dim = 96, .v_dim = 96},
+    {"Qwen2.5-72B", KVB_SIZED_FULL, .n = 80, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"falcon-7b", KVB_SIZED_FULL, .n = 32, .kv_heads = 1, .k_dim = 64, .v_dim = 64},
+    {"gpt2", KVB_SIZED_FULL, .n = 12, .kv_heads = 12, .k_dim = 64, .v_dim = 64},
+    {"chatglm3-6b", KVB_SIZED_FULL, .n = 28, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
+    {"Llama-3_3-Nemotron-Super-49B-v1", KVB_SIZED_FULL, .n = 49, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"Llama-3_3-Nemotron-Super-49B-v1", KVB_SIZED_NONE, .n = 31},
+    {"MiniMax-M3", KVB_SIZED_FULL, .n = 57, .kv_heads = 4, .k_dim = 128, .v_dim = 128, .index_dim = 128},
+    {"Qwen3.5-9B", KVB_SIZED_STATE, .n = 24, .state = 32 * 128 * 128, .conv = 3 * (2 * 16 * 128 + 32 * 128)},
+    {"Qwen3.5-9B", KVB_SIZED_FULL, .n = 8, .kv_heads = 4, .k_dim = 256, .v_dim = 256},
+    {"Kimi-K3", KVB_SIZED_STATE, .n = 69, .state = 96 * 128 * 128, .conv = 3 * 3 * 96 * 128},
+    {"Kimi-K3", KVB_SIZED_LATENT, .n = 24, .v_dim = 128, .latent_dim = 512, .rope_dim = 64},
+    {"MiniMax-Text-01", KVB_SIZED_STATE, .n = 70, .state = 64 * 128 * 128},
+    {"MiniMax-Text-01", KVB_SIZED_FULL, .n = 10, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"mamba-2.8b", KVB_SIZED_STATE, .n = 64, .state = 5120 * 16, .conv = 3 * 5120},
+    {"falcon-mamba-7b", KVB_SIZED_STATE, .n = 64, .state = 8192 * 16, .conv = 3 * 8192},
+    {"AI21-Jamba-1.5-Mini", KVB_SIZED_STATE, .n = 28, .state = 8192 * 16, .conv = 3 * 8192},
+    {"AI21-Jamba-1.5-Mini", KVB_SIZED_FULL, .n = 4, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
+    {"Zamba2-7B", KVB_SIZED_FULL, .n = 13, .kv_heads = 32, .k_dim = 224, .v_dim = 224},
+    {"Zamba2-7B", KVB_SIZED_STATE, .n = 81, .state = 112 * 64 * 64, .conv = 3 * (7168 + 2 * 2 * 64)},
+    {"Falcon-H1-7B-Instruct", KVB_SIZED_FULL, .n = 44, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
+    {"Falcon-H1-7B-Instruct", KVB_SIZED_STATE, .n = 44, .state = 3072 * 256, .conv = 3 * (3072 + 2 * 256)},
+    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_SIZED_STATE, .n = 23, .state = 4096 * 128, .conv = 3 * (4096 + 2 * 8 * 128)},
+    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_SIZED_FULL, .n = 6, .kv_heads = 2, .k_dim = 128, .v_dim = 128},
+    {"NVIDIA-Nemotron-3-Nano-30B-A3B", KVB_SIZED_NONE, .n = 23},
+    {"granite-4.0-h-small", KVB_SIZED_STATE, .n = 36, .state = 8192 * 128, .conv = 3 * (8192 + 2 * 128)},
+    {"rwkv-5-world-3b", KVB_SIZED_STATE, .n = 32, .state = 2560 * 64, .conv = 2 * 2560},
 };
 
-static bool is_expected(const kvb_layer_group *group, const expected *e)
+static bool is_expected(const kvb_sized_group *group, const expected *e)
 {
     return group->kind == e->kind && group->n == e->n && group->kv_heads == e->kv_heads && group->k_dim == e->k_dim &&
            group->v_dim == e->v_dim && group->window == e->window && group->sinks == e->sinks &&
@@ -108,13 +108,13 @@ static void test_geometry(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        kvb_model *model = built_in(groups[i].model);
+        kvb_sized_model *model = built_in(groups[i].model);
         bool found = false;
         for (size_t g = 0; g < model->n_groups; g++)
             found |= is_expected(&model->groups[g], &groups[i]);
         if (!found)
             fail_msg("%s: no group of %u layers of kind %d as expected", groups[i].model, groups[i].n, groups[i].kind);
-        kvb_model_free(model);
+        kvb_sized_model_free(model);
     }
 }
 
@@ -124,8 +124,8 @@ static void test_built_in(void **state)
     size_t n = 0;
 
     (void)state;
-    for (; kvb_model_name(n); n++) {
-        kvb_model *model = built_in(kvb_model_name(n));
+    for (; kvb_sized_model_name(n); n++) {
+        kvb_sized_model *model = built_in(kvb_sized_model_name(n));
         uint32_t layers = 0;
         assert_true(model->source && model->source[0]);
         assert_non_null(model->config);
@@ -139,28 +139,28 @@ static void test_built_in(void **state)
         }
         assert_true(layers >= model->n_layers);
         for (size_t i = 0; i < n; i++)
-            assert_string_not_equal(kvb_model_name(i), kvb_model_name(n));
-        kvb_model_free(model);
+            assert_string_not_equal(kvb_sized_model_name(i), kvb_sized_model_name(n));
+        kvb_sized_model_free(model);
     }
     assert_true(n >= 40);
 }
 
 static void test_names(void **state)
 {
-    kvb_model *model = built_in("META-LLAMA/llama-3.1-8b");
+    kvb_sized_model *model = built_in("META-LLAMA/llama-3.1-8b");
 
     (void)state;
     assert_string_equal(model->name, "meta-llama/Llama-3.1-8B");
-    kvb_model_free(model);
-    assert_int_equal(kvb_model_built_in("Llama-3.1-8", &model, why, sizeof why), -ENOENT);
+    kvb_sized_model_free(model);
+    assert_int_equal(kvb_sized_model_built_in("Llama-3.1-8", &model, why, sizeof why), -ENOENT);
     assert_non_null(strstr(why, "meta-llama/Llama-3.1-8B"));
-    assert_int_equal(kvb_model_built_in("Lama-3.1-70b", &model, why, sizeof why), -ENOENT);
+    assert_int_equal(kvb_sized_model_built_in("Lama-3.1-70b", &model, why, sizeof why), -ENOENT);
     assert_non_null(strstr(why, "meta-llama/Llama-3.1-70B"));
-    assert_int_equal(kvb_model_built_in("", &model, why, sizeof why), -ENOENT);
+    assert_int_equal(kvb_sized_model_built_in("", &model, why, sizeof why), -ENOENT);
     assert_null(model);
 }
 
-static bool is_noted(const kvb_model *model, const char *text, const char *source)
+static bool is_noted(const kvb_sized_model *model, const char *text, const char *source)
 {
     for (size_t i = 0; i < model->n_notes; i++)
         if (strcmp(model->notes[i].text, text) == 0 && strcmp(model->notes[i].source, source) == 0)
@@ -170,25 +170,25 @@ static bool is_noted(const kvb_model *model, const char *text, const char *sourc
 
 static void test_notes(void **state)
 {
-    kvb_model *model = built_in("gpt2");
+    kvb_sized_model *model = built_in("gpt2");
 
     (void)state;
     assert_true(is_noted(model, "heads = 12", "n_head"));
     assert_true(is_noted(model, "kv_heads = 12", "n_head (num_key_value_heads is absent)"));
     assert_true(is_noted(model, "k_dim = 64", "n_embd / n_head (head_dim is absent)"));
     assert_true(is_noted(model, "12 of 12 layers: 0-11", "GPT2LMHeadModel's code"));
-    kvb_model_free(model);
+    kvb_sized_model_free(model);
     model = built_in("gemma-3n-E4B");
     assert_true(is_noted(model, "the last 15 layers read the rows of earlier ones", "num_kv_shared_layers"));
     assert_true(is_noted(model, "16 of 35 layers: 0-3, 5-8, 10-13, 15-18", "Gemma3nForConditionalGeneration's code"));
-    kvb_model_free(model);
+    kvb_sized_model_free(model);
     model = built_in("Phi-3.5-mini-instruct");
     assert_true(is_noted(model, "the window of 262144 tokens is inert: the longest context is 131072",
                          "sliding_window, max_position_embeddings"));
-    kvb_model_free(model);
+    kvb_sized_model_free(model);
     model = built_in("Qwen2.5-7B-Instruct");
     assert_true(is_noted(model, "no sliding window", "use_sliding_window is not true"));
-    kvb_model_free(model);
+    kvb_sized_model_free(model);
 }
 
 #define LLAMA(more)                                                                                                    \
@@ -210,13 +210,13 @@ static void test_tolerated(void **state)
         "{\"d_model\":2560,\"n_layer\":64,\"vocab_size\":50277,\"ssm_cfg\":{}}",
         "{\"d_model\":2560,\"n_layer\":64,\"vocab_size\":50277,\"ssm_cfg\":{\"layer\":\"Mamba2\"}}",
     };
-    kvb_model *model;
+    kvb_sized_model *model;
 
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (read_text(texts[i], &model) != 0)
             fail_msg("%s: %s", texts[i], why);
-        kvb_model_free(model);
+        kvb_sized_model_free(model);
     }
 }
 
@@ -300,7 +300,7 @@ static const struct {
 
 static void test_refused(void **state)
 {
-    kvb_model *model;
+    kvb_sized_model *model;
 
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -347,10 +347,10 @@ static void field_change(json_t *object, uint64_t *seed)
 
 static void read_mutated(char *text, size_t n)
 {
-    kvb_model *model = NULL;
+    kvb_sized_model *model = NULL;
 
     memset(why, 0, sizeof why);
-    int error = kvb_model_read(text, n, "F", &model, why, sizeof why);
+    int error = kvb_sized_model_read(text, n, "F", &model, why, sizeof why);
     if (error) {
         assert_null(model);
         assert_true(strlen(why) > 5);
@@ -358,7 +358,7 @@ static void read_mutated(char *text, size_t n)
     } else {
         assert_true(model->n_groups > 0);
     }
-    kvb_model_free(model);
+    kvb_sized_model_free(model);
 }
 
 static void test_mutations(void **state)
@@ -366,8 +366,8 @@ static void test_mutations(void **state)
     uint64_t seed = 1;
 
     (void)state;
-    for (size_t i = 0; kvb_model_name(i); i++) {
-        kvb_model *model = built_in(kvb_model_name(i));
+    for (size_t i = 0; kvb_sized_model_name(i); i++) {
+        kvb_sized_model *model = built_in(kvb_sized_model_name(i));
         for (int round = 0; round < 120; round++) {
             json_t *config = json_deep_copy(model->config);
             for (uint32_t changes = 1 + next(&seed) % 3; changes > 0; changes--)
@@ -381,7 +381,7 @@ static void test_mutations(void **state)
             free(text);
             json_decref(config);
         }
-        kvb_model_free(model);
+        kvb_sized_model_free(model);
     }
 }
 
@@ -404,7 +404,7 @@ static void test_collected(void **state)
         if (!json_object_get(fields, "architectures"))
             json_object_set_new(fields, "architectures", json_pack("[O]", json_object_get(entry, "architecture")));
         char *text = json_dumps(fields, 0);
-        kvb_model *model = NULL;
+        kvb_sized_model *model = NULL;
         int error = read_text(text, &model);
         /* lists that were collected as a sentence or a tally, and caches that no layer kind describes */
         bool reason = strstr(name, "DeepSeek-V4") ? strstr(why, "compress_ratios") != NULL
@@ -413,7 +413,7 @@ static void test_collected(void **state)
         if (error && !reason)
             fail_msg("%s: %s", name, why);
         sized += error == 0;
-        kvb_model_free(model);
+        kvb_sized_model_free(model);
         free(text);
     }
     assert_int_equal(json_array_size(all) - sized, 5);

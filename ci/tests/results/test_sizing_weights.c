@@ -14,14 +14,14 @@
 #include "weights_models.h"
 
 /* The config of a row, and its model; the caller frees model->config. */
-static void model_make(kvb_model *model, uint32_t layers, const kvb_layer_group *groups, const char *fields)
+static void model_make(kvb_sized_model *model, uint32_t layers, const kvb_sized_group *groups, const char *fields)
 {
     char text[2048];
     snprintf(text, sizeof text, "{%s}", fields);
     for (char *c = text; *c; c++)
         *c = *c == '\'' ? '"' : *c;
-    *model = (kvb_model){
-        .name = "test", .architecture = "", .dtype = "bf16", .n_layers = layers, .groups = (kvb_layer_group *)groups};
+    *model = (kvb_sized_model){
+        .name = "test", .architecture = "", .dtype = "bf16", .n_layers = layers, .groups = (kvb_sized_group *)groups};
     while (model->n_groups < 3 && groups[model->n_groups].n)
         model->n_groups++;
     model->config = json_loads(text, 0, NULL);
@@ -41,11 +41,11 @@ static const struct published *published_find(const char *name)
 }
 
 /* A published row with its parameters read. */
-static void row_read(const char *name, kvb_model *model)
+static void row_read(const char *name, kvb_sized_model *model)
 {
     const struct published *row = published_find(name);
     model_make(model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_parameters_read(model->config, model, &model->parameters), 0);
+    assert_int_equal(kvb_sized_parameters_read(model->config, model, &model->parameters), 0);
     assert_true(model->parameters.known);
 }
 
@@ -55,10 +55,10 @@ static void published_parameters_are_met(void **state)
     int wrong = 0;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct published *row = &published[i];
-        kvb_model model;
-        kvb_parameters p;
+        kvb_sized_model model;
+        kvb_sized_parameters p;
         model_make(&model, row->layers, row->groups, row->config);
-        if (kvb_parameters_read(model.config, &model, &p) || !p.known || p.total != row->parameters) {
+        if (kvb_sized_parameters_read(model.config, &model, &p) || !p.known || p.total != row->parameters) {
             print_error("%s: %llu parameters, expected %llu (%s) %s\n", row->name, (unsigned long long)p.total,
                         (unsigned long long)row->parameters, row->source, p.why);
             wrong++;
@@ -75,15 +75,15 @@ static void published_parameters_are_met(void **state)
 static void blocks_that_do_nothing_have_no_tensors(void **state)
 {
     (void)state;
-    static const kvb_layer_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
-    kvb_model model;
-    kvb_parameters p;
+    static const kvb_sized_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
+    kvb_sized_model model;
+    kvb_sized_parameters p;
     model_make(&model, 3, groups,
                "'model_type':'nemotron-nas','hidden_size':512,'vocab_size':100,'block_configs':["
                "{'attention':{'no_op':false,'n_heads_in_group':4},'ffn':{'ffn_mult':2.625,'no_op':false}},"
                "{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,'no_op':false}},"
                "{'attention':{'no_op':true},'ffn':{'no_op':true}}]");
-    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
     assert_true(p.known);
     assert_int_equal(p.attention, 2 * 512 * 512 + 2 * 512 * 128);
     assert_int_equal(p.dense, 3 * 512 * (1024 + 256)); /* 2/3 * 2.625 * 512 = 896 and 170.7, to whole 256 */
@@ -98,9 +98,9 @@ static void published_bytes_of_deepseek_v3_are_met(void **state)
     (void)state;
     const uint64_t hub = UINT64_C(680571043840) + 2 * UINT64_C(3918786560) + 4 * UINT64_C(41555600);
     const struct published *row = published_find("DeepSeek-V3");
-    const kvb_layer_group groups[3] = {MLA(62, 128, 0)};
+    const kvb_sized_group groups[3] = {MLA(62, 128, 0)};
     char config[1024], why[200];
-    kvb_model model;
+    kvb_sized_model model;
     uint64_t bytes;
     snprintf(config, sizeof config,
              "%s,'quantization_config':{'quant_method':'fp8','fmt':'e4m3','weight_block_size':[128,128]}", row->config);
@@ -117,7 +117,7 @@ static void published_bytes_of_gpt_oss_are_met(void **state)
     (void)state;
     const struct published *row = published_find("gpt-oss-20b");
     char config[1024], why[200];
-    kvb_model model;
+    kvb_sized_model model;
     uint64_t bytes;
     snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'mxfp4'}", row->config);
     model_make(&model, row->layers, row->groups, config);
@@ -131,7 +131,7 @@ static void published_bytes_are_the_dtype_s_or_refused(void **state)
     (void)state;
     const struct published *row = published_find("Qwen3-8B");
     char config[1024], why[200];
-    kvb_model model;
+    kvb_sized_model model;
     uint64_t bytes;
     model_make(&model, row->layers, row->groups, row->config);
     assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
@@ -153,7 +153,7 @@ static void published_bytes_are_the_dtype_s_or_refused(void **state)
 static void unknown_or_wrong_fields_are_named(void **state)
 {
     (void)state;
-    static const kvb_layer_group groups[3] = {FULL(2, 4, 2, 16)};
+    static const kvb_sized_group groups[3] = {FULL(2, 4, 2, 16)};
     static const struct {
         const char *config;
         int err;
@@ -189,10 +189,10 @@ static void unknown_or_wrong_fields_are_named(void **state)
          -EOVERFLOW, "overflow"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_model model;
-        kvb_parameters p;
+        kvb_sized_model model;
+        kvb_sized_parameters p;
         model_make(&model, 2, groups, cases[i].config);
-        assert_int_equal(kvb_parameters_read(model.config, &model, &p), cases[i].err);
+        assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), cases[i].err);
         assert_false(p.known);
         if (!strstr(p.why, cases[i].why))
             fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].config, p.why, cases[i].why);
@@ -204,14 +204,14 @@ static void known_parameters_say_what_is_not_in_them(void **state)
 {
     (void)state;
     const struct published *row = published_find("Gemma-4-26B-A4B");
-    kvb_model model;
-    kvb_parameters p;
+    kvb_sized_model model;
+    kvb_sized_parameters p;
     model_make(&model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
     assert_string_equal(p.why, "");
     model.architecture = "Gemma4ForConditionalGeneration";
     model.mtp_layers = 1;
-    assert_int_equal(kvb_parameters_read(model.config, &model, &p), 0);
+    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
     assert_true(p.known);
     assert_non_null(strstr(p.why, "vision"));
     assert_non_null(strstr(p.why, "multi-token"));
@@ -221,8 +221,8 @@ static void known_parameters_say_what_is_not_in_them(void **state)
 static void words_give_bytes(void **state)
 {
     (void)state;
-    const kvb_parameters known = {.known = true, .total = 1000}, most = {.known = true, .total = UINT64_MAX / 2};
-    const kvb_parameters unknown = {.why = "intermediate_size is missing"};
+    const kvb_sized_parameters known = {.known = true, .total = 1000}, most = {.known = true, .total = UINT64_MAX / 2};
+    const kvb_sized_parameters unknown = {.why = "intermediate_size is missing"};
     static const struct {
         const char *word;
         int err;
@@ -285,25 +285,26 @@ static void ranks_hold_their_share(void **state)
     const uint64_t words = UINT64_C(128256) * 4096, qo = UINT64_C(32) * 2 * 4096 * 4096,
                    kv = UINT64_C(32) * 2 * 4096 * 1024;
     const uint64_t dense = UINT64_C(32) * 3 * 4096 * 14336, norms = 65 * 4096;
-    kvb_model model;
-    kvb_parameters rank;
+    kvb_sized_model model;
+    kvb_sized_parameters rank;
     char why[200];
     uint64_t bytes;
     row_read("Llama-3.1-8B", &model);
-    assert_int_equal(kvb_parameters_rank(&model, 1, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, &rank, why, sizeof why), 0);
     assert_memory_equal(&rank, &model.parameters, sizeof rank);
-    assert_int_equal(kvb_parameters_rank(&model, 8, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 8, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, (2 * words + qo + kv + dense) / 8 + norms);
-    assert_int_equal(kvb_parameters_rank(&model, 32, 1, &rank, why, sizeof why), 0); /* 4 ranks have the same KV head */
+    assert_int_equal(kvb_sized_parameters_rank(&model, 32, 1, &rank, why, sizeof why),
+                     0); /* 4 ranks have the same KV head */
     assert_int_equal(rank.total, (2 * words + qo + dense) / 32 + kv / 8 + norms);
-    assert_int_equal(kvb_parameters_rank(&model, 1, 4, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 4, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, words + (qo + kv + dense) / 4 + (norms + 3) / 4);
-    assert_int_equal(kvb_parameters_rank(&model, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
     assert_int_equal(rank.dense, dense / 32 * 7);
     assert_int_equal(kvb_weights_rank(&model, 2 * model.parameters.total, 8, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * ((2 * words + qo + kv + dense) / 8 + norms));
-    assert_int_equal(kvb_parameters_rank(&model, 0, 1, &rank, why, sizeof why), -EINVAL);
-    assert_int_equal(kvb_parameters_rank(&model, 1, 33, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 0, 1, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 33, &rank, why, sizeof why), -EINVAL);
     model.parameters.known = false;
     assert_int_equal(kvb_weights_rank(&model, 100, 1, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 100);
@@ -315,12 +316,12 @@ static void ranks_hold_their_share(void **state)
 static void what_is_not_divided_is_whole_on_a_rank(void **state)
 {
     (void)state;
-    kvb_model model;
-    kvb_parameters rank;
+    kvb_sized_model model;
+    kvb_sized_parameters rank;
     char why[200];
     row_read("DeepSeek-V3", &model);
     assert_int_equal(model.parameters.other, UINT64_C(61) * 7168 * (1536 + 576));
-    assert_int_equal(kvb_parameters_rank(&model, 16, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 16, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.other, model.parameters.other);
     assert_int_equal(rank.router, model.parameters.router);
     assert_int_equal(rank.norms, model.parameters.norms);

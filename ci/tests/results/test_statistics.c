@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: bootstrap intervals of the median cover as often as they say and are those of plain resampling; warm-up,
- * outliers, null differences and quantiles of series with known answers. */
+/* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up, outliers,
+ * null differences, quantiles, errors and autocorrelations of series with known answers; order statistics of step times;
+ * Student's quantiles and the sign test's ranks are those of printed tables. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/result.h"
 #include "results/statistics.h"
+#include "synthetic.h"
 
 /* ---- synthetic samples --------------------------------------------------------------------------------------- */
 
@@ -277,6 +280,130 @@ static void quantiles_are_linear_between_order_statistics(void **state)
     assert_true(isinf(kvb_quantile(signs, 5, 1)) && kvb_quantile(signs, 5, 0) == -2);
 }
 
+static void test_none(void **state)
+{
+    kvb_time_stats stats;
+
+    (void)state;
+    kvb_time_stats_of(NULL, 0, &stats);
+    assert_int_equal(stats.samples, 0);
+    assert_true(isnan(stats.median) && isnan(stats.p99) && isnan(stats.mad));
+    assert_true(isnan(stats.min) && isnan(stats.max) && isnan(stats.total));
+}
+
+static void test_few(void **state)
+{
+    double one[] = {7}, two[] = {9, 4}, five[] = {100, 1, 3, 2, 4}, same[] = {5, 5, 5, 5};
+    kvb_time_stats stats;
+
+    (void)state;
+    kvb_time_stats_of(one, 1, &stats);
+    assert_true(stats.median == 7 && stats.p99 == 7 && stats.mad == 0 && stats.total == 7 && stats.samples == 1);
+    kvb_time_stats_of(two, 2, &stats);
+    assert_true(stats.median == 6.5 && stats.p99 == 9 && stats.mad == 2.5 && stats.min == 4 && stats.max == 9);
+    kvb_time_stats_of(five, 5, &stats); /* deviations from 3: 0 1 1 2 97 */
+    assert_true(stats.median == 3 && stats.p99 == 100 && stats.mad == 1 && stats.total == 110);
+    kvb_time_stats_of(same, 4, &stats);
+    assert_true(stats.median == 5 && stats.mad == 0);
+}
+
+static void test_nearest_rank(void **state)
+{
+    double samples[201];
+    kvb_time_stats stats;
+
+    (void)state;
+    for (size_t n = 1; n <= 201; n++) {
+        for (size_t i = 0; i < n; i++)
+            samples[i] = (double)(n - i); /* 1 .. n, backwards */
+        kvb_time_stats_of(samples, n, &stats);
+        /* the smallest value that at least 99 % of the samples do not exceed */
+        size_t rank = 1;
+        while (rank * 100 < 99 * n)
+            rank++;
+        assert_true(stats.p99 == (double)rank);
+    }
+}
+
+/* The merge from the median outwards against sorting the deviations. */
+static void test_mad_by_sorting(void **state)
+{
+    uint32_t seed = 12345;
+
+    (void)state;
+    for (size_t n = 1; n < 60; n++) {
+        double samples[60], deviations[60];
+        kvb_time_stats stats;
+
+        for (size_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            samples[i] = seed >> 24; /* few values: ties occur */
+        }
+        kvb_time_stats_of(samples, n, &stats);
+        for (size_t i = 0; i < n; i++)
+            deviations[i] = fabs(samples[i] - stats.median);
+        qsort(deviations, n, sizeof *deviations, ascending);
+        assert_true(stats.mad == (deviations[(n - 1) / 2] + deviations[n / 2]) / 2);
+    }
+}
+
+static void near(double got, double want, double relative)
+{
+    if (!(fabs(got - want) <= relative * fabs(want)))
+        fail_msg("%.9g, expected %.9g", got, want);
+}
+
+static void test_student(void **state)
+{
+    static const struct {
+        double tail;
+        uint32_t freedom;
+        double t;
+    } printed[] = {{0.05, 1, 12.7062},   {0.05, 2, 4.30265},     {0.01, 5, 4.03214},
+                   {0.05, 10, 2.22814},  {0.001, 7, 5.40788},    {0.002, 60, 3.23171},
+                   {0.01, 120, 2.61742}, {0.05, 1000, 1.959964}, {1e-6, 1000, 4.89164}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof printed / sizeof *printed; i++)
+        near(kvb_student_quantile(printed[i].tail, printed[i].freedom), printed[i].t, 2e-6);
+}
+
+static void test_sign(void **state)
+{
+    (void)state;
+    assert_int_equal(kvb_sign_rank(5, 0.05), 0); /* 2 / 32 is more */
+    assert_int_equal(kvb_sign_rank(6, 0.05), 1);
+    assert_int_equal(kvb_sign_rank(10, 0.05), 2);
+    assert_int_equal(kvb_sign_rank(20, 0.05), 6);
+    assert_int_equal(kvb_sign_rank(50, 0.01), 16);
+    assert_int_equal(kvb_sign_rank(0, 0.05), 0);
+}
+
+static void test_error(void **state)
+{
+    const synthetic_noise white = {.pass = 1, .passes = 64}, red = {.pass = 1, .follows = 0.7, .passes = 64};
+    double series[64], error = 0, white_follows = 0, red_follows = 0;
+    uint64_t seed = 3;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        synthetic_series(&white, 1, series, &seed);
+        for (int j = 0; j < 64; j++)
+            series[j] = log(series[j]);
+        error += kvb_median_error(series, 64, 500, 1) / 100;
+        white_follows += kvb_autocorrelation(series, 64) / 100;
+        synthetic_series(&red, 1, series, &seed);
+        for (int j = 0; j < 64; j++)
+            series[j] = log(series[j]);
+        red_follows += kvb_autocorrelation(series, 64) / 100;
+    }
+    near(error, 1.2533 / 8, 0.1); /* sqrt(pi / 2 n) */
+    assert_true(white_follows < 0.1);
+    near(red_follows, 0.7, 0.05);
+    assert_true(kvb_median_error(series, 1, 10, 1) == 0);
+    assert_true(kvb_autocorrelation((const double[]){2, 2, 2, 2, 2, 2, 2, 2}, 8) <= 0.125);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,7 +417,15 @@ int main(void)
         cmocka_unit_test(outliers_lie_beyond_three_and_a_half_scaled_deviations),
         cmocka_unit_test(null_difference_is_paired),
         cmocka_unit_test(quantiles_are_linear_between_order_statistics),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_nearest_rank),
+        cmocka_unit_test(test_mad_by_sorting),
+        cmocka_unit_test(test_student),
+        cmocka_unit_test(test_sign),
+        cmocka_unit_test(test_error),
     };
+
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
 }

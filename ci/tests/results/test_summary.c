@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the summary picks the fastest that computes something and compares it with the next kernel over the same rows;
- * a long list of failures is cut; nothing is said of what was not measured. */
+/* Shows: the summary names for each workload the fastest that computes something, the smallest, and how many passed; it counts
+ * failures and skips of one kind instead of repeating them; it lists few rows and leaves out many; lines keep to the page; it
+ * says nothing of what was not measured. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,15 +11,23 @@
 #include "ci/tests/results/sample.h"
 #include "results/summary.h"
 
-static void assert_summary(const kvb_summary *summary, const kvb_result *results, size_t n, const char *want)
+/* What is printed; the caller frees it. */
+static char *printed(const kvb_summary *summary, const kvb_result *results, size_t n)
 {
-    char *got = NULL;
+    char *text = NULL;
     size_t bytes;
-    FILE *out = open_memstream(&got, &bytes);
+    FILE *out = open_memstream(&text, &bytes);
 
     assert_non_null(out);
     assert_int_equal(kvb_summary_print(summary, results, n, out), 0);
     fclose(out);
+    return text;
+}
+
+static void assert_summary(const kvb_summary *summary, const kvb_result *results, size_t n, const char *want)
+{
+    char *got = printed(summary, results, n);
+
     assert_string_equal(got, want);
     free(got);
 }
@@ -37,92 +46,210 @@ static void result_fill(kvb_result *r, kvb_status status, const char *pool, cons
     r->time.all.median = ns;
 }
 
-static const kvb_summary plain = {.path = "r.jsonl", .note = "", .seconds = NAN, .n_failures = 2};
+static const kvb_summary plain = {.path = "r.jsonl", .note = "", .seconds = NAN};
 #define NEXT                                                                                                           \
-    "records in r.jsonl\na page with plots: kvbench report r.jsonl\n"                                                  \
+    "every row: kvbench show r.jsonl --all\na page with plots: kvbench report r.jsonl\n"                               \
     "what changed since another run: kvbench compare BASE.jsonl r.jsonl\n"
 
-static void test_fastest(void **state)
+/* The witness is the fastest and the smallest, and the failed one is faster still. Neither may be named. */
+static void test_workloads(void **state)
 {
     kvb_result r[6];
 
     (void)state;
     result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", 4000);
     result_fill(&r[1], KVB_STATUS_PASS, "f32", "fast", 2000);
-    result_fill(&r[2], KVB_STATUS_PASS, "f32", "middle", 3000);
-    result_fill(&r[3], KVB_STATUS_PASS, "f16", "slow", 2500); /* nearer, but over other rows */
+    result_fill(&r[2], KVB_STATUS_PASS, "q4_0", "slow", 3000);
+    result_fill(&r[3], KVB_STATUS_PASS, "q4_0", "fast", 2500);
     result_fill(&r[4], KVB_STATUS_PASS, "f32", "witness", 10);
     result_fill(&r[5], KVB_STATUS_FAIL, "f32", "wrong", 1);
     r[4].error.witness_queries = 1;
-    r[1].traffic.of_read = r[1].traffic.of_limit = 0.5;
-    assert_summary(
-        &plain, r, 5,
-        "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n\n"
-        "fastest of  cache  pool  kernel  threads   median  faster than   limit                memory of all  "
-        "over live rows\n"
-        "----------  -----  ----  ------  -------  -------  ------------  -------------------  -------------  "
-        "--------------\n"
-        "decode      seq    f32   fast          1  2.00 us  1.50x middle  50.0 % of bandwidth\n\n" NEXT);
+    for (size_t i = 0; i < 6; i++)
+        r[i].memory.allocator_peak = i == 4 ? 1 : r[i].pool_k[0] == 'q' ? 2048 : 8192;
+    r[1].traffic.of_read = 0.5;
     r[1].traffic.of_limit = 0.625;
     r[1].time.null_difference = 0.034;
+    assert_summary(&plain, r, 5,
+                   "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "smallest difference this run can resolve: 3.4 % (99 % of its null comparisons stay below)\n\n"
+                   "workload  passed  fastest        median  limit  smallest   memory\n"
+                   "--------  ------  ------------  -------  -----  --------  -------\n"
+                   "decode         5  seq f32 fast  2.00 us   62 %  seq q4_0  2.0 KiB\n"
+                   "limit: share of the machine's read bandwidth or arithmetic peak, whichever is nearer\n\n" NEXT);
+    r[1].traffic.of_limit = NAN;
+    r[1].time.null_difference = NAN;
+    r[1].threads = 2;
     r[5].rho = 2;
+    snprintf(r[5].reason, KVB_REASON, "rho 2");
     assert_summary(
-        &(kvb_summary){.note = "an old core", .seconds = 7.4, .n_failures = 2}, r + 1, 5,
-        "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s; largest rho 2 "
-        "(decode/seq/f32/wrong/1/double)\n"
-        "fail decode/seq/f32/wrong/1/double: \n\n"
-        "fastest of  cache  pool  kernel  threads   median  faster than   limit           memory of all  over "
-        "live rows\n"
-        "----------  -----  ----  ------  -------  -------  ------------  --------------  -------------  "
-        "--------------\n"
-        "decode      seq    f32   fast          1  2.00 us  1.50x middle  62.5 % of peak\n\n"
-        "smallest difference this run can resolve: 3.4 % (99 % of its null comparisons stay below)\n"
+        &(kvb_summary){.note = "an old core", .seconds = 7.4}, r + 1, 5,
+        "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
+        "largest rho: 2 of decode/seq/f32/wrong/1/double\n"
+        "fail decode/seq/f32/wrong/1/double: rho 2\n\n"
+        "workload  passed  fastest                   median  smallest   memory\n"
+        "--------  ------  -----------------------  -------  --------  -------\n"
+        "decode    4 of 5  seq f32 fast, 2 threads  2.00 us  seq q4_0  2.0 KiB\n\n"
         "note: an old core\n"
-        "the first failure alone: kvbench run --workload decode --cache seq --pool f32 --kernel wrong "
-        "--threads 1, with its --plugin if any\n"
-        "no records were kept: -o F.jsonl keeps them\n"
-        "a page with plots: kvbench report F.jsonl\n"
-        "what changed since another run: kvbench compare BASE.jsonl F.jsonl\n");
+        "the first failure alone (with its --plugin, if any): kvbench run --workload decode --cache seq "
+        "--pool f32 --kernel wrong --threads 1\n"
+        "every row: the same command with --all; -o F.jsonl keeps the records for show, report and compare\n");
+}
+
+/* Records of a run that only checked have no times. */
+static void test_untimed(void **state)
+{
+    kvb_result r[2];
+
+    (void)state;
+    result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", NAN);
+    result_fill(&r[1], KVB_STATUS_PASS, "f16", "slow", NAN);
+    r[0].memory.allocator_peak = 4096;
+    r[1].memory.allocator_peak = 2048;
+    r[0].rho = 0.25;
+    const kvb_summary checked = {
+        .path = "r.jsonl", .note = "", .coverage = "every pair", .untimed = true, .seconds = NAN, .is_markdown = true};
+    assert_summary(&checked, r, 2,
+                   "- 2 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "- every pair\n- nothing was timed (--check)\n"
+                   "- largest rho: 0.25 of decode/seq/f32/slow/1/double\n\n"
+                   "| workload | passed | smallest |  memory |\n"
+                   "|----------|-------:|----------|--------:|\n"
+                   "| decode   |      2 | seq f16  | 2.0 KiB |\n\n"
+                   "- every row: `kvbench show r.jsonl --all`\n- a page with plots: `kvbench report r.jsonl`\n"
+                   "- what changed since another run: `kvbench compare BASE.jsonl r.jsonl`\n");
 }
 
 static void test_failures(void **state)
 {
-    kvb_result r[4];
+    kvb_result r[12];
 
     (void)state;
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 12; i++) {
         result_fill(&r[i], KVB_STATUS_CRASH, "f32", "mine", NAN);
-        snprintf(r[i].reason, KVB_REASON, "SIGSEGV\x1b in line %zu\nand more", i);
         r[i].threads = (uint32_t)i + 1;
+        snprintf(r[i].reason, KVB_REASON, "SIG%zu\x1b at event %zu\nand more", i < 4 ? 0 : i, i);
     }
     snprintf(r[0].workload, KVB_NAME, "it's; rm");
     assert_summary(
-        &plain, r, 4,
-        "0 passed, 0 failed, 4 crashed, 0 timed out, 0 skipped\n"
-        "crash it's; rm/seq/f32/mine/1/double: SIGSEGV  in line 0\n"
-        "crash decode/seq/f32/mine/2/double: SIGSEGV  in line 1\n"
-        "and 2 more\n\n"
-        "the first failure alone: kvbench run --workload 'it'\\''s; rm' --cache seq --pool f32 --kernel mine "
-        "--threads 1, with its --plugin if any\n" NEXT);
+        &plain, r, 12,
+        "0 passed, 0 failed, 12 crashed, 0 timed out, 0 skipped\n"
+        "crash it's; rm/seq/f32/mine/1/double: SIG0  at event 0 (and 3 more like it)\n"
+        "crash decode/seq/f32/mine/5/double: SIG4  at event 4\n"
+        "crash decode/seq/f32/mine/6/double: SIG5  at event 5\n"
+        "crash decode/seq/f32/mine/7/double: SIG6  at event 6\n"
+        "crash decode/seq/f32/mine/8/double: SIG7  at event 7\n"
+        "and 4 more that did not pass, for other reasons\n\n"
+        "workload   passed\n"
+        "--------  -------\n"
+        "it's; rm   0 of 1\n"
+        "decode    0 of 11\n\n"
+        "the first failure alone (with its --plugin, if any): kvbench run --workload 'it'\\''s; rm' --cache seq "
+        "--pool f32 --kernel mine --threads 1\n" NEXT);
 }
 
-static void test_nothing(void **state)
+/* Skips are counted by reason, the most frequent first. Other pools, caches, lines of the trace or numbers make no other reason. */
+static void test_skips(void **state)
+{
+    static const char *const reasons[] = {
+        "cache seq has no tree face",
+        "line 2: mine: f32: no codes",
+        "cache seq has no tree face",
+        "line 7: mine: f32: no codes",
+        "step: 100 cells, above --most 64",
+        "cache seq has no tree face",
+        "step: 1e6 cells, above --most 64",
+        "the seq cache has no tree face",
+        "mine: f16: no codes", /* the pool is not its own */
+    };
+    enum { N = sizeof reasons / sizeof *reasons };
+    kvb_result r[N + 9];
+
+    (void)state;
+    for (size_t i = 0; i < N + 9; i++) {
+        result_fill(&r[i], KVB_STATUS_SKIP, "f32", "mine", NAN);
+        if (i < N)
+            snprintf(r[i].reason, KVB_REASON, "%s", reasons[i]);
+        else
+            snprintf(r[i].reason, KVB_REASON, "reason %c", (char)('a' + i - N));
+    }
+    snprintf(r[2].cache, KVB_NAME, "slab");
+    snprintf(r[2].reason, KVB_REASON, "cache slab has no tree face");
+    assert_summary(&plain, r, N,
+                   "0 passed, 0 failed, 0 crashed, 0 timed out, 9 skipped\n"
+                   "nothing ran: every combination was skipped\n\n"
+                   "skipped:\n"
+                   "    3  the cache has no tree face\n"
+                   "    2  mine: no codes\n"
+                   "    2  step: 100 cells, above --most 64 (numbers vary)\n"
+                   "    1  the seq cache has no tree face\n"
+                   "    1  mine: f16: no codes\n\n" NEXT);
+    char *text = printed(&plain, r, N + 9);
+    assert_non_null(strstr(text, "    1  reason c\n    6  for 6 other reasons\n\n"));
+    free(text);
+    snprintf(r[0].cache, KVB_NAME, "x"); /* "the cache" is longer than "cache x" */
+    memset(r[0].reason, '.', KVB_REASON - 1);
+    memcpy(r[0].reason, "cache x ", 8);
+    text = printed(&plain, r, 1);
+    assert_non_null(strstr(text, "    1  the cache\n    ...."));
+    free(text);
+}
+
+/* Rows of those that ran, if they are few; with ALL, also rows of the skipped ones. */
+static void test_rows(void **state)
+{
+    static const char rows[] = "workload  cache  pool  kernel  status   median\n"
+                               "--------  -----  ----  ------  ------  -------\n"
+                               "decode    seq    f32   mine    pass    1.00 us\n";
+    kvb_summary summary = plain;
+    kvb_result r[22];
+
+    (void)state;
+    for (size_t i = 0; i < 22; i++)
+        result_fill(&r[i], KVB_STATUS_PASS, "f32", "mine", 1000);
+    r[21].status = KVB_STATUS_SKIP;
+    r[21].time.all.median = NAN;
+    snprintf(r[21].reason, KVB_REASON, "no room");
+    for (kvb_summary_rows which = KVB_ROWS_NONE; which <= KVB_ROWS_ALL; which++)
+        for (size_t n = 20; n <= 21; n++) {
+            summary.rows = which;
+            char *text = printed(&summary, r + 22 - n - 1, n + 1); /* n ran, one is skipped */
+            assert_int_equal(strncmp(text, rows, sizeof rows - 1) == 0, which == KVB_ROWS_FEW && n == 20);
+            assert_int_equal(strstr(text, "skip             no room\n") != NULL, which == KVB_ROWS_ALL);
+            assert_int_equal(strstr(text, "--all") == NULL, which == KVB_ROWS_ALL); /* one was skipped */
+            free(text);
+        }
+    summary.rows = KVB_ROWS_FEW;
+    char *text = printed(&summary, r, 20); /* few, and none is skipped */
+    assert_null(strstr(text, "--all"));
+    free(text);
+}
+
+/* With names as long as those that ship, no line is wider than the page. */
+static void test_width(void **state)
 {
     kvb_result r;
 
     (void)state;
-    result_fill(&r, KVB_STATUS_SKIP, "f32", "mine", NAN);
-    assert_summary(&plain, &r, 1,
-                   "0 passed, 0 failed, 0 crashed, 0 timed out, 1 skipped\n"
-                   "nothing ran: every combination was skipped, for the reasons above\n\n" NEXT);
+    result_fill(&r, KVB_STATUS_PASS, "a4g64+had", "flash-bf16", 123456);
+    snprintf(r.workload, KVB_NAME, "batched-multi-seq-8x128@llama");
+    snprintf(r.cache, KVB_NAME, "contiguous");
+    r.memory.allocator_peak = 123456;
+    r.traffic.of_limit = 0.5;
+    r.rho = 0.5;
+    r.time.all.p99 = 234567;
+    r.traffic.gb_per_s = 12.5;
+    r.traffic.of_read = 0.25;
+    char *text = printed(&(kvb_summary){.path = "r.jsonl", .note = "", .seconds = NAN, .rows = KVB_ROWS_FEW}, &r, 1);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        assert_in_range(strlen(line), 1, KVB_PAGE_COLUMNS);
+    free(text);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fastest),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_workloads), cmocka_unit_test(test_untimed), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_skips),     cmocka_unit_test(test_rows),    cmocka_unit_test(test_width),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: tables to the letter in each format: alignment by characters, quoting, numbers, empty cells; units. */
+/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units; and that
+ * any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
+
 #include "ci/tests/results/sample.h"
-#include "results/text.h"
+#include "results/table.h"
 
 static const char *const headings[] = {"name", ">count", "note", NULL};
 static const char *const rows[][3] = {
@@ -104,7 +107,7 @@ static void test_words(void **state)
     assert_false(kvb_table_format_parse("", &format));
 }
 
-/* A full disk under standard output is told. */
+/* A full disk under standard output is an error. */
 static void test_full(void **state)
 {
     kvb_table *table = kvb_table_new(headings);
@@ -120,7 +123,7 @@ static void test_full(void **state)
     kvb_table_free(table);
 }
 
-static void assert_result_table(kvb_table_format format, const char *want)
+static void assert_result_table(kvb_table_format format, bool skips, const char *want)
 {
     static const char *const caches[] = {"contiguous", "slab", "contiguous"}, *const pools[] = {"f16", "f16", "f32"};
     kvb_result results[4];
@@ -130,7 +133,7 @@ static void assert_result_table(kvb_table_format format, const char *want)
 
     static const char *const workloads[] = {"eagle-tree", "eagle-tree", "eagle"};
     static const char *const reasons[] = {"line 2: no tree face", "no room", "line 9: no tree face"};
-    for (int i = 0; i < 3; i++) { /* skips first: people get them last, two of them in one row */
+    for (int i = 0; i < 3; i++) {
         kvb_result_init(&results[i]);
         snprintf(results[i].workload, KVB_NAME, "%s", workloads[i]);
         snprintf(results[i].cache, KVB_NAME, "%s", caches[i]);
@@ -141,7 +144,7 @@ static void assert_result_table(kvb_table_format format, const char *want)
         results[i].threads = 1;
     }
     sample_fill(&results[3]);
-    assert_int_equal(kvb_result_table(results, 4, format, out), 0);
+    assert_int_equal(kvb_result_table(results, 4, skips, format, out), 0);
     fclose(out);
     assert_string_equal(text, want);
     free(text);
@@ -151,19 +154,12 @@ static void test_results(void **state)
 {
     (void)state;
     assert_result_table(
-        KVB_TABLE_TEXT,
-        "workload    cache       pool         kernel     threads  status  rho   median      p99  steps  GB/s  of read  "
-        "   peak  reason\n"
-        "----------  ----------  -----------  ---------  -------  ------  ---  -------  -------  -----  ----  -------  "
-        "-------  -----------------------------\n"
-        "agent-fork  seq         k=f16,v=f32  reference        2  fail    inf  1.25 us  1.50 us      3  3.25   12.5 %  "
-        "1.0 MiB  rho > 1 at \"x\" \n"
-        "*           contiguous  *            reference           skip                                                 "
-        "         no tree face (2 combinations)\n"
-        "eagle-tree  slab        f16          reference           skip                                                 "
-        "         no room\n");
+        KVB_TABLE_TEXT, false,
+        "workload    cache  pool         kernel     threads  status  rho   median      p99  of read     peak\n"
+        "----------  -----  -----------  ---------  -------  ------  ---  -------  -------  -------  -------\n"
+        "agent-fork  seq    k=f16,v=f32  reference        2  fail    inf  1.25 us  1.50 us   12.5 %  1.0 MiB\n");
     assert_result_table(
-        KVB_TABLE_CSV,
+        KVB_TABLE_CSV, true,
         "workload,cache,pool,kernel,threads,status,rho,median_ns,p99_ns,steps,gb_per_s,of_read,peak_bytes,"
         "reason\n"
         "eagle-tree,contiguous,f16,reference,1,skip,,,,,,,,line 2: no tree face\n"
@@ -171,6 +167,43 @@ static void test_results(void **state)
         "eagle,contiguous,f32,reference,1,skip,,,,,,,,line 9: no tree face\n"
         "agent-fork,seq,\"k=f16,v=f32\",reference,2,fail,1e+308,1250.5,1500,3,3.25,0.125,1048576,"
         "\"rho > 1 at \"\"x\"\"\n\"\n");
+}
+
+/* Empty columns go. In a folded table a long first cell stands alone, and a long last one goes on in further lines. */
+static void test_fold(void **state)
+{
+    static const char *const names[] = {"name", "none", ">n", "reason", NULL};
+    kvb_table *table = kvb_table_new(names);
+    char *text = NULL, name[81], reason[16 * 8 + 1] = "";
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    memset(name, 'x', 80);
+    name[80] = 0;
+    for (int i = 0; i < 8; i++)
+        strcat(reason, i < 7 ? "fifteen-letters " : "fifteen-letters");
+    assert_int_equal(kvb_table_row(table, (const char *const[]){name, NULL, "1", reason}), 0);
+    assert_int_equal(kvb_table_row(table, (const char *const[]){"short", "", "2", "b"}), 0);
+    kvb_table_drop_empty(table);
+    kvb_table_fold(table);
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_TEXT, out), 0);
+    fclose(out);
+    const char *line = strchr(text, '\n') + 1; /* below the headings */
+    assert_int_equal(strspn(line, "-"), 100 - 2 - 1 - 2 - 32);
+    line = strchr(line, '\n') + 1;
+    assert_memory_equal(line, name, 80);
+    assert_int_equal(line[80], '\n'); /* no blanks behind it */
+    for (int i = 0; i < 4; i++) {
+        line = strchr(line, '\n') + 1;
+        assert_int_equal(strspn(line, i == 0 ? " 1" : " "), 68);
+        assert_memory_equal(line + 68, "fifteen-letters fifteen-letters\n", 32);
+    }
+    line = strchr(line, '\n') + 1;
+    assert_memory_equal(line, "short ", 6);
+    assert_string_equal(line + 65, "2  b\n");
+    kvb_table_free(table);
+    free(text);
 }
 
 static void assert_time(double ns, const char *want)
@@ -214,7 +247,7 @@ static void test_units(void **state)
 
 static void test_utf8(void **state)
 {
-    /* bytes of the first character: 0 where RFC 3629 has none */
+    /* bytes of the first character; 0: not valid by RFC 3629 */
     static const struct {
         const char *text;
         size_t bytes;
@@ -241,12 +274,41 @@ static void test_utf8(void **state)
     assert_int_equal(kvb_utf8_width("o\xcc\x88z"), 2); /* o, combining diaeresis, z */
 }
 
+static void assert_xml(const char *text, const char *want)
+{
+    char *got = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&got, &bytes);
+
+    assert_non_null(out);
+    kvb_xml_put(text, out);
+    fclose(out);
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void test_xml(void **state)
+{
+    (void)state;
+    assert_xml("", "");
+    assert_xml("k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80", "k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80");
+    assert_xml("<a & \"b\" 'c'>", "&lt;a &amp; &quot;b&quot; &#39;c&#39;&gt;");
+    assert_xml("]]>", "]]&gt;");
+    assert_xml("\t\r\n", "&#9;&#13;&#10;");
+    assert_xml("\x01\x1b[31m\x1f\x7f", "??[31m?\x7f"); /* production 2 allows 0x7f */
+    assert_xml("\xef\xbf\xbd\xef\xbf\xbe\xef\xbf\xbf.", "\xef\xbf\xbd??.");
+    assert_xml("cut \xe2\x82", "cut ??");
+    assert_xml("\xed\xa0\x80", "???"); /* a surrogate */
+    assert_xml("\xff<", "?&lt;");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),    cmocka_unit_test(test_md),    cmocka_unit_test(test_csv),
         cmocka_unit_test(test_json),    cmocka_unit_test(test_words), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_results), cmocka_unit_test(test_units), cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_results), cmocka_unit_test(test_fold),  cmocka_unit_test(test_units),
+        cmocka_unit_test(test_utf8),    cmocka_unit_test(test_xml),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

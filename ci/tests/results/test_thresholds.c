@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "results/thresholds.h"
+#include "results/compare.h"
 #include "sample.h"
 
 static char folder[256], path[300];

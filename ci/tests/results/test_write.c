@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a result file changes only when a run ends well; full disks, limits and bad paths are told in one line. */
+/* Shows: a result file changes only if a run ends well; full disks, limits and bad paths are errors of one line. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -132,7 +132,7 @@ static void assert_results(size_t n)
     kvb_result_free(file);
 }
 
-/* What ended early is gone on with, however it ended: closed, killed, or killed in the middle of a line. */
+/* A file can be resumed however its writer ended: closed, killed, or killed in the middle of a line. */
 static void test_resume(void **state)
 {
     char temporary[320];
@@ -182,12 +182,12 @@ static void test_resume_nothing(void **state)
     assert_untouched();
     FILE *out = fopen(temporary, "w");
     assert_non_null(out);
-    fputs("{\"schema\": \"kvb", out); /* killed in the manifest */
+    fputs("{\"schema\": \"kvb", out); /* killed while writing the manifest */
     fclose(out);
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
     assert_untouched();
     out = fopen(temporary, "w");
-    fputs("{}\n{", out); /* damaged: not for us to throw away */
+    fputs("{}\n{", out); /* damaged; only the user may remove it */
     fclose(out);
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, ".tmp:1: expected the manifest"));
@@ -215,7 +215,7 @@ static void test_two_runs(void **state)
     assert_int_equal(kvb_result_close(writer_open(), true, why, sizeof why), 0);
 }
 
-/* What a killed run left is taken over, however long it was. */
+/* What a killed run left is overwritten, however long it was. */
 static void test_leftover(void **state)
 {
     char temporary[320];

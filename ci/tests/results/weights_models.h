@@ -12,29 +12,29 @@
     {                                                                                                                  \
         .n = layers, .kind = what, .heads = q, .kv_heads = kv, .k_dim = dim, .v_dim = dim                              \
     }
-#define FULL(n, heads, kv_heads, dim)   ROWS(n, KVB_LAYER_FULL, heads, kv_heads, dim)
-#define WINDOW(n, heads, kv_heads, dim) ROWS(n, KVB_LAYER_WINDOW, heads, kv_heads, dim)
+#define FULL(n, heads, kv_heads, dim)   ROWS(n, KVB_SIZED_FULL, heads, kv_heads, dim)
+#define WINDOW(n, heads, kv_heads, dim) ROWS(n, KVB_SIZED_WINDOW, heads, kv_heads, dim)
 #define LATENT(layers, q, nope, v, index)                                                                              \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_LATENT, .heads = q, .kv_heads = 1, .v_dim = v, .latent_dim = 512,               \
+        .n = layers, .kind = KVB_SIZED_LATENT, .heads = q, .kv_heads = 1, .v_dim = v, .latent_dim = 512,               \
         .nope_dim = nope, .rope_dim = 64, .index_dim = index                                                           \
     }
 /* of DeepSeek-V2 and those after it */
 #define MLA(layers, q, index) LATENT(layers, q, 128, 128, index)
 #define STATE(layers)                                                                                                  \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_STATE, .state_elements = 1                                                      \
+        .n = layers, .kind = KVB_SIZED_STATE, .state_elements = 1                                                      \
     }
 #define NONE(layers)                                                                                                   \
     {                                                                                                                  \
-        .n = layers, .kind = KVB_LAYER_NONE                                                                            \
+        .n = layers, .kind = KVB_SIZED_NONE                                                                            \
     }
 
 /* clang-format off */
 static const struct published {
     const char *name;
     uint32_t layers;
-    kvb_layer_group groups[3];
+    kvb_sized_group groups[3];
     const char *config;
     uint64_t parameters;
     const char *source;

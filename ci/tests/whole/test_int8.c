@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the integer products are what kernels/vector/int8.h says, at every level of instruction sets that this CPU
+ * Shows that the integer products are what kernels/vector/vector.h says, at every level of instruction sets that this CPU
  * has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 127 steps
  * likewise, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities, zeros and
  * hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and without pages.
@@ -17,7 +17,8 @@
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
-#include "kernels/vector/table.h"
+#include "kernels/flash/flash.h"
+#include "kernels/vector/int8.h"
 
 enum { CELLS = 96, HEADS = 2, HEAD = 1, MAX_DIM = 256, MAX_ROWS = 104, PAGE = 8 };
 
@@ -209,12 +210,12 @@ static void run_open(run *r, const char *k, const char *v, uint32_t k_dim, uint3
     char why[200];
     side_open(&r->k, k, k_dim, paged);
     side_open(&r->v, v, v_dim, paged);
-    assert_true(kvb_int8_fits(r->k.view.format, k_dim, why, sizeof why));
-    assert_true(kvb_int8_fits(r->v.view.format, v_dim, why, sizeof why));
-    r->query_bytes = kvb_int8_query_bytes(r->k.view.format, k_dim);
+    const kvb_problem p = {.k_format = r->k.view.format, .v_format = r->v.view.format, .k_dim = k_dim, .v_dim = v_dim};
+    assert_true(kvb_product_int8.fits(&p, why, sizeof why));
+    r->query_bytes = kvb_product_int8.query_bytes(&p);
     assert_int_equal(r->query_bytes % 64, 0);
     r->encoded = aligned_alloc(64, MAX_ROWS * r->query_bytes);
-    size_t bytes = kvb_int8_scratch_bytes(r->k.view.format, r->v.view.format, k_dim, v_dim, MAX_ROWS);
+    size_t bytes = kvb_product_int8.scratch_bytes(&p);
     assert_int_equal(bytes % 64, 0);
     r->scratch = aligned_alloc(64, bytes);
     memset(r->scratch, 0xff, bytes); /* NaN, and the largest codes */
@@ -251,10 +252,10 @@ static void inputs_fill(const run *r, uint32_t n, uint32_t n_rows)
     }
 }
 
-/* A cell of each, some way on; every other time all along. */
-static kvb_ask next_ask(const kvb_view *view, uint32_t n)
+/* A cell behind each, some way on; every other time prefetched steadily. */
+static kvb_lookahead next_of(const kvb_view *view, uint32_t n)
 {
-    return (kvb_ask){.view = view, .cells = cells, .h = HEAD, .n = n, .ahead = 4, .run = 1, .steadily = n % 2};
+    return (kvb_lookahead){.view = view, .cells = cells, .h = HEAD, .n = n, .ahead = 4, .run = 1, .steadily = n % 2};
 }
 
 static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
@@ -264,16 +265,16 @@ static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_
         isa->int8_query(r->k.view.format, r->k.view.dim, q[t], to);
         queries[t] = to;
     }
-    kvb_ask ask = next_ask(&r->k.view, n);
-    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], n == 2 ? NULL : &ask, r->scratch);
-    assert_int_equal(ask.asked, n == 2 ? 0 : n); /* all of it, by the end */
+    kvb_lookahead next = next_of(&r->k.view, n);
+    isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], n == 2 ? NULL : &next, r->scratch);
+    assert_int_equal(next.done, n == 2 ? 0 : n); /* all of it, by the end */
 }
 
 static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
 {
-    kvb_ask ask = next_ask(&r->v.view, n);
-    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, n == 2 ? NULL : &ask, r->scratch);
-    assert_int_equal(ask.asked, n == 2 ? 0 : n);
+    kvb_lookahead next = next_of(&r->v.view, n);
+    isa->int8_sums(&r->v.view, HEAD, cells, n, weights[0], n_rows, sums_of, n == 2 ? NULL : &next, r->scratch);
+    assert_int_equal(next.done, n == 2 ? 0 : n);
 }
 
 /* The levels of this CPU, one after the other. */
@@ -312,10 +313,16 @@ static const char *const names[] = {"int8",  "int8-asym", "q8_0",  "q5_1",  "q5_
                                     "a4g64", "a4g128",    "a2g32", "a2g64", "a2g128"};
 enum { NAMES = sizeof names / sizeof *names };
 
+static bool format_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes)
+{
+    const kvb_problem p = {.k_format = format, .v_format = format, .k_dim = dim, .v_dim = dim};
+    return kvb_product_int8.fits(&p, why, why_bytes);
+}
+
 static bool fits(const char *name, uint32_t dim)
 {
     char why[200];
-    return kvb_int8_fits(pool_named(name)->format, dim, why, sizeof why);
+    return format_fits(pool_named(name)->format, dim, why, sizeof why);
 }
 
 /* ---- tests -------------------------------------------------------------------------------------------------------- */
@@ -466,13 +473,13 @@ static void others_declined(void **state)
     (void)state;
     for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
         why[0] = 0;
-        assert_false(kvb_int8_fits(pool_named(others[i])->format, 128, why, sizeof why));
+        assert_false(format_fits(pool_named(others[i])->format, 128, why, sizeof why));
         assert_true(strstr(why, others[i]) && strstr(why, "integer products"));
     }
     for (uint32_t f = 0; f < NAMES; f++) {
-        assert_false(kvb_int8_fits(pool_named(names[f])->rotated->format, 128, why, sizeof why));
+        assert_false(format_fits(pool_named(names[f])->rotated->format, 128, why, sizeof why));
         assert_non_null(strstr(why, "transformed"));
-        assert_false(kvb_int8_fits(pool_named(names[f])->format, 72, why, sizeof why));
+        assert_false(format_fits(pool_named(names[f])->format, 72, why, sizeof why));
     }
 }
 

@@ -17,7 +17,7 @@
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/lanes.h"
 #include "caches/pools/pool.h"
-#include "kernels/vector/table.h"
+#include "kernels/vector/vector.h"
 
 enum { HEADS = 3, CELLS = 200, LISTED = 75, DIM_MAX = 288, STRIDE = 304 };
 
@@ -307,7 +307,7 @@ static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, 
         size += (double)x[c] * x[c];
     }
     got[dim] = x[dim] = 77;
-    kvb_vector_at(level)->transform(t, dim, inverse, got);
+    kvb_vector_at(level)->hadamard(t, dim, inverse, got);
     kvb_codec_isas[0]->rotate(t, dim, inverse, codec);
     assert_true(got[dim] == 77.0f);
     for (uint32_t c = 0; c < dim && flip && !inverse; c++)
@@ -331,7 +331,7 @@ static void test_transform(void **state)
                 transform_check((kvb_cpu_level)l, way & 1 ? KVB_TRANSFORM_SIGNED_HADAMARD : KVB_TRANSFORM_HADAMARD, dim,
                                 way & 2);
         float as_it_is[3] = {1, 2, 3};
-        kvb_vector_at((kvb_cpu_level)l)->transform(KVB_TRANSFORM_NONE, 2, false, as_it_is);
+        kvb_vector_at((kvb_cpu_level)l)->hadamard(KVB_TRANSFORM_NONE, 2, false, as_it_is);
         assert_true(as_it_is[0] == 1 && as_it_is[1] == 2 && as_it_is[2] == 3);
     }
 }

@@ -119,7 +119,7 @@ static void rig_open(rig *r, const kvb_pool_type *k_pool, const kvb_pool_type *v
                                .k_amax = amax,
                                .v_amax = amax,
                                .allocator = &r->allocator};
-    const kvb_cache_type *type = &kvb_cache_contig;
+    const kvb_cache_type *type = &kvb_cache_contiguous;
     assert_int_equal(type->open(type, &facts, &cache, &r->cache, why, sizeof why), 0);
     for (uint32_t n = FILLED, from = 0; from < CELLS; from += n, n = 1) {
         for (uint32_t i = 0; i < n; i++)
@@ -136,7 +136,7 @@ static void rig_open(rig *r, const kvb_pool_type *k_pool, const kvb_pool_type *v
 static void rig_close(rig *r)
 {
     kvb_call_free(&r->call);
-    r->cache->type->close(r->cache);
+    kvb_cache_close(r->cache);
     assert_int_equal(r->allocator.current_bytes, 0);
     kvb_oracle_free(r->oracle);
     kvb_values_free(r->values);

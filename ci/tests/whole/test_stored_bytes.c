@@ -19,12 +19,12 @@
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
 #include "ci/tests/oracle/special_rows.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 enum { HEADS = 3, CELLS = 2 * ROW_KINDS, ALL_DIMS = 67, MAX_DIM = 384, PART = 4 * MAX_DIM, SHOWN = 3 };
 
 typedef struct reference {
-    kvb_store store[HEADS];
+    kvb_storage store[HEADS];
     size_t bytes[KVB_PARTS];
     float rows[CELLS * HEADS * MAX_DIM];
     float turned[CELLS * HEADS * MAX_DIM];
@@ -40,7 +40,7 @@ static unsigned mismatches;
 static bool only_nans_differ(uint32_t h, const unsigned char *const got[KVB_PARTS],
                              const unsigned char *const part[KVB_PARTS])
 {
-    const kvb_store *s = &want.store[h];
+    const kvb_storage *s = &want.store[h];
     double a[MAX_DIM], b[MAX_DIM], size[MAX_DIM];
     if (s->format->transform == KVB_TRANSFORM_NONE)
         return false;
@@ -57,7 +57,7 @@ static void row_compare(const char *where, uint32_t t, uint32_t h, const unsigne
 {
     static const char *const names[KVB_PARTS] = {"codes", "scales", "zeros"};
     const unsigned char *part[KVB_PARTS] = {want.part[t][h][0], want.part[t][h][1], want.part[t][h][2]};
-    const kvb_store *s = &want.store[h];
+    const kvb_storage *s = &want.store[h];
     for (int p = 0; p < KVB_PARTS; p++) {
         if (want.bytes[p] == 0 || memcmp(got[p], part[p], want.bytes[p]) == 0)
             continue;
@@ -86,7 +86,7 @@ static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float 
     char why[200], whose[200];
     bool fits = !type->supports || type->supports(type, dim, why, sizeof why);
     for (uint32_t h = 0; h < HEADS; h++)
-        if ((kvb_store_init(&want.store[h], type->format, dim, amax, HEADS, h, whose, sizeof whose) == 0) != fits)
+        if ((kvb_storage_init(&want.store[h], type->format, dim, amax, HEADS, h, whose, sizeof whose) == 0) != fits)
             fail_msg("%s, dim %u: the pool says %s, the oracle does not", type->name, dim, fits ? "yes" : why);
     for (int p = 0; fits && p < KVB_PARTS; p++)
         want.bytes[p] = want.store[0].codec->bytes(want.store[0].codec, dim, p);
@@ -99,7 +99,7 @@ static void reference_encode(uint32_t dim)
     memcpy(want.turned, want.rows, CELLS * HEADS * (size_t)dim * sizeof(float));
     for (uint32_t t = 0; t < CELLS; t++)
         for (uint32_t h = 0; h < HEADS; h++) {
-            const kvb_store *s = &want.store[h];
+            const kvb_storage *s = &want.store[h];
             unsigned char *part[KVB_PARTS] = {want.part[t][h][0], want.part[t][h][1], want.part[t][h][2]};
             float *row = want.turned + (t * HEADS + h) * dim;
             kvb_codec_rotate(s->format->transform, dim, row);
@@ -183,7 +183,7 @@ static void cell_read(const kvb_pool *pool, uint32_t cell)
         double stored[MAX_DIM], size[MAX_DIM];
         double roundings = kvb_format_roundings(v.format, v.dim) * 0x1.01p-24;
         double mixed = v.format->transform ? sqrt(kvb_transform_block(v.dim)) : 1;
-        kvb_store_read(&want.store[h], &v, h, cell, stored, size);
+        kvb_storage_read(&want.store[h], &v, h, cell, stored, size);
         v.format->read(&v, h, cell, 1, row);
         for (uint32_t c = 0; c < v.dim; c++) {
             if (!(size[c] < 0x1p120)) /* infinities, NaN, and what overflows on the way */

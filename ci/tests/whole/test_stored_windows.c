@@ -17,7 +17,7 @@
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
 #include "ci/tests/oracle/special_rows.h"
-#include "oracle/store.h"
+#include "oracle/storage.h"
 
 enum { HEADS = 2, TOKENS = 230, BLOCK = 32, MAX_DIM = 160, PART = BLOCK * 2 * MAX_DIM };
 
@@ -27,11 +27,11 @@ static unsigned char want[KVB_PARTS][PART], got[KVB_PARTS][PART];
 static const uint32_t dims[] = {1, 2, 3, 4, 7, 12, 32, 66, 96, 160};
 
 /* Does it take rows of dim? The oracle must say the same. */
-static bool fits(const kvb_pool_type *type, uint32_t dim, kvb_store *store)
+static bool fits(const kvb_pool_type *type, uint32_t dim, kvb_storage *store)
 {
     char why[200];
     bool takes = !type->supports || type->supports(type, dim, why, sizeof why);
-    bool stores = kvb_store_init(store, type->format, dim, NULL, HEADS, 0, why, sizeof why) == 0;
+    bool stores = kvb_storage_init(store, type->format, dim, NULL, HEADS, 0, why, sizeof why) == 0;
     if (takes != stores)
         fail_msg("%s, dim %u: the pool says %s, the oracle %s", type->name, dim, takes ? "yes" : "no",
                  stores ? "yes" : "no");
@@ -59,7 +59,7 @@ static void part_compare(const char *name, const char *isa, uint32_t dim, int pa
 }
 
 /* Cells of `held` hold rows: the oracle encodes those alone, and the others' codes are 0. */
-static void block_compare(const kvb_pool_type *type, const kvb_store *store, uint32_t held, const float *block)
+static void block_compare(const kvb_pool_type *type, const kvb_storage *store, uint32_t held, const float *block)
 {
     const kvb_codec *codec = store->codec;
     uint32_t dim = store->dim, n = 0;
@@ -96,7 +96,7 @@ static void block_compare(const kvb_pool_type *type, const kvb_store *store, uin
     }
 }
 
-static void blocks_compare(const kvb_pool_type *type, const kvb_store *store)
+static void blocks_compare(const kvb_pool_type *type, const kvb_storage *store)
 {
     static const uint32_t masks[] = {0xffffffff, 1, 0x80000000, 0xaaaaaaaa, 0x00ffff00};
     static float block[BLOCK * MAX_DIM];
@@ -121,22 +121,22 @@ static bool same(double a, double b, bool any_nan)
     return memcmp(&a, &b, sizeof a) == 0 || (any_nan && isnan(a) && isnan(b));
 }
 
-static void view_compare(const kvb_pool *pool, const kvb_store *store, uint32_t n)
+static void view_compare(const kvb_pool *pool, const kvb_storage *store, uint32_t n)
 {
     static double stored[TOKENS * MAX_DIM], size[TOKENS * MAX_DIM];
     const float *row_at[TOKENS];
     uint32_t dim = store->dim;
     double row[MAX_DIM], row_size[MAX_DIM];
-    void *scratch = malloc(kvb_store_scratch(store));
+    void *scratch = malloc(kvb_storage_scratch(store));
     kvb_view view;
     assert_non_null(scratch);
     pool->type->view(pool, n, &view);
     for (uint32_t h = 0; h < HEADS; h++) {
         for (uint32_t t = 0; t < n; t++)
             row_at[t] = rows + (t * HEADS + h) * dim;
-        kvb_store_rows(store, row_at, n, scratch, stored, size);
+        kvb_storage_rows(store, row_at, n, scratch, stored, size);
         for (uint32_t t = 0; t < n; t++) {
-            kvb_store_read(store, &view, h, t, row, row_size);
+            kvb_storage_read(store, &view, h, t, row, row_size);
             for (uint32_t c = 0; c < dim; c++)
                 if (!same(row[c], stored[t * dim + c], true) || !same(row_size[c], size[t * dim + c], true))
                     fail_msg("%s, dim %u, %u tokens: token %u, head %u, channel %u is %a, the oracle's %a",
@@ -147,7 +147,7 @@ static void view_compare(const kvb_pool *pool, const kvb_store *store, uint32_t 
 }
 
 /* run: tokens written at once. */
-static void sequence_compare(const kvb_pool_type *type, const kvb_store *store, uint32_t run, kvb_growth growth)
+static void sequence_compare(const kvb_pool_type *type, const kvb_storage *store, uint32_t run, kvb_growth growth)
 {
     kvb_allocator allocator = {0};
     kvb_pool_options options = {HEADS, store->dim, 5, TOKENS, growth, NULL, &allocator};
@@ -171,7 +171,7 @@ static void windows_store_what_the_codec_stores(void **state)
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
             for (size_t d = 0; type->format->window_cells && d < sizeof dims / sizeof *dims; d++) {
-                kvb_store store;
+                kvb_storage store;
                 if (!fits(type, dims[d], &store))
                     continue;
                 blocks_compare(type, &store);

@@ -106,7 +106,7 @@ static void decode_and_prefill(void **state)
     over("workloads/recorded/plain-decode.jsonl");
 }
 
-/* Rows of 128 channels: blocks with scales inside, groups of channels, codes of 3 bits. */
+/* Rows of 128 channels: blocks with scales state, groups of channels, codes of 3 bits. */
 static void long_rows(void **state)
 {
     static const char *const pools[] = {"q8_0", "a4g64", "tq3"};

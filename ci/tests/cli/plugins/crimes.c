@@ -217,7 +217,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 static void arithmetic_bf16(const kvb_problem *p, kvb_arithmetic *a)
 {
     arithmetic(p, a);
-    a->p_rounded = KVB_BF16;
+    a->sums.rounding = KVB_BF16;
 }
 
 #define ALL_MASKS                                                                                                      \

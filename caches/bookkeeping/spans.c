@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of spans: appending, adding, cutting. */
+#include "caches/bookkeeping/spans.h"
+
+#include <assert.h>
+#include <errno.h>
+
+int kvb_spans_reserve(kvb_spans *s, kvb_allocator *allocator, size_t more)
+{
+    return kvb_grow(allocator, &s->span, &s->room, s->n + more);
+}
+
+void kvb_spans_free(kvb_spans *s, kvb_allocator *allocator)
+{
+    kvb_free(allocator, s->span, s->room * sizeof *s->span);
+    *s = (kvb_spans){0};
+}
+
+static bool follows(const kvb_span *a, const kvb_span *b)
+{
+    return a->pos + a->n == b->pos && a->at + a->n == b->at;
+}
+
+void kvb_spans_append(kvb_spans *s, uint32_t pos, uint64_t at)
+{
+    kvb_span one = {at, pos, 1};
+    assert(pos >= kvb_spans_next(s));
+    s->tokens++;
+    if (s->n && follows(&s->span[s->n - 1], &one)) {
+        s->span[s->n - 1].n++;
+        return;
+    }
+    assert(s->n < s->room);
+    s->span[s->n++] = one;
+}
+
+void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        kvb_span add = kvb_span_clip(from->span[i], p0, p1);
+        size_t at = 0;
+        if (add.n == 0)
+            continue;
+        while (at < s->n && s->span[at].pos < add.pos)
+            at++;
+        assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos));
+        for (size_t j = s->n++; j > at; j--)
+            s->span[j] = s->span[j - 1];
+        s->span[at] = add;
+        s->tokens += add.n;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (kept && follows(&s->span[kept - 1], &s->span[i]))
+            s->span[kept - 1].n += s->span[i].n;
+        else
+            s->span[kept++] = s->span[i];
+    }
+    s->n = kept;
+}
+
+void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1), rest = kvb_span_clip(all, p1, UINT32_MAX);
+        if (gone.n == 0 || gone.pos == all.pos || rest.n == 0)
+            continue;
+        assert(s->n < s->room); /* in two: only here, since what is cut lies within one span */
+        s->span[i].n = gone.pos - all.pos;
+        for (size_t j = s->n++; j > i + 1; j--)
+            s->span[j] = s->span[j - 1];
+        s->span[i + 1] = rest;
+        s->tokens -= gone.n;
+        return;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1);
+        s->tokens -= gone.n;
+        kvb_span left = gone.n == 0 ? all : gone.pos == all.pos ? kvb_span_clip(all, p1, UINT32_MAX) : kvb_span_clip(all, 0, p0);
+        if (left.n)
+            s->span[kept++] = left;
+    }
+    s->n = kept;
+}
+
+bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_t p1, uint32_t *where)
+{
+    for (size_t i = 0, j = 0; i < a->n && j < b->n;) {
+        kvb_span x = kvb_span_clip(a->span[i], p0, p1), both = {0, 0, 0};
+        if (x.n)
+            both = kvb_span_clip(b->span[j], x.pos, x.pos + x.n);
+        if (both.n) {
+            *where = both.pos;
+            return true;
+        }
+        if (a->span[i].pos + a->span[i].n < b->span[j].pos + b->span[j].n)
+            i++;
+        else
+            j++;
+    }
+    return false;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sequence as a list of spans: what lies at which of its positions. A span costs 16 bytes whatever its length, so a
+ * long sequence costs little, a fork copies a few spans, and the cells of a query follow from its spans. Integers only.
+ */
+#ifndef KVB_SPANS_H
+#define KVB_SPANS_H
+
+#include <stdbool.h>
+
+#include "caches/allocator.h"
+
+/* Positions pos .. pos+n-1 hold at .. at+n-1: tokens by their ordinals, or cells. */
+typedef struct kvb_span {
+    uint64_t at;
+    uint32_t pos, n;
+} kvb_span;
+
+/* Ascending by position, none empty, none over another. Zero at first. */
+typedef struct kvb_spans {
+    kvb_span *span; /* [n] */
+    size_t n, room;
+    uint32_t tokens; /* of all spans */
+} kvb_spans;
+
+/* Room for `more` spans besides those there: 0 or -ENOMEM. */
+KVB_HOST int kvb_spans_reserve(kvb_spans *spans, kvb_allocator *allocator, size_t more);
+KVB_HOST void kvb_spans_free(kvb_spans *spans, kvb_allocator *allocator);
+
+/* One token more, above all positions there. Takes no room where it goes on the last span, else that of one. */
+KVB_HOST void kvb_spans_append(kvb_spans *spans, uint32_t pos, uint64_t at);
+/* Add what `from` holds at positions p0 <= p < p1, where nothing is yet. Takes the room of from->n spans. */
+KVB_HOST void kvb_spans_add(kvb_spans *spans, const kvb_spans *from, uint32_t p0, uint32_t p1);
+/* Let go of positions p0 <= p < p1. Takes the room of one span where it cuts one in two. */
+KVB_HOST void kvb_spans_cut(kvb_spans *spans, uint32_t p0, uint32_t p1);
+
+/* Do both hold a position p0 <= p < p1? *where: the lowest. */
+bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_t p1, uint32_t *where);
+
+/* The part of a span at positions p0 <= p < p1; n is 0 where there is none. */
+static inline kvb_span kvb_span_clip(kvb_span s, uint32_t p0, uint32_t p1)
+{
+    uint32_t begin = p0 > s.pos ? p0 : s.pos, end = p1 < s.pos + s.n ? p1 : s.pos + s.n;
+    return begin < end ? (kvb_span){s.at + (begin - s.pos), begin, end - begin} : (kvb_span){0, 0, 0};
+}
+
+/* Largest position + 1; 0 of an empty list. */
+static inline uint32_t kvb_spans_next(const kvb_spans *spans)
+{
+    return spans->n ? spans->span[spans->n - 1].pos + spans->span[spans->n - 1].n : 0;
+}
+
+#endif

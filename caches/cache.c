@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host of every cache: one account of sequences, a store for each group of layers. All control calls
+ * go through change_make(): it checks, lets every store prepare, and only then lets all of them adopt. That is also the
+ * one place where a plan comes into force or goes out of it.
+ */
+#include "caches/store_host.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct kvb_cache {
+    const kvb_cache_type *type;
+    const kvb_model *model;
+    kvb_cache_options options;
+    kvb_account account;
+    kvb_store *stores[KVB_MODEL_GROUPS]; /* [n_groups] */
+    kvb_feed feed, next_feed;            /* of the plan in force; of the one being made */
+    bool planned;                        /* there is a plan in force */
+    char why[200];
+};
+
+const kvb_cache_type *kvb_cache_type_of(const kvb_cache *c)
+{
+    return c->type;
+}
+
+const char *kvb_cache_why(const kvb_cache *c)
+{
+    return c->why;
+}
+
+__attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->why, sizeof c->why, format, args);
+    va_end(args);
+    return error;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------ */
+
+static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
+                         size_t why_bytes)
+{
+    const char *wrong = o->capacity == 0       ? "capacity must be at least 1 cell"
+                        : o->seq_capacity == 0 ? "seq_capacity must be at least 1 token"
+                        : o->min_chunk == 0    ? "min_chunk must be at least 1 cell"
+                        : o->max_seqs == 0 || o->max_seqs > KVB_MAX_SEQS ? "max_seqs must be 1 .. 64"
+                                                                         : NULL;
+    if (wrong) {
+        snprintf(why, why_bytes, "%s", wrong);
+        return -EINVAL;
+    }
+    int error = kvb_model_check(model, why, why_bytes);
+    if (error)
+        return error;
+    if (type->serves && !type->serves(model, why, why_bytes))
+        return -ENOTSUP;
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        const kvb_group *group = &model->groups[g];
+        if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, group->k_dim, why, why_bytes)) ||
+            (!group->latent && o->v_pool->supports && !o->v_pool->supports(o->v_pool, group->v_dim, why, why_bytes)))
+            return -ENOTSUP;
+    }
+    return 0;
+}
+
+int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
+                   kvb_cache **cache, char *why, size_t why_bytes)
+{
+    int error = options_check(type, model, options, why, why_bytes);
+    if (error)
+        return error;
+    kvb_cache *c = kvb_alloc(options->allocator, sizeof *c);
+    if (!c) {
+        snprintf(why, why_bytes, "no memory for the cache");
+        return -ENOMEM;
+    }
+    *c = (kvb_cache){.type = type, .model = model, .options = *options};
+    c->account = (kvb_account){.allocator = options->allocator,
+                               .seq_capacity = options->seq_capacity,
+                               .max_seqs = options->max_seqs};
+    const kvb_store_site site = {type, model, &c->options, &c->account, c->why, sizeof c->why};
+    for (uint32_t g = 0; g < model->n_groups && !error; g++)
+        error = kvb_store_open(&site, g, &c->stores[g]);
+    if (error) {
+        snprintf(why, why_bytes, "%s", *c->why ? c->why : strerror(-error));
+        kvb_cache_close(c);
+        return error;
+    }
+    *cache = c;
+    return 0;
+}
+
+void kvb_cache_close(kvb_cache *c)
+{
+    if (!c)
+        return;
+    kvb_allocator *a = c->options.allocator;
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        if (c->stores[g])
+            kvb_store_close(c->stores[g]);
+    kvb_feed_close(&c->feed, a);
+    kvb_feed_close(&c->next_feed, a);
+    kvb_account_close(&c->account);
+    kvb_free(a, c, sizeof *c);
+}
+
+size_t kvb_cache_struct_bytes(const kvb_cache_type *type, const kvb_model *model)
+{
+    size_t pools = 2 * (size_t)model->n_layers * sizeof(kvb_pool *);
+    return sizeof(kvb_cache) + model->n_groups * (type->store_bytes + pools);
+}
+
+/* ---- control calls --------------------------------------------------------------------------------------- */
+
+static bool brings_tokens(const kvb_change *change)
+{
+    return change->kind == KVB_CHANGE_STEP || change->kind == KVB_CHANGE_PROPOSE;
+}
+
+/* Would it be refused, for any reason but want of memory or what a policy cannot do? 0, -EINVAL or -ENOSPC. */
+static int admission_check(const kvb_cache *c, const kvb_change *change, char *why, size_t why_bytes)
+{
+    int error = kvb_account_check(&c->account, change, why, why_bytes);
+    for (uint32_t g = 0; g < c->model->n_groups && !error && brings_tokens(change); g++) {
+        uint32_t room = kvb_store_room(c->stores[g], change);
+        if (change->n <= room)
+            continue;
+        snprintf(why, why_bytes, "no room for %u tokens: there is room for %u", change->n, room);
+        error = -ENOSPC;
+    }
+    return error;
+}
+
+static int change_make(kvb_cache *c, const kvb_change *change)
+{
+    const kvb_feed *feed = brings_tokens(change) ? &c->next_feed : NULL;
+    uint32_t prepared = 0, n_groups = c->model->n_groups;
+    c->why[0] = '\0';
+    int error = admission_check(c, change, c->why, sizeof c->why);
+    if (!error)
+        error = kvb_account_reserve(&c->account, change);
+    if (!error && feed)
+        error = kvb_feed_make(&c->next_feed, &c->account, change, c->type->flags & KVB_CACHE_FORGETS);
+    if (!error) {
+        for (; prepared < n_groups && !error; prepared += !error)
+            error = kvb_store_prepare(c->stores[prepared], change, feed);
+        for (uint32_t g = 0; error && g < prepared; g++)
+            kvb_store_undo(c->stores[g], change, feed);
+        if (error && feed)
+            kvb_account_withdraw(&c->account, change, kvb_feed_new(feed));
+    }
+    if (error)
+        return *c->why ? error : fail(c, error, "no memory for a step of %u tokens", change->n);
+    if (!feed)
+        kvb_account_apply(&c->account, change);
+    for (uint32_t g = 0; g < n_groups; g++)
+        kvb_store_adopt(c->stores[g], change, feed);
+    if (feed) {
+        kvb_feed old = c->feed;
+        c->feed = c->next_feed;
+        c->next_feed = old;
+    }
+    c->planned = feed != NULL;
+    return 0;
+}
+
+static int flags_check(kvb_cache *c, uint32_t flags, const char *what)
+{
+    return c->type->flags & flags ? 0 : fail(c, -ENOTSUP, "cache %s cannot do %s", c->type->name, what);
+}
+
+/* A cache of one sequence takes no other. */
+static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    for (uint32_t i = 0; seq_ids && i < n && !(c->type->flags & KVB_CACHE_SEQ); i++)
+        if (seq_ids[i] != 0)
+            return fail(c, -ENOTSUP, "cache %s has one sequence, 0, and no sequence %u", c->type->name, seq_ids[i]);
+    return 0;
+}
+
+bool kvb_cache_can_extend(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    char why[200];
+    bool alone = !seq_ids || c->type->flags & KVB_CACHE_SEQ;
+    for (uint32_t i = 0; i < n && !alone; i++)
+        if (seq_ids[i] != 0)
+            return false;
+    return !admission_check(c, &(kvb_change){.kind = KVB_CHANGE_STEP, .n = n, .seq_ids = seq_ids}, why, sizeof why);
+}
+
+int kvb_cache_begin_step(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    int error = seq_ids_check(c, seq_ids, n);
+    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_STEP, .n = n, .seq_ids = seq_ids});
+}
+
+int kvb_cache_seq_cp(kvb_cache *c, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
+{
+    int error = flags_check(c, KVB_CACHE_SEQ, "seq_cp");
+    return error ? error
+                 : change_make(c, &(kvb_change){.kind = KVB_CHANGE_COPY, .src = src, .dst = dst, .p0 = p0, .p1 = p1});
+}
+
+int kvb_cache_seq_rm(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    int error = flags_check(c, KVB_CACHE_SEQ, "seq_rm");
+    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .src = seq, .p0 = p0, .p1 = p1});
+}
+
+int kvb_cache_seq_keep(kvb_cache *c, uint32_t seq)
+{
+    int error = flags_check(c, KVB_CACHE_SEQ, "seq_keep");
+    return error ? error
+                 : change_make(c, &(kvb_change){
+                                      .kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END});
+}
+
+int kvb_cache_clear(kvb_cache *c)
+{
+    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE,
+                                        .src = KVB_MAX_SEQS,
+                                        .others = true,
+                                        .drops_nodes = true,
+                                        .p1 = KVB_POS_END});
+}
+
+int kvb_cache_rewind(kvb_cache *c, uint32_t len)
+{
+    uint32_t length = kvb_cache_length(c, 0);
+    int error = flags_check(c, KVB_CACHE_REWIND | KVB_CACHE_SEQ, "rewind");
+    if (error)
+        return error;
+    if (len > length)
+        return fail(c, -EINVAL, "cannot rewind to %u: the length is %u", len, length);
+    /* An empty sequence may be cut back to nothing, which seq_rm would refuse. */
+    bool empty = length == 0 && c->account.n_nodes == 0;
+    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .p0 = len, .p1 = KVB_POS_END, .drops_nodes = empty});
+}
+
+bool kvb_cache_can_propose(const kvb_cache *c, uint32_t n)
+{
+    char why[200];
+    return c->type->flags & KVB_CACHE_TREE &&
+           !admission_check(c, &(kvb_change){.kind = KVB_CHANGE_PROPOSE, .n = n}, why, sizeof why);
+}
+
+int kvb_cache_propose(kvb_cache *c, const int32_t *parents, uint32_t n)
+{
+    int error = flags_check(c, KVB_CACHE_TREE, "propose");
+    if (!error && !parents)
+        error = fail(c, -EINVAL, "the nodes' parents must be given");
+    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_PROPOSE, .n = n, .parents = parents});
+}
+
+int kvb_cache_commit(kvb_cache *c, const uint32_t *accepted, uint32_t n)
+{
+    int error = flags_check(c, KVB_CACHE_TREE, "commit");
+    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_COMMIT, .n = n, .accepted = accepted});
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------- */
+
+uint32_t kvb_cache_length(const kvb_cache *c, uint32_t seq)
+{
+    return seq < KVB_MAX_SEQS ? kvb_spans_next(&c->account.seq[seq]) : 0;
+}
+
+uint32_t kvb_cache_pending(const kvb_cache *c)
+{
+    return c->account.n_nodes;
+}
+
+uint32_t kvb_cache_feed(const kvb_cache *c, const uint64_t **ordinals)
+{
+    if (!c->planned)
+        return 0;
+    *ordinals = c->feed.ordinals;
+    return c->feed.n;
+}
+
+static int fetch_check(kvb_cache *c, uint32_t layer, const uint32_t *positions, uint32_t n_tok)
+{
+    if (!c->planned)
+        return fail(c, -EINVAL, "there is no plan: begin a step first");
+    if (layer >= c->model->n_layers)
+        return fail(c, -EINVAL, "layer %u does not exist: there are %u", layer, c->model->n_layers);
+    if (n_tok != c->feed.n)
+        return fail(c, -EINVAL, "%u tokens are given, the plan wants %u", n_tok, c->feed.n);
+    for (uint32_t i = 0; i < n_tok; i++)
+        if (positions[i] != c->feed.positions[i])
+            return fail(c, -EINVAL, "token %u has position %u, the plan says %u", i, positions[i],
+                        c->feed.positions[i]);
+    return 0;
+}
+
+int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *positions, const float *k, const float *v,
+                               uint32_t n_tok, kvb_attend_spec *spec)
+{
+    if (!positions || !k || !spec)
+        return fail(c, -EINVAL, "positions, rows and a spec must be given");
+    int error = fetch_check(c, layer, positions, n_tok);
+    if (error)
+        return error;
+    kvb_store *s = c->stores[c->model->group_of[layer]];
+    if (!v != s->group->latent)
+        return fail(c, -EINVAL, v ? "layer %u is latent: V is part of K's rows" : "V rows of layer %u must be given",
+                    layer);
+    kvb_store_fetch(s, layer, k, v, spec);
+    return 0;
+}
+
+void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usage)
+{
+    kvb_store_usage(c->stores[group], usage);
+}
+
+const kvb_cache_type *const kvb_builtin_caches[] = {
+    &kvb_cache_recompute, &kvb_cache_slab, &kvb_cache_contiguous, &kvb_cache_seq, &kvb_cache_window, &kvb_cache_tree, NULL,
+};

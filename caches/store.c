@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host's side of a store: opening, preparing and adopting, pools. */
+#include "caches/store_host.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOVES_AT_ONCE 256u
+
+int kvb_store_fail(kvb_store *s, int error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->why, s->why_bytes, format, args);
+    va_end(args);
+    return error;
+}
+
+int kvb_store_move(kvb_store *s, uint32_t from, uint32_t to)
+{
+    int error = kvb_grow(s->allocator, &s->moves, &s->moves_room, s->n_moves + 1);
+    if (!error)
+        s->moves[s->n_moves++] = (kvb_move){from, to};
+    return error;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------------- */
+
+static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
+{
+    const kvb_cache_options *o = s->options;
+    const kvb_pool_type *type = is_v ? o->v_pool : o->k_pool;
+    const float *const *amax = is_v ? o->v_amax : o->k_amax;
+    kvb_pool_options options = {
+        .n_kv_heads = s->group->kv_heads,
+        .dim = is_v ? s->group->v_dim : s->group->k_dim,
+        .min_chunk = o->min_chunk < s->pool_cells ? o->min_chunk : s->pool_cells,
+        .capacity = s->pool_cells,
+        .growth = o->growth,
+        .amax = amax ? amax[layer] : NULL,
+        .allocator = o->allocator,
+    };
+    kvb_pool **pool = &s->pools[2 * (size_t)layer + is_v];
+    int error = type->open(type, &options, pool);
+    if (!error && s->type->flags & KVB_CACHE_PREALLOCATES)
+        error = type->ensure(*pool, s->pool_cells);
+    return error;
+}
+
+static int pools_open(kvb_store *s, const kvb_store_site *site)
+{
+    size_t n = 2 * (size_t)site->model->n_layers;
+    uint64_t cells = s->type->pool_cells ? s->type->pool_cells(s) : s->options->capacity;
+    int error = 0;
+    if (cells == 0 || cells > UINT32_MAX)
+        return kvb_store_fail(s, -EINVAL, "pools of %llu cells cannot be: expected 1 .. %u", (unsigned long long)cells,
+                              UINT32_MAX);
+    s->pool_cells = (uint32_t)cells;
+    s->pools = kvb_alloc(s->allocator, n * sizeof *s->pools);
+    if (!s->pools)
+        return kvb_store_fail(s, -ENOMEM, "no memory for the cache");
+    memset(s->pools, 0, n * sizeof *s->pools);
+    s->n_pools = n;
+    for (uint32_t layer = 0; layer < site->model->n_layers && !error; layer++) {
+        if (kvb_model_group(site->model, layer) != s->group)
+            continue;
+        error = pool_open(s, layer, false);
+        if (!error && !s->group->latent)
+            error = pool_open(s, layer, true);
+    }
+    return error ? kvb_store_fail(s, error, "cannot open the pools: %s", strerror(-error)) : 0;
+}
+
+int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
+{
+    const kvb_cache_type *type = site->type;
+    kvb_allocator *a = site->options->allocator;
+    kvb_store *s = kvb_alloc(a, type->store_bytes);
+    if (!s) {
+        snprintf(site->why, site->why_bytes, "no memory for the cache");
+        return -ENOMEM;
+    }
+    memset(s, 0, type->store_bytes);
+    s->type = type;
+    s->group = &site->model->groups[g];
+    s->account = site->account;
+    s->options = site->options;
+    s->allocator = s->plan.allocator = s->next.allocator = a;
+    s->why = site->why;
+    s->why_bytes = site->why_bytes;
+    int error = type->open ? type->open(s) : 0;
+    if (error) {
+        kvb_free(a, s, type->store_bytes);
+        return error;
+    }
+    error = pools_open(s, site);
+    if (error)
+        kvb_store_close(s);
+    else
+        *store = s;
+    return error;
+}
+
+void kvb_store_close(kvb_store *s)
+{
+    kvb_allocator *a = s->allocator;
+    if (s->type->close)
+        s->type->close(s);
+    for (size_t i = 0; i < s->n_pools; i++)
+        if (s->pools[i])
+            s->pools[i]->type->close(s->pools[i]);
+    kvb_free(a, s->pools, s->n_pools * sizeof *s->pools);
+    kvb_plan_close(&s->plan);
+    kvb_plan_close(&s->next);
+    kvb_free(a, s->moves, s->moves_room * sizeof *s->moves);
+    kvb_free(a, s, s->type->store_bytes);
+}
+
+/* ---- control calls -------------------------------------------------------------------------------------- */
+
+uint32_t kvb_store_room(const kvb_store *s, const kvb_change *change)
+{
+    uint32_t used, high_water, capacity = s->pool_cells < s->options->capacity ? s->pool_cells : s->options->capacity;
+    if (s->type->room)
+        return s->type->room(s, change);
+    s->type->occupied(s, &used, &high_water);
+    return used < capacity ? capacity - used : 0;
+}
+
+/* Cells that the pools must hold for what was prepared. */
+static uint32_t cells_wanted(const kvb_store *s, const kvb_plan *plan)
+{
+    uint32_t cells = 0;
+    for (uint32_t i = 0; plan && i < plan->n; i++)
+        cells = cells > plan->cells[i] ? cells : plan->cells[i] + 1;
+    for (size_t i = 0; i < s->n_moves; i++)
+        cells = cells > s->moves[i].to ? cells : s->moves[i].to + 1;
+    return cells;
+}
+
+int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
+{
+    kvb_plan *plan = feed ? &s->next : NULL;
+    s->n_moves = 0;
+    int error = plan ? kvb_plan_start(plan, feed->n) : 0;
+    if (!error)
+        error = s->type->prepare(s, change, feed, plan);
+    if (error)
+        return error;
+    if (plan)
+        kvb_plan_finish(plan);
+    uint32_t cells = cells_wanted(s, plan);
+    for (size_t i = 0; i < s->n_pools && cells && !error; i++)
+        error = s->pools[i] ? s->pools[i]->type->ensure(s->pools[i], cells) : 0;
+    if (error)
+        kvb_store_undo(s, change, feed);
+    return error ? kvb_store_fail(s, error, "the pools cannot grow to %u cells: %s", cells, strerror(-error)) : 0;
+}
+
+void kvb_store_undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
+{
+    if (s->type->undo)
+        s->type->undo(s, change, feed, feed ? &s->next : NULL);
+}
+
+/* Copies rows as the policy wants: stretches of neighbouring targets at once. */
+static void moves_make(kvb_store *s)
+{
+    uint32_t from[MOVES_AT_ONCE];
+    for (size_t begin = 0, end; begin < s->n_moves; begin = end) {
+        uint32_t base = s->moves[begin].to, n = 0;
+        for (end = begin; end < s->n_moves && n < MOVES_AT_ONCE && s->moves[end].to == base + n; end++)
+            from[n++] = s->moves[end].from;
+        for (size_t i = 0; i < s->n_pools; i++)
+            if (s->pools[i])
+                s->pools[i]->type->gather_into(s->pools[i], base, from, n);
+    }
+    s->cells_moved += s->n_moves;
+}
+
+void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
+{
+    static _Atomic uint64_t generations; /* of this process: one kernel call serves caches that follow one another */
+    uint32_t cells, high_water;
+    moves_make(s);
+    if (s->type->adopt)
+        s->type->adopt(s, change, feed, feed ? &s->next : NULL);
+    if (feed) {
+        kvb_plan old = s->plan;
+        s->plan = s->next;
+        s->next = old;
+        s->plan.generation = atomic_fetch_add(&generations, 1) + 1;
+        s->stored = false;
+    }
+    s->type->occupied(s, &cells, &high_water);
+    s->cells_peak = s->cells_peak > cells ? s->cells_peak : cells;
+    s->high_water_peak = s->high_water_peak > high_water ? s->high_water_peak : high_water;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------ */
+
+static void rows_store(kvb_pool *pool, const kvb_plan *plan, const float *rows)
+{
+    if (plan->is_run)
+        pool->type->write_run(pool, plan->cells[0], plan->n, rows);
+    else
+        pool->type->scatter(pool, plan->cells, plan->n, rows);
+}
+
+void kvb_store_fetch(kvb_store *s, uint32_t layer, const float *k, const float *v, kvb_attend_spec *spec)
+{
+    kvb_pool *k_pool = s->pools[2 * (size_t)layer], *v_pool = s->pools[2 * (size_t)layer + 1];
+    rows_store(k_pool, &s->plan, k);
+    if (v)
+        rows_store(v_pool, &s->plan, v);
+    if (!s->stored)
+        s->cells_written += s->plan.n;
+    s->stored = true;
+    *spec = (kvb_attend_spec){.group = s->group, .mask = kvb_plan_mask(&s->plan), .generation = s->plan.generation};
+    k_pool->type->view(k_pool, s->plan.extent, &spec->k);
+    if (v) {
+        v_pool->type->view(v_pool, s->plan.extent, &spec->v);
+    } else {
+        spec->v = spec->k;
+        spec->v.dim = s->group->v_dim;
+    }
+}
+
+void kvb_store_usage(const kvb_store *s, kvb_cache_usage *usage)
+{
+    uint32_t high_water;
+    *usage = (kvb_cache_usage){
+        .cells_peak = s->cells_peak,
+        .high_water = s->high_water_peak,
+        .cells_written = s->cells_written,
+        .cells_moved = s->cells_moved,
+    };
+    s->type->occupied(s, &usage->cells_live, &high_water);
+    for (size_t i = 0; i < s->n_pools; i++) {
+        const kvb_pool *pool = s->pools[i];
+        if (!pool)
+            continue;
+        usage->reserved_bytes += pool->type->reserved(pool);
+        usage->growths += pool->growths;
+        usage->copied_bytes += pool->copied_bytes;
+        usage->copy_ns += pool->copy_ns;
+    }
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: caches and pools load as plug-ins. Both examples build from nothing but installed headers, are replayed and judged;
+# a codec that writes or reads wrong fails; a plug-in that needs more than the program exports is refused in one line.
+. "$(dirname "$0")/lib.sh"
+
+ok "install" env -u MAKEFLAGS -u MFLAGS make -s install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR"
+export KVB_INCLUDE=$TMPDIR/usr/include/kvbench
+mkdir "$TMPDIR/mine"
+cp caches/example-plugin/* "$TMPDIR/mine"
+built() { env -u MAKEFLAGS -u MFLAGS make -s -C "$TMPDIR/mine" "$@"; }
+ok "both examples build from installed headers" built pages.so lin12.so
+[ "$(wc -l <caches/example-plugin/Makefile)" -eq 3 ]
+report $? "their Makefile has three lines"
+
+records=$TMPDIR/records.jsonl
+replay() { # plug-ins and selection…
+    rm -f "$records"
+    "$KVBENCH" run --kernel reference --sample-ms 1 -o "$records" "$@"
+}
+ok "the cache is judged" replay --plugin "$TMPDIR/mine/pages.so" --cache pages --pool f32 --pool q8_0 \
+    --workload plain-decode --workload agent-fork --workload batched-multi-seq --workload sliding-window
+for workload in plain-decode agent-fork batched-multi-seq sliding-window; do
+    holds "  and passes on $workload" "\"workload\": \"$workload\".*\"cache\": \"pages\".*\"status\": \"pass\"" "$records"
+done
+ok "the pool is judged, in every cache" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --workload agent-fork --workload sliding-window
+for cache in recompute seq slab window; do
+    holds "  and passes in $cache" "\"cache\": \"$cache\", \"pool_k\": \"lin12\".*\"status\": \"pass\"" "$records"
+done
+ok "  both together pass" replay --plugin "$TMPDIR/mine/pages.so" --plugin "$TMPDIR/mine/lin12.so" --cache pages \
+    --pool k=lin12,v=f16 --workload agent-fork --workload sliding-window
+
+# The same codec, in error by one part in a thousand, where it writes and where it reads.
+wrong() { # NAME SED
+    sed -i "$2" "$TMPDIR/mine/lin12.c" && ! cmp -s "$TMPDIR/mine/lin12.c" caches/example-plugin/lin12.c && built lin12.so
+    report $? "a codec that is wrong: $1"
+    expect_exit 1 "  fails" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache seq --workload plain-decode
+    holds "  in its record" '"pool_k": "lin12".*"status": "fail"' "$records"
+    cp caches/example-plugin/lin12.c "$TMPDIR/mine"
+}
+wrong "its scale is larger when written" 's|largest / LARGEST;|1.001f * &|'
+wrong "its scale is larger when read" 's|code_of(codes) \* scale|1.001f * &|'
+wrong "it drops the lowest bit" 's|to\[0\] = (unsigned char)codes|to[0] = (unsigned char)(codes \& 0xfe)|'
+
+# What the program exports is what the header promises.
+exported=$(nm -D --defined-only "$BUILD/kvbench" | awk '$NF ~ /^kvb_/ { print $NF }' | sort)
+promised=$(sed -n '/^ \*   kvb_/p' caches/plugin.h | grep -o 'kvb_[a-z_]*' | grep -vxE 'kvb_(alloc|free|grow)' | sort) # but macros
+[ -n "$promised" ] && [ "$exported" = "$promised" ]
+report $? "the program exports what caches/plugin.h lists"
+diff <(echo "$exported") <(echo "$promised") | sed 's/^/# /'
+
+sed -i 's|largest = fmaxf(largest, fabsf(row\[c\]));|largest = fmaxf(largest, (float)kvb_json_number(row[c]));|
+    s|^#define LARGEST|double kvb_json_number(double);\n&|' "$TMPDIR/mine/lin12.c"
+ok "a plug-in that needs another function builds" built lin12.so
+expect_exit 2 "  and is refused" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --workload plain-decode
+holds "  in a line that says which and where to look" 'lin12\.so: undefined symbol: kvb_json_number; caches/plugin\.h' "$err"
+[ "$(wc -l <"$err")" -eq 1 ] && [ ! -e "$records" ]
+report $? "  and nothing is written"
+done_testing

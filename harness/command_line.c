@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Option tables: parsing and help. */
+#include "harness/command_line.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void usage_print(const kvb_usage *usage)
+{
+    printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
+    for (const kvb_option *o = usage->options; o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
+        printf("  %-24s %s\n", left, o->help);
+    }
+    printf("  %-24s %s\n", "--help", "this text");
+    printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it\n");
+}
+
+int kvb_complain(const char *command, int exit_code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "kvbench %s: ", command);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return exit_code;
+}
+
+static const kvb_option *option_find(const kvb_usage *usage, const char *word, size_t length)
+{
+    for (const kvb_option *o = usage->options; o->name; o++)
+        if (strlen(o->name) == length && !strncmp(o->name, word, length))
+            return o;
+    return NULL;
+}
+
+static int option_unknown(const kvb_usage *usage, const char *word)
+{
+    char known[1024] = "";
+    size_t used = 0;
+    for (const kvb_option *o = usage->options; o->name && used < sizeof known; o++)
+        used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
+    return kvb_complain(usage->command, KVB_EXIT_USAGE, "unknown option '%s'; known:%s --help", word, known);
+}
+
+static int words_add(kvb_words *words, const char *word)
+{
+    const char **at = realloc(words->at, (words->n + 2) * sizeof *at);
+    if (!at)
+        return -ENOMEM;
+    at[words->n++] = word;
+    at[words->n] = NULL;
+    words->at = at;
+    return 0;
+}
+
+static int value_take(const kvb_option *o, void *into, const char *value, char *why, size_t why_bytes)
+{
+    void *field = (char *)into + o->field;
+    if (value && !*value) {
+        snprintf(why, why_bytes, "is empty");
+        return -EINVAL;
+    }
+    switch (o->kind) {
+    case KVB_OPTION_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case KVB_OPTION_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case KVB_OPTION_NUMBER:
+        return kvb_number_parse(value, o->min, o->max, field, why, why_bytes);
+    case KVB_OPTION_WORDS:
+        snprintf(why, why_bytes, "no memory");
+        return words_add(field, value);
+    }
+    return -EINVAL;
+}
+
+int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
+{
+    char why[320];
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+            usage_print(usage);
+            return KVB_EXIT_OK;
+        }
+        if (word[0] != '-' || !word[1]) {
+            if (!usage->takes_words)
+                return kvb_complain(usage->command, KVB_EXIT_USAGE, "takes no argument like '%s'; see --help", word);
+            if (words_add((kvb_words *)((char *)into + usage->words), word))
+                return kvb_complain(usage->command, KVB_EXIT_MACHINE, "no memory");
+            continue;
+        }
+        const char *equals = strchr(word, '=');
+        const kvb_option *o = option_find(usage, word, equals ? (size_t)(equals - word) : strlen(word));
+        if (!o)
+            return option_unknown(usage, word);
+        const char *value = equals ? equals + 1 : NULL;
+        if (o->argument && !value && ++i == argc)
+            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s needs a value: %s %s", o->name, o->name,
+                                o->argument);
+        if (!o->argument && value)
+            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s takes no value", o->name);
+        if (o->argument && !value)
+            value = argv[i];
+        if (value_take(o, into, value, why, sizeof why) < 0)
+            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s: %s", o->name, why);
+    }
+    return -1;
+}
+
+void kvb_words_free(kvb_words *words)
+{
+    free(words->at);
+    *words = (kvb_words){0};
+}
+
+int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes)
+{
+    uint64_t n = 0;
+    const char *p = text;
+    bool fits = true;
+    for (; *p >= '0' && *p <= '9'; p++)
+        fits = fits && !__builtin_mul_overflow(n, 10u, &n) && !__builtin_add_overflow(n, (uint64_t)(*p - '0'), &n);
+    static const char suffixes[] = "kMG";
+    const char *suffix = *p && p > text ? strchr(suffixes, *p) : NULL;
+    if (suffix) {
+        fits = fits && !__builtin_mul_overflow(n, (uint64_t)1 << (10 * (suffix - suffixes + 1)), &n);
+        p++;
+    }
+    if (p == text || *p || !fits || n < min || n > max) {
+        snprintf(why, why_bytes, "'%s' is not a whole number of %llu to %llu", text, (unsigned long long)min,
+                 (unsigned long long)max);
+        return -EINVAL;
+    }
+    *number = n;
+    return 0;
+}

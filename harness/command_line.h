@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of the program, `kvbench NAME …`, and their options as tables: the table is parsed, and the table is the help.
+ * `--name value`, `--name=value`, `-o value`; `--help` prints usage on stdout.
+ */
+#ifndef KVB_COMMAND_LINE_H
+#define KVB_COMMAND_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit codes, the same for all commands. */
+enum {
+    KVB_EXIT_OK = 0,      /* all good */
+    KVB_EXIT_FAILED = 1,  /* a check failed */
+    KVB_EXIT_USAGE = 2,   /* bad usage or bad input */
+    KVB_EXIT_MACHINE = 3, /* this machine cannot do it */
+};
+
+typedef struct kvb_command {
+    const char *name;
+    const char *summary;               /* one line for `kvbench --help` */
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
+} kvb_command;
+
+extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine,
+    kvb_command_compare, kvb_command_merge, kvb_command_report, kvb_command_size;
+
+typedef enum kvb_option_kind {
+    KVB_OPTION_FLAG,   /* bool */
+    KVB_OPTION_TEXT,   /* const char *, not empty */
+    KVB_OPTION_WORDS,  /* kvb_words: repeatable */
+    KVB_OPTION_NUMBER, /* uint64_t of min .. max */
+} kvb_option_kind;
+
+typedef struct kvb_option {
+    const char *name;     /* "--suite", or "-o" */
+    const char *argument; /* "NAME"; NULL for a flag */
+    const char *help;     /* one line */
+    kvb_option_kind kind;
+    size_t field;      /* offset of the value in the caller's struct */
+    uint64_t min, max; /* of a number */
+} kvb_option;
+
+/* The last fields of a kvb_option: where in `type` its value goes. */
+#define KVB_FLAG(type, member)             KVB_OPTION_FLAG, offsetof(type, member), 0, 0
+#define KVB_TEXT(type, member)             KVB_OPTION_TEXT, offsetof(type, member), 0, 0
+#define KVB_WORDS(type, member)            KVB_OPTION_WORDS, offsetof(type, member), 0, 0
+#define KVB_NUMBER(type, member, min, max) KVB_OPTION_NUMBER, offsetof(type, member), min, max
+#define KVB_OPTIONS_END                                                                                                \
+    {                                                                                                                  \
+        NULL, NULL, NULL, KVB_OPTION_FLAG, 0, 0, 0                                                                     \
+    }
+
+typedef struct kvb_usage {
+    const char *command;       /* "run" */
+    const char *synopsis;      /* "[options]" */
+    const char *about;         /* what it does and examples, several lines */
+    const kvb_option *options; /* ends with name NULL */
+    size_t words;              /* offset of the kvb_words that takes words which are no options */
+    bool takes_words;
+} kvb_usage;
+
+/* A growing list of words, followed by NULL. Zero at first. */
+typedef struct kvb_words {
+    const char **at; /* pointers into argv */
+    size_t n;
+} kvb_words;
+void kvb_words_free(kvb_words *words);
+
+/* Stores values in the caller's struct `into`. Returns -1 to go on, or the exit code to return (help: 0,
+ * bad usage: 2, said on stderr). */
+int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
+
+/* A whole number of min .. max, decimal, optional suffix k, M, G (binary). 0 or -EINVAL with why. */
+int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);
+
+/* One line on stderr: "kvbench COMMAND: text". Returns the exit code given. */
+int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs of two programs in rounds: base, new and base again, in the order of turns. */
+#include "harness/duel/programs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/command_line.h"
+#include "harness/duel/turns.h"
+#include "results/statistics.h"
+
+#define TURNS 3 /* of a round: base, new, base again */
+static const int side_of_turn[TURNS] = {KVB_DUEL_BASE, KVB_DUEL_NEW, KVB_DUEL_BASE};
+
+/* All runs of one turn. */
+typedef struct series {
+    kvb_result_file *first;
+    double (*medians)[KVB_SERIES]; /* [first->n][rounds]; NaN: it did not pass in that round */
+} series;
+
+typedef struct folder {
+    char path[256], records[300], partial[300], errors[300]; /* partial: what a run that was stopped leaves */
+} folder;
+
+static int folder_make(folder *f, char *why, size_t why_bytes)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(f->path, sizeof f->path, "%s/kvbench-XXXXXX", parent && *parent ? parent : "/tmp");
+    if (!mkdtemp(f->path)) {
+        int error = -errno;
+        snprintf(why, why_bytes, "%s: %s", f->path, strerror(errno));
+        f->path[0] = '\0';
+        return error;
+    }
+    snprintf(f->records, sizeof f->records, "%s/run.jsonl", f->path);
+    snprintf(f->partial, sizeof f->partial, "%s/run.jsonl.tmp", f->path);
+    snprintf(f->errors, sizeof f->errors, "%s/stderr", f->path);
+    return 0;
+}
+
+static void folder_remove(const folder *f)
+{
+    unlink(f->records);
+    unlink(f->partial);
+    unlink(f->errors);
+    if (*f->path)
+        rmdir(f->path);
+}
+
+/* Becomes the program: its table goes nowhere, its complaints into a file. What would be measured in each round alike and
+ * is not compared is left out. */
+static _Noreturn void program_become(const char *program, const char *const *words, const folder *f)
+{
+    static const char *const own[] = {"--no-null", "--no-machine", "-o"};
+    size_t n = 0, used = 0;
+    while (words[n])
+        n++;
+    const char **argv = calloc(n + sizeof own / sizeof *own + 4, sizeof *argv);
+    int nowhere = open("/dev/null", O_WRONLY), errors = open(f->errors, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (!argv || nowhere < 0 || errors < 0)
+        _exit(127);
+    argv[used++] = program;
+    argv[used++] = "run";
+    memcpy(argv + used, words, n * sizeof *argv);
+    used += n;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        argv[used++] = own[i];
+    argv[used] = f->records;
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execvp(program, (char *const *)(uintptr_t)argv);
+    fprintf(stderr, "%s\n", strerror(errno));
+    _exit(127);
+}
+
+/* What a program says last is why it ended; notes come before. */
+static void last_line(const char *path, char *text, size_t bytes)
+{
+    FILE *f = fopen(path, "r");
+    snprintf(text, bytes, "it says nothing");
+    while (f && fgets(text, (int)bytes, f))
+        text[strcspn(text, "\n")] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* One run. A check that failed in it (1) is for the comparison to tell, all else is an error. */
+static int program_run(const kvb_programs_options *o, const char *program, const folder *f, kvb_result_file **file,
+                       char *why, size_t why_bytes)
+{
+    char said[512];
+    int status = 0;
+    unlink(f->records);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (!pid)
+        program_become(program, o->words, f);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        if (*o->stop)
+            kill(pid, SIGTERM); /* a signal from the terminal has reached it already, one from elsewhere has not */
+    if (WIFSIGNALED(status)) {
+        snprintf(why, why_bytes, "%s run: SIG%s", program, sigabbrev_np(WTERMSIG(status)));
+        return -EINVAL;
+    }
+    if (WEXITSTATUS(status) > KVB_EXIT_FAILED) {
+        last_line(f->errors, said, sizeof said);
+        snprintf(why, why_bytes, "%s run: exit %d: %s", program, WEXITSTATUS(status), said);
+        return WEXITSTATUS(status) == KVB_EXIT_MACHINE ? -EIO : -EINVAL;
+    }
+    int error = kvb_result_load(f->records, file, said, sizeof said);
+    if (error)
+        snprintf(why, why_bytes, "%s: its results cannot be read by this kvbench: %s", program, said);
+    return error;
+}
+
+/* The record of the same combination, or NULL. */
+static const kvb_result *find(const kvb_result_file *file, const kvb_result *key)
+{
+    for (size_t i = 0; i < file->n; i++)
+        if (!kvb_key_order(&file->results[i], key))
+            return &file->results[i];
+    return NULL;
+}
+
+/* Takes in one more run; the first one is kept, and freed with the series. */
+static int series_take(series *s, size_t round, kvb_result_file *file)
+{
+    if (round == 0) {
+        s->first = file;
+        s->medians = calloc(file->n + 1, sizeof *s->medians);
+        if (!s->medians)
+            return -ENOMEM;
+    }
+    for (size_t i = 0; i < s->first->n; i++) {
+        kvb_result *first = &s->first->results[i];
+        const kvb_result *now = find(file, first);
+        bool passed = now && now->status == KVB_STATUS_PASS;
+        s->medians[i][round] = passed ? now->time.all.median : NAN;
+        if (!passed && first->status == KVB_STATUS_PASS) {
+            first->status = now ? now->status : KVB_STATUS_SKIP;
+            snprintf(first->reason, sizeof first->reason, "round %zu: %.280s", round + 1,
+                     now ? now->reason : "no record of it");
+        }
+    }
+    if (round > 0)
+        kvb_result_free(file);
+    return 0;
+}
+
+/* The rounds in place of the passes. */
+static void rounds_report(const double *medians, size_t rounds, kvb_result *result)
+{
+    double copy[KVB_SERIES];
+    if (result->status != KVB_STATUS_PASS || isnan(result->time.all.median))
+        return;
+    memcpy(result->time.series, medians, rounds * sizeof *medians);
+    memcpy(copy, medians, rounds * sizeof *medians);
+    result->time.n_series = (uint32_t)rounds;
+    result->time.all.median = kvb_quantile(copy, rounds, 0.5);
+    result->time.passes = rounds;
+    result->time.warmup = 0;
+}
+
+/* What base differs from itself is the null comparison of both sides. */
+static void nulls_report(const series turns[TURNS])
+{
+    for (size_t i = 0; i < turns[0].first->n; i++) {
+        kvb_result *base = &turns[0].first->results[i];
+        const kvb_result *again = find(turns[2].first, base);
+        kvb_result *new = (kvb_result *)(uintptr_t)find(turns[1].first, base);
+        base->time.null_difference = again ? kvb_duel_null(base, again) : NAN;
+        if (new)
+            new->time.null_difference = base->time.null_difference;
+    }
+}
+
+static int rounds_run(const kvb_programs_options *o, const folder *f, series turns[TURNS], char *why, size_t why_bytes)
+{
+    int error = 0;
+    for (size_t i = 0; i < o->rounds * TURNS && !error && !*o->stop; i++) {
+        size_t round = i / TURNS, turn = kvb_turn(TURNS, round, i % TURNS);
+        const char *program = o->program[side_of_turn[turn]];
+        kvb_result_file *file = NULL;
+        if (o->each)
+            o->each(o->ctx, program);
+        error = program_run(o, program, f, &file, why, why_bytes);
+        if (!error)
+            error = series_take(&turns[turn], round, file);
+    }
+    return *o->stop ? -EINTR : error; /* a run that the same signal ended is no error */
+}
+
+int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
+{
+    kvb_results *const results[KVB_DUEL_SIDES] = {base, new};
+    series turns[TURNS] = {{.first = NULL}};
+    folder f;
+    int error = folder_make(&f, why, why_bytes);
+    if (!error)
+        error = rounds_run(o, &f, turns, why, why_bytes);
+    folder_remove(&f);
+    for (int t = 0; t < TURNS && !error; t++)
+        for (size_t i = 0; i < turns[t].first->n; i++)
+            rounds_report(turns[t].medians[i], o->rounds, &turns[t].first->results[i]);
+    if (!error)
+        nulls_report(turns);
+    for (int t = 0; t < KVB_DUEL_SIDES && !error; t++) /* the first two turns are those of the two sides */
+        for (size_t i = 0; i < turns[t].first->n && !error; i++)
+            error = kvb_results_add(results[t], &turns[t].first->results[i]);
+    for (int t = 0; t < TURNS; t++) {
+        kvb_result_free(turns[t].first);
+        free(turns[t].medians);
+    }
+    return error;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loops over workloads, values and pairs of pools. */
+#include "harness/matrix/matrix.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/matrix/slice.h"
+#include "harness/machine/bandwidth.h"
+#include "harness/machine/team.h"
+#include "harness/selection/selection.h"
+
+#define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
+
+/* Whatever is wrong with a file is bad input; having no memory is not. */
+static int bad_input(int error)
+{
+    return error && error != -ENOMEM ? -EINVAL : error;
+}
+
+size_t kvb_matrix_count(const kvb_selection *s, const kvb_selection *earlier, size_t n_earlier)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < kvb_matrix_size(s); i++)
+        n += !kvb_spot_is_elsewhere(s, kvb_spot_of(s, i), earlier, n_earlier);
+    return n;
+}
+
+/* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
+static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    const kvb_team *t = team;
+    t->run(t, part, ctx);
+}
+
+/* Opens values with all cores. */
+static int values_make(const kvb_lane *l, const char *profile, kvb_values **values, char *why, size_t why_bytes)
+{
+    kvb_threads *threads;
+    int error = kvb_threads_start(kvb_cores(), false, &threads);
+    if (error)
+        return error;
+    error = kvb_values_open(l->trace, profile, l->options->seed, team_parallel,
+                            (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
+    kvb_threads_end(threads);
+    return error;
+}
+
+/* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model does
+ * not allow are a reason to skip; the workload's own values must be right. */
+static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = l->options->selection;
+    size_t n = s->n_pools * kvb_block_size(s);
+    bool any = false, witness = false;
+    for (size_t i = 0; i < n; i++)
+        if (l->wanted[first + i]) {
+            any = true;
+            witness = witness || kvb_is_witness(s->kernels[kvb_spot_of(s, first + i).kernel]);
+        }
+    if (!any)
+        return 0;
+    int error = values_make(l, l->profile, &l->values, l->values_why, sizeof l->values_why);
+    if (error && !(l->profile && error == -EINVAL)) {
+        snprintf(why, why_bytes, "%s", l->values_why);
+        return bad_input(error);
+    }
+    error = witness ? values_make(l, "tags", &l->tags, l->tags_why, sizeof l->tags_why) : 0;
+    if (error == -EINVAL)
+        error = 0;
+    if (error)
+        snprintf(why, why_bytes, "%s", l->tags_why);
+    for (size_t i = first; i < first + n && !error; i += kvb_block_size(s))
+        error = kvb_block_run(l, i, why, why_bytes);
+    kvb_values_free(l->values);
+    kvb_values_free(l->tags);
+    return error;
+}
+
+/* The f32 multiply-add peak of n threads; NaN where it cannot be had. */
+static int peak_measure(uint32_t n, bool bind, double *peak)
+{
+    kvb_threads *threads;
+    kvb_rate rate;
+    char why[128];
+    int error = kvb_threads_start(n, bind, &threads);
+    if (error)
+        return error;
+    bool known = !kvb_multiply_add_peak(kvb_threads_team(threads), KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why);
+    *peak = known ? rate.median : NAN;
+    kvb_threads_end(threads);
+    return 0;
+}
+
+static int pools_check(const kvb_selection *s, kvb_trace *const *traces, char *why, size_t why_bytes)
+{
+    bool fits = s->n_workloads == 0 || s->n_pools == 0;
+    for (size_t p = 0; p < s->n_pools && !fits; p++)
+        for (size_t w = 0; w < s->n_workloads && !fits; w++)
+            fits = kvb_pair_fits(&s->pools[p], &traces[w]->header.model, why, why_bytes);
+    if (fits)
+        why[0] = '\0';
+    return fits ? 0 : -EINVAL;
+}
+
+/* Asks the caller about each combination. *n: how many are to be run. */
+static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
+{
+    const kvb_selection *s = o->selection;
+    size_t number = o->first;
+    int answer = 0;
+    *n = 0;
+    for (size_t i = 0; i < kvb_matrix_size(s) && answer >= 0; i++) {
+        kvb_spot at = kvb_spot_of(s, i);
+        if (kvb_spot_is_elsewhere(s, at, o->earlier, o->n_earlier))
+            continue;
+        kvb_result names;
+        char why[KVB_REASON];
+        kvb_combination_name(o, at, &names, why);
+        answer = o->wants(o->ctx, number++, &names);
+        wanted[i] = answer > 0;
+        *n += wanted[i];
+    }
+    return answer < 0 ? answer : 0;
+}
+
+static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, const bool *wanted, char *why,
+                     size_t why_bytes)
+{
+    const kvb_selection *s = o->selection;
+    double peaks[KVB_MAX_THREAD_COUNTS];
+    size_t each = s->n_pools * kvb_block_size(s);
+    int error = 0;
+    for (size_t t = 0; t < s->n_threads && !error; t++)
+        error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
+    for (size_t first = 0; first < kvb_matrix_size(s) && !error; first += each) {
+        kvb_spot at = kvb_spot_of(s, first);
+        kvb_lane l = {.options = o,
+                      .name = s->workloads[at.workload].name,
+                      .profile = s->values[at.values],
+                      .trace = traces[at.workload],
+                      .peaks = peaks,
+                      .wanted = wanted};
+        error = lane_run(&l, first, why, why_bytes);
+    }
+    return error;
+}
+
+int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = options->selection;
+    kvb_trace **traces = calloc(s->n_workloads + 1, sizeof *traces);
+    bool *wanted = calloc(kvb_matrix_size(s) + 1, sizeof *wanted);
+    size_t n = 0;
+    int error = traces && wanted ? 0 : -ENOMEM;
+    why[0] = '\0';
+    for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
+    {
+        error = bad_input(kvb_trace_load(s->workloads[w].path, options->capacity, &traces[w], why, why_bytes));
+        if (!error)
+            error = kvb_trace_change_logits(traces[w], &options->logits);
+    }
+    if (!error && options->pools_must_fit)
+        error = pools_check(s, traces, why, why_bytes);
+    if (!error)
+        error = wanted_ask(options, wanted, &n);
+    if (!error && n)
+        error = lanes_run(options, traces, wanted, why, why_bytes);
+    for (size_t w = 0; traces && w < s->n_workloads; w++)
+        kvb_trace_free(traces[w]);
+    free(traces);
+    free(wanted);
+    if (error && !why[0])
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loops over caches, kernels, growths and thread counts. */
+#include "harness/matrix/slice.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/progress.h"
+#include "harness/duel/turns.h"
+#include "harness/matrix/ground_truth.h"
+
+#define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
+
+bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_model *m, char *why, size_t why_bytes)
+{
+    bool fits = true;
+    for (uint32_t i = 0; i < m->n_groups && fits; i++) {
+        const kvb_group *g = &m->groups[i];
+        fits = (!pair->k->supports || pair->k->supports(pair->k, g->k_dim, why, why_bytes)) &&
+               (g->latent || !pair->v->supports || pair->v->supports(pair->v, g->v_dim, why, why_bytes));
+    }
+    return fits;
+}
+
+/* Why a combination cannot be run at all, if so: no child is made for it. */
+static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const char *oracle_why, char *why,
+                        size_t why_bytes)
+{
+    const kvb_replay_options *r = &c->replay;
+    if (r->kernel->available && !r->kernel->available(why, why_bytes))
+        return false;
+    if (!kvb_replay_fits(l->trace, r->cache, why, why_bytes) ||
+        !kvb_growth_available(r->growth, why, why_bytes))
+        return false;
+    if (!kvb_pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, &l->trace->header.model, why, why_bytes))
+        return false;
+    const char *lack = !r->values ? (kvb_is_witness(r->kernel) ? l->tags_why : l->values_why)
+                       : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why
+                                                                  : NULL;
+    if (lack)
+        snprintf(why, why_bytes, "%s", lack);
+    return !lack;
+}
+
+static const struct {
+    const char *name;
+    kvb_elem elem;
+} outs[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
+
+bool kvb_out_parse(const char *name, kvb_elem *elem)
+{
+    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++)
+        if (!strcmp(outs[i].name, name)) {
+            *elem = outs[i].elem;
+            return true;
+        }
+    return false;
+}
+
+static const char *out_name(kvb_elem elem)
+{
+    size_t i = 0;
+    while (outs[i].elem != elem)
+        i++;
+    return outs[i].name;
+}
+
+const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, kvb_spot at, kvb_result *r, char why[KVB_REASON])
+{
+    const kvb_selection *s = o->selection;
+    const kvb_kernel *kernel = s->kernels[at.kernel];
+    const char *profile = s->values[at.values];
+    kvb_result_init(r);
+    char softcap[32] = "";
+    if (o->logits.softcap > 0)
+        snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->logits.softcap);
+    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
+             profile ? profile : "", softcap, o->logits.sinks ? "+sinks" : "");
+    snprintf(r->out, sizeof r->out, "%s", out_name(o->out_elem));
+    snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);
+    snprintf(r->pool_k, sizeof r->pool_k, "%s", s->pools[at.pools].k->name);
+    snprintf(r->pool_v, sizeof r->pool_v, "%s", s->pools[at.pools].v->name);
+    snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[s->growths[at.growth]]);
+    r->threads = s->threads[at.threads];
+    if (kernel == &kvb_kernel_best)
+        kernel = kvb_best_find(o->best, r, why, KVB_REASON);
+    snprintf(r->kernel, sizeof r->kernel, "%s", kernel ? kernel->name : kvb_kernel_best.name);
+    return kernel;
+}
+
+typedef struct block {
+    const kvb_lane *lane;
+    size_t first;                        /* its first combination among those of the selection */
+    size_t n;                            /* caches x kernels x growths x thread counts */
+    size_t n_sides;                      /* 2 of a duel */
+    kvb_pool_pair pools[KVB_DUEL_SIDES]; /* of the same names; NULL: that side has none */
+    const kvb_truth
+        *truth[KVB_DUEL_SIDES]; /* one for both where they store the same rows; NULL: that side has no pools */
+    kvb_child_options child;    /* what all children have in common */
+} block;
+
+static bool is_wanted(const block *b, size_t i)
+{
+    return b->lane->wanted[b->first + i];
+}
+
+/* The side's own part in place of the selection's; NULL: it has none. */
+static const void *part_of(const block *b, int side, kvb_registry_kind sort, const char *name, const void *definition)
+{
+    const kvb_duel *duel = b->lane->options->duel;
+    return duel ? kvb_duel_part(duel, side, sort, name) : definition;
+}
+
+/*
+ * Sets up the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result says
+ * why; or the side lacks a part, and there is no result.
+ */
+static bool combination_prepare(const block *b, size_t i, int side, kvb_child_options *child, kvb_result *result)
+{
+    const kvb_lane *l = b->lane;
+    const kvb_selection *s = l->options->selection;
+    const kvb_truth *t = b->truth[side];
+    kvb_spot at = kvb_spot_of(s, b->first + i);
+    kvb_result named;
+    char why[KVB_REASON];
+    const kvb_cache_type *cache = s->caches[at.cache];
+    const kvb_kernel *found = kvb_combination_name(l->options, at, &named, why);
+    const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* the stand-in, of which all but that is asked */
+    bool witness = kvb_is_witness(kernel);
+    kvb_replay_options *r = &child->replay;
+    *child = b->child;
+    child->threads = s->threads[at.threads];
+    r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);
+    r->kernel = part_of(b, side, KVB_KERNELS, kernel->name, kernel);
+    if (!r->cache || !r->kernel || !t)
+        return false;
+    r->k_pool = b->pools[side].k;
+    r->v_pool = b->pools[side].v;
+    r->growth = s->growths[at.growth];
+    r->values = witness ? l->tags : l->values;
+    r->k_amax = t->amax[witness][0];
+    r->v_amax = t->amax[witness][1];
+    r->oracle = witness ? NULL : t->oracle;
+    r->peak_gflop_per_s = l->peaks[at.threads];
+    *result = named;
+    if (!is_possible(l, child, t->oracle_why, result->reason, sizeof result->reason))
+        return false;
+    if (!found)
+        memcpy(result->reason, why, sizeof why);
+    return found;
+}
+
+static int combination_run(const block *b, size_t i, kvb_result *result)
+{
+    kvb_child_options child;
+    return combination_prepare(b, i, KVB_DUEL_BASE, &child, result) ? kvb_child_run(&child, result) : 0;
+}
+
+/*
+ * The null comparison between processes: the same combination again, in a child of its own, some time later. The larger
+ * difference counts, this one or that between the passes of one process.
+ */
+static int null_run(block *b, size_t i, kvb_result *result)
+{
+    kvb_result again;
+    double first = result->time.all.median, inside = result->time.null_difference;
+    b->child.replay.timeline = NULL;
+    int error = combination_run(b, i, &again);
+    b->child.replay.timeline = b->lane->options->timeline;
+    if (!error && again.status == KVB_STATUS_PASS)
+        result->time.null_difference = fmax(isnan(inside) ? 0 : inside, fabs(again.time.all.median / first - 1));
+    return error;
+}
+
+/*
+ * The i-th combination as base, as new, and as base once more, in turns. What the base differs from itself is the null
+ * comparison of both. Where one side cannot be run, the other one is run alone.
+ */
+static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL_SIDES])
+{
+    kvb_child_options child[KVB_DUEL_SIDES + 1];
+    kvb_result result[KVB_DUEL_SIDES + 1];
+    kvb_duel_corner corner[KVB_DUEL_SIDES];
+    bool runs[KVB_DUEL_SIDES];
+    int error = 0;
+    for (int side = 0; side < KVB_DUEL_SIDES; side++) {
+        corner[side] = (kvb_duel_corner){b->lane->options->duel, side};
+        runs[side] = combination_prepare(b, i, side, &child[side], results[side]);
+        child[side].enter = kvb_duel_enter;
+        child[side].enter_ctx = &corner[side];
+        result[side] = *results[side];
+    }
+    if (!runs[KVB_DUEL_BASE] || !runs[KVB_DUEL_NEW]) {
+        for (int side = 0; side < KVB_DUEL_SIDES && !error; side++)
+            error = runs[side] ? kvb_child_run(&child[side], results[side]) : 0;
+        return error;
+    }
+    child[KVB_DUEL_SIDES] = child[KVB_DUEL_BASE];
+    result[KVB_DUEL_SIDES] = result[KVB_DUEL_BASE];
+    error = kvb_turns_run(child, result, KVB_DUEL_SIDES + 1);
+    for (int side = 0; side < KVB_DUEL_SIDES && !error; side++) {
+        *results[side] = result[side];
+        results[side]->time.null_difference = kvb_duel_null(&result[KVB_DUEL_BASE], &result[KVB_DUEL_SIDES]);
+    }
+    return error;
+}
+
+/* Combinations of a block on their way. */
+typedef struct course {
+    kvb_result *results; /* [block.n][block.n_sides] */
+    bool *final;         /* [block.n] nothing is to be added to the result */
+    size_t taken;        /* those before are with the caller */
+} course;
+
+/* Gives the caller what is final, in order: a run that ends early has lost as little as can be. */
+static int course_take(const block *b, course *c)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    int error = 0;
+    for (; c->taken < b->n && (c->final[c->taken] || !is_wanted(b, c->taken)) && !error; c->taken++)
+        for (size_t side = 0; side < b->n_sides && is_wanted(b, c->taken) && !error; side++) {
+            const kvb_result *result = &c->results[c->taken * b->n_sides + side];
+            if (*result->kernel) /* else that side lacks a part */
+                error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, result);
+        }
+    return error;
+}
+
+/* Each combination once, then those that are quick once more. */
+static int course_run(block *b, course *c, char *why, size_t why_bytes)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    int error = 0, taken = 0;
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < b->n && !error && !taken && !*o->stop; i++) {
+            if (!is_wanted(b, i) || c->final[i])
+                continue;
+            kvb_result *result = &c->results[i * b->n_sides];
+            kvb_progress clock;
+            kvb_progress_start(&clock, 1);
+            error = o->duel ? duel_run(b, i, (kvb_result *[]){result, result + 1})
+                    : round ? null_run(b, i, result)
+                            : combination_run(b, i, result);
+            bool again = round == 0 && !o->no_null && !o->duel && result->status == KVB_STATUS_PASS &&
+                         *result->out_digest /* of no witness */ && kvb_progress_seconds(&clock) < NULL_SECONDS;
+            c->final[i] = !error && !again;
+            taken = course_take(b, c);
+        }
+    if (error)
+        snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
+    return error ? error : taken ? taken : *o->stop ? -EINTR : 0;
+}
+
+static int combinations_run(block *b, char *why, size_t why_bytes)
+{
+    course c = {.results = calloc(b->n * b->n_sides, sizeof *c.results), .final = calloc(b->n, sizeof *c.final)};
+    int error = c.results && c.final ? course_run(b, &c, why, why_bytes) : -ENOMEM;
+    free(c.results);
+    free(c.final);
+    return error;
+}
+
+/* What both sides' combinations are judged by, into truth [n_sides]. */
+static int truths_open(block *b, bool judged, kvb_truth *truth, char *why, size_t why_bytes)
+{
+    const kvb_lane *l = b->lane;
+    int error = 0;
+    for (size_t side = 0; side < b->n_sides && !error; side++) {
+        const kvb_pool_pair *own = &b->pools[side], *base = &b->pools[KVB_DUEL_BASE];
+        bool shared = side && own->k == base->k && own->v == base->v;
+        kvb_truth_options options = {.trace = l->trace,
+                                     .values = l->values,
+                                     .tags = l->tags,
+                                     .pools = *own,
+                                     .oracle = judged,
+                                     .max_pairs = l->options->oracle_pairs,
+                                     .seed = l->options->seed};
+        char said[KVB_REASON];
+        if (!own->k || !own->v)
+            continue;
+        b->truth[side] = &truth[shared ? KVB_DUEL_BASE : side];
+        if (!shared)
+            error = kvb_truth_open(&options, &truth[side], said, sizeof said);
+        if (error)
+            snprintf(why, why_bytes, "%s: %s", l->name, said);
+    }
+    return error;
+}
+
+int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
+{
+    const kvb_selection *s = l->options->selection;
+    const kvb_matrix_options *o = l->options;
+    const kvb_pool_pair *pools = &s->pools[kvb_spot_of(s, first).pools];
+    kvb_truth truth[KVB_DUEL_SIDES] = {{.oracle = NULL}, {.oracle = NULL}};
+    block b = {
+        .lane = l,
+        .first = first,
+        .n = kvb_block_size(s),
+        .n_sides = o->duel ? KVB_DUEL_SIDES : 1,
+        .child = {.replay = {.trace = l->trace,
+                             .capacity = o->capacity,
+                             .min_chunk = o->min_chunk,
+                             .max_pairs = o->max_pairs,
+                             .seconds = o->sample_seconds,
+                             .width = o->width,
+                             .cache_state = o->cache_state,
+                             .guarded = !o->unguarded,
+                             .no_staging = o->no_staging,
+                             .deterministic = o->deterministic,
+                             .out_elem = o->out_elem,
+                             .timeline = o->timeline},
+                  .seconds = o->seconds,
+                  .unbound = o->unbound,
+                  .first_touch = o->first_touch,
+                  .events = o->events},
+    };
+    bool any = false, judged = false; /* anything at all; something that an oracle is for */
+    for (size_t i = 0; i < b.n; i++)
+        if (is_wanted(&b, i)) {
+            any = true;
+            judged = judged || !kvb_is_witness(s->kernels[kvb_spot_of(s, first + i).kernel]);
+        }
+    if (!any)
+        return 0;
+    for (int side = 0; side < (int)b.n_sides; side++) {
+        b.pools[side].k = part_of(&b, side, KVB_POOLS, pools->k->name, pools->k);
+        b.pools[side].v = part_of(&b, side, KVB_POOLS, pools->v->name, pools->v);
+    }
+    int error = truths_open(&b, judged, truth, why, why_bytes);
+    if (!error)
+        error = combinations_run(&b, why, why_bytes);
+    for (size_t side = 0; side < KVB_DUEL_SIDES; side++)
+        kvb_truth_close(&truth[side]);
+    return error;
+}

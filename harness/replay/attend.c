@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of a kernel in a replay: its traffic counted, its inputs guarded, its time taken, its outputs checked. */
+#include "harness/replay/pass.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
+#include "harness/replay/traffic.h"
+
+/* Counts what a mask lets its queries read. */
+static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
+{
+    size_t words = ((size_t)n_cells + 63) / 64;
+    if (words > p->seen_words) {
+        free(p->seen);
+        p->seen = malloc(words * sizeof *p->seen);
+        p->seen_words = p->seen ? words : 0;
+        if (!p->seen)
+            return -ENOMEM;
+    }
+    kvb_traffic_count(mask, n_tok, n_cells, p->seen, t);
+    return 0;
+}
+
+/* In the first pass, at the first layer of a group: adds what all layers of the group will read. Refuses a step that is too
+ * large to attend. */
+static int traffic_add(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n_tok, kvb_step_traffic *step)
+{
+    const kvb_replay_options *o = p->options;
+    const kvb_model *m = &p->trace->header.model;
+    uint32_t index = m->group_of[layer];
+    const kvb_group *g = &m->groups[index];
+    kvb_traffic t;
+    if (p->number > 0 || step->counted[index])
+        return 0;
+    step->counted[index] = true;
+    int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
+    if (error)
+        return error;
+    if (t.pairs > o->max_pairs) {
+        char why[128];
+        snprintf(why, sizeof why, "%u queries would attend %" PRIu64 " cells in a layer, above --max-pairs %" PRIu64,
+                 n_tok, t.pairs, o->max_pairs);
+        return kvb_pass_refuse(p, -ENOTSUP, "step", why);
+    }
+    double cell = kvb_cell_bytes(o, index);
+    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
+    p->pending.cells_read += (long long)t.unique_cells;
+    p->pending.bytes_read += (long long)unique;
+    p->pending.bytes_walk += (long long)((double)t.pairs * cell / g->kv_heads * g->heads);
+    step->cells = step->cells > (double)t.unique_cells ? step->cells : (double)t.unique_cells;
+    step->bytes += (double)unique;
+    step->flops +=
+        2.0 * (double)t.pairs * g->heads * (g->k_dim + g->v_dim) * kvb_model_layers_of(&p->trace->header.model, index);
+    return 0;
+}
+
+/* Words of the mask as the kernel gets it, and rescales as it declares them. */
+static int call_count(kvb_pass *p)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_arithmetic arithmetic;
+    kvb_traffic t;
+    if (p->number > 0)
+        return 0;
+    int error = mask_count(p, &p->call.args.mask, problem->n_tok, problem->n_cells, &t);
+    if (error)
+        return error;
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    p->pending.mask_words += (long long)t.mask_words;
+    p->pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
+    p->staged_k |= p->call.staged_k;
+    p->staged_v |= p->call.staged_v;
+    return 0;
+}
+
+/* Compares what the kernel left for the event's n tokens, the last ones of the call. */
+static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer)
+{
+    const kvb_replay_options *o = p->options;
+    const kvb_problem *problem = &p->call.args.problem;
+    char why[256];
+    if (!kvb_kernel_io_written(&p->io, why, sizeof why))
+        return kvb_pass_refuse(p, -EILSEQ, o->kernel->name, why);
+    if (o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+        return kvb_pass_refuse(p, -EILSEQ, o->kernel->name, why);
+    if (!o->oracle) {
+        int found = kvb_witness_check_step(&p->witness, p->history, spec->group, problem, p->call.scratch, n, layer, why,
+                                           sizeof why);
+        return found > 0 ? kvb_pass_refuse(p, -EILSEQ, "visible set", why) : found;
+    }
+    if (p->number == 0)
+        p->digest = kvb_kernel_io_digest(&p->io, n, p->digest);
+    size_t rows;
+    const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
+    kvb_arithmetic arithmetic;
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    for (size_t i = 0; i < rows; i++) {
+        uint32_t query = problem->n_tok - n + expect[i].query;
+        size_t row = (size_t)query * problem->n_heads + expect[i].head;
+        kvb_expect actual = expect[i];
+        int error = kvb_oracle_reads_views(o->oracle)
+                        ? kvb_oracle_solve_views(o->oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok,
+                                                 query, &actual)
+                        : 0;
+        if (error)
+            return error;
+        kvb_diff_row(&p->diff, &actual, problem->v_dim, &arithmetic, (double)problem->scale, (double)problem->softcap,
+                     problem->out_elem, kvb_kernel_io_row(&p->io, query, expect[i].head), &p->io.lse[row]);
+    }
+    return 0;
+}
+
+/* Brings the processor's caches into the state asked for. */
+static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fed)
+{
+    const kvb_group *g = spec->group;
+    if (p->options->cache_state == KVB_STATE_HOT)
+        kvb_call_run(&p->call, p->io.out, p->io.lse);
+    if (p->options->cache_state == KVB_STATE_COLD) {
+        kvb_view_flush(&spec->k, g->kv_heads);
+        kvb_view_flush(&spec->v, g->kv_heads);
+        kvb_view_flush(&p->call.args.k, g->kv_heads); /* decoded rows, where they were staged */
+        kvb_view_flush(&p->call.args.v, g->kv_heads);
+        kvb_block_flush(p->io.q, (size_t)fed * g->heads * g->k_dim * sizeof *p->io.q);
+    }
+}
+
+/* In the first pass K and V may not be written while the kernel has them. */
+static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
+{
+    if (!p->options->guarded || p->number > 0)
+        return;
+    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel got: maybe the same */
+    const void *const lanes[] = {spec->k.base, spec->k.scales, spec->k.zeros, spec->k.recent, got_k->base,
+                                 spec->v.base, spec->v.scales, spec->v.zeros, spec->v.recent, got_v->base};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        if (lanes[i])
+            kvb_guard_protect(lanes[i], read_only);
+}
+
+int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
+                        uint32_t n, kvb_step_traffic *step)
+{
+    char why[256] = "";
+    int error = traffic_add(p, layer, spec, fed, step);
+    if (!error)
+        error = kvb_kernel_io_fill(&p->io, spec->group, fed, q);
+    if (error)
+        return error;
+    p->place->doing = "in the kernel's supports()";
+    double started = kvb_pass_clock(p);
+    error = kvb_call_prepare(&p->call, spec, p->io.q, fed, why, sizeof why);
+    /* turning a mask or rows into what the kernel takes is the kernel's cost */
+    bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
+    kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
+    if (error)
+        return kvb_pass_refuse(p, error, p->options->kernel->name, why);
+    error = call_count(p);
+    if (error)
+        return error;
+    caches_prepare(p, spec, fed);
+    kvb_kernel_io_poison(&p->io);
+    rows_protect(p, spec, true);
+    p->place->doing = "in the kernel's attend()";
+    kvb_heap_watch_start();
+    started = kvb_pass_clock(p);
+    error = kvb_call_run(&p->call, p->io.out, p->io.lse);
+    kvb_pass_charge(p, started, KVB_IN_KERNEL);
+    uint64_t allocations = kvb_heap_watch_stop();
+    p->place->doing = "in the check";
+    rows_protect(p, spec, false);
+    if (error)
+        return kvb_pass_refuse(p, error == -ENOTSUP ? -EPROTO : error, p->options->kernel->name, "attend() failed");
+    if (allocations) {
+        snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
+        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
+    }
+    return outputs_check(p, spec, n, layer);
+}

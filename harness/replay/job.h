@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is to be replayed: one workload through one combination of cache, pools and kernel. */
+#ifndef KVB_REPLAY_JOB_H
+#define KVB_REPLAY_JOB_H
+
+#include "caches/cache.h"
+#include "harness/counters/counters.h"
+#include "harness/replay/cache_state.h"
+#include "kernels/attend.h"
+#include "oracle/oracle.h"
+#include "results/result.h"
+#include "workloads/trace.h"
+#include "workloads/values.h"
+
+typedef struct kvb_replay_options {
+    const kvb_trace *trace;
+    const kvb_values *values;
+    kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
+    const kvb_cache_type *cache;
+    const kvb_pool_type *k_pool, *v_pool;
+    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
+                                                 * or NULL */
+    kvb_growth growth;
+    bool no_staging;    /* a kernel that does not read the pools' formats is skipped */
+    bool deterministic; /* the kernel is to give the same bits whatever the number of threads */
+    const kvb_kernel *kernel;
+    kvb_elem out_elem; /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
+    const kvb_team *team;
+    uint32_t capacity;  /* cells; 0: what the trace needs */
+    uint32_t min_chunk; /* cells */
+    uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
+    double seconds;     /* of passes, checks included; one pass is always made */
+    double width;       /* of the interval of the median, relative, at which passes end early */
+    /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
+     * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
+    bool (*turn)(void *ctx);
+    void *turn_ctx;
+    kvb_cache_state cache_state;
+    bool guarded; /* guard pages around what the kernel is handed */
+    kvb_counters
+        *counters; /* open, on the counts below; NULL: none. Opened before the team's threads, so as to see them */
+    kvb_own_counts *counts;  /* filled by the first pass */
+    double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
+    FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
+} kvb_replay_options;
+
+/* Where a replay is: what a crash or a time-out is reported with. */
+typedef struct kvb_replay_place {
+    volatile uint32_t event;
+    volatile uint32_t layer;
+    const char *volatile doing; /* a string constant: "in begin_step", "in the kernel", … */
+} kvb_replay_place;
+
+/* Bytes of a cell's K and V rows in all layers of one group. */
+double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);
+
+#endif

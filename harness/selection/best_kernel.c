@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks for the fastest record of a combination. */
+#include "harness/selection/best_kernel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes)
+{
+    (void)problem, (void)why, (void)why_bytes;
+    return true;
+}
+
+const kvb_kernel kvb_kernel_best = {
+    .name = "best",
+    .summary = "whichever kernel was the fastest in an earlier run",
+    .masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .supports = supports_all,
+};
+
+int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes)
+{
+    *best = (kvb_best){.path = path, .registry = registry};
+    return kvb_result_load(path, &best->file, why, why_bytes);
+}
+
+void kvb_best_close(kvb_best *best)
+{
+    if (best->file)
+        kvb_result_free(best->file);
+    best->file = NULL;
+}
+
+/* Are these two of the same combination, whatever the kernel? */
+static bool is_same(const kvb_result *a, const kvb_result *b)
+{
+    return !strcmp(a->workload, b->workload) && !strcmp(a->cache, b->cache) && !strcmp(a->pool_k, b->pool_k) &&
+           !strcmp(a->pool_v, b->pool_v) && !strcmp(a->growth, b->growth) && a->threads == b->threads;
+}
+
+const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes)
+{
+    const kvb_result *fastest = NULL;
+    const kvb_kernel *found = NULL;
+    for (size_t i = 0; i < best->file->n; i++) {
+        const kvb_result *r = &best->file->results[i];
+        bool timed = r->status == KVB_STATUS_PASS && r->rho >= 0 && r->time.all.median >= 0; /* not NaN */
+        if (timed && is_same(r, of) && (!fastest || r->time.all.median < fastest->time.all.median))
+            fastest = r;
+    }
+    if (fastest)
+        found = kvb_registry_find(best->registry, KVB_KERNELS, fastest->kernel);
+    if (!fastest)
+        snprintf(why, why_bytes, "no kernel passed here in %s", best->path);
+    else if (!found)
+        snprintf(why, why_bytes, "kernel %s, the fastest here in %s, is not loaded (--plugin)", fastest->kernel,
+                 best->path);
+    return found;
+}

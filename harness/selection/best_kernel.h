@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --kernel best: for each combination the kernel that passed it with the smallest median time in an earlier run. In a
+ * selection a stand-in of that name takes the kernel's place until the combination is known.
+ */
+#ifndef KVB_BEST_H
+#define KVB_BEST_H
+
+#include "harness/selection/registry.h"
+#include "results/result.h"
+
+/* The stand-in: accepts any problem, and is never called. */
+extern const kvb_kernel kvb_kernel_best;
+
+typedef struct kvb_best {
+    const char *path; /* of the result file of the earlier run */
+    kvb_result_file *file;
+    const kvb_registry *registry; /* kernels are looked up here */
+} kvb_best;
+
+/* Reads the file. 0, or a negative errno with why. */
+int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes);
+void kvb_best_close(kvb_best *best);
+
+/*
+ * The kernel for the combination that the names, threads and growth of `of` say. Witnesses are no candidates: what
+ * they do is not judged (no rho). NULL with why: none passed there, or the fastest one is of a plug-in that is not loaded.
+ */
+const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Axes as tables of problems, and what supports() says to each. */
+#include "harness/selection/kernel_support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "results/result.h"
+
+#define WIDTH 84u /* of a line, about */
+#define MANY  8u  /* names that are always told */
+
+/* One axis being asked about. */
+typedef struct axis {
+    const kvb_kernel *kernel;
+    kvb_accepts_line *line;
+    void *ctx;
+    size_t n_taken, n_declined;
+    char taken[4096], declined[4096]; /* names, separated by spaces */
+    char why[256];                    /* of the first one declined */
+} axis;
+
+static bool is_taken(const kvb_kernel *kernel, const kvb_problem *problem, char *why, size_t why_bytes)
+{
+    why[0] = '\0';
+    return kernel->supports(problem, why, why_bytes);
+}
+
+/* Appends a name to a list of them. */
+static void name_add(char *names, size_t bytes, const char *between, const char *name)
+{
+    size_t used = strlen(names);
+    snprintf(names + used, bytes - used, "%s%s", used ? between : "", name);
+}
+
+static void verdict_add(axis *a, const char *name, bool taken, const char *why)
+{
+    if (!taken && !a->n_declined)
+        snprintf(a->why, sizeof a->why, "%s", why);
+    a->n_taken += taken;
+    a->n_declined += !taken;
+    name_add(taken ? a->taken : a->declined, sizeof a->taken, " ", name);
+}
+
+static void problem_ask(axis *a, const char *name, const kvb_problem *problem)
+{
+    char why[256];
+    bool taken = is_taken(a->kernel, problem, why, sizeof why);
+    verdict_add(a, name, taken, why);
+}
+
+/* "what: names", broken between names and before what comes `after` them; continued lines are indented. */
+static int names_print(const axis *a, bool taken, const char *what, const char *names, const char *after)
+{
+    char text[2 * WIDTH + 400];
+    int error = 0;
+    size_t used = (size_t)snprintf(text, sizeof text, "%s:", what);
+    for (const char *at = names; *at && !error;) {
+        size_t n = strcspn(at, " ");
+        n = n < KVB_NAME ? n : KVB_NAME;
+        if (used + n + 1 > WIDTH) {
+            error = a->line(a->ctx, taken, text);
+            used = (size_t)snprintf(text, sizeof text, "   ");
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, " %.*s", (int)n, at);
+        at += n + (at[n] == ' ');
+    }
+    if (*after && used + strlen(after) + 1 > WIDTH && !error) {
+        error = a->line(a->ctx, taken, text);
+        used = (size_t)snprintf(text, sizeof text, "   ");
+    }
+    snprintf(text + used, sizeof text - used, "%s%s", *after ? " " : "", after);
+    return error ? error : a->line(a->ctx, taken, text);
+}
+
+/* The lines of an axis: what it takes (`every` where that is all) and what not, with the reason once. Of a long axis only
+ * the shorter list is told. */
+static int axis_print(const axis *a, const char *what, const char *every)
+{
+    bool is_long = a->n_taken + a->n_declined > MANY;
+    bool few_declined = is_long && a->n_declined < a->n_taken, few_taken = is_long && !few_declined && a->n_taken;
+    char why[sizeof a->why + 4];
+    int error = 0;
+    snprintf(why, sizeof why, "(%s)", *a->why ? a->why : "no reason given");
+    if (a->n_taken)
+        error = names_print(a, true, what, !a->n_declined ? every : few_declined ? "all but these:" : a->taken, "");
+    if (a->n_declined && !error)
+        error = names_print(a, false, what,
+                            few_taken                ? "the others"
+                            : is_long && !a->n_taken ? "all"
+                                                     : a->declined,
+                            why);
+    return error;
+}
+
+static axis axis_of(const kvb_kernel *kernel, kvb_accepts_line *line, void *ctx)
+{
+    return (axis){.kernel = kernel, .line = line, .ctx = ctx};
+}
+
+/* ---- axes ---------------------------------------------------------------------------------------------------- */
+
+static kvb_problem problem_plain(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v)
+{
+    kvb_mask_kind mask = 0;
+    while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
+        mask++;
+    return (kvb_problem){
+        .n_tok = 1,
+        .n_heads = 8,
+        .n_kv_heads = 2,
+        .k_dim = 128,
+        .v_dim = 128,
+        .n_cells = 256,
+        .scale = 0.0884f,
+        .out_elem = KVB_F32,
+        .mask = mask,
+        .k_format = k,
+        .v_format = v,
+    };
+}
+
+/* The first pool whose rows the kernel takes on both sides, as the plain problem; false: there is none, why of the first. */
+static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry, kvb_problem *problem, char *why,
+                         size_t why_bytes)
+{
+    char other[256];
+    for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
+        const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
+        *problem = problem_plain(kernel, pool->format, pool->format);
+        if (is_taken(kernel, problem, i ? other : why, i ? sizeof other : why_bytes))
+            return true;
+    }
+    return false;
+}
+
+/* Is a format taken on one side, beside the plain one or beside itself? */
+static void format_ask(axis *a, const char *name, const kvb_problem *plain, const kvb_format *format, bool v)
+{
+    kvb_problem p = *plain, both = *plain;
+    char why[256], other[256];
+    *(v ? &p.v_format : &p.k_format) = format;
+    both.k_format = both.v_format = format;
+    bool taken = is_taken(a->kernel, &p, why, sizeof why) || is_taken(a->kernel, &both, other, sizeof other);
+    verdict_add(a, name, taken, why);
+}
+
+/* Formats of one side: the pools' own, or with had their forms behind a transform. */
+static axis formats_ask(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool v, bool had)
+{
+    axis a = *empty;
+    for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
+        const kvb_pool_type *plain_pool = registry->at[KVB_POOLS][i].definition;
+        const kvb_pool_type *pool = had ? plain_pool->rotated : plain_pool;
+        if (pool)
+            format_ask(&a, plain_pool->name, plain, pool->format, v);
+    }
+    return a;
+}
+
+static int formats_print(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool had)
+{
+    axis k = formats_ask(empty, plain, registry, false, had), v = formats_ask(empty, plain, registry, true, had);
+    if (!strcmp(k.taken, v.taken))
+        return axis_print(&k, had ? "formats +had" : "formats", "every");
+    int error = axis_print(&k, had ? "K +had" : "K formats", "every");
+    return error ? error : axis_print(&v, had ? "V +had" : "V formats", "every");
+}
+
+static int dims_print(const axis *empty, const kvb_problem *plain)
+{
+    static const uint32_t dims[] = {64, 80, 96, 128, 192, 256};
+    axis a = *empty;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        char name[16];
+        kvb_problem p = *plain;
+        p.k_dim = p.v_dim = dims[i];
+        snprintf(name, sizeof name, "%u", dims[i]);
+        problem_ask(&a, name, &p);
+    }
+    return axis_print(&a, "channels", "any");
+}
+
+/* Masks are declared, not asked; what is not is no refusal: the caller turns it. */
+static int masks_print(const axis *empty)
+{
+    static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};
+    axis a = *empty;
+    for (unsigned m = 0; m < KVB_MASK_KINDS; m++)
+        verdict_add(&a, names[m], a.kernel->masks & KVB_MASK_BIT(m), "");
+    return names_print(&a, true, "masks", a.taken, a.n_declined ? "(others come as explicit)" : "");
+}
+
+static int outputs_print(const axis *empty, const kvb_problem *plain)
+{
+    static const struct {
+        const char *name;
+        kvb_elem elem;
+    } elems[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
+    axis a = *empty;
+    for (size_t i = 0; i < sizeof elems / sizeof *elems; i++) {
+        kvb_problem p = *plain;
+        p.out_elem = elems[i].elem;
+        problem_ask(&a, elems[i].name, &p);
+    }
+    return axis_print(&a, "output", a.taken);
+}
+
+static int extras_print(const axis *empty, const kvb_problem *plain)
+{
+    axis a = *empty;
+    kvb_problem latent = *plain, paged = *plain, softcap = *plain, sinks = *plain, same = *plain;
+    latent.v_in_k = true; /* DeepSeek's: 512 latent channels and 64 with positions, one KV head */
+    latent.n_kv_heads = 1;
+    latent.k_dim = 576;
+    latent.v_dim = 512;
+    latent.v_format = latent.k_format;
+    paged.paged = true;
+    softcap.softcap = 30;
+    sinks.has_sinks = true;
+    same.deterministic = true;
+    problem_ask(&a, "MLA", &latent);
+    problem_ask(&a, "paged", &paged);
+    problem_ask(&a, "softcap", &softcap);
+    problem_ask(&a, "sinks", &sinks);
+    problem_ask(&a, "deterministic", &same);
+    return axis_print(&a, "also", a.taken);
+}
+
+int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx)
+{
+    axis empty = axis_of(kernel, line, ctx);
+    kvb_problem plain;
+    char why[256] = "";
+    if (!problem_find(kernel, registry, &plain, why, sizeof why)) {
+        char text[400];
+        snprintf(text, sizeof text, "rows of 128 channels in any format: %s", *why ? why : "without a reason");
+        return line(ctx, false, text);
+    }
+    int error = formats_print(&empty, &plain, registry, false);
+    if (!error)
+        error = formats_print(&empty, &plain, registry, true);
+    if (!error)
+        error = dims_print(&empty, &plain);
+    if (!error)
+        error = masks_print(&empty);
+    if (!error)
+        error = outputs_print(&empty, &plain);
+    return error ? error : extras_print(&empty, &plain);
+}
+
+/* ---- formats read as they are stored ----------------------------------------------------------------------- */
+
+bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v)
+{
+    char why[256];
+    kvb_problem problem = problem_plain(kernel, k, v);
+    return is_taken(kernel, &problem, why, sizeof why);
+}
+
+int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char *why, size_t why_bytes)
+{
+    for (size_t p = 0; p < s->n_pools; p++) {
+        const kvb_format *k = s->pools[p].k->format, *v = s->pools[p].v->format;
+        char kernels[256] = "", pools[512] = "";
+        bool read = false;
+        for (size_t i = 0; i < s->n_kernels && !read; i++)
+            read = kvb_kernel_reads(s->kernels[i], k, v);
+        if (read)
+            continue;
+        for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++)
+            if (kvb_kernel_reads(registry->at[KVB_KERNELS][i].definition, k, v))
+                name_add(kernels, sizeof kernels, ", ", registry->at[KVB_KERNELS][i].name);
+        for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
+            const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
+            bool any = false;
+            for (size_t j = 0; j < s->n_kernels && !any; j++)
+                any = kvb_kernel_reads(s->kernels[j], pool->format, pool->format);
+            if (any)
+                name_add(pools, sizeof pools, ", ", pool->name);
+        }
+        snprintf(why, why_bytes,
+                 "--no-staging: no selected kernel reads pool k=%s,v=%s; kernels that do: %s; pools that the selected "
+                 "kernels read: %s",
+                 s->pools[p].k->name, s->pools[p].v->name, *kernels ? kernels : "none", *pools ? pools : "none");
+        return -EINVAL;
+    }
+    return 0;
+}

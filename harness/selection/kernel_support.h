@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels accept, found by asking their supports(). */
+#ifndef KVB_KERNEL_SUPPORT_H
+#define KVB_KERNEL_SUPPORT_H
+
+#include "harness/selection/selection.h"
+
+/* Called with a line of text for what is accepted (taken true) or declined, the kernel's reason in it; 0 to go on. */
+typedef int kvb_accepts_line(void *ctx, bool taken, const char *text);
+
+/*
+ * Describes the kernel along one axis after the other: formats, lengths of rows, masks, outputs, extras. On every axis but the
+ * one asked about stands a plain problem that the kernel takes. Lines of at most about 100 characters. 0, or what line()
+ * returned.
+ */
+int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx);
+
+/* Does the kernel read rows of these formats as they are stored, not staged as f32? Asked for a usual problem: one query, 8
+ * heads on 2 KV heads of 128 channels. */
+bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v);
+
+/* 0; -EINVAL where some pools are read by none of the selected kernels: why names the kernels and pools that would
+ * work. */
+int kvb_native_check(const kvb_selection *selection, const kvb_registry *registry, char *why, size_t why_bytes);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in plug-in and loaded ones. */
+#include "harness/selection/registry.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/selection/best_kernel.h"
+#include "kernels/kernels.h"
+
+const kvb_plugin_v1 kvb_builtin_plugin = {
+    .abi_version = KVB_ABI_VERSION,
+    .name = "built-in",
+    .kernels = kvb_builtin_kernels,
+    .caches = kvb_builtin_caches,
+    .pools = kvb_builtin_pools,
+};
+
+const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS] = {"kernel", "cache", "pool"};
+
+const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind sort, const char *name)
+{
+    for (size_t i = 0; i < registry->n[sort]; i++)
+        if (!strcmp(registry->at[sort][i].name, name))
+            return registry->at[sort][i].definition;
+    return NULL;
+}
+
+void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < registry->n[sort] && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", registry->at[sort][i].name);
+}
+
+/* What a part lacks, or NULL. */
+static const char *kernel_lack(const kvb_kernel *k)
+{
+    if (!k->supports || !k->arithmetic || !k->attend)
+        return "supports(), arithmetic() or attend()";
+    return k->masks ? NULL : "masks";
+}
+
+static const char *cache_lack(const kvb_cache_type *c)
+{
+    if (c->store_bytes < sizeof(kvb_store))
+        return "store_bytes of at least a kvb_store";
+    return c->occupied && c->prepare ? NULL : "occupied() or prepare()";
+}
+
+static const char *pool_lack(const kvb_pool_type *p)
+{
+    if (!p->format || !p->format->name)
+        return "format";
+    if (!p->open || !p->close || !p->ensure || !p->view || !p->bytes || !p->reserved)
+        return "open(), close(), ensure(), view(), bytes() or reserved()";
+    return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
+}
+
+/* Takes one part in, unless something is wrong with it. */
+static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_registered *part, const char *lack,
+                    const char *path, char *why, size_t why_bytes)
+{
+    const char *name = part->name ? part->name : "";
+    if (!*name || !part->summary)
+        lack = "name or summary";
+    if (lack)
+        snprintf(why, why_bytes, "%s: %s '%s' has no %s", path, kvb_registry_kind_names[sort], name, lack);
+    else if (kvb_registry_find(registry, sort, name) || (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
+        snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_registry_kind_names[sort], name);
+    else if (registry->n[sort] == KVB_REGISTRY_MAX)
+        snprintf(why, why_bytes, "%s: more than %u parts of sort %s", path, KVB_REGISTRY_MAX,
+                 kvb_registry_kind_names[sort]);
+    else {
+        registry->at[sort][registry->n[sort]++] = *part;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int plugin_add(kvb_registry *registry, const kvb_plugin_v1 *plugin, const char *path, char *why,
+                      size_t why_bytes)
+{
+    const char *from = plugin->name;
+    int result = 0;
+    for (const kvb_kernel *const *k = plugin->kernels; k && *k && !result; k++)
+        result = part_add(registry, KVB_KERNELS, &(kvb_registered){(*k)->name, (*k)->summary, from, *k},
+                          kernel_lack(*k), path, why, why_bytes);
+    for (const kvb_cache_type *const *c = plugin->caches; c && *c && !result; c++)
+        result = part_add(registry, KVB_CACHES, &(kvb_registered){(*c)->name, (*c)->summary, from, *c}, cache_lack(*c),
+                          path, why, why_bytes);
+    for (const kvb_pool_type *const *p = plugin->pools; p && *p && !result; p++)
+        result = part_add(registry, KVB_POOLS, &(kvb_registered){(*p)->name, (*p)->summary, from, *p}, pool_lack(*p),
+                          path, why, why_bytes);
+    return result;
+}
+
+void kvb_registry_init(kvb_registry *registry)
+{
+    char why[256];
+    memset(registry, 0, sizeof *registry);
+    plugin_add(registry, &kvb_builtin_plugin, "built-in", why, sizeof why);
+}
+
+int kvb_registry_load(kvb_registry *registry, const char *path, char *why, size_t why_bytes)
+{
+    char local[4096]; /* dlopen looks for a name without a slash in the library path */
+    snprintf(local, sizeof local, "%s%s", strchr(path, '/') ? "" : "./", path);
+    void *object = dlopen(local, RTLD_NOW | RTLD_LOCAL);
+    if (!object) {
+        const char *said = dlerror();
+        snprintf(why, why_bytes, "%s%s", said,
+                 strstr(said, "undefined symbol") ? "; caches/plugin.h lists the functions that a plug-in may call" : "");
+        return -EINVAL;
+    }
+    int result = -EINVAL;
+    kvb_registry more = *registry;
+    const kvb_plugin_v1 *plugin = dlsym(object, KVB_PLUGIN_SYMBOL);
+    if (!plugin)
+        snprintf(why, why_bytes, "%s: exports no symbol '%s'", path, KVB_PLUGIN_SYMBOL);
+    else if (plugin->abi_version != KVB_ABI_VERSION)
+        snprintf(why, why_bytes, "%s: built for attend.h version %u, this kvbench speaks version %u; rebuild it", path,
+                 plugin->abi_version, KVB_ABI_VERSION);
+    else if (!plugin->name || !*plugin->name)
+        snprintf(why, why_bytes, "%s: its kvb_plugin has no name", path);
+    else
+        result = plugin_add(&more, plugin, path, why, why_bytes);
+    if (result < 0)
+        dlclose(object);
+    else
+        *registry = more;
+    return result;
+}

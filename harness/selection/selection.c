@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Selection by globs, with errors that say what is known. */
+#include "harness/selection/selection.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/selection/best_kernel.h"
+#include "harness/selection/kernel_support.h"
+#include "harness/machine/team.h"
+#include "workloads/values.h"
+
+static int unknown(const char *what, const char *word, const char *known, char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "unknown %s '%s'; known: %s", what, word, known);
+    return -EINVAL;
+}
+
+/* Marks in chosen[] the names that any of the words matches. No words: all. */
+static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
+                       size_t n_names, bool *chosen, char *why, size_t why_bytes)
+{
+    char known[1024] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < n_names; i++) {
+        chosen[i] = n_words == 0;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    for (size_t w = 0; w < n_words; w++) {
+        bool any = false;
+        for (size_t i = 0; i < n_names; i++)
+            if (!fnmatch(words[w], names[i], 0))
+                chosen[i] = any = true;
+        if (!any)
+            return unknown(what, words[w], known, why, why_bytes);
+    }
+    return 0;
+}
+
+static size_t list_length(const char *const *list)
+{
+    size_t n = 0;
+    while (list && list[n])
+        n++;
+    return n;
+}
+
+static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, const char *const *words, size_t n_words,
+                        const void **chosen, size_t *n, char *why, size_t why_bytes)
+{
+    const char *names[KVB_REGISTRY_MAX];
+    bool marked[KVB_REGISTRY_MAX];
+    for (size_t i = 0; i < registry->n[sort]; i++)
+        names[i] = registry->at[sort][i].name;
+    int error =
+        names_match(kvb_registry_kind_names[sort], words, n_words, names, registry->n[sort], marked, why, why_bytes);
+    for (size_t i = 0; i < registry->n[sort] && !error; i++)
+        if (marked[i])
+            chosen[(*n)++] = registry->at[sort][i].definition;
+    return error;
+}
+
+/*
+ * Kernels by their names; the word "best" stands for kvb_kernel_best, beside which only witnesses may be named: it
+ * chooses among the others itself.
+ */
+static int kernels_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s, char *why,
+                          size_t why_bytes)
+{
+    const void *chosen[KVB_REGISTRY_MAX];
+    const char **names = calloc(words->kernels.n + 1, sizeof *names);
+    size_t n_names = 0;
+    if (!names)
+        return -ENOMEM;
+    for (size_t i = 0; i < words->kernels.n; i++)
+        if (strcmp(words->kernels.at[i], kvb_kernel_best.name))
+            names[n_names++] = words->kernels.at[i];
+    bool best = n_names < words->kernels.n;
+    int error = 0;
+    if (!best || n_names)
+        error = parts_choose(registry, KVB_KERNELS, names, n_names, chosen, &s->n_kernels, why, why_bytes);
+    free(names);
+    for (size_t i = 0; i < s->n_kernels && !error; i++) {
+        s->kernels[i] = chosen[i];
+        if (best && !(s->kernels[i]->flags & KVB_KERNEL_WITNESS)) {
+            snprintf(why, why_bytes, "--kernel best chooses among all kernels; kernel %s cannot be named beside it",
+                     s->kernels[i]->name);
+            error = -EINVAL;
+        }
+    }
+    if (best && !error)
+        s->kernels[s->n_kernels++] = &kvb_kernel_best;
+    return error;
+}
+
+static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
+                        kvb_selection *s, char *why, size_t why_bytes)
+{
+    static const char *const every[] = {"*", NULL};
+    const char *const *listed = part->pools ? part->pools : every;
+    int error = 0;
+    for (size_t i = 0; (words->pools.n ? i < words->pools.n : listed[i] != NULL) && !error; i++)
+        error = kvb_pool_word_take(words->pools.n ? words->pools.at[i] : listed[i], registry, s->pools,
+                                   KVB_MAX_POOL_PAIRS, &s->n_pools, why, why_bytes);
+    return error;
+}
+
+static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path)
+{
+    kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
+    if (!at)
+        return -ENOMEM;
+    s->workloads = at;
+    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path)};
+    s->n_workloads++;
+    return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
+}
+
+static bool is_file(const char *word)
+{
+    size_t n = strlen(word);
+    return strchr(word, '/') || (n > 6 && !strcmp(word + n - 6, ".jsonl"));
+}
+
+bool kvb_select_only_files(const kvb_words *workloads)
+{
+    size_t files = 0;
+    for (size_t i = 0; i < workloads->n; i++)
+        files += is_file(workloads->at[i]);
+    return files > 0 && files == workloads->n;
+}
+
+static int workloads_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_workloads *known,
+                            kvb_selection *s, char *why, size_t why_bytes)
+{
+    const char **globs = calloc(words->workloads.n + 1, sizeof *globs);
+    const char **names = calloc(known->n + 1, sizeof *names);
+    bool *chosen = calloc(known->n + 1, sizeof *chosen);
+    size_t n_globs = 0;
+    int error = globs && names && chosen ? 0 : -ENOMEM;
+    for (size_t i = 0; i < words->workloads.n && !error; i++) {
+        const char *word = words->workloads.at[i], *base = strrchr(word, '/');
+        base = base ? base + 1 : word;
+        if (is_file(word))
+            error = workload_add(s, base, strcspn(base, "."), word);
+        else
+            globs[n_globs++] = word;
+    }
+    for (size_t i = 0; i < known->n && !error; i++)
+        names[i] = known->at[i].name;
+    size_t n_listed = list_length(part->workloads);
+    if (!error && (n_globs || !words->workloads.n))
+        error = names_match("workload", n_globs ? globs : part->workloads, n_globs ? n_globs : n_listed, names,
+                            known->n, chosen, why, why_bytes);
+    for (size_t i = 0; i < known->n && !error; i++)
+        if (chosen[i])
+            error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path);
+    free(globs);
+    free(names);
+    free(chosen);
+    return error;
+}
+
+/* The workload's own values, then the profiles named or listed by the suite. */
+static int values_choose(const kvb_selection_words *words, const kvb_suite_part *part, kvb_selection *s, char *why,
+                         size_t why_bytes)
+{
+    if (!words->values.n)
+        s->values[s->n_values++] = NULL;
+    for (size_t i = 0; !words->values.n && part->values && part->values[i]; i++)
+        s->values[s->n_values++] = part->values[i];
+    for (size_t i = 0; i < words->values.n; i++) {
+        const char *word = words->values.at[i];
+        bool own = !strcmp(word, "own");
+        if (!own && !kvb_profile_find(word)) {
+            char known[512] = "own";
+            for (size_t p = 0, used = 3; kvb_profiles[p] && used < sizeof known; p++)
+                used += (size_t)snprintf(known + used, sizeof known - used, ", %s", kvb_profiles[p]->name);
+            return unknown("values", word, known, why, why_bytes);
+        }
+        if (s->n_values == KVB_MAX_PROFILES)
+            return -E2BIG;
+        s->values[s->n_values++] = own ? NULL : word;
+    }
+    return 0;
+}
+
+/* "1", "2", "1,2". */
+static int threads_choose(const kvb_selection_words *words, bool oversubscribe, kvb_selection *s, char *why,
+                          size_t why_bytes)
+{
+    uint32_t cores = kvb_cores();
+    if (!words->threads.n)
+        s->threads[s->n_threads++] = 1;
+    for (size_t i = 0; i < words->threads.n; i++) {
+        char list[256], *at = list, *word;
+        snprintf(list, sizeof list, "%s", words->threads.at[i]);
+        while ((word = strsep(&at, ","))) {
+            uint64_t n;
+            int error = kvb_number_parse(word, 1, 4096, &n, why, why_bytes);
+            if (error)
+                return error;
+            if (s->n_threads == KVB_MAX_THREAD_COUNTS) {
+                snprintf(why, why_bytes, "more than %u thread counts", KVB_MAX_THREAD_COUNTS);
+                return -EINVAL;
+            }
+            if (n > cores && !oversubscribe) {
+                snprintf(why, why_bytes,
+                         "%llu threads on a machine of %u cores: one thread is bound to each core (--oversubscribe: "
+                         "unbound)",
+                         (unsigned long long)n, cores);
+                return -EINVAL;
+            }
+            s->threads[s->n_threads++] = (uint32_t)n;
+        }
+    }
+    return 0;
+}
+
+static int growths_choose(const kvb_selection_words *words, kvb_selection *s, char *why, size_t why_bytes)
+{
+    static const char *const usual[] = {"double"};
+    bool marked[KVB_GROWTHS];
+    int error =
+        names_match("growth", words->growths.n ? words->growths.at : usual, words->growths.n ? words->growths.n : 1,
+                    kvb_growth_names, KVB_GROWTHS, marked, why, why_bytes);
+    for (int g = 0; g < KVB_GROWTHS && !error; g++)
+        if (marked[g])
+            s->growths[s->n_growths++] = (kvb_growth)g;
+    return error;
+}
+
+int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
+               const kvb_workloads *workloads, bool oversubscribe, kvb_selection *s, char *why, size_t why_bytes)
+{
+    *s = (kvb_selection){0};
+    why[0] = '\0';
+    const void *caches[KVB_REGISTRY_MAX];
+    bool typed = words->caches.n > 0;
+    int error = parts_choose(registry, KVB_CACHES, typed ? words->caches.at : part->caches,
+                             typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
+    if (!error)
+        error = kernels_choose(words, registry, s, why, why_bytes);
+    for (size_t i = 0; i < s->n_caches; i++)
+        s->caches[i] = caches[i];
+    if (!error)
+        error = pools_choose(words, part, registry, s, why, why_bytes);
+    if (!error)
+        error = values_choose(words, part, s, why, why_bytes);
+    if (!error)
+        error = threads_choose(words, oversubscribe, s, why, why_bytes);
+    if (!error)
+        error = growths_choose(words, s, why, why_bytes);
+    if (!error)
+        error = workloads_choose(words, part, workloads, s, why, why_bytes);
+    if (error && !why[0])
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
+}
+
+static bool holds(const void *const *list, size_t n, const void *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == what)
+            return true;
+    return false;
+}
+
+bool kvb_selection_covers(const kvb_selection *s, const char *workload_path, const char *values,
+                          const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel)
+{
+    bool found = false;
+    for (size_t i = 0; i < s->n_workloads && !found; i++)
+        found = !strcmp(s->workloads[i].path, workload_path);
+    bool valued = false;
+    for (size_t i = 0; i < s->n_values && !valued; i++)
+        valued = s->values[i] && values ? !strcmp(s->values[i], values) : s->values[i] == values;
+    bool paired = false;
+    for (size_t i = 0; i < s->n_pools && !paired; i++)
+        paired = s->pools[i].k == pools->k && s->pools[i].v == pools->v;
+    return found && valued && paired && holds((const void *const *)s->caches, s->n_caches, cache) &&
+           holds((const void *const *)s->kernels, s->n_kernels, kernel);
+}
+
+void kvb_selection_free(kvb_selection *s)
+{
+    for (size_t i = 0; i < s->n_workloads; i++) {
+        free(s->workloads[i].name);
+        free(s->workloads[i].path);
+    }
+    free(s->workloads);
+    *s = (kvb_selection){0};
+}
+
+/* ---- combinations ---- */
+
+bool kvb_is_witness(const kvb_kernel *kernel)
+{
+    return kernel->flags & KVB_KERNEL_WITNESS;
+}
+
+size_t kvb_block_size(const kvb_selection *s)
+{
+    return s->n_caches * s->n_kernels * s->n_growths * s->n_threads;
+}
+
+size_t kvb_matrix_size(const kvb_selection *s)
+{
+    return s->n_workloads * s->n_values * s->n_pools * kvb_block_size(s);
+}
+
+/* Takes i apart into a place among n and what is left of it. */
+static size_t digit(size_t *i, size_t n)
+{
+    size_t at = *i % n;
+    *i /= n;
+    return at;
+}
+
+kvb_spot kvb_spot_of(const kvb_selection *s, size_t i)
+{
+    kvb_spot at;
+    at.threads = digit(&i, s->n_threads);
+    at.growth = digit(&i, s->n_growths);
+    at.kernel = digit(&i, s->n_kernels);
+    at.cache = digit(&i, s->n_caches);
+    at.pools = digit(&i, s->n_pools);
+    at.values = digit(&i, s->n_values);
+    at.workload = i;
+    return at;
+}
+
+bool kvb_spot_is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)
+{
+    bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && at.values > 0;
+    for (size_t e = 0; e < n_earlier && !elsewhere; e++)
+        elsewhere = kvb_selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
+                                         &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);
+    return elsewhere;
+}
+
+/* ---- all parts of a suite ---- */
+
+int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char *why, size_t why_bytes)
+{
+    kvb_workloads workloads = {0};
+    int error = 0;
+
+    *s = (kvb_selections){calloc(o->suite->n_parts, sizeof *s->at), o->suite->n_parts};
+    if (!s->at) {
+        snprintf(why, why_bytes, "no memory");
+        return -ENOMEM;
+    }
+    if (kvb_workloads_find(o->folder, &workloads, why, why_bytes) && !kvb_select_only_files(&o->words->workloads))
+        error = -EINVAL;
+    for (size_t i = 0; i < s->n && !error; i++) {
+        error = kvb_select(o->words, &o->suite->parts[i], o->registry, &workloads, o->oversubscribe, &s->at[i], why,
+                           why_bytes);
+        if (!error && o->no_staging)
+            error = kvb_native_check(&s->at[i], o->registry, why, why_bytes);
+    }
+    kvb_workloads_free(&workloads);
+    return error;
+}
+
+void kvb_selections_free(kvb_selections *s)
+{
+    for (size_t i = 0; s->at && i < s->n; i++)
+        kvb_selection_free(&s->at[i]);
+    free(s->at);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The suites, and the folder of workloads. */
+#include "harness/selection/suite.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/installation.h"
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+#define FLOATS       LIST("f32", "f16", "bf16")
+#define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
+#define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
+
+/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128, which every format's groups
+ * divide. */
+static const kvb_suite_part quick_parts[] = {
+    {
+        .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+        .pools = FLOATS,
+        .sample_ms = 60,
+        .oracle_pairs = 8000000,
+    },
+    {
+        .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128"),
+        .caches = LIST("contiguous", "seq"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 200000,
+    },
+};
+static const kvb_suite_part default_parts[] = {
+    {
+        .workloads = LIST("*"),
+        .pools = FLOATS,
+        .sample_ms = 200,
+        .oracle_pairs = 8000000,
+    },
+    {
+        .workloads = LIST("plain-decode-8x128"),
+        .caches = LIST("contiguous"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 400000,
+    },
+    {
+        .workloads = LIST("batched-multi-seq-8x128"),
+        .caches = LIST("seq"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 400000,
+    },
+    {
+        .workloads = LIST("eagle-tree-8x128"),
+        .caches = LIST("tree"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = 400000,
+    },
+};
+static const kvb_suite_part full_parts[] = {
+    {
+        .workloads = LIST("*"),
+        .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .sample_ms = 1000,
+        .oracle_pairs = 40000000,
+    },
+    {
+        .workloads = LIST("*-8x128", "long-decode"),
+        .pools = EVERY_FORMAT,
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .sample_ms = 200,
+        .oracle_pairs = 4000000,
+    },
+};
+
+#define PARTS(list) .parts = list, .n_parts = sizeof(list) / sizeof *(list)
+
+static const kvb_suite quick = {
+    .name = "quick",
+    .summary = "recorded workloads, every cache and kernel, f32, f16, bf16; every format over contiguous and seq",
+    PARTS(quick_parts),
+};
+static const kvb_suite standard = {
+    .name = "default",
+    .summary = "quick, the same events at 8 KV heads x 128, a 32k context; every format over three caches",
+    PARTS(default_parts),
+};
+static const kvb_suite full = {
+    .name = "full",
+    .summary = "default, every format over every cache, every value profile, a larger share checked",
+    PARTS(full_parts),
+};
+
+const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, NULL};
+
+const kvb_suite *kvb_suite_find(const char *name)
+{
+    for (size_t i = 0; kvb_suites[i]; i++)
+        if (!strcmp(kvb_suites[i]->name, name))
+            return kvb_suites[i];
+    return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const kvb_workload *)a)->name, ((const kvb_workload *)b)->name);
+}
+
+int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes)
+{
+    static const char ending[] = ".jsonl";
+    *workloads = (kvb_workloads){
+        .folder =
+            folder ? strdup(folder) : kvb_folder_find("KVB_WORKLOADS", "workloads/recorded", kvb_workloads_installed)};
+    if (!workloads->folder)
+        return -ENOMEM;
+    DIR *dir = opendir(workloads->folder);
+    if (!dir) {
+        int error = -errno;
+        snprintf(why, why_bytes, "%s: %s; say where the workloads are with --workloads FOLDER", workloads->folder,
+                 strerror(errno));
+        return error;
+    }
+    int result = 0;
+    for (struct dirent *entry; !result && (entry = readdir(dir));) {
+        size_t n = strlen(entry->d_name);
+        if (n < sizeof ending || strcmp(entry->d_name + n - (sizeof ending - 1), ending))
+            continue;
+        kvb_workload *at = realloc(workloads->at, (workloads->n + 1) * sizeof *at);
+        result = -ENOMEM;
+        if (!at)
+            break;
+        workloads->at = at;
+        kvb_workload *w = &at[workloads->n];
+        w->name = strndup(entry->d_name, n - (sizeof ending - 1));
+        if (asprintf(&w->path, "%s/%s", workloads->folder, entry->d_name) < 0)
+            w->path = NULL;
+        workloads->n++;
+        if (w->name && w->path)
+            result = 0;
+    }
+    closedir(dir);
+    if (!result && workloads->n)
+        qsort(workloads->at, workloads->n, sizeof *workloads->at, by_name);
+    return result;
+}
+
+void kvb_workloads_free(kvb_workloads *workloads)
+{
+    for (size_t i = 0; i < workloads->n; i++) {
+        free(workloads->at[i].name);
+        free(workloads->at[i].path);
+    }
+    free(workloads->at);
+    free(workloads->folder);
+    *workloads = (kvb_workloads){0};
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words of options: one loop over the commas, and decimals kept exact. */
+#include "harness/size/arguments.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command_line.h"
+#include "harness/size/engine_kvbench.h"
+
+static const kvb_size_engine *const engines_all[] = {&kvb_size_engine_ideal, &kvb_size_engine_kvbench,
+                                                     &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm};
+enum { ENGINES = sizeof engines_all / sizeof *engines_all };
+
+/* One word of a list, into an element. */
+typedef int word_parse(const char *word, void *element, char *why, size_t why_bytes);
+
+/* Words between commas. *at: elements of `bytes` each, to be freed. */
+static int list_parse(const char *text, word_parse *parse, size_t bytes, void **at, size_t *n, char *why,
+                      size_t why_bytes)
+{
+    char *copy = strdup(text), *rest = copy, *word;
+    int error = copy ? 0 : -ENOMEM;
+    size_t room = 1;
+
+    for (const char *c = text; *c; c++)
+        room += *c == ',';
+    *n = 0;
+    *at = calloc(room, bytes);
+    if (!*at)
+        error = -ENOMEM;
+    while (!error && (word = strsep(&rest, ",")))
+        error = parse(word, (char *)*at + bytes * (*n)++, why, why_bytes);
+    free(copy);
+    if (error == -ENOMEM)
+        snprintf(why, why_bytes, "no memory");
+    if (error) {
+        free(*at);
+        *at = NULL;
+        *n = 0;
+    }
+    return error;
+}
+
+static int number_parse(const char *word, void *element, char *why, size_t why_bytes)
+{
+    return kvb_number_parse(word, 1, (uint64_t)1 << 40, element, why, why_bytes);
+}
+
+int kvb_numbers_parse(const char *text, kvb_size_numbers *numbers, char *why, size_t why_bytes)
+{
+    void *at;
+    int error = list_parse(text, number_parse, sizeof *numbers->at, &at, &numbers->n, why, why_bytes);
+
+    numbers->at = at;
+    return error;
+}
+
+static int format_find(const char *name, const kvb_kv_format **format, char *why, size_t why_bytes)
+{
+    const kvb_kv_format *f;
+
+    if ((*format = kvb_kv_format_find(name)))
+        return 0;
+    int used = snprintf(why, why_bytes, "'%.40s' is no format; known:", name);
+
+    for (size_t i = 0; (f = kvb_kv_format_at(i)) && used > 0 && (size_t)used < why_bytes; i++)
+        used += snprintf(why + used, why_bytes - (size_t)used, " %s", f->name);
+    return -EINVAL;
+}
+
+static int kv_parse(const char *word, void *element, char *why, size_t why_bytes)
+{
+    kvb_kv_pair *pair = element;
+    const char *colon = strchr(word, ':');
+    char k[64];
+
+    snprintf(k, sizeof k, "%.*s", colon ? (int)(colon - word) : 63, word);
+    int error = format_find(k, &pair->k, why, why_bytes);
+    return error ? error : format_find(colon ? colon + 1 : k, &pair->v, why, why_bytes);
+}
+
+int kvb_kv_parse(const char *text, kvb_kv_pairs *pairs, char *why, size_t why_bytes)
+{
+    void *at;
+    int error = list_parse(text, kv_parse, sizeof *pairs->at, &at, &pairs->n, why, why_bytes);
+
+    pairs->at = at;
+    return error;
+}
+
+static int engine_parse(const char *word, void *element, char *why, size_t why_bytes)
+{
+    for (size_t i = 0; i < ENGINES; i++)
+        if (strcmp(word, engines_all[i]->name) == 0) {
+            *(const kvb_size_engine **)element = engines_all[i];
+            return 0;
+        }
+    snprintf(why, why_bytes, "'%.40s' is no engine; known: ideal kvbench llama.cpp vllm", word);
+    return -EINVAL;
+}
+
+int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)
+{
+    void *at;
+    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm", engine_parse, sizeof *engines->at, &at,
+                           &engines->n, why, why_bytes);
+
+    engines->at = at;
+    return error;
+}
+
+/* A decimal number as `number` thousandths, and what follows it. False: none, more than three decimals, or too large. */
+static bool thousandths_parse(const char *text, unsigned __int128 *number, const char **rest)
+{
+    int decimals = -1;
+    const char *c = text;
+
+    for (*number = 0; (*c >= '0' && *c <= '9') || (*c == '.' && decimals < 0 && c > text); c++) {
+        if (*c != '.')
+            *number = *number * 10 + (unsigned)(*c - '0');
+        if (decimals >= 0 || *c == '.')
+            decimals++;
+        if (*number >> 80 || decimals > 3)
+            return false;
+    }
+    *rest = c;
+    if (c == text || decimals == 0) /* nothing, or nothing behind the point */
+        return false;
+    for (int i = decimals < 0 ? 0 : decimals; i < 3; i++)
+        *number *= 10;
+    return true;
+}
+
+int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"KiB", 1ull << 10},
+        {"MiB", 1ull << 20},
+        {"GiB", 1ull << 30},
+        {"TiB", 1ull << 40},
+        {"PiB", 1ull << 50},
+        {"kB", 1000ull},
+        {"KB", 1000ull},
+        {"MB", 1000000ull},
+        {"GB", 1000000000ull},
+        {"TB", 1000000000000ull},
+        {"PB", 1000000000000000ull},
+    };
+    unsigned __int128 number;
+    const char *rest;
+
+    if (thousandths_parse(text, &number, &rest))
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (strcmp(rest, units[i].name) == 0 && number <= (unsigned __int128)UINT64_MAX * 1000 / units[i].bytes) {
+                *bytes = (uint64_t)(number * units[i].bytes / 1000);
+                return 0;
+            }
+    snprintf(why, why_bytes, "'%.40s' is no size of 64 bits, like 80GiB (binary), 80GB (decimal) or 85899345920", text);
+    return -EINVAL;
+}
+
+int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t why_bytes)
+{
+    unsigned __int128 number;
+    const char *rest;
+
+    if (!thousandths_parse(text, &number, &rest) || (strcmp(rest, "") != 0 && strcmp(rest, "%") != 0) ||
+        number > 100000) {
+        snprintf(why, why_bytes, "'%.40s' is no per cent of 0 to 100, like 5%%", text);
+        return -EINVAL;
+    }
+    *thousandths = (uint32_t)number;
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the command line of `kvbench size` says: models; lists of numbers, formats and engines; sizes; per cents. */
+#ifndef KVB_SIZE_ARGUMENTS_H
+#define KVB_SIZE_ARGUMENTS_H
+
+#include "results/sizing/sizing.h"
+
+typedef struct kvb_size_numbers {
+    uint64_t *at; /* owned */
+    size_t n;
+} kvb_size_numbers;
+
+typedef struct kvb_kv_pair {
+    const kvb_kv_format *k, *v;
+} kvb_kv_pair;
+
+typedef struct kvb_kv_pairs {
+    kvb_kv_pair *at; /* owned */
+    size_t n;
+} kvb_kv_pairs;
+
+typedef struct kvb_engine_list {
+    const kvb_size_engine **at; /* owned */
+    size_t n;
+} kvb_engine_list;
+
+/* Each of these: 0 and the list, or -EINVAL with what was expected in why (nothing is owned then), or -ENOMEM. */
+/* "4k,32k": whole numbers of 1 .. 2^40, suffixes k M G binary. */
+int kvb_numbers_parse(const char *text, kvb_size_numbers *numbers, char *why, size_t why_bytes);
+/* "f16,q8_0:q4_0": formats, or K's and V's apart. */
+int kvb_kv_parse(const char *text, kvb_kv_pairs *pairs, char *why, size_t why_bytes);
+/* "ideal,vllm"; NULL: all. */
+int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes);
+/* "80GiB", "80GB", "1.5TiB", "123": bytes. KiB … PiB are powers of 1024, kB … PB of 1000. */
+int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_bytes);
+/* "5%", "2.5": thousandths of a per cent, of 0 .. 100 %. */
+int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t why_bytes);
+
+/* A model by a config.json, a folder that holds one, "-" (standard input), or a built-in name. 0 with *model (free it); else a
+ * negative errno and one line in why that names file and field. */
+int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes);
+
+#endif

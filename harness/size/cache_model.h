@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A sized model as kvbench's caches hold it: layers in groups of equal rows and equal limits. */
+#ifndef KVB_SIZE_CACHE_MODEL_H
+#define KVB_SIZE_CACHE_MODEL_H
+
+#include "kernels/model.h"
+#include "results/sizing/model.h"
+
+/* 0; -ENOTSUP with why: no layer keeps rows, or the layers are more, or of more kinds, than a kvb_model holds. */
+int kvb_size_cache_model(const kvb_sized_model *sized, kvb_model *model, char *why, size_t why_bytes);
+
+/* The same groups with at most so many layers each. */
+void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few);
+
+/* What kvbench has no cache for: the reason ("24 layers of Mamba-2: no cache for recurrent states"), or NULL: nothing. `at`
+ * counts from 0 over all such parts. */
+const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *text, size_t bytes);
+
+#endif

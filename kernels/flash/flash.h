@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call of a flash kernel, as its parts see it: flash.c runs the call, pass.c goes over the blocks of cells, a product
+ * multiplies (product_*.c), with the loops of kernels/vector.
+ */
+#ifndef KVB_FLASH_H
+#define KVB_FLASH_H
+
+#include "kernels/flash/plan.h"
+#include "kernels/vector/vector.h"
+
+typedef struct kvb_flash kvb_flash;
+
+/* ---- one side of a problem, K or V: stored_rows.c ---------------------------------------------------------------- */
+
+/* Rows are taken in the domain they are stored in: transform and head scale are applied to q, or to the result. */
+typedef struct kvb_side {
+    const kvb_view *view;
+    kvb_load *load;           /* NULL: plain elements, or rows read by format->read */
+    bool in_place;            /* rows can be used where they lie; with a load, by dots() and sums() only */
+    kvb_elem elem;            /* of rows in place; of others F32 */
+    kvb_transform transform;  /* still to be applied */
+    bool head_scaled;         /* view->head_scales are still to be applied */
+    uint32_t width;           /* channels that are multiplied, a multiple of 16 */
+    size_t row_bytes, stride; /* of rows in place: their own, and from one cell's to the next; else 0 */
+} kvb_side;
+
+/* Channels of a padded row. */
+static inline uint32_t kvb_padded(uint32_t dim)
+{
+    return (dim + 15) / 16 * 16;
+}
+
+/* Channels of a sum over V rows: where V is part of a transformed K row, all of K's. */
+static inline uint32_t kvb_v_width(const kvb_problem *p)
+{
+    return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
+}
+
+/* May rows have to be brought into a tile of floats? */
+bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
+
+/* Can rows be used where they lie? values: channels that are read as V's; all, unless V lies in K's rows. */
+bool kvb_side_in_place(const kvb_format *format, const kvb_vector *vector, uint32_t dim, uint32_t values);
+
+/* width: channels that are multiplied, padded. */
+void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *view, uint32_t values, uint32_t width);
+
+/* The factor of KV head h: 1 without head scales. */
+float kvb_side_factor(const kvb_side *side, uint32_t h);
+
+/* ---- a group: query rows of a tile that meet the same cells of a block ------------------------------------------- */
+
+typedef struct kvb_group {
+    uint32_t kv_head;
+    uint32_t n_rows, row[TILE_ROWS]; /* of the tile: token * heads + head */
+    uint32_t n_cells, cell[BLOCK];
+    uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
+    uint32_t ahead;                        /* the next turn reads the cells so many further on: */
+    uint32_t runs, run;                    /* `run` neighbours from each of the first `runs` cells */
+    bool again;                            /* key and value are those of the turn before, each `ahead` cells back */
+    const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
+} kvb_group;
+
+/* Pointers to the group's rows from c on, n of them, where they lie: at[i] for cell[c + i]. */
+void kvb_rows_in_place(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, const void **at);
+
+/* The same rows as floats: loaded or read into tile [n][padded dim of the view], 64-byte aligned. */
+void kvb_rows_in_tile(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, float *tile, const void **at);
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* Cells that one token sees and that wait until there are enough of them: pass.c. */
+typedef struct kvb_waiting {
+    uint32_t n, cell[BLOCK];
+} kvb_waiting;
+
+/* Working memory of a thread, 64-byte aligned. */
+typedef struct kvb_workspace {
+    char *queries;        /* [rows of a tile][query_bytes] */
+    float *scores;        /* [rows of a tile][BLOCK]: of the group's rows; then their weights */
+    char *scratch;        /* of the product */
+    kvb_waiting *waiting; /* [tokens of a tile] */
+} kvb_workspace;
+
+/* What q and K, and the weights and V, are multiplied as. One file each, with its kernel: product_*.c. */
+typedef struct kvb_product {
+    kvb_cpu_level level; /* the lowest that it runs at */
+    bool short_turns;    /* few narrow rows go in turns of kvb_prefetch.near_cells */
+
+    /* Does it take the rows of this problem? Else the reason in why. */
+    bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
+
+    /* Bytes of an encoded query row, and of scratch; multiples of 64. */
+    size_t (*query_bytes)(const kvb_problem *problem);
+    size_t (*scratch_bytes)(const kvb_problem *problem);
+
+    /* Encodes q [k_dim] for KV head h, once for all blocks. */
+    void (*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
+    /* w->scores[r][i]: group row r times K row of cell i. */
+    void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_group *g);
+    /* sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
+    void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_group *g, float *const *sums);
+
+    kvb_group_cost *cost;
+} kvb_product;
+
+/* For the tests and benches of their parts. */
+extern const kvb_product kvb_product_float, kvb_product_int8, kvb_product_bf16, kvb_product_f16;
+
+/* The same for all threads of a call. */
+struct kvb_flash {
+    const kvb_attend *args; /* runs of the mask are ascending */
+    const kvb_product *product;
+    const kvb_loops *loops;
+    const kvb_prefetch *prefetch;
+    kvb_plan plan;
+    kvb_side k, v; /* where V lies in K's rows, both are of K's view */
+    kvb_logits logits;
+    size_t query_bytes;
+};
+
+/* The encoded query of the group's row r. */
+static inline const void *kvb_group_query(const kvb_flash *flash, const kvb_workspace *w, const kvb_group *g,
+                                          uint32_t r)
+{
+    return w->queries + g->row[r] * flash->query_bytes;
+}
+
+/* What the next turn will want of one side, to be prefetched in bursts. */
+static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_group *g)
+{
+    return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
+}
+
+/* The same of rows in place: prefetched again where all rows between here and there are the group's, too. */
+static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_group *g, size_t stride)
+{
+    return (kvb_row_ahead){g->ahead * stride, flash->prefetch->again && g->run == g->ahead && g->ahead % 8 == 0};
+}
+
+/* ---- what products share with that of floats: product_float.c ---------------------------------------------------- */
+
+/* The arithmetic of a flash kernel that rounds nothing but f32. */
+void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
+
+/* q transformed, multiplied by the head's scale, padded with zeros to the width of K: kvb_float_query_bytes(). */
+size_t kvb_float_query_bytes(const kvb_problem *problem);
+void kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
+
+/* Bytes of the tiles of floats that rows of K and V may have to be brought into; where V's begins. */
+size_t kvb_float_tiles_bytes(const kvb_problem *problem);
+size_t kvb_float_v_tile(const kvb_problem *problem);
+
+/* ---- one pass: pass.c -------------------------------------------------------------------------------------------- */
+
+/* Softmax and sums of the rows of a tile so far; row r is token r / group and query head r % group of the tile. */
+typedef struct kvb_partial {
+    kvb_row_state *state; /* [rows] */
+    float *sums;          /* [rows][width of V], 64-byte aligned */
+} kvb_partial;
+
+/* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result. */
+void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial);
+
+/* ---- the call: flash.c. For a product's kernel ------------------------------------------------------------------- */
+
+#define KVB_FLASH_MASKS                                                                                                \
+    (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
+     KVB_MASK_BIT(KVB_MASK_RUNS))
+
+bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes);
+bool kvb_flash_supports(const kvb_product *product, const kvb_problem *problem, char *why, size_t why_bytes);
+size_t kvb_flash_scratch_bytes(const kvb_product *product, const kvb_problem *problem, uint32_t n_threads);
+int kvb_flash_attend(const kvb_product *product, const kvb_attend *args);
+
+#endif

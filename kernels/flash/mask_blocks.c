@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From masks of any kind to words of 64 cells. */
+#include "kernels/flash/mask_blocks.h"
+
+#include <string.h>
+
+/* Bits begin .. end-1 of a word, as far as it goes. */
+static uint64_t bits_between(uint32_t begin, uint32_t end)
+{
+    return (end < 64 ? (UINT64_C(1) << end) - 1 : UINT64_MAX) & (UINT64_MAX << begin);
+}
+
+/* ---- runs in any order ------------------------------------------------------------------------------------------- */
+
+static size_t row_words(uint32_t n_cells)
+{
+    return ((size_t)n_cells + BLOCK - 1) / BLOCK;
+}
+
+size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells)
+{
+    return n_tok * row_words(n_cells) * sizeof(uint64_t);
+}
+
+static bool ascending(const kvb_mask *mask, uint32_t n_tok)
+{
+    for (uint32_t t = 0; t < n_tok; t++)
+        for (uint32_t i = mask->row_start[t] + 1; i < mask->row_start[t + 1]; i++)
+            if (mask->runs[i].begin < mask->runs[i - 1].begin)
+                return false;
+    return true;
+}
+
+void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits)
+{
+    uint64_t *row = bits;
+    if (mask->kind != KVB_MASK_RUNS || ascending(mask, n_tok))
+        return;
+    memset(bits, 0, kvb_mask_bits_bytes(n_tok, n_cells));
+    for (uint32_t t = 0; t < n_tok; t++, row += row_words(n_cells))
+        for (uint32_t i = mask->row_start[t]; i < mask->row_start[t + 1]; i++)
+            for (uint32_t c = mask->runs[i].begin, end = mask->runs[i].end; c < end; c += BLOCK - c % BLOCK) {
+                uint32_t first = c / BLOCK * BLOCK;
+                row[c / BLOCK] |= bits_between(c - first, end - first);
+            }
+    *mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words(n_cells)};
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok, uint32_t n)
+{
+    b->mask = mask;
+    b->n_cells = n_cells;
+    b->tok = tok;
+    b->n = n;
+    b->at = 0;
+    for (uint32_t i = 0; i < n && mask->kind == KVB_MASK_RUNS; i++) {
+        b->next[i] = mask->runs + mask->row_start[tok + i];
+        b->end[i] = mask->runs + mask->row_start[tok + i + 1];
+    }
+    for (uint32_t i = 0; i < n && (mask->kind == KVB_MASK_NONE || mask->kind == KVB_MASK_CAUSAL); i++) {
+        b->run[i] = (kvb_run){0, mask->kind == KVB_MASK_NONE ? n_cells : n_cells - n_tok + tok + i + 1};
+        b->next[i] = &b->run[i];
+        b->end[i] = b->next[i] + (b->run[i].end > 0);
+    }
+}
+
+/* What token i sees of the block at cell `first`; the runs that end there are done. */
+static uint64_t word_of_runs(kvb_blocks *b, uint32_t i, uint32_t first)
+{
+    const kvb_run *run = b->next[i], *end = b->end[i];
+    uint64_t word = 0;
+    while (run < end && run->begin < first + BLOCK) {
+        word |= bits_between(run->begin > first ? run->begin - first : 0, run->end - first);
+        if (run->end > first + BLOCK)
+            break;
+        run++;
+    }
+    b->next[i] = run;
+    return word;
+}
+
+static uint64_t word_of_bits(const kvb_blocks *b, uint32_t i, uint32_t first)
+{
+    uint64_t word = b->mask->bits[(b->tok + i) * b->mask->row_words + first / BLOCK];
+    return b->n_cells - first < BLOCK ? word & bits_between(0, b->n_cells - first) : word;
+}
+
+static void word_add(kvb_block *block, uint32_t i, uint64_t word)
+{
+    block->tok[block->n] = i;
+    block->word[block->n] = word;
+    block->any |= word;
+    block->n += word != 0;
+}
+
+/* Blocks from this one on that its tokens see whole, and nobody else any of. */
+static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
+{
+    uint32_t limit = b->n_cells / BLOCK * BLOCK;
+    for (uint32_t i = 0, k = 0; i < b->n; i++) {
+        bool seen = k < block->n && block->tok[k] == i;
+        if (seen && (block->word[k++] != UINT64_MAX || b->next[i] == b->end[i] || b->next[i]->begin > block->first))
+            return 1;
+        if (b->next[i] == b->end[i])
+            continue;
+        uint32_t until = seen ? b->next[i]->end : b->next[i]->begin;
+        limit = until < limit ? until : limit;
+    }
+    return limit > block->first + BLOCK ? (limit - block->first) / BLOCK : 1;
+}
+
+/* The same by bits. */
+static uint32_t span_of_bits(const kvb_blocks *b, const kvb_block *block)
+{
+    uint32_t span = 1;
+    for (uint32_t k = 0; k < block->n; k++)
+        if (block->word[k] != UINT64_MAX)
+            return 1;
+    for (uint32_t first = block->first + BLOCK; first + BLOCK <= b->n_cells; first += BLOCK, span++)
+        for (uint32_t i = 0, k = 0; i < b->n; i++) {
+            bool seen = k < block->n && block->tok[k] == i;
+            if (word_of_bits(b, i, first) != (seen ? UINT64_MAX : 0))
+                return span;
+            k += seen;
+        }
+    return span;
+}
+
+bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
+{
+    block->n = 0;
+    block->any = 0;
+    block->span = 1;
+    if (b->mask->kind == KVB_MASK_EXPLICIT) {
+        for (; b->at < b->n_cells && !block->n; b->at += block->span * BLOCK) {
+            block->first = b->at;
+            for (uint32_t i = 0; i < b->n; i++)
+                word_add(block, i, word_of_bits(b, i, b->at));
+            block->span = block->n ? span_of_bits(b, block) : 1;
+        }
+        return block->n;
+    }
+    uint32_t next = UINT32_MAX;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->next[i] < b->end[i] && b->next[i]->begin < next)
+            next = b->next[i]->begin;
+    if (next == UINT32_MAX)
+        return false;
+    next = next > b->at ? next : b->at;
+    block->first = next / BLOCK * BLOCK;
+    for (uint32_t i = 0; i < b->n; i++)
+        word_add(block, i, word_of_runs(b, i, block->first));
+    block->span = span_of_runs(b, block);
+    b->at = block->first + block->span * BLOCK;
+    for (uint32_t k = 0; k < block->n && block->span > 1; k++)
+        b->next[block->tok[k]] += b->next[block->tok[k]]->end == b->at;
+    return true;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16), to which q and weights are rounded. Few query rows meet
+ * stored rows where they lie; for more the block is packed.
+ */
+#include "kernels/flash/flash.h"
+
+#include "kernels/kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* About cycles for rows of 128 channels: kernels/NOTES.md. */
+static uint32_t bf16_cost(uint32_t rows, uint32_t cells)
+{
+    return cells * 30 + rows * kvb_padded(cells) * 6;
+}
+
+/* ---- which rows -------------------------------------------------------------------------------------------------- */
+
+static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_bytes)
+{
+    const bool fp8 = f->elem == KVB_E4M3 || f->elem == KVB_E5M2;
+    const char *reason = NULL;
+
+    if (!fp8 && f->elem != KVB_BF16)
+        reason = "neither bf16 nor e4m3 nor e5m2";
+    else if (f->transform)
+        reason = "its rows are transformed";
+    else if (f->group || f->window_cells || (f->head_scale && !fp8))
+        reason = "its rows have scales beside them";
+    if (reason) {
+        snprintf(why, why_bytes, "%s: no products of bf16: %s", f->name, reason);
+        return false;
+    }
+    if (!dim || dim > BF16_MAX_DIM || dim % 16) {
+        snprintf(why, why_bytes, "%s: products of bf16 take rows of a multiple of 16 channels, at most %u, not %u",
+                 f->name, BF16_MAX_DIM, dim);
+        return false;
+    }
+    return true;
+}
+
+static bool bf16_fits(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return side_fits(p->k_format, p->k_dim, why, why_bytes) &&
+           side_fits(p->v_in_k ? p->k_format : p->v_format, p->v_dim, why, why_bytes);
+}
+
+/*
+ * What is taken for 0 is so much of the largest |q|, or of the largest weight (which is a half at least, in the end),
+ * whatever the rows are. Under a head scale it is relative to a row's own elements: those of small floats that are not 0 are
+ * 2^-16 at least before it.
+ */
+static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    const double smallest = 0x1p-16, of_weight = 4 * BF16_LEAST;
+
+    kvb_float_arithmetic(p, a);
+    a->query.rounding = a->sums.rounding = KVB_BF16;
+    a->query.floor = BF16_LOST;
+    if (p->k_format->head_scale)
+        a->query.floor += 2 * BF16_LOST / smallest;
+    else
+        a->scores.floor = 2 * p->k_dim * BF16_LOST;
+    if (p->v_format->head_scale)
+        a->sums.step = 2 * of_weight / smallest;
+    else
+        a->sums.floor = of_weight;
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+static size_t bf16_query_bytes(const kvb_problem *p)
+{
+    return kvb_bf16_query_bytes(p->k_dim);
+}
+
+static size_t bf16_scratch_bytes(const kvb_problem *p)
+{
+    return kvb_bf16_scratch_bytes(p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
+}
+
+static void bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+{
+    _Alignas(64) float scaled[BF16_MAX_DIM];
+    kvb_float_query(f, h, q, scaled);
+    f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, scaled, encoded);
+}
+
+static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+{
+    const kvb_side *k = &f->k;
+    const void *queries[TILE_ROWS];
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        queries[r] = kvb_group_query(f, w, g, r);
+    if (g->n_rows > DOTS_ROWS) {
+        kvb_lookahead next = kvb_group_lookahead(f, k, g);
+        f->loops->bf16->block_scores(k->view, g->kv_head, g->cell, g->n_cells, queries, g->n_rows, w->scores, &next,
+                                     w->scratch);
+        return;
+    }
+    kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+    const kvb_stored_rows keys = {.elem = k->view->format->elem,
+                                  .n = g->n_cells,
+                                  .dim = k->width,
+                                  .at = g->key,
+                                  .ahead = kvb_group_row_ahead(f, g, k->view->cell_stride)};
+    f->loops->bf16->dots(&keys, queries, g->n_rows, w->scores);
+}
+
+static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    const kvb_problem *p = &f->args->problem;
+    const kvb_side *v = &f->v;
+    if (g->n_rows > DOTS_ROWS) {
+        kvb_lookahead next = kvb_group_lookahead(f, v, g);
+        kvb_view rows = *v->view;
+        rows.dim = p->v_dim; /* the first channels, where V lies in K's rows */
+        f->loops->bf16->block_sums(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, sums, &next,
+                                   w->scratch);
+        return;
+    }
+    if (!p->v_in_k)
+        kvb_rows_in_place(v, g, 0, g->n_cells, g->value);
+    const kvb_stored_rows values = {.elem = v->view->format->elem,
+                                    .n = g->n_cells,
+                                    .dim = v->width,
+                                    .at = p->v_in_k ? g->key : g->value,
+                                    .ahead = kvb_group_row_ahead(f, g, v->view->cell_stride)};
+    f->loops->bf16->sums(&values, w->scores, g->n_rows, sums);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+const kvb_product kvb_product_bf16 = {
+    .level = KVB_CPU_AVX512BF16,
+    .fits = bf16_fits,
+    .query_bytes = bf16_query_bytes,
+    .scratch_bytes = bf16_scratch_bytes,
+    .query = bf16_query,
+    .scores = bf16_scores,
+    .sums = bf16_sums,
+    .cost = bf16_cost,
+};
+
+static bool available(char *why, size_t why_bytes)
+{
+    return kvb_flash_available(&kvb_product_bf16, why, why_bytes);
+}
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return kvb_flash_supports(&kvb_product_bf16, p, why, why_bytes);
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_flash_scratch_bytes(&kvb_product_bf16, p, n_threads);
+}
+
+static int attend(const kvb_attend *args)
+{
+    return kvb_flash_attend(&kvb_product_bf16, args);
+}
+
+const kvb_kernel kvb_kernel_flash_bf16 = {
+    .name = "flash-bf16",
+    .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = KVB_FLASH_MASKS,
+    .available = available,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = bf16_arithmetic,
+    .attend = attend,
+};

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel `flash-f16`: products and short sums of f16 (AVX-512 FP16) of rows where they lie. A score or sum that passes
+ * f16's range makes the loops say so, and the same rows go by floats: nothing is lost but time.
+ */
+#include "kernels/flash/flash.h"
+
+#include "kernels/kernels.h"
+
+#include <stdio.h>
+
+/* About cycles for rows of 128 channels: kernels/NOTES.md. */
+static uint32_t f16_cost(uint32_t rows, uint32_t cells)
+{
+    return cells * (15 + 9 * rows);
+}
+
+/* ---- which rows -------------------------------------------------------------------------------------------------- */
+
+/* Codes of 8 bits with f16 scales: ggml's blocks, or code * scale + zero in groups. */
+static bool is_codes(const kvb_format *f)
+{
+    return f->elem == KVB_Q8_0 || (f->elem == KVB_UINT8 && f->axis == KVB_AXIS_CHANNELS && f->scale_elem == KVB_F16 &&
+                                   f->zero_elem == KVB_F16 && (f->group == 32 || f->group == 64 || f->group == 128));
+}
+
+/* values: channels that are read as V's; all, unless V lies in K's rows. */
+static bool side_fits(const kvb_format *f, uint32_t dim, uint32_t values, char *why, size_t why_bytes)
+{
+    const bool codes = is_codes(f);
+    const uint32_t step = codes ? f->group : f->elem == KVB_E4M3 ? FP8_DIM : 16;
+    const char *reason = NULL;
+
+    if (!codes && f->elem != KVB_F16 && f->elem != KVB_E4M3)
+        reason = "neither f16 nor e4m3 nor 8 bits with f16 scales";
+    else if (f->transform)
+        reason = "its rows are transformed";
+    else if (codes ? f->window_cells || f->head_scale
+                   : !kvb_side_in_place(f, kvb_loops_at(kvb_cpu())->vector, dim - dim % step, values - values % step))
+        reason = "its rows have scales of another kind";
+    if (reason) {
+        snprintf(why, why_bytes, "%s: no products of f16: %s", f->name, reason);
+        return false;
+    }
+    if (!dim || dim > F16_MAX_DIM || dim % step || values % step) {
+        snprintf(why, why_bytes, "%s: products of f16 take rows of a multiple of %u channels, at most %u, not %u",
+                 f->name, step, F16_MAX_DIM, dim % step || dim > F16_MAX_DIM ? dim : values);
+        return false;
+    }
+    return true;
+}
+
+static bool f16_fits(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return side_fits(p->k_format, p->k_dim, p->v_in_k ? kvb_v_width(p) : p->k_dim, why, why_bytes) &&
+           (p->v_in_k || side_fits(p->v_format, p->v_dim, p->v_dim, why, why_bytes));
+}
+
+/*
+ * What is lost below f16's normal numbers is so much of the largest |q|, or weight, whatever the rows are. Under a head
+ * scale it is relative to a row's own elements: no e4m3 code but 0 is below 2^-9.
+ */
+static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    const kvb_format *v = p->v_in_k ? p->k_format : p->v_format;
+    const double smallest = 0x1p-9, of_q = F16_ERROR / F16_LARGEST_Q,
+                 of_weight = 2 * F16_ERROR / (v->elem == KVB_E4M3 ? F16_WEIGHTS_E4M3 : F16_WEIGHTS);
+
+    kvb_float_arithmetic(p, a);
+    a->query.rounding = a->scores.rounding = a->sums.rounding = KVB_F16;
+    a->scores.chain = F16_DOT_CHAIN(p->k_dim);
+    a->sums.chain = F16_SUM_CHAIN;
+    a->query.floor = of_q;
+    if (p->k_format->head_scale)
+        a->query.floor += of_q / smallest;
+    else
+        a->scores.floor = p->k_dim * of_q;
+    if (v->head_scale)
+        a->sums.step = 2 * of_weight / smallest;
+    else
+        a->sums.floor = of_weight;
+    if (is_codes(p->k_format)) { /* an element is rounded once, absolutely where it is small */
+        a->scores.chain++;
+        a->scores.floor += p->k_dim * F16_ERROR;
+    }
+    if (is_codes(v)) {
+        a->sums.chain++;
+        a->sums.floor += F16_ERROR;
+    }
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+/* A query row as f16, and behind it as floats. */
+static size_t f16_query_bytes(const kvb_problem *p)
+{
+    return kvb_f16_query_bytes(p->k_dim) + kvb_float_query_bytes(p);
+}
+
+static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    float *floats = (float *)(void *)((char *)encoded + kvb_f16_query_bytes(dim));
+    kvb_float_query(f, h, q, floats);
+    f->loops->f16->query(f->k.view->format, dim, floats, encoded);
+}
+
+/* The group's rows of one side, where they lie. at: found already where V lies in K's rows. */
+static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_group *g, const void **at, bool found)
+{
+    if (!found)
+        kvb_rows_in_place(side, g, 0, g->n_cells, at);
+    return (kvb_stored_rows){.elem = side->view->format->elem,
+                             .n = g->n_cells,
+                             .dim = side->width,
+                             .at = at,
+                             .ahead = kvb_group_row_ahead(f, g, side->view->cell_stride),
+                             .view = side->view,
+                             .cells = g->cell,
+                             .kv_head = g->kv_head};
+}
+
+/* The same rows as the loops of floats take them. */
+static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_group *g, const kvb_stored_rows *rows, char *tile,
+                                      const void *at[BLOCK])
+{
+    kvb_stored_rows floats = *rows;
+    if (side->in_place)
+        return floats;
+    kvb_rows_in_tile(side, g, 0, g->n_cells, (float *)(void *)tile, at);
+    floats.elem = KVB_F32;
+    floats.at = at;
+    floats.ahead = (kvb_row_ahead){0};
+    return floats;
+}
+
+static uint32_t rows_at_once(const kvb_group *g, uint32_t r)
+{
+    return g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
+}
+
+static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+{
+    const size_t floats_at = kvb_f16_query_bytes(f->args->problem.k_dim);
+    const kvb_stored_rows keys = rows_find(f, &f->k, g, g->key, false);
+    const void *queries[TILE_ROWS];
+
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        queries[r] = kvb_group_query(f, w, g, r);
+    for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
+        const void *floats[DOTS_ROWS], *at[BLOCK];
+        rows = rows_at_once(g, r);
+        if (f->loops->f16->dots(&keys, queries + r, rows, w->scores + r * BLOCK))
+            continue;
+        const kvb_stored_rows again = rows_as_floats(&f->k, g, &keys, w->scratch, at);
+        for (uint32_t i = 0; i < rows; i++)
+            floats[i] = (const char *)queries[r + i] + floats_at;
+        f->loops->vector->dots(&again, floats, rows, w->scores + r * BLOCK);
+    }
+}
+
+static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    const kvb_problem *p = &f->args->problem;
+    const kvb_stored_rows values = rows_find(f, &f->v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
+
+    for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
+        const void *at[BLOCK];
+        rows = rows_at_once(g, r);
+        if (f->loops->f16->sums(&values, w->scores + r * BLOCK, rows, sums + r))
+            continue;
+        const kvb_stored_rows again = rows_as_floats(&f->v, g, &values, w->scratch + kvb_float_v_tile(p), at);
+        f->loops->vector->sums(&again, w->scores + r * BLOCK, rows, sums + r);
+    }
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+const kvb_product kvb_product_f16 = {
+    .level = KVB_CPU_AVX512FP16,
+    .fits = f16_fits,
+    .query_bytes = f16_query_bytes,
+    .scratch_bytes = kvb_float_tiles_bytes,
+    .query = f16_query,
+    .scores = f16_scores,
+    .sums = f16_sums,
+    .cost = f16_cost,
+};
+
+static bool available(char *why, size_t why_bytes)
+{
+    return kvb_flash_available(&kvb_product_f16, why, why_bytes);
+}
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return kvb_flash_supports(&kvb_product_f16, p, why, why_bytes);
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_flash_scratch_bytes(&kvb_product_f16, p, n_threads);
+}
+
+static int attend(const kvb_attend *args)
+{
+    return kvb_flash_attend(&kvb_product_f16, args);
+}
+
+const kvb_kernel kvb_kernel_flash_f16 = {
+    .name = "flash-f16",
+    .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = KVB_FLASH_MASKS,
+    .available = available,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = f16_arithmetic,
+    .attend = attend,
+};

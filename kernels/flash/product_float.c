@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel `flash`: products of floats. Few query rows meet stored rows where they lie; rows of other formats become
+ * floats in a tile first, a few at a time. For many query rows the block is packed.
+ */
+#include "kernels/flash/flash.h"
+
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#define FEW_ROWS   10u /* up to here dots() and sums() win over packing */
+#define TILE_CELLS 16u /* brought into a tile at a time for few rows: used while they are in the first-level cache */
+#define PACKED_ROWS                                                                                                    \
+    12u /* multiplied between two bursts of prefetching: a multiple of what product() keeps in registers */
+
+/* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
+static uint32_t float_cost(uint32_t rows, uint32_t cells)
+{
+    return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
+}
+
+static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    (void)p, (void)why, (void)why_bytes;
+    return true;
+}
+
+/*
+ * Sums over cells: a block on its own, or a quarter of one that goes through tiles; then one addition for each, and for each
+ * part that a unit is split into. Blocks of cells that waited may be half empty.
+ */
+void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){
+        .accumulator = KVB_F32,
+        .dot_chain = p->k_dim,
+        .cell_chain =
+            (p->n_cells < BLOCK ? p->n_cells : BLOCK) + 4 * (p->n_cells / (BLOCK / 2) + 1) + FIXED_PARTS + p->has_sinks,
+        .exp_error = WEIGHT_ERROR,
+        .exp_floor = WEIGHT_FLOOR,
+    };
+    kvb_arithmetic_add_decoding(p, a);
+}
+
+/* ---- query rows and scratch -------------------------------------------------------------------------------------- */
+
+size_t kvb_float_query_bytes(const kvb_problem *p)
+{
+    return kvb_padded(p->k_dim) * sizeof(float);
+}
+
+void kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    float *to = encoded;
+    memcpy(to, q, dim * sizeof *q);
+    memset(to + dim, 0, (f->k.width - dim) * sizeof *q);
+    if (f->k.transform)
+        f->loops->vector->hadamard(f->k.transform, dim, false, to);
+    if (f->k.head_scaled)
+        f->loops->vector->rescale(to, f->k.width, kvb_side_factor(&f->k, h));
+}
+
+static size_t tile_bytes(const kvb_format *format, uint32_t dim)
+{
+    return kvb_side_tiled(format, dim) ? (size_t)BLOCK * kvb_padded(dim) * sizeof(float) : 0;
+}
+
+size_t kvb_float_v_tile(const kvb_problem *p)
+{
+    return p->v_in_k ? 0 : tile_bytes(p->k_format, p->k_dim);
+}
+
+size_t kvb_float_tiles_bytes(const kvb_problem *p)
+{
+    return tile_bytes(p->k_format, p->k_dim) + (p->v_in_k ? 0 : tile_bytes(p->v_format, p->v_dim));
+}
+
+/* The tiles, and behind them the packed block. */
+static size_t scratch_bytes_of_product(const kvb_problem *p)
+{
+    const uint32_t k = kvb_padded(p->k_dim), v = kvb_v_width(p);
+    return kvb_float_tiles_bytes(p) + (size_t)BLOCK * (k > v ? k : v) * sizeof(float);
+}
+
+static float *scratch_at(const kvb_workspace *w, size_t at)
+{
+    return (float *)(void *)(w->scratch + at);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
+
+/* Cells that a tile takes at a time: where V lies in K's rows, sums() needs all of them. */
+static uint32_t tile_cells(const kvb_flash *f, const kvb_side *side)
+{
+    return side->in_place || f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
+}
+
+static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, const void *const *queries)
+{
+    const kvb_side *k = &f->k;
+    const uint32_t step = tile_cells(f, k), steps = (g->n_cells + step - 1) / step;
+    kvb_lookahead next = kvb_group_lookahead(f, k, g);
+    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width, .ahead = kvb_group_row_ahead(f, g, k->stride)};
+
+    for (uint32_t c = 0; c < g->n_cells; c += step) {
+        keys.n = least(step, g->n_cells - c);
+        keys.at = g->key + c;
+        if (k->in_place) {
+            kvb_rows_in_place(k, g, c, keys.n, g->key + c);
+        } else {
+            kvb_rows_in_tile(k, g, c, keys.n, scratch_at(w, 0), g->key + c);
+            kvb_lookahead_until(&next, c / step + 1, steps);
+        }
+        for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
+            f->loops->vector->dots(&keys, queries + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
+    }
+}
+
+static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, const void *const *queries)
+{
+    const kvb_vector *vector = f->loops->vector;
+    const kvb_side *k = &f->k;
+    const bool in_place = k->in_place && !k->load;
+    const uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS;
+    kvb_lookahead next = kvb_group_lookahead(f, k, g);
+    float *packed = scratch_at(w, kvb_float_tiles_bytes(&f->args->problem)), *scores[TILE_ROWS];
+    const float *q[TILE_ROWS];
+
+    if (in_place)
+        kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+    else
+        kvb_rows_in_tile(k, g, 0, g->n_cells, scratch_at(w, 0), g->key);
+    vector->pack_keys(in_place ? k->elem : KVB_F32, g->key, g->n_cells, k->width, packed);
+    for (uint32_t r = 0; r < g->n_rows; r++) {
+        q[r] = queries[r];
+        scores[r] = w->scores + (size_t)r * BLOCK;
+    }
+    for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
+        kvb_lookahead_until(&next, i + 1, panels);
+        vector->product(least(PACKED_ROWS, g->n_rows - r), k->width, BLOCK, q + r, packed, scores + r, false);
+    }
+}
+
+static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+{
+    const void *queries[TILE_ROWS];
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        queries[r] = kvb_group_query(f, w, g, r);
+    if (g->n_rows <= FEW_ROWS)
+        few_scores(f, w, g, queries);
+    else
+        packed_scores(f, w, g, queries);
+}
+
+/* ---- sums: where V lies in K's rows, those that scores() found ---------------------------------------------------- */
+
+static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    const kvb_problem *p = &f->args->problem;
+    const kvb_side *v = &f->v;
+    const void **at = p->v_in_k ? g->key : g->value;
+    const uint32_t step = tile_cells(f, v), steps = (g->n_cells + step - 1) / step;
+    kvb_lookahead next = kvb_group_lookahead(f, v, g);
+    kvb_stored_rows values = {.elem = v->elem, .dim = v->width, .ahead = kvb_group_row_ahead(f, g, v->stride)};
+
+    for (uint32_t c = 0; c < g->n_cells; c += step) {
+        values.n = least(step, g->n_cells - c);
+        values.at = at + c;
+        if (v->in_place && !p->v_in_k)
+            kvb_rows_in_place(v, g, c, values.n, at + c);
+        if (!v->in_place && !p->v_in_k)
+            kvb_rows_in_tile(v, g, c, values.n, scratch_at(w, kvb_float_v_tile(p)), at + c);
+        if (!v->in_place)
+            kvb_lookahead_until(&next, c / step + 1, steps);
+        for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
+            f->loops->vector->sums(&values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), sums + r);
+    }
+}
+
+static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    const kvb_problem *p = &f->args->problem;
+    const kvb_vector *vector = f->loops->vector;
+    const kvb_side *v = &f->v;
+    const void **at = p->v_in_k ? g->key : g->value;
+    const bool in_place = v->in_place && !v->load;
+    const uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS;
+    kvb_lookahead next = kvb_group_lookahead(f, v, g);
+    float *packed = scratch_at(w, kvb_float_tiles_bytes(p));
+    const float *weights[TILE_ROWS];
+
+    if (in_place && !p->v_in_k)
+        kvb_rows_in_place(v, g, 0, g->n_cells, at);
+    if (!in_place && !p->v_in_k)
+        kvb_rows_in_tile(v, g, 0, g->n_cells, scratch_at(w, kvb_float_v_tile(p)), at);
+    vector->pack_values(in_place ? v->elem : KVB_F32, at, g->n_cells, v->width, packed);
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        weights[r] = w->scores + (size_t)r * BLOCK;
+    for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
+        kvb_lookahead_until(&next, i + 1, panels);
+        vector->product(least(PACKED_ROWS, g->n_rows - r), g->n_cells, v->width, weights + r, packed, sums + r, true);
+    }
+}
+
+static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    if (g->n_rows <= FEW_ROWS)
+        few_sums(f, w, g, sums);
+    else
+        packed_sums(f, w, g, sums);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+const kvb_product kvb_product_float = {
+    .level = KVB_CPU_PORTABLE,
+    .short_turns = true,
+    .fits = float_fits,
+    .query_bytes = kvb_float_query_bytes,
+    .scratch_bytes = scratch_bytes_of_product,
+    .query = kvb_float_query,
+    .scores = float_scores,
+    .sums = float_sums,
+    .cost = float_cost,
+};
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return kvb_flash_supports(&kvb_product_float, p, why, why_bytes);
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_flash_scratch_bytes(&kvb_product_float, p, n_threads);
+}
+
+static int attend(const kvb_attend *args)
+{
+    return kvb_flash_attend(&kvb_product_float, args);
+}
+
+const kvb_kernel kvb_kernel_flash = {
+    .name = "flash",
+    .summary = "one pass, each row read once for all queries that see it",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = KVB_FLASH_MASKS,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = kvb_float_arithmetic,
+    .attend = attend,
+};

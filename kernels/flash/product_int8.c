@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel `flash-int8`: products of integers. q and weights are rounded to 8 bits, codes are taken as they are stored. */
+#include "kernels/flash/flash.h"
+
+#include "kernels/kernels.h"
+#include "kernels/vector/int8.h"
+
+#include <stdio.h>
+
+/* About cycles for rows of 128 channels: kernels/NOTES.md. */
+static uint32_t int8_cost(uint32_t rows, uint32_t cells)
+{
+    return cells * 30 + rows * kvb_padded(cells) * 4;
+}
+
+/* ---- which rows -------------------------------------------------------------------------------------------------- */
+
+static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_bytes)
+{
+    const int8_elem of = f->elem < KVB_ELEM_COUNT ? int8_elem_of(f->elem) : (int8_elem){0};
+    const char *reason = NULL;
+
+    if (!of.bits)
+        reason = "its elements are no evenly spaced codes";
+    else if (f->transform)
+        reason = "its rows are transformed";
+    else if (f->window_cells || f->axis != KVB_AXIS_CHANNELS)
+        reason = "its scales are shared between cells";
+    else if (f->head_scale)
+        reason = "it has a head scale";
+    else if (of.block_bytes ? f->group != 32 : f->group != KVB_GROUP_ROW && (!f->group || f->group % 32))
+        reason = "its groups are no multiples of 32 channels";
+    else if (f->group == KVB_GROUP_ROW && of.bits != 8)
+        reason = "a scale a row is for codes of 8 bits";
+    else if (!of.block_bytes && f->scale_elem != KVB_F16 && f->scale_elem != KVB_F32)
+        reason = "its scales are neither f16 nor f32";
+    else if (!of.block_bytes && of.has_m && f->zero_elem != f->scale_elem)
+        reason = "its zeros are of another type than its scales";
+    if (reason) {
+        snprintf(why, why_bytes, "%s: no integer products: %s", f->name, reason);
+        return false;
+    }
+    if (!dim || dim > INT8_MAX_DIM || dim % 16 || (f->group != KVB_GROUP_ROW && dim % f->group)) {
+        snprintf(why, why_bytes, "%s: integer products take rows of a multiple of %u channels, at most %u, not %u",
+                 f->name, f->group == KVB_GROUP_ROW ? 16 : f->group, INT8_MAX_DIM, dim);
+        return false;
+    }
+    return true;
+}
+
+/* Where V is part of K's rows, a scale of the whole row may be far larger than V's elements, and so the steps of weights. */
+static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    const kvb_format *v = p->v_in_k ? p->k_format : p->v_format;
+    if (!side_fits(p->k_format, p->k_dim, why, why_bytes) || !side_fits(v, p->v_dim, why, why_bytes))
+        return false;
+    if (p->v_in_k && v->group == KVB_GROUP_ROW) {
+        snprintf(why, why_bytes, "%s: no integer products of V in K's rows: they have one scale", v->name);
+        return false;
+    }
+    return true;
+}
+
+static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    kvb_float_arithmetic(p, a);
+    a->dot_chain += 2; /* the step of q, and the rounded q in units of it */
+    a->query.step = INT8_QUERY_STEP;
+    a->sums.step = 2 * INT8_WEIGHT_STEP; /* a scale times its largest code may pass the largest element */
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+static size_t int8_query_bytes_of(const kvb_problem *p)
+{
+    const int8_shape s = int8_shape_of(p->k_format, p->k_dim);
+    return int8_query_bytes(&s);
+}
+
+static size_t int8_scratch_bytes_of(const kvb_problem *p)
+{
+    const int8_shape k = int8_shape_of(p->k_format, p->k_dim);
+    const int8_shape v = int8_shape_of(p->v_in_k ? p->k_format : p->v_format, p->v_dim);
+    const size_t keys = int8_scratch_bytes(&k), values = int8_scratch_bytes(&v);
+    return keys > values ? keys : values;
+}
+
+static void int8_query_encode(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+{
+    (void)h;
+    f->loops->vector->int8_query(f->k.view->format, f->args->problem.k_dim, q, encoded);
+}
+
+static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+{
+    kvb_lookahead next = kvb_group_lookahead(f, &f->k, g);
+    const void *queries[TILE_ROWS];
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        queries[r] = kvb_group_query(f, w, g, r);
+    f->loops->vector->int8_scores(f->k.view, g->kv_head, g->cell, g->n_cells, queries, g->n_rows, w->scores, &next,
+                                  w->scratch);
+}
+
+static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+{
+    kvb_lookahead next = kvb_group_lookahead(f, &f->v, g);
+    kvb_view v = *f->v.view;
+    v.dim = f->args->problem.v_dim; /* the first channels, where V lies in K's rows */
+    f->loops->vector->int8_sums(&v, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, sums, &next, w->scratch);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+const kvb_product kvb_product_int8 = {
+    .level = KVB_CPU_PORTABLE,
+    .fits = int8_fits,
+    .query_bytes = int8_query_bytes_of,
+    .scratch_bytes = int8_scratch_bytes_of,
+    .query = int8_query_encode,
+    .scores = int8_scores,
+    .sums = int8_sums,
+    .cost = int8_cost,
+};
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return kvb_flash_supports(&kvb_product_int8, p, why, why_bytes);
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_flash_scratch_bytes(&kvb_product_int8, p, n_threads);
+}
+
+static int attend(const kvb_attend *args)
+{
+    return kvb_flash_attend(&kvb_product_int8, args);
+}
+
+const kvb_kernel kvb_kernel_flash_int8 = {
+    .name = "flash-int8",
+    .summary = "the same by integer products: q and weights rounded to 8 bits",
+    .flags = KVB_KERNEL_VECTOR,
+    .masks = KVB_FLASH_MASKS,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = int8_arithmetic,
+    .attend = attend,
+};

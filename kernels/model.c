@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a model must keep to, for whoever made it: a trace, a program, a plug-in. */
+#include "kernels/model.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+__attribute__((format(printf, 4, 5))) static int group_refuse(char *why, size_t why_bytes, uint32_t group,
+                                                              const char *format, ...)
+{
+    va_list args;
+    int at = snprintf(why, why_bytes, "group %u: ", group);
+    va_start(args, format);
+    if (at >= 0 && (size_t)at < why_bytes)
+        vsnprintf(why + at, why_bytes - (size_t)at, format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } sizes[] = {{"heads", g->heads}, {"kv_heads", g->kv_heads}, {"k_dim", g->k_dim}, {"v_dim", g->v_dim}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        if (sizes[s].value < 1 || sizes[s].value > KVB_MODEL_WIDTH)
+            return group_refuse(why, why_bytes, i, "%s is %u: expected 1 .. %u", sizes[s].name, sizes[s].value,
+                                KVB_MODEL_WIDTH);
+    if (g->heads % g->kv_heads)
+        return group_refuse(why, why_bytes, i, "%u heads are no multiple of %u kv_heads", g->heads, g->kv_heads);
+    if (g->latent && g->v_dim > g->k_dim)
+        return group_refuse(why, why_bytes, i, "latent rows of k_dim %u cannot hold v_dim %u", g->k_dim, g->v_dim);
+    if (g->window && g->chunk)
+        return group_refuse(why, why_bytes, i, "window %u and chunk %u: expected one of them", g->window, g->chunk);
+    if (g->sinks && !g->window)
+        return group_refuse(why, why_bytes, i, "%u sinks without a window", g->sinks);
+    if (!(g->scale >= (double)FLT_MIN && g->scale <= (double)FLT_MAX)) /* kernels get it as a float */
+        return group_refuse(why, why_bytes, i, "scale is %g: expected a number above 0", g->scale);
+    if (!(g->softcap >= 0 && g->softcap <= FLT_MAX))
+        return group_refuse(why, why_bytes, i, "softcap is %g: expected a number above 0, or 0 for none",
+                            (double)g->softcap);
+    for (uint32_t h = 0; g->sink_logits && h < g->heads; h++)
+        if (!isfinite(g->sink_logits[h]))
+            return group_refuse(why, why_bytes, i, "sink logit %u is no finite number", h);
+    return 0;
+}
+
+int kvb_model_check(const kvb_model *m, char *why, size_t why_bytes)
+{
+    bool used[KVB_MODEL_GROUPS] = {false};
+    if (m->n_layers < 1 || m->n_layers > KVB_MODEL_LAYERS || m->n_groups < 1 || m->n_groups > KVB_MODEL_GROUPS) {
+        snprintf(why, why_bytes, "%u layers in %u groups: expected 1 .. %u and 1 .. %u", m->n_layers, m->n_groups,
+                 KVB_MODEL_LAYERS, KVB_MODEL_GROUPS);
+        return -EINVAL;
+    }
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        if (m->group_of[layer] >= m->n_groups) {
+            snprintf(why, why_bytes, "layer %u is in no group", layer);
+            return -EINVAL;
+        }
+        used[m->group_of[layer]] = true;
+    }
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        int error = used[g] ? group_check(&m->groups[g], g, why, why_bytes) : group_refuse(why, why_bytes, g, "no layers");
+        if (error)
+            return error;
+    }
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.h: what a replayed model is to caches, kernels and oracle: layers in groups. Layers of one group have rows of the
+ * same shape and let a query see the same tokens; layers of different groups may differ in all of it.
+ * C11, self-contained: the trace header, kvb_cache_open(), the oracle and plug-ins take this one description.
+ *
+ * What a query at position p sees of its sequence in a layer: the tokens at positions j with
+ *
+ *     first(p) <= j <= p   or   j < sinks and j <= p
+ *
+ *     first(p) = p + 1 - window  (0 where that is negative)   with a window: the last `window` positions, its own included
+ *                p / chunk * chunk                            with a chunk: the positions of its own chunk
+ *                0                                            with neither
+ *
+ * In a draft tree the tokens are those of the committed sequence and of the node's ancestors, each at its own position.
+ */
+#ifndef KVB_MODEL_H
+#define KVB_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVB_MODEL_LAYERS 1024u /* most layers of a model */
+#define KVB_MODEL_GROUPS 32u   /* most groups */
+#define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
+
+typedef struct kvb_group {
+    uint32_t heads;           /* query heads, a multiple of kv_heads */
+    uint32_t kv_heads;        /* heads of K and V */
+    uint32_t k_dim, v_dim;    /* elements of a K (and q) row, of a V (and output) row */
+    bool latent;              /* V is the first v_dim elements of the K row (MLA, absorbed): one row is stored */
+    uint32_t window;          /* positions; 0: no window */
+    uint32_t sinks;           /* first positions that every query sees as well; needs a window */
+    uint32_t chunk;           /* positions; 0: no chunks. Not together with a window */
+    double scale;             /* factor on q.k; kernels get it as f32 */
+    float softcap;            /* of the scaled logits: softcap tanh(x / softcap); 0: none */
+    const float *sink_logits; /* [heads] one learned logit more for each query head, without a V row; NULL: none. Owned by
+                               * whoever made the model, who keeps it as long as the model is used */
+} kvb_group;
+
+/* A plain value: may be copied. */
+typedef struct kvb_model {
+    uint32_t n_layers, n_groups;
+    uint8_t group_of[KVB_MODEL_LAYERS]; /* [n_layers] index in groups */
+    kvb_group groups[KVB_MODEL_GROUPS]; /* [n_groups] */
+} kvb_model;
+
+static inline const kvb_group *kvb_model_group(const kvb_model *model, uint32_t layer)
+{
+    return &model->groups[model->group_of[layer]];
+}
+
+/* Layers of the group of that index. */
+static inline uint32_t kvb_model_layers_of(const kvb_model *model, uint32_t group)
+{
+    uint32_t n = 0;
+    for (uint32_t layer = 0; layer < model->n_layers; layer++)
+        n += model->group_of[layer] == group;
+    return n;
+}
+
+/* Does a query of this group see less than its whole past? */
+static inline bool kvb_group_limits(const kvb_group *group)
+{
+    return group->window || group->chunk;
+}
+
+/* 0, or -EINVAL with the group and the field at fault in why. */
+int kvb_model_check(const kvb_model *model, char *why, size_t why_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

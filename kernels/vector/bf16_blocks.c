@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any number of query rows by products of pairs of bf16: rows of a block packed to tiles, whose dwords hold two bf16 of a sum. */
+#include "kernels/vector/bf16.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
+
+#include <math.h>
+
+/* ---- query rows ---------------------------------------------------------------------------------------------------- */
+
+#define LARGEST 0x1.fep127f /* that rounds to a finite bf16 */
+
+/* Sixteen floats of q times factor, 0 past dim. What is finite stays so when it is rounded. */
+VEC_INLINE vf query_load(const float *q, uint32_t c, uint32_t dim, vf factor)
+{
+    if (c >= dim)
+        return vf_set(0);
+    vf x = vf_load(q + c) * factor;
+    const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), vf_set(INFINITY), _CMP_LT_OQ);
+    return _mm512_mask_range_ps(x, finite, x, vf_set(LARGEST), 2); /* the smaller magnitude, with x's sign */
+}
+
+static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
+{
+    float *to = encoded, factor = 1;
+    vf most = vf_set(0);
+    int exponent;
+    (void)k;
+
+    for (uint32_t c = 0; c < dim; c += VL)
+        most = vf_max(_mm512_abs_ps(vf_load(q + c)), most);
+    const float largest = vf_largest(most);
+    if (largest > 0 && largest < (float)BF16_LEAST_Q) {
+        frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
+        factor = exp2f((float)(-39 - exponent));
+    }
+    *to = 1 / factor;
+    for (uint32_t c = 0; c < kvb_bf16_width(dim); c += 2 * VL)
+        pairs_store((char *)encoded + 64 + 2 * c, query_load(q, c, dim, vf_set(factor)),
+                    query_load(q, c + VL, dim, vf_set(factor)));
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Keys: [dim / 2][BLOCK] dwords, each two channels of one cell; cells from n on are anything.
+ * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell that does
+ * not exist is 0.
+ */
+#define SOME       16u  /* cells that are made ready at a time */
+#define COMMON_DIM 128u /* compiled as a constant too */
+
+/* SOME rows of keys from i on, those that are there. */
+VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
+                          int32_t *to)
+{
+    _Alignas(64) uint8_t copy[SOME][2 * 64];
+    const uint8_t *row[SOME];
+    __m512i x[4];
+    if (i >= n)
+        return;
+    for (uint32_t j = 0; j < SOME; j++)
+        row[j] = rows[i + j < n ? i + j : i];
+    to += i;
+    for (uint32_t c = 0; c < dim; c += 64) {
+        const uint32_t bytes = 2 * (dim - c < 64 ? dim - c : 64);
+        const uint8_t *at[SOME];
+        for (uint32_t j = 0; j < SOME; j++)
+            at[j] = row[j] + 2 * c;
+        for (uint32_t j = 0; j < SOME && fp8; j++) {
+            row_load(true, table, row[j], c, dim, x);
+            _mm512_store_si512(copy[j], x[0]);
+            _mm512_store_si512(copy[j] + 64, x[1]);
+            at[j] = copy[j];
+        }
+        for (uint32_t byte = 0; byte < bytes; byte += 16) {
+            dwords_transpose(at, byte, x);
+            for (uint32_t d = 0; d < 4; d++)
+                _mm512_store_si512(to + ((2 * c + byte) / 4 + d) * BLOCK, x[d]);
+        }
+    }
+}
+
+/* SOME rows of values from i on, those that are there. */
+VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
+                            int32_t *to)
+{
+    const uint32_t width = kvb_bf16_width(dim), end = i + SOME < n ? i + SOME : n;
+    for (to += i / 2 * width; i < end; i += 2, to += width)
+        for (uint32_t c = 0; c < dim; c += 64) {
+            __m512i a[2], b[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            row_load(fp8, table, rows[i], c, dim, a);
+            if (i + 1 < n)
+                row_load(fp8, table, rows[i + 1], c, dim, b);
+            for (uint32_t j = 0; j < 2; j++) {
+                _mm512_store_si512(to + c + 32 * j, pairs_low(a[j], b[j]));
+                _mm512_store_si512(to + c + 32 * j + 16, pairs_high(a[j], b[j]));
+            }
+        }
+}
+
+typedef void pack(fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i, int32_t *to);
+
+#define PACK(SIDE, NAME, FP8)                                                                                          \
+    static __attribute__((noinline)) void SIDE##_of_##NAME(fp8_table table, uint32_t dim, const uint8_t *const *rows,  \
+                                                           uint32_t n, uint32_t i, int32_t *to)                        \
+    {                                                                                                                  \
+        if (dim == COMMON_DIM)                                                                                         \
+            SIDE##_pack(FP8, table, COMMON_DIM, rows, n, i, to);                                                       \
+        else                                                                                                           \
+            SIDE##_pack(FP8, table, dim, rows, n, i, to);                                                              \
+    }
+PACK(keys, bf16, false)
+PACK(keys, fp8, true)
+PACK(values, bf16, false)
+PACK(values, fp8, true)
+
+static void block_pack(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, pack *of_bf16, pack *of_fp8,
+                       kvb_lookahead *next, int32_t *to)
+{
+    const kvb_elem elem = view->format->elem;
+    const uint8_t *rows[BLOCK];
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = kvb_view_row(view, h, cells[i]);
+    for (uint32_t i = 0; i < BLOCK; i += SOME) {
+        (elem == KVB_BF16 ? of_bf16 : of_fp8)(fp8_table_of(elem), view->dim, rows, n, i, to);
+        kvb_lookahead_step(next);
+    }
+    kvb_lookahead_until(next, 1, 2);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
+
+/* Scores of a panel of rows, for all BLOCK cells. */
+VEC_INLINE void scores_panel(uint32_t rows, const int32_t *tile, uint32_t dim, const void *const *q, float *scores)
+{
+    const void *a[PRODUCT_ROWS];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        a[r] = (const char *)q[r] + 64;
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++)
+        acc[j] = vi_set(0);
+    dword_product(pairs_dot, rows, PRODUCT_VECS, 1, dim / 2, a, tile, BLOCK, acc);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++) {
+        const uint32_t r = j / PRODUCT_VECS;
+        vf_store(scores + r * BLOCK + j % PRODUCT_VECS * VL, (vf)acc[j] * vf_set(*(const float *)q[r]));
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------- */
+
+/* `vecs` vectors of channels from c on. */
+VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, const int32_t *tile, uint32_t width, uint32_t depth,
+                             const void *const *weights, uint32_t c, float *const *sums)
+{
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = (vi)vf_load(sums[j / vecs] + c + j % vecs * VL);
+    dword_product(pairs_dot, rows, vecs, 1, depth, weights, tile + c, width, acc);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        vf_store(sums[j / vecs] + c + j % vecs * VL, (vf)acc[j]);
+}
+
+VEC_INLINE void sums_panel(uint32_t rows, const int32_t *tile, uint32_t dim, uint32_t n, const float *weights,
+                           float *const *sums)
+{
+    _Alignas(64) uint16_t rounded[PRODUCT_ROWS][BLOCK];
+    const uint32_t width = kvb_bf16_width(dim), depth = (n + 1) / 2;
+    const void *a[PRODUCT_ROWS];
+    uint32_t c = 0;
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *p = weights + r * BLOCK;
+        a[r] = rounded[r];
+        pairs_store(rounded[r], vf_load(p), vf_load(p + VL));
+        pairs_store(rounded[r] + 2 * VL, vf_load(p + 2 * VL), vf_load(p + 3 * VL));
+    }
+    for (; c + PRODUCT_VECS * VL <= dim; c += PRODUCT_VECS * VL)
+        channels_sum(rows, PRODUCT_VECS, tile, width, depth, a, c, sums);
+    for (; c < dim; c += VL)
+        channels_sum(rows, 1, tile, width, depth, a, c, sums);
+}
+
+/* ---- any number of rows ------------------------------------------------------------------------------------------ */
+
+#define PANEL(ROWS)                                                                                                    \
+    static __attribute__((noinline)) void scores_##ROWS(const int32_t *tile, uint32_t dim, const void *const *q,       \
+                                                        float *scores)                                                 \
+    {                                                                                                                  \
+        scores_panel(ROWS, tile, dim, q, scores);                                                                      \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void sums_##ROWS(const int32_t *tile, uint32_t dim, uint32_t n,                   \
+                                                      const float *weights, float *const *sums)                        \
+    {                                                                                                                  \
+        sums_panel(ROWS, tile, dim, n, weights, sums);                                                                 \
+    }
+PANEL(1)
+PANEL(2)
+PANEL(3)
+PANEL(4)
+PANEL(5)
+PANEL(6)
+
+static const struct panel {
+    __typeof__(scores_1) *scores;
+    __typeof__(sums_1) *sums;
+} panels[PRODUCT_ROWS] = {{scores_1, sums_1}, {scores_2, sums_2}, {scores_3, sums_3},
+                          {scores_4, sums_4}, {scores_5, sums_5}, {scores_6, sums_6}};
+
+static void block_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n, const void *const *queries,
+                         uint32_t n_rows, float *scores, kvb_lookahead *next, void *scratch)
+{
+    block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, scratch);
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = product_panel_rows(n_rows - r);
+        panels[take - 1].scores(scratch, k->dim, queries + r, scores + (size_t)r * BLOCK);
+        kvb_lookahead_step(next);
+    }
+    kvb_lookahead_until(next, 2, 2);
+}
+
+static void block_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
+                       uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
+{
+    block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, scratch);
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = product_panel_rows(n_rows - r);
+        panels[take - 1].sums(scratch, v->dim, n, weights + (size_t)r * BLOCK, sums + r);
+        kvb_lookahead_step(next);
+    }
+    kvb_lookahead_until(next, 2, 2);
+}
+
+const kvb_bf16_loops kvb_bf16_avx512bf16 = {
+    .query = bf16_query,
+    .dots = kvb_bf16_dots,
+    .sums = kvb_bf16_sums,
+    .block_scores = block_scores,
+    .block_sums = block_sums,
+};
+#endif

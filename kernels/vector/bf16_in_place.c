@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Few query rows and stored rows where they lie, by products of pairs of bf16. As in_place.c, which see. */
+#include "kernels/vector/bf16.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
+
+#define COMMON_DIM 128u /* compiled as a constant too */
+#define STEP       64u  /* channels that are read together */
+
+/* How rows are prefetched: by their size. */
+VEC_INLINE kvb_elem elem_like(bool fp8)
+{
+    return fp8 ? KVB_E4M3 : KVB_BF16;
+}
+
+/* Prefetches the lines that hold channels c .. c + 31 of rows ahead: of small floats every second time. */
+VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, uint32_t c, uint32_t dim)
+{
+    if (c < dim)
+        elem_prefetch(elem_like(fp8), ahead, row, c);
+}
+
+/* ---- dot products ------------------------------------------------------------------------------------------------ */
+
+/* As many cells at a time as make VL sums, which are added up at once. */
+VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, const void *const *q, uint32_t dim,
+                         float *scores)
+{
+    const uint32_t cells = VL / (rows == 1 ? 1 : rows == 2 ? 2 : rows <= 4 ? 4 : 8), n = keys->n;
+    const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, keys->ahead);
+    const fp8_table table = fp8_table_of(keys->elem);
+    const uint8_t *pairs[DOTS_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
+        pairs[r] = (const uint8_t *)q[r] + 64;
+    for (uint32_t i = 0; i < n; i += cells) {
+        vi sums[VL];
+        vf floats[VL];
+        float totals[VL];
+#pragma GCC unroll 16
+        for (uint32_t s = 0; s < VL; s++)
+            sums[s] = vi_set(0);
+#pragma GCC unroll 16
+        for (uint32_t c = 0; c < cells; c++) {
+            const uint8_t *row = keys->at[i + c < n ? i + c : n - 1];
+#pragma GCC unroll 2
+            for (uint32_t d = 0; d < dim; d += STEP) {
+                __m512i x[2];
+                row_load(fp8, table, row, d, dim, x);
+#pragma GCC unroll 2
+                for (uint32_t j = 0; j < 2; j++) {
+                    channels_prefetch(fp8, ahead, row, d + 32 * j, dim);
+#pragma GCC unroll 8
+                    for (uint32_t r = 0; r < rows; r++) {
+                        vi *sum = &sums[r * cells + c];
+                        *sum = pairs_dot_at(*sum, (vi)x[j], pairs[r] + 2 * d + 64 * j);
+                    }
+                }
+            }
+        }
+#pragma GCC unroll 16
+        for (uint32_t s = 0; s < VL; s++)
+            floats[s] = (vf)sums[s];
+        vf_store(totals, vf_totals(floats));
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            const float back = *(const float *)q[r];
+            for (uint32_t c = 0; c < cells; c++)
+                scores[r * BLOCK + i + c] = totals[r * cells + c] * back;
+        }
+    }
+}
+
+typedef void dots_fn(const kvb_stored_rows *keys, const void *const *q, float *scores);
+
+#define DOTS(KIND, N)                                                                                                  \
+    static __attribute__((noinline)) void dots_##KIND##_##N(const kvb_stored_rows *keys, const void *const *q,         \
+                                                            float *scores)                                             \
+    {                                                                                                                  \
+        if (keys->dim == COMMON_DIM)                                                                                   \
+            rows_dot(KIND, N, keys, q, COMMON_DIM, scores);                                                            \
+        else                                                                                                           \
+            rows_dot(KIND, N, keys, q, keys->dim, scores);                                                             \
+    }
+enum { OF_BF16, OF_FP8 };
+EACH_ROWS(DOTS, OF_BF16)
+EACH_ROWS(DOTS, OF_FP8)
+
+static dots_fn *const dots[][DOTS_ROWS] = {
+#define ROW(KIND, N) dots_##KIND##_##N,
+    [OF_BF16] = {EACH_ROWS(ROW, OF_BF16)},
+    [OF_FP8] = {EACH_ROWS(ROW, OF_FP8)},
+#undef ROW
+};
+
+bool kvb_bf16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
+{
+    dots[keys->elem == KVB_BF16 ? OF_BF16 : OF_FP8][n_rows - 1](keys, q, scores);
+    return true;
+}
+
+/* ---- weighted sums ----------------------------------------------------------------------------------------------- */
+
+/* Channels at .. at + 64 parts - 1 of all rows (those past dim do not exist) stay in registers while pairs of cells go by. */
+VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
+                          const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
+{
+    const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, values->ahead);
+    const fp8_table table = fp8_table_of(values->elem);
+    const uint32_t vecs = 4 * parts, there = (dim - at + VL - 1) / VL;
+    vi sum[24];
+#pragma GCC unroll 32
+    for (uint32_t s = 0; s < rows * vecs; s++)
+        sum[s] = vi_set(0);
+    for (uint32_t i = 0; i < values->n; i += 2) {
+        const uint8_t *a = values->at[i], *b = i + 1 < values->n ? values->at[i + 1] : NULL;
+        __m512i pair[8];
+#pragma GCC unroll 2
+        for (uint32_t p = 0; p < parts; p++) {
+            const uint32_t c = at + p * STEP;
+            __m512i x[2], y[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            row_load(fp8, table, a, c, dim, x);
+            if (b)
+                row_load(fp8, table, b, c, dim, y);
+#pragma GCC unroll 2
+            for (uint32_t j = 0; j < 2; j++) {
+                channels_prefetch(fp8, ahead, a, c + 32 * j, dim);
+                if (b)
+                    channels_prefetch(fp8, ahead, b, c + 32 * j, dim);
+                pair[4 * p + 2 * j] = pairs_low(x[j], y[j]);
+                pair[4 * p + 2 * j + 1] = pairs_high(x[j], y[j]);
+            }
+        }
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            const vi weight = vi_set(weights[r * BLOCK / 2 + i / 2]);
+#pragma GCC unroll 8
+            for (uint32_t v = 0; v < vecs; v++)
+                sum[r * vecs + v] = pairs_dot(sum[r * vecs + v], (vi)pair[v], weight);
+        }
+    }
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < vecs; v++)
+            if (v < there) {
+                float *to = sums[r] + at + v * VL;
+                vf_store(to, vf_load(to) + (vf)sum[r * vecs + v]);
+            }
+}
+
+/* 24 sums fit the registers: strips of 128 channels for up to 3 rows, else of 64. */
+VEC_INLINE void rows_sum(bool fp8, uint32_t rows, const kvb_stored_rows *values, const int32_t *weights, uint32_t dim,
+                         float *const *sums)
+{
+    uint32_t at = 0;
+    if (rows <= 3)
+        for (; at + 2 * STEP <= dim; at += 2 * STEP)
+            strip_sum(fp8, rows, 2, values, weights, at, dim, sums);
+    for (; at < dim; at += STEP)
+        strip_sum(fp8, rows, 1, values, weights, at, dim, sums);
+}
+
+typedef void sums_fn(const kvb_stored_rows *values, const int32_t *weights, float *const *sums);
+
+#define SUMS(KIND, N)                                                                                                  \
+    static __attribute__((noinline)) void sums_##KIND##_##N(const kvb_stored_rows *values, const int32_t *weights,     \
+                                                            float *const *sums)                                        \
+    {                                                                                                                  \
+        if (N <= PRODUCT_ROWS && values->dim == COMMON_DIM)                                                            \
+            rows_sum(KIND, N, values, weights, COMMON_DIM, sums);                                                      \
+        else if (N <= PRODUCT_ROWS)                                                                                    \
+            rows_sum(KIND, N, values, weights, values->dim, sums);                                                     \
+    }
+EACH_ROWS(SUMS, OF_BF16)
+EACH_ROWS(SUMS, OF_FP8)
+
+static sums_fn *const sums_of[][DOTS_ROWS] = {
+#define ROW(KIND, N) sums_##KIND##_##N,
+    [OF_BF16] = {EACH_ROWS(ROW, OF_BF16)},
+    [OF_FP8] = {EACH_ROWS(ROW, OF_FP8)},
+#undef ROW
+};
+
+bool kvb_bf16_sums(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
+{
+    _Alignas(64) int32_t rounded[DOTS_ROWS * BLOCK / 2]; /* a dword: the weights of two cells */
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t i = 0; i < values->n; i += 2 * VL)
+            pairs_store(rounded + (r * BLOCK + i) / 2, vf_load(weights + r * BLOCK + i),
+                        vf_load(weights + r * BLOCK + i + VL));
+    for (uint32_t r = 0, some; r < n_rows; r += some) {
+        some = n_rows - r <= PRODUCT_ROWS ? n_rows - r : (n_rows + 1) / 2;
+        sums_of[values->elem == KVB_BF16 ? OF_BF16 : OF_FP8][some - 1](values, rounded + r * BLOCK / 2, sums + r);
+    }
+    return true;
+}
+#endif

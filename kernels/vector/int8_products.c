@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Query rows as integers, scores and weighted sums by products of integers.
+ *
+ * Scores. Of a group of channels, where q's integers have the sum Q, a cell's share is d * sum (code - offset) q + m' Q,
+ * m' being m + offset * d. All of it is multiplied by the step of q.
+ *
+ * Sums. A cell's weight times the d of a group is rounded to a whole number of steps, at most 127. Sums of whole numbers times
+ * codes are exact in 32 bits: 127 * 255 * 64 < 2^21. What m' adds is the same for all channels of a group: sums of floats.
+ */
+#include "kernels/vector/int8.h"
+#include "kernels/vector/vec.h"
+
+#include <math.h>
+
+/* c plus the products of the TILE_CODES codes of a dword of a tile and as many whole numbers. */
+VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
+{
+#if TILE_CODES == 4
+    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)whole);
+#else
+    return vi_dot2(c, codes, whole);
+#endif
+}
+
+/* The whole numbers nearest to 64 floats, side by side, as codes are multiplied with them. Returns their sum, if codes have
+ * an offset still to be taken off. */
+VEC_INLINE int32_t whole_store(const vf *x, void *to)
+{
+#if TILE_CODES == 4
+    return vf_store_i8(to, x);
+#else
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 64 / VL; i += 2)
+        vf_store_i16((int16_t *)to + i * VL, x[i], x[i + 1]);
+    return 0;
+#endif
+}
+
+VEC_INLINE float float_of_bits(int32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+
+/* ---- queries ---------------------------------------------------------------------------------------------------- */
+
+/* 64 channels in the order in which a tile of keys has their codes. */
+VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
+{
+    vf x[64 / VL];
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 64 / VL; i++)
+        x[i] = vf_load(whole + i * VL);
+    whole_store(x, to);
+#if TILE_CODES == 4
+    const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    if (elem == KVB_UINT4) /* see int8_nibbles_at() */
+        _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_load_si512(to), _mm512_broadcast_i32x4(even_first)));
+#else
+    (void)elem;
+#endif
+}
+
+void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
+{
+    const int8_shape s = int8_shape_of(k, dim);
+    _Alignas(64) float whole[INT8_MAX_DIM];
+    int8_query *to = encoded;
+    vi most = vi_set(0);
+
+    for (uint32_t c = 0; c < dim; c += VL)
+        most = vi_size_max(most, vf_load(q + c));
+    const int32_t bits = vi_largest(most);
+    const bool finite = bits < 0x7f800000;
+    const float step = float_of_bits(bits) / 127.0f;
+    const vf steps = vf_set(finite && step > 0 ? step : INFINITY);
+    for (uint32_t c = 0; c < s.width; c += VL) {
+        vf x = c < dim ? (vf)(vf_load(q + c) / steps) : vf_set(0);
+        x = vf_max(vf_min(x, vf_set(127)), vf_set(-127)); /* a subnormal step may be far off */
+        vf_store(whole + c, vf_round(x));
+    }
+    to->step = finite ? step : float_of_bits(0x7fc00000);
+    for (uint32_t g = 0, c = 0; g < s.groups; g++) {
+        vf sum = vf_set(0);
+        for (; c < (g + 1) * s.group; c += VL)
+            sum = sum + vf_load(whole + c);
+        to->sums[g] = (int32_t)vf_total(sum);
+    }
+    for (uint32_t c = 0; c < s.width; c += 64)
+        channels_store(s.elem, whole + c, (char *)encoded + int8_query_codes_at(&s) + c * sizeof(int32_t) / TILE_CODES);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
+
+typedef struct keys {
+    const int8_shape *shape;
+    const int32_t *tile;
+    const float *d, *m;
+    kvb_lookahead *next;
+} keys;
+
+/* What a group of channels adds to the scores of PRODUCT_VECS * VL cells from i on. */
+VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t i, const int8_query *const *q,
+                             float *scores)
+{
+    const int8_shape *s = k->shape;
+    const size_t codes_at = int8_query_codes_at(s);
+    const uint32_t steps = s->group / TILE_CODES, vecs = PRODUCT_VECS;
+    const int32_t offset = TILE_CODES == 4 ? s->of.offset : 0; /* codes of 16 bits have it taken off already */
+    const bool last = g + 1 == s->groups;
+    const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
+    const void *a[PRODUCT_ROWS];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        a[r] = (const char *)q[r] + codes_at + (size_t)g * steps * sizeof(int32_t);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
+    dword_product(vi_dot_codes, rows, vecs, 1, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const int8_query *of = q[j / vecs];
+        const uint32_t at = j % vecs * VL;
+        float *to = scores + j / vecs * BLOCK + i + at;
+        vf x = vf_fma(vi_to_vf(acc[j]), vf_load(d + at), g ? vf_load(to) : vf_set(0));
+        if (m)
+            x = vf_fma(vf_set((float)of->sums[g]), vf_load(m + at), x);
+        vf_store(to, x * vf_set(last ? of->step : 1.0f));
+    }
+}
+
+/* Scores of a panel of rows, for all BLOCK cells. */
+VEC_INLINE void scores_panel(uint32_t rows, const keys *k, const void *const *queries, float *scores)
+{
+    const int8_query *q[PRODUCT_ROWS];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        q[r] = queries[r];
+    for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL)
+        for (uint32_t g = 0; g < k->shape->groups; g++) {
+            group_scores(rows, k, g, i, q, scores);
+            kvb_lookahead_step(k->next);
+        }
+}
+
+/* ---- sums ----------------------------------------------------------------------------------------------------------- */
+
+#define STEPS 127.0f
+
+/* A largest product below this is taken to be it: its step would be no normal float. The sum is off by as much. */
+#define LEAST_PRODUCT 0x1p-110f
+
+typedef struct values {
+    const int8_shape *shape;
+    const int32_t *tile;
+    const float *d, *m;
+    const float *most; /* the largest |d| of each cell; NULL: d or m is not all finite, so that weights of 0 count */
+    uint32_t depth;    /* dwords of cells */
+    kvb_lookahead *next;
+} values;
+
+/* A row's products with d are rounded to multiples of `step`; `per` of them make 1. Both are NaN where a product is infinite or
+ * NaN: so are then the sums. */
+typedef struct row_step {
+    float step, per;
+} row_step;
+
+/* A row's weights for one group. */
+typedef struct whole_weights {
+    _Alignas(64) int32_t of[BLOCK / TILE_CODES]; /* TILE_CODES cells' whole numbers of steps in each */
+    int32_t sum;                                 /* of these numbers */
+    float step;
+    float rest; /* sum of weight * m' */
+} whole_weights;
+
+VEC_INLINE vf product_of(vf p, const float *x, bool finite)
+{
+    return finite ? (vf)(p * vf_load(x)) : vf_weighted(p, vf_load(x));
+}
+
+/* The largest weight * d is STEPS steps. */
+VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
+{
+    vi most = vi_set(0);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < BLOCK; i += VL)
+        most = vi_size_max(most, product_of(vf_load(weights + i), d + i, finite));
+    int32_t bits = vi_largest(most);
+    float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
+    largest = largest < LEAST_PRODUCT ? LEAST_PRODUCT : largest;
+    return (row_step){largest * (1.0f / STEPS), STEPS / largest};
+}
+
+VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, bool finite, row_step step,
+                              whole_weights *to)
+{
+    const vf per = vf_set(step.per);
+    vf product[BLOCK / VL], rest = vf_set(0);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < BLOCK / VL; i++) {
+        vf p = vf_load(weights + i * VL);
+        product[i] = product_of(p, d + i * VL, finite) * per;
+        if (m)
+            rest = rest + product_of(p, m + i * VL, finite);
+    }
+    to->sum = whole_store(product, to->of);
+    to->step = step.step;
+    to->rest = m ? vf_total(rest) : 0;
+}
+
+/* `vecs` vectors of channels from c on, of `parts` groups. whole: [rows][parts]. */
+VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v, const whole_weights *whole,
+                             uint32_t c, float *const *sums)
+{
+    const int32_t offset = TILE_CODES == 4 ? v->shape->of.offset : 0; /* codes of 16 bits have it taken off already */
+    const void *a[PRODUCT_ROWS * 2];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+    kvb_lookahead_step(v->next);
+#pragma GCC unroll 12
+    for (uint32_t j = 0; j < rows * parts; j++)
+        a[j] = whole[j].of;
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
+    dword_product(vi_dot_codes, rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
+    /* Steps and rests are read from memory from here on: gcc 12 kept them in registers and spilled the tile. */
+    __asm__ volatile("" : : "r"(whole) : "memory");
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const whole_weights *w = &whole[j * parts / vecs];
+        float *to = sums[j / vecs] + c + j % vecs * VL;
+        vf x = vf_load(to);
+        if (v->m)
+            x = x + vf_set(w->rest);
+        vf_store(to, vf_fma(vi_to_vf(acc[j]), vf_set(w->step), x));
+    }
+}
+
+/* Groups g .. g + parts - 1. Several groups fill one product; a single one may take several. */
+VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
+                           const row_step *steps, float *const *sums)
+{
+    const uint32_t span = PRODUCT_VECS * VL;
+    whole_weights whole[PRODUCT_ROWS * 2];
+    uint32_t c = g * v->shape->group, end = c + parts * v->shape->group;
+
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < parts; i++) {
+            const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
+            const float *p = weights + r * BLOCK;
+            if (v->most)
+                weights_round(p, d, m, true, steps[r], &whole[r * parts + i]);
+            else
+                weights_round(p, d, m, false, step_find(p, d, false), &whole[r * parts + i]);
+        }
+    for (; c + span <= end; c += span)
+        channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);
+    if (parts > 1)
+        return;
+    for (; c + 2 * VL <= end; c += 2 * VL)
+        channels_sum(rows, 2, 1, v, whole, c, sums);
+    for (; c < end; c += VL)
+        channels_sum(rows, 1, 1, v, whole, c, sums);
+}
+
+VEC_INLINE void sums_panel(uint32_t rows, const values *v, const float *weights, float *const *sums)
+{
+    const int8_shape *s = v->shape;
+    row_step steps[PRODUCT_ROWS] = {0};
+    uint32_t g = 0;
+    for (uint32_t r = 0; r < rows && v->most; r++)
+        steps[r] = step_find(weights + r * BLOCK, v->most, true);
+    if (2 * s->group == PRODUCT_VECS * VL)
+        for (; g + 2 <= s->groups; g += 2)
+            groups_sum(rows, 2, v, g, weights, steps, sums);
+    for (; g < s->groups; g++)
+        groups_sum(rows, 1, v, g, weights, steps, sums);
+}
+
+/* ---- any number of rows ---------------------------------------------------------------------------------------------- */
+
+#define PANEL(ROWS)                                                                                                    \
+    static __attribute__((noinline)) void scores_##ROWS(const keys *k, const void *const *queries, float *scores)      \
+    {                                                                                                                  \
+        scores_panel(ROWS, k, queries, scores);                                                                        \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void sums_##ROWS(const values *v, const float *weights, float *const *sums)       \
+    {                                                                                                                  \
+        sums_panel(ROWS, v, weights, sums);                                                                            \
+    }
+PANEL(1)
+PANEL(2)
+PANEL(3)
+PANEL(4)
+#if PRODUCT_ROWS > 4
+PANEL(5)
+PANEL(6)
+#endif
+
+static const struct panel {
+    __typeof__(scores_1) *scores;
+    __typeof__(sums_1) *sums;
+} panels[PRODUCT_ROWS] = {
+    {scores_1, sums_1}, {scores_2, sums_2}, {scores_3, sums_3}, {scores_4, sums_4},
+#if PRODUCT_ROWS > 4
+    {scores_5, sums_5}, {scores_6, sums_6},
+#endif
+};
+
+void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
+                                   const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
+                                   void *scratch)
+{
+    const int8_shape s = int8_shape_of(k->format, k->dim);
+    const int8_block block = KVB_ISA_NAME(kvb_int8_keys)(&s, k, h, cells, n, next, scratch);
+    const keys all = {&s, block.tile, block.d, block.m, next};
+
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = product_panel_rows(n_rows - r);
+        panels[take - 1].scores(&all, queries + r, scores + (size_t)r * BLOCK);
+    }
+    kvb_lookahead_until(next, 2, 2);
+}
+
+/* most[i] becomes the largest magnitude of x[group][i]. Is all of x finite? */
+static bool largest_find(const float *x, uint32_t groups, float *most)
+{
+    vi all = vi_set(0);
+    for (uint32_t i = 0; i < BLOCK; i += VL) {
+        vi size = vi_set(0);
+        for (uint32_t g = 0; g < groups; g++)
+            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
+        vf_store(most + i, (vf)size);
+        all = vi_size_max(all, (vf)size);
+    }
+    return vi_largest(all) < 0x7f800000;
+}
+
+void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
+                                 uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
+{
+    const int8_shape s = int8_shape_of(v->format, v->dim);
+    const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, next, scratch);
+    _Alignas(64) float most[2][BLOCK];
+    const bool finite =
+        largest_find(block.d, s.groups, most[0]) && (!block.m || largest_find(block.m, s.groups, most[1]));
+    const values all = {.shape = &s,
+                        .tile = block.tile,
+                        .d = block.d,
+                        .m = block.m,
+                        .most = finite ? most[0] : NULL,
+                        .depth = (n + TILE_CODES - 1) / TILE_CODES,
+                        .next = next};
+
+    for (uint32_t r = 0, take; r < n_rows; r += take) {
+        take = product_panel_rows(n_rows - r);
+        panels[take - 1].sums(&all, weights + (size_t)r * BLOCK, sums + r);
+    }
+    kvb_lookahead_until(next, 2, 2);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells.
+ * Dims and groups are constants where these are called, for the commonest.
+ */
+#ifndef KVB_VECTOR_LOAD_ROWS_H
+#define KVB_VECTOR_LOAD_ROWS_H
+
+#include "kernels/attend.h"
+#include "kernels/vector/vec.h"
+
+/* Where one row lies. Scales and zeros mean nothing where the format has none. */
+typedef struct row_place {
+    const uint8_t *codes, *scales, *zeros;
+    bool recent; /* codes are dim f16: the row is not encoded yet */
+} row_place;
+
+/* ---- codes that are numbers by themselves: floats, small floats, 8-bit integers; any dim ------------------------- */
+
+/* A scale or zero of a row: f32, at any address. */
+VEC_INLINE vf row_factor(const uint8_t *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x);
+    return vf_set(x);
+}
+
+/*
+ * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a
+ * copy with zeros behind it, and writes up to the next multiple of 16 channels: the caller clears what lies from dim on.
+ */
+#define ROW_OF_ELEMENTS(NAME, BYTES, SETUP, CONVERT, FACTORS)                                                          \
+    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
+    {                                                                                                                  \
+        const uint8_t *from = r->codes;                                                                                \
+        uint32_t c = 0;                                                                                                \
+        (void)f;                                                                                                       \
+        SETUP;                                                                                                         \
+        for (; c + VL <= dim; c += VL) {                                                                               \
+            vf x = CONVERT(from + c * BYTES);                                                                          \
+            vf_store(row + c, FACTORS(x));                                                                             \
+        }                                                                                                              \
+        if (c < dim) {                                                                                                 \
+            _Alignas(64) uint8_t tail[64];                                                                             \
+            bytes_part(from + c * BYTES, (dim - c) * BYTES, tail);                                                     \
+            vf x = CONVERT(tail);                                                                                      \
+            vf_store(row + c, FACTORS(x));                                                                             \
+        }                                                                                                              \
+    }
+
+#define F32_AT(p)  vf_load((const float *)(const void *)(p))
+#define AS_IS(x)   (x)
+#define SCALED(x)  ((x)*scale)
+#define RANGED(x)  ((x)*scale + zero)
+#define NO_FACTORS (void)0
+#define SCALE      vf scale = row_factor(r->scales)
+#define RANGE      vf scale = row_factor(r->scales), zero = row_factor(r->zeros)
+
+ROW_OF_ELEMENTS(f32, 4u, NO_FACTORS, F32_AT, AS_IS)
+ROW_OF_ELEMENTS(f16, 2u, NO_FACTORS, vf_load_f16, AS_IS)
+ROW_OF_ELEMENTS(bf16, 2u, NO_FACTORS, vf_load_bf16, AS_IS)
+ROW_OF_ELEMENTS(int8, 1u, SCALE, vf_load_i8, SCALED)
+ROW_OF_ELEMENTS(int8_asym, 1u, RANGE, vf_load_u8, RANGED)
+
+/* FP8_STEP elements at once; a last step that is not whole reads a copy. */
+VEC_INLINE void fp8_elements(bool wide, bool scaled, const row_place *r, uint32_t dim, float *row)
+{
+    vf x[FP8_STEP / VL], scale = scaled ? row_factor(r->scales) : vf_set(1.0f);
+    uint32_t c = 0;
+    for (; c + FP8_STEP <= dim; c += FP8_STEP) {
+        fp8_step(wide, r->codes + c, x);
+        for (uint32_t i = 0; i < FP8_STEP / VL; i++)
+            vf_store(row + c + i * VL, scaled ? (vf)(x[i] * scale) : x[i]);
+    }
+    if (c < dim) {
+        _Alignas(64) uint8_t tail[64];
+        bytes_part(r->codes + c, dim - c, tail);
+        fp8_step(wide, tail, x);
+        for (uint32_t i = 0; c < dim; i++, c += VL)
+            vf_store(row + c, scaled ? (vf)(x[i] * scale) : x[i]);
+    }
+}
+
+#define ROW_OF_FP8(NAME, WIDE, SCALED)                                                                                 \
+    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
+    {                                                                                                                  \
+        (void)f;                                                                                                       \
+        fp8_elements(WIDE, SCALED, r, dim, row);                                                                       \
+    }
+
+ROW_OF_FP8(e4m3, false, false)
+ROW_OF_FP8(e4m3_token, false, true)
+ROW_OF_FP8(e5m2, true, false)
+ROW_OF_FP8(e5m2_token, true, true)
+
+/* ---- scales of neighbouring channels in side tables: affine codes, mxfp4, nvfp4; codebooks ----------------------- */
+
+/*
+ * Groups are multiples of 16 channels and divide the row. Where codes are narrow, scale and zero go into the table of
+ * levels, once a group, and an element is one look-up: the same products and sums as one by one, so the same bits.
+ */
+enum { GROUPS_SPAN = 16 }; /* groups whose scales are made floats at a time */
+
+static const float levels_uint4[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const float levels_uint2[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+static const float levels_e2m1[16] = {0,     0.5f,  1,     1.5f,  2,     3,     4,     6,
+                                      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+/* n <= GROUPS_SPAN scales as floats, by element type; anything behind them. */
+VEC_INLINE void scales_f16(const uint8_t *p, uint32_t n, float *to)
+{
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_f16_part(p + 2 * i, n - i < VL ? n - i : VL));
+}
+
+VEC_INLINE void scales_e8m0(const uint8_t *p, uint32_t n, float *to)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, n, part);
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_e8m0(part + i));
+}
+
+VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
+{
+    for (uint32_t i = 0; i < n; i += VL)
+        vf_store(to + i, vf_load_e4m3_part(p + i, n - i < VL ? n - i : VL));
+}
+
+/* n channels of one group: narrow codes are looked up, 8-bit codes computed. */
+VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint32_t n, float *row)
+{
+    for (uint32_t c = 0; c < n; c += CODE_STEP) {
+        vcode code[CODE_VECS];
+        codes16(bits, from + c * bits / 8, code);
+        for (uint32_t i = 0; i < CODE_VECS; i++)
+            vf_store(row + c + i * VL, book_at(book, code[i]));
+    }
+}
+
+VEC_INLINE void group_bytes(vf scale, vf zero, const uint8_t *from, uint32_t n, float *row)
+{
+    for (uint32_t c = 0; c < n; c += VL)
+        vf_store(row + c, vf_load_u8(from + c) * scale + zero);
+}
+
+/* Codes of `bits` bits in groups of n channels. */
+VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const row_place *r, uint32_t dim, float *row)
+{
+    uint32_t groups = dim / n;
+    const uint8_t *from = r->codes;
+    vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
+    for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
+        _Alignas(64) float scales[GROUPS_SPAN], zeros[GROUPS_SPAN];
+        uint32_t some = groups - first < GROUPS_SPAN ? groups - first : GROUPS_SPAN;
+        scales_f16(r->scales + first * 2, some, scales);
+        scales_f16(r->zeros + first * 2, some, zeros);
+        for (uint32_t g = 0; g < some; g++, from += n * bits / 8, row += n) {
+            vf scale = vf_set(scales[g]), zero = vf_set(zeros[g]);
+            if (bits == 8)
+                group_bytes(scale, zero, from, n, row);
+            else
+                group_codes(bits, book_affine(book, scale, zero), from, n, row);
+        }
+    }
+}
+
+#define ROW_OF_AFFINE(BITS, GROUP)                                                                                     \
+    VEC_INLINE void a##BITS##g##GROUP##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)         \
+    {                                                                                                                  \
+        (void)f;                                                                                                       \
+        affine_row(BITS, GROUP, r, dim, row);                                                                          \
+    }
+
+ROW_OF_AFFINE(8, 32)
+ROW_OF_AFFINE(8, 64)
+ROW_OF_AFFINE(8, 128)
+ROW_OF_AFFINE(4, 32)
+ROW_OF_AFFINE(4, 64)
+ROW_OF_AFFINE(4, 128)
+ROW_OF_AFFINE(2, 32)
+ROW_OF_AFFINE(2, 64)
+ROW_OF_AFFINE(2, 128)
+
+/* e2m1 in groups of 16 channels with e4m3 scales (nv), or of 32 with e8m0 scales. */
+VEC_INLINE void mx_row(bool nv, const row_place *r, uint32_t dim, float *row)
+{
+    uint32_t n = nv ? 16 : 32, groups = dim / n;
+    const uint8_t *from = r->codes;
+    vbook book = book_load(levels_e2m1);
+    for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
+        _Alignas(64) float scales[GROUPS_SPAN];
+        uint32_t some = groups - first < GROUPS_SPAN ? groups - first : GROUPS_SPAN;
+        if (nv)
+            scales_e4m3(r->scales + first, some, scales);
+        else
+            scales_e8m0(r->scales + first, some, scales);
+        for (uint32_t g = 0; g < some; g++, from += n / 2, row += n)
+            group_codes(4, book_scaled(book, vf_set(scales[g])), from, n, row);
+    }
+}
+
+VEC_INLINE void mxfp4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    (void)f;
+    mx_row(false, r, dim, row);
+}
+VEC_INLINE void nvfp4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    (void)f;
+    mx_row(true, r, dim, row);
+}
+
+/* Codebooks: one scale a row, levels of the format. */
+VEC_INLINE void tq_row(uint32_t bits, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    vbook book = bits == 4 ? book_load(f->levels) : book_load8(f->levels);
+    group_codes(bits, book_scaled(book, vf_set_f16(r->scales)), r->codes, dim, row);
+}
+
+VEC_INLINE void tq4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    tq_row(4, f, r, dim, row);
+}
+VEC_INLINE void tq3_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    tq_row(3, f, r, dim, row);
+}
+
+/* ---- ggml's blocks: 32 channels with their scales inside (attend.h has the layouts) ------------------------------- */
+
+/* Nibbles are of channels j and j + 16: a vector of bytes is two vectors of codes in order. d and m go into the table of
+ * levels once a block. */
+enum { GGML_BLOCK = 32 };
+
+/* The levels of a block before d and m; for five bits, those of codes 0 .. 15 and 16 .. 31. */
+static const float levels_q4_0[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+static const float levels_q5_0[32] = {-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1,
+                                      0,   1,   2,   3,   4,   5,   6,   7,  8,  9,  10, 11, 12, 13, 14, 15};
+static const float levels_q5_1[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                      16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+static const float levels_iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+VEC_INLINE void ggml_nibbles(vbook book, const uint8_t *from, float *row)
+{
+    vcode code[CODE_VECS];
+    bytes16(from, code);
+    for (uint32_t i = 0; i < CODE_VECS; i++) {
+        vf_store(row + i * VL, book_at(book, code[i]));
+        vf_store(row + 16 + i * VL, book_at(book, code_above(code[i])));
+    }
+}
+
+VEC_INLINE void ggml_nibbles5(vbook low, vbook high, uint32_t fifths, const uint8_t *from, float *row)
+{
+    vcode code[CODE_VECS];
+    bytes16(from, code);
+    for (uint32_t i = 0; i < CODE_VECS; i++) {
+        vf_store(row + i * VL, book_at5(low, high, code[i], fifths, i * VL));
+        vf_store(row + 16 + i * VL, book_at5(low, high, code_above(code[i]), fifths, 16 + i * VL));
+    }
+}
+
+VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+enum { GGML_SPAN = 8 }; /* blocks whose d and m are made floats at a time */
+
+/* The element's levels, and whether a block has an m and fifth bits: constants where this is called. */
+VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const row_place *r, uint32_t dim, float *row)
+{
+    const uint32_t head = has_m ? 4 : 2, bytes = head + (has_fifths ? 4 : 0) + 16;
+    const uint8_t *from = r->codes;
+    vbook low = book_load(levels), high = has_fifths ? book_load(levels + 16) : low;
+    for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
+        _Alignas(64) float heads[2 * GGML_SPAN];
+        some = left < GGML_SPAN ? left : GGML_SPAN;
+        heads_load(from, bytes, some, heads);
+        for (uint32_t i = 0; i < some; i++, from += bytes, row += GGML_BLOCK) {
+            vf d = vf_set(heads[2 * i]), m = vf_set(heads[2 * i + 1]);
+            vbook here = has_m ? book_affine(low, d, m) : book_scaled(low, d);
+            if (has_fifths)
+                ggml_nibbles5(here, has_m ? book_affine(high, d, m) : book_scaled(high, d), ggml_fifths(from + head),
+                              from + head + 4, row);
+            else
+                ggml_nibbles(here, from + head, row);
+        }
+    }
+}
+
+VEC_INLINE void q8_0_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    const uint8_t *from = r->codes;
+    (void)f;
+    for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
+        _Alignas(64) float heads[2 * GGML_SPAN];
+        some = left < GGML_SPAN ? left : GGML_SPAN;
+        heads_load(from, 2 + GGML_BLOCK, some, heads);
+        for (uint32_t i = 0; i < some; i++, from += 2 + GGML_BLOCK, row += GGML_BLOCK)
+            for (uint32_t c = 0; c < GGML_BLOCK; c += VL)
+                vf_store(row + c, vf_load_i8(from + 2 + c) * vf_set(heads[2 * i]));
+    }
+}
+
+#define ROW_OF_GGML(NAME, LEVELS, HAS_M, HAS_FIFTHS)                                                                   \
+    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
+    {                                                                                                                  \
+        (void)f;                                                                                                       \
+        ggml_row(LEVELS, HAS_M, HAS_FIFTHS, r, dim, row);                                                              \
+    }
+
+ROW_OF_GGML(q5_1, levels_q5_1, true, true)
+ROW_OF_GGML(q5_0, levels_q5_0, false, true)
+ROW_OF_GGML(q4_1, levels_uint4, true, false)
+ROW_OF_GGML(q4_0, levels_q4_0, false, false)
+ROW_OF_GGML(iq4_nl, levels_iq4_nl, false, false)
+
+/* ---- KIVI: V is affine; each channel of K has a scale and a zero of its own, f16, for neighbouring cells; any dim -- */
+
+enum { CHANNELS_KEPT = 256 };
+
+/* The factors of the group of cells that was last read, as floats: its other cells are likely to follow. */
+typedef struct channel_factors {
+    const uint8_t *whose; /* its scales, or NULL */
+    _Alignas(64) float scale[CHANNELS_KEPT], zero[CHANNELS_KEPT];
+} channel_factors;
+
+/* n channels, a multiple of 16. */
+VEC_INLINE void factors_keep(channel_factors *k, const row_place *r, uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c += VL) {
+        vf_store(k->scale + c, vf_load_f16(r->scales + 2 * c));
+        vf_store(k->zero + c, vf_load_f16(r->zeros + 2 * c));
+    }
+    k->whose = r->scales;
+}
+
+VEC_INLINE void channels_step(vbook book, uint32_t bits, const uint8_t *from, const float *scale, const float *zero,
+                              float *row)
+{
+    vcode code[CODE_VECS];
+    codes16(bits, from, code);
+    for (uint32_t i = 0; i < CODE_VECS; i++)
+        vf_store(row + i * VL, book_at(book, code[i]) * vf_load(scale + i * VL) + vf_load(zero + i * VL));
+}
+
+/* Channels first .. dim-1, at most 16, from copies of all that would be read past its end. */
+VEC_INLINE void channels_tail(vbook book, uint32_t bits, const row_place *r, uint32_t first, uint32_t dim, float *row)
+{
+    _Alignas(64) uint8_t codes[64], scales[64], zeros[64];
+    _Alignas(64) float scale[CODE_STEP], zero[CODE_STEP];
+    bytes_part(r->codes + first * bits / 8, ((dim - first) * bits + 7) / 8, codes);
+    bytes_part(r->scales + 2 * first, 2 * (dim - first), scales);
+    bytes_part(r->zeros + 2 * first, 2 * (dim - first), zeros);
+    for (uint32_t i = 0; i < CODE_STEP; i += VL) {
+        vf_store(scale + i, vf_load_f16(scales + 2 * i));
+        vf_store(zero + i, vf_load_f16(zeros + 2 * i));
+    }
+    channels_step(book, bits, codes, scale, zero, row + first);
+}
+
+VEC_INLINE void channels_row(uint32_t bits, channel_factors *k, const row_place *r, uint32_t dim, float *row)
+{
+    const vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
+    uint32_t kept = dim < CHANNELS_KEPT ? dim / CODE_STEP * CODE_STEP : CHANNELS_KEPT, c = 0;
+    if (k->whose != r->scales)
+        factors_keep(k, r, kept);
+    for (; c < kept; c += CODE_STEP)
+        channels_step(book, bits, r->codes + c * bits / 8, k->scale + c, k->zero + c, row + c);
+    for (; c < dim; c += CODE_STEP)
+        channels_tail(book, bits, r, c, dim - c < CODE_STEP ? dim : c + CODE_STEP, row);
+}
+
+VEC_INLINE void kivi4_k_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
+{
+    channels_row(4, k, r, dim, row);
+}
+VEC_INLINE void kivi2_k_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
+{
+    channels_row(2, k, r, dim, row);
+}
+VEC_INLINE void kivi4_v_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
+{
+    (void)k;
+    affine_row(4, 32, r, dim, row);
+}
+VEC_INLINE void kivi2_v_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
+{
+    (void)k;
+    affine_row(2, 32, r, dim, row);
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stored rows of floats as vectors, and the prefetching of their lines. Functions of `elem` are meant for a constant one:
+ * callers choose it outside their loops, by FLOAT_CASES or PLAIN_CASES.
+ */
+#ifndef KVB_VECTOR_STORED_FLOATS_H
+#define KVB_VECTOR_STORED_FLOATS_H
+
+#include "kernels/vector/vec.h"
+#include "kernels/vector/vector.h"
+
+VEC_INLINE bool elem_is_fp8(kvb_elem elem)
+{
+    return elem == KVB_E4M3 || elem == KVB_E5M2;
+}
+
+VEC_INLINE uint32_t elem_size(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : elem_is_fp8(elem) ? 1 : 2;
+}
+
+#define STEP_VECS (FP8_STEP / VL) /* most vectors that are read together */
+
+/* Vectors that are read together. */
+VEC_INLINE uint32_t elem_vecs(kvb_elem elem)
+{
+    return elem_is_fp8(elem) ? STEP_VECS : 1;
+}
+
+VEC_INLINE const void *elem_at(kvb_elem elem, const void *row, uint32_t i)
+{
+    return (const char *)row + (size_t)i * elem_size(elem);
+}
+
+/* Elements i .. i+VL-1 of a row of plain elements. */
+VEC_INLINE vf elem_load(kvb_elem elem, const void *row, uint32_t i)
+{
+    const char *p = elem_at(elem, row, i);
+    return elem == KVB_F16    ? vf_load_f16(p)
+           : elem == KVB_BF16 ? vf_load_bf16(p)
+                              : vf_load((const float *)(const void *)p);
+}
+
+/* The elem_vecs() vectors from element i on. */
+VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
+{
+    if (elem_is_fp8(elem))
+        fp8_step(elem == KVB_E5M2, elem_at(elem, row, i), x);
+    else
+        x[0] = elem_load(elem, row, i);
+}
+
+/* ---- prefetching ------------------------------------------------------------------------------------------------- */
+
+/* kvb_row_ahead, and how the lines of this kind of rows are prefetched. */
+typedef struct line_ahead {
+    size_t bytes;
+    bool near;     /* into the first-level cache */
+    uint8_t again; /* how often once more: 0; 1: once; 2: four times */
+} line_ahead;
+
+/* Of rows within KVB_NEAR_BYTES and KVB_NEAR_ROWS the compiler knows `near`. */
+VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t dim, uint32_t rows, kvb_row_ahead ahead)
+{
+    const size_t bytes = elem_size(elem) * dim;
+    const bool near = (bytes <= KVB_NEAR_BYTES || bytes <= kvb_prefetch_here()->near_bytes) &&
+                      (rows <= KVB_NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
+    const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
+    return (line_ahead){ahead.bytes, near, !near || !ahead.again ? 0 : often ? 2 : 1};
+}
+
+VEC_INLINE void line_prefetch(bool near, const void *row, size_t at)
+{
+    const void *line = (const void *)((uintptr_t)row + at); /* no pointer arithmetic: it may lie anywhere */
+    if (near)
+        __builtin_prefetch(line, 0, 3);
+    else
+        __builtin_prefetch(line, 0, 2);
+}
+
+/* If a cache line begins at element i: prefetch that line of the row ahead, and again of rows between. */
+VEC_INLINE void elem_prefetch(kvb_elem elem, line_ahead ahead, const void *row, uint32_t i)
+{
+    const size_t at = (size_t)i * elem_size(elem), eighth = ahead.bytes / 8;
+    if (at % 64)
+        return;
+    line_prefetch(ahead.near, row, ahead.bytes + at);
+    if (ahead.again == 1)
+        line_prefetch(true, row, 4 * eighth + at);
+    if (ahead.again == 2) {
+        line_prefetch(true, row, 6 * eighth + at);
+        line_prefetch(true, row, 5 * eighth + at);
+        line_prefetch(true, row, 3 * eighth + at);
+        line_prefetch(true, row, 2 * eighth + at);
+    }
+}
+
+/* ---- switches ---------------------------------------------------------------------------------------------------- */
+
+/* X(KVB_F32) and so on: the plain elements; all that dots() and sums() take. */
+#define PLAIN_ELEMS(X) X(KVB_F32) X(KVB_F16) X(KVB_BF16)
+#define FLOAT_ELEMS(X) PLAIN_ELEMS(X) X(KVB_E4M3) X(KVB_E5M2)
+#define PLAIN_CASES(elem, CASE)                                                                                        \
+    switch (elem) {                                                                                                    \
+        PLAIN_ELEMS(CASE)                                                                                              \
+    default:                                                                                                           \
+        break;                                                                                                         \
+    }
+
+/* X(elem, 1) .. X(elem, DOTS_ROWS): each number of rows has code of its own. */
+#define EACH_ROWS(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 5) X(elem, 6) X(elem, 7) X(elem, 8)
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Softmax weights of a block, in powers of two. The maximum is lazy: while a block's scores stay below 2^8 times what
+ * weighs 1, nothing is rescaled, and the weights wait for a predicted branch only, not for the block's maximum.
+ */
+#include "kernels/vector/vec.h"
+#include "kernels/vector/vector.h"
+
+#include <math.h>
+
+#define GROUP      16u       /* scores: the unit that n is rounded up to */
+#define MOST_OVER  8.0f      /* exponent that a weight may reach before max is raised */
+#define EXP2_LEAST (-126.0f) /* below, powers would be subnormal: they are 0 */
+
+/*
+ * 2^x for x <= 127; NaN for NaN. x is a whole number and a fraction of at most a half. The fraction's power is the polynomial
+ * of degree 6 with the least relative error there (Remez exchange: 2^-29.0; the rest is the rounding of Horner's rule).
+ */
+VEC_INLINE vf vf_exp2(vf x)
+{
+    vf whole = vf_round(x), f = x - whole; /* NaN for -infinity, which is dropped in the end */
+    vf p = vf_set(0x1.41d334p-13f);
+    p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
+    p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));
+    p = vf_fma(p, f, vf_set(0x1.c6aed4p-5f));
+    p = vf_fma(p, f, vf_set(0x1.ebfbdap-3f));
+    p = vf_fma(p, f, vf_set(0x1.62e43p-1f));
+    p = vf_fma(p, f, vf_set(1));
+    return vf_drop_below(vf_scale2(p, whole), x, EXP2_LEAST);
+}
+
+/* (e - 1) / (e + 1) with e = exp(2x). Near 0 the error is small against 1, not against x. */
+VEC_INLINE vf vf_tanh(vf x)
+{
+    vf e = vf_exp2(vf_min(vf_set(126), x * vf_set(0x1.715476p+1f))); /* 2 log2(e) */
+    return (e - vf_set(1)) / (e + vf_set(1));
+}
+
+/* `top`, the largest exponent of a block, becomes the maximum. Returns what earlier sums are multiplied by. */
+static inline float state_raise(kvb_row_state *state, float top)
+{
+    float old = state->max, factor;
+    state->max = ceilf(top);
+    factor = exp2f(old - state->max);
+    state->sum *= (double)factor;
+    return factor;
+}
+
+VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32_t groups, float *scores,
+                              uint64_t visible, kvb_row_state *state)
+{
+    const uint32_t vecs = groups * GROUP / VL, lanes = (1u << VL) - 1;
+    const vf hidden = vf_set(-INFINITY), factor = vf_set(capped ? logits.softcap : logits.scale);
+    vf s[BLOCK / VL], top = hidden, total = vf_set(0);
+
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++) {
+        s[v] = vf_load(scores + v * VL);
+        if (capped)
+            s[v] = vf_tanh(s[v] * vf_set(logits.scale));
+        vf seen = s[v] * factor;
+        if (!whole)
+            seen = vf_select((uint32_t)(visible >> v * VL) & lanes, seen, hidden);
+        top = vf_max(seen, top); /* in this order, NaN is passed over */
+    }
+    float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
+    /* max is still -infinity when all visible scores are that or NaN: any number in its place makes weights 0 or NaN. */
+    vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++) {
+        vf weight = vf_exp2(vf_fma(s[v], factor, minus_max));
+        if (!whole)
+            weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));
+        vf_store(scores + v * VL, weight);
+        total = total + weight;
+    }
+    state->sum += (double)vf_total(total);
+    return earlier;
+}
+
+float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state)
+{
+    const uint64_t there = n < BLOCK ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
+    bool whole = n % GROUP == 0 && (visible & there) == there;
+    visible &= there;
+#define GROUPS(N)                                                                                                      \
+    case N:                                                                                                            \
+        return logits.softcap > 0 ? groups_weigh(logits, true, false, N, scores, visible, state)                       \
+               : whole            ? groups_weigh(logits, false, true, N, scores, visible, state)                       \
+                                  : groups_weigh(logits, false, false, N, scores, visible, state);
+    switch ((n + GROUP - 1) / GROUP) {
+        GROUPS(1)
+        GROUPS(2)
+        GROUPS(3)
+        GROUPS(4)
+    }
+#undef GROUPS
+    return 1;
+}
+
+void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor)
+{
+    for (uint32_t c = 0; c < dim; c += VL)
+        vf_store(sums + c, vf_load(sums + c) * vf_set(factor));
+}

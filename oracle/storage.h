@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What rows become when a format stores them: transform, encode, decode, transform undone. In double, with the
+ * magnitudes that an error bound needs. Inside the oracle and its tests only.
+ *
+ * size[c] is what replaces |row[c]| in the bound (oracle/bound.h):
+ *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to
+ *   with one             for V the root mean square of those over the transform's block: an element is the sum of the
+ *                        block's, each rounded by itself; the bound for K uses the 2-norm of size
+ */
+#ifndef KVB_STORAGE_H
+#define KVB_STORAGE_H
+
+#include "oracle/codec.h"
+
+/* One side, K or V, of one layer and KV head. */
+typedef struct kvb_storage {
+    const kvb_codec *codec; /* NULL: an opaque format, which has a reference of its own */
+    const kvb_format *format;
+    uint32_t dim;
+    float head_scale;
+} kvb_storage;
+
+/* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */
+int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim, const float *amax, uint32_t n_kv_heads,
+                   uint32_t h, char *why, size_t why_bytes);
+/* Bytes of scratch that the calls below need. */
+size_t kvb_storage_scratch(const kvb_storage *store);
+
+/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with a window, the blocks
+ * before the last window_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
+void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
+                    double *size);
+/* The row that a pool's view holds at a KV head and cell, whatever it was made of; head scales are the view's. */
+void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h, uint32_t cell, double *stored,
+                    double *size);
+
+#endif

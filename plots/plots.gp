@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# The plots that gnuplot draws. draw.py sets: plot (which one), kind (svg, png or pdf), output, width and height in pixels,
+# title, ink, grid, and what the plot itself needs.
+set encoding utf8
+if (kind eq 'svg') set terminal svg size width,height font 'sans-serif,12' noenhanced dashed
+if (kind eq 'png') set terminal pngcairo size 2*width,2*height font 'sans,12' fontscale 2 linewidth 2 pointscale 2 noenhanced
+if (kind eq 'pdf') set terminal pdfcairo size width/72.0 in,height/72.0 in font 'sans,12' noenhanced
+set output output
+
+set title title noenhanced textcolor rgb ink
+set border 3 linecolor rgb ink
+set grid linecolor rgb grid linewidth 1 dashtype solid
+set tics nomirror textcolor rgb ink
+set xlabel textcolor rgb ink
+set ylabel textcolor rgb ink
+set key textcolor rgb ink
+
+# Operations a second against operations for each byte. The machine's limits have their names along them.
+if (plot eq 'roofline') {
+set logscale xy
+set xrange [left:right]
+set yrange [bottom:top]
+set xlabel 'operations for each byte read'
+set ylabel 'GFLOP/s'
+set format '%g'
+set key outside top center horizontal reverse Left samplen 1 width 2
+set lmargin at screen 0.09
+set rmargin at screen 0.98
+set bmargin at screen 0.11
+set tmargin at screen 0.86
+slope = atan2(0.75 * height / log(top / bottom), 0.89 * width / log(right / left)) * 180 / pi
+plot for [i = 1:roofs] $roofs index i - 1 using 1:2 with lines linecolor rgb ink linewidth 1 dashtype i notitle, \
+     for [i = 1:slopes] $slopes index i - 1 using 1:2:(slopes_label[i]) with labels left rotate by slope textcolor rgb ink font ',11' notitle, \
+     for [i = 1:peaks] $peaks index i - 1 using 1:2:(peaks_label[i]) with labels right textcolor rgb ink font ',11' notitle, \
+     for [i = 1:points] $points index i - 1 using 1:2 with points linetype i title points_label[i]
+}
+
+# Time of a step against context, a line for each format.
+if (plot eq 'context') {
+set xrange [left:right + 0.62 * (right - left)]
+set yrange [0:top]
+set xlabel 'cells read in a layer'
+set ylabel 'a ' . kinds . ' step, ' . unit
+unset key
+plot for [i = 1:steps] $steps index i - 1 using 1:2 with linespoints linetype i dashtype i, \
+     for [i = 1:steps] $steps_names index i - 1 using 1:2:(steps_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linetype i
+}
+
+# Bytes held, and bytes of live cells (thick), after each event.
+if (plot eq 'memory') {
+set xrange [left:right + 0.5 * (right - left)]
+set yrange [0:top]
+set xlabel 'event of the workload'
+set ylabel unit
+unset key
+plot for [i = 1:live] $live index i - 1 using 1:2 with steps linecolor rgb ink linewidth 3.5 dashtype i, \
+     for [i = 1:held] $held index i - 1 using 1:2 with steps linetype i dashtype i, \
+     for [i = 1:held] $held index i - 1 using 1:2 every 5::i - 1 with points linetype i, \
+     for [i = 1:live] $live_names index i - 1 using 1:2:(live_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linecolor rgb ink pointtype 5 pointsize 0.4, \
+     for [i = 1:held] $held_names index i - 1 using 1:2:(held_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linetype i
+}
+
+# Error of formats against bits of a value. Bars go from the least to the largest over the workloads; the best formats are named.
+if (plot eq 'formats') {
+set logscale xy
+set xrange [1:40]
+set yrange [bottom:top]
+set xtics (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+set xlabel 'bits of a value'
+set ylabel title
+set format y '%.0e'
+unset title
+set key outside top center horizontal reverse Left samplen 1 width 2
+plot for [i = 1:series] $series index i - 1 using 1:3:(0):($4 - $3) with vectors nohead linetype i linewidth 0.8 notitle, \
+     for [i = 1:series] $series index i - 1 using 1:2 with points linetype i pointsize 0.9 title series_label[i], \
+     for [i = 1:lifts] $lifts index i - 1 using 1:2 with lines linecolor rgb ink linewidth 0.5 notitle, \
+     for [i = 1:labels] $labels index i - 1 using 1:2:(labels_label[i]) with labels right offset -0.2,0 textcolor rgb ink font ',11' notitle
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read it. The
+ * medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates. Skipped
+ * combinations are left out; failed ones have error_occurred and error_message. Keys of the context that no record has
+ * (host_name, mhz_per_cpu, cpu_scaling_enabled) are left out too; caches and load_avg are empty, because readers want them.
+ * CPU time is not measured for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
+ */
+#include "results/export.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "results/schema.h"
+
+static void text_set(json_t *object, const char *key, const char *text)
+{
+    json_object_set_new(object, key, kvb_text_encode(text));
+}
+
+static void count_set(json_t *object, const char *key, uint64_t count)
+{
+    json_object_set_new(object, key, json_integer((json_int_t)count));
+}
+
+/* Leaves the key out if the number is not finite: JSON has neither NaN nor infinity. */
+static void real_set(json_t *object, const char *key, double number)
+{
+    if (isfinite(number))
+        json_object_set_new(object, key, json_real(number));
+}
+
+/* compare.py warns of debug builds. Here these are unoptimised ones and those with a sanitizer. */
+static bool is_debug(const char *flags)
+{
+    return strstr(flags, "-fsanitize") || strstr(flags, "-O0") || !strstr(flags, "-O");
+}
+
+static json_t *context_encode(const kvb_manifest *m)
+{
+    json_t *context = json_object();
+    char seed[24];
+    const char *const texts[][2] = {
+        {"library_build_type", is_debug(m->flags) ? "debug" : "release"},
+        {"library_version", m->version},
+        {"commit", m->commit},
+        {"compiler", m->compiler},
+        {"flags", m->flags},
+        {"cpu_model", m->cpu_model},
+        {"isa", m->isa},
+        {"os", m->os},
+        {"openblas_core", m->openblas_core},
+        {"suite", m->suite},
+        {"seed", seed},
+        {"command", m->command},
+        {"cpu_time", "not measured: real_time again"},
+    };
+
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->seed);
+    text_set(context, "date", m->date);
+    text_set(context, "executable", "kvbench");
+    count_set(context, "num_cpus", m->cores);
+    json_object_set_new(context, "caches", json_array());
+    json_object_set_new(context, "load_avg", json_array());
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text_set(context, texts[i][0], texts[i][1]);
+    count_set(context, "json_schema_version", 1);
+    return context;
+}
+
+/* What every entry of a combination begins with. suffix is the name of an aggregate, or "". */
+static json_t *entry_new(const kvb_result *r, size_t family, const char *suffix, size_t repetitions)
+{
+    json_t *entry = json_object();
+    char name[KVB_KEY_TEXT], whole[KVB_KEY_TEXT + 16];
+
+    kvb_key_name(r, name);
+    snprintf(whole, sizeof whole, "%s%s%s", name, *suffix ? "_" : "", suffix);
+    text_set(entry, "name", whole);
+    count_set(entry, "family_index", family);
+    count_set(entry, "per_family_instance_index", 0);
+    text_set(entry, "run_name", name);
+    text_set(entry, "run_type", *suffix ? "aggregate" : "iteration");
+    count_set(entry, "repetitions", repetitions);
+    count_set(entry, "threads", r->threads);
+    return entry;
+}
+
+static void time_set(json_t *entry, uint64_t iterations, double ns)
+{
+    count_set(entry, "iterations", iterations);
+    real_set(entry, "real_time", ns);
+    real_set(entry, "cpu_time", ns);
+    text_set(entry, "time_unit", "ns");
+}
+
+/* User counters. */
+static void counters_set(json_t *entry, const kvb_result *r)
+{
+    real_set(entry, "bytes_per_second", 1e9 * r->traffic.gb_per_s);
+    real_set(entry, "flop_per_second", 1e9 * r->traffic.gflop_per_s);
+    real_set(entry, "of_read", r->traffic.of_read);
+    real_set(entry, "of_limit", r->traffic.of_limit);
+    real_set(entry, "rho", r->rho);
+    real_set(entry, "allocator_peak", r->memory.allocator_peak);
+}
+
+static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
+{
+    const double *series =
+        r->time.n_series ? r->time.series : &r->time.all.median; /* with few passes, the median of all counts as one */
+    size_t n = r->time.n_series ? r->time.n_series : 1;
+
+    if (isnan(r->time.all.median)) /* no step attended, so nothing was timed */
+        return;
+    for (size_t i = 0; i < n; i++) {
+        json_t *entry = entry_new(r, family, "", n);
+
+        count_set(entry, "repetition_index", i);
+        time_set(entry, r->time.all.samples / n, series[i]);
+        counters_set(entry, r);
+        json_array_append_new(list, entry);
+    }
+}
+
+/* The median is the record's own, so that a reader finds the same number everywhere. */
+static void aggregates_append(json_t *list, const kvb_result *r, size_t family)
+{
+    size_t n = r->time.n_series;
+    double sum = 0, squares = 0;
+
+    if (n < 2)
+        return;
+    for (size_t i = 0; i < n; i++)
+        sum += r->time.series[i];
+    for (size_t i = 0; i < n; i++)
+        squares += pow(r->time.series[i] - sum / (double)n, 2);
+    const double deviation = sqrt(squares / (double)(n - 1));
+    const struct {
+        const char *name, *unit;
+        double value;
+    } aggregates[] = {
+        {"mean", "time", sum / (double)n},
+        {"median", "time", r->time.all.median},
+        {"stddev", "time", deviation},
+        {"cv", "percentage", deviation / (sum / (double)n)},
+    };
+    for (size_t i = 0; i < sizeof aggregates / sizeof *aggregates; i++) {
+        json_t *entry = entry_new(r, family, aggregates[i].name, n);
+
+        text_set(entry, "aggregate_name", aggregates[i].name);
+        text_set(entry, "aggregate_unit", aggregates[i].unit);
+        time_set(entry, n, aggregates[i].value);
+        json_array_append_new(list, entry);
+    }
+}
+
+static void failure_append(json_t *list, const kvb_result *r, size_t family)
+{
+    json_t *entry = entry_new(r, family, "", 1);
+
+    count_set(entry, "repetition_index", 0);
+    json_object_set_new(entry, "error_occurred", json_true());
+    text_set(entry, "error_message", r->reason);
+    time_set(entry, 0, 0);
+    json_array_append_new(list, entry);
+}
+
+static int benchmark_write(const kvb_manifest *manifest, const kvb_result *results, size_t n, FILE *out)
+{
+    json_t *list = json_array(), *whole = json_object();
+    size_t family = 0;
+    int error = -ENOMEM;
+
+    json_object_set_new(whole, "context", context_encode(manifest));
+    json_object_set(whole, "benchmarks", list);
+    for (size_t i = 0; i < n; i++) {
+        if (results[i].status == KVB_STATUS_SKIP)
+            continue;
+        if (results[i].status == KVB_STATUS_PASS) {
+            repetitions_append(list, &results[i], family);
+            aggregates_append(list, &results[i], family);
+        } else {
+            failure_append(list, &results[i], family);
+        }
+        family++;
+    }
+    if (whole && list)
+        error = json_dumpf(whole, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12)) == 0 ? 0 : -EIO;
+    json_decref(list);
+    json_decref(whole);
+    if (!error && (putc('\n', out) == EOF || fflush(out) != 0))
+        error = -EIO;
+    return error;
+}
+
+const kvb_exporter kvb_exporter_benchmark = {.name = "benchmark", .write = benchmark_write};

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "results/run_history.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "workloads/array.h"
+#include "results/compare_time.h"
+#include "results/manifest.h"
+#include "results/statistics.h"
+
+/* ---- baselines ------------------------------------------------------------------------------------------- */
+
+static bool is_name(const char *name)
+{
+    if (!*name || *name == '.' || strlen(name) >= KVB_NAME)
+        return false;
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && !strchr("._-", *name))
+            return false;
+    return true;
+}
+
+int kvb_baseline_path(const char *folder, const kvb_manifest *manifest, const char *name, char **path, char *why,
+                      size_t why_bytes)
+{
+    char machine[KVB_FINGERPRINT_TEXT];
+
+    *path = NULL;
+    if (!is_name(name)) {
+        snprintf(why, why_bytes, "'%s' is no name for a baseline: letters, digits, '.', '_', '-'", name);
+        return -EINVAL;
+    }
+    kvb_fingerprint(manifest, machine);
+    if (asprintf(path, "%s/%s/%s.jsonl", folder, machine, name) >= 0)
+        return 0;
+    *path = NULL;
+    snprintf(why, why_bytes, "no memory");
+    return -ENOMEM;
+}
+
+/* Makes every folder above the file. */
+static int folders_make(char *path, char *why, size_t why_bytes)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int error = mkdir(path, 0777) && errno != EEXIST ? -errno : 0;
+
+        if (error)
+            snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+        *slash = '/';
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static int file_write(const char *path, const kvb_result_file *file, char *why, size_t why_bytes)
+{
+    kvb_result_writer *writer;
+    int error = kvb_result_create(path, &file->manifest, &writer, why, why_bytes);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < file->n && !error; i++)
+        error = kvb_result_write(writer, &file->results[i], why, why_bytes);
+    char late[256]; /* the first error is the one to report */
+    int closed = kvb_result_close(writer, !error, error ? late : why, error ? sizeof late : why_bytes);
+    return error ? error : closed;
+}
+
+int kvb_baseline_save(const char *folder, const kvb_result_file *file, const char *name, bool force, char **path,
+                      char *why, size_t why_bytes)
+{
+    int error = kvb_baseline_path(folder, &file->manifest, name, path, why, why_bytes);
+
+    if (!error && !force && access(*path, F_OK) == 0) {
+        snprintf(why, why_bytes, "%s is there already; --force replaces it", *path);
+        error = -EEXIST;
+    }
+    if (!error)
+        error = folders_make(*path, why, why_bytes);
+    if (!error)
+        error = file_write(*path, file, why, why_bytes);
+    if (error) {
+        free(*path);
+        *path = NULL;
+    }
+    return error;
+}
+
+int kvb_baselines_list(const char *folder, const kvb_manifest *manifest, char ***paths, size_t *n, char *why,
+                       size_t why_bytes)
+{
+    char machine[KVB_FINGERPRINT_TEXT], *pattern;
+    glob_t found = {0};
+
+    *paths = NULL;
+    *n = 0;
+    kvb_fingerprint(manifest, machine);
+    if (asprintf(&pattern, "%s/%s/*.jsonl", folder, machine) < 0)
+        return -ENOMEM;
+    int error = glob(pattern, 0, NULL, &found);
+
+    if (error == GLOB_NOSPACE) {
+        snprintf(why, why_bytes, "no memory");
+        error = -ENOMEM;
+    } else if (error) {
+        snprintf(why, why_bytes, "%s: there is no baseline of this machine; --save NAME F.jsonl keeps one", pattern);
+        error = -ENOENT;
+    } else {
+        *paths = calloc(found.gl_pathc, sizeof **paths);
+        for (size_t i = 0; *paths && i < found.gl_pathc; i++, ++*n)
+            if (!((*paths)[i] = strdup(found.gl_pathv[i])))
+                break;
+        error = *n == found.gl_pathc ? 0 : -ENOMEM;
+    }
+    free(pattern);
+    globfree(&found);
+    return error;
+}
+
+/* ---- changes of level ------------------------------------------------------------------------------------ */
+
+#define MOST_CHANGES 16u /* of one series */
+
+typedef struct value {
+    const kvb_result *result;
+    size_t file;
+} value;
+
+static int dates_order(const void *a, const void *b)
+{
+    return strcmp((*(kvb_result_file *const *)a)->manifest.date, (*(kvb_result_file *const *)b)->manifest.date);
+}
+
+void kvb_run_history_sort(kvb_result_file **files, size_t n)
+{
+    qsort(files, n, sizeof *files, dates_order);
+}
+
+static int values_order(const void *a, const void *b)
+{
+    const value *x = a, *y = b;
+    int order = kvb_key_order(x->result, y->result);
+
+    return order ? order : (x->file > y->file) - (x->file < y->file);
+}
+
+/* Takes all records that have a time, ordered by combination, then by file. */
+static int values_take(kvb_result_file *const *files, size_t n_files, value **values, size_t *n, char *why,
+                       size_t why_bytes)
+{
+    char name[KVB_KEY_TEXT];
+    size_t room = 1;
+
+    for (size_t i = 0; i < n_files; i++)
+        room += files[i]->n;
+    *values = malloc(room * sizeof **values);
+    *n = 0;
+    if (!*values) {
+        snprintf(why, why_bytes, "no memory");
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n_files; i++)
+        for (size_t j = 0; j < files[i]->n; j++) {
+            const kvb_result *r = &files[i]->results[j];
+            if (r->status == KVB_STATUS_PASS && r->time.all.median > 0) /* false for NaN */
+                (*values)[(*n)++] = (value){r, i};
+        }
+    qsort(*values, *n, sizeof **values, values_order);
+    for (size_t i = 1; i < *n; i++)
+        if (values_order(&(*values)[i - 1], &(*values)[i]) == 0) {
+            kvb_key_name((*values)[i].result, name);
+            snprintf(why, why_bytes, "the run of %s holds a combination twice: %s",
+                     files[(*values)[i].file]->manifest.date, name);
+            return -EINVAL;
+        }
+    return 0;
+}
+
+/* The end of the series that begins at values[first]. */
+static size_t series_end(const value *values, size_t n, size_t first)
+{
+    size_t end = first + 1;
+
+    while (end < n && !kvb_key_order(values[first].result, values[end].result))
+        end++;
+    return end;
+}
+
+/* The noise of a value, known before any series is looked at: that of the noisiest run. */
+typedef struct deviation {
+    double one;       /* standard deviation of one value */
+    double tail;      /* probability of a false change in one series */
+    unsigned freedom; /* degrees to which `one` is known */
+} deviation;
+
+static int noise_of(kvb_result_file *const *files, size_t n, double confidence, kvb_run_history *history,
+                    deviation *noise)
+{
+    history->resolution = NAN;
+    noise->tail = (1 - confidence) / (double)(history->series ? history->series : 1);
+    noise->freedom = 1000;
+    for (size_t i = 0; i < n; i++) {
+        kvb_compare_noise own;
+        unsigned nulls = 0;
+        int error = kvb_noise_of(files[i]->results, files[i]->n, NULL, 0, 1, confidence, true, &own);
+
+        if (error)
+            return error;
+        for (size_t j = 0; j < files[i]->n; j++)
+            nulls += files[i]->results[j].time.null_difference >= 0;
+        if (nulls > 0 && nulls < noise->freedom)
+            noise->freedom = nulls;
+        history->resolution = fmax(history->resolution, own.resolution); /* ignores a NaN */
+    }
+    noise->one =
+        kvb_null_log(history->resolution) / (KVB_NORMAL_99 * sqrt(2)); /* the null difference is that of two values */
+    return 0;
+}
+
+static int series_search(const value *values, size_t n, const deviation *noise, const kvb_thresholds *thresholds,
+                         kvb_run_history *history, size_t *room)
+{
+    kvb_changepoint changes[MOST_CHANGES];
+    double *logs = malloc(n * sizeof *logs);
+
+    if (!logs)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        logs[i] = log(values[i].result->time.all.median);
+    double least = log1p(kvb_thresholds_of(thresholds, values->result, KVB_LIMIT_TIME));
+    long found = kvb_changepoints_find(logs, n, noise->one, noise->freedom, noise->tail, least, changes, MOST_CHANGES);
+    free(logs);
+    for (long i = 0; i < found && i < (long)MOST_CHANGES; i++) {
+        if (kvb_array_reserve(&history->changes, room, history->n + 1, sizeof *history->changes))
+            return -ENOMEM;
+        const value *to = &values[changes[i].at];
+        history->changes[history->n++] =
+            (kvb_run_history_change){.from = to[-1].result,
+                                     .from_file = to[-1].file,
+                                     .to = to->result,
+                                     .to_file = to->file,
+                                     .change = changes[i],
+                                     .verdict = changes[i].change > 0 ? KVB_VERDICT_SLOWER : KVB_VERDICT_FASTER};
+    }
+    return found < 0 ? (int)found : 0;
+}
+
+static int changes_order(const void *a, const void *b)
+{
+    const kvb_run_history_change *x = a, *y = b;
+    double by_x = fabs(x->change.change), by_y = fabs(y->change.change);
+
+    if (x->to_file != y->to_file)
+        return x->to_file < y->to_file ? -1 : 1;
+    return by_x != by_y ? (by_x > by_y ? -1 : 1) : kvb_key_order(x->to, y->to);
+}
+
+int kvb_run_history_find(kvb_result_file *const *files, size_t n_files, const kvb_thresholds *thresholds,
+                         kvb_run_history *history, char *why, size_t why_bytes)
+{
+    value *values;
+    deviation noise;
+    size_t n, room = 0;
+
+    *history = (kvb_run_history){.resolution = NAN};
+    int error = values_take(files, n_files, &values, &n, why, why_bytes);
+    for (size_t i = 0, end; i < n && !error; i = end) {
+        end = series_end(values, n, i);
+        history->series += end - i > 1;
+    }
+    if (!error)
+        error = noise_of(files, n_files, thresholds->confidence, history, &noise);
+    bool known = !error && !isnan(history->resolution);
+    for (size_t i = 0, end; i < n && known && !error; i = end) {
+        end = series_end(values, n, i);
+        error = series_search(&values[i], end - i, &noise, thresholds, history, &room);
+    }
+    free(values);
+    if (error == -ENOMEM)
+        snprintf(why, why_bytes, "no memory");
+    if (error)
+        kvb_run_history_free(history);
+    else if (history->n)
+        qsort(history->changes, history->n, sizeof *history->changes, changes_order);
+    return error;
+}
+
+void kvb_run_history_free(kvb_run_history *history)
+{
+    free(history->changes);
+    history->changes = NULL;
+    history->n = 0;
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How engines allocate: the least that is possible, llama.cpp, vLLM. */
+#include "results/sizing/engines.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- ideal: every row that a later token may read, and nothing else ------------------------------------------ */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows that may still be read after n tokens. A window keeps its sinks too. */
+static uint64_t rows_kept(const kvb_sized_group *g, uint64_t n)
+{
+    return kvb_layer_grows(g->kind) ? n : least(n, (uint64_t)g->window + g->sinks);
+}
+
+static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                          size_t why_bytes)
+{
+    uint32_t plain = kvb_plain_bytes(model, ask);
+    uint64_t per_token = 0;
+
+    *out = (kvb_size_allocation){0};
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        uint64_t layers = kvb_layers_held(model, i, ask), row, state;
+        int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
+
+        if (error)
+            return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+        row += kvb_index_row_bytes(g);
+        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &state) ||
+            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, ask->context), row) ||
+            kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
+            kvb_add(kvb_layer_grows(g->kind) ? &per_token : &out->fixed_bytes_per_sequence, layers,
+                    kvb_layer_grows(g->kind) ? 1 : rows_kept(g, UINT64_MAX), row) ||
+            kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
+            return kvb_too_large(why, why_bytes);
+    }
+    out->bytes_per_token = (double)per_token;
+    return 0;
+}
+
+const kvb_size_engine kvb_size_engine_ideal = {
+    .name = "ideal",
+    .summary = "every row and state that a later token may read, and nothing else",
+    .source = "the definition of each kind of layer",
+    .allocate = ideal_allocate,
+};
+
+/* ---- llama.cpp --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Everything is allocated when the context is made. Each sequence is a stream of its own (what --parallel N gives without
+ * --kv-unified), whose length is rounded up to 256 cells (llama_context: n_ctx_seq). Sources:
+ *   llama-kv-cache.cpp        K and V of n_embd_{k,v}_gqa for each cell and stream; MLA keeps only K; so does the indexer
+ *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells
+ *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 whatever the dtype, a cell for each sequence
+ */
+enum { PAD = 256, UBATCH = 512 };
+
+/* Cache types of llama.cpp (common/arg.cpp). */
+static const char *const llama_stored[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"};
+
+/* Models whose windows llama.cpp ignores: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2 …), or
+ * switches it off (phi3, pull request 13676). */
+static const char *const windowless[] = {"mistral", "mixtral", "starcoder2", "phi3",
+                                         "phimoe",  "qwen2",   "qwen2_moe",  "qwen3"};
+
+static bool is_in(const char *word, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+#define IS_IN(word, words) is_in(word, words, sizeof words / sizeof *words)
+
+static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+{
+    const kvb_kv_format *unknown = !IS_IN(ask->k->name, llama_stored)   ? ask->k
+                                   : !IS_IN(ask->v->name, llama_stored) ? ask->v
+                                                                        : NULL;
+
+    if (unknown) {
+        snprintf(why, why_bytes, "llama.cpp has no cache type %s", unknown->name);
+        return -ENOTSUP;
+    }
+    if (ask->tp > 1) {
+        snprintf(why, why_bytes, "llama.cpp divides the cache by layers (--pp), not by heads");
+        return -ENOTSUP;
+    }
+    for (size_t i = 0; i < model->n_groups; i++)
+        if (model->groups[i].sinks) {
+            snprintf(why, why_bytes, "llama.cpp has no window that keeps the first tokens");
+            return -ENOTSUP;
+        }
+    return 0;
+}
+
+/* Cells of one layer for a sequence of n tokens. n must be below 2^63. */
+static uint64_t cells_of(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t n)
+{
+    uint64_t cells = n;
+
+    if (!kvb_layer_grows(g->kind) && !IS_IN(model->type, windowless)) {
+        cells = (uint64_t)g->window + (ask->batch ? ask->batch : UBATCH);
+        cells = cells < n ? cells : n;
+    }
+    return kvb_round_up(&cells, PAD) ? UINT64_MAX : cells;
+}
+
+static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out,
+                              char *why, size_t why_bytes)
+{
+    uint64_t n = ask->context, per_token = 0;
+    int error = llama_check(model, ask, why, why_bytes);
+
+    *out = (kvb_size_allocation){0};
+    if (!error && kvb_round_up(&n, PAD))
+        error = kvb_too_large(why, why_bytes);
+    for (size_t i = 0; i < model->n_groups && !error; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        bool grows = kvb_layer_grows(g->kind) || IS_IN(model->type, windowless);
+        uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
+
+        error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
+        if (error)
+            break;
+        row += kvb_kv_row_bytes(ask->k, g->index_dim);
+        if (kvb_layer_state_bytes(g, ask, 4, 4, &state) ||
+            kvb_add(&out->kv_bytes, ask->sequences, layers, cells_of(model, g, ask, n), row) ||
+            kvb_add(&out->state_bytes, ask->sequences, layers, drafts, state) ||
+            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
+                    grows ? 1 : cells_of(model, g, ask, UINT64_MAX / 2), row) ||
+            kvb_add(&out->fixed_bytes_per_sequence, layers, drafts, state))
+            error = -EOVERFLOW;
+    }
+    out->bytes_per_token = (double)per_token;
+    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+}
+
+const kvb_size_engine kvb_size_engine_llama_cpp = {
+    .name = "llama.cpp",
+    .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
+    .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
+    .batch = UBATCH,
+    .allocate = llama_cpp_allocate,
+};
+
+/* ---- vLLM (v1) --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Blocks of tokens come from one pool whose pages all have one size. What one sequence takes at most is its
+ * max_memory_usage_bytes. Sources, in vllm-project/vllm:
+ *   v1/kv_cache_interface.py     pages of each kind of layer, and how many blocks of it a sequence needs
+ *   v1/core/kv_cache_utils.py    if kinds differ: layers in groups of one size, the last one padded; longer blocks make page
+ *                                sizes equal
+ *   platforms/interface.py, _align_hybrid_block_size   with recurrent layers: attention blocks as long as a state needs,
+ *                                states padded to that page (without prefix caching)
+ */
+enum {
+    BLOCK = 16,
+    BATCH =
+        8192, /* of `vllm serve` on devices of 70 GiB and more: engine/arg_utils.py, get_batch_defaults; else 2048 */
+    GROUPS = 1024, /* most layer groups; no model has as many */
+};
+
+/* Layers that vLLM holds as one kind (a KVCacheSpec). A group with an indexer makes two of them. */
+typedef struct spec {
+    const kvb_sized_group *group;
+    uint64_t layers;
+    uint64_t token; /* bytes of a token in a layer; 0: a state */
+    uint64_t page;  /* bytes of a block in a layer */
+    uint64_t block; /* tokens of a block */
+} spec;
+
+/* --kv-cache-dtype is one word for K and V. */
+static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+{
+    static const char *const stored[] = {"f32",        "f16",  "bf16",  "e4m3",      "e5m2",
+                                         "e4m3-token", "int8", "nvfp4", "fp8_ds_mla"};
+    bool known = ask->k == ask->v;
+
+    for (size_t i = 0; known && i < sizeof stored / sizeof *stored; i++)
+        if (strcmp(ask->k->name, stored[i]) == 0)
+            goto good;
+    if (known)
+        snprintf(why, why_bytes, "vLLM has no cache dtype %s", ask->k->name);
+    else
+        snprintf(why, why_bytes, "vLLM stores K and V in one dtype");
+    return -ENOTSUP;
+good:
+    for (size_t i = 0; i < model->n_groups; i++)
+        if (model->groups[i].sinks) {
+            snprintf(why, why_bytes, "vLLM has no window that keeps the first tokens");
+            return -ENOTSUP;
+        }
+    return 0;
+}
+
+/* Bytes of an element of a recurrent state (--mamba-ssm-cache-dtype auto): what the config asks for
+ * (model_executor/models/config.py), else the model's dtype. */
+static uint32_t state_element_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
+{
+    static const char *const keys[] = {"mamba_ssm_dtype", "mamba_ssm_cache_dtype"}; /* Qwen3.5, Nemotron-H */
+
+    if (ask->state)
+        return kvb_dtype_bytes(ask->state);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *asked = json_string_value(json_object_get(model->config, keys[i]));
+
+        if (asked)
+            return strcmp(asked, "float32") == 0 ? 4 : 2;
+    }
+    return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_dtype_bytes(model->dtype);
+}
+
+/* Makes the specs of a rank, at most two for each group. Pages may still have different sizes. */
+static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spec *specs, size_t *n, char *why,
+                      size_t why_bytes)
+{
+    uint32_t plain = kvb_dtype_bytes(model->dtype);
+    uint64_t block = ask->block ? ask->block : BLOCK, token = 0, state = 0;
+
+    *n = 0;
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        spec s = {.group = g, .layers = kvb_layers_held(model, i, ask)};
+        int error = kvb_layer_row_bytes(g, ask, &s.token, why, why_bytes);
+
+        if (error)
+            return error;
+        if (kvb_layer_state_bytes(g, ask, state_element_bytes(model, ask), plain, &s.page))
+            return -EOVERFLOW;
+        if (s.token || s.page)
+            specs[(*n)++] = s;
+        if (g->index_dim)
+            specs[(*n)++] = (spec){.group = g, .layers = s.layers, .token = kvb_index_row_bytes(g)};
+        token = token ? token : s.token;
+        state = s.page > state ? s.page : state;
+    }
+    if (state && token) { /* the attention block grows until a state fits into one of its pages */
+        uint64_t align = block > BLOCK ? block : BLOCK, least = 0;
+
+        if (kvb_add(&least, align, kvb_ceil_div(state, align * token)))
+            return -EOVERFLOW;
+        block = least > block ? least : block;
+    }
+    for (size_t i = 0; i < *n; i++) {
+        spec *s = &specs[i];
+
+        s->block = block;
+        if (__builtin_mul_overflow(block, s->token ? s->token : token, &state))
+            return -EOVERFLOW;
+        s->page = state ? state : s->page; /* a state is padded, unless the model has no attention */
+    }
+    return 0;
+}
+
+/* If kinds differ, they share one pool: pages get one size, and groups one number of layers. */
+static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
+{
+    uint64_t page = 0, fewest = UINT64_MAX, most = 0;
+    bool uniform = true; /* all kinds keep every token */
+
+    for (size_t i = 0; i < n; i++) {
+        uniform = uniform && kvb_layer_grows(specs[i].group->kind);
+        page = specs[i].page > page ? specs[i].page : page;
+        fewest = specs[i].layers < fewest ? specs[i].layers : fewest;
+        most = specs[i].layers > most ? specs[i].layers : most;
+    }
+    if (uniform || n < 2)
+        return 0;
+    uint64_t size = most < fewest + kvb_ceil_div(fewest, 4) ? most : fewest; /* most < 1.25 fewest */
+
+    for (size_t i = 0; i < n; i++) {
+        spec *s = &specs[i];
+
+        if (page % s->page) {
+            snprintf(why, why_bytes, "vLLM cannot unify pages of %llu and %llu B", (unsigned long long)s->page,
+                     (unsigned long long)page);
+            return -ENOTSUP;
+        }
+        if (__builtin_mul_overflow(s->block, page / s->page, &s->block) || kvb_round_up(&s->layers, size))
+            return -EOVERFLOW;
+        s->page = page;
+    }
+    return 0;
+}
+
+/* How many blocks one sequence of n tokens needs in a layer. */
+static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
+{
+    uint64_t window = s->group->window, batch = ask->batch ? ask->batch : BATCH;
+
+    switch (s->group->kind) {
+    case KVB_SIZED_WINDOW: /* the window may begin inside a block */
+        window += batch - 1;
+        return kvb_ceil_div(window < n ? window : n, s->block) + 1;
+    case KVB_SIZED_CHUNK:
+        window += batch;
+        return kvb_ceil_div(window < n ? window : n, s->block);
+    case KVB_SIZED_STATE:
+        return 1 + (uint64_t)ask->spec_depth;
+    default:
+        return kvb_ceil_div(n, s->block);
+    }
+}
+
+static int allocate_specs(const spec *specs, size_t n, const kvb_size_ask *ask, kvb_size_allocation *out)
+{
+    double per_token = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const spec *s = &specs[i];
+        bool grows = kvb_layer_grows(s->group->kind);
+        uint64_t *bytes = s->group->kind == KVB_SIZED_STATE ? &out->state_bytes : &out->kv_bytes;
+
+        if (kvb_add(bytes, ask->sequences, s->layers, blocks_of(s, ask, ask->context), s->page) ||
+            (!grows && kvb_add(&out->fixed_bytes_per_sequence, s->layers, blocks_of(s, ask, UINT64_MAX), s->page)))
+            return -EOVERFLOW;
+        per_token += grows ? (double)s->layers * (double)s->page / (double)s->block : 0;
+    }
+    out->bytes_per_token = per_token;
+    return 0;
+}
+
+static int vllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                         size_t why_bytes)
+{
+    spec specs[2 * GROUPS];
+    size_t n;
+    int error = format_check(model, ask, why, why_bytes);
+
+    *out = (kvb_size_allocation){0};
+    if (!error && model->n_groups > GROUPS) {
+        snprintf(why, why_bytes, "more than %d kinds of layers", GROUPS);
+        return -ENOTSUP;
+    }
+    if (!error)
+        error = specs_make(model, ask, specs, &n, why, why_bytes);
+    if (!error)
+        error = pool_unify(specs, n, why, why_bytes);
+    if (!error)
+        error = allocate_specs(specs, n, ask, out);
+    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+}
+
+const kvb_size_engine kvb_size_engine_vllm = {
+    .name = "vllm",
+    .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
+    .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",
+    .batch = BATCH,
+    .allocate = vllm_allocate,
+};

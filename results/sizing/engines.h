@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What engines share: one rank's part of a layer, and sums that do not wrap. Private to results/sizing. */
+#ifndef KVB_SIZING_ENGINES_H
+#define KVB_SIZING_ENGINES_H
+
+#include "results/sizing/sizing.h"
+
+#define KVB_COUNT(...) (sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+/* Adds the product of the factors to *sum. 0 or -EOVERFLOW. */
+#define kvb_add(sum, ...) kvb_add_product(sum, (uint64_t[]){__VA_ARGS__}, KVB_COUNT(__VA_ARGS__))
+int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n);
+
+uint64_t kvb_ceil_div(uint64_t x, uint64_t by);
+int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
+
+/* Does a layer of this kind keep a row for every token? */
+bool kvb_layer_grows(kvb_sized_kind kind);
+
+/* Layers of group i on the fullest rank. Each kind of layer counts as spread evenly over the stages, rounded up. Layers for
+ * multi-token prediction, if served, are of the last kind of attention. */
+uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask);
+
+/* Bytes of one token's K and V rows in one layer of the group, on one rank, without a sparse indexer's. -ENOTSUP with why: the
+ * format or --tp does not divide them. */
+int kvb_layer_row_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint64_t *bytes, char *why,
+                        size_t why_bytes);
+
+/* Bytes of one key of a sparse indexer as DeepSeek-V3.2's model code and vLLM (DeepseekV32IndexerCache) keep it: e4m3, and an f32
+ * scale for each 128. */
+uint64_t kvb_index_row_bytes(const kvb_sized_group *group);
+
+/* Bytes of a recurrent layer's state for one sequence on one rank, without drafts. 0 or -EOVERFLOW. */
+int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint32_t state_element,
+                          uint32_t conv_element, uint64_t *bytes);
+
+/* Bytes of an element of a dtype ("f32", "bf16", "f16"): 4 or 2. */
+uint32_t kvb_dtype_bytes(const char *dtype);
+/* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's dtype. */
+uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);
+
+/* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
+int kvb_too_large(char *why, size_t why_bytes);
+
+#endif

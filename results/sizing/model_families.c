@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The architectures. Unless a row names another source, its defaults and rules are those of transformers' configuration_*.py
+ * and modeling_*.py of the class that it names. Only architectures whose code is known have a row.
+ */
+#include "results/sizing/model_reading.h"
+
+#include <string.h>
+
+#define DEFAULTS(...) ((const kvb_config_default[]){__VA_ARGS__, {NULL, 0}})
+#define HEADS_USUAL                                                                                                    \
+    .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"
+
+static const char compressed[] =
+    "compressed attention keeps a row for each 4 or 128 tokens (compress_ratios), rows of its indexer, and rows of "
+    "unfinished blocks: none of the kinds of layers here describes that";
+static const char encoder[] = "it is an encoder, or its decoder also keeps rows of an encoder's output";
+
+/* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is half of it. */
+static const kvb_head_fields zamba2_heads = {
+    .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .k_dim = "attention_head_dim"};
+static const kvb_head_fields gemma4_global = {
+    .kv_heads = "num_global_key_value_heads", .k_dim = "global_head_dim", .v_dim = "global_head_dim"};
+static const kvb_head_fields mimo_heads = {HEADS_USUAL, .v_dim = "v_head_dim"};
+static const kvb_head_fields mimo_window = {.heads = "swa_num_attention_heads",
+                                            .kv_heads = "swa_num_key_value_heads",
+                                            .k_dim = "swa_head_dim",
+                                            .v_dim = "swa_v_head_dim"};
+
+static const kvb_mamba_fields mamba1 = {.inner = "intermediate_size d_inner",
+                                        .expand = "expand",
+                                        .state = "state_size d_state",
+                                        .conv = "conv_kernel d_conv"};
+static const kvb_mamba_fields mamba_ssm = {.expand = "ssm_cfg.expand expand",
+                                           .heads = "ssm_cfg.nheads",
+                                           .head_dim = "ssm_cfg.headdim headdim",
+                                           .state = "ssm_cfg.d_state d_state",
+                                           .groups = "ssm_cfg.ngroups ngroups",
+                                           .conv = "ssm_cfg.d_conv d_conv"};
+static const kvb_mamba_fields jamba = {.expand = "mamba_expand", .state = "mamba_d_state", .conv = "mamba_d_conv"};
+static const kvb_mamba_fields mamba2 = {.expand = "expand",
+                                        .heads = "num_heads",
+                                        .head_dim = "head_dim",
+                                        .state = "state_size",
+                                        .groups = "n_groups",
+                                        .conv = "conv_kernel"};
+/* The width of Nemotron-H's mixer is mamba_num_heads x mamba_head_dim; its `expand` means nothing. */
+static const kvb_mamba_fields nemotron_h = {.heads = "mamba_num_heads",
+                                            .head_dim = "mamba_head_dim",
+                                            .state = "ssm_state_size",
+                                            .groups = "n_groups mamba_n_groups",
+                                            .conv = "conv_kernel mamba_d_conv"};
+static const kvb_mamba_fields bamba = {.inner = "mamba_d_ssm",
+                                       .expand = "mamba_expand",
+                                       .heads = "mamba_n_heads",
+                                       .head_dim = "mamba_d_head",
+                                       .state = "mamba_d_state",
+                                       .groups = "mamba_n_groups",
+                                       .conv = "mamba_d_conv"};
+static const kvb_mamba_fields zamba2 = {.expand = "mamba_expand expansion_factor",
+                                        .heads = "n_mamba_heads",
+                                        .head_dim = "mamba_headdim",
+                                        .state = "mamba_d_state state_size",
+                                        .groups = "mamba_ngroups",
+                                        .conv = "mamba_d_conv conv_dimension"};
+
+static const kvb_layer_family families[] = {
+    /* ---- every layer over every token -------------------------------------------------------------------------- */
+    {.names =
+         "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
+         "OPTForCausalLM opt BloomForCausalLM bloom PhiForCausalLM phi phi-msft GemmaForCausalLM gemma "
+         "StableLmForCausalLM stablelm CohereForCausalLM cohere OlmoForCausalLM olmo Olmo2ForCausalLM olmo2 "
+         "OlmoeForCausalLM olmoe GraniteForCausalLM granite GraniteMoeForCausalLM granitemoe GlmForCausalLM glm "
+         "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
+         "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen ChatGLMModel chatglm "
+         "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
+         "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee MiniMaxM2ForCausalLM "
+         "minimax_m2",
+     .letters = "F"},
+    {.names = "FalconForCausalLM falcon RefinedWebModel RefinedWeb",
+     .class_name = "FalconConfig",
+     .letters = "F",
+     .multi_query = "multi_query",
+     .multi_query_else = true},
+    {.names = "GPTBigCodeForCausalLM gpt_bigcode",
+     .class_name = "GPTBigCodeConfig",
+     .letters = "F",
+     .multi_query = "multi_query",
+     .multi_query_else = true},
+    {.names = "HunYuanDenseV1ForCausalLM hunyuan_v1_dense HunYuanMoEV1ForCausalLM hunyuan_v1_moe HunYuanForCausalLM "
+              "hunyuan",
+     .letters = "F",
+     .shares = true},
+    {.names = "DeciLMForCausalLM nemotron-nas",
+     .letters = "F",
+     .lists = "block_configs",
+     .vary = kvb_block_config_vary},
+    {.names = "MiniMaxM3ForCausalLM MiniMaxM3SparseForCausalLM minimax_m3",
+     .letters = "F",
+     .vary_in = "sparse_attention_config",
+     .vary = kvb_sparse_index_vary},
+
+    /* ---- windows and chunks ------------------------------------------------------------------------------------ */
+    {.names = "MistralForCausalLM mistral",
+     .class_name = "MistralConfig",
+     .defaults = DEFAULTS({"sliding_window sliding_window_size", 4096}),
+     .letters = "FW",
+     .other = 'W'},
+    {.names =
+         "MixtralForCausalLM mixtral Phi3ForCausalLM phi3 Phi3VForCausalLM phi3_v Starcoder2ForCausalLM starcoder2 "
+         "Ministral3ForCausalLM ministral3",
+     .letters = "FW",
+     .other = 'W'},
+    {.names =
+         "Qwen2ForCausalLM qwen2 Qwen3ForCausalLM qwen3 Qwen2MoeForCausalLM qwen2_moe Qwen2VLForConditionalGeneration "
+         "qwen2_vl qwen2_vl_text Qwen2_5_VLForConditionalGeneration qwen2_5_vl qwen2_5_vl_text "
+         "Qwen3VLForConditionalGeneration qwen3_vl qwen3_vl_text SmolLM3ForCausalLM smollm3",
+     .letters = "FW",
+     .other = 'W',
+     .window_off = true,
+     .window_from = "max_window_layers"},
+    {.names = "Qwen3MoeForCausalLM qwen3_moe Qwen3VLMoeForConditionalGeneration qwen3_vl_moe qwen3_vl_moe_text",
+     .letters = "FW",
+     .other = 'W',
+     .window_off = true},
+    {.names = "Gemma2ForCausalLM gemma2",
+     .class_name = "Gemma2Config",
+     .defaults = DEFAULTS({"sliding_window sliding_window_size", 4096}),
+     .letters = "FW",
+     .other = 'W',
+     .period = 2,
+     .offset = -1,
+     .local_needed = "Gemma2Config"},
+    {.names = "Gemma3ForConditionalGeneration gemma3 Gemma3ForCausalLM gemma3_text",
+     .class_name = "Gemma3TextConfig",
+     .defaults = DEFAULTS({"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 256},
+                          {"sliding_window", 4096}, {"vocab_size", 262208}, {"max_position_embeddings", 131072}),
+     .letters = "FW",
+     .lists = "sliding_window_pattern",
+     .other = 'W',
+     .period = 6,
+     .period_in = "sliding_window_pattern",
+     .offset = -1,
+     .local_needed = "Gemma3TextConfig"},
+    {.names = "Gemma3nForConditionalGeneration gemma3n Gemma3nForCausalLM gemma3n_text",
+     .class_name = "Gemma3nTextConfig",
+     .defaults =
+         DEFAULTS({"num_kv_shared_layers", 15}, {"sliding_window", 512}, {"num_key_value_heads", 2}, {"head_dim", 256}),
+     .letters = "FW",
+     .other = 'W',
+     .period = 5,
+     .offset = -1,
+     .local_needed = "Gemma3nTextConfig",
+     .shares = true},
+    {.names = "Gemma4ForConditionalGeneration gemma4 Gemma4ForCausalLM gemma4_text",
+     .class_name = "Gemma4TextConfig",
+     .defaults = DEFAULTS({"head_dim", 256}, {"global_head_dim", 512}, {"sliding_window", 512}),
+     .letters = "FW",
+     .other = 'W',
+     .period = 6,
+     .offset = -1,
+     .local_needed = "Gemma4TextConfig",
+     .full_heads = &gemma4_global,
+     .full_kv_flag = "attention_k_eq_v",
+     .shares = true},
+    {.names = "Cohere2ForCausalLM cohere2",
+     .class_name = "Cohere2Config",
+     .defaults = DEFAULTS({"sliding_window", 4096}),
+     .letters = "FW",
+     .lists = "sliding_window_pattern",
+     .other = 'W',
+     .period = 4,
+     .period_in = "sliding_window_pattern",
+     .offset = -1,
+     .local_needed = "Cohere2Config"},
+    {.names = "GptOssForCausalLM gpt_oss", /* its sinks are learned logits, which store nothing */
+     .class_name = "GptOssConfig",
+     .defaults = DEFAULTS({"head_dim", 64}, {"sliding_window", 128}),
+     .letters = "FW",
+     .other = 'W',
+     .period = 2,
+     .offset = -1,
+     .local_needed = "GptOssConfig"},
+    {.names = "Olmo3ForCausalLM olmo3",
+     .class_name = "Olmo3Config",
+     .defaults = DEFAULTS({"sliding_window", 4096}),
+     .letters = "FW",
+     .other = 'W',
+     .period = 4,
+     .offset = -1,
+     .local_needed = "Olmo3Config"},
+    {.names = "Exaone4ForCausalLM exaone4",
+     .class_name = "Exaone4Config",
+     .defaults = DEFAULTS({"sliding_window", 4096}),
+     .letters = "FW",
+     .lists = "sliding_window_pattern",
+     .other = 'W',
+     .period = 4,
+     .period_in = "sliding_window_pattern",
+     .offset = -1},
+    {.names = "MiMoV2FlashForCausalLM mimo_v2_flash",
+     .letters = "FW",
+     .lists = "hybrid_layer_pattern",
+     .period_must = true,
+     .local_needed = "its code",
+     .heads = &mimo_heads,
+     .window_heads = &mimo_window},
+    {.names = "Llama4ForConditionalGeneration llama4 Llama4ForCausalLM llama4_text",
+     .class_name = "Llama4TextConfig",
+     .defaults = DEFAULTS({"head_dim", 128}, {"attention_chunk_size", 8192}),
+     .letters = "FC",
+     .lists = "no_rope_layers",
+     .other = 'C',
+     .period = 4,
+     .period_in = "no_rope_layer_interval",
+     .offset = -1},
+
+    /* ---- latents ----------------------------------------------------------------------------------------------- */
+    {.names = "DeepseekV2ForCausalLM deepseek_v2 DeepseekV3ForCausalLM deepseek_v3 kimi_k2 Glm4MoeLiteForCausalLM "
+              "glm4_moe_lite",
+     .letters = "F",
+     .latent = true},
+    {.names = "DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa",
+     .letters = "F",
+     .latent = true,
+     .vary_in = "indexer_types",
+     .vary = kvb_indexer_vary},
+    {.names = "KimiLinearForCausalLM kimi_linear KimiK3ForConditionalGeneration kimi_k3",
+     .letters = "FS",
+     .lists = "linear_attn_config",
+     .period_must = true,
+     .latent = true,
+     .mixer = kvb_kda_read},
+
+    /* ---- recurrent layers -------------------------------------------------------------------------------------- */
+    {.names = "Qwen3NextForCausalLM qwen3_next",
+     .class_name = "Qwen3NextConfig",
+     .defaults = DEFAULTS({"head_dim", 256}),
+     .letters = "FS",
+     .other = 'S',
+     .period = 4,
+     .period_in = "full_attention_interval",
+     .offset = -1,
+     .mixer = kvb_delta_net_read},
+    {.names = "Qwen3_5ForConditionalGeneration qwen3_5 Qwen3_5ForCausalLM qwen3_5_text "
+              "Qwen3_5MoeForConditionalGeneration qwen3_5_moe Qwen3_5MoeForCausalLM qwen3_5_moe_text",
+     .class_name = "Qwen3_5TextConfig",
+     .defaults = DEFAULTS({"head_dim", 256}),
+     .letters = "FS",
+     .other = 'S',
+     .period = 4,
+     .period_in = "full_attention_interval",
+     .offset = -1,
+     .mixer = kvb_delta_net_read},
+    {.names = "MiniMaxText01ForCausalLM minimax_text_01 MiniMaxM1ForCausalLM minimax_m1 MiniMaxForCausalLM "
+              "minimax",
+     .letters = "FS",
+     .lists = "attn_type_list",
+     .period_must = true,
+     .mixer = kvb_lightning_read},
+    {.names = "JambaForCausalLM jamba",
+     .class_name = "JambaConfig",
+     .defaults = DEFAULTS({"attn_layer_period", 8}, {"attn_layer_offset", 4}, {"mamba_expand", 2},
+                          {"mamba_d_state", 16}, {"mamba_d_conv", 4}),
+     .letters = "FS",
+     .lists = "layers_block_type",
+     .other = 'S',
+     .period_in = "attn_layer_period",
+     .offset_in = "attn_layer_offset",
+     .mixer = kvb_mamba1_read,
+     .mamba = &jamba},
+    {.names = "BambaForCausalLM bamba",
+     .class_name = "BambaConfig",
+     .defaults = DEFAULTS({"mamba_n_groups", 1}, {"mamba_d_conv", 4}, {"mamba_expand", 2}),
+     .letters = "FS",
+     .lists = "attn_layer_indices layers_block_type",
+     .period_must = true,
+     .mixer = kvb_mamba2_read,
+     .mamba = &bamba},
+    {.names = "GraniteMoeHybridForCausalLM granitemoehybrid",
+     .class_name = "GraniteMoeHybridConfig",
+     .defaults = DEFAULTS({"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256}, {"mamba_d_conv", 4},
+                          {"mamba_expand", 2}),
+     .letters = "FS",
+     .lists = "layers_block_type",
+     .period_must = true,
+     .mixer = kvb_mamba2_read,
+     .mamba = &bamba},
+    {.names = "FalconH1ForCausalLM falcon_h1",
+     .class_name = "FalconH1Config",
+     .defaults = DEFAULTS({"mamba_n_groups", 1}, {"mamba_d_conv", 4}),
+     .letters = "B",
+     .other = 'B',
+     .mixer = kvb_mamba2_read,
+     .mamba = &bamba},
+    {.names = "Zamba2ForCausalLM zamba2", /* hybrid layers share weights, but each has its own rows and state */
+     .class_name = "Zamba2Config",
+     .defaults = DEFAULTS({"mamba_ngroups", 1}, {"mamba_d_conv conv_dimension", 4},
+                          {"mamba_expand expansion_factor", 2}, {"mamba_d_state state_size", 64}),
+     .letters = "SB",
+     .lists = "layers_block_type",
+     .period_must = true,
+     .heads = &zamba2_heads,
+     .head_dim_times = 2,
+     .mixer = kvb_mamba2_read,
+     .mamba = &zamba2},
+    {.names = "NemotronHForCausalLM nemotron_h",
+     .class_name = "NemotronHConfig",
+     .defaults = DEFAULTS({"head_dim attention_head_dim", 128}),
+     .letters = "FS-",
+     .lists = "layers_block_type hybrid_override_pattern",
+     .period_must = true,
+     .mixer = kvb_mamba2_read,
+     .mamba = &nemotron_h},
+    {.names = "Lfm2ForCausalLM lfm2 Lfm2MoeForCausalLM lfm2_moe",
+     .class_name = "Lfm2Config",
+     .defaults = DEFAULTS({"conv_L_cache", 3}),
+     .letters = "FS",
+     .lists = "full_attn_idxs",
+     .period_must = true,
+     .mixer = kvb_short_conv_read},
+    {.names = "RecurrentGemmaForCausalLM recurrent_gemma",
+     .class_name = "RecurrentGemmaConfig",
+     .defaults = DEFAULTS({"attention_window_size", 2048}, {"conv1d_width", 4}),
+     .letters = "WS",
+     .lists = "block_types",
+     .period_must = true,
+     .window_in = "attention_window_size",
+     .local_needed = "RecurrentGemmaConfig",
+     .mixer = kvb_rg_lru_read},
+    {.names = "MambaForCausalLM mamba FalconMambaForCausalLM falcon_mamba MambaLMHeadModel",
+     .class_name = "MambaConfig",
+     .defaults = DEFAULTS({"state_size d_state", 16}, {"expand", 2}, {"conv_kernel d_conv", 4}),
+     .letters = "S",
+     .other = 'S',
+     .mixer = kvb_mamba1_read,
+     .mamba = &mamba1},
+    {.names = "Mamba2ForCausalLM mamba2",
+     .class_name = "Mamba2Config",
+     .defaults = DEFAULTS({"expand", 2}, {"conv_kernel", 4}),
+     .letters = "S",
+     .other = 'S',
+     .mixer = kvb_mamba2_read,
+     .mamba = &mamba2},
+    {.names = "mamba_ssm_1", /* state-spaces/mamba, mamba_simple.py */
+     .class_name = "mamba_ssm",
+     .defaults = DEFAULTS({"d_state ssm_cfg.d_state", 16}, {"expand ssm_cfg.expand", 2}, {"d_conv ssm_cfg.d_conv", 4}),
+     .letters = "S",
+     .other = 'S',
+     .mixer = kvb_mamba1_read,
+     .mamba = &mamba_ssm},
+    {.names = "mamba_ssm_2", /* state-spaces/mamba, mamba2.py */
+     .class_name = "mamba_ssm",
+     .defaults = DEFAULTS({"d_state ssm_cfg.d_state", 128}, {"expand ssm_cfg.expand", 2}, {"d_conv ssm_cfg.d_conv", 4},
+                          {"headdim ssm_cfg.headdim", 64}, {"ngroups ssm_cfg.ngroups", 1}),
+     .letters = "S",
+     .other = 'S',
+     .mixer = kvb_mamba2_read,
+     .mamba = &mamba_ssm},
+    {.names = "RwkvForCausalLM rwkv rwkv5 Rwkv5ForCausalLM rwkv6 Rwkv6ForCausalLM rwkv7 RWKV7ForCausalLM "
+              "Rwkv7ForCausalLM",
+     .letters = "S",
+     .other = 'S',
+     .mixer = kvb_rwkv_read},
+
+    /* ---- refused ----------------------------------------------------------------------------------------------- */
+    {.names = "DeepseekV4ForCausalLM deepseek_v4", .refusal = compressed},
+    {.names = "MllamaForConditionalGeneration mllama mllama_text_model",
+     .refusal = "cross-attention layers keep rows of the images, whose number no config tells"},
+    {.names = "T5ForConditionalGeneration t5 BartForConditionalGeneration bart WhisperForConditionalGeneration whisper "
+              "BertForMaskedLM BertModel bert RobertaForMaskedLM roberta",
+     .refusal = encoder},
+};
+
+const kvb_layer_family *kvb_layer_family_find(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; n > 0 && i < sizeof families / sizeof *families; i++)
+        for (const char *at = families[i].names; *at;) {
+            size_t length = strcspn(at, " ");
+            if (length == n && memcmp(at, name, n) == 0)
+                return &families[i];
+            at += length + (at[length] == ' ');
+        }
+    return NULL;
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which layer is what, and layers of equal memory in groups. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/sizing/model_reading.h"
+
+/* ---- which layer is what: a list in the config, else the rule of the family ------------------------------- */
+
+/* Words in layer_types and similar lists. */
+static const struct {
+    const char *word;
+    char letter;
+} words[] = {
+    {"full_attention", 'F'},
+    {"attention", 'F'},
+    {"deepseek_sparse_attention", 'F'},
+    {"sliding_attention", 'W'},
+    {"chunked_attention", 'C'},
+    {"linear_attention", 'S'},
+    {"mamba", 'S'},
+    {"mamba2", 'S'},
+    {"recurrent", 'S'},
+    {"conv", 'S'},
+    {"hybrid", 'B'},
+    {"moe", '-'},
+    {"mlp", '-'},
+};
+
+/* The letter of a word, if the family has it. "attention" means the only kind of attention that the family has. */
+static char letter_of_word(const kvb_layer_family *family, const char *word)
+{
+    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].word) == 0) {
+            if (strchr(family->letters, words[i].letter))
+                return words[i].letter;
+            if (strcmp(word, "attention") == 0 && strchr(family->letters, 'W'))
+                return 'W';
+        }
+    return 0;
+}
+
+/* The letter of a list's entry: a word or a number. 0: unknown. */
+static char letter_of_entry(const kvb_model_reading *reading, const char *field, const json_t *entry)
+{
+    bool flags = strcmp(field, "attn_type_list") == 0;         /* MiniMax: 1 softmax, 0 lightning */
+    bool windows = strcmp(field, "hybrid_layer_pattern") == 0; /* MiMo: 1 window, 0 full */
+    bool ropes = strcmp(field, "no_rope_layers") == 0;         /* Llama 4: 1 rope and chunks, 0 neither */
+
+    if (!flags && !windows && !ropes)
+        return letter_of_word(reading->family, json_string_value(entry));
+    if (!json_is_integer(entry) || (json_integer_value(entry) != 0 && json_integer_value(entry) != 1))
+        return 0;
+    bool one = json_integer_value(entry) == 1;
+    return flags ? (one ? 'F' : 'S') : one ? (windows ? 'W' : 'C') : 'F';
+}
+
+/* A list with an entry for each layer; block_types repeats. */
+static void list_lay(kvb_model_reading *reading, const char *field, const json_t *list)
+{
+    kvb_config_json *c = &reading->config;
+    size_t n = json_array_size(list);
+
+    if (n != reading->n_layers && (strcmp(field, "block_types") != 0 || n == 0)) {
+        kvb_config_fail(c, -EINVAL, "%s%s: %zu entries, but num_hidden_layers is %u", c->place, field, n,
+                        reading->n_layers);
+        return;
+    }
+    for (uint32_t i = 0; i < reading->n_layers; i++) {
+        const json_t *entry = json_array_get(list, i % n);
+        reading->letters[i] = letter_of_entry(reading, field, entry);
+        if (!reading->letters[i]) {
+            char *text = json_dumps(entry, JSON_ENCODE_ANY | JSON_COMPACT);
+            kvb_config_fail(c, -EINVAL, "%s%s[%zu]: %.40s is not a layer of %s", c->place, field, i % n,
+                            text ? text : "this", c->model_class);
+            free(text);
+            return;
+        }
+    }
+}
+
+/* A string with a character for each layer (Nemotron-H: "M-M*E"), or one that repeats (EXAONE 4: "LLLG"). */
+static void string_lay(kvb_model_reading *reading, const char *field, const char *pattern)
+{
+    static const struct {
+        char sign, letter;
+    } signs[] = {{'M', 'S'}, {'*', 'F'}, {'-', '-'}, {'E', '-'}, {'L', 'W'}, {'G', 'F'}};
+    kvb_config_json *c = &reading->config;
+    size_t n = strlen(pattern);
+
+    if (n == 0 || (n != reading->n_layers && strcmp(field, "hybrid_override_pattern") == 0)) {
+        kvb_config_fail(c, -EINVAL, "%s%s: %zu layers, but num_hidden_layers is %u", c->place, field, n,
+                        reading->n_layers);
+        return;
+    }
+    for (uint32_t i = 0; i < reading->n_layers; i++) {
+        char letter = 0;
+        for (size_t s = 0; s < sizeof signs / sizeof *signs; s++)
+            if (signs[s].sign == pattern[i % n] && strchr(reading->family->letters, signs[s].letter))
+                letter = signs[s].letter;
+        if (!letter) {
+            kvb_config_fail(c, -EINVAL, "%s%s: character %zu is not a layer of %s", c->place, field, i % n + 1,
+                            c->model_class);
+            return;
+        }
+        reading->letters[i] = letter;
+    }
+}
+
+/* A list of numbers of the layers that have this letter, counted from `first`. The other layers keep their letters. */
+static void indices_lay(kvb_model_reading *reading, const char *field, const json_t *list, uint32_t first, char letter)
+{
+    kvb_config_json *c = &reading->config;
+
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *entry = json_array_get(list, k);
+        json_int_t i = json_is_integer(entry) ? json_integer_value(entry) - first : -1;
+        if (i < 0 || i >= reading->n_layers || (reading->letters[i] && first == 1)) {
+            kvb_config_fail(c, -EINVAL, "%s%s[%zu]: the number of a layer, from %u to %u and only once, was expected",
+                            c->place, field, k, first, reading->n_layers - 1 + first);
+            return;
+        }
+        reading->letters[i] = letter;
+    }
+}
+
+/* Kimi: two lists of numbers, counted from 1, that together name every layer once. */
+static void two_lists_lay(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    static const char full[] = "linear_attn_config.full_attn_layers", kda[] = "linear_attn_config.kda_layers";
+
+    indices_lay(reading, full, kvb_config_list(c, full, 0), 1, 'F');
+    indices_lay(reading, kda, kvb_config_list(c, kda, 0), 1, 'S');
+    for (uint32_t i = 0; i < reading->n_layers; i++)
+        if (!reading->letters[i])
+            kvb_config_fail(c, -EINVAL, "%slinear_attn_config: layer %u is in neither full_attn_layers nor kda_layers",
+                            c->place, i + 1);
+}
+
+/* An object for each layer, which kvb_block_config_vary reads. All layers are F. */
+static void objects_lay(kvb_model_reading *reading, const char *field)
+{
+    if (kvb_config_list(&reading->config, field, reading->n_layers))
+        memset(reading->letters, 'F', reading->n_layers);
+}
+
+/* Returns false if the file has none of the family's lists. */
+static bool explicit_lay(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    char lists[192];
+    bool laid = false;
+
+    snprintf(lists, sizeof lists, "layer_types %s", reading->family->lists ? reading->family->lists : "");
+    char *rest = NULL;
+    for (char *field = strtok_r(lists, " ", &rest); field; field = strtok_r(NULL, " ", &rest)) {
+        const json_t *value = kvb_config_find(c, field, NULL);
+        if (!value || laid || json_is_integer(value)) /* a sliding_window_pattern that is a number is a period */
+            continue;
+        laid = true;
+        snprintf(reading->letters_source, sizeof reading->letters_source, "%s%s", c->place, field);
+        if (json_is_string(value))
+            string_lay(reading, field, json_string_value(value));
+        else if (strcmp(field, "linear_attn_config") == 0)
+            two_lists_lay(reading);
+        else if (!kvb_config_list(c, field, 0))
+            break;
+        else if (strcmp(field, "block_configs") == 0)
+            objects_lay(reading, field);
+        else if (strcmp(field, "full_attn_idxs") == 0 || strcmp(field, "attn_layer_indices") == 0) {
+            memset(reading->letters, 'S', reading->n_layers);
+            indices_lay(reading, field, value, 0, 'F');
+        } else
+            list_lay(reading, field, value);
+    }
+    return laid;
+}
+
+static void rule_lay(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_layer_family *family = reading->family;
+    kvb_config_fact period = {.value = family->period};
+
+    snprintf(period.source, sizeof period.source, "%s's code", c->model_class);
+    if (family->period_must && kvb_config_has(c, family->period_in))
+        period = kvb_config_count(c, family->period_in);
+    else if (family->period_must) /* name the list, which users know better than the period */
+        kvb_config_fail(c, -EINVAL, "%slayer_types (or one of: %s): missing, which %s needs", c->place, family->lists,
+                        c->model_class);
+    else if (family->period_in)
+        period = kvb_config_count_or(c, family->period_in, family->period, period.source);
+    uint64_t offset = period.value - 1;
+    if (family->offset_in)
+        offset = kvb_config_number(c, family->offset_in);
+    else if (family->offset >= 0)
+        offset = (uint64_t)family->offset;
+    if (period.value && offset >= period.value)
+        kvb_config_fail(c, -EINVAL, "%s%s: %ju, but the period is %ju", c->place, family->offset_in, (uintmax_t)offset,
+                        (uintmax_t)period.value);
+    for (uint32_t i = 0; i < reading->n_layers; i++) {
+        bool full = !family->other || (period.value && i % period.value == offset);
+        reading->letters[i] = full ? 'F' : family->other;
+    }
+    snprintf(reading->letters_source, sizeof reading->letters_source, "%s", period.source);
+}
+
+void kvb_layers_lay(kvb_model_reading *reading)
+{
+    const kvb_layer_family *family = reading->family;
+
+    if (family->period_in) /* the family knows this field, even if a list comes first */
+        kvb_config_has(&reading->config, family->period_in);
+    if (!explicit_lay(reading))
+        rule_lay(reading);
+}
+
+/* ---- windows that do not limit, and shared rows ----------------------------------------------------------- */
+
+static uint32_t letters_replace(kvb_model_reading *reading, uint32_t from, char old, char letter)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = from; i < reading->n_layers; i++)
+        if (reading->letters[i] == old) {
+            reading->letters[i] = letter;
+            n++;
+        }
+    return n;
+}
+
+/* Turns layers whose window does not limit anything into F. */
+static void window_settle(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_layer_family *family = reading->family;
+    const char *names = family->window_in ? family->window_in : "sliding_window sliding_window_size", *name;
+    bool listed = strstr(reading->letters_source, "layer_types") != NULL;
+    bool on = kvb_config_flag(c, "use_sliding_window", !family->window_off);
+    const json_t *window = NULL;
+    char text[KVB_CONFIG_SOURCE];
+
+    if (!on) /* every family knows sliding_window where it is switched off */
+        kvb_config_has(c, "sliding_window");
+    if (!strchr(family->letters, 'W'))
+        return;
+    window = kvb_config_find(c, names, &name);
+    if (!strchr(reading->letters, 'W'))
+        return;
+    snprintf(text, sizeof text, "%s", name);
+    if (listed && (!on || !window))
+        return kvb_config_fail(c, -EINVAL, "%slayer_types: has sliding layers, but %s", c->place,
+                               on ? "sliding_window is missing" : "use_sliding_window is false");
+    if (!window && family->local_needed)
+        return kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, name, c->model_class);
+    if (!window || !on) {
+        letters_replace(reading, 0, 'W', 'F');
+        return kvb_sized_model_note_add(reading, -1, "no sliding window",
+                                        on ? "sliding_window is absent or null" : "use_sliding_window is not true");
+    }
+    uint64_t n = kvb_config_number(c, names);
+    if (n == 0)
+        return kvb_config_fail(c, -EINVAL, "%s%s: 0 tokens: a window of at least 1 was expected", c->place, text);
+    if (reading->model->max_context && n >= reading->model->max_context) {
+        letters_replace(reading, 0, 'W', 'F');
+        snprintf(text, sizeof text, "the window of %ju tokens is inert: the longest context is %ju", (uintmax_t)n,
+                 (uintmax_t)reading->model->max_context);
+        kvb_sized_model_note_add(reading, -1, text, "sliding_window, max_position_embeddings");
+    }
+    if (family->window_from && !listed) {
+        uint64_t from = kvb_config_count(c, family->window_from).value;
+        for (uint32_t i = 0; i < reading->n_layers && i < from; i++)
+            reading->letters[i] = reading->letters[i] == 'W' ? 'F' : reading->letters[i];
+    }
+}
+
+static void chunk_settle(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+
+    if (!strchr(reading->family->letters, 'C'))
+        return;
+    if (!kvb_config_has(c, "attention_chunk_size") && letters_replace(reading, 0, 'C', 'F') > 0)
+        kvb_sized_model_note_add(reading, -1, "no chunks", "attention_chunk_size is null");
+}
+
+/* Gemma 3n and 4: the last layers read the rows of earlier layers of their kind. Hunyuan: the layers of a group read the rows of
+ * its first layer. */
+static void sharing_settle(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    char text[KVB_CONFIG_SOURCE];
+
+    if (!reading->family->shares)
+        return;
+    uint64_t last = kvb_config_number(c, "num_kv_shared_layers");
+    uint64_t factor = kvb_config_number(c, "cla_share_factor");
+    bool cla = kvb_config_flag(c, "use_cla", false);
+    if (last >= reading->n_layers)
+        return kvb_config_fail(c, -EINVAL, "%snum_kv_shared_layers: %ju of %u layers leave none that has rows",
+                               c->place, (uintmax_t)last, reading->n_layers);
+    if (cla && factor == 0)
+        return kvb_config_fail(c, -EINVAL, "%scla_share_factor: missing, which use_cla needs", c->place);
+    for (uint32_t i = 0; i < reading->n_layers; i++)
+        if (i >= reading->n_layers - last || (cla && i % factor != 0))
+            reading->letters[i] = 'R';
+    if (last)
+        snprintf(text, sizeof text, "the last %ju layers read the rows of earlier ones", (uintmax_t)last);
+    else
+        snprintf(text, sizeof text, "one layer of %ju has rows, the others read them", (uintmax_t)factor);
+    if (last || (cla && factor > 1))
+        kvb_sized_model_note_add(reading, -1, text, last ? "num_kv_shared_layers" : "cla_share_factor");
+}
+
+void kvb_layers_settle(kvb_model_reading *reading)
+{
+    window_settle(reading);
+    chunk_settle(reading);
+    sharing_settle(reading);
+}
+
+/* ---- groups of equal layers --------------------------------------------------------------------------------- */
+
+#define RUNS_MOST 5u /* a note lists so many runs of layer numbers before it says "…" */
+
+void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source)
+{
+    kvb_sized_model *model = reading->model;
+    kvb_sized_model_note *notes = realloc(model->notes, (model->n_notes + 1) * sizeof *notes);
+
+    if (!notes)
+        return kvb_config_fail(&reading->config, -ENOMEM, "no memory");
+    model->notes = notes;
+    notes[model->n_notes] = (kvb_sized_model_note){.group = group, .text = strdup(text), .source = strdup(source)};
+    if (!notes[model->n_notes].text || !notes[model->n_notes].source)
+        kvb_config_fail(&reading->config, -ENOMEM, "no memory");
+    model->n_notes++;
+}
+
+/* memcmp is right here: shapes are zeroed before they are filled, so their padding is equal too. */
+static bool is_same(const kvb_sized_group *a, const kvb_sized_group *b)
+{
+    size_t from = offsetof(kvb_sized_group, kind);
+
+    return memcmp((const char *)a + from, (const char *)b + from, sizeof *a - from) == 0;
+}
+
+/* Finds the group of such layers, or makes it. */
+static int group_find(kvb_model_reading *reading, const kvb_layer_shape *shape)
+{
+    kvb_sized_model *model = reading->model;
+    char text[64];
+
+    for (size_t g = 0; g < model->n_groups; g++)
+        if (is_same(&model->groups[g], &shape->group))
+            return (int)g;
+    kvb_sized_group *groups = realloc(model->groups, (model->n_groups + 1) * sizeof *groups);
+    if (!groups) {
+        kvb_config_fail(&reading->config, -ENOMEM, "no memory");
+        return -1;
+    }
+    model->groups = groups;
+    memcpy(&groups[model->n_groups], &shape->group, sizeof *groups);
+    int group = (int)model->n_groups++;
+    for (uint32_t f = 0; f < shape->n_facts; f++) {
+        snprintf(text, sizeof text, "%s = %ju", shape->facts[f].what, (uintmax_t)shape->facts[f].fact.value);
+        kvb_sized_model_note_add(reading, group, text, shape->facts[f].fact.source);
+    }
+    return group;
+}
+
+static void layer_add(kvb_model_reading *reading, uint32_t layer, const kvb_layer_shape *shape, int member)
+{
+    int group = group_find(reading, shape);
+
+    if (group >= 0)
+        reading->model->groups[group].n++;
+    reading->groups[member][layer] = (int16_t)group;
+}
+
+/* "0-4, 6-10, 12, …, 47" */
+static void layers_tell(const kvb_model_reading *reading, int group, char *text, size_t bytes)
+{
+    uint32_t runs = 0, last = 0;
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < reading->n_layers; i++) {
+        uint32_t from = i;
+        while (i < reading->n_layers && (reading->groups[0][i] == group || reading->groups[1][i] == group))
+            i++;
+        if (i == from)
+            continue;
+        last = i - 1;
+        if (runs++ >= RUNS_MOST)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%u", runs > 1 ? ", " : "", from);
+        if (last > from)
+            used += (size_t)snprintf(text + used, bytes - used, "-%u", last);
+    }
+    if (runs > RUNS_MOST)
+        snprintf(text + used, bytes - used, ", \xe2\x80\xa6, %u", last);
+}
+
+static void members_note(kvb_model_reading *reading)
+{
+    kvb_sized_model *model = reading->model;
+    const char *vary_in = reading->family->vary_in;
+    char layers[160], text[224];
+
+    if (vary_in && kvb_config_has(&reading->config, vary_in))
+        snprintf(reading->letters_source, sizeof reading->letters_source, "%s%s", reading->config.place, vary_in);
+    for (size_t g = 0; g < model->n_groups; g++) {
+        layers_tell(reading, (int)g, layers, sizeof layers);
+        snprintf(text, sizeof text, "%u of %u layers: %s", model->groups[g].n, reading->n_layers, layers);
+        kvb_sized_model_note_add(reading, (int)g, text, reading->letters_source);
+    }
+}
+
+static void nothing_read(char letter, kvb_layer_shape *shape)
+{
+    shape->group.kind = KVB_SIZED_NONE;
+    shape->group.name = letter == 'R' ? "reads another layer's rows" : "feed-forward";
+}
+
+/* What a layer with this letter keeps. A layer B keeps two things: attention (member 0) and a mixer (member 1). */
+static void shape_read(kvb_model_reading *reading, char letter, int member, kvb_layer_shape *shape)
+{
+    memset(shape, 0, sizeof *shape);
+    if (letter == 'R' || letter == '-')
+        nothing_read(letter, shape);
+    else if (letter == 'S' || member == 1)
+        reading->family->mixer(reading, shape);
+    else
+        kvb_attention_read(reading, letter, shape);
+}
+
+void kvb_layers_group(kvb_model_reading *reading)
+{
+    static const char all[] = "FWCSBR-";
+    const kvb_layer_family *family = reading->family;
+    kvb_layer_shape shapes[sizeof all - 1], second, varied;
+    bool known[sizeof all - 1] = {false};
+
+    memset(reading->groups, 0xff, sizeof reading->groups); /* -1 */
+    for (uint32_t i = 0; i < reading->n_layers && !reading->config.error; i++) {
+        char letter = reading->letters[i];
+        size_t l = (size_t)(strchr(all, letter) - all);
+        if (!known[l]) {
+            shape_read(reading, letter, 0, &shapes[l]);
+            known[l] = true;
+            if (letter == 'B')
+                shape_read(reading, letter, 1, &second);
+        }
+        memcpy(&varied, &shapes[l], sizeof varied);
+        if (family->vary && letter == 'F')
+            family->vary(reading, i, &varied);
+        layer_add(reading, i, &varied, 0);
+        if (letter == 'B')
+            layer_add(reading, i, &second, 1);
+    }
+    if (!reading->config.error)
+        members_note(reading);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a config.json becomes groups of layers: its fields, the architectures as data, and the layers. Private to
+ * results/sizing.
+ */
+#ifndef KVB_SIZING_MODEL_READING_H
+#define KVB_SIZING_MODEL_READING_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "results/sizing/model.h"
+
+/* ---- fields of the config (model_config.c) ---------------------------------------------------------------- */
+
+/*
+ * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads return
+ * zeros. So a reader asks for all that it needs, and looks for a failure once.
+ *
+ * Names are one string with spaces between ("num_hidden_layers n_layer"). A field of an inner object has a point
+ * ("linear_attn_config.num_heads"). A field that is null counts as absent.
+ */
+
+#define KVB_CONFIG_SOURCE 128u /* bytes of a value's source */
+
+/* A value and its source: "num_key_value_heads", "GemmaConfig's num_key_value_heads". */
+typedef struct kvb_config_fact {
+    uint64_t value;
+    char source[KVB_CONFIG_SOURCE];
+} kvb_config_fact;
+
+/* The value of a field that the model's class in transformers fills in if the file lacks it. */
+typedef struct kvb_config_default {
+    const char *names;
+    uint32_t value;
+} kvb_config_default;
+
+typedef struct kvb_config_json {
+    json_t *fields;          /* the text config with the defaults filled in; owned by the model */
+    const json_t *given;     /* the text config as it is in the file */
+    const char *place;       /* stands before field names in messages: "text_config." or "" */
+    const char *file;        /* for messages */
+    const char *class_name;  /* whose defaults these are: "Gemma3TextConfig" */
+    const char *model_class; /* the architecture, for messages */
+    uint64_t asked;          /* a bit for each field that changes memory: has somebody asked for it? */
+    int error;               /* 0, or the first failure, a negative errno */
+    char *why;
+    size_t why_bytes;
+} kvb_config_json;
+
+/* Keeps the first failure: "FILE: message". */
+__attribute__((format(printf, 3, 4))) void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...);
+
+/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the defaults. */
+void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
+
+/* The first of the names that the object has and that is not null; NULL: none. Does not know about failures. */
+const json_t *kvb_config_get(const json_t *object, const char *names);
+
+/* The same in the text config; *name, unless NULL, is the name that was found. Two names with different values are a failure. */
+const json_t *kvb_config_find(kvb_config_json *config, const char *names, const char **name);
+bool kvb_config_has(kvb_config_json *config, const char *names);
+
+/* A count from 1 to 2^31 - 1. Absent is a failure. */
+kvb_config_fact kvb_config_count(kvb_config_json *config, const char *names);
+/* The same; absent gives the fallback with this source. */
+kvb_config_fact kvb_config_count_or(kvb_config_json *config, const char *names, uint64_t fallback, const char *source);
+/* A count that may be 0. Absent gives 0. */
+uint64_t kvb_config_number(kvb_config_json *config, const char *names);
+bool kvb_config_flag(kvb_config_json *config, const char *names, bool fallback);
+/* NULL if absent. Anything but a string is a failure. */
+const char *kvb_config_text(kvb_config_json *config, const char *names);
+/* An array of n entries; n = 0: of any number. NULL if absent, or after a failure. */
+const json_t *kvb_config_list(kvb_config_json *config, const char *names, size_t n);
+
+/* a times b. More than 64 bits is a failure that names `what`. */
+uint64_t kvb_config_times(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
+/* The same for a count: more than 2^31 - 1 is a failure. */
+uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
+
+/* Fails if a field that changes memory is set but nobody has asked for it: the architecture does not know it. */
+void kvb_config_unasked(kvb_config_json *config);
+
+/* ---- architectures (model_families.c) --------------------------------------------------------------------- */
+
+typedef struct kvb_model_reading kvb_model_reading;
+typedef struct kvb_layer_shape kvb_layer_shape;
+
+/* Names of the fields of an attention layer's shape. NULL: the family has no such field. */
+typedef struct kvb_head_fields {
+    const char *heads, *kv_heads, *k_dim, *v_dim;
+} kvb_head_fields;
+
+/* Names of the fields of a Mamba mixer. */
+typedef struct kvb_mamba_fields {
+    const char *inner, *expand, *heads, *head_dim, *state, *groups, *conv;
+} kvb_mamba_fields;
+
+/*
+ * One row for each architecture: which fields it has, and which rule its code applies to them. A layer is a letter:
+ *   F  attention over every token (a latent row if the family has latents)
+ *   W  attention over a sliding window    C  over chunks
+ *   S  the family's mixer: a state        B  both F and S, side by side
+ *   R  reads the rows of another layer    -  feed-forward alone
+ */
+typedef struct kvb_layer_family {
+    const char *names;      /* architectures and model types, separated by spaces */
+    const char *refusal;    /* why models of this family are not sized; the rest is then unused */
+    const char *class_name; /* the class in transformers that has these defaults */
+    const kvb_config_default *defaults;
+
+    /* Which letters the family has, and which layer has which. An explicit list in the file comes first: `lists` are the fields
+     * that may hold one. Without a list the rule holds: layer i is F where i % period == offset, else `other`. */
+    const char *letters;
+    const char *lists;
+    char other;               /* 0: every layer is F */
+    uint32_t period;          /* 0: no layer is F */
+    const char *period_in;    /* field that holds the period; NULL: the code fixes it */
+    const char *offset_in;    /* likewise for the offset */
+    int offset;               /* below 0: the last layer of each period */
+    bool period_must;         /* the field must be there */
+    bool window_off;          /* there is a window only if use_sliding_window says so */
+    const char *window_from;  /* layers from this number on have the window */
+    bool shares;              /* num_kv_shared_layers, or cla_share_factor */
+    const char *window_in;    /* field that holds the window; NULL: sliding_window */
+    const char *local_needed; /* W and C need their size: if it is absent, fail instead of taking F. Who needs it */
+
+    const kvb_head_fields *heads;                     /* NULL: the usual names */
+    const kvb_head_fields *full_heads, *window_heads; /* own fields of F and of W */
+    const char *full_kv_flag;                         /* F has its own KV heads only if this flag is true */
+    uint32_t head_dim_times;                          /* head_dim is so many times hidden / heads; 0: once */
+    const char *multi_query;                          /* flag: all heads share one KV head */
+    bool multi_query_else;                            /* its value if it is absent */
+    bool latent;                                      /* F is MLA */
+    void (*mixer)(kvb_model_reading *reading, kvb_layer_shape *shape);
+    const kvb_mamba_fields *mamba;
+    /* Changes the shape of one layer (own geometry, indexers), and the field that says which layers differ. */
+    const char *vary_in;
+    void (*vary)(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+} kvb_layer_family;
+
+/* The family with this architecture or model type; NULL: none. */
+const kvb_layer_family *kvb_layer_family_find(const char *name);
+
+/* ---- layers ------------------------------------------------------------------------------------------------ */
+
+#define KVB_LAYERS_MOST 4096u
+#define KVB_SHAPE_FACTS 10u
+
+/* What one layer keeps, and where each factor came from. */
+struct kvb_layer_shape {
+    kvb_sized_group group; /* of this one layer */
+    struct {
+        const char *what; /* "kv_heads" */
+        kvb_config_fact fact;
+    } facts[KVB_SHAPE_FACTS];
+    uint32_t n_facts;
+};
+
+/* A model while it is being read. */
+struct kvb_model_reading {
+    kvb_config_json config;
+    const kvb_layer_family *family;
+    kvb_sized_model *model;
+    uint32_t n_layers;
+    char letters[KVB_LAYERS_MOST + 1];
+    char letters_source[KVB_CONFIG_SOURCE]; /* "layer_types" */
+    int16_t groups[2][KVB_LAYERS_MOST];     /* the groups that each layer is in; -1: none */
+};
+
+/* Adds a note of the model (group -1) or of a group. Copies both texts. */
+void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source);
+
+/* model_layers.c: a letter for each layer; then windows that do not limit, and shared rows, change letters; then layers of equal
+ * memory make groups, with a note for each factor and for each group's layers. */
+void kvb_layers_lay(kvb_model_reading *reading);
+void kvb_layers_settle(kvb_model_reading *reading);
+void kvb_layers_group(kvb_model_reading *reading);
+
+/* model_shapes.c: adds a factor to what --explain says of a layer. Returns its value. */
+uint32_t kvb_shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_fact fact);
+/* The same for a factor that is in no field. */
+void kvb_shape_rule(kvb_layer_shape *shape, const char *what, uint64_t value, const char *source);
+
+/* What an attention layer with this letter keeps. */
+void kvb_attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape);
+
+/* What a mixer keeps: the `mixer` of a family. */
+void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_kda_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_short_conv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+void kvb_rg_lru_read(kvb_model_reading *reading, kvb_layer_shape *shape);
+
+/* How layers differ: the `vary` of a family. */
+void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+
+#endif

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tensors of each kind of module. Sources: the class of transformers' models that each function names. */
+#include "results/sizing/weights_tensors.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- attention, from the geometry of the layer groups -------------------------------------------------------- */
+
+/* q, k, v and o as in LlamaAttention and its successors. */
+static void heads_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_sized_group *g)
+{
+    const uint64_t h = sum->hidden, q = (uint64_t)g->heads * g->k_dim;
+    const bool bias = kvb_sum_flag(sum, family->qkv_bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, family->gated_q ? 2 * q : q, bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->k_dim, bias);
+    if (!(g->kind == KVB_SIZED_FULL && kvb_sum_flag(sum, family->k_is_v)))
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h,
+                   kvb_sum_flag(sum, family->o_bias));
+    if (kvb_sum_flag(sum, family->head_norm))
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->k_dim);
+    if (kvb_sum_flag(sum, family->row_norm))
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, q + (uint64_t)g->kv_heads * g->k_dim);
+}
+
+/* DeepseekV3Attention. The indexer is Indexer of DeepSeek-V3.2-Exp's inference/model.py; its norm has a bias. */
+static void latent_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_sized_group *g)
+{
+    const uint64_t h = sum->hidden, heads = g->heads, rank = kvb_sum_count_or(sum, "q_lora_rank", 0);
+    const uint64_t q = heads * (g->nope_dim + g->rope_dim);
+    const bool bias = kvb_sum_flag(sum, family->qkv_bias);
+    if (rank) {
+        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, rank, bias);
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, rank);
+    }
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, rank ? rank : h, q, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, (uint64_t)g->latent_dim + g->rope_dim, bias);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, g->latent_dim);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, g->latent_dim, heads * (g->nope_dim + g->v_dim), false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, heads * g->v_dim, h, bias);
+    if (g->index_dim) {
+        const uint64_t index_heads = kvb_sum_count(sum, "index_n_heads");
+        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, rank ? rank : h, index_heads * g->index_dim, false);
+        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, g->index_dim, false);
+        kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, g->n, h, index_heads,
+                       false); /* weights_proj, which is never quantised */
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->index_dim);
+    }
+}
+
+void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
+{
+    for (size_t i = 0; i < sum->model->n_groups; i++) {
+        const kvb_sized_group *g = &sum->model->groups[i];
+        if (kvb_group_attends(g))
+            (g->kind == KVB_SIZED_LATENT ? latent_add : heads_add)(sum, family, g);
+    }
+}
+
+/* ---- feed-forward blocks, dense and of experts ---------------------------------------------------------------- */
+
+#define MOST_LAYERS 100000u
+
+/* Does the list say that a layer has experts? mlp_layer_types: ["dense", "sparse", …]; moe_layer_freq: [0, 1, …]. */
+static bool says(const json_t *value, uint64_t layer)
+{
+    const json_t *entry = json_array_get(value, (size_t)layer);
+    return json_is_string(entry) ? strcmp(json_string_value(entry), "sparse") == 0 : json_integer_value(entry) == 1;
+}
+
+static bool has(const json_t *list, uint64_t layer)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == (json_int_t)layer)
+            return true;
+    return false;
+}
+
+/* How many layers have experts: those that all of these fields allow, as far as the config has them. Rules are those of the
+ * families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
+ * moe_layer_freq, mlp_layer_types), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step, moe_layers). */
+static uint64_t expert_layers(kvb_weights_sum *sum)
+{
+    const json_t *types = kvb_sum_find(sum, "mlp_layer_types"), *freq = kvb_sum_find(sum, "moe_layer_freq");
+    const json_t *listed = kvb_sum_find(sum, "moe_layers"), *dense = kvb_sum_find(sum, "mlp_only_layers");
+    const bool freq_list = json_is_array(freq);
+    const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
+    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace", 0);
+    const uint64_t step = kvb_sum_count_or(sum, "decoder_sparse_step", 1);
+    const uint64_t interleave = listed ? 1 : kvb_sum_count_or(sum, "interleave_moe_layer_step", 1);
+    const uint64_t period = kvb_sum_count_or(sum, "expert_layer_period", 1);
+    const uint64_t offset = kvb_sum_count_or(sum, "expert_layer_offset", 0);
+    if (!every || !step || !interleave || !period)
+        kvb_sum_stop(sum, -EINVAL, "%s: expected 1 or more",
+                     !every        ? "moe_layer_freq"
+                     : !step       ? "decoder_sparse_step"
+                     : !interleave ? "interleave_moe_layer_step"
+                                   : "expert_layer_period");
+    if ((types && json_array_size(types) < sum->layers) || (freq_list && json_array_size(freq) < sum->layers))
+        kvb_sum_stop(sum, -EINVAL, "%s: expected an entry for each of %llu layers",
+                     freq_list ? "moe_layer_freq" : "mlp_layer_types", (unsigned long long)sum->layers);
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < sum->layers && !sum->err; i++)
+        n += (!types || says(types, i)) && (!freq_list || says(freq, i)) && (!listed || has(listed, i)) &&
+             !(dense && has(dense, i)) && i % every == 0 && i >= first && (i + 1) % step == 0 &&
+             (i + 1) % interleave == 0 && i % period == offset % period;
+    return n;
+}
+
+/* Counts a letter in NemotronHConfig's hybrid_override_pattern, "MEM*-…". */
+static uint64_t letters(kvb_weights_sum *sum, const char *field, char letter)
+{
+    const char *text = json_string_value(kvb_sum_find(sum, field));
+    uint64_t n = 0;
+    if (!text)
+        kvb_sum_stop(sum, -ENOENT, "%s is missing", field);
+    for (; text && *text; text++)
+        n += *text == letter;
+    return n;
+}
+
+static void block_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t width, bool plain, bool bias)
+{
+    kvb_linear_add(sum, part, plain ? n : 2 * n, sum->hidden, width, bias);
+    kvb_linear_add(sum, part, n, width, sum->hidden, bias);
+}
+
+static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t layers, uint64_t experts)
+{
+    const uint64_t width = kvb_sum_count(sum, feed->expert_width);
+    block_add(sum, KVB_WEIGHTS_EXPERTS, layers * experts, width, feed->plain, feed->expert_bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, experts, feed->expert_bias);
+    if (kvb_sum_flag(sum, feed->correction))
+        kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, layers, experts);
+    const uint64_t shared = feed->shared ? kvb_sum_count_or(sum, feed->shared, 0) : feed->shared_width != NULL;
+    if (shared) /* one block, as wide as all of them */
+        block_add(sum, KVB_WEIGHTS_SHARED, layers, shared * kvb_sum_count(sum, feed->shared_width), feed->plain, false);
+    if (shared && feed->shared_gate)
+        kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, 1, false);
+}
+
+void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
+{
+    if (sum->layers > MOST_LAYERS)
+        kvb_sum_stop(sum, -EINVAL, "num_hidden_layers: expected %u at most", MOST_LAYERS);
+    const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
+    if (experts && feed->needs && !kvb_sum_find(sum, feed->needs))
+        kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
+    const uint64_t sparse = feed->pattern ? letters(sum, feed->pattern, 'E') : experts ? expert_layers(sum) : 0;
+    const uint64_t dense = feed->pattern  ? letters(sum, feed->pattern, '-')
+                           : feed->beside ? sum->layers
+                                          : sum->layers - sparse;
+    if (sparse && !sum->err)
+        experts_add(sum, feed, sparse, experts);
+    if (dense && !sum->err) {
+        const uint64_t width = feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden
+                                                                              : kvb_sum_count(sum, feed->width);
+        block_add(sum, KVB_WEIGHTS_DENSE, dense, width, feed->plain, kvb_sum_flag(sum, feed->bias));
+    }
+}
+
+/* ---- layers with a recurrent state ----------------------------------------------------------------------------- */
+
+/* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. mamba_ssm has other names for the fields. The
+ * defaults are those of MambaConfig. */
+static void mamba1_add(kvb_weights_sum *sum, uint64_t inner, const char *bias, bool normed)
+{
+    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const json_t *rank_field = kvb_sum_find(sum, "time_step_rank mamba_dt_rank dt_rank");
+    const uint64_t state = kvb_sum_count_or(sum, "state_size mamba_d_state d_state", 16);
+    const uint64_t conv = kvb_sum_count_or(sum, "conv_kernel mamba_d_conv d_conv", 4);
+    const uint64_t rank = rank_field && json_is_integer(rank_field)
+                              ? kvb_sum_count(sum, "time_step_rank mamba_dt_rank dt_rank")
+                              : (h + 15) / 16; /* "auto" */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * inner, kvb_sum_flag(sum, bias));
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, conv, inner,
+                   kvb_sum_flag(sum, "+use_conv_bias") && kvb_sum_flag(sum, "+mamba_conv_bias"));
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, rank + 2 * state, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, rank, inner, true);
+    kvb_matrix_add(sum, KVB_WEIGHTS_MIXER, n, inner, state); /* A_log */
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, inner);        /* D */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, kvb_sum_flag(sum, bias));
+    if (normed)
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + 2 * state);
+}
+
+void kvb_mamba1_add(kvb_weights_sum *sum)
+{
+    const uint64_t expand = kvb_sum_find(sum, "intermediate_size") ? 0 : kvb_sum_count_or(sum, "expand", 2);
+    mamba1_add(sum, expand ? expand * sum->hidden : kvb_sum_count(sum, "intermediate_size"), "use_bias", false);
+}
+
+void kvb_jamba_add(kvb_weights_sum *sum)
+{
+    mamba1_add(sum, kvb_sum_count(sum, "mamba_expand") * sum->hidden, "mamba_proj_bias", true);
+}
+
+/* Mamba2Mixer, BambaMixer, GraniteMoeHybridMambaLayer, NemotronHMamba2Mixer, FalconH1Mixer, Zamba2MambaMixer: the same tensors,
+ * but many names for the fields. */
+void kvb_mamba2_add(kvb_weights_sum *sum)
+{
+    static const char heads_names[] = "mamba_n_heads mamba_num_heads n_mamba_heads num_heads";
+    static const char dim_names[] = "mamba_d_head mamba_head_dim mamba_headdim head_dim";
+    static const char expand_names[] = "mamba_expand expand expansion_factor";
+    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const json_t *dim = kvb_sum_find(sum, dim_names);
+    uint64_t heads = kvb_sum_count_or(sum, heads_names, 0), inner;
+    if (heads && json_is_integer(dim))
+        inner = heads * kvb_sum_count(sum, dim_names);
+    else { /* Zamba2 has no heads, Bamba may have "auto" for their size */
+        inner = kvb_sum_count(sum, expand_names) * h;
+        heads = heads ? heads : inner / kvb_sum_count(sum, dim_names);
+    }
+    const uint64_t groups = kvb_sum_count(sum, "mamba_n_groups mamba_ngroups n_groups");
+    const uint64_t state = kvb_sum_count(sum, "mamba_d_state ssm_state_size state_size");
+    const uint64_t conv = kvb_sum_count(sum, "mamba_d_conv conv_kernel conv_dimension");
+    const uint64_t mixed = inner + 2 * groups * state;
+    const bool in_bias =
+        kvb_sum_flag(sum, "use_bias") || kvb_sum_flag(sum, "mamba_proj_bias") || kvb_sum_flag(sum, "add_bias_linear");
+    const bool out_bias = in_bias || kvb_sum_flag(sum, "projectors_bias");
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, inner + mixed + heads, in_bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, conv, mixed,
+                   kvb_sum_flag(sum, "+use_conv_bias") && kvb_sum_flag(sum, "+mamba_conv_bias"));
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 3 * heads); /* dt_bias, A_log, D */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, out_bias);
+    if (kvb_sum_flag(sum, "+mamba_rms_norm"))
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, inner);
+}
+
+/* Qwen3NextGatedDeltaNet; Qwen3_5GatedDeltaNet has the same in four projections. */
+void kvb_delta_net_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = kvb_state_layers(sum), h = sum->hidden, heads = kvb_sum_count(sum, "linear_num_value_heads");
+    const uint64_t v_dim = kvb_sum_count(sum, "linear_value_head_dim"), v = heads * v_dim;
+    const uint64_t k = kvb_sum_count(sum, "linear_num_key_heads") * kvb_sum_count(sum, "linear_key_head_dim");
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * k + 2 * v, false); /* q, k, v, z */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * heads, false);     /* b, a */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, kvb_sum_count(sum, "linear_conv_kernel_dim"), 2 * k + v, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * heads); /* dt_bias, A_log */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, v, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, v_dim);
+}
+
+/* KimiDeltaAttention of vLLM's and SGLang's kimi_linear.py. Every rank holds all of f_a and g_a. */
+void kvb_kimi_delta_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t heads = kvb_sum_count(sum, "linear_attn_config.num_heads");
+    const uint64_t dim = kvb_sum_count(sum, "linear_attn_config.head_dim"), all = heads * dim;
+    const uint64_t conv = kvb_sum_count(sum, "linear_attn_config.short_conv_kernel_size");
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, all, false); /* q, k, v */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, conv, all, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, h, dim, false);   /* f_a, g_a */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 2 * n, dim, all, false); /* f_b, g_b */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, heads, false);     /* b */
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, all + heads);         /* dt_bias, A_log */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
+}
+
+/* MiniMaxLightningAttention. */
+void kvb_lightning_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t all = kvb_sum_count(sum, "num_attention_heads") * kvb_sum_count(sum, "head_dim");
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * all, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, all, false); /* output_gate */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, all);
+}
+
+/* What both versions of RWKV have: norms with biases in layers, before the first and after the last; the channel mix. */
+static void rwkv_add(kvb_weights_sum *sum, uint64_t width)
+{
+    const uint64_t n = sum->layers, h = sum->hidden;
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 2, 2 * h);
+    kvb_vector_add(sum, KVB_WEIGHTS_DENSE, n, 2 * h); /* time_mix_key, time_mix_receptance */
+    block_add(sum, KVB_WEIGHTS_DENSE, n, width, true, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, n, h, h, false); /* receptance */
+}
+
+/* RwkvSelfAttention and RwkvFeedForward (RWKV-4). */
+void kvb_rwkv4_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
+    rwkv_add(sum, kvb_sum_count_or(sum, "intermediate_size", 4 * h));
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, a, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 3 * h); /* time_decay, time_first; time_mix of k, v, r */
+}
+
+/* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is int(3.5 hidden) in whole 32. */
+void kvb_rwkv5_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
+    rwkv_add(sum, kvb_sum_count_or(sum, "intermediate_size", h * 7 / 2 / 32 * 32));
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 4 * n, h, a, false); /* r, k, v, g */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 4 * h); /* time_decay, time_faaaa; time_mix of k, v, r, g */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * a);         /* ln_x */
+}
+
+/* ---- what only one family has ----------------------------------------------------------------------------------- */
+
+/* FalconDecoderLayer: a second norm (with bias), unless attention and block are parallel behind one norm. */
+void kvb_falcon_extras(kvb_weights_sum *sum)
+{
+    const bool two = kvb_sum_flag(sum, "new_decoder_architecture")
+                         ? kvb_sum_count_or(sum, "num_ln_in_parallel_attn", 2) == 2
+                         : !kvb_sum_flag(sum, "+parallel_attn");
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, two ? sum->layers : 0, 2 * sum->hidden);
+}
+
+/* BloomModel.word_embeddings_layernorm */
+void kvb_bloom_extras(kvb_weights_sum *sum)
+{
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, 2 * sum->hidden);
+}
+
+/* GptOssAttention.sinks: a logit for each head. */
+void kvb_gpt_oss_extras(kvb_weights_sum *sum)
+{
+    kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, kvb_sum_count(sum, "num_attention_heads"));
+}
+
+/* Gemma-3n and Gemma-4 have an embedding for each layer: gate, projection and norm in each, the tables, and their projection. */
+static void layer_embedding_add(kvb_weights_sum *sum, uint64_t own)
+{
+    const uint64_t n = sum->layers, h = sum->hidden;
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, h, own, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
+    kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_sum_count(sum, "vocab_size_per_layer_input"), n * own);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, h, n * own, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, own);
+}
+
+/* Gemma4TextDecoderLayer: a scale for the layer; with experts also scales in their router and three more norms. */
+void kvb_gemma4_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, experts = kvb_sum_count_or(sum, "num_experts", 0);
+    const json_t *own = kvb_sum_find(sum, "hidden_size_per_layer_input");
+    if (!own)
+        kvb_sum_stop(sum, -ENOENT, "hidden_size_per_layer_input is missing");
+    else if (kvb_sum_count_or(sum, "hidden_size_per_layer_input", 0))
+        layer_embedding_add(sum, kvb_sum_count(sum, "hidden_size_per_layer_input"));
+    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
+    if (experts) {
+        kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n, h + experts);
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 3 * n, h);
+    }
+}
+
+/* Gemma3nTextModel: in the checkpoint, layers that read another layer's rows have projections of their own too. The model also
+ * has AltUp, LAuReL, and an embedding for each layer. */
+void kvb_gemma3n_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, heads = kvb_sum_count(sum, "num_attention_heads");
+    const uint64_t kv = kvb_sum_count(sum, "num_key_value_heads"), dim = kvb_sum_count(sum, "head_dim");
+    const uint64_t inputs = kvb_sum_count(sum, "altup_num_inputs"), rank = kvb_sum_count(sum, "laurel_rank");
+    const uint64_t own = kvb_sum_count(sum, "hidden_size_per_layer_input");
+    uint64_t attending = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        attending += kvb_group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+    const uint64_t readers = n - attending;
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, readers, 2 * dim);
+    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, h + inputs * inputs + inputs * inputs * inputs + h * inputs); /* altup */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);              /* the norm of altup's router */
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false); /* laurel */
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, rank, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
+    layer_embedding_add(sum, own);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * (inputs - 1), h, h,
+                   false); /* altup_projections, altup_unembed_projections */
+}
+
+/* Zamba2: hybrid layers share num_mem_blocks blocks of attention and feed-forward over [x, embedding]. Each hybrid layer has its
+ * own adapters and a projection back. Every layer has a Mamba-2 mixer and its norm. */
+void kvb_zamba2_extras(kvb_weights_sum *sum)
+{
+    const uint64_t h = sum->hidden, wide = 2 * h, blocks = kvb_sum_count(sum, "num_mem_blocks");
+    const uint64_t width = kvb_sum_count(sum, "intermediate_size ffn_hidden_size");
+    const uint64_t rank = kvb_sum_count_or(sum, "adapter_rank", 128); /* Zamba2Config */
+    const bool bias = kvb_sum_flag(sum, "add_bias_linear");
+    uint64_t hybrid = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        hybrid += kvb_group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+    const uint64_t inner =
+        kvb_sum_count(sum, "num_attention_heads") * (wide / kvb_sum_count(sum, "num_attention_heads"));
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, blocks, inner, h, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, blocks, h, 2 * width, bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, blocks, width, h, bias);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, blocks, wide + h);
+    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, h, rank, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, rank, 2 * width, false);
+    if (kvb_sum_flag(sum, "use_shared_attention_adapter")) {
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, wide, rank, false);
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, rank, wide, false);
+    }
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, hybrid, h, h, false);
+}
+
+/* DeciLMDecoderLayer: a no-op has no norm either. The width is _ffn_mult_to_intermediate_size: 2/3 of the multiple, rounded down,
+ * then up to a multiple of 256. */
+void kvb_deci_extras(kvb_weights_sum *sum)
+{
+    const json_t *blocks = kvb_sum_find(sum, "block_configs");
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden); /* before the output */
+    if (json_array_size(blocks) != sum->layers) {
+        kvb_sum_stop(sum, -EINVAL, "block_configs: expected an entry for each of %llu layers",
+                     (unsigned long long)sum->layers);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(blocks) && !sum->err; i++) {
+        const json_t *attention = json_object_get(json_array_get(blocks, i), "attention");
+        const json_t *feed = json_object_get(json_array_get(blocks, i), "ffn");
+        const double times = json_number_value(json_object_get(feed, "ffn_mult"));
+        if (!attention || !feed || json_is_true(json_object_get(attention, "replace_with_linear")))
+            kvb_sum_stop(sum, -ENOENT, "block_configs[%zu]: the tensors of this layer are not known", i);
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, !json_is_true(json_object_get(attention, "no_op")), sum->hidden);
+        if (json_is_true(json_object_get(feed, "no_op")))
+            continue;
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden);
+        if (json_is_true(json_object_get(feed, "replace_with_linear")))
+            kvb_linear_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, sum->hidden, false);
+        else if (!(times > 0 && times < 1024))
+            kvb_sum_stop(sum, -EINVAL, "block_configs[%zu].ffn.ffn_mult: expected a number over 0 and under 1024", i);
+        else
+            block_add(sum, KVB_WEIGHTS_DENSE, 1, ((uint64_t)(2 * times * (double)sum->hidden / 3) + 255) / 256 * 256,
+                      false, false);
+    }
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data
+ * (weights_families.c); what kinds of modules it has are functions (weights_tensors.c). Private to results/sizing.
+ */
+#ifndef KVB_SIZING_WEIGHTS_TENSORS_H
+#define KVB_SIZING_WEIGHTS_TENSORS_H
+
+#include <jansson.h>
+
+#include "results/sizing/weights.h"
+
+/* ---- the sum (weights.c) ---------------------------------------------------------------------------------- */
+
+typedef enum kvb_weights_part {
+    KVB_WEIGHTS_EMBEDDING,
+    KVB_WEIGHTS_OUTPUT,
+    KVB_WEIGHTS_ATTENTION,
+    KVB_WEIGHTS_MIXER,
+    KVB_WEIGHTS_DENSE,
+    KVB_WEIGHTS_EXPERTS,
+    KVB_WEIGHTS_SHARED,
+    KVB_WEIGHTS_ROUTER,
+    KVB_WEIGHTS_NORMS,
+    KVB_WEIGHTS_OTHER,
+    KVB_WEIGHTS_PARTS
+} kvb_weights_part;
+
+/* Bytes of one tensor of rows x cols (a vector: 1 x n) as it is published. element: bytes of the config's dtype. */
+typedef uint64_t (*kvb_tensor_bytes)(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element);
+
+/* The first failure is kept in err and why; after it nothing is added. So no step of the sum checks for failures. */
+typedef struct kvb_weights_sum {
+    const json_t *config;
+    const kvb_sized_model *model;
+    uint64_t hidden, layers;
+    uint64_t parts[KVB_WEIGHTS_PARTS];
+    kvb_tensor_bytes tensor_bytes;
+    uint64_t element, bytes;
+    int err; /* 0; -ENOENT: a field or rule is missing; -EINVAL: a field is wrong; -EOVERFLOW */
+    char why[160];
+} kvb_weights_sum;
+
+__attribute__((format(printf, 3, 4))) void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...);
+
+/* Adds n tensors of a shape. */
+void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols);
+void kvb_vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements);
+void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t out, bool bias);
+
+/* A field of the config; names are as in model_reading.h. NULL: absent or null. */
+const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names);
+/* A count of 1 or more. */
+uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names);
+/* A count of 0 or more; absent gives `otherwise`. */
+uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise);
+/* A rule: NULL is false, "+" true, "name" what the field says or false if it is absent, "+name" or true if it is absent,
+ * "!name" or a failure if it is absent, because models of the family differ. */
+bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
+
+/* Does a layer hold rows of attention? How many layers have a recurrent state? */
+bool kvb_group_attends(const kvb_sized_group *group);
+uint64_t kvb_state_layers(const kvb_weights_sum *sum);
+
+/* ---- families (weights_families.c) ------------------------------------------------------------------------ */
+
+/* Feed-forward blocks. Strings name fields of the config, or are rules. */
+typedef struct kvb_weights_feed {
+    bool plain;        /* up and down; otherwise gate, up and down */
+    const char *width; /* of a dense block */
+    unsigned times;    /* if that field is absent, the width is so many times hidden; 0: it must be there */
+    const char *bias;  /* rule: of a dense block */
+    const char *needs; /* field without which it is not known which layers have experts */
+    const char *experts, *expert_width; /* how many, and how wide; NULL: dense blocks only */
+    bool expert_bias;                   /* experts and their router have biases */
+    const char *correction;             /* rule: a bias for each expert in choosing (e_score_correction_bias) */
+    const char *shared, *shared_width;  /* how many shared experts (NULL: one), and how wide (NULL: none) */
+    bool shared_gate;                   /* the shared expert has a gate of 1 x hidden */
+    bool beside;                        /* each layer has both a dense block and experts */
+    const char *pattern;                /* field: a letter for each layer, E: experts, -: a dense block */
+} kvb_weights_feed;
+
+typedef struct kvb_weights_family {
+    const char *names; /* values of model_type, then architectures; each with a blank on both sides */
+    bool tied;         /* output and embedding are tied if tie_word_embeddings is absent */
+    unsigned norms;    /* vectors of `hidden` in a layer */
+    const char *norm_bias, *qkv_bias, *o_bias, *output_bias; /* rules */
+    const char *head_norm, *row_norm;    /* rules: q and k are normalised, with weights for one head or for all heads */
+    const char *positions;               /* field: entries of a learned table of positions; NULL: none */
+    const kvb_weights_feed *feed;        /* NULL: none */
+    void (*mixer)(kvb_weights_sum *sum); /* of layers with a recurrent state */
+    void (*extras)(kvb_weights_sum *sum); /* tensors that nothing else covers */
+    bool gated_q;                         /* q_proj yields a gate beside q */
+    bool shares_attention;                /* layers have no attention of their own; extras add the shared one */
+    const char *k_is_v;                   /* rule: layers that see all tokens have no v_proj */
+    const char *unknown;                  /* fields that bring tensors of which no rule is known */
+} kvb_weights_family;
+
+const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
+
+/* ---- modules (weights_tensors.c) -------------------------------------------------------------------------- */
+
+void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
+void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
+
+void kvb_mamba1_add(kvb_weights_sum *sum);
+void kvb_jamba_add(kvb_weights_sum *sum);
+void kvb_mamba2_add(kvb_weights_sum *sum);
+void kvb_delta_net_add(kvb_weights_sum *sum);
+void kvb_kimi_delta_add(kvb_weights_sum *sum);
+void kvb_lightning_add(kvb_weights_sum *sum);
+void kvb_rwkv4_add(kvb_weights_sum *sum);
+void kvb_rwkv5_add(kvb_weights_sum *sum);
+
+void kvb_falcon_extras(kvb_weights_sum *sum);
+void kvb_bloom_extras(kvb_weights_sum *sum);
+void kvb_gpt_oss_extras(kvb_weights_sum *sum);
+void kvb_gemma4_extras(kvb_weights_sum *sum);
+void kvb_gemma3n_extras(kvb_weights_sum *sum);
+void kvb_zamba2_extras(kvb_weights_sum *sum);
+void kvb_deci_extras(kvb_weights_sum *sum);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables of strings, which every command prints through, and the texts that go into their cells: numbers with units, UTF-8,
+ * XML.
+ */
+#ifndef KVB_TABLE_H
+#define KVB_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define KVB_PAGE_COLUMNS 100u /* width that reports for people keep to */
+
+typedef enum kvb_table_format {
+    KVB_TABLE_TEXT,
+    KVB_TABLE_MD,
+    KVB_TABLE_CSV,
+    KVB_TABLE_JSON,
+    KVB_TABLE_HTML, /* a <table> for a page; users cannot choose it by name */
+    KVB_TABLE_FORMATS
+} kvb_table_format;
+
+/* Parses "table", "md", "csv" or "json". Returns false for any other word. */
+bool kvb_table_format_parse(const char *word, kvb_table_format *format);
+
+/* Text and Markdown are for people, the other formats for programs. */
+bool kvb_table_is_for_people(kvb_table_format format);
+
+/*
+ * Columns are padded in text and Markdown. Cells are quoted as each format requires. JSON is an array of objects whose keys
+ * are the headings; in right-aligned columns, cells that are JSON numbers are written as numbers. Bytes that are not UTF-8
+ * are shown as '?'.
+ */
+typedef struct kvb_table kvb_table;
+
+/* headings end with NULL. A heading that begins with '>' is right-aligned; the '>' is not printed. NULL: no memory. */
+kvb_table *kvb_table_new(const char *const *headings);
+/* Appends a row with as many strings as there are headings. NULL is an empty cell (null in JSON). 0 or -ENOMEM. */
+int kvb_table_row(kvb_table *table, const char *const *cells);
+/* Removes the columns that have no text in any row. */
+void kvb_table_drop_empty(kvb_table *table);
+/* Keeps lines of text within KVB_PAGE_COLUMNS where it can: a long first cell gets a line of its own, and a long last cell
+ * goes on in further lines. The other formats do not change. */
+void kvb_table_fold(kvb_table *table);
+int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
+void kvb_table_free(kvb_table *table);
+
+/* ---- numbers with units -------------------------------------------------------------------------------- */
+
+#define KVB_UNIT_TEXT 24u /* bytes that the text of any number below needs at most */
+
+/* "850 ns", "12.3 us", "1.25 ms", "3.00 s": three digits. NaN gives "". */
+void kvb_time_text(double ns, char text[KVB_UNIT_TEXT]);
+
+/* "512 B", "1.2 MiB", "24.0 GiB". NaN gives "". */
+void kvb_bytes_text(double bytes, char text[KVB_UNIT_TEXT]);
+
+/* ---- characters ---------------------------------------------------------------------------------------- */
+
+/* Length of the valid UTF-8 character at the start of text: 1 to 4 bytes, or 0 if there is none. */
+size_t kvb_utf8_bytes(const char *text);
+
+/* Columns that text takes on a terminal: its characters without combining marks. An invalid byte counts as one. */
+size_t kvb_utf8_width(const char *text);
+
+/* Replaces each byte that is not valid UTF-8 by '?', in place. File names may be in another encoding, and a text may have been
+ * cut inside a character; neither may spoil a JSON file. */
+void kvb_utf8_clean(char *text);
+
+/* Writes text for a terminal: control characters, which a file name or a reason may hold, become spaces. */
+void kvb_plain_put(const char *text, FILE *out);
+void kvb_plain_put_n(const char *text, size_t n, FILE *out); /* the first n bytes */
+
+/* How many bytes of valid UTF-8 fit on a line of `width` columns: whole words, at least one. */
+size_t kvb_words_that_fit(const char *text, size_t width);
+
+/* Writes a line of valid UTF-8 for a terminal. If it is wider than KVB_PAGE_COLUMNS, it goes on in further lines, indented. */
+void kvb_folded_put(const char *text, size_t indent, FILE *out);
+
+/* Writes text as the value of an XML attribute (in double or single quotes) or as the content of an element. What XML 1.0
+ * cannot hold (most control characters, U+FFFE, U+FFFF, bytes that are not UTF-8) becomes '?'. */
+void kvb_xml_put(const char *text, FILE *out);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model block of a trace header, read and written: version 1, all layers alike, with today's names of its fields or the
+ * published ones; version 2, layers in groups.
+ */
+#include "workloads/rng.h"
+#include "workloads/trace_internal.h"
+#include "workloads/why.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION_KEY "kv_cache.schema_version"
+
+typedef struct model_field {
+    const char *name;      /* in a group; behind "kv_cache." in version 1 */
+    const char *published; /* the name of the published version 1, behind "kv_cache." */
+    size_t offset;         /* of a uint32_t in kvb_group */
+    int64_t min, max;
+    bool optional; /* 0 where it is absent */
+} model_field;
+
+#define FIELD(NAME, PUBLISHED) {#NAME, PUBLISHED, offsetof(kvb_group, NAME), 1, KVB_MODEL_WIDTH, false}
+#define LIMIT(NAME)            {#NAME, NULL, offsetof(kvb_group, NAME), 1, KVB_TRACE_MAX_CELLS, true}
+
+static const model_field fields[] = {
+    FIELD(heads, "n_heads"), FIELD(kv_heads, "n_kv_heads"), FIELD(k_dim, "head_dim"), FIELD(v_dim, "head_dim"),
+    LIMIT(window),           LIMIT(sinks),                  LIMIT(chunk),
+};
+enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
+
+static uint32_t *field_of(kvb_group *group, size_t i)
+{
+    return (uint32_t *)(void *)((char *)group + fields[i].offset);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+/* A finite number. */
+static int number_get(const json_t *object, const char *key, double absent, double *number, char *why, size_t why_bytes)
+{
+    const json_t *value = json_object_get(object, key);
+    *number = absent;
+    if (!value)
+        return 0;
+    if (!json_is_number(value))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected a number, found %s", key,
+                           kvb_json_type_name(value));
+    *number = json_number_value(value);
+    return 0;
+}
+
+/* What both versions may say of the logits. The default scale needs k_dim. */
+static int logits_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+{
+    double softcap = 0;
+    int err = number_get(block, "scale", 1 / sqrt(group->k_dim), &group->scale, why, why_bytes);
+    if (!err && !(group->scale > 0))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"scale\": expected a number above 0");
+    if (!err)
+        err = number_get(block, "softcap", 0, &softcap, why, why_bytes);
+    if (!err && json_object_get(block, "softcap") && !(softcap > 0))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"softcap\": expected a number above 0");
+    group->softcap = (float)softcap;
+    const json_t *list = json_object_get(block, "sink_logits");
+    if (err || !list)
+        return err;
+    if (!json_is_array(list) || json_array_size(list) != group->heads)
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"sink_logits\": expected an array of %u numbers, one a head",
+                           group->heads);
+    float *logits = malloc(group->heads * sizeof *logits);
+    if (!logits)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "header: no memory");
+    group->sink_logits = logits;
+    for (uint32_t h = 0; h < group->heads; h++) {
+        const json_t *value = json_array_get(list, h);
+        if (!json_is_number(value))
+            return kvb_why_set(-EINVAL, why, why_bytes, "header: \"sink_logits\"[%u]: expected a number, found %s", h,
+                               kvb_json_type_name(value));
+        logits[h] = (float)json_number_value(value);
+    }
+    return 0;
+}
+
+/* Version 1: a field by one of its two names. */
+static int alike_field_get(const json_t *block, const char *name, const char *published, int64_t max, int64_t *number,
+                           char *why, size_t why_bytes)
+{
+    char today[40], other[40];
+    snprintf(today, sizeof today, "kv_cache.%s", name);
+    snprintf(other, sizeof other, "kv_cache.%s", published);
+    bool is_today = json_object_get(block, today), is_other = json_object_get(block, other);
+    if (is_today && is_other)
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\" and \"%s\" are the same: expected one of them", today,
+                           other);
+    return kvb_json_integer_get(block, is_other ? other : today, 1, max, number, why, why_bytes);
+}
+
+static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
+{
+    static const char *const known[] = {
+        VERSION_KEY,         "kv_cache.layers",   "kv_cache.heads",      "kv_cache.kv_heads", "kv_cache.k_dim", "kv_cache.v_dim",
+        "kv_cache.n_layers", "kv_cache.n_heads", "kv_cache.n_kv_heads", "kv_cache.head_dim", "scale",          NULL};
+    int64_t number = 0;
+    int err = kvb_json_keys_check(block, "header: model", known, why, why_bytes);
+    if (!err)
+        err = alike_field_get(block, "layers", "n_layers", KVB_MODEL_LAYERS, &number, why, why_bytes);
+    model->n_layers = (uint32_t)number;
+    model->n_groups = 1;
+    for (size_t i = 0; i < SHAPE && !err; i++) {
+        err = alike_field_get(block, fields[i].name, fields[i].published, fields[i].max, &number, why, why_bytes);
+        *field_of(&model->groups[0], i) = (uint32_t)number;
+    }
+    return err ? err : logits_parse(block, &model->groups[0], why, why_bytes);
+}
+
+/* The layers of group g join it. */
+static int layers_parse(const json_t *list, uint32_t g, bool *taken, kvb_model *model, char *why, size_t why_bytes)
+{
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\": expected an array of layer numbers", g);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        int64_t layer = json_integer_value(value);
+        if (!json_is_integer(value) || layer < 0 || layer >= model->n_layers)
+            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\"[%zu]: expected a layer, 0 .. %u", g, i,
+                               model->n_layers - 1);
+        if (taken[layer])
+            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: layer %u is in group %u already", g,
+                               (unsigned)layer, model->group_of[layer]);
+        taken[layer] = true;
+        model->group_of[layer] = (uint8_t)g;
+    }
+    return 0;
+}
+
+static int group_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+{
+    static const char *const known[] = {"layers", "heads", "kv_heads", "k_dim",   "v_dim",       "latent", "window",
+                                        "sinks",  "chunk", "scale",    "softcap", "sink_logits", NULL};
+    int err = kvb_json_keys_check(block, "header: group", known, why, why_bytes);
+    for (size_t i = 0; i < FIELDS && !err; i++) {
+        int64_t number = 0;
+        if (!fields[i].optional || json_object_get(block, fields[i].name))
+            err = kvb_json_integer_get(block, fields[i].name, fields[i].min, fields[i].max, &number, why, why_bytes);
+        *field_of(group, i) = (uint32_t)number;
+    }
+    const json_t *latent = json_object_get(block, "latent");
+    if (!err && latent && !json_is_boolean(latent))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"latent\": expected true or false, found %s",
+                          kvb_json_type_name(latent));
+    group->latent = json_is_true(latent);
+    return err ? err : logits_parse(block, group, why, why_bytes);
+}
+
+static int groups_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
+{
+    static const char *const known[] = {VERSION_KEY, "kv_cache.layers", "kv_cache.n_layers", "groups", NULL};
+    bool taken[KVB_MODEL_LAYERS] = {false};
+    const json_t *groups = json_object_get(block, "groups");
+    int64_t layers = 0;
+    int err = kvb_json_keys_check(block, "header: model", known, why, why_bytes);
+    if (!err)
+        err = alike_field_get(block, "layers", "n_layers", KVB_MODEL_LAYERS, &layers, why, why_bytes);
+    model->n_layers = (uint32_t)layers;
+    size_t n = json_array_size(groups);
+    if (!err && (n < 1 || n > KVB_MODEL_GROUPS))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"groups\": expected an array of 1 .. %u groups of layers",
+                          KVB_MODEL_GROUPS);
+    for (uint32_t g = 0; g < n && !err; g++) {
+        const json_t *group = json_array_get(groups, g);
+        if (!json_is_object(group))
+            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: expected an object, found %s", g,
+                               kvb_json_type_name(group));
+        model->n_groups = g + 1;
+        err = layers_parse(json_object_get(group, "layers"), g, taken, model, why, why_bytes);
+        if (!err)
+            err = group_parse(group, &model->groups[g], why, why_bytes);
+    }
+    for (uint32_t layer = 0; layer < model->n_layers && !err; layer++)
+        if (!taken[layer])
+            err = kvb_why_set(-EINVAL, why, why_bytes, "header: layer %u is in no group", layer);
+    return err;
+}
+
+int kvb_model_block_parse(const json_t *block, int64_t trace_version, kvb_model *model, char *why, size_t why_bytes)
+{
+    /* The version first: what follows is only known for these. A trace of version 1 has a model of version 1. */
+    int64_t version = 0;
+    char text[200];
+    int err = kvb_json_integer_get(block, VERSION_KEY, 1, trace_version, &version, why, why_bytes);
+    *model = (kvb_model){0};
+    if (!err)
+        err = version == 1 ? alike_parse(block, model, why, why_bytes) : groups_parse(block, model, why, why_bytes);
+    if (!err && kvb_model_check(model, text, sizeof text))
+        err = version == 1 ? kvb_why_set(-EINVAL, why, why_bytes, "header: %s", text + strlen("group 0: "))
+                           : kvb_why_set(-EINVAL, why, why_bytes, "header: %s", text);
+    if (err)
+        kvb_model_clear(model);
+    return err;
+}
+
+void kvb_model_clear(kvb_model *model)
+{
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        free((float *)(uintptr_t)model->groups[g].sink_logits);
+    *model = (kvb_model){0};
+}
+
+int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
+{
+    kvb_model *m = &trace->header.model;
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        kvb_group *group = &m->groups[g];
+        if (changes->softcap > 0)
+            group->softcap = changes->softcap;
+        if (!changes->sinks)
+            continue;
+        float *logits = malloc(group->heads * sizeof *logits);
+        if (!logits)
+            return -ENOMEM;
+        kvb_rng_normals(kvb_rng_key(changes->seed, g), 1, group->heads, logits);
+        free((float *)(uintptr_t)group->sink_logits);
+        group->sink_logits = logits;
+    }
+    return 0;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+void kvb_json_double_print(FILE *out, double x)
+{
+    char text[32];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    fputs(text, out);
+}
+
+bool kvb_model_is_plain(const kvb_model *model)
+{
+    const kvb_group *g = &model->groups[0];
+    return model->n_groups == 1 && !g->latent && !kvb_group_limits(g) && !(g->softcap > 0) && !g->sink_logits;
+}
+
+static void group_print(FILE *out, const kvb_model *model, uint32_t g)
+{
+    kvb_group group = model->groups[g];
+    bool first = true;
+    fputs("{\"layers\":[", out);
+    for (uint32_t layer = 0; layer < model->n_layers; layer++)
+        if (model->group_of[layer] == g) {
+            fprintf(out, "%s%u", first ? "" : ",", layer);
+            first = false;
+        }
+    fputc(']', out);
+    for (size_t i = 0; i < FIELDS; i++)
+        if (!fields[i].optional || *field_of(&group, i))
+            fprintf(out, ",\"%s\":%u", fields[i].name, *field_of(&group, i));
+    if (group.latent)
+        fputs(",\"latent\":true", out);
+    fputs(",\"scale\":", out);
+    kvb_json_double_print(out, group.scale);
+    if (group.softcap > 0) {
+        fputs(",\"softcap\":", out);
+        kvb_json_double_print(out, (double)group.softcap);
+    }
+    for (uint32_t h = 0; group.sink_logits && h < group.heads; h++) {
+        fputs(h ? "," : ",\"sink_logits\":[", out);
+        kvb_json_double_print(out, (double)group.sink_logits[h]);
+    }
+    fputs(group.sink_logits ? "]}" : "}", out);
+}
+
+void kvb_model_block_print(FILE *out, const kvb_model *model)
+{
+    const kvb_group *all = &model->groups[0];
+    if (!kvb_model_is_plain(model)) {
+        fprintf(out, "{\"" VERSION_KEY "\":2,\"kv_cache.layers\":%u,\"groups\":[", model->n_layers);
+        for (uint32_t g = 0; g < model->n_groups; g++) {
+            fputs(g ? "," : "", out);
+            group_print(out, model, g);
+        }
+        fputs("]}", out);
+        return;
+    }
+    fprintf(out,
+            "{\"" VERSION_KEY "\":1,\"kv_cache.layers\":%u,\"kv_cache.heads\":%u,\"kv_cache.kv_heads\":%u,"
+            "\"kv_cache.k_dim\":%u,\"kv_cache.v_dim\":%u,\"scale\":",
+            model->n_layers, all->heads, all->kv_heads, all->k_dim, all->v_dim);
+    kvb_json_double_print(out, all->scale);
+    fputc('}', out);
+}
