@@ -124,9 +124,9 @@ struct kvb_format {
     kvb_elem zero_elem;          /* meaningful when the elements are unsigned codes */
     kvb_static_scale head_scale; /* view.head_scales */
     kvb_transform transform;     /* applied before encoding */
-    uint32_t window_cells;       /* cells encoded together; until then view.recent holds them as f16. 0: each row is
+    uint32_t residual_cells;       /* cells encoded together; until then view.recent holds them as f16. 0: each row is
                                    * encoded when it is stored. With axis TOKENS it equals group */
-    uint32_t window_blocks;      /* at most so many windows are f16 at a time: the ones last written */
+    uint32_t residual_blocks;      /* at most so many windows are f16 at a time: the ones last written */
     const float *levels;         /* CODEBOOK: [2^level_bits], ascending */
     uint32_t level_bits;         /* CODEBOOK: 3 or 4 */
     kvb_rows_read *read;         /* never NULL */
@@ -150,7 +150,7 @@ static inline bool kvb_elem_is_block(kvb_elem elem)
 static inline bool kvb_format_is_f32(const kvb_format *f)
 {
     return f->elem == KVB_F32 && f->axis == KVB_AXIS_NONE && f->group == 0 && !f->head_scale && !f->transform &&
-           f->window_cells == 0;
+           f->residual_cells == 0;
 }
 
 /* Channels that a transform mixes: the largest power of two that divides dim. */
@@ -199,7 +199,7 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  * dim / group (KVB_GROUP_ROW: 1) elements at scales + h * scale_head_stride + c * scale_cell_stride; axis TOKENS:
  * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride. Zeros likewise.
  *
- * Formats with window_cells = w: where recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded
+ * Formats with residual_cells = w: where recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded
  * yet: it is dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
  */
 struct kvb_view {

@@ -182,7 +182,7 @@ void kvb_elems_encode_portable(kvb_elem elem, void *dst, const float *src, size_
 static bool format_plain(const kvb_format *f)
 {
     return kvb_elem_bytes(f->elem) && f->group == 0 && f->axis == KVB_AXIS_NONE && !f->head_scale && !f->transform &&
-           !f->window_cells;
+           !f->residual_cells;
 }
 
 void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)

@@ -168,7 +168,7 @@ static void heads_solve(work *w)
 
 static int worker_open(const work *w, const kvb_storages *stores, worker *me, size_t scratch)
 {
-    bool k_window = kvb_storage_has_window(&stores->k), v_window = kvb_storage_has_window(&stores->v);
+    bool k_window = kvb_storage_has_residual(&stores->k), v_window = kvb_storage_has_residual(&stores->v);
     int err = 0;
     me->scratch = malloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
@@ -195,9 +195,9 @@ static int buffers_open(work *w, const kvb_storages *stores)
         return -ENOMEM;
     for (uint32_t i = 0; !err && i < w->n_workers; i++)
         err = worker_open(w, stores, &w->workers[i], scratch);
-    if (!err && !kvb_storage_has_window(&stores->k))
+    if (!err && !kvb_storage_has_residual(&stores->k))
         err = kvb_stored_open(&w->k, &stores->k, tokens);
-    if (!err && !w->group->latent && !kvb_storage_has_window(&stores->v))
+    if (!err && !w->group->latent && !kvb_storage_has_residual(&stores->v))
         err = kvb_stored_open(&w->v, &stores->v, tokens);
     w->lossless = kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v);
     if (err || w->lossless)

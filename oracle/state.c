@@ -10,7 +10,7 @@
 /* Where one side's rows are read from the cache's view, the other side's must be legible there. */
 static int sides_check(const kvb_storages *s, char *why, size_t why_bytes)
 {
-    bool views = kvb_storage_has_window(&s->k) || kvb_storage_has_window(&s->v);
+    bool views = kvb_storage_has_residual(&s->k) || kvb_storage_has_residual(&s->v);
     if (!views || (s->k.codec && s->v.codec))
         return 0;
     snprintf(why, why_bytes, "an opaque format cannot be judged beside one whose rows depend on their neighbours");
@@ -35,7 +35,7 @@ static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint
     if (!err)
         err = sides_check(&storages[0], why, why_bytes);
     if (!err)
-        state->has_residuals |= kvb_storage_has_window(&storages[0].k) || kvb_storage_has_window(&storages[0].v);
+        state->has_residuals |= kvb_storage_has_residual(&storages[0].k) || kvb_storage_has_residual(&storages[0].v);
     return err;
 }
 

@@ -11,11 +11,11 @@
 static int opaque_init(kvb_storage *store, const kvb_format *f, uint32_t dim, char *why, size_t why_bytes)
 {
     *store = (kvb_storage){.format = f, .dim = dim, .head_scale = 1};
-    bool plain = !f->transform && !f->head_scale && !f->window_cells;
+    bool plain = !f->transform && !f->head_scale && !f->residual_cells;
     if (f->reference && plain)
         return 0;
     snprintf(why, why_bytes, plain ? "format '%s' brings no reference: nothing can judge what is computed over it"
-                                   : "format '%s' is opaque: a transform, head scales or a window are its own affair",
+                                   : "format '%s' is opaque: a transform, head scales or residual cells are its own affair",
              f->name);
     return -ENOTSUP;
 }
@@ -32,7 +32,7 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
 
     if (!codec)
         snprintf(why, why_bytes, "no reference codec for format '%s'", format->name);
-    else if (codec->elem != format->elem || (format->window_cells ? format->window_cells : 1) != codec->block)
+    else if (codec->elem != format->elem || (format->residual_cells ? format->residual_cells : 1) != codec->block)
         snprintf(why, why_bytes, "format '%s' is not what the reference codec of that name stores", format->name);
     else if (dim == 0 || (group && dim % group))
         snprintf(why, why_bytes, "%s: rows of %u are not a multiple of %u", format->name, dim, group);
@@ -73,7 +73,7 @@ static void row_finish(const kvb_storage *store, double *row, double *size)
     }
 }
 
-/* A row as it lies in the window. */
+/* A row as it lies among the residual cells. */
 static void row_recent(const kvb_storage *store, const unsigned char *halves, double *row, double *size)
 {
     for (uint32_t c = 0; c < store->dim; c++) {
@@ -94,7 +94,7 @@ void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32
                                  size + (size_t)i * store->dim);
     if (!codec)
         return;
-    uint32_t dim = store->dim, block = codec->block, windows = store->format->window_blocks;
+    uint32_t dim = store->dim, block = codec->block, windows = store->format->residual_blocks;
     uint32_t n_blocks = n / block + (n % block > 0), closed = n_blocks > windows ? n_blocks - windows : 0;
     float *turned = scratch;
     unsigned char *part[KVB_PARTS];
@@ -133,7 +133,7 @@ void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h
                     double *size)
 {
     const kvb_format *f = view->format;
-    uint32_t c = cell, w = f->window_cells;
+    uint32_t c = cell, w = f->residual_cells;
     if (view->block_table)
         c = view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells;
     if (w && view->recent_slot && view->recent_slot[c / w] != KVB_SLOT_NONE) {

@@ -28,7 +28,7 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
 size_t kvb_storage_scratch(const kvb_storage *store);
 
 /* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with a window, the blocks
- * before the last window_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
+ * before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
                     double *size);
 /* The row that a pool's view holds at a KV head and cell, whatever it was made of; head scales are the view's. */

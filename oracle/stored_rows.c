@@ -10,7 +10,7 @@
 static bool is_sized(const kvb_format *f)
 {
     bool has_minima = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
-    return kvb_format_has_zeros(f) || has_minima || f->transform || f->window_cells > 0 ||
+    return kvb_format_has_zeros(f) || has_minima || f->transform || f->residual_cells > 0 ||
            f->elem == KVB_OPAQUE;
 }
 
@@ -51,7 +51,7 @@ void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at,
                   double *scratch)
 {
     /* all at once where rows depend on each other */
-    uint32_t step = kvb_storage_has_window(store) ? n : 1;
+    uint32_t step = kvb_storage_has_residual(store) ? n : 1;
     size_t first = at;
     for (uint32_t i = 0; i < n; i += step, at += step)
         kvb_storage_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,

@@ -29,9 +29,9 @@ static inline bool kvb_storage_is_exact(const kvb_storage *store)
     return store->format->elem == KVB_F32 && !store->format->transform;
 }
 
-static inline bool kvb_storage_has_window(const kvb_storage *store)
+static inline bool kvb_storage_has_residual(const kvb_storage *store)
 {
-    return store->format->window_cells > 0;
+    return store->format->residual_cells > 0;
 }
 
 /* Room for n rows: 0 or -ENOMEM (to be closed all the same). */

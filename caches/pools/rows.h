@@ -33,15 +33,15 @@ void kvb_rows_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, 
 void kvb_rows_view(const kvb_pool *pool, uint32_t cells, kvb_view *view);
 size_t kvb_rows_reserved(const kvb_pool *pool);
 
-/* ... and those of rows that are encoded together with their neighbours, when their window closes (window.c). */
-size_t kvb_window_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);
-int kvb_window_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
-void kvb_window_close(kvb_pool *pool);
-int kvb_window_ensure(kvb_pool *pool, uint32_t cells);
-void kvb_window_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows);
-void kvb_window_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows);
-void kvb_window_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
-void kvb_window_view(const kvb_pool *pool, uint32_t cells, kvb_view *view);
-size_t kvb_window_reserved(const kvb_pool *pool);
+/* ... and those of rows that are encoded together with their neighbours, when their block closes (residual.c). */
+size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);
+int kvb_residual_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
+void kvb_residual_close(kvb_pool *pool);
+int kvb_residual_ensure(kvb_pool *pool, uint32_t cells);
+void kvb_residual_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows);
+void kvb_residual_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows);
+void kvb_residual_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
+void kvb_residual_view(const kvb_pool *pool, uint32_t cells, kvb_view *view);
+size_t kvb_residual_reserved(const kvb_pool *pool);
 
 #endif

@@ -22,7 +22,7 @@ static _Alignas(64) char codes[ROWS * DIM * 4], scales[ROWS * DIM * 2], zeros[RO
 /* As a pool does: transform and encode row by row, or window by window; where each has its scales matters to no one. */
 static void all_encode(const kvb_codec_isa *isa, const kvb_format *f, kvb_rule rule)
 {
-    uint32_t n = rule == KVB_RULE_CHANNELS ? f->window_cells : 1;
+    uint32_t n = rule == KVB_RULE_CHANNELS ? f->residual_cells : 1;
     size_t row_bytes = kvb_codes_bytes(f, DIM);
     for (uint32_t r = 0; r + n <= ROWS; r += n) {
         const float *from = rows + r * DIM;

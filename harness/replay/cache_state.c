@@ -61,7 +61,7 @@ void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
 {
     const kvb_format *f = v->format;
     size_t groups = f->axis == KVB_AXIS_TOKENS ? (v->cells + (size_t)f->group - 1) / f->group : v->cells;
-    size_t windows = f->window_cells ? (v->cells + (size_t)f->window_cells - 1) / f->window_cells : 0;
+    size_t windows = f->residual_cells ? (v->cells + (size_t)f->residual_cells - 1) / f->residual_cells : 0;
 
     table_flush(v->base, v->head_stride, v->cells, v->cell_stride, n_kv_heads);
     table_flush(v->scales, v->scale_head_stride, groups, v->scale_cell_stride, n_kv_heads);
@@ -73,5 +73,5 @@ void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
     for (size_t w = 0; w < windows && v->recent; w++)
         if (v->recent_slot[w] != KVB_SLOT_NONE)
             table_flush((const char *)v->recent + v->recent_slot[w] * v->recent_slot_stride, v->recent_head_stride,
-                        f->window_cells, v->dim * sizeof(uint16_t), n_kv_heads);
+                        f->residual_cells, v->dim * sizeof(uint16_t), n_kv_heads);
 }

@@ -27,7 +27,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
         reason = "neither bf16 nor e4m3 nor e5m2";
     else if (f->transform)
         reason = "its rows are transformed";
-    else if (f->group || f->window_cells || (f->head_scale && !fp8))
+    else if (f->group || f->residual_cells || (f->head_scale && !fp8))
         reason = "its rows have scales beside them";
     if (reason) {
         snprintf(why, why_bytes, "%s: no products of bf16: %s", f->name, reason);

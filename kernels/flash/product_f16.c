@@ -35,7 +35,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, uint32_t values, char *
         reason = "neither f16 nor e4m3 nor 8 bits with f16 scales";
     else if (f->transform)
         reason = "its rows are transformed";
-    else if (codes ? f->window_cells || f->head_scale
+    else if (codes ? f->residual_cells || f->head_scale
                    : !kvb_side_in_place(f, kvb_loops_at(kvb_cpu())->vector, dim - dim % step, values - values % step))
         reason = "its rows have scales of another kind";
     if (reason) {

@@ -24,7 +24,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
         reason = "its elements are no evenly spaced codes";
     else if (f->transform)
         reason = "its rows are transformed";
-    else if (f->window_cells || f->axis != KVB_AXIS_CHANNELS)
+    else if (f->residual_cells || f->axis != KVB_AXIS_CHANNELS)
         reason = "its scales are shared between cells";
     else if (f->head_scale)
         reason = "it has a head scale";

@@ -8,13 +8,13 @@
 /* Plain elements that fill whole vectors. An orthogonal transform does not change how they are read. */
 static bool is_plain(const kvb_format *f, uint32_t dim)
 {
-    return kvb_elem_bytes(f->elem) && f->group == 0 && !f->head_scale && !f->window_cells && dim % 16 == 0;
+    return kvb_elem_bytes(f->elem) && f->group == 0 && !f->head_scale && !f->residual_cells && dim % 16 == 0;
 }
 
 /* Small floats that dots() and sums() decode in registers. */
 static bool is_fp8(const kvb_format *f, uint32_t dim, uint32_t values)
 {
-    return (f->elem == KVB_E4M3 || f->elem == KVB_E5M2) && f->group == 0 && !f->window_cells && dim % FP8_DIM == 0 &&
+    return (f->elem == KVB_E4M3 || f->elem == KVB_E5M2) && f->group == 0 && !f->residual_cells && dim % FP8_DIM == 0 &&
            values % FP8_DIM == 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* X(kind): every kind whose rows are always encoded; those with f16 windows. */
+/* X(kind): every kind whose rows are always encoded; those with f16 residual cells. */
 // clang-format off
 #define PLAIN(X)                                                                                                       \
     X(f32) X(f16) X(bf16) X(e4m3) X(e4m3_token) X(e5m2) X(e5m2_token) X(int8) X(int8_asym)                             \
@@ -28,7 +28,7 @@ typedef struct head_place {
     const kvb_view *view;
     const uint8_t *codes, *scales, *zeros, *recent; /* of the head; of the codes where there are none */
     cell_span page;                                 /* at: its first cell in storage */
-    cell_span window;                               /* at: its slot, or KVB_SLOT_NONE */
+    cell_span block;                                /* at: its slot, or KVB_SLOT_NONE */
     cell_span group;                                /* at: its number */
 } head_place;
 
@@ -69,18 +69,18 @@ static inline uint32_t cell_stored(head_place *p, uint32_t cell)
     return p->page.at + (cell - p->page.start);
 }
 
-/* Of formats with windows. Fields are stored one by one: a struct that is copied whole waits for its parts. */
-static inline void windowed_find(head_place *p, uint32_t cell, row_place *at)
+/* Of formats with residual cells. Fields are stored one by one: a struct that is copied whole waits for its parts. */
+static inline void residual_find(head_place *p, uint32_t cell, row_place *at)
 {
     const kvb_view *v = p->view;
     const kvb_format *f = v->format;
     size_t group = cell;
-    if (!span_holds(&p->window, cell, f->window_cells))
-        p->window.at = v->recent_slot[p->window.at];
-    at->recent = p->window.at != KVB_SLOT_NONE;
+    if (!span_holds(&p->block, cell, f->residual_cells))
+        p->block.at = v->recent_slot[p->block.at];
+    at->recent = p->block.at != KVB_SLOT_NONE;
     if (at->recent) {
-        at->codes = p->recent + p->window.at * v->recent_slot_stride +
-                    (size_t)(cell - p->window.start) * v->dim * sizeof(uint16_t);
+        at->codes = p->recent + p->block.at * v->recent_slot_stride +
+                    (size_t)(cell - p->block.start) * v->dim * sizeof(uint16_t);
         return;
     }
     if (f->axis == KVB_AXIS_TOKENS) {
@@ -109,10 +109,10 @@ __attribute__((noinline)) static void cells_map(head_place *p, const uint32_t *c
         mapped[i] = cell_stored(p, cells[i]);
 }
 
-__attribute__((noinline)) static void windowed_find_all(head_place *p, const uint32_t *cells, uint32_t n, row_place *at)
+__attribute__((noinline)) static void residual_find_all(head_place *p, const uint32_t *cells, uint32_t n, row_place *at)
 {
     for (uint32_t i = 0; i < n; i++)
-        windowed_find(p, p->view->block_table ? cell_stored(p, cells[i]) : cells[i], at + i);
+        residual_find(p, p->view->block_table ? cell_stored(p, cells[i]) : cells[i], at + i);
 }
 
 #define LOAD(NAME)                                                                                                     \
@@ -167,7 +167,7 @@ PLAIN(LOAD)
         head_place p = head_open(v, h);                                                                                \
         for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
             some = n < PLACES ? n : PLACES;                                                                            \
-            windowed_find_all(&p, cells, some, at);                                                                    \
+            residual_find_all(&p, cells, some, at);                                                                    \
             if (v->dim == COMMON_DIM)                                                                                  \
                 NAME##_rows(&k, at, some, COMMON_DIM, rows, stride);                                                   \
             else                                                                                                       \
@@ -183,7 +183,7 @@ WINDOWED(LOAD_WINDOWED)
 
 static const struct {
     kvb_elem elem;
-    bool windowed;
+    bool residual;
     uint32_t level_bits;
     kvb_axis axis;
     uint32_t group;      /* or ANY_GROUP */
@@ -227,7 +227,7 @@ static const struct {
 kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *f)
 {
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
-        if (f->elem == loads[i].elem && (f->window_cells > 0) == loads[i].windowed &&
+        if (f->elem == loads[i].elem && (f->residual_cells > 0) == loads[i].residual &&
             f->level_bits == loads[i].level_bits && f->axis == loads[i].axis &&
             (f->group == loads[i].group || (loads[i].group == ANY_GROUP && f->group)) &&
             (!f->group || kvb_elem_is_block(f->elem) || f->scale_elem == loads[i].scale_elem) &&

@@ -133,7 +133,7 @@ void kvb_codec_read(const kvb_view *v, uint32_t h, uint32_t first, uint32_t n, f
     const kvb_codec_isa *isa = kvb_codec_best();
     const kvb_format *f = v->format;
     kvb_decode *decode = isa->decode[kvb_decode_rule(f)], *recent = isa->decode[KVB_RULE_F16];
-    uint32_t shared = f->axis == KVB_AXIS_TOKENS ? f->group : 1, w = f->window_cells;
+    uint32_t shared = f->axis == KVB_AXIS_TOKENS ? f->group : 1, w = f->residual_cells;
     float head_scale = v->head_scales ? v->head_scales[h] : 1.0f;
 
     for (uint32_t i = 0; i < n; i++, rows += v->dim) {

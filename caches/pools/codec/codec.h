@@ -25,7 +25,7 @@ typedef enum kvb_rule {
     KVB_RULE_GGML,     /* q8_0 ... iq4_nl: by elem */
     KVB_RULE_AFFINE,   /* MLX: f16 scale and bias a group of channels */
     KVB_RULE_RANGE,    /* KIVI's V: least and largest, f16 scale and zero a group of channels */
-    KVB_RULE_CHANNELS, /* KIVI's K: the same for each channel of window_cells rows */
+    KVB_RULE_CHANNELS, /* KIVI's K: the same for each channel of residual_cells rows */
     KVB_RULE_MXFP4,
     KVB_RULE_NVFP4,
     KVB_RULE_CODEBOOK,

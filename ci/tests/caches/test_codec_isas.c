@@ -107,7 +107,7 @@ static void format_agrees(const kvb_codec_isa *isa, const kvb_pool_type *type, u
 {
     const kvb_format *f = type->format;
     kvb_rule rule = kvb_pool_kind_of(type)->rule;
-    uint32_t n = rule == KVB_RULE_CHANNELS ? f->window_cells : 1;
+    uint32_t n = rule == KVB_RULE_CHANNELS ? f->residual_cells : 1;
     uint64_t held = n == 1 ? 1 : ((uint64_t)random_bits() << 1 | 1u) & ((1ull << n) - 1);
     size_t shift = rule == KVB_RULE_F32 ? 4 : rule == KVB_RULE_F16 || rule == KVB_RULE_BF16 ? 2 : 1;
     size_t bytes = n * kvb_codes_bytes(f, dim);

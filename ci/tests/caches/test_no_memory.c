@@ -40,7 +40,7 @@ static void model_free(naive *m)
 static void scenario_draw(scenario *s, const kvb_cache_type *type, const kvb_pool_type *pool, uint64_t seed)
 {
     static const uint32_t some[] = {3, 20, 1, 10}, many[] = {3, 70, 1, 67};
-    const uint32_t *sizes = pool && pool->format->window_cells ? many : some;
+    const uint32_t *sizes = pool && pool->format->residual_cells ? many : some;
     naive *m = model_make(type);
     *s = (scenario){.type = type};
     random_state = seed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: pools store rows where the view says, by run, by scatter, and move them unchanged, with all that belongs to
- * them. Formats that encode rows one by one: of the others test_window. Floats are rounded as IEEE says.
+ * them. Formats that encode rows one by one: of the others test_residual. Floats are rounded as IEEE says.
  */
 #include "pools.h"
 
@@ -21,7 +21,7 @@ static kvb_pool *pool_open_full(const kvb_pool_type *type, kvb_allocator *a)
 static const kvb_pool_type *rows_next(uint32_t *at)
 {
     const kvb_pool_type *type = pools_next(at);
-    while (type && type->format->window_cells)
+    while (type && type->format->residual_cells)
         type = pools_next(at);
     return type;
 }

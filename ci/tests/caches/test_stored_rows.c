@@ -61,7 +61,7 @@ static void row_check(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, 
 {
     const float *stored = rig_coded_row(ordinal, layer, h, kind);
     double square = 0, range = w->format->transform ? 8 : 2;
-    if (!w->format->window_cells) {
+    if (!w->format->residual_cells) {
         assert_memory_equal(row, row_alone(w, ordinal, layer, h, kind), RIG_CODED_DIM * sizeof *row);
         return;
     }
@@ -99,7 +99,7 @@ static void step_check(witness *w, rig *r, const naive *m)
         kvb_attend_spec spec;
         kvb_run run;
         assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
-        if (!w->format->window_cells && layer != n % RIG_LAYERS)
+        if (!w->format->residual_cells && layer != n % RIG_LAYERS)
             continue;
         uint32_t cursor = 0, n_want = naive_visible(m, feed[n - 1], want);
         assert_int_equal(rig_seen(r, &spec, layer, n, n - 1, seen), n_want);
@@ -183,7 +183,7 @@ static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
     uint32_t windows = 0, rows = 0;
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
         for (const kvb_pool_type *pool = *p; pool; pool = pool == *p ? pool->rotated : NULL) {
-            bool window = pool->format->window_cells > 0;
+            bool window = pool->format->residual_cells > 0;
             scenario_run(type, pool, KVB_GROWTH_DOUBLE, calls, n);
             if (window)
                 scenario_run(type, pool, KVB_GROWTH_RESERVE, calls, n);

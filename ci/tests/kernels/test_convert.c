@@ -147,7 +147,7 @@ static void rows_are_read_by_their_format(void **state)
         {.elem = KVB_F16, .axis = KVB_AXIS_CHANNELS, .group = 2},
         {.elem = KVB_BF16, .head_scale = KVB_STATIC_HEAD},
         {.elem = KVB_F32, .head_scale = KVB_STATIC_TENSOR},
-        {.elem = KVB_F16, .window_cells = 2},
+        {.elem = KVB_F16, .residual_cells = 2},
         {.elem = KVB_Q4_0},
         {.elem = KVB_CODEBOOK, .level_bits = 3},
     };

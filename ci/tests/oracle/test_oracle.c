@@ -33,7 +33,7 @@ static const kvb_format kivi_k = {.name = "kivi4-k",
                                   .group = 32,
                                   .scale_elem = KVB_F16,
                                   .zero_elem = KVB_F16,
-                                  .window_cells = 32};
+                                  .residual_cells = 32};
 static const kvb_format e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
 static const kvb_trace_model model = {.layers = 3, .heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3};
 

@@ -121,16 +121,16 @@ static const kvb_format kivi_k = {.name = "kivi4-k",
                                   .group = 32,
                                   .scale_elem = KVB_F16,
                                   .zero_elem = KVB_F16,
-                                  .window_cells = 32,
-                                  .window_blocks = 4};
+                                  .residual_cells = 32,
+                                  .residual_blocks = 4};
 static const kvb_format kivi_v = {.name = "kivi2-v",
                                   .elem = KVB_UINT2,
                                   .axis = KVB_AXIS_CHANNELS,
                                   .group = 32,
                                   .scale_elem = KVB_F16,
                                   .zero_elem = KVB_F16,
-                                  .window_cells = 32,
-                                  .window_blocks = 4};
+                                  .residual_cells = 32,
+                                  .residual_blocks = 4};
 
 /* Blocks before the last four are encoded, and a row counts with its block. */
 static void windows_close_by_blocks(void **state)

@@ -87,7 +87,7 @@ static bool pool_fill(const kvb_pool_type *type, uint32_t dim, opened *o)
         return false;
     for (uint32_t c = 0; c < CELLS; c++)
         for (uint32_t i = 0; i < HEADS * dim; i++)
-            rows[c * HEADS * dim + i] = element(type->format->window_cells ? 0 : c);
+            rows[c * HEADS * dim + i] = element(type->format->residual_cells ? 0 : c);
     assert_int_equal(type->open(type, &options, &o->pool), 0);
     assert_int_equal(type->ensure(o->pool, CELLS), 0);
     type->write_run(o->pool, 0, CELLS, rows);

@@ -5,7 +5,7 @@
  * pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of every
  * awkward kind; and that what is read back is within the roundings that the format allows.
  *
- * The one freedom: which NaN a transform makes of several. Formats with a window: test_stored_windows.c.
+ * The one freedom: which NaN a transform makes of several. Formats with a window: test_stored_residual.c.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -272,7 +272,7 @@ static void pools_store_what_the_codec_stores(void **state)
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated) {
             mismatches = 0;
-            if (type->format->window_cells == 0)
+            if (type->format->residual_cells == 0)
                 type_compare(type);
             if (mismatches)
                 print_message("# %s: %u rows differ\n", type->name, mismatches);

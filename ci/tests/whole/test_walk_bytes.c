@@ -25,7 +25,7 @@ const float *__real_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, f
 const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row);
 const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row)
 {
-    assert_int_equal(view->format->window_cells, 0);
+    assert_int_equal(view->format->residual_cells, 0);
     walked += view->cell_stride + view->scale_cell_stride + view->zero_cell_stride; /* rows lie without gaps */
     return __real_kvb_row_read(view, h, c, row);
 }

@@ -18,7 +18,7 @@ enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, K = 10, V = 32, TOKENS = 104, SEEN =
 static const kvb_trace_model model = {
     .layers = LAYERS, .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
 
-#define HALVES .group = W, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .window_cells = W, .window_blocks = 1
+#define HALVES .group = W, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .residual_cells = W, .residual_blocks = 1
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
                         kivi_k = {.name = "kivi4-k", .elem = KVB_UINT4, .axis = KVB_AXIS_TOKENS, HALVES},
                         kivi_v = {.name = "kivi4-v", .elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, HALVES},
@@ -134,7 +134,7 @@ static void a_window_costs_what_f16_costs(void **state)
 {
     (void)state;
     kvb_format wide = kivi_k;
-    wide.window_blocks = 4;
+    wide.residual_blocks = 4;
     hand h;
     kvb_values values;
     trace_make(&h, &values);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows encoded together with their neighbours. Cells form blocks of window_cells. A block that is written gets one of
- * window_blocks slots, where its rows are f16 (open); when another block needs the slot of the block least recently
+ * Rows encoded together with their neighbours. Cells form blocks of residual_cells. A block that is written gets one of
+ * residual_blocks slots, where its rows are f16 (open); when another block needs the slot of the block least recently
  * written, that one is encoded into the lanes (closed). A closed block that is written again is decoded into a slot
  * first. So memory is bounded, every row can be read at any time, and nothing depends on sequences.
  */
@@ -22,7 +22,7 @@ typedef struct window {
     const kvb_codec_isa *isa;
     kvb_lanes lanes;
     void *part[PARTS];
-    char *slots;           /* [window_blocks][n_kv_heads][window_cells][dim] f16 */
+    char *slots;           /* [residual_blocks][n_kv_heads][residual_cells][dim] f16 */
     uint32_t *recent_slot; /* [blocks]: the slot of an open block */
     uint64_t *held;        /* [blocks]: which of its cells hold a row */
     float *turned;         /* [dim]: a row transformed, where the format does that */
@@ -45,14 +45,14 @@ static const window *const_window_of(const kvb_pool *pool)
 
 static void part_sizes(const kvb_format *f, const kvb_pool_options *o, size_t bytes[PARTS])
 {
-    size_t blocks = ((size_t)o->capacity + f->window_cells - 1) / f->window_cells;
-    bytes[PART_SLOTS] = (size_t)f->window_blocks * o->n_kv_heads * f->window_cells * o->dim * sizeof(uint16_t);
+    size_t blocks = ((size_t)o->capacity + f->residual_cells - 1) / f->residual_cells;
+    bytes[PART_SLOTS] = (size_t)f->residual_blocks * o->n_kv_heads * f->residual_cells * o->dim * sizeof(uint16_t);
     bytes[PART_RECENT] = blocks * sizeof(uint32_t);
     bytes[PART_HELD] = blocks * sizeof(uint64_t);
     bytes[PART_TURNED] = f->transform ? o->dim * sizeof(float) : 0;
 }
 
-size_t kvb_window_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
+size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
 {
     kvb_lane_shape shape[KVB_LANES];
     size_t bytes[PARTS], sum = sizeof(window);
@@ -63,7 +63,7 @@ size_t kvb_window_bytes(const kvb_pool_type *type, const kvb_pool_options *optio
     return sum + kvb_lanes_bytes(shape, options, cells);
 }
 
-void kvb_window_close(kvb_pool *pool)
+void kvb_residual_close(kvb_pool *pool)
 {
     window *p = window_of(pool);
     kvb_allocator *a = p->lanes.options.allocator;
@@ -76,7 +76,7 @@ void kvb_window_close(kvb_pool *pool)
     kvb_free(a, p, sizeof *p);
 }
 
-int kvb_window_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
+int kvb_residual_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
 {
     const kvb_format *f = type->format;
     kvb_allocator *a = options->allocator;
@@ -84,7 +84,7 @@ int kvb_window_open(const kvb_pool_type *type, const kvb_pool_options *options, 
     size_t bytes[PARTS];
 
     assert(options->n_kv_heads && options->dim && options->min_chunk && a);
-    assert(f->window_blocks <= SLOTS && f->window_cells <= CELLS &&
+    assert(f->residual_blocks <= SLOTS && f->residual_cells <= CELLS &&
            (f->axis == KVB_AXIS_TOKENS || TILE % f->group == 0));
     window *p = kvb_alloc(a, sizeof *p);
     if (!p)
@@ -97,7 +97,7 @@ int kvb_window_open(const kvb_pool_type *type, const kvb_pool_options *options, 
         if (bytes[i] && !(p->part[i] = kvb_alloc(a, bytes[i])))
             error = -ENOMEM;
     if (error) {
-        kvb_window_close(&p->pool);
+        kvb_residual_close(&p->pool);
         return error;
     }
     p->lanes.options.amax = NULL; /* the caller's */
@@ -112,7 +112,7 @@ int kvb_window_open(const kvb_pool_type *type, const kvb_pool_options *options, 
     return 0;
 }
 
-int kvb_window_ensure(kvb_pool *pool, uint32_t cells)
+int kvb_residual_ensure(kvb_pool *pool, uint32_t cells)
 {
     return kvb_lanes_ensure(&window_of(pool)->lanes, cells, pool);
 }
@@ -123,7 +123,7 @@ static char *slot_row(const window *p, uint32_t slot, uint32_t h, uint32_t i)
 {
     const kvb_pool_options *o = &p->lanes.options;
     return p->slots +
-           (((size_t)slot * o->n_kv_heads + h) * p->kind->format.window_cells + i) * o->dim * sizeof(uint16_t);
+           (((size_t)slot * o->n_kv_heads + h) * p->kind->format.residual_cells + i) * o->dim * sizeof(uint16_t);
 }
 
 /* Where channel `first`, a multiple of TILE, of a cell's unit begins. */
@@ -141,13 +141,13 @@ static void tile_encode(const window *p, uint32_t slot, uint32_t h, uint32_t fir
 {
     const kvb_format *f = &p->kind->format;
     kvb_encode *encode = p->isa->encode[p->kind->rule];
-    uint32_t start = p->block[slot] * f->window_cells;
+    uint32_t start = p->block[slot] * f->residual_cells;
     uint64_t held = p->held[p->block[slot]];
     size_t bytes = kvb_codes_bytes(f, n);
     float rows[CELLS * TILE];
     char codes[CELLS * TILE];
 
-    for (uint32_t i = 0; i < f->window_cells; i++) {
+    for (uint32_t i = 0; i < f->residual_cells; i++) {
         char *row = slot_row(p, slot, h, i) + first * sizeof(uint16_t);
         if (!(held >> i & 1))
             continue;
@@ -160,7 +160,7 @@ static void tile_encode(const window *p, uint32_t slot, uint32_t h, uint32_t fir
         return;
     encode(f, rows, held, n, 1.0f, codes, tile_at(p, KVB_LANE_SCALES, h, start, first),
            tile_at(p, KVB_LANE_ZEROS, h, start, first));
-    for (uint32_t i = 0; i < f->window_cells && start + i < p->lanes.usable;
+    for (uint32_t i = 0; i < f->residual_cells && start + i < p->lanes.usable;
          i++) /* the lanes may end within the block */
         memcpy(tile_at(p, KVB_LANE_CODES, h, start + i, first), codes + i * bytes, bytes);
 }
@@ -183,7 +183,7 @@ static uint32_t slot_take(window *p, uint32_t block, bool *opened)
     *opened = slot == KVB_SLOT_NONE;
     if (*opened) {
         slot = 0;
-        for (uint32_t s = 1; s < p->kind->format.window_blocks; s++)
+        for (uint32_t s = 1; s < p->kind->format.residual_blocks; s++)
             if (p->written[s] < p->written[slot]) /* never: 0 */
                 slot = s;
         if (p->block[slot] != KVB_SLOT_NONE)
@@ -218,9 +218,9 @@ static void row_decode(const window *p, uint32_t h, uint32_t cell, char *to)
 /* Put the rows of these cells of a block that was closed back into its slot. */
 static void slot_fill(window *p, uint32_t slot, uint64_t cells)
 {
-    uint32_t start = p->block[slot] * p->kind->format.window_cells;
+    uint32_t start = p->block[slot] * p->kind->format.residual_cells;
     for (uint32_t h = 0; cells && h < p->lanes.options.n_kv_heads; h++)
-        for (uint32_t i = 0; i < p->kind->format.window_cells; i++)
+        for (uint32_t i = 0; i < p->kind->format.residual_cells; i++)
             if (cells >> i & 1)
                 row_decode(p, h, start + i, slot_row(p, slot, h, i));
 }
@@ -232,7 +232,7 @@ static void block_write(window *p, uint32_t start, uint32_t n, const float *src)
 {
     const kvb_format *f = &p->kind->format;
     uint32_t heads = p->lanes.options.n_kv_heads, dim = p->lanes.options.dim;
-    uint32_t block = start / f->window_cells, at = start % f->window_cells;
+    uint32_t block = start / f->residual_cells, at = start % f->residual_cells;
     uint64_t cells = (UINT64_MAX >> (64 - n)) << at;
     bool opened;
     uint32_t slot = slot_take(p, block, &opened);
@@ -252,10 +252,10 @@ static void block_write(window *p, uint32_t start, uint32_t n, const float *src)
         }
 }
 
-void kvb_window_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+void kvb_residual_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
 {
     window *p = window_of(pool);
-    uint32_t w = p->kind->format.window_cells;
+    uint32_t w = p->kind->format.residual_cells;
     size_t token = (size_t)p->lanes.options.n_kv_heads * p->lanes.options.dim;
 
     assert(start <= p->lanes.usable && n <= p->lanes.usable - start);
@@ -266,16 +266,16 @@ void kvb_window_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const floa
     }
 }
 
-void kvb_window_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
+void kvb_residual_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
 {
     size_t token = (size_t)window_of(pool)->lanes.options.n_kv_heads * window_of(pool)->lanes.options.dim;
     for (uint32_t i = 0; i < n; i++)
-        kvb_window_write_run(pool, cells[i], 1, rows + i * token);
+        kvb_residual_write_run(pool, cells[i], 1, rows + i * token);
 }
 
 static void row_move(window *p, uint32_t to, uint32_t from)
 {
-    uint32_t w = p->kind->format.window_cells, was = p->recent_slot[from / w];
+    uint32_t w = p->kind->format.residual_cells, was = p->recent_slot[from / w];
     bool opened;
     uint32_t slot = slot_take(p, to / w, &opened);
 
@@ -290,7 +290,7 @@ static void row_move(window *p, uint32_t to, uint32_t from)
     p->held[to / w] |= 1ull << to % w;
 }
 
-void kvb_window_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
+void kvb_residual_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
 {
     window *p = window_of(pool);
 
@@ -304,7 +304,7 @@ void kvb_window_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
 
-void kvb_window_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+void kvb_residual_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
 {
     const window *p = const_window_of(pool);
     const kvb_pool_options *o = &p->lanes.options;
@@ -312,15 +312,15 @@ void kvb_window_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
     kvb_lanes_view(&p->lanes, pool->type->format, cells, view);
     view->recent = p->slots;
     view->recent_slot = p->recent_slot;
-    view->recent_head_stride = (size_t)p->kind->format.window_cells * o->dim * sizeof(uint16_t);
+    view->recent_head_stride = (size_t)p->kind->format.residual_cells * o->dim * sizeof(uint16_t);
     view->recent_slot_stride = o->n_kv_heads * view->recent_head_stride;
 }
 
-size_t kvb_window_reserved(const kvb_pool *pool)
+size_t kvb_residual_reserved(const kvb_pool *pool)
 {
     const window *p = const_window_of(pool);
     const kvb_pool_options *o = &p->lanes.options;
     size_t bytes[PARTS];
     part_sizes(pool->type->format, o, bytes);
-    return bytes[PART_SLOTS] + kvb_window_bytes(pool->type, o, p->lanes.usable) - kvb_window_bytes(pool->type, o, 0);
+    return bytes[PART_SLOTS] + kvb_residual_bytes(pool->type, o, p->lanes.usable) - kvb_residual_bytes(pool->type, o, 0);
 }

@@ -170,7 +170,7 @@ static void windows_store_what_the_codec_stores(void **state)
     (void)state;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
-            for (size_t d = 0; type->format->window_cells && d < sizeof dims / sizeof *dims; d++) {
+            for (size_t d = 0; type->format->residual_cells && d < sizeof dims / sizeof *dims; d++) {
                 kvb_storage store;
                 if (!fits(type, dims[d], &store))
                     continue;
