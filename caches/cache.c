@@ -46,9 +46,9 @@ __attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, c
 static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
                          size_t why_bytes)
 {
-    const char *wrong = o->capacity == 0       ? "capacity must be at least 1 cell"
-                        : o->seq_capacity == 0 ? "seq_capacity must be at least 1 token"
-                        : o->min_chunk == 0    ? "min_chunk must be at least 1 cell"
+    const char *wrong = o->capacity == 0                                 ? "capacity must be at least 1 cell"
+                        : o->seq_capacity == 0                           ? "seq_capacity must be at least 1 token"
+                        : o->min_chunk == 0                              ? "min_chunk must be at least 1 cell"
                         : o->max_seqs == 0 || o->max_seqs > KVB_MAX_SEQS ? "max_seqs must be 1 .. 64"
                                                                          : NULL;
     if (wrong) {
@@ -81,9 +81,8 @@ int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb
         return -ENOMEM;
     }
     *c = (kvb_cache){.type = type, .model = model, .options = *options};
-    c->account = (kvb_account){.allocator = options->allocator,
-                               .seq_capacity = options->seq_capacity,
-                               .max_seqs = options->max_seqs};
+    c->account = (kvb_account){
+        .allocator = options->allocator, .seq_capacity = options->seq_capacity, .max_seqs = options->max_seqs};
     const kvb_store_site site = {type, model, &c->options, &c->account, c->why, sizeof c->why};
     for (uint32_t g = 0; g < model->n_groups && !error; g++)
         error = kvb_store_open(&site, g, &c->stores[g]);
@@ -217,17 +216,15 @@ int kvb_cache_seq_keep(kvb_cache *c, uint32_t seq)
 {
     int error = flags_check(c, KVB_CACHE_SEQ, "seq_keep");
     return error ? error
-                 : change_make(c, &(kvb_change){
-                                      .kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END});
+                 : change_make(c,
+                               &(kvb_change){.kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END});
 }
 
 int kvb_cache_clear(kvb_cache *c)
 {
-    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE,
-                                        .src = KVB_MAX_SEQS,
-                                        .others = true,
-                                        .drops_nodes = true,
-                                        .p1 = KVB_POS_END});
+    return change_make(
+        c, &(kvb_change){
+               .kind = KVB_CHANGE_REMOVE, .src = KVB_MAX_SEQS, .others = true, .drops_nodes = true, .p1 = KVB_POS_END});
 }
 
 int kvb_cache_rewind(kvb_cache *c, uint32_t len)
@@ -321,5 +318,11 @@ void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usa
 }
 
 const kvb_cache_type *const kvb_builtin_caches[] = {
-    &kvb_cache_recompute, &kvb_cache_slab, &kvb_cache_contiguous, &kvb_cache_seq, &kvb_cache_window, &kvb_cache_tree, NULL,
+    &kvb_cache_recompute,
+    &kvb_cache_slab,
+    &kvb_cache_contiguous,
+    &kvb_cache_seq,
+    &kvb_cache_window,
+    &kvb_cache_tree,
+    NULL,
 };

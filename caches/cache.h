@@ -45,7 +45,8 @@ typedef struct kvb_attend_spec {
     const kvb_group *group; /* of the layer: heads, scale, softcap, sink logits */
     kvb_view k, v;          /* latent: v is k's place, with rows of v_dim */
     kvb_mask mask;
-    uint64_t generation; /* of the mask: two specs of this process with one number have the same mask, for as many queries */
+    uint64_t
+        generation; /* of the mask: two specs of this process with one number have the same mask, for as many queries */
 } kvb_attend_spec;
 
 /* 0 with *cache, or a negative errno with why. The model outlives the cache; type and options are copied or static. */

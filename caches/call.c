@@ -200,8 +200,7 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
     int rc = 0;
 
     call->k_roundings = call->staged_k ? kvb_format_roundings(spec->k.format, spec->k.dim) : 0;
-    call->v_roundings =
-        call->staged_v ? kvb_format_roundings(spec->v.format, latent ? spec->k.dim : spec->v.dim) : 0;
+    call->v_roundings = call->staged_v ? kvb_format_roundings(spec->v.format, latent ? spec->k.dim : spec->v.dim) : 0;
     if (call->staged_k)
         rc = stage_fit(call, "staged K rows", &call->stage_k, &call->stage_k_bytes, &spec->k);
     if (own_v && rc == 0)
@@ -252,8 +251,8 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     int rc;
 
     assert(spec->k.cells == spec->v.cells);
-    call->args =
-        (kvb_attend){.problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = group->sink_logits, .team = call->team};
+    call->args = (kvb_attend){
+        .problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = group->sink_logits, .team = call->team};
     call->staged_k = call->staged_v = false;
     rc = stage_choose(call, &problem, spec, why, why_bytes);
     if (rc)

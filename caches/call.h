@@ -24,7 +24,7 @@ typedef struct kvb_call {
     /* set by the caller, constant over a replay */
     const kvb_kernel *kernel;
     const kvb_team *team;
-    kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
+    kvb_elem out_elem;               /* KVB_F32, KVB_F16 or KVB_BF16 */
     bool no_staging;                 /* a kernel that does not read the formats is refused */
     bool deterministic;              /* the same bits whatever the size of the team */
     const kvb_memory_source *source; /* of scratch, masks and staged rows; NULL: the C library */
@@ -33,7 +33,7 @@ typedef struct kvb_call {
     size_t scratch_bytes;
     kvb_expanded expanded[KVB_MODEL_GROUPS]; /* the last mask of each group met */
     size_t expanded_bytes;                   /* of all */
-    void *stage_k, *stage_v; /* [n_kv_heads][n_cells][dim] f32 */
+    void *stage_k, *stage_v;                 /* [n_kv_heads][n_cells][dim] f32 */
     size_t stage_k_bytes, stage_v_bytes;
     size_t staged_bytes; /* of both */
     /* of the call last prepared */
@@ -47,7 +47,8 @@ typedef struct kvb_call {
  * for another layer of the same group and step is not expanded again.
  * 0; -ENOTSUP with the kernel's reason in why, or because staging would be needed and is off; -ENOMEM.
  */
-int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, char *why, size_t why_bytes);
+int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, char *why,
+                     size_t why_bytes);
 /* Run what was prepared; lse may be NULL. The kernel's result. */
 int kvb_call_run(kvb_call *call, void *out, float *lse);
 void kvb_call_free(kvb_call *call);

@@ -71,11 +71,11 @@ typedef struct kvb_store {
 
 /* What a policy can do besides one sequence that grows. */
 enum {
-    KVB_CACHE_SEQ = 1,         /* several sequences: seq_cp, seq_rm, seq_keep */
-    KVB_CACHE_TREE = 2,        /* pending nodes behind sequence 0: propose, commit */
-    KVB_CACHE_REWIND = 4,      /* one sequence that can be cut back */
+    KVB_CACHE_SEQ = 1,          /* several sequences: seq_cp, seq_rm, seq_keep */
+    KVB_CACHE_TREE = 2,         /* pending nodes behind sequence 0: propose, commit */
+    KVB_CACHE_REWIND = 4,       /* one sequence that can be cut back */
     KVB_CACHE_PREALLOCATES = 8, /* pools hold all their cells from the start */
-    KVB_CACHE_FORGETS = 16     /* keeps no rows: each step is fed its sequences' whole history */
+    KVB_CACHE_FORGETS = 16      /* keeps no rows: each step is fed its sequences' whole history */
 };
 
 typedef struct kvb_cache_type {
@@ -97,7 +97,7 @@ typedef struct kvb_cache_type {
     uint32_t (*room)(const kvb_store *store, const kvb_change *change);
     /* feed and plan are NULL unless the change is a STEP or PROPOSE. */
     int (*prepare)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan);
-    void (*undo)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan); /* or NULL */
+    void (*undo)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan);  /* or NULL */
     void (*adopt)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan); /* or NULL */
 } kvb_cache_type;
 

@@ -116,20 +116,20 @@ typedef void kvb_row_reference(const kvb_format *format, uint32_t dim, const flo
  * zeros are 0; no format has both a zero and a head scale.
  */
 struct kvb_format {
-    const char *name;            /* "a4g64+had" */
-    kvb_elem elem;               /* encoding of one element */
-    kvb_axis axis;               /* of the groups */
-    uint32_t group;              /* elements that share a scale; 0 without scales; KVB_GROUP_ROW */
-    kvb_elem scale_elem;         /* meaningful when group > 0 and the element is no block */
-    kvb_elem zero_elem;          /* meaningful when the elements are unsigned codes */
-    kvb_static_scale head_scale; /* view.head_scales */
-    kvb_transform transform;     /* applied before encoding */
-    uint32_t residual_cells;       /* cells encoded together; until then view.recent holds them as f16. 0: each row is
+    const char *name;             /* "a4g64+had" */
+    kvb_elem elem;                /* encoding of one element */
+    kvb_axis axis;                /* of the groups */
+    uint32_t group;               /* elements that share a scale; 0 without scales; KVB_GROUP_ROW */
+    kvb_elem scale_elem;          /* meaningful when group > 0 and the element is no block */
+    kvb_elem zero_elem;           /* meaningful when the elements are unsigned codes */
+    kvb_static_scale head_scale;  /* view.head_scales */
+    kvb_transform transform;      /* applied before encoding */
+    uint32_t residual_cells;      /* cells encoded together; until then view.recent holds them as f16. 0: each row is
                                    * encoded when it is stored. With axis TOKENS it equals group */
-    uint32_t residual_blocks;      /* at most so many windows are f16 at a time: the ones last written */
-    const float *levels;         /* CODEBOOK: [2^level_bits], ascending */
-    uint32_t level_bits;         /* CODEBOOK: 3 or 4 */
-    kvb_rows_read *read;         /* never NULL */
+    uint32_t residual_blocks;     /* at most so many windows are f16 at a time: the ones last written */
+    const float *levels;          /* CODEBOOK: [2^level_bits], ascending */
+    uint32_t level_bits;          /* CODEBOOK: 3 or 4 */
+    kvb_rows_read *read;          /* never NULL */
     kvb_row_reference *reference; /* OPAQUE: what the oracle goes by. NULL: nothing judges kernels over it */
     uint32_t read_roundings;      /* OPAQUE: kvb_format_roundings() */
 };

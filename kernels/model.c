@@ -65,7 +65,8 @@ int kvb_model_check(const kvb_model *m, char *why, size_t why_bytes)
         used[m->group_of[layer]] = true;
     }
     for (uint32_t g = 0; g < m->n_groups; g++) {
-        int error = used[g] ? group_check(&m->groups[g], g, why, why_bytes) : group_refuse(why, why_bytes, g, "no layers");
+        int error =
+            used[g] ? group_check(&m->groups[g], g, why, why_bytes) : group_refuse(why, why_bytes, g, "no layers");
         if (error)
             return error;
     }

@@ -30,16 +30,17 @@ extern "C" {
 #define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
 
 typedef struct kvb_group {
-    uint32_t heads;           /* query heads, a multiple of kv_heads */
-    uint32_t kv_heads;        /* heads of K and V */
-    uint32_t k_dim, v_dim;    /* elements of a K (and q) row, of a V (and output) row */
-    bool latent;              /* V is the first v_dim elements of the K row (MLA, absorbed): one row is stored */
-    uint32_t window;          /* positions; 0: no window */
-    uint32_t sinks;           /* first positions that every query sees as well; needs a window */
-    uint32_t chunk;           /* positions; 0: no chunks. Not together with a window */
-    double scale;             /* factor on q.k; kernels get it as f32 */
-    float softcap;            /* of the scaled logits: softcap tanh(x / softcap); 0: none */
-    const float *sink_logits; /* [heads] one learned logit more for each query head, without a V row; NULL: none. Owned by
+    uint32_t heads;        /* query heads, a multiple of kv_heads */
+    uint32_t kv_heads;     /* heads of K and V */
+    uint32_t k_dim, v_dim; /* elements of a K (and q) row, of a V (and output) row */
+    bool latent;           /* V is the first v_dim elements of the K row (MLA, absorbed): one row is stored */
+    uint32_t window;       /* positions; 0: no window */
+    uint32_t sinks;        /* first positions that every query sees as well; needs a window */
+    uint32_t chunk;        /* positions; 0: no chunks. Not together with a window */
+    double scale;          /* factor on q.k; kernels get it as f32 */
+    float softcap;         /* of the scaled logits: softcap tanh(x / softcap); 0: none */
+    const float
+        *sink_logits; /* [heads] one learned logit more for each query head, without a V row; NULL: none. Owned by
                                * whoever made the model, who keeps it as long as the model is used */
 } kvb_group;
 

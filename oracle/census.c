@@ -87,7 +87,8 @@ static int runs_take(kvb_census *census, size_t place, const uint64_t *tokens, i
 
 int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census)
 {
-    census->run_first = calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *census->run_first);
+    census->run_first =
+        calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *census->run_first);
     return census->run_first ? places_walk(trace, wanted, runs_take, census) : -ENOMEM;
 }
 

@@ -29,7 +29,7 @@ struct kvb_history {
     size_t n_pending, room_pending;
     const kvb_event *last; /* the event whose queries may be asked about, or NULL */
     size_t last_node;      /* propose: number of its first node */
-    uint64_t *answer; /* of a query whose rows do not lie together */
+    uint64_t *answer;      /* of a query whose rows do not lie together */
     size_t room_answer;
 };
 

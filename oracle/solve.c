@@ -14,7 +14,7 @@
 /* What one thread works in. */
 typedef struct worker {
     double *scratch;
-    kvb_stored k, v;      /* gathered rows, of the sides with a window */
+    kvb_stored k, v;    /* gathered rows, of the sides with a window */
     const float **seen; /* [visible_max] likewise */
 } worker;
 
@@ -33,7 +33,7 @@ typedef struct work {
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
     const kvb_storages *stores;
-    kvb_stored k, v;                   /* stored rows by token, of the sides without a window */
+    kvb_stored k, v;                 /* stored rows by token, of the sides without a window */
     double *k_original, *v_original; /* [tokens][dim] before storing; NULL when lossless */
     size_t *order;                   /* its rows */
     size_t n_order;

@@ -131,7 +131,8 @@ static int room_make(kvb_oracle_state *st, const kvb_group *g, const kvb_storage
     free(st->terms);
     st->cells = 0;
     st->group = g;
-    st->scratch = malloc(larger(kvb_attention_scratch(cells, g->v_dim), larger(g->k_dim, g->v_dim)) * sizeof *st->scratch);
+    st->scratch =
+        malloc(larger(kvb_attention_scratch(cells, g->v_dim), larger(g->k_dim, g->v_dim)) * sizeof *st->scratch);
     st->terms = malloc(g->v_dim * sizeof *st->terms);
     bool no_rows = kvb_stored_open(&st->k, &storages->k, cells) || kvb_stored_open(&st->v, &storages->v, cells);
     if (no_rows || !st->scratch || !st->terms)

@@ -14,14 +14,15 @@ static int opaque_init(kvb_storage *store, const kvb_format *f, uint32_t dim, ch
     bool plain = !f->transform && !f->head_scale && !f->residual_cells;
     if (f->reference && plain)
         return 0;
-    snprintf(why, why_bytes, plain ? "format '%s' brings no reference: nothing can judge what is computed over it"
-                                   : "format '%s' is opaque: a transform, head scales or residual cells are its own affair",
+    snprintf(why, why_bytes,
+             plain ? "format '%s' brings no reference: nothing can judge what is computed over it"
+                   : "format '%s' is opaque: a transform, head scales or residual cells are its own affair",
              f->name);
     return -ENOTSUP;
 }
 
 int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim, const float *amax, uint32_t n_kv_heads,
-                   uint32_t h, char *why, size_t why_bytes)
+                     uint32_t h, char *why, size_t why_bytes)
 {
     if (format->elem == KVB_OPAQUE)
         return opaque_init(store, format, dim, why, why_bytes);
@@ -86,7 +87,7 @@ static void row_recent(const kvb_storage *store, const unsigned char *halves, do
 }
 
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
-                    double *size)
+                      double *size)
 {
     const kvb_codec *codec = store->codec;
     for (uint32_t i = 0; !codec && i < n; i++)
@@ -130,7 +131,7 @@ void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32
 }
 
 void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h, uint32_t cell, double *stored,
-                    double *size)
+                      double *size)
 {
     const kvb_format *f = view->format;
     uint32_t c = cell, w = f->residual_cells;

@@ -23,16 +23,16 @@ typedef struct kvb_storage {
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */
 int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim, const float *amax, uint32_t n_kv_heads,
-                   uint32_t h, char *why, size_t why_bytes);
+                     uint32_t h, char *why, size_t why_bytes);
 /* Bytes of scratch that the calls below need. */
 size_t kvb_storage_scratch(const kvb_storage *store);
 
 /* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with a window, the blocks
  * before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
-                    double *size);
+                      double *size);
 /* The row that a pool's view holds at a KV head and cell, whatever it was made of; head scales are the view's. */
 void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h, uint32_t cell, double *stored,
-                    double *size);
+                      double *size);
 
 #endif

@@ -10,15 +10,14 @@
 static bool is_sized(const kvb_format *f)
 {
     bool has_minima = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
-    return kvb_format_has_zeros(f) || has_minima || f->transform || f->residual_cells > 0 ||
-           f->elem == KVB_OPAQUE;
+    return kvb_format_has_zeros(f) || has_minima || f->transform || f->residual_cells > 0 || f->elem == KVB_OPAQUE;
 }
 
 int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n)
 {
     size_t count = n * store->dim + 1;
-    *side =
-        (kvb_stored){.rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
+    *side = (kvb_stored){
+        .rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
     if (is_sized(store->format))
         side->sizes = malloc(count * sizeof(double));
     return side->rows && side->sums && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
@@ -48,23 +47,23 @@ static void sum_put(const kvb_stored *side, size_t at)
 }
 
 void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at, const float *const *rows, uint32_t n,
-                  double *scratch)
+                    double *scratch)
 {
     /* all at once where rows depend on each other */
     uint32_t step = kvb_storage_has_residual(store) ? n : 1;
     size_t first = at;
     for (uint32_t i = 0; i < n; i += step, at += step)
         kvb_storage_rows(store, rows + i, step, scratch + store->dim, side->rows + at * side->dim,
-                       side->sizes ? side->sizes + at * side->dim : scratch);
+                         side->sizes ? side->sizes + at * side->dim : scratch);
     for (uint32_t i = 0; i < n; i++)
         sum_put(side, first + i);
 }
 
 void kvb_stored_read(const kvb_stored *side, const kvb_storage *store, size_t at, const kvb_view *view, uint32_t h,
-                   uint32_t cell, double *scratch)
+                     uint32_t cell, double *scratch)
 {
     kvb_storage_read(store, view, h, cell, side->rows + at * side->dim,
-                   side->sizes ? side->sizes + at * side->dim : scratch);
+                     side->sizes ? side->sizes + at * side->dim : scratch);
     sum_put(side, at);
 }
 

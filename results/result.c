@@ -87,9 +87,9 @@ int kvb_results_add(kvb_results *results, const kvb_result *result)
 
 int kvb_key_order(const kvb_result *a, const kvb_result *b)
 {
-    const char *const pairs[][2] = {{a->workload, b->workload}, {a->cache, b->cache},   {a->pool_k, b->pool_k},
-                                    {a->pool_v, b->pool_v},     {a->kernel, b->kernel}, {a->growth, b->growth},
-                                    {a->out, b->out}};
+    const char *const pairs[][2] = {
+        {a->workload, b->workload}, {a->cache, b->cache},   {a->pool_k, b->pool_k}, {a->pool_v, b->pool_v},
+        {a->kernel, b->kernel},     {a->growth, b->growth}, {a->out, b->out}};
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         int order = strcmp(pairs[i][0], pairs[i][1]);
@@ -121,8 +121,8 @@ void kvb_key_name(const kvb_result *r, char text[KVB_KEY_TEXT])
 
     kvb_key_pools(r, pools);
     bool wide = !strcmp(r->out, "f32");
-    snprintf(text, KVB_KEY_TEXT, "%s/%s/%s/%s/%u/%s%s%s", r->workload, r->cache, pools, r->kernel, r->threads, r->growth,
-             wide ? "" : "/", wide ? "" : r->out);
+    snprintf(text, KVB_KEY_TEXT, "%s/%s/%s/%s/%u/%s%s%s", r->workload, r->cache, pools, r->kernel, r->threads,
+             r->growth, wide ? "" : "/", wide ? "" : r->out);
 }
 
 bool kvb_result_begins_workload(const kvb_result *results, size_t i)

@@ -202,8 +202,8 @@ static bool rope_supports(const kvb_model *model, const kvb_group *group, char *
     (void)model;
     if (group->k_dim >= MIN_DIM && group->k_dim <= MAX_DIM && group->k_dim % 2 == 0)
         return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u",
-                MIN_DIM, MAX_DIM, group->k_dim);
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u", MIN_DIM,
+                MAX_DIM, group->k_dim);
     return false;
 }
 

@@ -56,8 +56,8 @@ static bool peaked_supports(const kvb_model *model, const kvb_group *group, char
     (void)model;
     if (group->k_dim >= PEAKED_MIN_DIM)
         return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profile peaked needs a k_dim of at least %u, a layer has %u",
-                PEAKED_MIN_DIM, group->k_dim);
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profile peaked needs a k_dim of at least %u, a layer has %u", PEAKED_MIN_DIM,
+                group->k_dim);
     return false;
 }
 

@@ -61,7 +61,8 @@ static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
                       uint32_t pos, float *out)
 {
     (void)pos;
-    uint32_t heads = kvb_rows_heads(kvb_model_group(model, layer), kind), dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
+    uint32_t heads = kvb_rows_heads(kvb_model_group(model, layer), kind),
+             dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
     for (uint32_t h = 0; h < heads; h++) {
         float *row = out + (size_t)h * dim;
         if (kind == KVB_ROWS_Q) {
@@ -77,7 +78,8 @@ static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
 
 static bool tags_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
 {
-    bool whole = !group->latent || group->v_dim >= 2 * TAG_SYMBOLS || group->k_dim < 2 * TAG_SYMBOLS; /* V's part of a K row */
+    bool whole =
+        !group->latent || group->v_dim >= 2 * TAG_SYMBOLS || group->k_dim < 2 * TAG_SYMBOLS; /* V's part of a K row */
     if (whole && group->k_dim >= TAG_SYMBOLS && group->v_dim >= TAG_SYMBOLS && model->n_layers < KVB_TAG_LAYERS &&
         group->kv_heads < KVB_TAG_HEADS)
         return true;

@@ -63,10 +63,10 @@
 typedef struct kvb_trace_header {
     char *name;
     char *source;
-    char *note; /* or NULL */
+    char *note;      /* or NULL */
     kvb_model model; /* its sink_logits are the header's own, from malloc */
-    char *tensors; /* path of recorded values, as resolved beside the trace; NULL when seeded */
-    char *profile; /* name of the value profile; NULL when recorded */
+    char *tensors;   /* path of recorded values, as resolved beside the trace; NULL when seeded */
+    char *profile;   /* name of the value profile; NULL when recorded */
     uint64_t seed;
     uint32_t capacity; /* 0: not stated */
 } kvb_trace_header;
@@ -109,9 +109,9 @@ typedef struct kvb_trace_needs {
     uint32_t seqs;                /* largest sequence id + 1 */
     uint32_t seq_len;             /* longest sequence */
     uint32_t step;                /* most tokens in one step, prefill or propose */
-    uint32_t rollback;            /* most positions by which a sequence, or a copy of it, falls behind its furthest one */
-    uint64_t tokens;              /* of the trace in all */
-    uint64_t queries;             /* tokens that also ask: all but those of fill */
+    uint32_t rollback; /* most positions by which a sequence, or a copy of it, falls behind its furthest one */
+    uint64_t tokens;   /* of the trace in all */
+    uint64_t queries;  /* tokens that also ask: all but those of fill */
     uint64_t events;
     uint64_t pairs; /* sum over queries of cells that the past holds, whatever a group limits */
 } kvb_trace_needs;

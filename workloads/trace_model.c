@@ -22,12 +22,23 @@ typedef struct model_field {
     bool optional; /* 0 where it is absent */
 } model_field;
 
-#define FIELD(NAME, PUBLISHED) {#NAME, PUBLISHED, offsetof(kvb_group, NAME), 1, KVB_MODEL_WIDTH, false}
-#define LIMIT(NAME)            {#NAME, NULL, offsetof(kvb_group, NAME), 1, KVB_TRACE_MAX_CELLS, true}
+#define FIELD(NAME, PUBLISHED)                                                                                         \
+    {                                                                                                                  \
+#NAME, PUBLISHED, offsetof(kvb_group, NAME), 1, KVB_MODEL_WIDTH, false                                         \
+    }
+#define LIMIT(NAME)                                                                                                    \
+    {                                                                                                                  \
+#NAME, NULL, offsetof(kvb_group, NAME), 1, KVB_TRACE_MAX_CELLS, true                                           \
+    }
 
 static const model_field fields[] = {
-    FIELD(heads, "n_heads"), FIELD(kv_heads, "n_kv_heads"), FIELD(k_dim, "head_dim"), FIELD(v_dim, "head_dim"),
-    LIMIT(window),           LIMIT(sinks),                  LIMIT(chunk),
+    FIELD(heads, "n_heads"),
+    FIELD(kv_heads, "n_kv_heads"),
+    FIELD(k_dim, "head_dim"),
+    FIELD(v_dim, "head_dim"),
+    LIMIT(window),
+    LIMIT(sinks),
+    LIMIT(chunk),
 };
 enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
 
@@ -68,8 +79,8 @@ static int logits_parse(const json_t *block, kvb_group *group, char *why, size_t
     if (err || !list)
         return err;
     if (!json_is_array(list) || json_array_size(list) != group->heads)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"sink_logits\": expected an array of %u numbers, one a head",
-                           group->heads);
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "header: \"sink_logits\": expected an array of %u numbers, one a head", group->heads);
     float *logits = malloc(group->heads * sizeof *logits);
     if (!logits)
         return kvb_why_set(-ENOMEM, why, why_bytes, "header: no memory");
@@ -93,16 +104,25 @@ static int alike_field_get(const json_t *block, const char *name, const char *pu
     snprintf(other, sizeof other, "kv_cache.%s", published);
     bool is_today = json_object_get(block, today), is_other = json_object_get(block, other);
     if (is_today && is_other)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\" and \"%s\" are the same: expected one of them", today,
-                           other);
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\" and \"%s\" are the same: expected one of them",
+                           today, other);
     return kvb_json_integer_get(block, is_other ? other : today, 1, max, number, why, why_bytes);
 }
 
 static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
 {
-    static const char *const known[] = {
-        VERSION_KEY,         "kv_cache.layers",   "kv_cache.heads",      "kv_cache.kv_heads", "kv_cache.k_dim", "kv_cache.v_dim",
-        "kv_cache.n_layers", "kv_cache.n_heads", "kv_cache.n_kv_heads", "kv_cache.head_dim", "scale",          NULL};
+    static const char *const known[] = {VERSION_KEY,
+                                        "kv_cache.layers",
+                                        "kv_cache.heads",
+                                        "kv_cache.kv_heads",
+                                        "kv_cache.k_dim",
+                                        "kv_cache.v_dim",
+                                        "kv_cache.n_layers",
+                                        "kv_cache.n_heads",
+                                        "kv_cache.n_kv_heads",
+                                        "kv_cache.head_dim",
+                                        "scale",
+                                        NULL};
     int64_t number = 0;
     int err = kvb_json_keys_check(block, "header: model", known, why, why_bytes);
     if (!err)
@@ -120,13 +140,14 @@ static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t 
 static int layers_parse(const json_t *list, uint32_t g, bool *taken, kvb_model *model, char *why, size_t why_bytes)
 {
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\": expected an array of layer numbers", g);
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\": expected an array of layer numbers",
+                           g);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         int64_t layer = json_integer_value(value);
         if (!json_is_integer(value) || layer < 0 || layer >= model->n_layers)
-            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\"[%zu]: expected a layer, 0 .. %u", g, i,
-                               model->n_layers - 1);
+            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\"[%zu]: expected a layer, 0 .. %u",
+                               g, i, model->n_layers - 1);
         if (taken[layer])
             return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: layer %u is in group %u already", g,
                                (unsigned)layer, model->group_of[layer]);

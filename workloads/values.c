@@ -21,7 +21,8 @@ size_t kvb_values_floats(const kvb_group *group, kvb_rows kind)
 /* Where the rows of one token lie. */
 static float *rows_at(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
 {
-    return v->block[kind] + v->layer_at[kind][layer] + token * kvb_values_floats(kvb_model_group(v->model, layer), kind);
+    return v->block[kind] + v->layer_at[kind][layer] +
+           token * kvb_values_floats(kvb_model_group(v->model, layer), kind);
 }
 
 const float *kvb_values_rows(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)

@@ -19,8 +19,8 @@ typedef struct kvb_profile {
     const char *name;    /* gaussian, llama, qwen, peaked, flat, tags */
     const char *summary; /* one line, with the source of its shape */
     /* One token's rows [heads of that kind][dim]; pos is the token's position. */
-    void (*rows)(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                 uint32_t pos, float *out);
+    void (*rows)(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t pos,
+                 float *out);
     /* Can it do this group of the model? NULL: always. */
     bool (*supports)(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes);
 } kvb_profile;
@@ -43,8 +43,8 @@ uint32_t kvb_tag_code(uint64_t token, uint32_t layer, uint32_t kv_head, bool is_
 /* All rows of a trace, materialised: one block for each kind, [layers][tokens][heads][dim] f32. */
 typedef struct kvb_values {
     uint64_t tokens;
-    const kvb_model *model; /* the trace's */
-    const char *profile; /* "recorded" or the profile's name */
+    const kvb_model *model;       /* the trace's */
+    const char *profile;          /* "recorded" or the profile's name */
     float *block[KVB_ROWS_KINDS]; /* zero pages until written */
     size_t block_bytes[KVB_ROWS_KINDS];
     size_t *layer_at[KVB_ROWS_KINDS]; /* [layers]: floats of a block before that layer's rows */

@@ -114,8 +114,7 @@ static int commit_check(const kvb_account *a, const kvb_change *change, const re
 
 static int range_check(const kvb_change *change, const refusal *r)
 {
-    return change->p0 <= change->p1 ? 0
-                                    : refuse(r, -EINVAL, "positions %u .. %u are no range", change->p0, change->p1);
+    return change->p0 <= change->p1 ? 0 : refuse(r, -EINVAL, "positions %u .. %u are no range", change->p0, change->p1);
 }
 
 static int copy_check(const kvb_account *a, const kvb_change *change, const refusal *r)

@@ -27,8 +27,9 @@ typedef enum kvb_change_kind {
 typedef struct kvb_change {
     kvb_change_kind kind;
     uint32_t n;
-    const uint32_t *seq_ids;  /* STEP: [n]; NULL: all of sequence 0 */
-    const int32_t *parents;   /* PROPOSE: [n] numbers of earlier pending nodes; -1: child of the committed end. NULL to check only */
+    const uint32_t *seq_ids; /* STEP: [n]; NULL: all of sequence 0 */
+    const int32_t *
+        parents; /* PROPOSE: [n] numbers of earlier pending nodes; -1: child of the committed end. NULL to check only */
     const uint32_t *accepted; /* COMMIT: [n] numbers of pending nodes: a root, then each the child of the one before */
     uint32_t src, dst, p0, p1;
     bool others;

@@ -77,7 +77,9 @@ void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
     for (size_t i = 0; i < s->n; i++) {
         kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1);
         s->tokens -= gone.n;
-        kvb_span left = gone.n == 0 ? all : gone.pos == all.pos ? kvb_span_clip(all, p1, UINT32_MAX) : kvb_span_clip(all, 0, p0);
+        kvb_span left = gone.n == 0           ? all
+                        : gone.pos == all.pos ? kvb_span_clip(all, p1, UINT32_MAX)
+                                              : kvb_span_clip(all, 0, p0);
         if (left.n)
             s->span[kept++] = left;
     }

@@ -14,11 +14,13 @@
 typedef struct pages_store {
     kvb_store store;
     uint32_t n_pages;
-    uint8_t *used;                         /* [n_pages] is it in a table? */
-    uint32_t *table[KVB_MAX_SEQS];         /* page of positions 16 i .. 16 i + 15, + 1; 0: none */
-    size_t table_room[KVB_MAX_SEQS];       /* entries */
-    kvb_spans cells;                       /* of one sequence, for plans */
-    struct taken { uint32_t seq, entry; } *taken; /* entries that the call under way has filled */
+    uint8_t *used;                   /* [n_pages] is it in a table? */
+    uint32_t *table[KVB_MAX_SEQS];   /* page of positions 16 i .. 16 i + 15, + 1; 0: none */
+    size_t table_room[KVB_MAX_SEQS]; /* entries */
+    kvb_spans cells;                 /* of one sequence, for plans */
+    struct taken {
+        uint32_t seq, entry;
+    } * taken; /* entries that the call under way has filled */
     size_t n_taken, taken_room;
 } pages_store;
 

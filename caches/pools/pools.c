@@ -66,9 +66,10 @@
 /* K and V of KIVI, encoded when their block of cells closes. */
 #define RESIDUAL .residual_cells = 32, .residual_blocks = 4
 #define KIVI(X, BITS)                                                                                                  \
-    X(kivi##BITS##_k, kvb_residual, "kivi" #BITS "-k", "KIVI keys: " #BITS " bits, scale and zero a channel of 32 rows", \
-      KVB_RULE_CHANNELS, .elem = KVB_UINT##BITS, TOKENS(32), RESIDUAL)                                                   \
-    X(kivi##BITS##_v, kvb_residual, "kivi" #BITS "-v", "KIVI values: " #BITS " bits, scale and zero for 32 channels",    \
+    X(kivi##BITS##_k, kvb_residual, "kivi" #BITS "-k",                                                                 \
+      "KIVI keys: " #BITS " bits, scale and zero a channel of 32 rows", KVB_RULE_CHANNELS, .elem = KVB_UINT##BITS,     \
+      TOKENS(32), RESIDUAL)                                                                                            \
+    X(kivi##BITS##_v, kvb_residual, "kivi" #BITS "-v", "KIVI values: " #BITS " bits, scale and zero for 32 channels",  \
       KVB_RULE_RANGE, .elem = KVB_UINT##BITS, CHANNELS(32), RESIDUAL)
 
 /* TurboQuant: rotated by definition. */

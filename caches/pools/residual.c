@@ -16,7 +16,7 @@
 enum { SLOTS = 4, CELLS = 32, TILE = 64 }; /* at most: slots, cells of a block; channels encoded at a time */
 enum { PART_SLOTS, PART_RECENT, PART_HELD, PART_TURNED, PARTS };
 
-typedef struct window {
+typedef struct residual {
     kvb_pool pool;
     const kvb_pool_kind *kind;
     const kvb_codec_isa *isa;
@@ -29,16 +29,16 @@ typedef struct window {
     uint32_t block[SLOTS]; /* whose a slot is, or KVB_SLOT_NONE */
     uint64_t written[SLOTS];
     uint64_t clock; /* of writes, for `written` */
-} window;
+} residual;
 
-static window *window_of(kvb_pool *pool)
+static residual *residual_of(kvb_pool *pool)
 {
-    return (window *)(void *)pool;
+    return (residual *)(void *)pool;
 }
 
-static const window *const_window_of(const kvb_pool *pool)
+static const residual *const_residual_of(const kvb_pool *pool)
 {
-    return (const window *)(const void *)pool;
+    return (const residual *)(const void *)pool;
 }
 
 /* ---- opening, growing, closing ------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void part_sizes(const kvb_format *f, const kvb_pool_options *o, size_t by
 size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
 {
     kvb_lane_shape shape[KVB_LANES];
-    size_t bytes[PARTS], sum = sizeof(window);
+    size_t bytes[PARTS], sum = sizeof(residual);
     part_sizes(type->format, options, bytes);
     for (int i = 0; i < PARTS; i++)
         sum += bytes[i];
@@ -65,7 +65,7 @@ size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *opt
 
 void kvb_residual_close(kvb_pool *pool)
 {
-    window *p = window_of(pool);
+    residual *p = residual_of(pool);
     kvb_allocator *a = p->lanes.options.allocator;
     size_t bytes[PARTS];
 
@@ -86,10 +86,10 @@ int kvb_residual_open(const kvb_pool_type *type, const kvb_pool_options *options
     assert(options->n_kv_heads && options->dim && options->min_chunk && a);
     assert(f->residual_blocks <= SLOTS && f->residual_cells <= CELLS &&
            (f->axis == KVB_AXIS_TOKENS || TILE % f->group == 0));
-    window *p = kvb_alloc(a, sizeof *p);
+    residual *p = kvb_alloc(a, sizeof *p);
     if (!p)
         return -ENOMEM;
-    *p = (window){.pool = {.type = type}, .kind = kvb_pool_kind_of(type), .isa = kvb_codec_best()};
+    *p = (residual){.pool = {.type = type}, .kind = kvb_pool_kind_of(type), .isa = kvb_codec_best()};
     kvb_lane_shapes(f, options->dim, shape);
     part_sizes(f, options, bytes);
     int error = kvb_lanes_open(&p->lanes, shape, options);
@@ -114,12 +114,12 @@ int kvb_residual_open(const kvb_pool_type *type, const kvb_pool_options *options
 
 int kvb_residual_ensure(kvb_pool *pool, uint32_t cells)
 {
-    return kvb_lanes_ensure(&window_of(pool)->lanes, cells, pool);
+    return kvb_lanes_ensure(&residual_of(pool)->lanes, cells, pool);
 }
 
 /* ---- blocks closed and opened -------------------------------------------------------------------------------- */
 
-static char *slot_row(const window *p, uint32_t slot, uint32_t h, uint32_t i)
+static char *slot_row(const residual *p, uint32_t slot, uint32_t h, uint32_t i)
 {
     const kvb_pool_options *o = &p->lanes.options;
     return p->slots +
@@ -127,7 +127,7 @@ static char *slot_row(const window *p, uint32_t slot, uint32_t h, uint32_t i)
 }
 
 /* Where channel `first`, a multiple of TILE, of a cell's unit begins. */
-static char *tile_at(const window *p, int lane, uint32_t h, uint32_t cell, uint32_t first)
+static char *tile_at(const residual *p, int lane, uint32_t h, uint32_t cell, uint32_t first)
 {
     const kvb_format *f = &p->kind->format;
     size_t before = lane == KVB_LANE_CODES       ? kvb_codes_bytes(f, first)
@@ -137,7 +137,7 @@ static char *tile_at(const window *p, int lane, uint32_t h, uint32_t cell, uint3
 }
 
 /* One head's rows of a slot, channels first .. first+n-1, into the lanes. */
-static void tile_encode(const window *p, uint32_t slot, uint32_t h, uint32_t first, uint32_t n)
+static void tile_encode(const residual *p, uint32_t slot, uint32_t h, uint32_t first, uint32_t n)
 {
     const kvb_format *f = &p->kind->format;
     kvb_encode *encode = p->isa->encode[p->kind->rule];
@@ -166,7 +166,7 @@ static void tile_encode(const window *p, uint32_t slot, uint32_t h, uint32_t fir
 }
 
 /* Encode what a slot holds. Its f16 rows stay where they are until the slot is filled again. */
-static void slot_close(window *p, uint32_t slot)
+static void slot_close(residual *p, uint32_t slot)
 {
     const kvb_pool_options *o = &p->lanes.options;
     for (uint32_t h = 0; h < o->n_kv_heads; h++)
@@ -177,7 +177,7 @@ static void slot_close(window *p, uint32_t slot)
 }
 
 /* The slot of a block that is about to be written; `opened` if it had none and its rows are yet to be put there. */
-static uint32_t slot_take(window *p, uint32_t block, bool *opened)
+static uint32_t slot_take(residual *p, uint32_t block, bool *opened)
 {
     uint32_t slot = p->recent_slot[block];
     *opened = slot == KVB_SLOT_NONE;
@@ -196,7 +196,7 @@ static uint32_t slot_take(window *p, uint32_t block, bool *opened)
 }
 
 /* A closed cell's row of one head as f16. */
-static void row_decode(const window *p, uint32_t h, uint32_t cell, char *to)
+static void row_decode(const residual *p, uint32_t h, uint32_t cell, char *to)
 {
     const kvb_format *f = &p->kind->format;
     kvb_decode *decode = p->isa->decode[kvb_decode_rule(f)];
@@ -216,7 +216,7 @@ static void row_decode(const window *p, uint32_t h, uint32_t cell, char *to)
 }
 
 /* Put the rows of these cells of a block that was closed back into its slot. */
-static void slot_fill(window *p, uint32_t slot, uint64_t cells)
+static void slot_fill(residual *p, uint32_t slot, uint64_t cells)
 {
     uint32_t start = p->block[slot] * p->kind->format.residual_cells;
     for (uint32_t h = 0; cells && h < p->lanes.options.n_kv_heads; h++)
@@ -228,7 +228,7 @@ static void slot_fill(window *p, uint32_t slot, uint64_t cells)
 /* ---- writing and moving -------------------------------------------------------------------------------------- */
 
 /* n rows [n][n_kv_heads][dim] into cells of one block. */
-static void block_write(window *p, uint32_t start, uint32_t n, const float *src)
+static void block_write(residual *p, uint32_t start, uint32_t n, const float *src)
 {
     const kvb_format *f = &p->kind->format;
     uint32_t heads = p->lanes.options.n_kv_heads, dim = p->lanes.options.dim;
@@ -254,7 +254,7 @@ static void block_write(window *p, uint32_t start, uint32_t n, const float *src)
 
 void kvb_residual_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
 {
-    window *p = window_of(pool);
+    residual *p = residual_of(pool);
     uint32_t w = p->kind->format.residual_cells;
     size_t token = (size_t)p->lanes.options.n_kv_heads * p->lanes.options.dim;
 
@@ -268,12 +268,12 @@ void kvb_residual_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const fl
 
 void kvb_residual_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
 {
-    size_t token = (size_t)window_of(pool)->lanes.options.n_kv_heads * window_of(pool)->lanes.options.dim;
+    size_t token = (size_t)residual_of(pool)->lanes.options.n_kv_heads * residual_of(pool)->lanes.options.dim;
     for (uint32_t i = 0; i < n; i++)
         kvb_residual_write_run(pool, cells[i], 1, rows + i * token);
 }
 
-static void row_move(window *p, uint32_t to, uint32_t from)
+static void row_move(residual *p, uint32_t to, uint32_t from)
 {
     uint32_t w = p->kind->format.residual_cells, was = p->recent_slot[from / w];
     bool opened;
@@ -292,7 +292,7 @@ static void row_move(window *p, uint32_t to, uint32_t from)
 
 void kvb_residual_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
 {
-    window *p = window_of(pool);
+    residual *p = residual_of(pool);
 
     assert(base <= p->lanes.usable && n <= p->lanes.usable - base);
     for (uint32_t i = 0; i < n; i++) {
@@ -306,7 +306,7 @@ void kvb_residual_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cel
 
 void kvb_residual_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
 {
-    const window *p = const_window_of(pool);
+    const residual *p = const_residual_of(pool);
     const kvb_pool_options *o = &p->lanes.options;
 
     kvb_lanes_view(&p->lanes, pool->type->format, cells, view);
@@ -318,9 +318,10 @@ void kvb_residual_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
 
 size_t kvb_residual_reserved(const kvb_pool *pool)
 {
-    const window *p = const_window_of(pool);
+    const residual *p = const_residual_of(pool);
     const kvb_pool_options *o = &p->lanes.options;
     size_t bytes[PARTS];
     part_sizes(pool->type->format, o, bytes);
-    return bytes[PART_SLOTS] + kvb_residual_bytes(pool->type, o, p->lanes.usable) - kvb_residual_bytes(pool->type, o, 0);
+    return bytes[PART_SLOTS] + kvb_residual_bytes(pool->type, o, p->lanes.usable) -
+           kvb_residual_bytes(pool->type, o, 0);
 }

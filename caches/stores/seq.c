@@ -15,8 +15,8 @@
 
 typedef struct seq_store {
     kvb_store store;
-    kvb_spans cells[KVB_MAX_SEQS];   /* position -> cell */
-    uint16_t *refs;                  /* [refs_room] sequences that hold a cell; 0: free */
+    kvb_spans cells[KVB_MAX_SEQS]; /* position -> cell */
+    uint16_t *refs;                /* [refs_room] sequences that hold a cell; 0: free */
     size_t refs_room;
     uint32_t live;       /* cells held */
     uint32_t high_water; /* largest cell held + 1 */
@@ -164,10 +164,11 @@ static int reach_check(kvb_store *s, uint32_t from, uint32_t next, uint32_t p0, 
     if (!drops(s) || first >= p1 ||
         tokens_within(&s->account->seq[from], first, p1) == tokens_within(&seq_of(s)->cells[from], first, p1))
         return 0;
-    return kvb_store_fail(s, -ENOTSUP,
-                          "a query at position %u would see positions %u .. %u, some of which sequence %u has let go of: "
-                          "it keeps %u (rollback) behind what is seen",
-                          next, first, p1 - 1, from, s->options->rollback);
+    return kvb_store_fail(
+        s, -ENOTSUP,
+        "a query at position %u would see positions %u .. %u, some of which sequence %u has let go of: "
+        "it keeps %u (rollback) behind what is seen",
+        next, first, p1 - 1, from, s->options->rollback);
 }
 
 /* Largest position p0 <= p < p1 that is held, + 1; 0: none is. */

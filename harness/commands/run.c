@@ -32,7 +32,8 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume, all, sinks;
+    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume, all,
+        sinks;
     const char *out_name, *softcap_text;
     kvb_elem out_elem;
     kvb_logit_changes logits;

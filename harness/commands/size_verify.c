@@ -101,8 +101,7 @@ static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *ve
         for (n = 0; i + n < verdicts->n; n++) {
             const kvb_size_verified *w = &verdicts->at[i + n];
 
-            if (n &&
-                (!v->subject.cache || w->subject.cache != v->subject.cache))
+            if (n && (!v->subject.cache || w->subject.cache != v->subject.cache))
                 break;
             count[w->verdict]++;
             shown = w->proof.cells > shown->proof.cells ? w : shown;
@@ -114,10 +113,10 @@ static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *ve
         snprintf(cells, sizeof cells, "%" PRIu64, shown->proof.cells);
         bool held = v->subject.cache != NULL;
 
-        error = kvb_table_row(table, (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
-                                                           held ? cells : "", numbers[KVB_SIZE_EQUAL],
-                                                           numbers[KVB_SIZE_DIFFERS], numbers[KVB_SIZE_UNAVAILABLE],
-                                                           reason});
+        error = kvb_table_row(table,
+                              (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
+                                                    held ? cells : "", numbers[KVB_SIZE_EQUAL],
+                                                    numbers[KVB_SIZE_DIFFERS], numbers[KVB_SIZE_UNAVAILABLE], reason});
     }
     return error;
 }

@@ -18,7 +18,7 @@ typedef struct kvb_truth_options {
 
 typedef struct kvb_truth {
     const float **amax[2][2]; /* of the values' and the tags' K and V rows; NULL: no fixed scales */
-    kvb_oracle *oracle; /* NULL: none, for the reason given */
+    kvb_oracle *oracle;       /* NULL: none, for the reason given */
     char oracle_why[KVB_REASON];
 } kvb_truth;
 

@@ -31,7 +31,7 @@ typedef struct kvb_matrix_options {
     bool unguarded, unbound, first_touch, no_staging, deterministic;
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_logit_changes logits; /* in every workload */
-    bool no_null;        /* no second child for the null comparison */
+    bool no_null;             /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events;         /* hardware counters; NULL: the default ones */
     FILE *timeline;                    /* NULL: none */

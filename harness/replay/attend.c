@@ -88,8 +88,8 @@ static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, u
     if (o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
         return kvb_pass_refuse(p, -EILSEQ, o->kernel->name, why);
     if (!o->oracle) {
-        int found = kvb_witness_check_step(&p->witness, p->history, spec->group, problem, p->call.scratch, n, layer, why,
-                                           sizeof why);
+        int found = kvb_witness_check_step(&p->witness, p->history, spec->group, problem, p->call.scratch, n, layer,
+                                           why, sizeof why);
         return found > 0 ? kvb_pass_refuse(p, -EILSEQ, "visible set", why) : found;
     }
     if (p->number == 0)
@@ -142,8 +142,8 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
             kvb_guard_protect(lanes[i], read_only);
 }
 
-int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
-                        uint32_t n, kvb_step_traffic *step)
+int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
+                    kvb_step_traffic *step)
 {
     char why[256] = "";
     int error = traffic_add(p, layer, spec, fed, step);

@@ -18,7 +18,8 @@ typedef struct kvb_replay_options {
     kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
     const kvb_cache_type *cache;
     const kvb_pool_type *k_pool, *v_pool;
-    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
+    const float *const *k_amax,
+        *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
                                                  * or NULL */
     kvb_growth growth;
     bool no_staging;    /* a kernel that does not read the pools' formats is skipped */

@@ -14,9 +14,9 @@
 typedef struct kvb_kernel_io {
     bool guarded;
     kvb_elem out_elem;
-    size_t most[3];  /* bytes of one token in q, out and lse, in the layers where they are the largest */
-    void *block[3];  /* what was allocated, for `room` tokens of that size */
-    uint32_t room;   /* tokens */
+    size_t most[3];   /* bytes of one token in q, out and lse, in the layers where they are the largest */
+    void *block[3];   /* what was allocated, for `room` tokens of that size */
+    uint32_t room;    /* tokens */
     size_t fitted[3]; /* bytes that the blocks are fitted to */
     /* of the present call: */
     float *q, *lse;

@@ -43,8 +43,8 @@ typedef struct kvb_pass {
     uint64_t intervals; /* timed ones: each costs a look at the clock */
     kvb_witness_check witness;
     kvb_diff diff;
-    uint64_t digest;        /* of the first pass' outputs */
-    kvb_own_counts pending; /* counts of the next timed interval: they must rise while counters run */
+    uint64_t digest;                         /* of the first pass' outputs */
+    kvb_own_counts pending;                  /* counts of the next timed interval: they must rise while counters run */
     kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
     bool staged_k, staged_v;                 /* in some layer */
     size_t reserved_peak, allocator_live;
@@ -65,8 +65,8 @@ void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 /* Says in the result how the call `what` went wrong at the present event; returns the error. */
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
 /* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones. */
-int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
-                    kvb_step_traffic *step);
+int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
+                    uint32_t n, kvb_step_traffic *step);
 
 /* Adds what one group uses to what others do. */
 void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);

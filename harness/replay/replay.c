@@ -21,10 +21,10 @@
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     const kvb_trace_needs *needs = &trace->needs;
-    const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                            ? "several sequences"
-                       : needs->tree && !(cache->flags & KVB_CACHE_TREE)                         ? "propose and commit"
+    const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                           ? "several sequences"
+                       : needs->tree && !(cache->flags & KVB_CACHE_TREE)                       ? "propose and commit"
                        : needs->rewind && !(cache->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)) ? "rewind"
-                                                                                                 : NULL;
+                                                                                               : NULL;
     if (lack)
         snprintf(why, why_bytes, "cache %s cannot do %s", cache->name, lack);
     return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));
@@ -172,7 +172,8 @@ static void memory_report(const kvb_pass *p)
     result->memory.growths = (double)all.growths;
     result->memory.copied_bytes = (double)all.copied_bytes;
     result->memory.copy_ns = (double)all.copy_ns;
-    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->staged_k ? "k" : "", p->staged_v ? "v" : "");
+    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->staged_k ? "k" : "",
+             p->staged_v ? "v" : "");
     result->memory.staged_bytes = (double)p->call.staged_bytes;
     result->error.bits_k = element_bits(o, false);
     result->error.bits_v = element_bits(o, true);
@@ -219,8 +220,7 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     if (!error)
         error = kvb_pass_run(&p);
     if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
-        error = kvb_roofline_open(&roofline, options->team,
-                                  median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
+        error = kvb_roofline_open(&roofline, options->team, median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
         if (!error)
             error = passes_run(&p, &roofline, started);
     }

@@ -57,7 +57,8 @@ static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_
 }
 
 int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_group *group,
-                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why, size_t why_bytes)
+                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why,
+                           size_t why_bytes)
 {
     char what[160];
     for (uint32_t i = 0; i < n_new; i++) {

@@ -21,6 +21,7 @@ void kvb_witness_check_close(kvb_witness_check *check);
  * 0; 1 with the first difference in why; -ENOMEM.
  */
 int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_group *group,
-                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why, size_t why_bytes);
+                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why,
+                           size_t why_bytes);
 
 #endif

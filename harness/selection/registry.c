@@ -113,7 +113,8 @@ int kvb_registry_load(kvb_registry *registry, const char *path, char *why, size_
     if (!object) {
         const char *said = dlerror();
         snprintf(why, why_bytes, "%s%s", said,
-                 strstr(said, "undefined symbol") ? "; caches/plugin.h lists the functions that a plug-in may call" : "");
+                 strstr(said, "undefined symbol") ? "; caches/plugin.h lists the functions that a plug-in may call"
+                                                  : "");
         return -EINVAL;
     }
     int result = -EINVAL;

@@ -103,7 +103,8 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
 
 const kvb_size_engine kvb_size_engine_kvbench = {
     .name = "kvbench",
-    .summary = "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
+    .summary =
+        "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
     .source = "harness/size/predict.c, proved by --verify",
     .batch = 512,
     .allocate = allocate,

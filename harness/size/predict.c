@@ -26,7 +26,17 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step steps[KVB_SIZE_ST
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-enum { SPAN = 16, NODE = 8, FEED_ITEM = 8 + 4 + 4, CELL = 4, ROW_START = 4, RUN = 8, PATH = 4, MOVE = 8, REF = 2 }; /* bytes */
+enum {
+    SPAN = 16,
+    NODE = 8,
+    FEED_ITEM = 8 + 4 + 4,
+    CELL = 4,
+    ROW_START = 4,
+    RUN = 8,
+    PATH = 4,
+    MOVE = 8,
+    REF = 2
+}; /* bytes */
 
 /* One group's tables. The plan in force and the one being made take turns. */
 typedef struct group_tables {
@@ -41,8 +51,8 @@ typedef struct prediction {
     const kvb_size_subject *subject;
     group_tables group[KVB_MODEL_GROUPS];
     uint64_t account[KVB_SIZE_SEQUENCES], nodes, feed[2], seen[2][KVB_SIZE_SEQUENCES]; /* room */
-    kvb_size_pieces ordinals[KVB_SIZE_SEQUENCES]; /* position -> ordinal */
-    bool joins[KVB_SIZE_SEQUENCES];               /* of the step in hand: its tokens' ordinals go on those before */
+    kvb_size_pieces ordinals[KVB_SIZE_SEQUENCES];                                      /* position -> ordinal */
+    bool joins[KVB_SIZE_SEQUENCES]; /* of the step in hand: its tokens' ordinals go on those before */
     uint64_t next_ordinal, len[KVB_SIZE_SEQUENCES], tokens;
     uint32_t turn; /* of plans and feeds */
     kvb_size_pieces scratch;
@@ -81,7 +91,7 @@ static uint64_t pool_cells(const prediction *p, const kvb_group *g)
     const kvb_cache_options *o = &p->subject->options;
     uint64_t kept = (uint64_t)g->window + g->chunk + g->sinks + o->rollback - 1; /* of a sequence, before a step */
     uint64_t bound = o->max_seqs * kept + (o->step ? o->step : o->capacity);
-    return is(p, &kvb_cache_slab) ? (uint64_t)o->max_seqs * o->seq_capacity
+    return is(p, &kvb_cache_slab)               ? (uint64_t)o->max_seqs * o->seq_capacity
            : drops(p, g) && bound < o->capacity ? bound
                                                 : o->capacity;
 }
@@ -164,7 +174,8 @@ static int slab_take(prediction *p, group_tables *t, const kvb_group *g, const k
             row += t->held[other].n > 0;
         if (t->held[q].n)
             row = t->held[q].at[0].cell / p->subject->options.seq_capacity;
-        error = kvb_size_piece_add(&t->held[q], p->len[q], row * p->subject->options.seq_capacity + p->len[q], s->tokens);
+        error =
+            kvb_size_piece_add(&t->held[q], p->len[q], row * p->subject->options.seq_capacity + p->len[q], s->tokens);
         need(&t->row_cells, spans);
         runs = (uint64_t)queries_take(&t->runs[p->turn], &t->held[q], spans, g, p->len[q], s->tokens, runs);
     }
@@ -213,7 +224,8 @@ static int shared_take(prediction *p, group_tables *t, const kvb_group *g, const
         for (uint64_t j = 0, some; j < p->scratch.at[i].n && !error; j += some, at += some) {
             uint32_t q = s->first + (s->n_seqs > 1 ? (uint32_t)at : 0);
             some = s->n_seqs > 1 ? 1 : p->scratch.at[i].n;
-            error = kvb_size_piece_add(&t->held[q], p->len[q] + (s->n_seqs > 1 ? 0 : at), p->scratch.at[i].cell + j, some);
+            error =
+                kvb_size_piece_add(&t->held[q], p->len[q] + (s->n_seqs > 1 ? 0 : at), p->scratch.at[i].cell + j, some);
             need(&t->refs, p->scratch.at[i].cell + j + some);
             cells_ask(t, p->scratch.at[i].cell + j + some);
         }
@@ -260,7 +272,7 @@ static const struct {
     const kvb_cache_type *cache;
     int (*take)(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s);
 } accounts[] = {
-    {&kvb_cache_recompute, recompute_take}, {&kvb_cache_slab, slab_take}, {&kvb_cache_contiguous, contiguous_take},
+    {&kvb_cache_recompute, recompute_take}, {&kvb_cache_slab, slab_take},     {&kvb_cache_contiguous, contiguous_take},
     {&kvb_cache_seq, shared_take},          {&kvb_cache_window, shared_take}, {&kvb_cache_tree, contiguous_take},
 };
 enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
@@ -293,9 +305,9 @@ static int step_take(prediction *p, const kvb_size_step *s)
         a++;
     shared_tables_take(p, s);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) /* does its first new token follow its last one? */
-        p->joins[q] = p->ordinals[q].n && p->ordinals[q].at[p->ordinals[q].n - 1].cell +
-                                                  p->ordinals[q].at[p->ordinals[q].n - 1].n ==
-                                              p->next_ordinal + (uint64_t)(q - s->first) * s->tokens;
+        p->joins[q] = p->ordinals[q].n &&
+                      p->ordinals[q].at[p->ordinals[q].n - 1].cell + p->ordinals[q].at[p->ordinals[q].n - 1].n ==
+                          p->next_ordinal + (uint64_t)(q - s->first) * s->tokens;
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
         error = s->drafts ? drafts_take(p, &p->group[g], &m->groups[g], s)
                           : accounts[a].take(p, &p->group[g], &m->groups[g], s);
@@ -338,8 +350,9 @@ static int group_add_up(const prediction *p, uint32_t index, uint64_t *sum)
                         kvb_size_pool_bytes(side ? s->options.v_pool : s->options.k_pool, &o,
                                             is(p, &kvb_cache_slab) ? cells : t->most));
         if (!error)
-            error = add(sum, 1, t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
-                                    t->path[side] * PATH + t->seen[side] * SPAN);
+            error = add(sum, 1,
+                        t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
+                            t->path[side] * PATH + t->seen[side] * SPAN);
     }
     for (uint32_t q = 0; q < KVB_SIZE_SEQUENCES && !error; q++)
         error = add(sum, t->spans[q], SPAN);

@@ -157,7 +157,8 @@ static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_
         return error;
     error = replay(r, steps, n, predicted, proof);
     if (error)
-        snprintf(why, why_bytes, "cache %s: %s", s->cache->name, *kvb_cache_why(r->cache) ? kvb_cache_why(r->cache) : strerror(-error));
+        snprintf(why, why_bytes, "cache %s: %s", s->cache->name,
+                 *kvb_cache_why(r->cache) ? kvb_cache_why(r->cache) : strerror(-error));
     kvb_cache_close(r->cache);
     if (!error && r->allocator.current_bytes)
         compare(r, 0, proof);

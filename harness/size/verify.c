@@ -23,8 +23,9 @@ enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
 #define MEMORY        ((uint64_t)1 << 30)
 #define ENOUGH_BYTES  ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
 #define ENOUGH_VALUES ((uint64_t)1 << 22) /* likewise, stored */
-#define STORED_VALUES ((uint64_t)1 << 24) /* above it steps are begun, which is where memory is asked for, and no more */
-#define MOST_VALUES   ((uint64_t)1 << 32) /* some seconds */
+#define STORED_VALUES                                                                                                  \
+    ((uint64_t)1 << 24)                 /* above it steps are begun, which is where memory is asked for, and no more */
+#define MOST_VALUES ((uint64_t)1 << 32) /* some seconds */
 
 typedef struct verifier {
     const kvb_size_proving *proving;
@@ -61,7 +62,9 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_model *m
     if (!p->context && window && context < window + WINDOW_AND_MORE)
         context = window + WINDOW_AND_MORE; /* far enough that its rows are dropped and its cells used again */
     return (kvb_size_history){
-        .sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1 : p->sequences ? p->sequences : SEQUENCES,
+        .sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1
+                     : p->sequences                  ? p->sequences
+                                                     : SEQUENCES,
         .context = context,
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,

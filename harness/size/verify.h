@@ -33,10 +33,9 @@ extern const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS]; /* "equal", 
 
 /* One cache of the model. */
 typedef struct kvb_size_verified {
-    kvb_size_subject
-        subject;     /* model: the layers that were built. cache NULL: layers that kvbench has no cache for */
-    uint32_t layers; /* that the model has */
-    bool stored;      /* rows were handed in; else steps were begun only: where huge pages would be many */
+    kvb_size_subject subject; /* model: the layers that were built. cache NULL: layers that kvbench has no cache for */
+    uint32_t layers;          /* that the model has */
+    bool stored;              /* rows were handed in; else steps were begun only: where huge pages would be many */
     kvb_size_proof proof;
     uint64_t whole; /* bytes predicted for all layers */
     kvb_size_verdict verdict;

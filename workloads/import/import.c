@@ -17,7 +17,8 @@
 static const kvb_model model = {
     .n_layers = 1,
     .n_groups = 1,
-    .groups = {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
+    .groups =
+        {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
 
 typedef struct live_sequence {

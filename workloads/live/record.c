@@ -11,7 +11,8 @@
 static const kvb_model realistic = {
     .n_layers = 1,
     .n_groups = 1,
-    .groups = {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
+    .groups =
+        {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
 static const char realistic_suffix[] = "-8x128", realistic_profile[] = "llama";
 
@@ -20,7 +21,8 @@ enum { LONG_FILL = 32768, LONG_DECODE = 32 };
 /* The realistic geometry, one layer of each group that the scenario has. */
 static void realistic_make(const kvb_scenario *scenario, kvb_model *model)
 {
-    const kvb_model_config one_of_each = {.layers = scenario->full_every ? 2 : 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
+    const kvb_model_config one_of_each = {
+        .layers = scenario->full_every ? 2 : 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
     kvb_scenario two = *scenario;
     two.full_every = scenario->full_every ? 2 : 0;
     kvb_live_model(&two, &one_of_each, model);

@@ -216,8 +216,8 @@ int kvb_recorder_save(const kvb_recorder *r, const char *directory, const char *
 }
 
 int kvb_recorder_save_seeded(const kvb_recorder *r, const char *directory, const char *name, const char *source,
-                             const char *note, const kvb_model *model, const char *profile, uint64_t seed,
-                             char *why, size_t why_bytes)
+                             const char *note, const kvb_model *model, const char *profile, uint64_t seed, char *why,
+                             size_t why_bytes)
 {
     char *trace = path_of(directory, name, ".jsonl");
     kvb_trace_header header = {.name = borrow(name),

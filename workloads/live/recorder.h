@@ -43,7 +43,7 @@ int kvb_recorder_save(const kvb_recorder *recorder, const char *directory, const
  * vocabulary ids.
  */
 int kvb_recorder_save_seeded(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
-                             const char *note, const kvb_model *model, const char *profile, uint64_t seed,
-                             char *why, size_t why_bytes);
+                             const char *note, const kvb_model *model, const char *profile, uint64_t seed, char *why,
+                             size_t why_bytes);
 
 #endif

@@ -16,9 +16,8 @@
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
 
 const kvb_scenario *const kvb_scenarios[] = {
-    &kvb_scenario_plain_decode, &kvb_scenario_batched_multi_seq, &kvb_scenario_agent_fork,
-    &kvb_scenario_eagle_tree,   &kvb_scenario_parallel_sample,   &kvb_scenario_sliding_window,
-    &kvb_scenario_sink_window,  NULL,
+    &kvb_scenario_plain_decode,    &kvb_scenario_batched_multi_seq, &kvb_scenario_agent_fork,  &kvb_scenario_eagle_tree,
+    &kvb_scenario_parallel_sample, &kvb_scenario_sliding_window,    &kvb_scenario_sink_window, NULL,
 };
 
 const kvb_scenario *kvb_scenario_find(const char *name)
@@ -149,8 +148,7 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
 
 int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i)
 {
-    return (int32_t)(kvb_live_random(scene->options->seed, PROMPTS + prompt, i) %
-                     scene->weights->config.vocab);
+    return (int32_t)(kvb_live_random(scene->options->seed, PROMPTS + prompt, i) % scene->weights->config.vocab);
 }
 
 int kvb_scene_say(kvb_scene *scene, int32_t token)

@@ -56,17 +56,18 @@ static int play_branches(kvb_scene *scene)
 enum {
     SINK_WINDOW = 16,
     SINKS = 4,
-    CHUNK = 20,    /* prompt tokens of a prefill, more than the window */
-    CHUNKS = 3,    /* prefills of the first sequence; one fewer for each further one */
-    BATCH = 3,     /* sequences */
-    STEPS = 60,    /* of all together */
-    BACK = 7,      /* tokens that the second takes back */
+    CHUNK = 20,      /* prompt tokens of a prefill, more than the window */
+    CHUNKS = 3,      /* prefills of the first sequence; one fewer for each further one */
+    BATCH = 3,       /* sequences */
+    STEPS = 60,      /* of all together */
+    BACK = 7,        /* tokens that the second takes back */
     STEPS_AFTER = 40 /* of those that are left */
 };
 
 static int play_sinks(kvb_scene *scene)
 {
-    kvb_scene_seq seqs[BATCH + 1], *batch[] = {&seqs[0], &seqs[1], &seqs[2]}, *rest[] = {&seqs[1], &seqs[2], &seqs[BATCH]};
+    kvb_scene_seq seqs[BATCH + 1], *batch[] = {&seqs[0], &seqs[1], &seqs[2]},
+                                   *rest[] = {&seqs[1], &seqs[2], &seqs[BATCH]};
     int err = 0;
     for (uint32_t s = 0; !err && s < BATCH; s++) {
         uint32_t n_chunks = CHUNKS - s;
@@ -89,8 +90,9 @@ static int play_sinks(kvb_scene *scene)
 
 const kvb_scenario kvb_scenario_sliding_window = {
     .name = "sliding-window",
-    .summary = "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a fork inside the "
-               "window, one sequence on to ten windows",
+    .summary =
+        "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a fork inside the "
+        "window, one sequence on to ten windows",
     .cache = "window",
     .needs_seq = true,
     .layers = 6,
@@ -105,8 +107,9 @@ const kvb_scenario kvb_scenario_sliding_window = {
 
 const kvb_scenario kvb_scenario_sink_window = {
     .name = "sink-window",
-    .summary = "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded together, one "
-               "forked, one cut back",
+    .summary =
+        "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded together, one "
+        "forked, one cut back",
     .cache = "window",
     .needs_seq = true,
     .limits = {.window = SINK_WINDOW, .sinks = SINKS},

@@ -178,7 +178,7 @@ static void test_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute), cmocka_unit_test(test_slab), cmocka_unit_test(test_contiguous),
+        cmocka_unit_test(test_recompute), cmocka_unit_test(test_slab),   cmocka_unit_test(test_contiguous),
         cmocka_unit_test(test_seq),       cmocka_unit_test(test_window), cmocka_unit_test(test_tree),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

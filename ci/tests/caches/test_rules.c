@@ -41,8 +41,10 @@ static void test_faces(void **state)
         const char *name;
         int seq, tree, contiguous;
     } want[] = {
-        {&kvb_cache_recompute, "recompute", 1, 1, 1}, {&kvb_cache_slab, "slab", 1, 0, 0},
-        {&kvb_cache_contiguous, "contiguous", 0, 0, 1},   {&kvb_cache_seq, "seq", 1, 0, 0},
+        {&kvb_cache_recompute, "recompute", 1, 1, 1},
+        {&kvb_cache_slab, "slab", 1, 0, 0},
+        {&kvb_cache_contiguous, "contiguous", 0, 0, 1},
+        {&kvb_cache_seq, "seq", 1, 0, 0},
         {&kvb_cache_tree, "tree", 0, 1, 0},
     };
     for (size_t i = 0; i < N(want); i++) {

@@ -70,7 +70,8 @@ static void known_sum(void **state)
     prove(&s, steps, 2, &proof);
     size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 · 8 is above the capacity */
     size_t plans = 100 * 16 + 101 * 4 + 16 * 16 + 16 * 4;                   /* the prefill's, the single token's */
-    assert_int_equal(proof.allocated, kvb_cache_contiguous.struct_bytes + 3 * 2 * (sizeof(void *) + pool + cells) + plans);
+    assert_int_equal(proof.allocated,
+                     kvb_cache_contiguous.struct_bytes + 3 * 2 * (sizeof(void *) + pool + cells) + plans);
     assert_int_equal(proof.cells, 101);
     assert_int_equal(proof.lengths, 5);
 }
