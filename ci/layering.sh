@@ -10,7 +10,8 @@ folders='kernels caches workloads oracle harness results plots ci'
 # The first row whose pattern a file's path matches says what it may include (extended regular expressions).
 # A test may include what its subject may, the subject itself, and what lies beside it ("fixture.h").
 rules=(
-    '^kernels/example-plugin/        ^attend\.h$' # as a stranger would: with a copy of the one header
+    '^kernels/example-plugin/        ^attend\.h$' # as a stranger would: with a copy of the contract's headers
+    '^caches/example-plugin/         ^caches/plugin\.h$'
     '^kernels/                       ^kernels/|^attend\.h$'
     '^caches/                        ^caches/|^kernels/(attend|model)\.h$'
     '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(attend|model)\.h$'

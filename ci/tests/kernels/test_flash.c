@@ -11,7 +11,6 @@
 static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_bf16,
                                             &kvb_kernel_flash_f16};
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
-
 static kvb_cpu_level levels[KVB_CPU_LEVELS];
 static uint32_t n_levels;
 

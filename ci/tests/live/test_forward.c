@@ -109,14 +109,19 @@ static void naive_forward(const kvb_weights *w, double *logits)
 /* Logits of every token of the prompt in steps of `step` tokens, [N][vocab]. */
 static void live_forward(const kvb_weights *weights, const kvb_cache_type *cache, uint32_t step, float *logits)
 {
-    kvb_runner_options options = {.weights = weights,
+    kvb_model model;
+    kvb_live_model(NULL, &weights->config, &model);
+    kvb_runner_options options = {.key = "forward",
+                                  .weights = weights,
+                                  .model = &model,
                                   .cache = cache,
                                   .k_pool = kvb_builtin_pools[0],
                                   .v_pool = kvb_builtin_pools[0],
                                   .kernel = &kvb_kernel_reference,
                                   .capacity = 64,
                                   .seq_capacity = 64,
-                                  .max_seqs = 1};
+                                  .max_seqs = 1,
+                                  .step = N};
     kvb_runner runner;
     uint32_t seq[N] = {0}, vocab = weights->config.vocab;
     if (kvb_runner_open(&runner, &options))

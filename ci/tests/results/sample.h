@@ -73,6 +73,8 @@ static inline void sample_fill(kvb_result *r)
     r->time.n_contexts = 2;
     r->memory.timeline[0] = (kvb_memory_point){0, 1 << 20, 3 << 20};
     r->memory.n_timeline = 1;
+    r->memory.groups[0] = (kvb_group_memory){5, 40, 48, 50};
+    r->memory.n_groups = 1;
     r->n_counters = 2;
     snprintf(r->counters[0].name, sizeof r->counters[0].name, "cycles");
     snprintf(r->counters[0].unavailable, sizeof r->counters[0].unavailable, "not permitted");

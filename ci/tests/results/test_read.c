@@ -79,9 +79,9 @@ static void assert_change(const char *from, const char *to, int line, const char
 static void test_schema(void **state)
 {
     (void)state;
-    assert_change("kvbench.result/4", "kvbench.result/9", 1,
-                  "schema: \"kvbench.result/9\" is not known, this program reads \"kvbench.result/4\"");
-    assert_change("\"schema\"", "\"shema\"", 1, "expected the manifest with \"schema\":\"kvbench.result/4\"");
+    assert_change("kvbench.result/5", "kvbench.result/9", 1,
+                  "schema: \"kvbench.result/9\" is not known, this program reads \"kvbench.result/5\"");
+    assert_change("\"schema\"", "\"shema\"", 1, "expected the manifest with \"schema\":\"kvbench.result/5\"");
     assert_refused("", 0, 1, "found an empty file");
     assert_refused("[1]\n", 4, 1, "expected the manifest");
     assert_refused("{}\n", 3, 1, "expected the manifest");

@@ -70,6 +70,8 @@ static void test_same(void **state)
     assert_memory_equal(b->time.series, a->time.series, sizeof a->time.series);
     assert_int_equal(b->time.n_contexts, 2);
     assert_memory_equal(b->time.contexts, a->time.contexts, sizeof a->time.contexts);
+    assert_int_equal(b->memory.n_groups, 1);
+    assert_memory_equal(b->memory.groups, a->memory.groups, sizeof a->memory.groups);
     assert_int_equal(b->memory.n_timeline, 1);
     assert_memory_equal(b->memory.timeline, a->memory.timeline, sizeof a->memory.timeline);
     assert_true(isnan(b->time.kinds[KVB_KIND_FILL].median));
@@ -92,8 +94,8 @@ static void test_line(void **state)
 {
     static const char *const want =
         "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
-        "\"kernel\": \"reference\", \"threads\": 2, \"growth\": \"\", \"status\": \"fail\", \"reason\": \"rho > 1 at "
-        "\\\"x\\\"\\n\", "
+        "\"kernel\": \"reference\", \"threads\": 2, \"growth\": \"\", \"out\": \"f32\", "
+        "\"status\": \"fail\", \"reason\": \"rho > 1 at \\\"x\\\"\\n\", "
         "\"rho\": 1e308, \"out_digest\": \"cbf29ce484222325\", "
         "\"error\": {\"rho_worst\": 0.25, \"rho_lse\": null, \"max_abs\": 1e-30, \"rel_l2\": null, "
         "\"not_finite\": 0, \"checked_rows\": 10, \"total_rows\": 1099511627776, "
@@ -117,8 +119,9 @@ static void test_line(void **state)
         "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, \"fragmentation\": null, "
         "\"growths\": null, \"copied_bytes\": null, \"copy_ns\": null, "
         "\"resident_peak\": null, \"scratch_bytes\": null, \"staged\": \"\", \"staged_bytes\": null, "
-        "\"timeline\": [{\"event\": 0, \"live_bytes\": 1048576, \"held_bytes\": 3145728}]}, \"placement\": "
-        "\"\", "
+        "\"timeline\": [{\"event\": 0, \"live_bytes\": 1048576, \"held_bytes\": 3145728}], "
+        "\"groups\": [{\"layers\": 5, \"cells\": 40, \"cells_peak\": 48, \"high_water\": 50}]}, "
+        "\"placement\": \"\", "
         "\"counters\": {\"cycles\": null, \"page_faults\": 42, \"unavailable\": {\"cycles\": \"not permitted\"}, "
         "\"multiplexed\": {\"page_faults\": 0.5}}}\n";
     kvb_result result;
@@ -131,7 +134,7 @@ static void test_line(void **state)
     char *line = strchr(text, '\n');
     assert_non_null(line);
     assert_string_equal(line + 1, want);
-    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/4\", \"version\"", 40), 0);
+    assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/5\", \"version\"", 40), 0);
     assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", "));
     assert_non_null(strstr(text, "\"openblas_note\": null"));
     free(text);
