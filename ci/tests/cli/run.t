@@ -13,7 +13,7 @@ ok "the file has a manifest and at least 60 passing combinations of all that was
 import json, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 manifest, records = lines[0], lines[1:]
-assert manifest["schema"] == "kvbench.result/4"
+assert manifest["schema"] == "kvbench.result/5"
 for key in "version commit compiler flags cpu_model cpu_features isa cores memory_bytes openblas_core suite seed date".split():
     assert key in manifest, key
 passed = [r for r in records if r["status"] == "pass"]
