@@ -24,6 +24,7 @@ static void two_cells_by_hand(void **state)
                        .v = v,
                        .k_dim = 1,
                        .v_dim = 2,
+                       .v_row = 2,
                        .scale = 0.5,
                        .runs = &run,
                        .n_runs = 1,
@@ -135,9 +136,9 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     for (uint32_t c = 0; c < a->v_dim; c++) {
         long double o = 0, spread = 0, spread_a = 0, spread_q = 0, spread_s = 0, mass = 0, v_max = 0;
         for (uint32_t i = 0; i < n; i++)
-            o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_dim + c];
+            o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_row + c];
         for (uint32_t i = 0; i < n; i++) {
-            size_t at = (a->v_gathered ? i : cells[i]) * a->v_dim + c;
+            size_t at = (a->v_gathered ? i : cells[i]) * a->v_row + c;
             long double p = expl(s[i]) / z, v = a->v[at], size = fabsl(v);
             if (a->v_size && a->v_size[at] > size)
                 size = a->v_size[at];
@@ -206,6 +207,7 @@ static void against_long_double(void **state)
                        .v = v,
                        .k_dim = K,
                        .v_dim = V,
+                       .v_row = V,
                        .scale = 0.31,
                        .runs = runs,
                        .n_runs = 4,
@@ -240,6 +242,15 @@ static void against_long_double(void **state)
     check_directly(&a, cells);
     a.k_gathered = false;
     check_directly(&a, cells);
+
+    /* latent: V is the beginning of K's rows, and has their magnitudes */
+    a.v = k;
+    a.v_size = k_size;
+    a.v_row = K;
+    for (int gathered = 0; gathered < 2; gathered++) {
+        a.k_gathered = a.v_gathered = gathered;
+        check_directly(&a, cells);
+    }
 }
 
 int main(void)

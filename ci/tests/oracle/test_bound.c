@@ -86,6 +86,7 @@ static void problem_solve(problem *p)
                            .v_mix = 1,
                            .k_dim = DIM,
                            .v_dim = DIM,
+                           .v_row = DIM,
                            .scale = (double)p->scale,
                            .softcap = (double)p->softcap,
                            .sink = p->has_sink ? &p->sink : NULL,
