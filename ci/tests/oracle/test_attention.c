@@ -119,7 +119,12 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(lse, logl(z));
     NEAR(row.weight_sum, z / expl(top));
     assert_true(row.v_mix == a->v_mix);
-    long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, p_max = 0, v_largest = 0;
+    long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, s_mean = 0, s_max = 0, p_max = 0, v_largest = 0;
+    for (uint32_t i = 0; i < n + (a->sink != NULL); i++) { /* the sink last: a cell of which only S counts */
+        long double x = i < n ? s[i] : (long double)*a->sink, size = fabsl(x) + (top - x) / 2;
+        s_mean += expl(x) / z * size;
+        s_max = size > s_max ? size : s_max;
+    }
     for (uint32_t i = 0; i < n; i++) {
         long double p = expl(s[i]) / z;
         a_mean += p * reach[i];
@@ -132,6 +137,8 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(row.a_max, a_max);
     NEAR(row.q_mean, q_mean);
     NEAR(row.q_max, q_max);
+    NEAR(row.s_mean, s_mean);
+    NEAR(row.s_max, s_max);
     NEAR(row.p_max, p_max);
     for (uint32_t c = 0; c < a->v_dim; c++) {
         long double o = 0, spread = 0, spread_a = 0, spread_q = 0, spread_s = 0, mass = 0, v_max = 0;
@@ -219,6 +226,9 @@ static void against_long_double(void **state)
     check_directly(&a, cells);
     a.softcap = 0;
     check_directly(&a, cells);
+    sink = -40; /* hardly a weight, but the largest S */
+    check_directly(&a, cells);
+    sink = 2.25f;
 
     /* magnitudes of their own, those of V sometimes below |v| */
     static double k_size[TOKENS * K], v_size[TOKENS * V];
