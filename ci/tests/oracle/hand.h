@@ -99,6 +99,15 @@ static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
     e->p1 = p1;
 }
 
+/* The numbers of a text, as "0 4 5". Returns how many. */
+static inline uint32_t hand_list(const char *text, uint32_t *list)
+{
+    uint32_t n = 0;
+    for (char *end; *text; text = end)
+        list[n++] = (uint32_t)strtoul(text, &end, 10);
+    return n;
+}
+
 /* ---- numbers: splitmix64, Box-Muller -------------------------------------------------------------------- */
 
 static inline double hand_uniform(uint64_t *state)
