@@ -8,7 +8,7 @@
  *   kiviB-v  KIVI (Liu et al., arXiv 2402.02750, section 3.2 and algorithm 1): 32 channels of one token a group
  *   kiviB-k  the same for one channel of 32 tokens
  *
- * KIVI's rows come in as they lay in the window: rounded to f16.
+ * KIVI's rows come in as residual cells held them: rounded to f16.
  */
 #include "oracle/codec_parts.h"
 

@@ -15,8 +15,8 @@
 /* Results are kept below this by sampling, whatever the budget of pairs. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
-/* A pair of a format with a window costs this many others: each query stores what it sees anew (measured: 15 to 25). */
-#define WINDOW_PAIRS 16u
+/* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to 25). */
+#define RESIDUAL_PAIRS 16u
 
 /* The runs of tokens that the sampled queries see. */
 static int sample_gather(const kvb_trace *trace, const kvb_sample *sample, kvb_census *census, uint32_t *visible_max)
@@ -87,7 +87,7 @@ static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, 
     for (uint32_t g = 0; g < m->n_groups; g++)
         v_dim = v_dim > m->groups[g].v_dim ? v_dim : m->groups[g].v_dim;
     kvb_sample_options wanted = {
-        .max_pairs = options->max_pairs / (kvb_oracle_reads_views(oracle) ? WINDOW_PAIRS : 1),
+        .max_pairs = options->max_pairs / (kvb_oracle_reads_views(oracle) ? RESIDUAL_PAIRS : 1),
         .max_rows = ARENA_MAX_BYTES / (sizeof(kvb_expect) + v_dim * sizeof(kvb_bound_term)),
         .seed = options->seed,
     };

@@ -60,8 +60,8 @@ int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_
 void kvb_oracle_free(kvb_oracle *oracle);
 
 /*
- * Formats with a window (kvb_format.residual_cells) store a row according to what was written near it, which differs from
- * cache to cache: their expected rows above serve question 3 alone (a sequence stored by itself, its window ending at
+ * Formats with residual cells (kvb_format.residual_cells) store a row according to what was written near it, which differs from
+ * cache to cache: their expected rows above serve question 3 alone (a sequence stored by itself, its residual cells ending at
  * each query), and for question 2 the stored rows are read from the cache's view, row by row.
  */
 bool kvb_oracle_reads_views(const kvb_oracle *oracle);

@@ -14,7 +14,7 @@
 /* What one thread works in. */
 typedef struct worker {
     double *scratch;
-    kvb_stored k, v;    /* gathered rows, of the sides with a window */
+    kvb_stored k, v;    /* gathered rows, of the sides with residual cells */
     const float **seen; /* [visible_max] likewise */
 } worker;
 
@@ -33,7 +33,7 @@ typedef struct work {
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
     const kvb_storages *stores;
-    kvb_stored k, v;                 /* stored rows by token, of the sides without a window */
+    kvb_stored k, v;                 /* stored rows by token, of the sides without residual cells */
     double *k_original, *v_original; /* [tokens][dim] before storing; NULL when lossless */
     size_t *order;                   /* its rows */
     size_t n_order;
@@ -114,7 +114,7 @@ static void row_solve(work *w, size_t r, const worker *me)
                            me->scratch + kvb_attention_scratch(w->visible_max, w->group->v_dim), &w->format_rows[r]);
 }
 
-/* Part of the team: takes queries (without windows: rows) until there are none; which part takes which changes nothing. */
+/* Part of the team: takes queries (without residual cells: rows) until there are none; which part takes which changes nothing. */
 static void rows_solve(void *ctx, uint32_t i, uint32_t n)
 {
     (void)n;
@@ -168,13 +168,13 @@ static void heads_solve(work *w)
 
 static int worker_open(const work *w, const kvb_storages *stores, worker *me, size_t scratch)
 {
-    bool k_window = kvb_storage_has_residual(&stores->k), v_window = kvb_storage_has_residual(&stores->v);
+    bool k_residual = kvb_storage_has_residual(&stores->k), v_residual = kvb_storage_has_residual(&stores->v);
     int err = 0;
     me->scratch = malloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
-    if (k_window)
+    if (k_residual)
         err = kvb_stored_open(&me->k, &stores->k, w->visible_max);
-    if (!err && v_window)
+    if (!err && v_residual)
         err = kvb_stored_open(&me->v, &stores->v, w->visible_max);
     return !err && me->scratch && me->seen ? 0 : -ENOMEM;
 }

@@ -95,8 +95,8 @@ void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32
                                  size + (size_t)i * store->dim);
     if (!codec)
         return;
-    uint32_t dim = store->dim, block = codec->block, windows = store->format->residual_blocks;
-    uint32_t n_blocks = n / block + (n % block > 0), closed = n_blocks > windows ? n_blocks - windows : 0;
+    uint32_t dim = store->dim, block = codec->block, residual = store->format->residual_blocks;
+    uint32_t n_blocks = n / block + (n % block > 0), closed = n_blocks > residual ? n_blocks - residual : 0;
     float *turned = scratch;
     unsigned char *part[KVB_PARTS];
     part[KVB_CODES] = (unsigned char *)(turned + (size_t)block * dim);

@@ -27,7 +27,7 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
 /* Bytes of scratch that the calls below need. */
 size_t kvb_storage_scratch(const kvb_storage *store);
 
-/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with a window, the blocks
+/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with residual cells, the blocks
  * before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
                       double *size);

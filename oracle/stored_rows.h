@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * K and V rows of one KV head as its formats store them, in double, where an exact attention can have them: by token
- * identity, or (formats with a window, whose rows depend on their neighbours) gathered for one query. Inside the
+ * identity, or (formats with residual cells, whose rows depend on their neighbours) gathered for one query. Inside the
  * oracle only.
  */
 #ifndef KVB_STORED_ROWS_H

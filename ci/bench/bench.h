@@ -86,6 +86,8 @@ double bench_cell_bytes(const char *format);
  * just that. 0 or -ENOMEM. */
 int bench_store_open(bench_store *store, const kvb_team *team, const char *format, uint32_t cells, uint32_t layers);
 void bench_store_close(bench_store *store);
+/* Layers with so many query heads. */
+kvb_group bench_group(uint32_t heads);
 /* q rows [n_tok][heads][BENCH_DIM]. */
 void bench_queries_make(const kvb_team *team, float *q, uint32_t n_tok, uint32_t heads);
 
@@ -93,6 +95,7 @@ void bench_queries_make(const kvb_team *team, float *q, uint32_t n_tok, uint32_t
 
 typedef struct bench_scene {
     const bench_work *work;
+    kvb_group group;
     uint32_t cells, n_tok, heads;
     kvb_mask mask;   /* as a cache hands it over */
     kvb_mask bits;   /* the same as bit rows; made where an entry wants it */

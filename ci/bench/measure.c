@@ -24,7 +24,7 @@
 
 static kvb_attend_spec spec_of(const bench_run *run, uint32_t layer, kvb_mask mask)
 {
-    kvb_attend_spec spec = {.mask = mask};
+    kvb_attend_spec spec = {.group = &run->scene->group, .mask = mask};
     const bench_store *store = run->store;
     store->type->view(store->k[layer], run->scene->cells, &spec.k);
     store->type->view(store->v[layer], run->scene->cells, &spec.v);
@@ -46,7 +46,7 @@ static int tokens_attend(const bench_run *run, bench_contestant *c, uint32_t lay
     size_t row = (size_t)s->heads * BENCH_DIM;
     kvb_attend_spec spec = spec_of(run, layer, mask);
     char why[sizeof c->why];
-    int error = kvb_call_prepare(&c->call, &spec, s->q + t * row, n_tok, false, why, sizeof why);
+    int error = kvb_call_prepare(&c->call, &spec, s->q + t * row, n_tok, why, sizeof why);
     if (error) {
         memcpy(c->why, why, sizeof why);
         return error;
@@ -91,13 +91,7 @@ static int contestant_open(const bench_run *run, bench_contestant *c)
     c->team = c->entry->way == BENCH_ALONE;
     c->bytes = rows * (double)(c->entry->way == BENCH_APART ? s->pairs : s->unique);
     c->ops = 4.0 * (double)s->pairs * s->heads * BENCH_DIM;
-    c->call = (kvb_call){.kernel = c->kernel,
-                         .team = run->team[c->team],
-                         .n_heads = s->heads,
-                         .n_kv_heads = BENCH_KV_HEADS,
-                         .scale = (float)(1 / sqrt(BENCH_DIM)),
-                         .out_elem = KVB_F32,
-                         .no_staging = true};
+    c->call = (kvb_call){.kernel = c->kernel, .team = run->team[c->team], .out_elem = KVB_F32, .no_staging = true};
     if (!c->call.team) {
         snprintf(c->why, sizeof c->why, "there is but one thread");
         return 0;

@@ -148,6 +148,7 @@ static int bits_make(bench_scene *s)
 int bench_scene_open(bench_scene *s, const kvb_team *team, const bench_work *work, uint32_t cells)
 {
     *s = (bench_scene){.work = work, .cells = cells, .heads = work->group * BENCH_KV_HEADS};
+    s->group = bench_group(s->heads);
     s->n_tok = tokens_of(work->shape, cells);
     s->mask.kind = mask_kind(work->shape);
     int error = s->mask.kind == KVB_MASK_RUNS ? runs_make(s) : 0;

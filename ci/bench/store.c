@@ -3,6 +3,7 @@
 #include "ci/bench/bench.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,6 @@
  * sequences: no two of them hold the same cells. */
 #define DISTINCT 4679u
 #define SEED     1u
-
-static const kvb_trace_model model = {.layers = 1, .kv_heads = BENCH_KV_HEADS, .k_dim = BENCH_DIM, .v_dim = BENCH_DIM};
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
@@ -39,6 +38,15 @@ static const kvb_memory_source source = {memory_take, memory_give};
 
 /* ---- values -------------------------------------------------------------------------------------------------- */
 
+kvb_group bench_group(uint32_t heads)
+{
+    return (kvb_group){.heads = heads,
+                       .kv_heads = BENCH_KV_HEADS,
+                       .k_dim = BENCH_DIM,
+                       .v_dim = BENCH_DIM,
+                       .scale = 1 / sqrt(BENCH_DIM)};
+}
+
 typedef struct making {
     kvb_rows kind;
     uint32_t n, heads;
@@ -48,11 +56,10 @@ typedef struct making {
 static void part_make(void *ctx, uint32_t i, uint32_t n)
 {
     const making *m = ctx;
-    kvb_trace_model shape = model;
-    shape.heads = m->heads;
+    const kvb_model model = {.n_layers = 1, .n_groups = 1, .groups = {bench_group(m->heads)}};
     const kvb_profile *gaussian = kvb_profile_find("gaussian");
     for (uint32_t t = i; t < m->n; t += n)
-        gaussian->rows(&shape, SEED, m->kind, 0, t, t, m->rows + (size_t)t * m->heads * BENCH_DIM);
+        gaussian->rows(&model, SEED, m->kind, 0, t, t, m->rows + (size_t)t * m->heads * BENCH_DIM);
 }
 
 void bench_queries_make(const kvb_team *team, float *q, uint32_t n_tok, uint32_t heads)

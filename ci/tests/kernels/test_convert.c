@@ -165,7 +165,7 @@ static void rows_are_read_by_their_format(void **state)
                          .scales = &scale,
                          .head_scales = &scale};
         float row[4], rows[2][4];
-        assert_false(kvb_format_in_place(&f));
+        assert_false(kvb_format_is_f32(&f));
         assert_ptr_equal(kvb_row_read(&view, 1, 2, row), row);
         kvb_rows_decode(&view, 1, 1, 2, rows[0]);
         for (uint32_t d = 0; d < 4; d++) {

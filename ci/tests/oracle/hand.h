@@ -99,6 +99,15 @@ static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
     e->p1 = p1;
 }
 
+/* The numbers of a text, as "0 4 5". Returns how many. */
+static inline uint32_t hand_list(const char *text, uint32_t *list)
+{
+    uint32_t n = 0;
+    for (char *end; *text; text = end)
+        list[n++] = (uint32_t)strtoul(text, &end, 10);
+    return n;
+}
+
 /* ---- numbers: splitmix64, Box-Muller -------------------------------------------------------------------- */
 
 static inline double hand_uniform(uint64_t *state)
@@ -115,19 +124,27 @@ static inline double hand_gauss(uint64_t *state)
     return radius * cos(6.283185307179586 * hand_uniform(state));
 }
 
-/* Gaussian rows for every token of the trace. */
-static inline void hand_values(hand *h, kvb_trace_model model, uint64_t seed, kvb_values *values)
+/* A model of equal layers. */
+static inline kvb_model hand_model(uint32_t layers, kvb_group group)
 {
-    uint32_t widths[KVB_ROWS_KINDS] = {model.heads * model.k_dim, model.kv_heads * model.k_dim,
-                                       model.kv_heads * model.v_dim};
+    return (kvb_model){.n_layers = layers, .n_groups = 1, .groups = {group}};
+}
+
+/* Gaussian rows for every token of the trace. */
+static inline void hand_values(hand *h, kvb_model model, uint64_t seed, kvb_values *values)
+{
     h->trace.header.model = model;
-    *values = (kvb_values){.tokens = h->tokens, .model = model, .profile = "hand"};
+    *values = (kvb_values){.tokens = h->tokens, .model = &h->trace.header.model, .profile = "hand"};
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
-        size_t n = (size_t)model.layers * h->tokens * widths[kind];
-        float *rows = hand_copy(h, NULL, n * sizeof *rows);
+        size_t n = 0;
+        values->layer_at[kind] = hand_copy(h, NULL, model.n_layers * sizeof *values->layer_at[kind]);
+        for (uint32_t layer = 0; layer < model.n_layers; layer++) {
+            values->layer_at[kind][layer] = n;
+            n += h->tokens * kvb_values_floats(kvb_model_group(&model, layer), (kvb_rows)kind);
+        }
+        values->block[kind] = hand_copy(h, NULL, n * sizeof(float));
         for (size_t i = 0; i < n; i++)
-            rows[i] = (float)hand_gauss(&seed);
-        values->layer[kind] = rows;
+            values->block[kind][i] = (float)hand_gauss(&seed);
     }
 }
 

@@ -24,6 +24,7 @@ static void two_cells_by_hand(void **state)
                        .v = v,
                        .k_dim = 1,
                        .v_dim = 2,
+                       .v_row = 2,
                        .scale = 0.5,
                        .runs = &run,
                        .n_runs = 1,
@@ -118,7 +119,12 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(lse, logl(z));
     NEAR(row.weight_sum, z / expl(top));
     assert_true(row.v_mix == a->v_mix);
-    long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, p_max = 0, v_largest = 0;
+    long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, s_mean = 0, s_max = 0, p_max = 0, v_largest = 0;
+    for (uint32_t i = 0; i < n + (a->sink != NULL); i++) { /* the sink last: a cell of which only S counts */
+        long double x = i < n ? s[i] : (long double)*a->sink, size = fabsl(x) + (top - x) / 2;
+        s_mean += expl(x) / z * size;
+        s_max = size > s_max ? size : s_max;
+    }
     for (uint32_t i = 0; i < n; i++) {
         long double p = expl(s[i]) / z;
         a_mean += p * reach[i];
@@ -131,13 +137,15 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(row.a_max, a_max);
     NEAR(row.q_mean, q_mean);
     NEAR(row.q_max, q_max);
+    NEAR(row.s_mean, s_mean);
+    NEAR(row.s_max, s_max);
     NEAR(row.p_max, p_max);
     for (uint32_t c = 0; c < a->v_dim; c++) {
         long double o = 0, spread = 0, spread_a = 0, spread_q = 0, spread_s = 0, mass = 0, v_max = 0;
         for (uint32_t i = 0; i < n; i++)
-            o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_dim + c];
+            o += expl(s[i]) / z * a->v[(a->v_gathered ? i : cells[i]) * a->v_row + c];
         for (uint32_t i = 0; i < n; i++) {
-            size_t at = (a->v_gathered ? i : cells[i]) * a->v_dim + c;
+            size_t at = (a->v_gathered ? i : cells[i]) * a->v_row + c;
             long double p = expl(s[i]) / z, v = a->v[at], size = fabsl(v);
             if (a->v_size && a->v_size[at] > size)
                 size = a->v_size[at];
@@ -206,6 +214,7 @@ static void against_long_double(void **state)
                        .v = v,
                        .k_dim = K,
                        .v_dim = V,
+                       .v_row = V,
                        .scale = 0.31,
                        .runs = runs,
                        .n_runs = 4,
@@ -217,6 +226,9 @@ static void against_long_double(void **state)
     check_directly(&a, cells);
     a.softcap = 0;
     check_directly(&a, cells);
+    sink = -40; /* hardly a weight, but the largest S */
+    check_directly(&a, cells);
+    sink = 2.25f;
 
     /* magnitudes of their own, those of V sometimes below |v| */
     static double k_size[TOKENS * K], v_size[TOKENS * V];
@@ -240,6 +252,15 @@ static void against_long_double(void **state)
     check_directly(&a, cells);
     a.k_gathered = false;
     check_directly(&a, cells);
+
+    /* latent: V is the beginning of K's rows, and has their magnitudes */
+    a.v = k;
+    a.v_size = k_size;
+    a.v_row = K;
+    for (int gathered = 0; gathered < 2; gathered++) {
+        a.k_gathered = a.v_gathered = gathered;
+        check_directly(&a, cells);
+    }
 }
 
 int main(void)

@@ -40,6 +40,7 @@ static void problem_solve(problem *p, bool sized)
                        .v_mix = 1,
                        .k_dim = p->dim,
                        .v_dim = 1,
+                       .v_row = 1,
                        .scale = p->scale,
                        .runs = &all,
                        .n_runs = 1,

@@ -141,6 +141,7 @@ static void problem_solve(problem *p, bool sized)
                            .v_mix = sized && p->format->transform ? sqrt(DIM) : 1,
                            .k_dim = DIM,
                            .v_dim = DIM,
+                           .v_row = DIM,
                            .scale = (double)p->scale,
                            .runs = &all,
                            .n_runs = 1,

@@ -157,21 +157,36 @@ static void sixteen_bit_outputs(void **state)
     assert_true(diff_of(&e, KVB_BF16, bf16, NULL).rho > 1);
 }
 
-/* 70000 is infinity in f16, but nowhere else and not with the other sign. */
-static void overflow_of_the_output_type(void **state)
+/* One exact element, o, of a type that cannot hold it: what may be written, and what may not. */
+static void ends_of_the_output_type(void **state)
 {
     (void)state;
-    kvb_expect e = expect_row();
-    kvb_bound_term big[3];
-    memcpy(big, terms, sizeof big);
-    big[0].o = 70000;
-    e.terms = big;
-    uint16_t out[3] = {0x7c00, kvb_codec_f16(-0.5f), kvb_codec_f16(2)};
-    assert_true(diff_of(&e, KVB_F16, out, NULL).rho == 0);
-    out[0] = 0xfc00;
-    assert_true(isinf(diff_of(&e, KVB_F16, out, NULL).rho));
-    const float f32[3] = {INFINITY, -0.5f, 2};
-    assert_true(isinf(diff_of(&e, KVB_F32, f32, NULL).rho));
+    static const struct {
+        kvb_elem elem;
+        double o;
+        uint32_t good, bad[2]; /* bits */
+    } cases[] = {
+        {KVB_F16, 70000, 0x7c00, {0xfc00, 0x7bff}},  /* infinity, but not with the other sign, nor the largest number */
+        {KVB_F16, -70000, 0xfc00, {0x7c00, 0x7e00}}, /* nor NaN */
+        {KVB_F16, 60000, 0x7b53, {0x7c00, 0x7b55}},  /* infinity only beyond the type's range */
+        {KVB_F16, 3e-6, 50, {0, 52}},                /* subnormals are not flushed, and their steps are 2^-24 */
+        {KVB_F16, 2e-8, 0, {2, 0x8002}},             /* less than half of the smallest */
+        {KVB_BF16, 3.4e38, 0x7f80, {0xff80, 0x7f7e}}, /* the largest one is 3.39e38 */
+        {KVB_BF16, 1e-40, 0x0001, {0x0003, 0x0080}},
+        {KVB_F32, 3e38, 0x7f61b1e6, {0x7f800000, 0x7f61b2e6}},
+        {KVB_F32, 1e-40, 0x000116c2, {0, 0x000117c2}},
+    };
+    const kvb_arithmetic exact = {.accumulator = KVB_F32};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int way = 0; way < 3; way++) {
+            const kvb_bound_term term = {.o = cases[i].o, .v_max = fabs(cases[i].o)};
+            const kvb_expect e = {.lse = 1, .row = {.visible = 1, .weight_sum = 1, .v_mix = 1}, .terms = &term};
+            uint32_t bits = way ? cases[i].bad[way - 1] : cases[i].good;
+            kvb_diff d = {0};
+            kvb_diff_row(&d, &e, 1, &exact, 1, 0, cases[i].elem, &bits, NULL);
+            if (way ? !(d.rho > 1) : !(d.rho <= 1))
+                fail_msg("%g as %x: rho %g", cases[i].o, bits, d.rho);
+        }
 }
 
 /* A query that sees nothing must get exactly 0 and -infinity. */
@@ -196,10 +211,10 @@ static void empty_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_row_has_rho_zero),      cmocka_unit_test(error_over_bound),
-        cmocka_unit_test(log_sum_exp_is_judged),       cmocka_unit_test(the_worst_row_keeps_its_place),
-        cmocka_unit_test(not_a_number_is_infinity),    cmocka_unit_test(sixteen_bit_outputs),
-        cmocka_unit_test(overflow_of_the_output_type), cmocka_unit_test(empty_row),
+        cmocka_unit_test(exact_row_has_rho_zero),   cmocka_unit_test(error_over_bound),
+        cmocka_unit_test(log_sum_exp_is_judged),    cmocka_unit_test(the_worst_row_keeps_its_place),
+        cmocka_unit_test(not_a_number_is_infinity), cmocka_unit_test(sixteen_bit_outputs),
+        cmocka_unit_test(ends_of_the_output_type),  cmocka_unit_test(empty_row),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/diff", tests, NULL, NULL);

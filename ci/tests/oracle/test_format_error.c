@@ -29,8 +29,8 @@ static void ordered_by_precision(void **state)
     hand h = {0};
     kvb_values values;
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 60);
-    hand_values(&h, (kvb_trace_model){.layers = 2, .heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 8, .scale = 0.25},
-                1, &values);
+    const kvb_group group = {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 8, .scale = 0.25};
+    hand_values(&h, hand_model(2, group), 1, &values);
     kvb_format_error none = cost(&h, &values, &f32, &f32), half = cost(&h, &values, &f16, &f16),
                      brain = cost(&h, &values, &bf16, &bf16), only_v = cost(&h, &values, &f32, &f16),
                      only_k = cost(&h, &values, &f16, &f32);
@@ -44,20 +44,24 @@ static void ordered_by_precision(void **state)
     hand_free(&h);
 }
 
-/* Two cells, one channel, scale 1, q = 1: keys 0 and 1 + 2^-9, which bf16 stores as 1; values 0 and 1. The second
- * query sees both. o = sigmoid(1 + 2^-9) becomes sigmoid(1); the first query has no error. */
+/* One channel, scale 1, q = 1; keys 0 and `key`, values 0 and 1. The second query sees both. */
+static void two_tokens(hand *h, float key, kvb_values *values)
+{
+    const float rows[KVB_ROWS_KINDS][2] = {{1, 1}, {0, key}, {0, 1}};
+    hand_extend(h, KVB_EVENT_PREFILL, 0, 0, 2);
+    hand_values(h, hand_model(1, (kvb_group){.heads = 1, .kv_heads = 1, .k_dim = 1, .v_dim = 1, .scale = 1}), 1,
+                values);
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        memcpy(values->block[kind], rows[kind], sizeof rows[kind]);
+}
+
+/* 1 + 2^-9, which bf16 stores as 1: o = sigmoid(1 + 2^-9) becomes sigmoid(1). The first query has no error. */
 static void closed_case(void **state)
 {
     (void)state;
     hand h = {0};
     kvb_values values;
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);
-    hand_values(&h, (kvb_trace_model){.layers = 1, .heads = 1, .kv_heads = 1, .k_dim = 1, .v_dim = 1, .scale = 1}, 1,
-                &values);
-    const float q[2] = {1, 1}, k[2] = {0, 1 + 0x1p-9f}, v[2] = {0, 1};
-    values.layer[KVB_ROWS_Q] = q;
-    values.layer[KVB_ROWS_K] = k;
-    values.layer[KVB_ROWS_V] = v;
+    two_tokens(&h, 1 + 0x1p-9f, &values);
     double p = 1 / (1 + exp(-(1 + 0x1p-9))), r = 1 / (1 + exp(-1.0));
     double kl = p * log(p / r) + (1 - p) * log((1 - p) / (1 - r));
     kvb_format_error brain = cost(&h, &values, &bf16, &bf16);
@@ -76,13 +80,7 @@ static void overflow_costs_infinity(void **state)
     (void)state;
     hand h = {0};
     kvb_values values;
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);
-    hand_values(&h, (kvb_trace_model){.layers = 1, .heads = 1, .kv_heads = 1, .k_dim = 1, .v_dim = 1, .scale = 1}, 1,
-                &values);
-    const float q[2] = {1, 1}, k[2] = {0, 70000}, v[2] = {0, 1};
-    values.layer[KVB_ROWS_Q] = q;
-    values.layer[KVB_ROWS_K] = k;
-    values.layer[KVB_ROWS_V] = v;
+    two_tokens(&h, 70000, &values);
     kvb_format_error half = cost(&h, &values, &f16, &f16);
     assert_true(isinf(half.max_abs) && isinf(half.kl_max));
     assert_true(cost(&h, &values, &bf16, &bf16).max_abs == 0);

@@ -1,70 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the oracle's history names the tokens each query sees: forks, holes, trees, rewinds, clears. */
+/*
+ * Shows: the oracle's history names the tokens that each query sees, in layers with and without limits: forks, holes, copies onto
+ * living sequences, trees, rewinds. Every list is written by hand.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "ci/tests/oracle/hand.h"
 #include "oracle/history.h"
 
 #define END KVB_TRACE_POS_END
-#define U(...)                                                                                                         \
-    (sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)), (const uint32_t[])                                         \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define I(...)                                                                                                         \
-    (sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), (const int32_t[])                                            \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
 
-/* Apply the trace's events in turn; stop after the one numbered `last`. */
-static kvb_history *replay(const hand *h, size_t last)
+/* Position p sees: all; p-2 .. p; those and 0, 1; p / 4 * 4 .. p. */
+enum { GROUPS = 4 };
+static const kvb_group groups[GROUPS] = {{0}, {.window = 3}, {.window = 3, .sinks = 2}, {.chunk = 4}};
+static const char *const group_names[GROUPS] = {"all", "window", "window with sinks", "chunk"};
+
+/* What query i of an event sees in a layer of each group: identities, ascending by position. */
+typedef struct sight {
+    uint32_t event, i;
+    const char *seen[GROUPS];
+} sight;
+
+/* After each event of the trace, the queries of it that are listed; in order of events. */
+static void check(hand *h, const sight *sights, size_t n)
 {
     kvb_history *history;
+    size_t at = 0;
     assert_int_equal(kvb_history_open(&history), 0);
-    for (size_t e = 0; e <= last; e++)
-        assert_int_equal(kvb_history_apply(history, &h->trace.events[e]), 0);
-    return history;
-}
-
-/* After event `last` of the trace, query i sees exactly these identities in this order. */
-static void assert_sees(const hand *h, size_t last, uint32_t i, size_t n, const uint32_t *tokens)
-{
-    kvb_history *history = replay(h, last);
-    const uint64_t *seen;
-    int64_t count = kvb_history_visible(history, i, &seen);
-    assert_int_equal(count, n);
-    for (size_t t = 0; t < n; t++)
-        assert_int_equal(seen[t], tokens[t]);
+    for (uint32_t e = 0; e < h->trace.n_events; e++) {
+        assert_int_equal(kvb_history_apply(history, &h->events[e]), 0);
+        for (; at < n && sights[at].event == e; at++)
+            for (int g = 0; g < GROUPS; g++) {
+                char text[256] = "";
+                const uint64_t *rows;
+                int64_t count = kvb_history_visible(history, &groups[g], sights[at].i, &rows);
+                for (int64_t r = 0; r < count; r++)
+                    sprintf(text + strlen(text), "%s%d", r ? " " : "", (int)rows[r]);
+                if (strcmp(text, sights[at].seen[g]))
+                    fail_msg("event %u, query %u, %s: sees %s, expected %s", e, sights[at].i, group_names[g], text,
+                             sights[at].seen[g]);
+            }
+    }
+    assert_int_equal(at, n);
     kvb_history_free(history);
+    hand_free(h);
 }
 
 static void one_sequence(void **state)
 {
     (void)state;
     hand h = {0};
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 3); /* 0 1 2 */
-    hand_extend(&h, KVB_EVENT_STEP, 0, 3, 1);    /* 3 */
-    assert_sees(&h, 0, 0, U(0));
-    assert_sees(&h, 0, 1, U(0, 1));
-    assert_sees(&h, 0, 2, U(0, 1, 2));
-    assert_sees(&h, 1, 0, U(0, 1, 2, 3));
-    hand_free(&h);
-}
-
-static void fill_counts_identities(void **state)
-{
-    (void)state;
-    hand h = {0};
-    hand_extend(&h, KVB_EVENT_FILL, 5, 0, 4); /* 0..3 */
-    hand_extend(&h, KVB_EVENT_STEP, 5, 4, 2); /* 4 5 */
-    assert_sees(&h, 1, 0, U(0, 1, 2, 3, 4));
-    assert_sees(&h, 1, 1, U(0, 1, 2, 3, 4, 5));
-    hand_free(&h);
+    hand_extend(&h, KVB_EVENT_PREFILL, 5, 0, 5); /* 0 .. 4 */
+    hand_extend(&h, KVB_EVENT_FILL, 5, 5, 3);    /* 5 6 7 */
+    hand_extend(&h, KVB_EVENT_STEP, 5, 8, 2);    /* 8 9 */
+    static const sight sights[] = {
+        {0, 0, {"0", "0", "0", "0"}},
+        {0, 2, {"0 1 2", "0 1 2", "0 1 2", "0 1 2"}},
+        {0, 3, {"0 1 2 3", "1 2 3", "0 1 2 3", "0 1 2 3"}}, /* a sink in the window is seen once */
+        {0, 4, {"0 1 2 3 4", "2 3 4", "0 1 2 3 4", "4"}},   /* the window begins where the sinks end */
+        {2, 0, {"0 1 2 3 4 5 6 7 8", "6 7 8", "0 1 6 7 8", "8"}},
+        {2, 1, {"0 1 2 3 4 5 6 7 8 9", "7 8 9", "0 1 7 8 9", "8 9"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
 }
 
 static void sequences_see_themselves_only(void **state)
@@ -72,115 +75,181 @@ static void sequences_see_themselves_only(void **state)
     (void)state;
     hand h = {0};
     hand_step(&h, 5, (const uint32_t[]){0, 0, 1, 1, 2}, (const uint32_t[]){0, 9, 0, 9, 9});
-    hand_step(&h, 2, (const uint32_t[]){3, 2}, (const uint32_t[]){9, 0});
-    assert_sees(&h, 0, 2, U(0, 2));
-    assert_sees(&h, 0, 3, U(1, 3));
-    assert_sees(&h, 0, 4, U(1, 3, 4));
-    assert_sees(&h, 1, 0, U(1, 3, 4, 5));
-    assert_sees(&h, 1, 1, U(0, 2, 6));
-    hand_free(&h);
+    hand_step(&h, 2, (const uint32_t[]){3, 2}, (const uint32_t[]){9, 0}); /* 5 6 */
+    hand_event(&h, KVB_EVENT_SEQ_KEEP)->src = 9;
+    hand_step(&h, 2, (const uint32_t[]){0, 4}, (const uint32_t[]){0, 9}); /* 7 8 */
+    static const sight sights[] = {
+        {0, 2, {"0 2", "0 2", "0 2", "0 2"}},
+        {0, 3, {"1 3", "1 3", "1 3", "1 3"}},
+        {0, 4, {"1 3 4", "1 3 4", "1 3 4", "1 3 4"}},
+        {1, 0, {"1 3 4 5", "3 4 5", "1 3 4 5", "1 3 4 5"}},
+        {1, 1, {"0 2 6", "0 2 6", "0 2 6", "0 2 6"}},
+        {3, 0, {"7", "7", "7", "7"}}, /* all but 9 were dropped */
+        {3, 1, {"1 3 4 5 8", "4 5 8", "1 3 4 5 8", "8"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
 }
 
-static void fork_shares_its_range(void **state)
+static void a_fork_shares_its_range(void **state)
 {
     (void)state;
     hand h = {0};
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 4); /* 0..3 */
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 6); /* 0 .. 5 */
     hand_cp(&h, 0, 1, 0, END);
-    hand_cp(&h, 0, 2, 1, 3);
-    hand_step(&h, 3, (const uint32_t[]){4, 4, 3}, (const uint32_t[]){0, 1, 2}); /* 4 5 6 */
-    assert_sees(&h, 3, 0, U(0, 1, 2, 3, 4));
-    assert_sees(&h, 3, 1, U(0, 1, 2, 3, 5));
-    assert_sees(&h, 3, 2, U(1, 2, 6));
-    hand_cp(&h, 1, 3, 0, END); /* a branch of a branch */
+    hand_cp(&h, 0, 2, 1, 3);                                                    /* positions 1 and 2 */
+    hand_step(&h, 3, (const uint32_t[]){6, 6, 3}, (const uint32_t[]){0, 1, 2}); /* 6 7 8 */
+    hand_extend(&h, KVB_EVENT_STEP, 2, 4, 1);                                   /* 9 */
+    hand_cp(&h, 1, 3, 0, END);                                                  /* a branch of a branch */
     hand_rm(&h, 1, 0, END);
-    hand_extend(&h, KVB_EVENT_STEP, 3, 5, 1); /* 7 */
-    assert_sees(&h, 6, 0, U(0, 1, 2, 3, 5, 7));
-    hand_extend(&h, KVB_EVENT_STEP, 1, 0, 1); /* 8: an id that died and lives again */
-    assert_sees(&h, 7, 0, U(8));
-    hand_free(&h);
+    hand_extend(&h, KVB_EVENT_STEP, 3, 7, 1); /* 10 */
+    hand_extend(&h, KVB_EVENT_STEP, 1, 0, 1); /* 11: a sequence that died lives again */
+    static const sight sights[] = {
+        {3, 0, {"0 1 2 3 4 5 6", "4 5 6", "0 1 4 5 6", "4 5 6"}},
+        {3, 1, {"0 1 2 3 4 5 7", "4 5 7", "0 1 4 5 7", "4 5 7"}},
+        {3, 2, {"1 2 8", "1 2 8", "1 2 8", "1 2 8"}},
+        {4, 0, {"1 2 8 9", "2 8 9", "1 2 8 9", "9"}}, /* a sink is a position, not the first token */
+        {7, 0, {"0 1 2 3 4 5 7 10", "5 7 10", "0 1 5 7 10", "4 5 7 10"}},
+        {8, 0, {"11", "11", "11", "11"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
 }
 
+/* A window counts positions: of a hole in it nothing is made up for. */
 static void holes_and_cut_tails(void **state)
 {
     (void)state;
     hand h = {0};
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 6); /* 0..5 */
-    hand_rm(&h, 0, 1, 3);                        /* a hole: 1 2 gone */
-    hand_extend(&h, KVB_EVENT_STEP, 0, 6, 1);    /* 6 */
-    assert_sees(&h, 2, 0, U(0, 3, 4, 5, 6));
-    hand_rm(&h, 0, 4, END);                   /* the tail: 4 5 6 gone */
-    hand_extend(&h, KVB_EVENT_STEP, 0, 4, 2); /* 7 8 take positions 4 5 */
-    assert_sees(&h, 4, 0, U(0, 3, 7));
-    assert_sees(&h, 4, 1, U(0, 3, 7, 8));
-    hand_cp(&h, 0, 1, 0, 4); /* a fork takes the hole along */
-    hand_extend(&h, KVB_EVENT_STEP, 1, 4, 1);
-    assert_sees(&h, 6, 0, U(0, 3, 9));
-    hand_free(&h);
-}
-
-static void keep_drops_the_others(void **state)
-{
-    (void)state;
-    hand h = {0};
-    hand_step(&h, 3, (const uint32_t[]){0, 0, 0}, (const uint32_t[]){0, 1, 2});
-    hand_event(&h, KVB_EVENT_SEQ_KEEP)->src = 1;
-    hand_step(&h, 3, (const uint32_t[]){0, 1, 0}, (const uint32_t[]){0, 1, 2});
-    assert_sees(&h, 2, 0, U(3));
-    assert_sees(&h, 2, 1, U(1, 4));
-    assert_sees(&h, 2, 2, U(5));
-    hand_free(&h);
-}
-
-static void rewind_and_clear(void **state)
-{
-    (void)state;
-    hand h = {0};
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 5);
-    hand_event(&h, KVB_EVENT_REWIND)->len = 2;
-    hand_extend(&h, KVB_EVENT_STEP, 0, 2, 1); /* 5 */
-    assert_sees(&h, 2, 0, U(0, 1, 5));
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 8); /* 0 .. 7 */
+    hand_rm(&h, 0, 1, 5);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 8, 1); /* 8 */
+    hand_rm(&h, 0, 6, 8);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 9, 1); /* 9 */
+    hand_cp(&h, 0, 1, 0, 9);                  /* a fork takes holes along */
+    hand_extend(&h, KVB_EVENT_STEP, 1, 9, 1); /* 10 */
+    hand_rm(&h, 0, 8, END);                   /* the tail: the next position is that of the largest left, and 1 */
+    hand_extend(&h, KVB_EVENT_STEP, 0, 6, 2); /* 11 12 */
+    hand_rm(&h, 1, 8, 10);
+    hand_extend(&h, KVB_EVENT_STEP, 1, 6, 1); /* 13 */
+    hand_event(&h, KVB_EVENT_SEQ_KEEP)->src = 0;
+    hand_event(&h, KVB_EVENT_REWIND)->len = 7;
+    hand_extend(&h, KVB_EVENT_STEP, 0, 7, 1); /* 14 */
     hand_event(&h, KVB_EVENT_CLEAR);
-    hand_extend(&h, KVB_EVENT_STEP, 0, 0, 1); /* 6 */
-    assert_sees(&h, 4, 0, U(6));
-    hand_free(&h);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 0, 1); /* 15 */
+    static const sight sights[] = {
+        {2, 0, {"0 5 6 7 8", "6 7 8", "0 6 7 8", "8"}},
+        {4, 0, {"0 5 8 9", "8 9", "0 8 9", "8 9"}},
+        {6, 0, {"0 5 8 10", "8 10", "0 8 10", "8 10"}},
+        {8, 0, {"0 5 11", "5 11", "0 5 11", "5 11"}},
+        {8, 1, {"0 5 11 12", "5 11 12", "0 5 11 12", "5 11 12"}},
+        {10, 0, {"0 5 13", "5 13", "0 5 13", "5 13"}},
+        {13, 0, {"0 5 11 14", "5 11 14", "0 5 11 14", "5 11 14"}},
+        {15, 0, {"15", "15", "15", "15"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
 }
 
+/* The range is put where its positions belong: behind, before, between and beyond what the destination holds. */
+static void copies_onto_living_sequences(void **state)
+{
+    (void)state;
+    hand h = {0};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 8); /* 0 .. 7 */
+    hand_extend(&h, KVB_EVENT_STEP, 1, 0, 3);    /* 8 9 10 */
+    hand_cp(&h, 0, 1, 3, 6);
+    hand_extend(&h, KVB_EVENT_STEP, 1, 6, 1); /* 11 */
+    hand_rm(&h, 1, 0, 2);
+    hand_cp(&h, 0, 1, 0, 2);
+    hand_extend(&h, KVB_EVENT_STEP, 1, 7, 1); /* 12 */
+    hand_extend(&h, KVB_EVENT_STEP, 2, 0, 1); /* 13 */
+    hand_cp(&h, 0, 2, 5, 8);                  /* positions 1 .. 4 stay empty */
+    hand_cp(&h, 1, 2, 2, 4);
+    hand_extend(&h, KVB_EVENT_STEP, 2, 8, 1); /* 14 */
+    hand_cp(&h, 0, 3, 0, END);
+    hand_rm(&h, 3, 2, 3);
+    hand_rm(&h, 3, 5, 6);
+    hand_cp(&h, 1, 4, 2, 3);
+    hand_cp(&h, 1, 4, 5, 6);
+    hand_cp(&h, 3, 4, 0, 8);                  /* a range with holes, into which the others fit */
+    hand_extend(&h, KVB_EVENT_STEP, 4, 8, 1); /* 15 */
+    hand_extend(&h, KVB_EVENT_STEP, 0, 8, 1); /* 16: the source is as it was */
+    static const sight sights[] = {
+        {3, 0, {"8 9 10 3 4 5 11", "4 5 11", "8 9 4 5 11", "4 5 11"}},
+        {6, 0, {"0 1 10 3 4 5 11 12", "5 11 12", "0 1 5 11 12", "4 5 11 12"}},
+        {10, 0, {"13 10 3 5 6 7 14", "6 7 14", "13 6 7 14", "14"}},
+        {17, 0, {"0 1 10 3 4 5 6 7 15", "6 7 15", "0 1 6 7 15", "15"}},
+        {18, 0, {"0 1 2 3 4 5 6 7 16", "6 7 16", "0 1 6 7 16", "16"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
+/* Nodes are at the committed length and their depth, whatever is proposed beside them. */
 static void trees(void **state)
 {
     (void)state;
     hand h = {0};
-    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2); /* 0 1 */
-    hand_propose(&h, I(-1, -1, 0, 0, 2));        /* 2 3 4 5 6 */
-    assert_sees(&h, 1, 0, U(0, 1, 2));
-    assert_sees(&h, 1, 1, U(0, 1, 3));
-    assert_sees(&h, 1, 2, U(0, 1, 2, 4));
-    assert_sees(&h, 1, 3, U(0, 1, 2, 5));
-    assert_sees(&h, 1, 4, U(0, 1, 2, 4, 6));
-    hand_propose(&h, I(4, 1)); /* 7 8: the same tree goes on */
-    assert_sees(&h, 2, 0, U(0, 1, 2, 4, 6, 7));
-    assert_sees(&h, 2, 1, U(0, 1, 3, 8));
-    hand_commit(&h, U(0, 2, 4)); /* 2 4 6 take positions 2 3 4 */
-    hand_extend(&h, KVB_EVENT_STEP, 0, 5, 1);
-    assert_sees(&h, 4, 0, U(0, 1, 2, 4, 6, 9));
-    hand_propose(&h, I(-1));    /* 10 */
-    hand_commit(&h, 0, NULL);   /* nothing kept */
-    hand_propose(&h, I(-1, 0)); /* 11 12: numbered from 0 again */
-    assert_sees(&h, 7, 1, U(0, 1, 2, 4, 6, 9, 11, 12));
-    hand_free(&h);
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 5);             /* 0 .. 4 */
+    hand_propose(&h, 5, (const int32_t[]){-1, -1, 0, 0, 2}); /* 5 6 7 8 9 */
+    hand_propose(&h, 2, (const int32_t[]){4, 1});            /* 10 11: the same tree goes on */
+    hand_commit(&h, 3, (const uint32_t[]){0, 2, 4});         /* 5 7 9 take positions 5 6 7 */
+    hand_extend(&h, KVB_EVENT_STEP, 0, 8, 1);                /* 12 */
+    hand_propose(&h, 1, (const int32_t[]){-1});              /* 13 */
+    hand_commit(&h, 0, NULL);                                /* nothing is kept */
+    hand_propose(&h, 2, (const int32_t[]){-1, 0});           /* 14 15: numbered from 0 again */
+    hand_commit(&h, 0, NULL);
+    hand_event(&h, KVB_EVENT_CLEAR);
+    hand_propose(&h, 5, (const int32_t[]){-1, 0, 1, 2, 3}); /* 16 .. 20: the sinks are nodes */
+    static const sight sights[] = {
+        {1, 0, {"0 1 2 3 4 5", "3 4 5", "0 1 3 4 5", "4 5"}},
+        {1, 1, {"0 1 2 3 4 6", "3 4 6", "0 1 3 4 6", "4 6"}},
+        {1, 2, {"0 1 2 3 4 5 7", "4 5 7", "0 1 4 5 7", "4 5 7"}},
+        {1, 3, {"0 1 2 3 4 5 8", "4 5 8", "0 1 4 5 8", "4 5 8"}},
+        {1, 4, {"0 1 2 3 4 5 7 9", "5 7 9", "0 1 5 7 9", "4 5 7 9"}},
+        {2, 0, {"0 1 2 3 4 5 7 9 10", "7 9 10", "0 1 7 9 10", "10"}},
+        {2, 1, {"0 1 2 3 4 6 11", "4 6 11", "0 1 4 6 11", "4 6 11"}},
+        {4, 0, {"0 1 2 3 4 5 7 9 12", "7 9 12", "0 1 7 9 12", "12"}},
+        {7, 0, {"0 1 2 3 4 5 7 9 12 14", "9 12 14", "0 1 9 12 14", "12 14"}},
+        {7, 1, {"0 1 2 3 4 5 7 9 12 14 15", "12 14 15", "0 1 12 14 15", "12 14 15"}},
+        {10, 1, {"16 17", "16 17", "16 17", "16 17"}},
+        {10, 4, {"16 17 18 19 20", "18 19 20", "16 17 18 19 20", "20"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
 }
 
-static void long_fill_is_cheap_and_right(void **state)
+/* A tree over a sequence with a hole. */
+static void trees_behind_holes(void **state)
 {
     (void)state;
     hand h = {0};
-    const uint64_t *seen;
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 7); /* 0 .. 6 */
+    hand_rm(&h, 0, 0, 1);
+    hand_rm(&h, 0, 4, 6);
+    hand_propose(&h, 3, (const int32_t[]){-1, 0, -1}); /* 7 8 9 at 7 8 7 */
+    static const sight sights[] = {
+        {3, 0, {"1 2 3 6 7", "6 7", "1 6 7", "6 7"}},
+        {3, 1, {"1 2 3 6 7 8", "6 7 8", "1 6 7 8", "8"}},
+        {3, 2, {"1 2 3 6 9", "6 9", "1 6 9", "6 9"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
+static void long_sequences(void **state)
+{
+    (void)state;
+    const kvb_group wide = {.window = 100000, .sinks = 10};
+    const uint64_t *rows;
+    hand h = {0};
+    kvb_history *history;
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 200000);
     hand_extend(&h, KVB_EVENT_STEP, 0, 200000, 1);
-    kvb_history *history = replay(&h, 1);
-    assert_int_equal(kvb_history_visible(history, 0, &seen), 200001);
+    assert_int_equal(kvb_history_open(&history), 0);
+    for (int e = 0; e < 2; e++)
+        assert_int_equal(kvb_history_apply(history, &h.events[e]), 0);
+    assert_int_equal(kvb_history_visible(history, &groups[0], 0, &rows), 200001);
     for (uint64_t t = 0; t <= 200000; t++)
-        assert_int_equal(seen[t], t);
+        assert_int_equal(rows[t], t);
+    assert_int_equal(kvb_history_visible(history, &wide, 0, &rows), 100010);
+    for (uint64_t t = 0; t < 100010; t++)
+        assert_int_equal(rows[t], t < 10 ? t : t + 200001 - 100010);
     kvb_history_free(history);
     hand_free(&h);
 }
@@ -189,14 +258,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_sequence),
-        cmocka_unit_test(fill_counts_identities),
-        cmocka_unit_test(fork_shares_its_range),
         cmocka_unit_test(sequences_see_themselves_only),
+        cmocka_unit_test(a_fork_shares_its_range),
         cmocka_unit_test(holes_and_cut_tails),
-        cmocka_unit_test(keep_drops_the_others),
-        cmocka_unit_test(rewind_and_clear),
+        cmocka_unit_test(copies_onto_living_sequences),
         cmocka_unit_test(trees),
-        cmocka_unit_test(long_fill_is_cheap_and_right),
+        cmocka_unit_test(trees_behind_holes),
+        cmocka_unit_test(long_sequences),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/history", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the oracle's rows are attention over what history says is seen, whatever the team, and found by place. */
+/*
+ * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits and logits;
+ * whatever the team; and are found by place.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,7 +38,23 @@ static const kvb_format kivi_k = {.name = "kivi4-k",
                                   .zero_elem = KVB_F16,
                                   .residual_cells = 32};
 static const kvb_format e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
-static const kvb_trace_model model = {.layers = 3, .heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3};
+static const float logits[4] = {-3, 0.5f, 2, -1};
+enum { LAYERS = 4, DIM = 12, SEEN = 16 }; /* dims and lists are no longer than that */
+static const kvb_model model = {
+    .n_layers = LAYERS,
+    .n_groups = 3,
+    .group_of = {0, 1, 0, 2},
+    .groups = {{.heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3},
+               {.heads = 4,
+                .kv_heads = 4,
+                .k_dim = 6,
+                .v_dim = 9,
+                .scale = 0.5,
+                .window = 4,
+                .sinks = 1,
+                .softcap = 0.75f,
+                .sink_logits = logits},
+               {.heads = 3, .kv_heads = 1, .k_dim = DIM, .v_dim = 8, .scale = 0.2, .latent = true, .chunk = 4}}};
 
 /* A fork, a hole, two sequences in a step; then a tree. */
 static void trace_make(hand *h)
@@ -59,54 +78,58 @@ static kvb_oracle *open_or_fail(const hand *h, const kvb_values *values, const k
 }
 
 /* What a format makes of a list of tokens' rows of one KV head, a sequence of its own. */
-static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_format *format, const float *amax,
-                        uint32_t layer, uint32_t kv_head, size_t n, const uint32_t *seen, double *rows)
+static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_format *format, const float *const *amax,
+                        uint32_t layer, uint32_t kv_head, uint32_t n, const uint32_t *seen, double *rows)
 {
-    const float *from[64];
-    double sizes[64 * 10], scratch[4096];
+    const kvb_group *g = kvb_model_group(&model, layer);
+    uint32_t dim = kind == KVB_ROWS_K ? g->k_dim : g->v_dim;
+    const float *from[SEEN];
+    double sizes[SEEN * DIM], scratch[4096];
     char why[128];
     kvb_storage store;
-    uint32_t dim = kind == KVB_ROWS_K ? model.k_dim : model.v_dim;
-    assert_int_equal(kvb_storage_init(&store, format, dim, amax, model.kv_heads, kv_head, why, sizeof why), 0);
-    assert_true(n <= 64 && kvb_storage_scratch(&store) <= sizeof scratch);
-    for (size_t i = 0; i < n; i++)
+    assert_int_equal(
+        kvb_storage_init(&store, format, dim, amax ? amax[layer] : NULL, g->kv_heads, kv_head, why, sizeof why), 0);
+    assert_true(kvb_storage_scratch(&store) <= sizeof scratch);
+    for (uint32_t i = 0; i < n; i++)
         from[i] = kvb_values_rows(values, kind, layer, seen[i]) + kv_head * dim;
-    kvb_storage_rows(&store, from, (uint32_t)n, scratch, rows, sizes);
+    kvb_storage_rows(&store, from, n, scratch, rows, sizes);
 }
 
 /* One row, straight from the values: softmax over a list of tokens. */
-static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, size_t n, const uint32_t *seen,
+static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, const char *list,
                       const kvb_oracle_options *o)
 {
-    double keys[64 * 10], vectors[64 * 7];
-    size_t of_layer = e->layer * model.kv_heads;
-    uint32_t group = model.heads / model.kv_heads;
-    const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * model.k_dim;
-    double z = 0, out[7] = {0};
-    rows_stored(values, KVB_ROWS_K, o->k_format, o->k_amax ? o->k_amax + of_layer : NULL, e->layer, e->head / group, n,
-                seen, keys);
-    rows_stored(values, KVB_ROWS_V, o->v_format, o->v_amax ? o->v_amax + of_layer : NULL, e->layer, e->head / group, n,
-                seen, vectors);
-    for (size_t i = 0; i < n; i++) {
-        const double *k = keys + 10 * i, *v = vectors + 7 * i;
+    const kvb_group *g = kvb_model_group(&model, e->layer);
+    uint32_t kv_head = e->head / (g->heads / g->kv_heads), seen[SEEN], n = hand_list(list, seen);
+    const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * g->k_dim;
+    double keys[SEEN * DIM], own[SEEN * DIM], *vectors = g->latent ? keys : own, out[DIM] = {0};
+    double z = g->sink_logits ? exp((double)g->sink_logits[e->head]) : 0;
+    rows_stored(values, KVB_ROWS_K, o->k_format, o->k_amax, e->layer, kv_head, n, seen, keys);
+    if (!g->latent)
+        rows_stored(values, KVB_ROWS_V, o->v_format, o->v_amax, e->layer, kv_head, n, seen, own);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *k = keys + i * g->k_dim, *v = vectors + i * (g->latent ? g->k_dim : g->v_dim);
         double s = 0;
-        for (int d = 0; d < 10; d++)
+        for (uint32_t d = 0; d < g->k_dim; d++)
             s += (double)q[d] * k[d];
-        double w = exp(s * (double)0.3f);
-        z += w;
-        for (int c = 0; c < 7; c++)
-            out[c] += w * v[c];
+        s *= (double)(float)g->scale;
+        if (g->softcap > 0)
+            s = (double)g->softcap * tanh(s / (double)g->softcap);
+        z += exp(s);
+        for (uint32_t c = 0; c < g->v_dim; c++)
+            out[c] += exp(s) * v[c];
     }
     assert_int_equal(e->visible, n);
     assert_true(fabs(e->lse - log(z)) < 1e-12);
-    for (int c = 0; c < 7; c++)
+    for (uint32_t c = 0; c < g->v_dim; c++)
         assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
 }
 
-/* Largest magnitudes of 3 layers of 2 KV heads. */
-static const float magnitudes[6] = {3, 7, 0.5f, 40, 100, 11};
+/* Largest magnitudes of each layer's KV heads. */
+static const float *const magnitudes[LAYERS] = {(const float[]){3, 7}, (const float[]){0.5f, 40, 3, 8},
+                                                (const float[]){100, 11}, (const float[]){0.7f}};
 
-static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, const float *amax)
+static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, const float *const *amax)
 {
     hand h = {0};
     kvb_values values;
@@ -115,35 +138,36 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
     const kvb_oracle_options options = {
         .k_format = k, .v_format = v, .k_amax = amax, .v_amax = amax, .max_pairs = UINT64_MAX, .seed = 1};
     kvb_oracle *oracle = open_or_fail(&h, &values, &options);
-    assert_int_equal(oracle->n_rows, (9 + 3 + 4 + 1) * 18);
+    assert_int_equal(oracle->n_rows, (9 + 3 + 4 + 1) * (6 + 4 + 6 + 3));
     assert_int_equal(oracle->total_rows, oracle->n_rows);
 
     static const struct {
-        uint32_t event, query, token, n, seen[16];
+        uint32_t event, query, token;
+        const char *seen[3]; /* in layers of each group */
     } queries[] = {
-        {0, 0, 0, 1, {0}},
-        {0, 8, 8, 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
-        {3, 0, 9, 8, {0, 1, 4, 5, 6, 7, 8, 9}},
-        {3, 1, 10, 7, {0, 1, 2, 3, 4, 5, 10}},
-        {3, 2, 11, 9, {0, 1, 4, 5, 6, 7, 8, 9, 11}},
-        {5, 0, 12, 10, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12}},
-        {5, 1, 13, 11, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 13}},
-        {5, 3, 15, 12, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 14, 15}},
-        {7, 0, 16, 12, {0, 1, 4, 5, 6, 7, 8, 9, 11, 12, 14, 16}},
+        {0, 0, 0, {"0", "0", "0"}},
+        {0, 8, 8, {"0 1 2 3 4 5 6 7 8", "0 5 6 7 8", "8"}},
+        {3, 0, 9, {"0 1 4 5 6 7 8 9", "0 6 7 8 9", "8 9"}},
+        {3, 1, 10, {"0 1 2 3 4 5 10", "0 3 4 5 10", "4 5 10"}},
+        {3, 2, 11, {"0 1 4 5 6 7 8 9 11", "0 7 8 9 11", "8 9 11"}},
+        {5, 0, 12, {"0 1 4 5 6 7 8 9 11 12", "0 8 9 11 12", "8 9 11 12"}},
+        {5, 1, 13, {"0 1 4 5 6 7 8 9 11 12 13", "0 9 11 12 13", "13"}},
+        {5, 3, 15, {"0 1 4 5 6 7 8 9 11 12 14 15", "0 11 12 14 15", "14 15"}},
+        {7, 0, 16, {"0 1 4 5 6 7 8 9 11 12 14 16", "0 11 12 14 16", "14 16"}},
     };
+    size_t n;
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
-        for (uint32_t layer = 0; layer < model.layers; layer++) {
-            size_t n;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            uint32_t heads = kvb_model_group(&model, layer)->heads;
             const kvb_expect *rows = kvb_oracle_rows(oracle, queries[i].event, layer, &n);
-            assert_int_equal(n, h.events[queries[i].event].n * model.heads);
-            for (uint32_t head = 0; head < model.heads; head++) {
-                const kvb_expect *e = &rows[queries[i].query * model.heads + head];
+            assert_int_equal(n, h.events[queries[i].event].n * heads);
+            for (uint32_t head = 0; head < heads; head++) {
+                const kvb_expect *e = &rows[queries[i].query * heads + head];
                 assert_true(e->event == queries[i].event && e->layer == layer && e->query == queries[i].query &&
                             e->head == head);
-                check_row(&values, e, queries[i].token, queries[i].n, queries[i].seen, &options);
+                check_row(&values, e, queries[i].token, queries[i].seen[model.group_of[layer]], &options);
             }
         }
-    size_t n;
     kvb_oracle_rows(oracle, 1, 0, &n); /* a copy asks nothing */
     assert_int_equal(n, 0);
     kvb_oracle_free(oracle);
@@ -156,6 +180,7 @@ static void every_row_is_attention_of_what_is_seen(void **state)
     attention_of_what_is_seen(&f16, &bf16, NULL);
     attention_of_what_is_seen(&int8_asym, &f32, NULL);
     attention_of_what_is_seen(&int8_had, &int8_asym, NULL);
+    attention_of_what_is_seen(&kivi_k, &f16, NULL); /* each query's own sequence */
 }
 
 /* Each layer and KV head has its own. */
@@ -193,6 +218,11 @@ static void threads_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i
         pthread_join(jobs[i].thread, NULL);
 }
 
+static size_t terms_bytes(const kvb_expect *e)
+{
+    return kvb_model_group(&model, e->layer)->v_dim * sizeof *e->terms;
+}
+
 static void the_team_changes_nothing(void **state)
 {
     (void)state;
@@ -210,7 +240,7 @@ static void the_team_changes_nothing(void **state)
         assert_int_equal(alone->n_rows, together->n_rows);
         for (size_t r = 0; r < alone->n_rows; r++) {
             assert_true(alone->rows[r].lse == together->rows[r].lse);
-            assert_memory_equal(alone->rows[r].terms, together->rows[r].terms, 7 * sizeof(kvb_bound_term));
+            assert_memory_equal(alone->rows[r].terms, together->rows[r].terms, terms_bytes(&alone->rows[r]));
         }
         assert_memory_equal(&alone->format, &together->format, sizeof alone->format);
         assert_true(alone->format.kl_mean > 0);
@@ -239,37 +269,12 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
         const kvb_expect *e = &part->rows[r];
         size_t n;
         const kvb_expect *rows = kvb_oracle_rows(full, e->event, e->layer, &n);
-        const kvb_expect *same = &rows[e->query * model.heads + e->head];
+        const kvb_expect *same = &rows[e->query * kvb_model_group(&model, e->layer)->heads + e->head];
         assert_true(same->lse == e->lse);
-        assert_memory_equal(same->terms, e->terms, 7 * sizeof(kvb_bound_term));
+        assert_memory_equal(same->terms, e->terms, terms_bytes(e));
     }
     kvb_oracle_free(full);
     kvb_oracle_free(part);
-    hand_free(&h);
-}
-
-/* Sinks go by query head; a cap bends the logits. */
-static void sinks_and_softcap(void **state)
-{
-    (void)state;
-    hand h = {0};
-    kvb_values values;
-    hand_extend(&h, KVB_EVENT_STEP, 0, 0, 1);
-    hand_values(&h, model, 4, &values);
-    const float sinks[6] = {-3, -2, -1, 0, 1, 2};
-    kvb_oracle_options options = {
-        .k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .softcap = 0.5f, .sinks = sinks};
-    kvb_oracle *oracle = open_or_fail(&h, &values, &options);
-    for (uint32_t head = 0; head < 6; head++) {
-        const float *q = kvb_values_rows(&values, KVB_ROWS_Q, 0, 0) + head * 10,
-                    *k = kvb_values_rows(&values, KVB_ROWS_K, 0, 0) + head / 3 * 10;
-        double s = 0;
-        for (int d = 0; d < 10; d++)
-            s += (double)q[d] * (double)k[d];
-        s = 0.5 * tanh(s * (double)0.3f / 0.5);
-        assert_true(fabs(oracle->rows[head].lse - log(exp(s) + exp((double)sinks[head]))) < 1e-12);
-    }
-    kvb_oracle_free(oracle);
     hand_free(&h);
 }
 
@@ -299,7 +304,6 @@ int main(void)
         cmocka_unit_test(head_scales_go_by_layer_and_head),
         cmocka_unit_test(the_team_changes_nothing),
         cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
-        cmocka_unit_test(sinks_and_softcap),
         cmocka_unit_test(unknown_format_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

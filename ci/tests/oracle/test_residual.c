@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: rows of formats with a window are stored as the sequence that each query sees, by itself; and rows that are
- * read from a cache's views are attended as they are there, whatever mask says which.
+ * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and rows that are
+ * read from a cache's views are attended as they are there, whatever mask says which, also where V is the beginning of K's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,7 @@
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, K = 10, V = 32, TOKENS = 104, SEEN = 100, W = 32 };
 
-static const kvb_trace_model model = {
-    .layers = LAYERS, .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
+static const kvb_group group = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
 
 #define HALVES .group = W, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .residual_cells = W, .residual_blocks = 1
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
@@ -29,7 +28,7 @@ static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "
                                     HALVES};
 
 /* 90 tokens, 4 of them removed; a fork of 70 goes on by 10 and by 4: 84 and 70 seen at last. */
-static void trace_make(hand *h, kvb_values *values)
+static void trace_of(hand *h, kvb_group of, kvb_values *values)
 {
     *h = (hand){0};
     hand_extend(h, KVB_EVENT_PREFILL, 0, 0, 90);
@@ -38,7 +37,12 @@ static void trace_make(hand *h, kvb_values *values)
     hand_extend(h, KVB_EVENT_STEP, 0, 90, 10);
     hand_extend(h, KVB_EVENT_STEP, 1, 70, 4);
     assert_int_equal(h->tokens, TOKENS);
-    hand_values(h, model, 4, values);
+    hand_values(h, hand_model(LAYERS, of), 4, values);
+}
+
+static void trace_make(hand *h, kvb_values *values)
+{
+    trace_of(h, group, values);
 }
 
 /* The tokens that the last query of those events sees. */
@@ -69,8 +73,8 @@ static const kvb_expect *last_row(const kvb_oracle *oracle, uint32_t event, uint
 }
 
 /* Attention once more: rows k, v [n][dim] against what is expected. */
-static void check(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
-                  const double *v)
+static void check_dims(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
+                       const double *v, uint32_t v_dim, uint32_t v_row)
 {
     const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * K;
     double z = 0, out[V] = {0};
@@ -80,13 +84,19 @@ static void check(const kvb_values *values, const kvb_expect *e, uint64_t token,
             s += (double)q[d] * k[i * K + d];
         double w = exp(s * (double)0.3f);
         z += w;
-        for (int c = 0; c < V; c++)
-            out[c] += w * v[i * V + c];
+        for (uint32_t c = 0; c < v_dim; c++)
+            out[c] += w * v[i * v_row + c];
     }
     assert_int_equal(e->visible, n);
     assert_true(fabs(e->lse - log(z)) < 1e-12);
-    for (int c = 0; c < V; c++)
+    for (uint32_t c = 0; c < v_dim; c++)
         assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
+}
+
+static void check(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
+                  const double *v)
+{
+    check_dims(values, e, token, n, k, v, V, V);
 }
 
 static void side_store(const kvb_values *values, kvb_rows kind, const kvb_format *format, const kvb_expect *e,
@@ -129,24 +139,24 @@ static void a_query_stores_what_it_sees(void **state)
     hand_free(&h);
 }
 
-/* Within the window rows are f16: it costs what f16 costs. */
-static void a_window_costs_what_f16_costs(void **state)
+/* Residual cells are f16: they cost what f16 costs. */
+static void residual_cells_cost_what_f16_costs(void **state)
 {
     (void)state;
-    kvb_format wide = kivi_k;
-    wide.residual_blocks = 4;
+    kvb_format all_residual = kivi_k;
+    all_residual.residual_blocks = 4;
     hand h;
     kvb_values values;
     trace_make(&h, &values);
-    kvb_oracle *window = oracle_open(&h, &values, &wide, &f32), *half = oracle_open(&h, &values, &f16, &f32);
+    kvb_oracle *residual = oracle_open(&h, &values, &all_residual, &f32), *half = oracle_open(&h, &values, &f16, &f32);
     assert_false(kvb_oracle_reads_views(half));
     assert_true(half->format.kl_mean > 0);
-    assert_memory_equal(&window->format, &half->format, sizeof half->format);
+    assert_memory_equal(&residual->format, &half->format, sizeof half->format);
     for (size_t r = 0; r < half->n_rows; r++) {
-        assert_true(window->rows[r].lse == half->rows[r].lse);
-        assert_memory_equal(window->rows[r].terms, half->rows[r].terms, V * sizeof(kvb_bound_term));
+        assert_true(residual->rows[r].lse == half->rows[r].lse);
+        assert_memory_equal(residual->rows[r].terms, half->rows[r].terms, V * sizeof(kvb_bound_term));
     }
-    kvb_oracle_free(window);
+    kvb_oracle_free(residual);
     kvb_oracle_free(half);
     hand_free(&h);
 }
@@ -170,8 +180,8 @@ static void magnitudes_reach_the_bound(void **state)
     hand h = {0};
     kvb_values values;
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 1);
-    hand_values(&h, (kvb_trace_model){.layers = 1, .heads = 1, .kv_heads = 1, .k_dim = DIM, .v_dim = DIM, .scale = 0.2},
-                3, &values);
+    hand_values(&h, hand_model(1, (kvb_group){.heads = 1, .kv_heads = 1, .k_dim = DIM, .v_dim = DIM, .scale = 0.2}), 3,
+                &values);
     const float *q = kvb_values_rows(&values, KVB_ROWS_Q, 0, 0), *k = kvb_values_rows(&values, KVB_ROWS_K, 0, 0),
                 *v = kvb_values_rows(&values, KVB_ROWS_V, 0, 0);
     for (size_t f = 0; f < sizeof all / sizeof *all; f++) {
@@ -208,15 +218,15 @@ static void the_budget_counts_storing(void **state)
     kvb_values values;
     trace_make(&h, &values);
     kvb_oracle_options options = {.k_format = &f16, .v_format = &f32, .max_pairs = 50000, .seed = 1};
-    kvb_oracle *half, *window;
+    kvb_oracle *half, *residual;
     char why[128];
     assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &half, why, sizeof why), 0);
     options.k_format = &kivi_k;
-    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &window, why, sizeof why), 0);
+    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &residual, why, sizeof why), 0);
     assert_int_equal(half->n_rows, half->total_rows);
-    assert_true(window->n_rows < window->total_rows / 4 && window->n_rows >= 64);
+    assert_true(residual->n_rows < residual->total_rows / 4 && residual->n_rows >= 64);
     kvb_oracle_free(half);
-    kvb_oracle_free(window);
+    kvb_oracle_free(residual);
     hand_free(&h);
 }
 
@@ -278,11 +288,10 @@ static void views_of_plain_rows(void **state)
     hand_free(&h);
 }
 
-/* Cells 0 .. 31 encoded, 32 .. 59 in the window, bytes chosen at random: what counts is what is there. */
-static void views_with_a_window(void **state)
+/* Cells 0 .. 31 encoded, 32 .. 59 residual, bytes chosen at random: what counts is what is there. */
+static void views_of(bool latent)
 {
-    (void)state;
-    enum { CELLS = 60 };
+    enum { CELLS = 60, LATENT_V = 7 };
     static unsigned char codes[KV_HEADS][CELLS][K / 2];
     static uint16_t scales[KV_HEADS][2][K], zeros[KV_HEADS][2][K], recent[KV_HEADS][W][K], v[KV_HEADS][CELLS][V];
     static double k_rows[CELLS * K], v_rows[CELLS * V];
@@ -290,7 +299,10 @@ static void views_with_a_window(void **state)
     uint64_t seed = 8;
     hand h;
     kvb_values values;
-    trace_make(&h, &values);
+    kvb_group of = group;
+    of.latent = latent;
+    of.v_dim = latent ? LATENT_V : V;
+    trace_of(&h, of, &values);
     kvb_oracle *oracle = oracle_open(&h, &values, &kivi_k, &f16);
     kvb_view k_view = {.base = codes,
                        .head_stride = sizeof codes[0],
@@ -341,7 +353,7 @@ static void views_with_a_window(void **state)
         /* the last but one of 3 tokens: all cells but the last */
         const kvb_mask causal = {.kind = KVB_MASK_CAUSAL};
         assert_int_equal(kvb_oracle_solve_views(oracle, e, &k_view, &v_view, &causal, 3, 1, &actual), 0);
-        check(&values, &actual, 99, CELLS - 1, k_rows, v_rows);
+        check_dims(&values, &actual, 99, CELLS - 1, k_rows, latent ? k_rows : v_rows, of.v_dim, latent ? K : V);
         /* one encoded cell alone: A is made of the sizes of its terms */
         static const uint32_t row_start[] = {0, 1};
         static const kvb_run one = {7, 8};
@@ -353,13 +365,20 @@ static void views_with_a_window(void **state)
     hand_free(&h);
 }
 
+static void views_with_residual_cells(void **state)
+{
+    (void)state;
+    views_of(false);
+    views_of(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_query_stores_what_it_sees), cmocka_unit_test(a_window_costs_what_f16_costs),
+        cmocka_unit_test(a_query_stores_what_it_sees), cmocka_unit_test(residual_cells_cost_what_f16_costs),
         cmocka_unit_test(magnitudes_reach_the_bound),  cmocka_unit_test(the_budget_counts_storing),
-        cmocka_unit_test(views_of_plain_rows),         cmocka_unit_test(views_with_a_window),
+        cmocka_unit_test(views_of_plain_rows),         cmocka_unit_test(views_with_residual_cells),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name("oracle/windows", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("oracle/residual", tests, NULL, NULL);
 }

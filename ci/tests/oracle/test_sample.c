@@ -9,11 +9,21 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/sample.h"
 
-enum { LAYERS = 3, HEADS = 8 };
+enum { LAYERS = 3, HEADS = 8, FEWER = 4, WINDOW = 100 };
+
+/* The layer in the middle has fewer heads than the others, and a window. */
+static void model_set(hand *h)
+{
+    h->trace.header.model = (kvb_model){.n_layers = LAYERS,
+                                        .n_groups = 2,
+                                        .group_of = {0, 1, 0},
+                                        .groups = {{.heads = HEADS}, {.heads = FEWER, .window = WINDOW}}};
+}
 
 /* A prefill of 200, twenty decode steps, a chunk of 40 at the end. */
 static void trace_make(hand *h)
 {
+    model_set(h);
     hand_extend(h, KVB_EVENT_PREFILL, 0, 0, 200);
     hand_extend(h, KVB_EVENT_FILL, 0, 200, 1000);
     for (uint32_t i = 0; i < 20; i++)
@@ -25,14 +35,15 @@ static kvb_sample choose(const hand *h, uint64_t max_pairs, uint64_t max_rows, u
 {
     kvb_census census;
     kvb_sample sample;
-    kvb_sample_options options = {LAYERS, HEADS, max_pairs, max_rows, seed};
+    kvb_sample_options options = {max_pairs, max_rows, seed};
     assert_int_equal(kvb_census_take(&h->trace, &census), 0);
     assert_int_equal(kvb_sample_choose(&census, &options, &sample), 0);
     uint64_t pairs = 0;
     for (size_t i = 0; i < sample.n; i++) {
         const kvb_sample_row *r = &sample.rows[i];
-        assert_true(r->layer < LAYERS && r->head < HEADS && r->query < h->events[r->event].n);
-        pairs += census.visible[census.first[r->event] + r->query];
+        assert_true(r->layer < LAYERS && r->head < (r->layer == 1 ? FEWER : HEADS));
+        assert_true(r->query < h->events[r->event].n);
+        pairs += census.visible[kvb_census_place(&census, census.first[r->event] + r->query, r->layer)];
         if (i) { /* ascending, none twice */
             const kvb_sample_row *b = r - 1;
             uint64_t x = ((uint64_t)b->event << 40) | (uint64_t)b->layer << 32 | b->query << 8 | b->head;
@@ -54,8 +65,11 @@ static bool holds(const kvb_sample *s, uint32_t event, uint32_t layer, uint32_t 
     return false;
 }
 
-static const uint64_t queries = 200 + 20 + 40;
-static const uint64_t all_pairs = (200 * 201 / 2 + 20 * 1201 + 190 + 40 * 1221 + 780) * (uint64_t)LAYERS * HEADS;
+/* Of all queries in the layers of each group. */
+static const uint64_t all_rows = (200 + 20 + 40) * (2 * HEADS + FEWER);
+static const uint64_t all_pairs =
+    (200 * 201 / 2 + 20 * 1201 + 190 + 40 * 1221 + 780) * UINT64_C(2) * HEADS +
+    (WINDOW * (WINDOW + 1) / 2 + (200 - WINDOW) * WINDOW + (20 + 40) * WINDOW) * UINT64_C(1) * FEWER;
 
 static void within_the_budget_all_rows(void **state)
 {
@@ -63,7 +77,7 @@ static void within_the_budget_all_rows(void **state)
     hand h = {0};
     trace_make(&h);
     kvb_sample s = choose(&h, all_pairs, UINT64_MAX, 1);
-    assert_int_equal(s.total_rows, queries * LAYERS * HEADS);
+    assert_int_equal(s.total_rows, all_rows);
     assert_int_equal(s.n, s.total_rows);
     assert_int_equal(s.pairs, all_pairs);
     kvb_sample_free(&s);
@@ -82,7 +96,7 @@ static void budget_is_kept_and_spent(void **state)
         kvb_sample s = choose(&h, all_pairs / part, UINT64_MAX, 1);
         assert_true(s.pairs <= all_pairs / part);
         assert_true(s.pairs >= all_pairs / part * 8 / 10);
-        assert_int_equal(s.total_rows, queries * LAYERS * HEADS);
+        assert_int_equal(s.total_rows, all_rows);
         kvb_sample_free(&s);
     }
     /* a little more than the fixed rows cost: the luck of the draw must not overspend it */
@@ -136,10 +150,11 @@ static void a_few_rows_however_dear(void **state)
     hand_free(&h);
 
     hand one = {0}; /* a single decode step has fewer rows than that */
+    model_set(&one);
     hand_extend(&one, KVB_EVENT_FILL, 0, 0, 5000);
     hand_extend(&one, KVB_EVENT_STEP, 0, 5000, 1);
     s = choose(&one, 1, UINT64_MAX, 1);
-    assert_int_equal(s.n, LAYERS * HEADS);
+    assert_int_equal(s.n, 2 * HEADS + FEWER);
     kvb_sample_free(&s);
     hand_free(&one);
 }
@@ -164,6 +179,7 @@ static void no_queries_no_rows(void **state)
 {
     (void)state;
     hand h = {0};
+    model_set(&h);
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 10);
     kvb_sample s = choose(&h, 100, 100, 1);
     assert_int_equal(s.n, 0);

@@ -2,8 +2,8 @@
 /*
  * Shows that the traffic model's bytes are what is really read: the reference kernel walks the rows for each query and
  * query head; every row it reads is counted (kvb_row_read is wrapped by the linker), and the sum equals bytes_walk to
- * the byte, for every cache, for pools of each kind: with and without scales and zeros beside the codes, or inside. (Rows
- * that share scales with others have no whole number of bytes: not for those.)
+ * the byte, for every cache, for groups of unlike layers, for pools of each kind: with and without scales and zeros beside
+ * the codes, or inside. (Rows that share scales with others have no whole number of bytes: not for those.)
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,8 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "ci/tests/whole/parts.h"
 #include "harness/replay/replay.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
@@ -30,32 +29,18 @@ const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, f
     return __real_kvb_row_read(view, h, c, row);
 }
 
-static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+/* Takes the trace. times: how often a walk by the reference kernel reads the bytes of a cell. */
+static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_pool_type *pool, uint64_t times)
 {
-    part(ctx, 0, team->n);
-}
-
-static const kvb_pool_type *pool_named(const char *name)
-{
-    for (size_t i = 0; kvb_builtin_pools[i]; i++)
-        if (!strcmp(kvb_builtin_pools[i]->name, name))
-            return kvb_builtin_pools[i];
-    fail_msg("no pool %s", name);
-    return NULL;
-}
-
-static void compare(const char *path, const kvb_cache_type *cache, const kvb_pool_type *pool)
-{
-    static const kvb_team team = {1, run_here};
-    kvb_trace *trace;
+    const kvb_model *m = &trace->header.model;
     kvb_values *values;
     kvb_oracle *oracle;
     kvb_result result;
     kvb_replay_place place = {0};
     kvb_own_counts counts = {0};
+    double shared = INFINITY; /* fewest query heads of a KV head */
     char why[512];
-    assert_int_equal(kvb_trace_load(path, 0, &trace, why, sizeof why), 0);
-    if (!kvb_replay_fits(&trace->needs, cache, why, sizeof why)) {
+    if (!kvb_replay_fits(trace, cache, why, sizeof why)) {
         kvb_trace_free(trace);
         return;
     }
@@ -70,7 +55,7 @@ static void compare(const char *path, const kvb_cache_type *cache, const kvb_poo
         .k_pool = pool,
         .v_pool = pool,
         .kernel = &kvb_kernel_reference,
-        .team = &team,
+        .team = &team_of_one,
         .min_chunk = 64,
         .max_pairs = UINT64_MAX,
         .peak_gflop_per_s = NAN,
@@ -80,13 +65,14 @@ static void compare(const char *path, const kvb_cache_type *cache, const kvb_poo
     walked = 0;
     assert_int_equal(kvb_replay_run(&options, &place, &result), 0);
     if (result.status != KVB_STATUS_PASS)
-        fail_msg("%s, %s, %s: %s", path, cache->name, pool->name, result.reason);
+        fail_msg("%s, %s, %s: %s", trace->header.name, cache->name, pool->name, result.reason);
     assert_int_equal(result.time.passes, 1);
     assert_true(walked > 0);
-    assert_int_equal(walked, (uint64_t)result.traffic.bytes_walk);
+    assert_int_equal(walked, times * (uint64_t)result.traffic.bytes_walk);
     /* the model says each unique byte is read at least once by a walk, for each query head that shares it */
-    const kvb_trace_model *m = &trace->header.model;
-    assert_true(result.traffic.bytes_read * m->heads / m->kv_heads <= result.traffic.bytes_walk);
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        shared = fmin(shared, (double)m->groups[g].heads / m->groups[g].kv_heads);
+    assert_true(result.traffic.bytes_read * shared <= result.traffic.bytes_walk);
     kvb_oracle_free(oracle);
     kvb_values_free(values);
     kvb_trace_free(trace);
@@ -97,43 +83,66 @@ static void over(const char *path)
     static const char *const pools[] = {"f32", "f16", "e4m3-head", "int8-asym", "nvfp4"};
     for (size_t c = 0; kvb_builtin_caches[c]; c++) /* recompute, the first, walks the most: two will do */
         for (size_t p = 0; p < (c ? sizeof pools / sizeof *pools : 2); p++)
-            compare(path, kvb_builtin_caches[c], pool_named(pools[p]));
+            compare(trace_at(path), kvb_builtin_caches[c], pool_named(pools[p]), 1);
 }
 
-static void decode_and_prefill(void **state)
+static void recorded(void **state)
 {
     (void)state;
     over("workloads/recorded/plain-decode.jsonl");
+    over("workloads/recorded/agent-fork.jsonl");
+    over("workloads/recorded/eagle-tree.jsonl");
 }
 
-/* Rows of 128 channels: blocks with scales state, groups of channels, codes of 3 bits. */
+/* Rows of 128 channels: blocks with scales inside, groups of channels, codes of 3 bits. */
 static void long_rows(void **state)
 {
     static const char *const pools[] = {"q8_0", "a4g64", "tq3"};
     (void)state;
     for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
-        compare("workloads/recorded/plain-decode-8x128.jsonl", kvb_builtin_caches[2], pool_named(pools[p]));
+        compare(trace_at("workloads/recorded/plain-decode-8x128.jsonl"), &kvb_cache_contiguous, pool_named(pools[p]),
+                1);
 }
 
-static void forks(void **state)
+#define EVENTS                                                                                                         \
+    "{'prefill':{'seq':0,'from':0,'n':20}}\n{'step':{'pos':[20],'seq':[0]}}\n{'fill':{'seq':0,'n':9}}\n"               \
+    "{'step':{'pos':[30,31],'seq':[0,0]}}"
+
+/* Traffic is summed over groups, in each of which rows are of another size and a query sees other cells. */
+static void groups_of_unlike_layers(void **state)
 {
+    static const char model[] =
+        "{'kv_cache.schema_version':2,'kv_cache.layers':6,'groups':["
+        "{'layers':[0,3],'heads':4,'kv_heads':2,'k_dim':16,'v_dim':32,'window':8,'sinks':2},"
+        "{'layers':[1,2,5],'heads':6,'kv_heads':1,'k_dim':64,'v_dim':16,'softcap':5,'sink_logits':[0,1,2,3,4,5]},"
+        "{'layers':[4],'heads':2,'kv_heads':2,'k_dim':32,'v_dim':32,'chunk':8}]}";
+    static const char *const pools[] = {"f32", "bf16", "int8-asym", "nvfp4"};
     (void)state;
-    over("workloads/recorded/agent-fork.jsonl");
+    for (size_t c = 0; kvb_builtin_caches[c]; c++)
+        for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
+            compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 1);
+    over("workloads/recorded/sliding-window.jsonl");
 }
 
-static void trees(void **state)
+/* A latent row is one row; the reference kernel reads it for K and again for V. */
+static void latent_rows(void **state)
 {
+    static const char model[] = "{'kv_cache.schema_version':2,'kv_cache.layers':2,'groups':["
+                                "{'layers':[0,1],'heads':4,'kv_heads':1,'k_dim':64,'v_dim':48,'latent':true}]}";
+    static const char *const pools[] = {"f16", "int8"};
     (void)state;
-    over("workloads/recorded/eagle-tree.jsonl");
+    for (size_t c = 0; kvb_builtin_caches[c]; c++)
+        for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
+            compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode_and_prefill),
+        cmocka_unit_test(recorded),
         cmocka_unit_test(long_rows),
-        cmocka_unit_test(forks),
-        cmocka_unit_test(trees),
+        cmocka_unit_test(groups_of_unlike_layers),
+        cmocka_unit_test(latent_rows),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("walk bytes", tests, NULL, NULL);

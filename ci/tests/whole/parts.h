@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts by name, a team of one, traces written in the test. Include after cmocka.h. */
+#ifndef KVB_TEST_PARTS_H
+#define KVB_TEST_PARTS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "caches/pools/pool.h"
+#include "workloads/trace.h"
+
+static inline void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    part(ctx, 0, team->n);
+}
+
+static const kvb_team team_of_one = {1, run_here};
+
+/* Plain or "+had". */
+static inline const kvb_pool_type *pool_named(const char *name)
+{
+    for (const kvb_pool_type *const *pool = kvb_builtin_pools; *pool; pool++)
+        for (const kvb_pool_type *form = *pool; form; form = form->rotated)
+            if (!strcmp(form->name, name))
+                return form;
+    fail_msg("there is no pool '%s'", name);
+    return NULL;
+}
+
+static inline kvb_trace *trace_at(const char *path)
+{
+    kvb_trace *trace;
+    char why[512];
+    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+        fail_msg("%s", why);
+    return trace;
+}
+
+/* Of Gaussian rows. A model and events as JSON, with ' in place of ". */
+static inline kvb_trace *trace_of(const char *model, const char *events)
+{
+    const char *const texts[] = {"{'kvbench_trace':2,'name':'t','source':'test','model':", model,
+                                 ",'values':{'profile':'gaussian','seed':5}}\n", events, "\n"};
+    char path[512];
+    snprintf(path, sizeof path, "%s/kvb-trace-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
+        for (const char *c = texts[t]; *c; c++)
+            fputc(*c == '\'' ? '"' : *c, file);
+    assert_int_equal(fclose(file), 0);
+    kvb_trace *trace = trace_at(path);
+    remove(path);
+    return trace;
+}
+
+#endif
