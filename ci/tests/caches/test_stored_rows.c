@@ -101,7 +101,7 @@ static void step_check(witness *w, rig *r, const naive *m)
         assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
         if (!w->format->residual_cells && layer != n % RIG_LAYERS)
             continue;
-        uint32_t cursor = 0, n_want = naive_visible(m, feed[n - 1], want);
+        uint32_t cursor = 0, n_want = naive_visible(m, layer, feed[n - 1], want);
         assert_int_equal(rig_seen(r, &spec, layer, n, n - 1, seen), n_want);
         assert_memory_equal(seen, want, n_want * sizeof *want);
         while (kvb_mask_next(&spec.mask, n, spec.k.cells, n - 1, &cursor, &run))
@@ -110,7 +110,7 @@ static void step_check(witness *w, rig *r, const naive *m)
     }
 }
 
-/* ---- scenarios: across borders of 32 cells, past the 4 windows of 32 that are kept ------------------------- */
+/* ---- scenarios: across borders of 32 cells, past the 4 blocks of 32 that are kept in f16 ------------------------- */
 
 static const call contiguous[] = {
     {.kind = EXTEND, .n = 200}, {.kind = REWIND, .p0 = 77}, {.kind = EXTEND, .n = 50}, {.kind = REWIND, .p0 = 31},
@@ -180,16 +180,16 @@ static void scenario_run(const kvb_cache_type *type, const kvb_pool_type *pool, 
 
 static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
 {
-    uint32_t windows = 0, rows = 0;
+    uint32_t blocks = 0, rows = 0;
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
         for (const kvb_pool_type *pool = *p; pool; pool = pool == *p ? pool->rotated : NULL) {
-            bool window = pool->format->residual_cells > 0;
+            bool residual = pool->format->residual_cells > 0;
             scenario_run(type, pool, KVB_GROWTH_DOUBLE, calls, n);
-            if (window)
+            if (residual)
                 scenario_run(type, pool, KVB_GROWTH_RESERVE, calls, n);
-            *(window ? &windows : &rows) += 1;
+            *(residual ? &blocks : &rows) += 1;
         }
-    print_message("# %s: %u formats row by row, %u with windows\n", type->name, rows, windows);
+    print_message("# %s: %u formats row by row, %u by blocks of cells\n", type->name, rows, blocks);
 }
 
 #define RUN(type, calls) pools_run(type, calls, sizeof(calls) / sizeof *(calls))
@@ -220,14 +220,16 @@ static void test_tree(void **state)
 /* Each pool of a cache gets the magnitudes of its own layer and side. */
 static void test_head_scales(void **state)
 {
-    static const float k_amax[] = {1, 2, 3, 4, 5, 6}, v_amax[] = {70, 60, 50, 40, 30, 20};
+    static const float k_of[3][2] = {{1, 2}, {3, 4}, {5, 6}}, v_of[3][2] = {{70, 60}, {50, 40}, {30, 20}};
+    static const float *const k_amax[] = {k_of[0], k_of[1], k_of[2]}, *const v_amax[] = {v_of[0], v_of[1], v_of[2]};
     static const float rows[2 * 128];
+    static const kvb_group group = {.heads = 2, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 1};
+    const kvb_model model = {.n_layers = 3, .n_groups = 2, .group_of = {1, 0, 1}, .groups = {group, group}};
     const uint32_t position = 0;
     (void)state;
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
         const kvb_format *f = (*p)->format;
         kvb_allocator a = {0};
-        const kvb_model_facts facts = {3, 2, 2, 128, 128};
         const kvb_cache_options options = {.capacity = 4,
                                            .seq_capacity = 4,
                                            .max_seqs = 1,
@@ -242,12 +244,12 @@ static void test_head_scales(void **state)
         char why[160];
         if (!f->head_scale)
             continue;
-        assert_int_equal(kvb_cache_contiguous.open(&kvb_cache_contiguous, &facts, &options, &c, why, sizeof why), 0);
+        assert_int_equal(kvb_cache_open(&kvb_cache_contiguous, &model, &options, &c, why, sizeof why), 0);
         assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
         for (uint32_t layer = 0; layer < 3; layer++) {
             assert_int_equal(kvb_cache_update_and_fetch(c, layer, &position, rows, rows, 1, &spec), 0);
             for (uint32_t h = 0; h < 2; h++) {
-                float k = kvb_head_scale(f, k_amax + 2 * layer, 2, h), v = kvb_head_scale(f, v_amax + 2 * layer, 2, h);
+                float k = kvb_head_scale(f, k_amax[layer], 2, h), v = kvb_head_scale(f, v_amax[layer], 2, h);
                 assert_true(spec.k.head_scales[h] == k && spec.v.head_scales[h] == v && k != v);
             }
         }
