@@ -92,6 +92,8 @@ static int propose_check(const kvb_account *a, const kvb_change *change, const r
         if (change->parents[i] < -1 || change->parents[i] >= (int64_t)a->n_nodes + i)
             return refuse(r, -EINVAL, "parent %d of node %u is not an earlier node", (int)change->parents[i],
                           a->n_nodes + i);
+    if (!a->seq[0].tokens && alive_count(a) >= a->max_seqs) /* a commit would bring it to life */
+        return refuse(r, -ENOSPC, "no room for sequence 0: at most %u may be alive", a->max_seqs);
     return 0;
 }
 
