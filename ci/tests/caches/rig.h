@@ -34,7 +34,17 @@ typedef struct rig {
     kvb_group groups[RIG_GROUPS]; /* what they differ in: window, sinks, chunk, latent; heads and dims the rig sets */
     kvb_model model;
     uint64_t n_ordinals; /* of rows handed in so far */
+    /* kept by rig_step() and rig_propose() */
+    uint64_t next;                  /* ordinal of the next token */
+    uint32_t n_new;                 /* tokens of the step in force */
+    uint32_t pos[RIG_CODED_TOKENS]; /* of each ordinal */
 } rig;
+
+#define N(array)        (uint32_t)(sizeof(array) / sizeof *(array))
+#define LIST(type, ...) (const type[]){__VA_ARGS__}, sizeof((const type[]){__VA_ARGS__}) / sizeof(type)
+#define IDS(...)        LIST(uint32_t, __VA_ARGS__) /* items, count */
+#define TOKENS(...)     LIST(uint64_t, __VA_ARGS__)
+#define PARENTS(...)    LIST(int32_t, __VA_ARGS__)
 
 static inline const kvb_group *rig_group(const rig *r, uint32_t layer)
 {
@@ -77,10 +87,16 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
     return kvb_cache_open(type, &r->model, &options, &r->cache, r->why, sizeof r->why);
 }
 
+/* Every built-in cache, or every one with these flags. */
+#define EACH_CACHE(type, flag)                                                                                         \
+    for (const kvb_cache_type *const *each = kvb_builtin_caches, *type = *each; type; type = *++each)                  \
+        if ((type->flags & (flag)) == (flag))
+
+/* Of two groups: one sees everything, the other through a window that no test fills. */
 static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
                             uint32_t max_seqs, uint32_t min_chunk)
 {
-    memset(r, 0, sizeof *r);
+    *r = (rig){.n_groups = 2, .groups = {{.window = 0}, {.window = 10000}}};
     assert_int_equal(rig_try_open(r, type, capacity, seq_capacity, max_seqs, min_chunk), 0);
 }
 
@@ -238,24 +254,56 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
     return n;
 }
 
-/* Does query t see exactly these ordinals (ascending), in every layer? Also stores the step. */
-static inline void rig_assert_sees(rig *r, const uint32_t *pos_of, uint32_t n_tok, uint32_t t, const uint64_t *want,
-                                   uint32_t n_want)
+/* ---- steps whose positions the rig keeps ------------------------------------------------------------------- */
+
+static inline int rig_step(rig *r, const uint32_t *ids, size_t n)
 {
-    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
-        uint64_t seen[4 * RIG_MAX_STEP];
-        kvb_attend_spec spec;
-        assert_int_equal(rig_fetch(r, layer, pos_of, &spec), 0);
-        assert_int_equal(rig_seen(r, &spec, layer, pos_of, n_tok, t, seen), n_want);
-        assert_memory_equal(seen, want, n_want * sizeof *want);
-    }
+    uint32_t len[KVB_MAX_SEQS];
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+        len[s] = kvb_cache_length(r->cache, s);
+    int error = kvb_cache_begin_step(r->cache, ids, (uint32_t)n);
+    for (size_t i = 0; i < n && !error; i++)
+        r->pos[r->next++] = len[ids ? ids[i] : 0]++;
+    r->n_new = error ? r->n_new : (uint32_t)n;
+    return error;
 }
 
-/* Store the step in every layer; the spec of the last one. */
-static inline void rig_store(rig *r, const uint32_t *pos_of, kvb_attend_spec *spec)
+static inline int rig_propose(rig *r, const int32_t *parents, size_t n)
+{
+    uint32_t pending = kvb_cache_pending(r->cache), length = kvb_cache_length(r->cache, 0);
+    uint64_t node = r->next - pending;
+    int error = kvb_cache_propose(r->cache, parents, (uint32_t)n);
+    for (size_t i = 0; i < n && !error; i++)
+        r->pos[r->next++] = parents[i] < 0 ? length : r->pos[node + (uint64_t)parents[i]] + 1;
+    r->n_new = error ? r->n_new : (uint32_t)n;
+    return error;
+}
+
+/* Stores the step in every layer; the spec of the last one. */
+static inline kvb_attend_spec rig_store(rig *r)
+{
+    kvb_attend_spec spec = {0};
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
+        assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+    return spec;
+}
+
+/* Does new token i of the step see exactly these tokens (ascending) in that layer? Also stores it. */
+static inline void rig_layer_sees(rig *r, uint32_t layer, uint32_t i, const uint64_t *want, size_t n)
+{
+    uint64_t seen[4 * RIG_MAX_STEP];
+    const uint64_t *feed;
+    kvb_attend_spec spec;
+    uint32_t fed = kvb_cache_feed(r->cache, &feed);
+    assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+    assert_int_equal(rig_seen(r, &spec, layer, r->pos, fed, fed - r->n_new + i, seen), n);
+    assert_memory_equal(seen, want, n * sizeof *want);
+}
+
+static inline void rig_sees(rig *r, uint32_t i, const uint64_t *want, size_t n)
 {
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
-        assert_int_equal(rig_fetch(r, layer, pos_of, spec), 0);
+        rig_layer_sees(r, layer, i, want, n);
 }
 
 static inline kvb_cache_usage rig_usage_of(const rig *r, uint32_t group)
@@ -263,11 +311,6 @@ static inline kvb_cache_usage rig_usage_of(const rig *r, uint32_t group)
     kvb_cache_usage usage;
     kvb_cache_usage_of(r->cache, group, &usage);
     return usage;
-}
-
-static inline kvb_cache_usage rig_usage(const rig *r)
-{
-    return rig_usage_of(r, 0);
 }
 
 /* All counts but those of memory. */
@@ -278,6 +321,18 @@ static inline void rig_assert_same(const kvb_cache_usage *a, const kvb_cache_usa
     assert_int_equal(a->high_water, b->high_water);
     assert_int_equal(a->cells_written, b->cells_written);
     assert_int_equal(a->cells_moved, b->cells_moved);
+}
+
+/* Of all groups together, whose counts must be the same; bytes are summed. */
+static inline kvb_cache_usage rig_usage(const rig *r)
+{
+    kvb_cache_usage usage = rig_usage_of(r, 0);
+    for (uint32_t g = 1; g < r->model.n_groups; g++) {
+        kvb_cache_usage other = rig_usage_of(r, g);
+        rig_assert_same(&usage, &other);
+        usage.reserved_bytes += other.reserved_bytes;
+    }
+    return usage;
 }
 
 #endif
