@@ -63,14 +63,19 @@ static inline kvb_group rig_group_make(const rig *r, uint32_t g)
     return group;
 }
 
-static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
-                               uint32_t max_seqs, uint32_t min_chunk)
+static inline void rig_model_make(rig *r)
 {
     r->model = (kvb_model){.n_layers = RIG_LAYERS, .n_groups = r->n_groups ? r->n_groups : 1};
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
         r->model.group_of[layer] = (uint8_t)(layer % r->model.n_groups);
     for (uint32_t g = 0; g < r->model.n_groups; g++)
         r->model.groups[g] = rig_group_make(r, g);
+}
+
+static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
+                               uint32_t max_seqs, uint32_t min_chunk)
+{
+    rig_model_make(r);
     const kvb_cache_options options = {
         .capacity = capacity,
         .seq_capacity = seq_capacity,
