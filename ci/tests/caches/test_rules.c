@@ -94,6 +94,35 @@ static void test_3_last_leaves(void **state)
     }
 }
 
+/* The lowest run of free cells that is long enough; where there is none, the lowest free cells. */
+static void test_3_first_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t seq, p0, p1; /* removed first, unless p1 is 0 */
+        uint32_t add, n, cells[4];
+    } steps[] = {
+        {0, 0, 0, 0, 4, {0, 1, 2, 3}}, {0, 0, 0, 1, 4, {4, 5, 6, 7}}, {0, 1, 3, 1, 3, {8, 9, 10}},
+        {0, 0, 0, 1, 2, {1, 2}},       {0, 0, 1, 2, 2, {0, 11}},
+    };
+    for (int window = 0; window < 2; window++) {
+        rig r;
+        rig_open(&r, window ? &kvb_cache_window : &kvb_cache_seq, 12, 12, 4, 4);
+        for (size_t i = 0; i < N(steps); i++) {
+            const uint32_t ids[] = {steps[i].add, steps[i].add, steps[i].add, steps[i].add};
+            if (steps[i].p1)
+                assert_int_equal(kvb_cache_seq_rm(r.cache, steps[i].seq, steps[i].p0, steps[i].p1), 0);
+            assert_int_equal(rig_step(&r, ids, steps[i].n), 0);
+            kvb_attend_spec spec = rig_store(&r);
+            for (uint32_t t = 0; t < steps[i].n; t++)
+                assert_int_equal(rig_owner(&r, &spec.k, RIG_LAYERS - 1, 0, steps[i].cells[t], 1),
+                                 r.next - steps[i].n + t);
+        }
+        assert_int_equal(rig_usage(&r).cells_live, 12);
+        rig_close(&r);
+    }
+}
+
 /* ---- rule 4: reads end with what is occupied, and shrink with it ----------------------------------------------- */
 
 static void test_4_occupancy(void **state)
@@ -426,13 +455,14 @@ static void test_tree_chain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_2_3_fork),        cmocka_unit_test(test_2_copy_joins),
-        cmocka_unit_test(test_3_last_leaves),   cmocka_unit_test(test_4_occupancy),
-        cmocka_unit_test(test_5_capacity),      cmocka_unit_test(test_5_sequences),
-        cmocka_unit_test(test_6_not_the_tail),  cmocka_unit_test(test_7_lazy_growth),
-        cmocka_unit_test(test_8_fast_path),     cmocka_unit_test(test_9_formats),
-        cmocka_unit_test(test_10_open_refuses), cmocka_unit_test(test_recompute_feed),
-        cmocka_unit_test(test_tree_commit),     cmocka_unit_test(test_tree_chain),
+        cmocka_unit_test(test_2_3_fork),       cmocka_unit_test(test_2_copy_joins),
+        cmocka_unit_test(test_3_last_leaves),  cmocka_unit_test(test_3_first_fit),
+        cmocka_unit_test(test_4_occupancy),    cmocka_unit_test(test_5_capacity),
+        cmocka_unit_test(test_5_sequences),    cmocka_unit_test(test_6_not_the_tail),
+        cmocka_unit_test(test_7_lazy_growth),  cmocka_unit_test(test_8_fast_path),
+        cmocka_unit_test(test_9_formats),      cmocka_unit_test(test_10_open_refuses),
+        cmocka_unit_test(test_recompute_feed), cmocka_unit_test(test_tree_commit),
+        cmocka_unit_test(test_tree_chain),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);
