@@ -71,8 +71,12 @@ static int step_check(const kvb_account *a, const kvb_change *change, const refu
 {
     uint32_t adds[KVB_MAX_SEQS] = {0}, alive = alive_count(a);
     int error = change->n ? pending_check(a, r) : refuse(r, -EINVAL, "a step needs at least one token");
-    for (uint32_t i = 0; i < change->n && !error; i++) {
-        uint32_t s = kvb_change_seq(change, i);
+    if (!change->seq_ids) { /* a count alone, which may be absurd: no loop over it */
+        adds[0] = change->n;
+        alive += a->seq[0].tokens == 0;
+    }
+    for (uint32_t i = 0; change->seq_ids && i < change->n && !error; i++) {
+        uint32_t s = change->seq_ids[i];
         error = seq_check(s, r);
         if (!error && adds[s]++ == 0)
             alive += a->seq[s].tokens == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows rules 2 to 10 of caches/cache.h one by one, by hand-made cases, for every cache that they hold for. test_plans has rule 1,
- * test_groups what groups are limited to, test_random all of them at large. */
+/* Shows rules 2 to 10 of caches/cache.h one by one, by hand-made cases, for every cache that they hold for. test_plans has rule
+ * 1, test_groups what groups are limited to, test_random all of them at large. */
 #include "rig.h"
 
 static bool forgets(const kvb_cache_type *type)
