@@ -142,6 +142,7 @@ static void test_runs(void **state)
         {{0}, 1, {9}, KVB_MASK_NONE, {0, 1}, {{0, 8}}, 8}, /* in no order, but all of them */
         /* With limits: in the order of positions. */
         {{.window = 3}, 1, {6}, KVB_MASK_RUNS, {0, 2}, {{6, 8}, {4, 5}}, 8},
+        {{.window = 1}, 2, {2, 3}, KVB_MASK_RUNS, {0, 1, 2}, {{2, 3}, {3, 4}}, 4},
         {{.window = 4}, 1, {9}, KVB_MASK_RUNS, {0, 1}, {{4, 6}}, 6},
         {{.window = 4}, 2, {3, 4}, KVB_MASK_RUNS, {0, 1, 3}, {{0, 4}, {1, 4}, {6, 7}}, 7},
         {{.window = 4}, 2, {2, 3}, KVB_MASK_CAUSAL, {0, 1, 2}, {{0, 3}, {0, 4}}, 4}, /* not passed yet */

@@ -177,7 +177,7 @@ static void test_5_capacity(void **state)
     {
         rig r;
         const uint64_t *feed;
-        rig_open(&r, type, 8, 8, 2, 4);
+        rig_open(&r, type, 8, 16, 2, 4);
         extend_check(&r, NULL, 9, -ENOSPC);
         extend_check(&r, NULL, 6, 0);
         rig_store(&r);
