@@ -71,8 +71,12 @@ static int step_check(const kvb_account *a, const kvb_change *change, const refu
 {
     uint32_t adds[KVB_MAX_SEQS] = {0}, alive = alive_count(a);
     int error = change->n ? pending_check(a, r) : refuse(r, -EINVAL, "a step needs at least one token");
-    for (uint32_t i = 0; i < change->n && !error; i++) {
-        uint32_t s = kvb_change_seq(change, i);
+    if (!change->seq_ids) { /* a count alone, which may be absurd: no loop over it */
+        adds[0] = change->n;
+        alive += a->seq[0].tokens == 0;
+    }
+    for (uint32_t i = 0; change->seq_ids && i < change->n && !error; i++) {
+        uint32_t s = change->seq_ids[i];
         error = seq_check(s, r);
         if (!error && adds[s]++ == 0)
             alive += a->seq[s].tokens == 0;
@@ -92,6 +96,8 @@ static int propose_check(const kvb_account *a, const kvb_change *change, const r
         if (change->parents[i] < -1 || change->parents[i] >= (int64_t)a->n_nodes + i)
             return refuse(r, -EINVAL, "parent %d of node %u is not an earlier node", (int)change->parents[i],
                           a->n_nodes + i);
+    if (!a->seq[0].tokens && alive_count(a) >= a->max_seqs) /* a commit would bring it to life */
+        return refuse(r, -ENOSPC, "no room for sequence 0: at most %u may be alive", a->max_seqs);
     return 0;
 }
 

@@ -126,6 +126,8 @@ static inline call call_draw(const naive *m)
     uint32_t len = c.src < KVB_MAX_SEQS && c.kind != REWIND ? naive_len(m, c.src) : naive_len(m, 0);
     c.p0 = random_below(2) ? random_below(len + 2) : 0;
     c.p1 = random_below(2) ? KVB_POS_END : random_below(len + 2);
+    if (c.kind == COPY && c.dst < KVB_MAX_SEQS && random_below(3) == 0) /* goes on where the destination ends */
+        c.p0 = naive_len(m, c.dst);
     if (c.kind == REWIND && c.p0 == 0)
         c.p0 = len;
     bool same = random_below(3) == 0;

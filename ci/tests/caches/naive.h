@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The naive model that caches are compared with: a list of tokens for each sequence and the pending tree
- * nodes, and what each control call must answer. It has no cells.
+ * nodes, and what each control call must answer. It has no cells, and copies tokens where caches share them.
  */
 #ifndef KVB_TEST_NAIVE_H
 #define KVB_TEST_NAIVE_H
@@ -14,19 +14,22 @@
 
 #include "caches/cache.h"
 
-enum { NAIVE_TOKENS = 8192, NAIVE_LEN = 256 };
+enum { NAIVE_TOKENS = 8192, NAIVE_LEN = 256, NAIVE_GROUPS = 3 };
+
+typedef struct naive_token {
+    uint64_t ordinal;
+    bool gone[NAIVE_GROUPS]; /* cache window has let go of its row in that group */
+} naive_token;
 
 typedef struct naive {
     const kvb_cache_type *type;
-    uint32_t capacity, seq_capacity, max_seqs;
-    const kvb_group *group[2]; /* of layer 0 and of layer 1 */
-    uint32_t rollback;
+    const kvb_model *model;
+    uint32_t capacity, seq_capacity, max_seqs, rollback, step;
     uint32_t *pos; /* [NAIVE_TOKENS] by ordinal */
     uint64_t next;
     struct {
         uint32_t n;
-        uint64_t ordinal[NAIVE_LEN]; /* in the order of positions */
-        bool gone[NAIVE_LEN];        /* likewise: cache window has let go of it in the layers with limits */
+        naive_token token[NAIVE_LEN]; /* in the order of positions */
     } seqs[KVB_MAX_SEQS];
     uint32_t n_nodes;
     uint64_t node[NAIVE_LEN];
@@ -38,9 +41,14 @@ typedef struct naive {
     uint32_t ids[NAIVE_LEN];
 } naive;
 
+static inline uint32_t naive_pos(const naive *m, uint32_t s, uint32_t i)
+{
+    return m->pos[m->seqs[s].token[i].ordinal];
+}
+
 static inline uint32_t naive_len(const naive *m, uint32_t s)
 {
-    return m->seqs[s].n ? m->pos[m->seqs[s].ordinal[m->seqs[s].n - 1]] + 1 : 0;
+    return m->seqs[s].n ? naive_pos(m, s, m->seqs[s].n - 1) + 1 : 0;
 }
 
 static inline uint32_t naive_alive(const naive *m)
@@ -54,7 +62,7 @@ static inline uint32_t naive_alive(const naive *m)
 static inline bool naive_holds(const naive *m, uint32_t s, uint64_t ordinal)
 {
     for (uint32_t i = 0; i < m->seqs[s].n; i++)
-        if (m->seqs[s].ordinal[i] == ordinal)
+        if (m->seqs[s].token[i].ordinal == ordinal)
             return true;
     return false;
 }
@@ -67,48 +75,64 @@ static inline bool naive_lets(const kvb_group *g, uint32_t p, uint32_t j)
     return g->chunk == 0 || j / g->chunk == p / g->chunk;
 }
 
-/* Cells that the cache must occupy in the layer: shared tokens once, but in a slab once for each sequence. */
-static inline uint32_t naive_live_in(const naive *m, uint32_t layer)
+static inline bool naive_drops(const naive *m, uint32_t g)
 {
+    return m->type == &kvb_cache_window && (m->model->groups[g].window > 0 || m->model->groups[g].chunk > 0);
+}
+
+/* Is the token gone once cache window has let go of what no query at or after the next position less rollback can see? */
+static inline bool naive_forgotten(const naive *m, uint32_t g, uint32_t s, uint32_t i)
+{
+    const kvb_group *group = &m->model->groups[g];
+    uint32_t j = naive_pos(m, s, i), next = naive_len(m, s), p = next > m->rollback ? next - m->rollback : 0;
+    return m->seqs[s].token[i].gone[g] || (naive_drops(m, g) && j < p && j >= group->sinks && !naive_lets(group, p, j));
+}
+
+/* Cells in use in the group, now or (after) once it has let go of what it will: shared tokens once, but in a slab once for
+ * each sequence. */
+static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
+{
+    static uint64_t counted[NAIVE_TOKENS], round; /* in which round a token was counted last */
     uint32_t n = m->n_nodes;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++) {
+    round++;
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-            bool counted = layer == 1 && m->seqs[s].gone[i];
-            for (uint32_t b = 0; b < s && !counted && m->type != &kvb_cache_slab; b++)
-                for (uint32_t j = 0; j < m->seqs[b].n && !counted; j++)
-                    counted = m->seqs[b].ordinal[j] == m->seqs[s].ordinal[i] && !(layer == 1 && m->seqs[b].gone[j]);
-            n += !counted;
+            const naive_token *t = &m->seqs[s].token[i];
+            if ((after ? naive_forgotten(m, g, s, i) : t->gone[g]) ||
+                (counted[t->ordinal] == round && m->type != &kvb_cache_slab))
+                continue;
+            counted[t->ordinal] = round;
+            n++;
         }
-    }
     return n;
 }
 
-static inline uint32_t naive_live(const naive *m)
+/* Most cells of the group: in cache window what each sequence keeps of it, and a step. */
+static inline uint32_t naive_cells(const naive *m, uint32_t g)
 {
-    return naive_live_in(m, 0);
+    const kvb_group *group = &m->model->groups[g];
+    uint32_t kept = (group->window ? group->window : group->chunk) - 1 + group->sinks + m->rollback;
+    uint32_t cells = m->max_seqs * kept + (m->step ? m->step : m->capacity);
+    return naive_drops(m, g) && cells < m->capacity ? cells : m->capacity;
 }
 
-/* Cache window lets go of what no query at or after the next position less rollback can see. */
-static inline void naive_forget(naive *m)
+static inline bool naive_fits(const naive *m, uint32_t n)
 {
-    const kvb_group *g = m->group[1];
-    for (uint32_t s = 0; s < KVB_MAX_SEQS && m->type == &kvb_cache_window; s++)
-        for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-            uint32_t j = m->pos[m->seqs[s].ordinal[i]], next = naive_len(m, s);
-            uint32_t p = next > m->rollback ? next - m->rollback : 0;
-            if (j < p)
-                m->seqs[s].gone[i] |= !naive_lets(g, p, j) && !(g->sinks > j);
-        }
+    for (uint32_t g = 0; g < m->model->n_groups; g++)
+        if (naive_live(m, g, true) + n > naive_cells(m, g))
+            return false;
+    return true;
 }
 
 /* Would a query at position p of the sequence see something that is gone, among positions p0 .. p1-1? */
 static inline bool naive_misses(const naive *m, uint32_t s, uint32_t p, uint32_t p0, uint32_t p1)
 {
-    for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-        uint32_t j = m->pos[m->seqs[s].ordinal[i]];
-        if (m->seqs[s].gone[i] && j >= p0 && j < p1 && j < p && naive_lets(m->group[1], p, j))
-            return true;
-    }
+    for (uint32_t g = 0; g < m->model->n_groups; g++)
+        for (uint32_t i = 0; i < m->seqs[s].n; i++) {
+            uint32_t j = naive_pos(m, s, i);
+            if (m->seqs[s].token[i].gone[g] && j >= p0 && j < p1 && j < p && naive_lets(&m->model->groups[g], p, j))
+                return true;
+        }
     return false;
 }
 
@@ -123,7 +147,7 @@ static inline int naive_admit(const naive *m, const uint32_t *ids, uint32_t n)
             return -EINVAL;
     for (uint32_t i = 0; i < n; i++)
         fresh += adds[ids[i]]++ == 0 && m->seqs[ids[i]].n == 0;
-    if (naive_live(m) + n > m->capacity || naive_alive(m) + fresh > m->max_seqs)
+    if (!naive_fits(m, n) || naive_alive(m) + fresh > m->max_seqs)
         return -ENOSPC;
     for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
         if (adds[s] && naive_len(m, s) + adds[s] > m->seq_capacity)
@@ -136,7 +160,10 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     int error = naive_admit(m, ids, n);
     if (error)
         return error;
-    naive_forget(m);
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+        for (uint32_t i = 0; i < m->seqs[s].n; i++)
+            for (uint32_t g = 0; g < m->model->n_groups; g++)
+                m->seqs[s].token[i].gone[g] = naive_forgotten(m, g, s, i);
     m->first = m->next;
     m->n_new = n;
     m->valid = true;
@@ -144,22 +171,9 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         m->ids[i] = ids[i];
         m->pos[m->next] = naive_len(m, ids[i]);
-        m->seqs[ids[i]].gone[m->seqs[ids[i]].n] = false;
-        m->seqs[ids[i]].ordinal[m->seqs[ids[i]].n++] = m->next++;
+        m->seqs[ids[i]].token[m->seqs[ids[i]].n++] = (naive_token){.ordinal = m->next++};
     }
     return 0;
-}
-
-/* Puts a token in its place among those that the sequence holds. */
-static inline void naive_insert(naive *m, uint32_t s, uint64_t ordinal, bool gone)
-{
-    uint32_t at = m->seqs[s].n++;
-    for (; at > 0 && m->pos[m->seqs[s].ordinal[at - 1]] > m->pos[ordinal]; at--) {
-        m->seqs[s].ordinal[at] = m->seqs[s].ordinal[at - 1];
-        m->seqs[s].gone[at] = m->seqs[s].gone[at - 1];
-    }
-    m->seqs[s].ordinal[at] = ordinal;
-    m->seqs[s].gone[at] = gone;
 }
 
 static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
@@ -168,56 +182,50 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
     if (m->n_nodes || src >= KVB_MAX_SEQS || dst >= KVB_MAX_SEQS || !m->seqs[src].n || p0 > p1)
         return -EINVAL;
     for (uint32_t i = 0; i < m->seqs[src].n; i++) {
-        uint32_t p = m->pos[m->seqs[src].ordinal[i]];
+        uint32_t p = naive_pos(m, src, i);
         if (p < p0 || p >= p1)
             continue;
         n++;
         next = p + 1;
         for (uint32_t j = 0; j < m->seqs[dst].n; j++)
-            if (m->pos[m->seqs[dst].ordinal[j]] == p)
+            if (naive_pos(m, dst, j) == p)
                 return -EINVAL;
     }
     if (n && !m->seqs[dst].n && naive_alive(m) >= m->max_seqs)
         return -ENOSPC;
-    if (m->type == &kvb_cache_slab && n && naive_live(m) + n > m->capacity)
+    if (m->type == &kvb_cache_slab && n && naive_live(m, 0, false) + n > m->capacity)
         return -ENOSPC;
     next = next > naive_len(m, dst) ? next : naive_len(m, dst);
-    if (n && m->type == &kvb_cache_window && naive_misses(m, src, next, p0, p1))
+    if (n && naive_misses(m, src, next, p0, p1))
         return -ENOTSUP;
-    for (uint32_t i = 0; i < m->seqs[src].n; i++) {
-        uint64_t o = m->seqs[src].ordinal[i];
-        if (src != dst && m->pos[o] >= p0 && m->pos[o] < p1)
-            naive_insert(m, dst, o, m->seqs[src].gone[i]);
+    for (uint32_t i = 0; i < m->seqs[src].n && n; i++) {
+        naive_token t = m->seqs[src].token[i];
+        if (m->pos[t.ordinal] < p0 || m->pos[t.ordinal] >= p1)
+            continue;
+        uint32_t at = m->seqs[dst].n++; /* its place among those that are there */
+        for (; at > 0 && naive_pos(m, dst, at - 1) > m->pos[t.ordinal]; at--)
+            m->seqs[dst].token[at] = m->seqs[dst].token[at - 1];
+        m->seqs[dst].token[at] = t;
     }
     m->valid = false;
     return 0;
 }
 
-static inline void naive_drop(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-        uint64_t o = m->seqs[s].ordinal[i];
-        if (m->pos[o] < p0 || m->pos[o] >= p1) {
-            m->seqs[s].gone[n] = m->seqs[s].gone[i];
-            m->seqs[s].ordinal[n++] = o;
-        }
-    }
-    m->seqs[s].n = n;
-}
-
 /* Removes positions, unless what is left would need what is gone. */
 static inline int naive_cut(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
 {
-    uint32_t next = 0;
+    uint32_t next = 0, n = 0;
     for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-        uint32_t p = m->pos[m->seqs[s].ordinal[i]];
+        uint32_t p = naive_pos(m, s, i);
         if (p < p0 || p >= p1)
             next = p + 1;
     }
-    if (m->type == &kvb_cache_window && next < naive_len(m, s) && naive_misses(m, s, next, 0, next))
+    if (next < naive_len(m, s) && naive_misses(m, s, next, 0, next))
         return -ENOTSUP;
-    naive_drop(m, s, p0, p1);
+    for (uint32_t i = 0; i < m->seqs[s].n; i++)
+        if (naive_pos(m, s, i) < p0 || naive_pos(m, s, i) >= p1)
+            m->seqs[s].token[n++] = m->seqs[s].token[i];
+    m->seqs[s].n = n;
     m->valid = false;
     return 0;
 }
@@ -247,6 +255,12 @@ static inline int naive_rewind(naive *m, uint32_t len)
     return naive_cut(m, 0, len, UINT32_MAX);
 }
 
+/* Room for n nodes, one of which may bring sequence 0 to life? */
+static inline bool naive_proposable(const naive *m, uint32_t n)
+{
+    return n > 0 && naive_fits(m, n) && (m->seqs[0].n || naive_alive(m) < m->max_seqs);
+}
+
 static inline int naive_propose(naive *m, const int32_t *parents, uint32_t n)
 {
     if (n == 0)
@@ -254,7 +268,7 @@ static inline int naive_propose(naive *m, const int32_t *parents, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         if (parents[i] < -1 || parents[i] >= (int32_t)(m->n_nodes + i))
             return -EINVAL;
-    if (naive_live(m) + n > m->capacity)
+    if (!naive_proposable(m, n))
         return -ENOSPC;
     m->first = m->next;
     m->n_new = n;
@@ -277,10 +291,8 @@ static inline int naive_commit(naive *m, const uint32_t *accepted, uint32_t n)
             return -EINVAL;
     if (naive_len(m, 0) + n > m->seq_capacity)
         return -ENOSPC;
-    for (uint32_t i = 0; i < n; i++) {
-        m->seqs[0].gone[m->seqs[0].n] = false;
-        m->seqs[0].ordinal[m->seqs[0].n++] = m->node[accepted[i]];
-    }
+    for (uint32_t i = 0; i < n; i++)
+        m->seqs[0].token[m->seqs[0].n++] = (naive_token){.ordinal = m->node[accepted[i]]};
     m->n_nodes = 0;
     m->valid = false;
     return 0;
@@ -325,8 +337,8 @@ static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t or
     int role = naive_role(m, ordinal);
     uint32_t s = role > 0 ? (uint32_t)role : 0;
     for (uint32_t i = 0; i < m->seqs[s].n; i++)
-        if (m->pos[m->seqs[s].ordinal[i]] <= m->pos[ordinal])
-            want[n++] = m->seqs[s].ordinal[i];
+        if (naive_pos(m, s, i) <= m->pos[ordinal])
+            want[n++] = m->seqs[s].token[i].ordinal;
     if (role == -1) {
         int32_t at = 0;
         while (m->node[at] != ordinal)
@@ -337,7 +349,7 @@ static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t or
     uint32_t all = n;
     n = 0;
     for (uint32_t i = 0; i < all; i++)
-        if (naive_lets(m->group[layer], m->pos[ordinal], m->pos[want[i]]))
+        if (naive_lets(kvb_model_group(m->model, layer), m->pos[ordinal], m->pos[want[i]]))
             want[n++] = want[i];
     qsort(want, n, sizeof *want, naive_compare);
     return n;

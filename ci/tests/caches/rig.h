@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache over pools of one kind, with rows that say whose they are, so that what a query sees can be read back
- * through mask and view. In f32: channel 0 holds the token's ordinal, channel 1 the layer and KV head, channel 2 K or
- * V. In any other format: the signs of a row are a hash of all these, its magnitudes lie between 1/2 and 1, and a row is
- * the token's whose signs it has, but for a quarter of them.
+ * A cache of a model with one to three groups of layers over pools of one kind, with rows that say whose they are, so that
+ * what a query sees can be read back through mask and view. In f32: channel 0 holds the token's ordinal, channel 1 the layer
+ * and KV head, channel 2 K or V (of latent rows K: V is their beginning). In any other format: the signs of a row are a hash
+ * of all these, its magnitudes lie between 1/2 and 1, and a row is the token's whose signs it has, but for a quarter of them.
  */
 #ifndef KVB_TEST_RIG_H
 #define KVB_TEST_RIG_H
@@ -20,7 +20,7 @@
 
 #include "caches/cache.h"
 
-enum { RIG_LAYERS = 2, RIG_KV_HEADS = 2, RIG_K_DIM = 4, RIG_V_DIM = 3, RIG_MAX_STEP = 512 };
+enum { RIG_GROUPS = 3, RIG_LAYERS = 3, RIG_KV_HEADS = 2, RIG_K_DIM = 4, RIG_V_DIM = 3, RIG_MAX_STEP = 512 };
 enum { RIG_CODED_DIM = 128, RIG_CODED_TOKENS = 1024 }; /* what every format can store; ordinals below */
 
 typedef struct rig {
@@ -29,37 +29,58 @@ typedef struct rig {
     char why[160];
     const kvb_pool_type *pool; /* of K and V; NULL: f32 */
     kvb_growth growth;
-    kvb_group limits; /* window, sinks and chunk of layer 1, which is then a group of its own */
-    uint32_t rollback;
+    uint32_t rollback, step;
+    uint32_t n_groups;            /* 0: one. Layer l is of group l % n_groups */
+    kvb_group groups[RIG_GROUPS]; /* what they differ in: window, sinks, chunk, latent; heads and dims the rig sets */
     kvb_model model;
     uint64_t n_ordinals; /* of rows handed in so far */
+    /* kept by rig_step() and rig_propose() */
+    uint64_t next;                  /* ordinal of the next token */
+    uint32_t n_new;                 /* tokens of the step in force */
+    uint32_t pos[RIG_CODED_TOKENS]; /* of each ordinal */
 } rig;
 
-static inline uint32_t rig_dim(const rig *r, float kind)
+#define N(array)        (uint32_t)(sizeof(array) / sizeof *(array))
+#define LIST(type, ...) (const type[]){__VA_ARGS__}, sizeof((const type[]){__VA_ARGS__}) / sizeof(type)
+#define IDS(...)        LIST(uint32_t, __VA_ARGS__) /* items, count */
+#define TOKENS(...)     LIST(uint64_t, __VA_ARGS__)
+#define PARENTS(...)    LIST(int32_t, __VA_ARGS__)
+
+static inline const kvb_group *rig_group(const rig *r, uint32_t layer)
 {
-    return r->pool ? RIG_CODED_DIM : kind == 1 ? RIG_K_DIM : RIG_V_DIM;
+    return kvb_model_group(&r->model, layer);
+}
+
+/* Groups differ in heads and dims as well. */
+static inline kvb_group rig_group_make(const rig *r, uint32_t g)
+{
+    kvb_group group = r->groups[g];
+    group.kv_heads = g == 1 ? 1 : RIG_KV_HEADS;
+    group.heads = 2 * group.kv_heads;
+    group.k_dim = r->pool ? RIG_CODED_DIM : RIG_K_DIM + g;
+    group.v_dim = r->pool ? RIG_CODED_DIM : RIG_V_DIM + (g == 2);
+    group.scale = 1;
+    return group;
+}
+
+static inline void rig_model_make(rig *r)
+{
+    r->model = (kvb_model){.n_layers = RIG_LAYERS, .n_groups = r->n_groups ? r->n_groups : 1};
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
+        r->model.group_of[layer] = (uint8_t)(layer % r->model.n_groups);
+    for (uint32_t g = 0; g < r->model.n_groups; g++)
+        r->model.groups[g] = rig_group_make(r, g);
 }
 
 static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
                                uint32_t max_seqs, uint32_t min_chunk)
 {
-    const kvb_group all = {.heads = 2 * RIG_KV_HEADS,
-                           .kv_heads = RIG_KV_HEADS,
-                           .k_dim = rig_dim(r, 1),
-                           .v_dim = rig_dim(r, 2),
-                           .scale = 1};
-    r->model = (kvb_model){.n_layers = RIG_LAYERS, .n_groups = 1, .groups = {all, all}};
-    if (kvb_group_limits(&r->limits)) {
-        r->model.n_groups = 2;
-        r->model.group_of[1] = 1;
-        r->model.groups[1].window = r->limits.window;
-        r->model.groups[1].sinks = r->limits.sinks;
-        r->model.groups[1].chunk = r->limits.chunk;
-    }
+    rig_model_make(r);
     const kvb_cache_options options = {
         .capacity = capacity,
         .seq_capacity = seq_capacity,
         .max_seqs = max_seqs,
+        .step = r->step,
         .rollback = r->rollback,
         .min_chunk = min_chunk,
         .growth = r->growth,
@@ -71,10 +92,16 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
     return kvb_cache_open(type, &r->model, &options, &r->cache, r->why, sizeof r->why);
 }
 
+/* Every built-in cache, or every one with these flags. */
+#define EACH_CACHE(type, flag)                                                                                         \
+    for (const kvb_cache_type *const *each = kvb_builtin_caches, *type = *each; type; type = *++each)                  \
+        if ((type->flags & (flag)) == (flag))
+
+/* Of two groups: one sees everything, the other through a window that no test fills. */
 static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
                             uint32_t max_seqs, uint32_t min_chunk)
 {
-    memset(r, 0, sizeof *r);
+    *r = (rig){.n_groups = 2, .groups = {{.window = 0}, {.window = 10000}}};
     assert_int_equal(rig_try_open(r, type, capacity, seq_capacity, max_seqs, min_chunk), 0);
 }
 
@@ -137,13 +164,14 @@ static inline uint64_t rig_row_owner(const float *row, uint64_t n, uint32_t laye
     return UINT64_MAX;
 }
 
-/* Rows [n][KV heads][dim] of these ordinals. */
+/* Rows [n][KV heads][dim] of these ordinals; kind 1: K, 2: V. */
 static inline void rig_rows(const rig *r, const uint64_t *ordinals, uint32_t n, uint32_t layer, float kind, float *rows)
 {
-    uint32_t dim = rig_dim(r, kind);
+    const kvb_group *g = rig_group(r, layer);
+    uint32_t dim = kind == 1 ? g->k_dim : g->v_dim;
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t h = 0; h < RIG_KV_HEADS; h++) {
-            float *row = rows + ((size_t)i * RIG_KV_HEADS + h) * dim;
+        for (uint32_t h = 0; h < g->kv_heads; h++) {
+            float *row = rows + ((size_t)i * g->kv_heads + h) * dim;
             if (r->pool) {
                 memcpy(row, rig_coded_row(ordinals[i], layer, h, kind), dim * sizeof *row);
                 continue;
@@ -169,11 +197,12 @@ static inline uint64_t rig_owner(const rig *r, const kvb_view *view, uint32_t la
     return (uint64_t)row[0];
 }
 
-/* Store the feed in one layer; pos_of[ordinal] is each token's position. */
+/* Store the feed in one layer; pos_of[ordinal] is each token's position. Layers of one plan share its mask. */
 static inline int rig_fetch(rig *r, uint32_t layer, const uint32_t *pos_of, kvb_attend_spec *spec)
 {
     static float k[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM], v[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM];
     static uint32_t positions[RIG_MAX_STEP];
+    const kvb_group *g = rig_group(r, layer);
     const uint64_t *ordinals = NULL;
     uint32_t n = kvb_cache_feed(r->cache, &ordinals);
     assert_true(n <= RIG_MAX_STEP);
@@ -184,7 +213,14 @@ static inline int rig_fetch(rig *r, uint32_t layer, const uint32_t *pos_of, kvb_
     }
     rig_rows(r, ordinals, n, layer, 1, k);
     rig_rows(r, ordinals, n, layer, 2, v);
-    return kvb_cache_update_and_fetch(r->cache, layer, positions, k, v, n, spec);
+    int error = kvb_cache_update_and_fetch(r->cache, layer, positions, k, g->latent ? NULL : v, n, spec);
+    if (!error) {
+        assert_ptr_equal(spec->group, g);
+        assert_int_equal(spec->k.cells, spec->v.cells);
+        assert_true(spec->k.dim == g->k_dim && spec->v.dim == g->v_dim);
+        assert_int_equal(spec->k.base == spec->v.base, g->latent);
+    }
+    return error;
 }
 
 /* ---- what queries see --------------------------------------------------------------------------------------- */
@@ -196,23 +232,23 @@ static inline int rig_compare(const void *a, const void *b)
 }
 
 /* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. */
-static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_tok, uint32_t t,
-                                uint64_t *seen)
+static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint32_t layer, const uint32_t *pos_of,
+                                uint32_t n_tok, uint32_t t, uint64_t *seen)
 {
     uint32_t n = 0, cursor = 0, last_end = 0;
-    bool limited = kvb_group_limits(spec->group); /* then in the order of positions, else ascending */
+    bool limited = kvb_group_limits(spec->group); /* then in the order of positions, else of cells */
     kvb_run run;
-    assert_int_equal(spec->k.cells, spec->v.cells);
     while (kvb_mask_next(&spec->mask, n_tok, spec->k.cells, t, &cursor, &run)) {
         assert_true(run.begin < run.end && run.end <= spec->k.cells);
         assert_true(n == 0 || (limited ? run.begin != last_end : run.begin > last_end)); /* joined where they touch */
         last_end = run.end;
         for (uint32_t c = run.begin; c < run.end; c++) {
             seen[n] = rig_owner(r, &spec->k, layer, 0, c, 1);
-            for (uint32_t h = 0; h < RIG_KV_HEADS; h++) {
+            for (uint32_t h = 0; h < spec->group->kv_heads; h++) {
                 assert_int_equal(rig_owner(r, &spec->k, layer, h, c, 1), seen[n]);
-                assert_int_equal(rig_owner(r, &spec->v, layer, h, c, 2), seen[n]);
+                assert_int_equal(rig_owner(r, &spec->v, layer, h, c, spec->group->latent ? 1 : 2), seen[n]);
             }
+            assert_true(!limited || n == 0 || pos_of[seen[n - 1]] < pos_of[seen[n]]);
             n++;
         }
     }
@@ -223,24 +259,56 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
     return n;
 }
 
-/* Does query t see exactly these ordinals (ascending), in every layer? Also stores the step. */
-static inline void rig_assert_sees(rig *r, const uint32_t *pos_of, uint32_t n_tok, uint32_t t, const uint64_t *want,
-                                   uint32_t n_want)
+/* ---- steps whose positions the rig keeps ------------------------------------------------------------------- */
+
+static inline int rig_step(rig *r, const uint32_t *ids, size_t n)
 {
-    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
-        uint64_t seen[4 * RIG_MAX_STEP];
-        kvb_attend_spec spec;
-        assert_int_equal(rig_fetch(r, layer, pos_of, &spec), 0);
-        assert_int_equal(rig_seen(r, &spec, layer, n_tok, t, seen), n_want);
-        assert_memory_equal(seen, want, n_want * sizeof *want);
-    }
+    uint32_t len[KVB_MAX_SEQS];
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+        len[s] = kvb_cache_length(r->cache, s);
+    int error = kvb_cache_begin_step(r->cache, ids, (uint32_t)n);
+    for (size_t i = 0; i < n && !error; i++)
+        r->pos[r->next++] = len[ids ? ids[i] : 0]++;
+    r->n_new = error ? r->n_new : (uint32_t)n;
+    return error;
 }
 
-/* Store the step in every layer; the spec of the last one. */
-static inline void rig_store(rig *r, const uint32_t *pos_of, kvb_attend_spec *spec)
+static inline int rig_propose(rig *r, const int32_t *parents, size_t n)
+{
+    uint32_t pending = kvb_cache_pending(r->cache), length = kvb_cache_length(r->cache, 0);
+    uint64_t node = r->next - pending;
+    int error = kvb_cache_propose(r->cache, parents, (uint32_t)n);
+    for (size_t i = 0; i < n && !error; i++)
+        r->pos[r->next++] = parents[i] < 0 ? length : r->pos[node + (uint64_t)parents[i]] + 1;
+    r->n_new = error ? r->n_new : (uint32_t)n;
+    return error;
+}
+
+/* Stores the step in every layer; the spec of the last one. */
+static inline kvb_attend_spec rig_store(rig *r)
+{
+    kvb_attend_spec spec = {0};
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
+        assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+    return spec;
+}
+
+/* Does new token i of the step see exactly these tokens (ascending) in that layer? Also stores it. */
+static inline void rig_layer_sees(rig *r, uint32_t layer, uint32_t i, const uint64_t *want, size_t n)
+{
+    uint64_t seen[4 * RIG_MAX_STEP];
+    const uint64_t *feed;
+    kvb_attend_spec spec;
+    uint32_t fed = kvb_cache_feed(r->cache, &feed);
+    assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+    assert_int_equal(rig_seen(r, &spec, layer, r->pos, fed, fed - r->n_new + i, seen), n);
+    assert_memory_equal(seen, want, n * sizeof *want);
+}
+
+static inline void rig_sees(rig *r, uint32_t i, const uint64_t *want, size_t n)
 {
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
-        assert_int_equal(rig_fetch(r, layer, pos_of, spec), 0);
+        rig_layer_sees(r, layer, i, want, n);
 }
 
 static inline kvb_cache_usage rig_usage_of(const rig *r, uint32_t group)
@@ -250,9 +318,26 @@ static inline kvb_cache_usage rig_usage_of(const rig *r, uint32_t group)
     return usage;
 }
 
+/* All counts but those of memory. */
+static inline void rig_assert_same(const kvb_cache_usage *a, const kvb_cache_usage *b)
+{
+    assert_int_equal(a->cells_live, b->cells_live);
+    assert_int_equal(a->cells_peak, b->cells_peak);
+    assert_int_equal(a->high_water, b->high_water);
+    assert_int_equal(a->cells_written, b->cells_written);
+    assert_int_equal(a->cells_moved, b->cells_moved);
+}
+
+/* Of all groups together, whose counts must be the same; bytes are summed. */
 static inline kvb_cache_usage rig_usage(const rig *r)
 {
-    return rig_usage_of(r, 0);
+    kvb_cache_usage usage = rig_usage_of(r, 0);
+    for (uint32_t g = 1; g < r->model.n_groups; g++) {
+        kvb_cache_usage other = rig_usage_of(r, g);
+        rig_assert_same(&usage, &other);
+        usage.reserved_bytes += other.reserved_bytes;
+    }
+    return usage;
 }
 
 #endif

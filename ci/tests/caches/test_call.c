@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, and keeps them for reuse. */
+/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a group. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -54,10 +54,18 @@ static bool bit(const kvb_mask *m, uint32_t t, uint32_t c)
     return m->bits[t * m->row_words + c / 64] >> c % 64 & 1;
 }
 
-static kvb_attend_spec spec_of(uint32_t cells)
+static const float sink_logits[6];
+static const kvb_group plain = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1};
+static const kvb_group other = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1, .window = 2};
+static const kvb_group capped = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1, .softcap = 5};
+static const kvb_group rich = {
+    .heads = 6, .kv_heads = 2, .k_dim = 24, .v_dim = 16, .scale = 0.25, .latent = true, .sink_logits = sink_logits};
+
+static kvb_attend_spec spec_of(const kvb_group *group, uint32_t cells)
 {
-    return (kvb_attend_spec){.k = {.cells = cells, .dim = 16, .format = &f32},
-                             .v = {.cells = cells, .dim = 24, .format = &f16}};
+    return (kvb_attend_spec){.group = group,
+                             .k = {.cells = cells, .dim = group->k_dim, .format = &f32},
+                             .v = {.cells = cells, .dim = group->v_dim, .format = &f16}};
 }
 
 /* Each kind, at cell counts around a word's end, against the definition; stray bits are cleared. */
@@ -95,92 +103,110 @@ static void every_kind_expands(void **state)
 static void problem_is_stated(void **state)
 {
     uint32_t table[1] = {0};
-    float sinks[6] = {0}, q[1] = {0};
+    float q[1] = {0}, out, lse;
     char why[80] = "";
-    kvb_call call = {.kernel = &picky,
-                     .team = &team,
-                     .n_heads = 6,
-                     .n_kv_heads = 2,
-                     .scale = 0.25f,
-                     .sinks = sinks,
-                     .out_elem = KVB_BF16};
-    kvb_attend_spec spec = spec_of(70);
+    kvb_call call = {.kernel = &picky, .team = &team, .out_elem = KVB_BF16};
+    kvb_attend_spec spec = spec_of(&rich, 70);
+    const kvb_problem *p = &call.args.problem;
     (void)state;
 
     spec.v.block_table = table;
-    spec.v_in_k = true;
-    assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, false, why, sizeof why), 0);
-    const kvb_problem *p = &call.args.problem;
-    assert_int_equal(p->n_tok, 3);
-    assert_int_equal(p->n_heads, 6);
-    assert_int_equal(p->n_kv_heads, 2);
-    assert_int_equal(p->k_dim, 16);
-    assert_int_equal(p->v_dim, 24);
-    assert_int_equal(p->n_cells, 70);
-    assert_true(p->scale == 0.25f && p->softcap == 0.0f && !p->deterministic);
-    call.deterministic = true;
-    assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, false, why, sizeof why), 0);
-    assert_true(call.args.problem.deterministic);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        call.deterministic = deterministic;
+        assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
+        assert_int_equal(p->deterministic, deterministic);
+    }
+    const uint32_t sizes[] = {p->n_tok, p->n_heads, p->n_kv_heads, p->k_dim, p->v_dim, p->n_cells};
+    assert_memory_equal(sizes, ((uint32_t[]){3, 6, 2, 24, 16, 70}), sizeof sizes);
+    assert_true(p->scale == 0.25f && p->softcap == 0.0f);
     assert_true(p->has_sinks && p->paged && p->v_in_k);
     assert_int_equal(p->out_elem, KVB_BF16);
     assert_int_equal(p->mask, KVB_MASK_NONE);
     assert_ptr_equal(p->k_format, &f32);
     assert_ptr_equal(p->v_format, &f16);
     assert_ptr_equal(call.args.q, q);
-    assert_ptr_equal(call.args.sinks, sinks);
+    assert_ptr_equal(call.args.sinks, sink_logits);
     assert_int_equal((uintptr_t)call.args.scratch % 64, 0);
 
-    float out, lse;
     assert_int_equal(kvb_call_run(&call, &out, &lse), -EDOM); /* the kernel's own result */
     assert_ptr_equal(given.out, &out);
     assert_ptr_equal(given.lse, &lse);
     assert_int_equal(kvb_call_run(&call, &out, NULL), -EDOM);
     assert_null(given.lse);
+
+    spec = spec_of(&plain, 70); /* another group of the same model: nothing is left of the first */
+    assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
+    assert_true(!p->has_sinks && !p->paged && !p->v_in_k && !call.args.sinks);
+    assert_int_equal(p->n_heads, 1);
+    spec = spec_of(&capped, 10); /* what the kernel says where it refuses */
+    assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, "no softcap here");
+    assert_true(p->softcap == 5.0f);
     kvb_call_free(&call);
     assert_null(call.scratch);
 }
 
-/* CAUSAL becomes EXPLICIT; another layer reuses the rows; a new step does not. Scratch grows with the step. */
-static void expansion_is_reused(void **state)
+/* Calls one after the other, with bit 0 of the group's mask cleared in between: it is clear if, and only if, the bits of the
+ * call before were taken again. A mask is known by group and generation, whatever its size. */
+static void a_mask_is_expanded_once(void **state)
 {
+    static const struct {
+        const kvb_group *group;
+        uint64_t generation;
+        uint32_t n_tok, cells;
+        bool again;
+    } calls[] = {
+        {&plain, 7, 2, 100, false},  {&plain, 7, 2, 100, true},  /* the next layer */
+        {&other, 8, 2, 100, false},  {&plain, 7, 2, 100, true},  /* layers of two groups in turns */
+        {&other, 8, 2, 100, true},   {&plain, 9, 2, 100, false}, /* the next step is of the same size */
+        {&other, 8, 2, 100, true},   {&plain, 7, 2, 100, false}, /* only the last mask is kept */
+        {&plain, 10, 5, 301, false}, {&plain, 11, 1, 3, false},  {&plain, 11, 1, 3, true},
+        {&plain, 0, 1, 3, false},    {&plain, 0, 1, 3, false}, /* 0 says nothing */
+    };
     char why[80] = "";
-    kvb_call call = {.kernel = &picky, .team = &team, .n_heads = 1, .n_kv_heads = 1, .scale = 1};
-    kvb_attend_spec spec = spec_of(100);
+    kvb_call call = {.kernel = &picky, .team = &team};
     (void)state;
-
-    spec.mask.kind = KVB_MASK_CAUSAL;
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, true, why, sizeof why), 0); /* nothing to reuse yet */
-    assert_int_equal(call.args.problem.mask, KVB_MASK_EXPLICIT);
-    assert_int_equal(call.args.mask.kind, KVB_MASK_EXPLICIT);
-    assert_true(bit(&call.args.mask, 0, 98) && !bit(&call.args.mask, 0, 99) && bit(&call.args.mask, 1, 99));
-    kvb_call_run(&call, NULL, NULL);
-
-    call.bits[0] = 0; /* seen again if, and only if, the rows are reused */
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, true, why, sizeof why), 0);
-    assert_false(bit(&call.args.mask, 0, 0));
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, false, why, sizeof why), 0);
-    assert_true(bit(&call.args.mask, 0, 0));
-
-    call.bits[0] = 0; /* another shape cannot be the same mask, whatever the caller says */
-    spec.k.cells = spec.v.cells = 101;
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 5, true, why, sizeof why), 0);
-    assert_true(bit(&call.args.mask, 0, 0) && bit(&call.args.mask, 4, 100));
-    kvb_call_run(&call, NULL, NULL);
-
-    spec.mask.kind = KVB_MASK_NONE; /* taken as it is */
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 5, false, why, sizeof why), 0);
-    assert_int_equal(call.args.mask.kind, KVB_MASK_NONE);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        uint32_t n = calls[i].n_tok, cells = calls[i].cells;
+        kvb_attend_spec spec = spec_of(calls[i].group, cells);
+        spec.mask.kind = KVB_MASK_CAUSAL;
+        spec.generation = calls[i].generation;
+        assert_int_equal(kvb_call_prepare(&call, &spec, NULL, n, why, sizeof why), 0);
+        assert_int_equal(call.args.problem.mask, KVB_MASK_EXPLICIT);
+        assert_int_equal(call.args.mask.kind, KVB_MASK_EXPLICIT);
+        if (bit(&call.args.mask, 0, 0) == calls[i].again)
+            fail_msg("call %zu: the mask is %s", i, calls[i].again ? "expanded again" : "an old one");
+        for (uint32_t t = 0; t < n; t++)
+            assert_true(bit(&call.args.mask, t, cells - n + t) && (t + 1 == n || !bit(&call.args.mask, t, cells - 1)));
+        kvb_call_run(&call, NULL, NULL); /* writes all of its scratch */
+        ((uint64_t *)(uintptr_t)call.args.mask.bits)[0] &= ~UINT64_C(1);
+    }
+    size_t held = call.expanded_bytes;
+    kvb_attend_spec spec = spec_of(&plain, 100);
+    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 5, why, sizeof why), 0);
+    assert_int_equal(call.args.mask.kind, KVB_MASK_NONE); /* taken as it is */
+    assert_true(held > 0 && call.expanded_bytes == held);
     kvb_call_free(&call);
+    assert_int_equal(call.expanded_bytes, 0);
 }
 
-static void refusal_has_the_kernels_reason(void **state)
+/* More groups than a model has: those of a second one find a place, too. */
+static void groups_of_another_model_find_a_place(void **state)
 {
+    static kvb_group groups[2 * KVB_MODEL_GROUPS];
     char why[80] = "";
-    kvb_call call = {.kernel = &picky, .team = &team, .n_heads = 1, .n_kv_heads = 1, .scale = 1, .softcap = 5};
-    kvb_attend_spec spec = spec_of(10);
+    kvb_call call = {.kernel = &picky, .team = &team};
     (void)state;
-    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 1, false, why, sizeof why), -ENOTSUP);
-    assert_string_equal(why, "no softcap here");
+    for (uint32_t i = 0; i < 2 * KVB_MODEL_GROUPS; i++)
+        for (int again = 0; again < 2; again++) {
+            groups[i] = plain;
+            kvb_attend_spec spec = spec_of(&groups[i], 70);
+            spec.mask.kind = KVB_MASK_CAUSAL;
+            spec.generation = i + 1;
+            assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, why, sizeof why), 0);
+            assert_int_equal(bit(&call.args.mask, 0, 0), !again);
+            ((uint64_t *)(uintptr_t)call.args.mask.bits)[0] &= ~UINT64_C(1);
+        }
     kvb_call_free(&call);
 }
 
@@ -189,8 +215,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_expands),
         cmocka_unit_test(problem_is_stated),
-        cmocka_unit_test(expansion_is_reused),
-        cmocka_unit_test(refusal_has_the_kernels_reason),
+        cmocka_unit_test(a_mask_is_expanded_once),
+        cmocka_unit_test(groups_of_another_model_find_a_place),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("call", tests, NULL, NULL);

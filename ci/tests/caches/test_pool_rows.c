@@ -17,7 +17,7 @@ static kvb_pool *pool_open_full(const kvb_pool_type *type, kvb_allocator *a)
     return pool;
 }
 
-/* The next pool without a window. */
+/* The next pool without residual cells. */
 static const kvb_pool_type *rows_next(uint32_t *at)
 {
     const kvb_pool_type *type = pools_next(at);
@@ -59,7 +59,7 @@ static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
             assert_memory_equal((const char *)x.zeros + h * x.zero_head_stride + cell * x.zero_cell_stride,
                                 (const char *)y.zeros + h * y.zero_head_stride, zeros);
     }
-    kvb_cache_close(alone);
+    alone->type->close(alone);
 }
 
 /* Names are what formats go by, and --pool takes: each once. */

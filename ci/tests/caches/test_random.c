@@ -1,11 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that every cache, after thousands of random control calls, lets each query see exactly the tokens of
- * a naive model, answers each call as the model does, and changes nothing when a call fails. */
+/*
+ * Shows that every cache, over models of one to three groups, after thousands of random control calls lets each query see
+ * exactly the tokens of a naive model, answers each call as the model does, says beforehand whether a step will be taken, and
+ * changes nothing, in no group, when a call fails.
+ */
 #include "calls.h"
 
 typedef struct tally {
-    uint32_t steps, by_mask[KVB_MASK_KINDS], refused, no_memory;
+    uint32_t steps, by_mask[KVB_MASK_KINDS], refused, no_memory, no_space, no_reach, joined, long_seqs;
 } tally;
+
+/* Models by what limits their groups; step and rollback are for cache window. */
+static const struct shape {
+    uint32_t n_groups;
+    kvb_group groups[RIG_GROUPS];
+    uint32_t seq_capacity, step, rollback;
+} shapes[] = {
+    {.n_groups = 1, .seq_capacity = 40},
+    {.n_groups = 2, .groups = {{.latent = true}, {.window = 6, .sinks = 2}}, .seq_capacity = 40, .rollback = 4},
+    {.n_groups = 2, .groups = {{.chunk = 8}, {.window = 0}}, .seq_capacity = 60, .rollback = 1},
+    {.n_groups = 3,
+     .groups = {{.window = 3, .latent = true}, {.window = 9, .sinks = 1}, {.chunk = 5}},
+     .seq_capacity = 200,
+     .step = 6,
+     .rollback = 3},
+    {.n_groups = 1, .groups = {{.window = 5}}, .seq_capacity = 200, .step = 14},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---- checks ------------------------------------------------------------------------------------------- */
 
@@ -26,23 +47,47 @@ static void feed_check(const rig *r, const naive *m)
     assert_int_equal(n, want);
 }
 
+/* Masks have numbers: one for the layers of a group in a step, and for no other. */
+static void generation_check(uint64_t generation, uint64_t step, uint32_t group)
+{
+    static struct {
+        uint64_t generation, step;
+        uint32_t group;
+    } last[64]; /* of every cache */
+    static uint32_t n;
+    assert_true(generation != 0);
+    for (uint32_t i = 0; i < 64; i++)
+        if (last[i].generation) {
+            bool same = last[i].step == step && last[i].group == group;
+            assert_int_equal(last[i].generation == generation, same);
+        }
+    last[n].generation = generation, last[n].step = step, last[n].group = group;
+    n = (n + 1) % 64;
+}
+
 static void step_check(rig *r, const naive *m, tally *t)
 {
-    static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
+    static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN], made;
+    static uint64_t last_first = UINT64_MAX;
+    static const kvb_cache *last_cache;
     const uint64_t *ordinals;
     uint32_t n = kvb_cache_feed(r->cache, &ordinals);
-    uint32_t swap = random_below(2);
+    uint32_t turn = random_below(RIG_LAYERS);
+    made +=
+        last_cache != r->cache || last_first != m->first; /* a step anew, not one that a failed call left in force */
+    last_cache = r->cache, last_first = m->first;
     for (uint32_t i = 0; i < RIG_LAYERS; i++) {
-        uint32_t layer = i ^ swap;
+        uint32_t layer = (i + turn) % RIG_LAYERS, group = r->model.group_of[layer];
         kvb_attend_spec spec;
         assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
         if (random_below(4) == 0) /* the same layer again */
             assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
-        assert_true(spec.k.cells <= rig_usage_of(r, r->model.group_of[layer]).high_water);
+        assert_true(spec.k.cells <= rig_usage_of(r, group).high_water);
         assert_true(spec.mask.kind != KVB_MASK_NONE || n == 1);
+        generation_check(spec.generation, made, group);
         for (uint32_t q = 0; q < n; q++) {
             uint32_t n_want = naive_visible(m, layer, ordinals[q], want);
-            assert_int_equal(rig_seen(r, &spec, layer, n, q, seen), n_want);
+            assert_int_equal(rig_seen(r, &spec, layer, m->pos, n, q, seen), n_want);
             assert_memory_equal(seen, want, n_want * sizeof *want);
         }
         t->by_mask[spec.mask.kind]++;
@@ -50,21 +95,19 @@ static void step_check(rig *r, const naive *m, tally *t)
     t->steps++;
 }
 
-static void state_check(rig *r, naive *m)
+static void state_check(rig *r, naive *m, tally *t)
 {
-    uint32_t live = naive_live(m);
-    kvb_cache_usage usage = rig_usage(r);
-    assert_int_equal(usage.cells_live, live);
-    assert_true(usage.cells_peak >= live && usage.cells_peak <= m->capacity);
-    if (r->model.n_groups == 2)
-        assert_int_equal(rig_usage_of(r, 1).cells_live, naive_live_in(m, 1));
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        assert_int_equal(kvb_cache_length(r->cache, s), naive_len(m, s));
-    assert_int_equal(kvb_cache_pending(r->cache), m->n_nodes);
-    if (m->type->flags & KVB_CACHE_TREE) {
-        assert_true(live == m->capacity || kvb_cache_can_propose(r->cache, m->capacity - live));
-        assert_false(kvb_cache_can_propose(r->cache, m->capacity - live + 1));
+    for (uint32_t g = 0; g < m->model->n_groups; g++) {
+        uint32_t live = naive_live(m, g, false);
+        kvb_cache_usage usage = rig_usage_of(r, g);
+        assert_int_equal(usage.cells_live, live);
+        assert_true(usage.cells_peak >= live && usage.cells_peak <= naive_cells(m, g));
     }
+    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++) {
+        assert_int_equal(kvb_cache_length(r->cache, s), naive_len(m, s));
+        t->long_seqs += m->seqs[s].n > m->capacity;
+    }
+    assert_int_equal(kvb_cache_pending(r->cache), m->n_nodes);
 }
 
 static void plan_check(rig *r, naive *m, tally *t)
@@ -84,95 +127,131 @@ static void plan_check(rig *r, naive *m, tally *t)
 
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
-static void random_run(const kvb_cache_type *type, uint64_t seed, uint32_t calls, tally *t)
+/* The call made, with the n-th request for memory from now on refused (0: none). What fails changes no count of any group. */
+static int call_make(rig *r, const call *c, uint64_t fail)
 {
-    static const kvb_group limits[] = {{.window = 6, .sinks = 2}, {.chunk = 8}, {.window = 3}, {.window = 0}};
-    rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE, .rollback = (uint32_t)seed % 5};
-    r.limits = limits[seed % (type == &kvb_cache_window ? 3 : 4)];
-    naive *m = calloc(1, sizeof *m);
-    assert_non_null(m);
-    *m = (naive){.type = type, .capacity = 72, .seq_capacity = 40, .max_seqs = 5};
-    m->pos = calloc(NAIVE_TOKENS, sizeof *m->pos);
-    assert_non_null(m->pos);
+    kvb_cache_usage before[RIG_GROUPS];
+    for (uint32_t g = 0; g < r->model.n_groups; g++)
+        before[g] = rig_usage_of(r, g);
+    r->allocator.fail_request = fail ? r->allocator.requests + fail : 0;
+    int error = cache_call(r->cache, c);
+    r->allocator.fail_request = 0;
+    for (uint32_t g = 0; g < r->model.n_groups && error; g++) {
+        kvb_cache_usage after = rig_usage_of(r, g);
+        rig_assert_same(&before[g], &after);
+    }
+    assert_true(error == 0 || kvb_cache_why(r->cache)[0] != 0);
+    return error;
+}
+
+/* Does the cache say of a step, before it is made, what will become of it? Saying so takes no memory. */
+static void forecast_check(rig *r, const naive *m, const call *c)
+{
+    static const uint32_t zeros[NAIVE_LEN];
+    uint64_t requests = r->allocator.requests;
+    if (c->kind == EXTEND || c->kind == STEP) {
+        const uint32_t *ids = c->kind == STEP ? c->ids : NULL;
+        assert_int_equal(kvb_cache_can_extend(r->cache, ids, c->n), naive_admit(m, ids ? ids : zeros, c->n) == 0);
+    }
+    bool has_tree = m->type->flags & KVB_CACHE_TREE;
+    assert_int_equal(kvb_cache_can_propose(r->cache, c->n), has_tree && naive_proposable(m, c->n));
+    assert_int_equal(r->allocator.requests, requests);
+}
+
+static void random_run(const kvb_cache_type *type, const struct shape *shape, uint64_t seed, uint32_t calls, tally *t)
+{
+    static uint32_t pos[NAIVE_TOKENS];
+    static naive m;
+    rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE,
+             .rollback = shape->rollback,
+             .step = shape->step,
+             .n_groups = shape->n_groups};
+    memcpy(r.groups, shape->groups, sizeof r.groups);
+    m = (naive){.type = type,
+                .model = &r.model,
+                .capacity = 72,
+                .seq_capacity = shape->seq_capacity,
+                .max_seqs = 5,
+                .rollback = shape->rollback,
+                .step = shape->step,
+                .pos = pos};
     random_state = seed;
     random_seqs = seed % 4 ? 5 : 1;
-    assert_int_equal(rig_try_open(&r, type, m->capacity, m->seq_capacity, m->max_seqs, 4), 0);
-    m->rollback = r.rollback;
-    for (uint32_t layer = 0; layer < 2; layer++)
-        m->group[layer] = kvb_model_group(&r.model, layer);
+    assert_int_equal(rig_try_open(&r, type, m.capacity, m.seq_capacity, m.max_seqs, 4), 0);
     for (uint32_t i = 0; i < calls; i++) {
-        call c = call_draw(m);
-        if (c.kind == EXTEND || c.kind == STEP) {
-            static const uint32_t zeros[NAIVE_LEN];
-            bool admitted = naive_admit(m, c.kind == STEP ? c.ids : zeros, c.n) == 0;
-            assert_int_equal(kvb_cache_can_extend(r.cache, c.kind == STEP ? c.ids : NULL, c.n), admitted);
-        }
-        r.allocator.fail_request = random_below(4) ? 0 : r.allocator.requests + 1 + random_below(4);
-        int got = cache_call(r.cache, &c);
-        r.allocator.fail_request = 0;
+        call c = call_draw(&m);
+        bool joins = c.kind == COPY && c.dst < KVB_MAX_SEQS && m.seqs[c.dst].n;
+        uint32_t had = joins ? m.seqs[c.dst].n : 0;
+        forecast_check(&r, &m, &c);
+        int got = call_make(&r, &c, random_below(4) ? 0 : 1 + random_below(4 * r.model.n_groups));
         if (got == -ENOMEM) {
             t->no_memory++;
-            state_check(&r, m);
-            plan_check(&r, m, t);
-            got = cache_call(r.cache, &c);
+            state_check(&r, &m, t);
+            plan_check(&r, &m, t);
+            got = call_make(&r, &c, 0);
         }
-        int want = model_call(m, &c);
+        int want = model_call(&m, &c);
         if (got != want)
             print_message("# %s seed %lu call %u kind %d n %u: %s\n", type->name, (unsigned long)seed, i, (int)c.kind,
                           c.n, kvb_cache_why(r.cache));
         assert_int_equal(got, want);
         t->refused += want != 0;
-        state_check(&r, m);
-        plan_check(&r, m, t);
+        t->no_space += want == -ENOSPC;
+        t->no_reach += want == -ENOTSUP;
+        t->joined += joins && !want && m.seqs[c.dst].n > had;
+        state_check(&r, &m, t);
+        plan_check(&r, &m, t);
     }
     rig_close(&r);
-    free(m->pos);
-    free(m);
 }
 
-static void cache_run(const kvb_cache_type *type, uint32_t calls, bool has_runs)
+static void cache_run(const kvb_cache_type *type)
 {
+    enum { CACHES = 80, CALLS_EACH = 200 }; /* many young caches: growing is where memory can fail */
+    bool drops = type == &kvb_cache_window, seqs = type->flags & KVB_CACHE_SEQ;
     tally t = {0};
-    for (uint64_t seed = 1; seed <= 80; seed++) /* many young caches: growing is where memory can fail */
-        random_run(type, seed, calls / 80, &t);
-    print_message("# %s: %u steps checked; NONE %u CAUSAL %u RUNS %u; %u calls refused, %u without memory\n",
-                  type->name, t.steps, t.by_mask[KVB_MASK_NONE], t.by_mask[KVB_MASK_CAUSAL], t.by_mask[KVB_MASK_RUNS],
-                  t.refused, t.no_memory);
-    assert_true(t.steps > calls / 2 && t.refused > 20);
-    assert_true(t.by_mask[KVB_MASK_NONE] > 20 && t.by_mask[KVB_MASK_CAUSAL] > 20);
-    assert_true(has_runs == (t.by_mask[KVB_MASK_RUNS] > 0));
-    assert_true(t.no_memory > 20);
+    for (uint64_t seed = 1; seed <= CACHES; seed++)
+        random_run(type, &shapes[drops ? 1 + seed % (SHAPES - 1) : seed % SHAPES], seed, CALLS_EACH, &t);
+    print_message(
+        "# %s: %u steps checked; NONE %u CAUSAL %u RUNS %u; %u calls refused, %u for want of cells, %u without "
+        "memory, %u out of reach; %u copies joined a sequence, %u times one was longer than the capacity\n",
+        type->name, t.steps, t.by_mask[KVB_MASK_NONE], t.by_mask[KVB_MASK_CAUSAL], t.by_mask[KVB_MASK_RUNS], t.refused,
+        t.no_space, t.no_memory, t.no_reach, t.joined, t.long_seqs);
+    assert_true(t.steps > CACHES * CALLS_EACH / 2 && t.refused > 20 && t.no_space > 20 && t.no_memory > 20);
+    assert_true(t.by_mask[KVB_MASK_NONE] > 20 && t.by_mask[KVB_MASK_CAUSAL] > 20 && t.by_mask[KVB_MASK_RUNS] > 20);
+    assert_true(seqs ? t.joined > 20 : t.joined == 0);
+    assert_true(drops ? t.no_reach > 20 && t.long_seqs > 20 : t.no_reach + t.long_seqs == 0);
 }
 
 static void test_recompute(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_recompute, 16000, true);
+    cache_run(&kvb_cache_recompute);
 }
 static void test_slab(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_slab, 16000, true);
+    cache_run(&kvb_cache_slab);
 }
 static void test_contiguous(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_contiguous, 16000, true);
+    cache_run(&kvb_cache_contiguous);
 }
 static void test_seq(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_seq, 16000, true);
+    cache_run(&kvb_cache_seq);
 }
 static void test_window(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_window, 16000, true);
+    cache_run(&kvb_cache_window);
 }
 static void test_tree(void **state)
 {
     (void)state;
-    cache_run(&kvb_cache_tree, 16000, true);
+    cache_run(&kvb_cache_tree);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that pools with windows keep every row readable whatever the order of writes: exact as f16 while its block is
+ * Shows that pools with residual cells keep every row readable whatever the order of writes: exact as f16 while its block is
  * among the latest ones written, and else within half a step for each time that it was encoded; that rows move across
  * blocks; that memory is what was predicted, and survives failing requests. Against a model that keeps whole rows.
  */
@@ -52,7 +52,7 @@ static void rig_open(rig *r, const kvb_pool_type *type, kvb_growth growth, uint3
 
 static void rig_close(rig *r)
 {
-    kvb_cache_close(r->pool);
+    r->pool->type->close(r->pool);
     assert_int_equal(r->allocator.current_bytes, 0);
 }
 
@@ -129,7 +129,7 @@ static void gather(rig *r, uint32_t base, const uint32_t *cells, uint32_t n)
     }
 }
 
-/* Half a step for each time it was encoded, and the rounding to f16 each time it was put into a window. */
+/* Half a step for each time it was encoded, and the rounding to f16 each time it was put among the residual ones. */
 static double tolerance(const kvb_format *f, uint32_t times)
 {
     double step = 2.0 / (f->elem == KVB_UINT2 ? 3 : 15);
@@ -343,7 +343,7 @@ static void a_run_is_its_rows(void **state)
     }
 }
 
-/* The level above the largest element may lie beyond f16: what is put back into a window must not be an infinity. */
+/* The level above the largest element may lie beyond f16: what becomes f16 again must not be an infinity. */
 static void reopened_rows_stay_finite(void **state)
 {
     (void)state;
@@ -374,16 +374,16 @@ static void memory_is_as_predicted(void **state)
         for (int growth = KVB_GROWTH_DOUBLE; growth < KVB_GROWTHS; growth++) {
             const kvb_pool_type *type = type_named(names[i]);
             kvb_pool_options o = {HEADS, DIM, 5, CAPACITY, (kvb_growth)growth, NULL, NULL};
-            size_t windows = (size_t)OPEN * HEADS * W * DIM * 2;
+            size_t residual = (size_t)OPEN * HEADS * W * DIM * 2;
             rig r;
             rig_open(&r, type, (kvb_growth)growth, 5);
             assert_int_equal(r.allocator.current_bytes, type->bytes(type, &o, 0));
-            assert_int_equal(type->reserved(r.pool), windows);
+            assert_int_equal(type->reserved(r.pool), residual);
             for (uint32_t cells = 0; cells <= CAPACITY; cells += 1 + cells % 3) {
                 rig_grow(&r, cells);
                 assert_int_equal(r.allocator.current_bytes, type->bytes(type, &o, cells));
                 assert_int_equal(type->reserved(r.pool),
-                                 windows + type->bytes(type, &o, cells) - type->bytes(type, &o, 0));
+                                 residual + type->bytes(type, &o, cells) - type->bytes(type, &o, 0));
             }
             assert_int_equal(type->ensure(r.pool, CAPACITY + 1), -ENOSPC);
             rig_close(&r);
@@ -440,5 +440,5 @@ int main(void)
         cmocka_unit_test(failed_requests_change_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name("pools with windows", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("pools with residual cells", tests, NULL, NULL);
 }

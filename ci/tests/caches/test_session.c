@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows the session registry: typed opening, reference counts, closing while held, and many threads at once. */
+/* Shows the session registry: keys, reference counts, closing while held, and many threads at once. */
 #include "rig.h"
 
 #include <pthread.h>
@@ -8,123 +8,73 @@
 
 #include "caches/session.h"
 
-static const kvb_model_facts model = {.layers = 1, .heads = 2, .kv_heads = 2, .k_dim = 4, .v_dim = 4};
-static kvb_metadata_entry block[KVB_METADATA_ENTRIES];
-static char why[160];
+static const kvb_model model = {
+    .n_layers = 1, .n_groups = 1, .groups = {{.heads = 2, .kv_heads = 2, .k_dim = 4, .v_dim = 4, .scale = 1}}};
 
-static kvb_cache_options options_for(kvb_allocator *a)
+static int session_open(const char *key, kvb_allocator *a, uint32_t capacity, kvb_cache **cache, char *why,
+                        size_t why_bytes)
 {
-    return (kvb_cache_options){.capacity = 16,
-                               .seq_capacity = 16,
-                               .max_seqs = 2,
-                               .min_chunk = 4,
-                               .k_pool = kvb_builtin_pools[0],
-                               .v_pool = kvb_builtin_pools[0],
-                               .allocator = a};
+    const kvb_cache_options options = {.capacity = capacity,
+                                       .seq_capacity = 16,
+                                       .max_seqs = 2,
+                                       .min_chunk = 4,
+                                       .k_pool = kvb_builtin_pools[0],
+                                       .v_pool = kvb_builtin_pools[0],
+                                       .allocator = a};
+    return kvb_session_open(key, &kvb_cache_contiguous, &model, &options, cache, why, why_bytes);
 }
 
-/* One open function per kind; each gives the face of its kind. */
-static void test_kinds(void **state)
+/* What the registry holds of a key, and what an open of it is answered. A failed open leaves nothing behind. */
+static void test_keys(void **state)
 {
-    (void)state;
     kvb_allocator a = {0};
-    const kvb_cache_options options = options_for(&a);
-    kvb_cache *c[3];
-    const kvb_base_face *base;
-    const kvb_seq_face *seq;
-    const kvb_tree_face *tree;
-    assert_int_equal(kvb_open_decode_session("d", "cpu", block, 6, &options, &c[0], &base, why, sizeof why), 0);
-    assert_int_equal(kvb_open_seq_session("s", "cpu", block, 6, &options, &c[1], &seq, why, sizeof why), 0);
-    assert_int_equal(kvb_open_tree_session("t", "cpu", block, 6, &options, &c[2], &tree, why, sizeof why), 0);
-    assert_ptr_equal(c[0]->type, &kvb_cache_contiguous);
-    assert_ptr_equal(c[1]->type, &kvb_cache_seq);
-    assert_ptr_equal(c[2]->type, &kvb_cache_tree);
-    assert_ptr_equal(base, kvb_cache_base(c[0]));
-    assert_ptr_equal(seq, kvb_cache_seq(c[1]));
-    assert_ptr_equal(tree, kvb_cache_tree(c[2]));
-    assert_int_equal(kvb_session_count(), 3);
-    const char *const keys[] = {"d", "s", "t"};
-    for (size_t i = 0; i < 3; i++) {
-        kvb_session_release(c[i]);
-        assert_int_equal(kvb_session_close(keys[i]), 0);
-    }
-    assert_int_equal(kvb_session_count(), 0);
-    assert_int_equal(a.current_bytes, 0);
-}
-
-/* Refusals name what is wrong and leave nothing behind. */
-static void test_refused(void **state)
-{
-    (void)state;
-    kvb_allocator a = {0};
-    kvb_cache_options options = options_for(&a);
     kvb_cache *c, *again;
-    const kvb_base_face *base;
-    assert_int_equal(kvb_open_decode_session("k", "gpu", block, 6, &options, &c, &base, why, sizeof why), -ENOENT);
-    assert_non_null(strstr(why, "gpu"));
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 5, &options, &c, &base, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, "kv_cache.v_dim"));
-    options.capacity = 0;
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 6, &options, &c, &base, why, sizeof why), -EINVAL);
+    char why[160];
+    (void)state;
+    assert_int_equal(session_open("k", &a, 0, &c, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, "capacity"));
-    options.capacity = 16;
-    assert_int_equal(kvb_open_decode_session(NULL, "cpu", block, 6, &options, &c, &base, why, sizeof why), -EINVAL);
     assert_int_equal(kvb_session_count(), 0);
-    assert_int_equal(a.current_bytes, 0);
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 6, &options, &c, &base, why, sizeof why), 0);
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 6, &options, &again, &base, why, sizeof why), -EEXIST);
+    a.fail_request = a.requests + 1;
+    assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), -ENOMEM);
+    assert_int_equal(kvb_session_count() + a.current_bytes, 0);
+    assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), 0);
+    assert_ptr_equal(kvb_cache_type_of(c), &kvb_cache_contiguous);
+    assert_int_equal(session_open("k", &a, 16, &again, why, sizeof why), -EEXIST);
+    assert_non_null(strstr(why, "session k is open"));
+    assert_int_equal(session_open("l", &a, 16, &again, why, sizeof why), 0);
+    assert_int_equal(kvb_session_count(), 2);
     kvb_session_release(c);
-    assert_int_equal(kvb_session_close("k"), 0);
+    kvb_session_release(again);
+    assert_int_equal(kvb_session_close("k") + kvb_session_close("l"), 0);
     assert_int_equal(kvb_session_close("k"), -ENOENT);
     assert_null(kvb_session_hold("k"));
     assert_null(kvb_session_hold(NULL));
-    assert_int_equal(a.current_bytes, 0);
+    kvb_session_release(NULL);
+    assert_int_equal(kvb_session_count() + a.current_bytes, 0);
 }
 
 /* A step that holds the cache goes on after the close; the key is free at once. */
 static void test_close_while_held(void **state)
 {
-    (void)state;
     kvb_allocator a = {0}, b = {0};
-    const kvb_cache_options first = options_for(&a), second = options_for(&b);
     kvb_cache *c, *other;
-    const kvb_base_face *base;
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 6, &first, &c, &base, why, sizeof why), 0);
+    char why[160];
+    (void)state;
+    assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), 0);
     assert_ptr_equal(kvb_session_hold("k"), c);
     assert_int_equal(kvb_session_close("k"), 0);
     assert_int_equal(kvb_session_count(), 0);
     assert_null(kvb_session_hold("k"));
-    assert_int_equal(kvb_open_decode_session("k", "cpu", block, 6, &second, &other, &base, why, sizeof why), 0);
+    assert_int_equal(session_open("k", &b, 16, &other, why, sizeof why), 0);
     assert_ptr_not_equal(other, c);
     kvb_session_release(c);
-    assert_int_equal(base->begin_step(c, 3), 0); /* still held once */
+    assert_int_equal(kvb_cache_begin_step(c, NULL, 3), 0); /* still held once */
     kvb_session_release(c);
     assert_int_equal(a.current_bytes, 0);
     kvb_session_release(other);
-    assert_int_equal(base->begin_step(other, 3), 0); /* held by the registry */
+    assert_int_equal(kvb_cache_begin_step(other, NULL, 3), 0); /* held by the registry */
     assert_int_equal(kvb_session_close("k"), 0);
     assert_int_equal(b.current_bytes, 0);
-}
-
-/* Builders: by (backend, kind), one each. */
-static void test_builders(void **state)
-{
-    (void)state;
-    kvb_allocator a = {0};
-    const kvb_cache_options options = options_for(&a);
-    kvb_cache *c;
-    const kvb_seq_face *seq;
-    assert_int_equal(kvb_builder_register("cpu", KVB_SESSION_SEQ, &kvb_cache_slab), -EEXIST);
-    assert_int_equal(kvb_builder_register("cpu", KVB_SESSION_SEQ, &kvb_cache_seq), 0); /* the same again */
-    assert_int_equal(kvb_builder_register("mine", KVB_SESSION_TREE, &kvb_cache_slab), -EINVAL);
-    assert_int_equal(kvb_builder_register("mine", KVB_SESSION_KINDS, &kvb_cache_slab), -EINVAL);
-    assert_int_equal(kvb_builder_register("mine", KVB_SESSION_SEQ, &kvb_cache_slab), 0);
-    assert_int_equal(kvb_builder_register("mine", KVB_SESSION_SEQ, &kvb_cache_recompute), -EEXIST);
-    assert_int_equal(kvb_open_seq_session("m", "mine", block, 6, &options, &c, &seq, why, sizeof why), 0);
-    assert_ptr_equal(c->type, &kvb_cache_slab);
-    kvb_session_release(c);
-    assert_int_equal(kvb_session_close("m"), 0);
-    assert_int_equal(a.current_bytes, 0);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
@@ -142,13 +92,11 @@ static void *worker(void *arg)
     for (unsigned i = 0; i < ROUNDS; i++) {
         char key[16], text[160];
         kvb_cache *c;
-        const kvb_base_face *base;
         snprintf(key, sizeof key, "key-%u", (i * 7 + seed) % KEYS);
-        const kvb_cache_options options = options_for(&allocators[seed][i]);
-        int error = kvb_open_decode_session(key, "cpu", block, 6, &options, &c, &base, text, sizeof text);
+        int error = session_open(key, &allocators[seed][i], 16, &c, text, sizeof text);
         if (error == 0) {
             atomic_fetch_add(&opened, 1);
-            atomic_fetch_add(&failed, base->begin_step(c, 2) != 0 || base->length(c) != 2);
+            atomic_fetch_add(&failed, kvb_cache_begin_step(c, NULL, 2) != 0 || kvb_cache_length(c, 0) != 2);
             kvb_session_release(c);
         } else if (error != -EEXIST) {
             atomic_fetch_add(&failed, 1);
@@ -156,7 +104,7 @@ static void *worker(void *arg)
         c = kvb_session_hold(key);
         if (c) {
             atomic_fetch_add(&held, 1);
-            atomic_fetch_add(&failed, kvb_cache_base(c)->capacity(c) != 16);
+            atomic_fetch_add(&failed, kvb_cache_type_of(c) != &kvb_cache_contiguous);
         }
         if (i % 3 == 0)
             kvb_session_close(key);
@@ -188,11 +136,8 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),    cmocka_unit_test(test_refused), cmocka_unit_test(test_close_while_held),
-        cmocka_unit_test(test_builders), cmocka_unit_test(test_threads),
-    };
-    kvb_metadata_write(&model, block);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_close_while_held),
+                                       cmocka_unit_test(test_threads)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
 }

@@ -103,9 +103,14 @@ static kvb_pool *pool_fill(const kvb_pool_type *type, uint32_t dim, const bool *
 
 static kvb_call call_of(const kvb_kernel *kernel)
 {
-    return (kvb_call){
-        .kernel = kernel, .team = &team, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .scale = 0.1f, .out_elem = KVB_F32};
+    return (kvb_call){.kernel = kernel, .team = &team, .out_elem = KVB_F32};
 }
+
+static const kvb_group whole = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .scale = 0.1};
+static const kvb_group latent = {
+    .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .latent = true, .scale = 0.1};
+static const kvb_group capped = {
+    .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .scale = 0.1, .softcap = 5};
 
 /* The staged rows of a side are what its format reads. */
 static void rows_are_those_of(const kvb_view *staged, const kvb_view *view, uint32_t first)
@@ -131,10 +136,10 @@ static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
     char why[200] = "";
     for (uint32_t i = 0; i < N_TOK * HEADS * K_DIM; i++)
         q[i] = number(i + 77);
-    if (kvb_call_prepare(picky, spec, q, N_TOK, false, why, sizeof why))
+    if (kvb_call_prepare(picky, spec, q, N_TOK, why, sizeof why))
         fail_msg("%s: %s", spec->k.format->name, why);
     assert_int_equal(kvb_call_run(picky, out[0], lse[0]), 0);
-    assert_int_equal(kvb_call_prepare(&reference, spec, q, N_TOK, false, why, sizeof why), 0);
+    assert_int_equal(kvb_call_prepare(&reference, spec, q, N_TOK, why, sizeof why), 0);
     assert_false(reference.staged_k || reference.staged_v);
     assert_int_equal(kvb_call_run(&reference, out[1], lse[1]), 0);
     for (uint32_t i = 0; i < N_TOK * HEADS * V_DIM; i++)
@@ -142,12 +147,12 @@ static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
     assert_memory_equal(out[0], out[1], sizeof out[0]);
     assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
 
-    kvb_arithmetic own, a, whole;
+    kvb_arithmetic own, a, own_reads;
     kvb_kernel_reference.arithmetic(&picky->args.problem, &own);
     kvb_call_arithmetic(picky, &a);
-    kvb_call_arithmetic(&reference, &whole); /* it decodes by itself: the same roundings, all its own */
-    assert_int_equal(a.dot_chain, whole.dot_chain);
-    assert_int_equal(a.cell_chain, whole.cell_chain);
+    kvb_call_arithmetic(&reference, &own_reads); /* it decodes by itself: the same roundings, all its own */
+    assert_int_equal(a.dot_chain, own_reads.dot_chain);
+    assert_int_equal(a.cell_chain, own_reads.cell_chain);
     assert_int_equal(a.dot_chain - own.dot_chain, picky->k_roundings);
     kvb_call_free(&reference);
 }
@@ -158,7 +163,8 @@ static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
     static const uint32_t row_start[] = {0, 3, 3, 4};
     static const uint64_t bits[] = {0xffff0000f000fff1, 0x21, 0, 0, 0xf0, 0x3f};
     bool hidden[CELLS];
-    kvb_attend_spec spec = {.mask = {.kind = mask, .bits = bits, .row_words = 2, .runs = runs, .row_start = row_start}};
+    kvb_attend_spec spec = {.group = &whole,
+                            .mask = {.kind = mask, .bits = bits, .row_words = 2, .runs = runs, .row_start = row_start}};
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
     for (uint32_t c = 0; c < CELLS; c++)
@@ -211,7 +217,7 @@ static void one_side_is_staged(void **state)
 {
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
-    kvb_attend_spec spec = {0}, plain = {0};
+    kvb_attend_spec spec = {.group = &whole}, plain = {.group = &whole};
     const kvb_pool_type *int8 = pool_named("int8-asym"), *f32 = pool_named("f32");
     kvb_pool *k = pool_fill(int8, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
     kvb_pool *pk = pool_fill(f32, K_DIM, NULL, &plain.k), *pv = pool_fill(f32, V_DIM, NULL, &plain.v);
@@ -250,7 +256,7 @@ static void v_in_k_is_staged(void **state)
             type = type->rotated;
         kvb_kernel kernel = picky_kernel();
         kvb_call call = call_of(&kernel);
-        kvb_attend_spec spec = {.v_in_k = true};
+        kvb_attend_spec spec = {.group = &latent};
         kvb_pool *k = pool_fill(type, K_DIM, NULL, &spec.k);
         spec.v = spec.k;
         spec.v.dim = V_DIM;
@@ -273,7 +279,7 @@ static void rows_are_decoded_anew(void **state)
     static const float row[KV_HEADS * K_DIM] = {42};
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
-    kvb_attend_spec spec = {0};
+    kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     (void)state;
@@ -301,7 +307,7 @@ static void refused(kvb_call *call, const kvb_attend_spec *spec, const char *rea
 {
     static const float q[HEADS * K_DIM];
     char why[200] = "";
-    assert_int_equal(kvb_call_prepare(call, spec, q, 1, false, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_call_prepare(call, spec, q, 1, why, sizeof why), -ENOTSUP);
     assert_string_equal(why, reason);
     assert_false(call->staged_k || call->staged_v);
     assert_int_equal(call->staged_bytes, 0);
@@ -311,7 +317,7 @@ static void refusals_say_why(void **state)
 {
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
-    kvb_attend_spec spec = {0};
+    kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16"), *int8 = pool_named("int8");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
     uint32_t table[1] = {0};
@@ -325,11 +331,12 @@ static void refusals_say_why(void **state)
     f32_k = false, f32_v = true;
     refused(&call, &spec, "kernel picky reads no int8 rows and staging is off; --pool k=f16,v=f32 would work");
     call.no_staging = false;
-    call.softcap = 5; /* its reason has nothing to do with a format */
+    spec.group = &capped; /* its reason has nothing to do with a format */
     refused(&call, &spec, "not for me");
     call.no_staging = true;
     refused(&call, &spec, "not for me");
-    call = call_of(&kernel);
+    call.no_staging = false;
+    spec.group = &whole;
     f32_k = f32_v = false; /* and neither has a block table of f32 rows */
     own = spec.k;
     spec.k.format = pool_named("f32")->format;
@@ -367,7 +374,7 @@ static void memory_is_the_sources(void **state)
     static const kvb_memory_source source = {.take = some_take, .give = some_give};
     static const float q[HEADS * K_DIM];
     kvb_kernel kernel = picky_kernel();
-    kvb_attend_spec spec = {0};
+    kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     char why[200] = "";
@@ -377,7 +384,7 @@ static void memory_is_the_sources(void **state)
         kvb_call call = call_of(&kernel);
         call.source = &source;
         taken = 0;
-        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, false, why, sizeof why), left < 3 ? -ENOMEM : 0);
+        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 3 ? -ENOMEM : 0);
         kvb_call_free(&call);
     }
     assert_string_equal(names[1], "staged K rows");
