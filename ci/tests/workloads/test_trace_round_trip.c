@@ -9,39 +9,29 @@
 #include <dirent.h>
 #include <float.h>
 
-#define PLAIN                                                                                                          \
+#define SHAPE(H, KV, K, V, SCALE) .heads = H, .kv_heads = KV, .k_dim = K, .v_dim = V, .scale = SCALE
+#define ALIKE(...)                                                                                                     \
     {                                                                                                                  \
-        .heads = 8, .kv_heads = 2, .k_dim = 24, .v_dim = 16, .scale = 0.20412414523193154                              \
+        .n_layers = 3, .n_groups = 1, .groups = { {SHAPE(8, 2, 24, 16, 0.20412414523193154), __VA_ARGS__} }            \
     }
 
 static const float logits[] = {-1.5f, FLT_MIN, 0, FLT_MAX, 1e-40f, 0.1f};
 
 /* The model of each trace by turns: schema 1 says the first, schema 2 the others. */
 static const kvb_model models[] = {
-    {.n_layers = 3, .n_groups = 1, .groups = {PLAIN}},
+    ALIKE(.window = 0),
     {.n_layers = 5,
      .n_groups = 4,
      .group_of = {2, 0, 3, 0, 1},
-     .groups = {{.heads = 6,
-                 .kv_heads = 3,
-                 .k_dim = 20,
-                 .v_dim = 16,
-                 .window = 1,
-                 .sinks = 4,
-                 .sink_logits = logits,
-                 .scale = 1},
-                {.heads = 4096,
-                 .kv_heads = 1,
-                 .k_dim = 4096,
-                 .v_dim = 512,
-                 .latent = true,
-                 .scale = FLT_MIN,
-                 .softcap = 0.3f},
-                {.heads = 2, .kv_heads = 2, .k_dim = 16, .v_dim = 17, .chunk = 67108864, .scale = 1 / 3.0},
-                PLAIN}},
-    {.n_layers = 1024,
-     .n_groups = 1,
-     .groups = {{.heads = 1, .kv_heads = 1, .k_dim = 1, .v_dim = 1, .window = 67108864, .scale = 1e30}}},
+     .groups = {{SHAPE(6, 3, 20, 16, 1), .window = 1, .sinks = 4, .sink_logits = logits},
+                {SHAPE(4096, 1, 4096, 512, FLT_MIN), .latent = true, .softcap = 0.3f},
+                {SHAPE(2, 2, 16, 17, 1 / 3.0), .chunk = 67108864},
+                {SHAPE(8, 2, 24, 16, 0.2)}}},
+    {.n_layers = 1024, .n_groups = 1, .groups = {{SHAPE(1, 1, 1, 1, 1e30), .window = 67108864}}},
+    ALIKE(.latent = true), /* each by itself is more than schema 1 says */
+    ALIKE(.chunk = 1),
+    ALIKE(.softcap = 30),
+    ALIKE(.sink_logits = (const float[]){0, 1, 2, 3, 4, 5, 6, 7}),
 };
 enum { MODELS = sizeof models / sizeof *models };
 
