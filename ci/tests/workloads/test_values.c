@@ -49,10 +49,11 @@ static void test_seeded(void **state)
     assert_int_equal(a->tokens, N_TOKENS);
     for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
         size_t size = (kind == KVB_ROWS_Q ? 4u : 2u) * 16u, n = 2 * N_TOKENS * size;
-        assert_int_equal((uintptr_t)a->layer[kind] % 64, 0);
-        assert_memory_equal(a->layer[kind], b->layer[kind], n * sizeof(float));
-        assert_memory_not_equal(a->layer[kind], other->layer[kind], n * sizeof(float));
-        assert_ptr_equal(kvb_values_rows(a, kind, 1, 3), a->layer[kind] + (N_TOKENS + 3) * size);
+        assert_int_equal((uintptr_t)a->block[kind] % 64, 0);
+        assert_int_equal(a->block_bytes[kind], n * sizeof(float));
+        assert_memory_equal(a->block[kind], b->block[kind], n * sizeof(float));
+        assert_memory_not_equal(a->block[kind], other->block[kind], n * sizeof(float));
+        assert_ptr_equal(kvb_values_rows(a, kind, 1, 3), a->block[kind] + (N_TOKENS + 3) * size);
     }
     /* Each token's rows are those of its identity and position. */
     for (size_t e = 0; e < t->n_events; e++) {
@@ -73,6 +74,59 @@ static void test_seeded(void **state)
     kvb_trace_free(t);
 }
 
+/* Layers of unlike groups: each has rows of its own shape and numbers, wherever it lies; latent rows have no V. */
+static void test_unlike_groups(void **state)
+{
+    (void)state;
+    static const char *const profiles[] = {"gaussian", "llama", "peaked", "flat"};
+    char why[300] = "";
+    int called = 0;
+    kvb_trace *t = load(HEADER_GROUPS EVENTS);
+    const kvb_model *m = &t->header.model;
+    for (size_t p = 0; p < sizeof profiles / sizeof *profiles; p++) {
+        kvb_values *a, *b;
+        assert_int_equal(kvb_values_open(t, profiles[p], 0, NULL, NULL, &a, why, sizeof why), 0);
+        assert_int_equal(kvb_values_open(t, profiles[p], 0, three_parts, &called, &b, why, sizeof why), 0);
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            size_t floats = 0;
+            for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+                const kvb_group *g = kvb_model_group(m, layer);
+                size_t row = kind == KVB_ROWS_Q   ? g->heads * g->k_dim
+                             : kind == KVB_ROWS_K ? g->kv_heads * g->k_dim
+                             : g->latent          ? 0
+                                                  : g->kv_heads * g->v_dim;
+                assert_int_equal(kvb_values_floats(g, kind), row);
+                for (uint32_t token = 0; token < N_TOKENS; token += token == 0 ? N_TOKENS - 1 : 1) {
+                    const float *rows = kvb_values_rows(a, kind, layer, token);
+                    float want[256];
+                    assert_int_equal(!rows, !row);
+                    if (!rows)
+                        continue;
+                    uint32_t pos = token ? 600 : 0;
+                    kvb_profile_find(profiles[p])->rows(m, 1, kind, layer, token, pos, want);
+                    assert_memory_equal(rows, want, row * sizeof(float));
+                    assert_ptr_equal(rows, a->block[kind] + floats + token * row); /* layers lie one after the other */
+                    for (uint32_t below = 0; below < layer; below++) {
+                        const float *others = kvb_values_rows(a, kind, below, token);
+                        assert_true(!others || memcmp(rows, others, 8 * sizeof(float)));
+                    }
+                }
+                floats += row * N_TOKENS;
+            }
+            assert_int_equal(a->block_bytes[kind], floats * sizeof(float));
+            assert_memory_equal(a->block[kind], b->block[kind], floats * sizeof(float));
+        }
+        kvb_values_free(a);
+        kvb_values_free(b);
+    }
+    /* What a profile cannot do for one group, it cannot do for the trace. */
+    kvb_values *v;
+    t->header.model.groups[2].k_dim = 14;
+    assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
+    assert_contains(why, "needs a k_dim of at least 16");
+    kvb_trace_free(t);
+}
+
 static void test_header_profile(void **state)
 {
     (void)state;
@@ -89,10 +143,10 @@ static void test_header_profile(void **state)
     t = load(HEADER "{\"fill\":{\"seq\":0,\"n\":524288}}\n");
     assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
     assert_contains(why, "profile tags needs fewer than 524288 tokens, the trace has 524288");
-    t->header.model.k_dim = 8;
+    t->header.model.groups[0].k_dim = 8;
     assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
-    t->header.model.layers = t->header.model.heads = t->header.model.kv_heads = 1024;
-    t->header.model.k_dim = t->header.model.v_dim = 4096;
+    t->header.model.n_layers = 1024;
+    t->header.model.groups[0] = (kvb_group){1024, 1024, 4096, 4096, .scale = 1};
     assert_int_equal(kvb_values_open(t, "gaussian", 0, NULL, NULL, &v, why, sizeof why), -ENOMEM);
     assert_contains(why, "values need ");
     kvb_trace_free(t);
@@ -204,10 +258,8 @@ static void test_bad_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeded),
-        cmocka_unit_test(test_header_profile),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_bad_recorded),
+        cmocka_unit_test(test_seeded),   cmocka_unit_test(test_unlike_groups), cmocka_unit_test(test_header_profile),
+        cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);
