@@ -13,9 +13,6 @@
     "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n{\"fill\":{\"seq\":1,\"n\":600}}\n"                                 \
     "{\"step\":{\"pos\":[5,600],\"seq\":[0,1]}}\n"
 #define N_TOKENS 607u
-#define RECORDED                                                                                                       \
-    "{\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"hand\"," HEADER_MODEL                                            \
-    ",\"values\":{\"tensors\":\"v.safetensors\"}}\n"
 
 static kvb_trace *load(const char *text)
 {
@@ -158,45 +155,69 @@ static void test_header_profile(void **state)
 
 /* ---- recorded ------------------------------------------------------------------------------------------ */
 
-static float recorded[3][2][7][4 * 16]; /* [kind][layer][token][heads x dim]; K and V use half of a row */
-
-/* Writes the seven tokens' tensors as the model wants them; `change` may spoil one of the six. */
-static void recorded_write(void (*change)(kvb_tensor *t))
+/* Writes the tensors of seven tokens as the trace's model wants them; `change` may spoil k.1. Element c of tensor i is 10000 i + c. */
+static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
 {
-    static const char *const names[6] = {"q.0", "k.0", "v.0", "q.1", "k.1", "v.1"};
-    kvb_tensor tensors[6];
+    static const char *const names[4][3] = {
+        {"q.0", "k.0", "v.0"}, {"q.1", "k.1", "v.1"}, {"q.2", "k.2", "v.2"}, {"q.3", "k.3", "v.3"}};
+    static float data[12][7 * 4 * 48];
+    kvb_tensor tensors[12];
     char why[300] = "";
-    for (unsigned i = 0; i < 6; i++) {
-        unsigned kind = i % 3, layer = i / 3;
-        uint64_t heads = kind == 0 ? 4 : 2;
-        float *data = &recorded[kind][layer][0][0];
-        for (unsigned c = 0; c < 7 * heads * 16; c++)
-            data[c] = (float)(1000 * i + c);
-        tensors[i] = (kvb_tensor){names[i], KVB_TENSOR_F32, 3, {7, heads, 16}, data, 7 * heads * 16 * sizeof(float)};
+    size_t n = 0;
+    for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(&t->header.model, layer);
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            uint64_t heads = kind == KVB_ROWS_Q ? g->heads : g->kv_heads,
+                     dim = kind == KVB_ROWS_V ? g->v_dim : g->k_dim;
+            if (kind == KVB_ROWS_V && g->latent)
+                continue;
+            for (size_t c = 0; c < 7 * heads * dim; c++)
+                data[3 * layer + kind][c] = (float)(10000 * (3 * layer + kind) + c);
+            tensors[n++] = (kvb_tensor){names[layer][kind], KVB_TENSOR_F32,         3,
+                                        {7, heads, dim},    data[3 * layer + kind], 7 * heads * dim * sizeof(float)};
+            if (change && layer == 1 && kind == KVB_ROWS_K)
+                change(&tensors[n - 1]);
+        }
     }
-    if (change)
-        change(&tensors[4]); /* k.1 */
-    if (kvb_safetensors_write(scratch_path("v.safetensors"), tensors, 6, NULL, why, sizeof why))
+    if (kvb_safetensors_write(scratch_path("v.safetensors"), tensors, n, NULL, why, sizeof why))
         fail_msg("%s", why);
+}
+
+/* A trace of seven tokens whose values are recorded. */
+static kvb_trace *recorded_load(const char *seeded)
+{
+    static const char was[] = "\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n";
+    char text[2048];
+    snprintf(text, sizeof text, "%.*s\"values\":{\"tensors\":\"v.safetensors\"}}\n%s",
+             (int)(strlen(seeded) - strlen(was)), seeded, "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    return load(text);
 }
 
 static void test_recorded(void **state)
 {
     (void)state;
+    static const char *const headers[] = {HEADER, HEADER_GROUPS};
     char why[300] = "";
-    recorded_write(NULL);
-    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
-    kvb_values *v;
-    if (kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why))
-        fail_msg("%s", why);
-    assert_string_equal(v->profile, "recorded");
-    for (unsigned i = 0; i < 6; i++)
-        for (uint64_t token = 0; token < 7; token++) {
-            unsigned heads = i % 3 ? 2 : 4;
-            assert_true(kvb_values_rows(v, i % 3, i / 3, token)[3] == (float)(1000 * i + token * heads * 16 + 3));
-        }
-    kvb_values_free(v);
+    for (size_t i = 0; i < 2; i++) {
+        kvb_trace *t = recorded_load(headers[i]);
+        kvb_values *v;
+        recorded_write(t, NULL);
+        if (kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why))
+            fail_msg("%s", why);
+        assert_string_equal(v->profile, "recorded");
+        for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++)
+            for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+                size_t row = kvb_values_floats(kvb_model_group(&t->header.model, layer), kind);
+                for (uint64_t token = 0; token < 7 && row; token++)
+                    assert_true(kvb_values_rows(v, kind, layer, token)[3] ==
+                                (float)(10000 * (3 * layer + kind) + token * row + 3));
+            }
+        kvb_values_free(v);
+        kvb_trace_free(t);
+    }
     /* Another profile may stand in for recorded values. */
+    kvb_trace *t = recorded_load(HEADER);
+    kvb_values *v;
     assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), 0);
     assert_string_equal(v->profile, "tags");
     kvb_values_free(v);
@@ -241,10 +262,10 @@ static void test_bad_recorded(void **state)
         {spoil_dtype, -EINVAL, "tensor 'k.1': has dtype I32"},
     };
     char why[300] = "";
-    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    kvb_trace *t = recorded_load(HEADER);
     kvb_values *v;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        recorded_write(bad[i].change);
+        recorded_write(t, bad[i].change);
         assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), bad[i].err);
         assert_contains(why, bad[i].part);
         assert_null(v);
