@@ -155,7 +155,8 @@ static void test_header_profile(void **state)
 
 /* ---- recorded ------------------------------------------------------------------------------------------ */
 
-/* Writes the tensors of seven tokens as the trace's model wants them; `change` may spoil k.1. Element c of tensor i is 10000 i + c. */
+/* Writes the tensors of seven tokens as the trace's model wants them; `change` may spoil k.1. Element c of tensor i is
+ * 10000 i + c. */
 static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
 {
     static const char *const names[4][3] = {
