@@ -144,6 +144,10 @@ static void published_windows(void **state)
             assert_int_equal(kvb_size_engine_ideal.allocate(model, &ask, &ideal, why, sizeof why), 0);
             if (kvb_size_engine_kvbench.allocate(model, &ask, &held, why, sizeof why))
                 fail_msg("%s", why);
+            assert_true(held.bytes_per_token - ideal.bytes_per_token ==
+                        2); /* who holds the cell, in the group without windows */
+            assert_int_equal(ideal.fixed_bytes_per_sequence / models[i].window * (models[i].window - 1),
+                             held.fixed_bytes_per_sequence);
             double more = (double)held.kv_bytes / (double)ideal.kv_bytes - 1;
             print_message("# %s, %u x %u tokens: %.2f %% above ideal\n", models[i].name, (unsigned)ask.sequences,
                           (unsigned)ask.context, 100 * more);
