@@ -39,7 +39,8 @@ static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_byt
     if (g->sinks && !g->window)
         return group_refuse(why, why_bytes, i, "%u sinks without a window", g->sinks);
     if (!(g->scale >= (double)FLT_MIN && g->scale <= (double)FLT_MAX)) /* kernels get it as a float */
-        return group_refuse(why, why_bytes, i, "scale is %g: expected a number above 0", g->scale);
+        return group_refuse(why, why_bytes, i, "scale is %g: expected a number above 0 that a float can hold",
+                            g->scale);
     if (!(g->softcap >= 0 && g->softcap <= FLT_MAX))
         return group_refuse(why, why_bytes, i, "softcap is %g: expected a number above 0, or 0 for none",
                             (double)g->softcap);

@@ -72,9 +72,9 @@ static int logits_parse(const json_t *block, kvb_group *group, char *why, size_t
         err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"scale\": expected a number above 0");
     if (!err)
         err = number_get(block, "softcap", 0, &softcap, why, why_bytes);
-    if (!err && json_object_get(block, "softcap") && !(softcap > 0))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"softcap\": expected a number above 0");
     group->softcap = (float)softcap;
+    if (!err && json_object_get(block, "softcap") && !(group->softcap > 0))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"softcap\": expected a number above 0");
     const json_t *list = json_object_get(block, "sink_logits");
     if (err || !list)
         return err;
@@ -161,7 +161,7 @@ static int group_parse(const json_t *block, kvb_group *group, char *why, size_t 
 {
     static const char *const known[] = {"layers", "heads", "kv_heads", "k_dim",   "v_dim",       "latent", "window",
                                         "sinks",  "chunk", "scale",    "softcap", "sink_logits", NULL};
-    int err = kvb_json_keys_check(block, "header: group", known, why, why_bytes);
+    int err = kvb_json_keys_check(block, "header", known, why, why_bytes);
     for (size_t i = 0; i < FIELDS && !err; i++) {
         int64_t number = 0;
         if (!fields[i].optional || json_object_get(block, fields[i].name))
@@ -197,8 +197,9 @@ static int groups_parse(const json_t *block, kvb_model *model, char *why, size_t
                                kvb_json_type_name(group));
         model->n_groups = g + 1;
         err = layers_parse(json_object_get(group, "layers"), g, taken, model, why, why_bytes);
-        if (!err)
-            err = group_parse(group, &model->groups[g], why, why_bytes);
+        char text[400];
+        if (!err && (err = group_parse(group, &model->groups[g], text, sizeof text)))
+            kvb_why_set(err, why, why_bytes, "header: group %u: %s", g, text + strlen("header: "));
     }
     for (uint32_t layer = 0; layer < model->n_layers && !err; layer++)
         if (!taken[layer])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Truth by tokens: no cache may change what the live model says. Every scenario is played over every cache
- * that has the faces for it, with f32 pools; its tokens must be those of `recompute`, which keeps nothing,
+ * that can do it, with f32 pools; its tokens must be those of `recompute`, which keeps nothing,
  * and those of speculative decoding must be those of plain greedy decoding.
  */
 #ifndef KVB_LIVE_CHECK_H

@@ -239,8 +239,7 @@ static int check_all(const settings *s, const kvb_live_options *live)
         for (const kvb_cache_type *const *cache = caches; *cache; cache++)
             any = any || kvb_scenario_fits(s->scenarios[i], *cache);
     if (!any)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s has the faces for none of the scenarios",
-                            s->cache_name);
+        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s can do none of the scenarios", s->cache_name);
     kvb_live_check check = {.weights = live->weights,
                             .seed = s->seed,
                             .kernel = live->kernel,

@@ -149,6 +149,17 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
     return error;
 }
 
+/* A workload as it is to be run. One whose tokens ask for nothing has nothing to attend, and nothing that could be measured. */
+static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
+{
+    int error = bad_input(kvb_trace_load(path, o->capacity, trace, why, why_bytes));
+    if (!error && (*trace)->needs.queries == 0) {
+        snprintf(why, why_bytes, "%s: expected a step, prefill or propose: there is nothing to attend", path);
+        return -EINVAL;
+    }
+    return error ? error : kvb_trace_change_logits(*trace, &o->logits);
+}
+
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)
 {
     const kvb_selection *s = options->selection;
@@ -158,11 +169,7 @@ int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_byte
     int error = traces && wanted ? 0 : -ENOMEM;
     why[0] = '\0';
     for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
-    {
-        error = bad_input(kvb_trace_load(s->workloads[w].path, options->capacity, &traces[w], why, why_bytes));
-        if (!error)
-            error = kvb_trace_change_logits(traces[w], &options->logits);
-    }
+        error = workload_load(options, s->workloads[w].path, &traces[w], why, why_bytes);
     if (!error && options->pools_must_fit)
         error = pools_check(s, traces, why, why_bytes);
     if (!error)

@@ -43,22 +43,22 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
     return -ENOTSUP;
 }
 
-/* What a further token of each sequence takes, once windows are full. */
-static double token_bytes(const kvb_size_subject *s)
+/* What a further token of each sequence takes, once windows are full; and what a sequence's full windows keep. */
+static void shares_find(const kvb_size_subject *s, kvb_size_allocation *out)
 {
-    double bytes = 0;
     for (uint32_t i = 0; i < s->model.n_groups; i++) {
         const kvb_group *g = &s->model.groups[i];
         double row = s->options.k_pool->row_bytes(s->options.k_pool, g->k_dim);
         if (!g->latent)
             row += s->options.v_pool->row_bytes(s->options.v_pool, g->v_dim);
-        if (kvb_group_limits(g))
-            continue;
-        bytes += row * g->kv_heads * kvb_model_layers_of(&s->model, i);
-        if (s->cache != &kvb_cache_contiguous)
-            bytes += sizeof(uint16_t); /* sequences that hold the cell */
+        row *= (double)g->kv_heads * kvb_model_layers_of(&s->model, i);
+        if (kvb_group_limits(g)) /* but for the cell of the next token, which is the step's */
+            out->fixed_bytes_per_sequence += (uint64_t)(row * ((double)g->window + g->chunk + g->sinks - 1));
+        else
+            out->bytes_per_token += row;
+        if (!kvb_group_limits(g) && s->cache != &kvb_cache_contiguous)
+            out->bytes_per_token += sizeof(uint16_t); /* sequences that hold the cell */
     }
-    return bytes;
 }
 
 static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
@@ -95,7 +95,8 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         size_t n = kvb_size_steps(&history, steps);
         error = kvb_size_predict(s, steps, n, bytes, why, why_bytes);
         out->kv_bytes = error ? 0 : bytes[n];
-        out->bytes_per_token = error ? 0 : token_bytes(s);
+        if (!error)
+            shares_find(s, out);
     }
     free(s);
     return error;

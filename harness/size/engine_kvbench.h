@@ -7,8 +7,9 @@
 #include "results/sizing/sizing.h"
 
 /*
- * One sequence: `contiguous`; up to 64: `seq`. Growth `double` with the capacity that was asked for, prefill in chunks of
- * ask->batch, the last token alone. The figure is all that the caches' allocator holds: rows, pools and tables.
+ * Where layers have windows: `window`, prefill in chunks of at most 256; else for one sequence `contiguous`, for up to 64
+ * `seq`, in chunks of ask->batch. Growth `double` with the capacity that was asked for, the last token alone. The figure is all
+ * that the caches' allocator holds: rows, pools and tables.
  */
 extern const kvb_size_engine kvb_size_engine_kvbench;
 

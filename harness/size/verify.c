@@ -88,8 +88,8 @@ static uint64_t at_least_one(uint64_t most, uint64_t enough, uint64_t each)
 }
 
 /* Layers of which memory and time allow so many; 0 with why. Where one layer's huge pages are many, rows are not stored:
- * to clear the pages would take most of the time, and they are counted all the same. This is no prediction: pools are asked what they take at
- * most, copies and all. */
+ * to clear the pages would take most of the time, and they are counted all the same. This is no prediction: pools are asked
+ * what they take at most, copies and all. */
 static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, bool *stored, char *why,
                                size_t why_bytes)
 {

@@ -41,7 +41,7 @@ typedef struct kvb_scenario {
     uint32_t layers;       /* of seeded weights; 0: as the default model */
     uint32_t full_every;   /* every so manieth layer is without limits; 0: all have them */
     kvb_group limits;      /* window, sinks, chunk of the others */
-    uint32_t rollback;     /* most positions by which a sequence is cut back */
+    uint32_t rollback;     /* with limits: most positions by which a sequence is cut back */
     uint32_t capacity;     /* cells */
     uint32_t seq_capacity; /* tokens of the longest sequence */
     uint32_t max_seqs;     /* alive at once */

@@ -148,6 +148,16 @@ static int no_room(kvb_runner *r, uint32_t n)
     return -ENOSPC;
 }
 
+/* A step that the cache said there is room for: refused for want of room it is the cache's fault. */
+static int step_failed(kvb_runner *r, int err, uint32_t n)
+{
+    if (err != -ENOSPC)
+        return cache_failed(r, err);
+    snprintf(r->why, sizeof r->why, "%s said that there is room for a step of %u tokens, and refused it: %s",
+             kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
+    return -EPROTO;
+}
+
 int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n)
 {
     int err = reserve_tokens(r, n);
@@ -162,7 +172,7 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
         return no_room(r, n);
     err = kvb_cache_begin_step(r->cache, seq, n);
     if (err)
-        return cache_failed(r, err);
+        return step_failed(r, err, n);
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
     r->n_tokens += n;
     /* the event is copied by the recorder: it may borrow what is const here */
@@ -207,9 +217,11 @@ int kvb_runner_propose(kvb_runner *r, const int32_t *parents, const int32_t *tok
     if (r->n_pending == 0)
         r->committed = kvb_cache_length(r->cache, 0);
     uint32_t *pos = r->pos + r->n_tokens;
+    if (!kvb_cache_can_propose(r->cache, n))
+        return no_room(r, n);
     err = kvb_cache_propose(r->cache, parents, n);
     if (err)
-        return cache_failed(r, err);
+        return step_failed(r, err, n);
     uint32_t seq[KVB_RUNNER_NODES] = {0};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t depth = parents[i] < 0 ? 0 : r->depth[parents[i]] + 1;

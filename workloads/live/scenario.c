@@ -55,16 +55,29 @@ void kvb_live_model(const kvb_scenario *scenario, const kvb_model_config *c, kvb
         }
 }
 
-bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache)
+/* What the scenario needs that this cache does not have, in why; false: nothing. */
+static bool lacks(const kvb_scenario *scenario, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     kvb_model_config config;
     kvb_model model;
-    char why[160];
+    char text[160];
     kvb_scenario_config(scenario, &config);
     kvb_live_model(scenario, &config, &model);
-    return (!scenario->needs_seq || cache->flags & KVB_CACHE_SEQ) &&
-           (!scenario->needs_tree || cache->flags & KVB_CACHE_TREE) &&
-           (!cache->serves || cache->serves(&model, why, sizeof why));
+    if ((scenario->needs_seq && !(cache->flags & KVB_CACHE_SEQ)) ||
+        (scenario->needs_tree && !(cache->flags & KVB_CACHE_TREE)))
+        snprintf(why, why_bytes, "%s needs %s, which cache %s cannot do", scenario->name,
+                 scenario->needs_tree ? "propose and commit" : "several sequences", cache->name);
+    else if (cache->serves && !cache->serves(&model, text, sizeof text))
+        snprintf(why, why_bytes, "%s: %s", scenario->name, text);
+    else
+        return false;
+    return true;
+}
+
+bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache)
+{
+    char why[256];
+    return !lacks(scenario, cache, why, sizeof why);
 }
 
 void kvb_live_outcome_free(kvb_live_outcome *outcome)
@@ -116,11 +129,8 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
                   size_t why_bytes)
 {
     *outcome = (kvb_live_outcome){0};
-    if (!kvb_scenario_fits(scenario, options->cache)) {
-        snprintf(why, why_bytes, "%s needs %s, which cache %s cannot do", scenario->name,
-                 scenario->needs_tree ? "propose and commit" : "several sequences", options->cache->name);
+    if (lacks(scenario, options->cache, why, why_bytes))
         return -ENOTSUP;
-    }
     kvb_weights *seeded = NULL;
     kvb_scene scene = {.scenario = scenario, .options = options, .outcome = outcome, .weights = options->weights};
     int err = options->weights ? 0 : weights_seed(scenario, options->seed, &seeded, why, why_bytes);

@@ -19,7 +19,7 @@ refuse "unknown command" "unknown command 'fly'; known: run list show record" "$
 refuse "unknown option" "unknown option '--fly'; known: --suite" "$KVBENCH" run --fly
 refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
 refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
-refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, tree" "$KVBENCH" run --cache nope
+refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, tree" "$KVBENCH" run --cache nope
 refuse "unknown pool" "unknown pool 'f8'; known: f32, f16, bf16" "$KVBENCH" run --pool f8
 refuse "unknown pool for V" "unknown pool 'f8'; known: f32" "$KVBENCH" run --pool k=f16,v=f8
 refuse "a pair half named" "pool 'k=f16': the sides apart are written k=NAME,v=NAME" "$KVBENCH" run --pool k=f16
@@ -58,6 +58,12 @@ printf '%s\n' "${head/trace\":1/trace\":9}" >"$TMPDIR/t.jsonl"
 refuse "another trace version" 't\.jsonl:1: .*9' "$KVBENCH" show "$TMPDIR/t.jsonl"
 printf '%s\n' "${head/version\":1/version\":2}" >"$TMPDIR/t.jsonl"
 refuse "another metadata version" 't\.jsonl:1: .*schema_version' "$KVBENCH" show "$TMPDIR/t.jsonl"
+for rest in '' '{"clear":{}}' '{"fill":{"seq":0,"n":4}}'; do
+    printf '%s\n' "$head" ${rest:+"$rest"} >"$TMPDIR/t.jsonl"
+    refuse "nothing but a header${rest:+ and $rest}" 't\.jsonl: expected a step, prefill or propose: there is nothing to attend' \
+        "$KVBENCH" run --workload "$TMPDIR/t.jsonl"
+    ok "  and it can be shown" "$KVBENCH" show "$TMPDIR/t.jsonl"
+done
 printf '%s\n%s' "$head" '{"step":{"pos":[0],"se' >"$TMPDIR/t.jsonl"
 refuse "a truncated last line" 't\.jsonl:2: ' "$KVBENCH" show "$TMPDIR/t.jsonl"
 refuse "a trace that is not there" 'No such file' "$KVBENCH" run --workload "$TMPDIR/none.jsonl"
@@ -66,6 +72,41 @@ refuse "an empty file" 'empty\.jsonl' "$KVBENCH" show "$TMPDIR/empty.jsonl"
 head -c 4096 /dev/urandom >"$TMPDIR/noise.jsonl"
 expect_exit 2 "noise" "$KVBENCH" show "$TMPDIR/noise.jsonl"
 refuse "a step above the given capacity" 'plain-decode\.jsonl:[0-9]+: .*capacity' "${run[@]}" --capacity 64
+
+# ---- layers that differ: a good trace, then the same with one thing spoilt
+cat >"$TMPDIR/groups.jsonl" <<'END'
+{"kvbench_trace":2,"name":"g","source":"test","model":{"kv_cache.schema_version":2,"kv_cache.layers":3,"groups":[{"layers":[0,2],"heads":4,"kv_heads":2,"k_dim":16,"v_dim":32,"window":4,"sinks":1,"sink_logits":[0,0.5,1,2]},{"layers":[1],"heads":4,"kv_heads":1,"k_dim":48,"v_dim":32,"latent":true,"scale":0.2,"softcap":30}]},"values":{"profile":"gaussian","seed":1}}
+{"prefill":{"seq":0,"from":0,"n":12}}
+{"seq_cp":{"src":0,"dst":1,"p1":6}}
+{"seq_cp":{"src":0,"dst":1,"p0":6}}
+{"step":{"pos":[12,12],"seq":[0,1]}}
+{"seq_rm":{"seq":0,"p0":10}}
+{"step":{"pos":[10,13],"seq":[0,1]}}
+END
+ok "unlike groups, and a copy onto a living sequence" "$KVBENCH" run --workload "$TMPDIR/groups.jsonl" --cache seq \
+    --cache window --cache recompute --pool f32 --kernel reference --kernel witness --sample-ms 1 --no-null
+holds "  pass" '^6 passed, 0 failed'
+while IFS='|' read -r line change pattern; do
+    sed "$change" "$TMPDIR/groups.jsonl" >"$TMPDIR/t.jsonl"
+    ok "$change changes it" test -n "$(cmp "$TMPDIR/groups.jsonl" "$TMPDIR/t.jsonl")"
+    refuse "  and run refuses it" "t\\.jsonl:$line: $pattern" "$KVBENCH" run --workload "$TMPDIR/t.jsonl"
+    refuse "  show too" "t\\.jsonl:$line: $pattern" "$KVBENCH" show "$TMPDIR/t.jsonl"
+done <<'END'
+1|s/"layers":\[1\]/"layers":[1,2]/|header: group 1: layer 2 is in group 0 already$
+1|s/"layers":\[0,2\]/"layers":[0]/|header: layer 2 is in no group$
+1|s/"layers":\[1\]/"layers":[3]/|header: group 1: "layers"\[0\]: expected a layer, 0 \.\. 2$
+1|s/"window":4/"window":0/|header: group 0: "window": 0 is out of range 1 \.\.
+1|s/"window":4,//|header: group 0: 1 sinks without a window$
+1|s/"window":4/"window":4,"chunk":8/|header: group 0: window 4 and chunk 8: expected one of them$
+1|s/"window":4/"window":"4"/|header: group 0: "window": expected an integer, found a string$
+1|s/"k_dim":48/"k_dim":31/|header: group 1: latent rows of k_dim 31 cannot hold v_dim 32$
+1|s/"latent":true/"latent":1/|header: group 1: "latent": expected true or false, found an integer$
+1|s/\[0,0.5,1,2\]/[0,0.5,1]/|header: group 0: "sink_logits": expected an array of 4 numbers, one a head$
+1|s/"softcap":30/"softcap":-30/|header: group 1: "softcap": expected a number above 0$
+1|s/"window":4/"windw":4/|header: group 0: unknown key "windw", known: layers, heads, kv_heads,
+1|s/"kvbench_trace":2/"kvbench_trace":1/|header: "kv_cache.schema_version": 2 is out of range 1 \.\. 1$
+4|s/"p0":6/"p0":5/|seq_cp: destination sequence 1 has position 5 already$
+END
 
 sed 's/_dim":16/_dim":17/g' <<<"$head" >"$TMPDIR/odd.jsonl"
 printf '%s\n' '{"step":{"pos":[0],"seq":[0]}}' >>"$TMPDIR/odd.jsonl"

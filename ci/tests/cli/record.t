@@ -15,6 +15,10 @@ ok "both files and the seeded variant are there" \
     ls "$dir"/plain-decode.jsonl "$dir"/plain-decode.safetensors "$dir"/plain-decode-8x128.jsonl
 ok "no half-done file is left" test -z "$(find "$dir" -name '*tmp*')"
 
+ok "layers with windows" record --scenario sliding-window -o "$dir"
+holds "their row" '^sliding-window +window +202 +334 '
+holds "their groups" '"groups":\[\{"layers":\[0,1,2,3,4\],.*"window":24,.*\{"layers":\[5\],' "$dir/sliding-window.jsonl"
+
 ok "the synthetic one" record --scenario long-decode -o "$dir"
 ok "it is there" test -s "$dir/long-decode.jsonl"
 
@@ -28,10 +32,12 @@ ok "the model says the same" cmp "$dir/plain-decode.jsonl" "$dir/loaded/plain-de
 ok "another seed" record --scenario plain-decode --seed 2 -o "$dir/seed2"
 ok "says something else" bash -c "! cmp -s $dir/plain-decode.jsonl $dir/seed2/plain-decode.jsonl"
 
-ok "--check" record --check --scenario plain-decode --scenario agent-fork
-holds "every cache with the faces has a row" '^agent-fork +slab +205 +yes'
+ok "--check" record --check --scenario plain-decode --scenario agent-fork --scenario sink-window
+holds "a cache that drops rows says the same" '^sink-window +window +[0-9]+ +yes'
+lacks "where there are no windows it has no row" '^(plain-decode|agent-fork) +window'
+holds "every cache that can do it has a row" '^agent-fork +slab +205 +yes'
 holds "recompute too" '^plain-decode +recompute +65 +yes'
-lacks "a cache without the seq face has none" '^agent-fork +contiguous'
+lacks "a cache of one sequence has none" '^agent-fork +contiguous'
 
 # refuse STATUS NAME PATTERN ARGUMENT…
 refuse() {
@@ -47,9 +53,9 @@ refuse 2 "unknown cache" "no cache 'nope'; known: .*contiguous" --cache nope
 refuse 2 "unknown kernel" "no kernel 'nope'; known: .*reference" --kernel nope
 refuse 2 "witness" "does not compute attention" --kernel witness
 refuse 2 "unknown format" "known: table, md, csv, json" --format nope
-refuse 2 "a face that is missing" "needs the tree face, which contiguous lacks" \
+refuse 2 "what the cache cannot do" "eagle-tree needs propose and commit, which cache contiguous cannot do" \
     --scenario eagle-tree --cache contiguous -o "$dir"
-refuse 2 "nothing to check" "contiguous has the faces for none" --check --scenario eagle-tree --cache contiguous
+refuse 2 "nothing to check" "--check: contiguous can do none of the scenarios" --check --scenario eagle-tree --cache contiguous
 refuse 2 "--config alone" "needs --weights" --config x.json
 refuse 2 "missing weights" "$dir/none.safetensors" --weights "$dir/none.safetensors"
 refuse 2 "a directory that cannot be" "/dev/null/x" --scenario plain-decode -o /dev/null/x

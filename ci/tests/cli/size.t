@@ -97,6 +97,17 @@ assert len(rows) >= 40 and all(r["architecture"] and r["source"] for r in rows)'
 # ---- proof by allocation
 ok "--verify" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it --verify --kv f16,q8_0 --context 256
 holds "  all is as predicted" ' 0 differ, '
+ok "--verify of published windows, past them" "$KVBENCH" size gemma-3-1b-it gpt-oss-20b --verify --kv f16
+holds "  all is as predicted" ' 0 differ, '
+holds "  window keeps what it must" '^google/gemma-3-1b-it +window .* 0 '
+ok "windows by this program's own caches" "$KVBENCH" size gemma-3-27b-it gpt-oss-120b --engine ideal,kvbench --context 128k \
+    --sequences 1,8 --format json -o "$TMPDIR/windows.json"
+ok "  within 5 % of ideal" python3 -c 'import json, sys
+rows = json.load(open(sys.argv[1]))
+assert len(rows) == 8
+for ideal, ours in zip(rows[::2], rows[1::2]):
+    assert (ideal["engine"], ours["engine"]) == ("ideal", "kvbench")
+    assert ideal["kv_bytes"] <= ours["kv_bytes"] <= 1.05 * ideal["kv_bytes"], (ideal, ours)' "$TMPDIR/windows.json"
 expect_exit 3 "--verify of what kvbench does not hold" "$KVBENCH" size mamba-2.8b --verify --kv f16 --context 256
 one_line "  says so"
 

@@ -2,6 +2,8 @@
 /* Shows: no cache changes what the model says, and speculative decoding says what plain greedy decoding says. */
 #include "fixture.h"
 
+#include <errno.h>
+
 static void test_every_cache_says_what_recompute_says(void **state)
 {
     (void)state;
@@ -22,7 +24,7 @@ static void test_every_cache_says_what_recompute_says(void **state)
         }
         kvb_live_outcome_free(&truth);
     }
-    assert_int_equal(pairs, 4 + 2 + 2 + 1 + 2 + 3 + 3); /* as many caches as fit, for each scenario */
+    assert_int_equal(pairs, 4 + 2 + 2 + 1 + 2 + 3 + 3); /* as many caches as can do it, for each scenario */
     kvb_weights_close(weights);
 }
 
@@ -61,6 +63,8 @@ static void test_expanded_masks_are_of_this_step(void **state)
         {&kvb_scenario_plain_decode, &kvb_cache_contiguous},
         {&kvb_scenario_agent_fork, &kvb_cache_seq},
         {&kvb_scenario_eagle_tree, &kvb_cache_tree},
+        {&kvb_scenario_sliding_window, &kvb_cache_window}, /* two groups: each has a mask of its own */
+        {&kvb_scenario_sliding_window, &kvb_cache_seq},
     };
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     kvb_kernel explicit_only = kvb_kernel_reference;
@@ -96,29 +100,38 @@ static void test_model_is_lively(void **state)
     kvb_weights_close(weights);
 }
 
-static void test_a_missing_face_is_named(void **state)
+static void test_what_a_cache_cannot_do_is_named(void **state)
 {
     (void)state;
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
-    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
-    kvb_live_outcome outcome;
-    char why[320] = "";
-    assert_true(kvb_live_play(&kvb_scenario_eagle_tree, &options, &outcome, why, sizeof why) < 0);
-    assert_non_null(strstr(why, "needs propose and commit"));
-    assert_non_null(strstr(why, "contiguous"));
-    assert_true(kvb_live_play(&kvb_scenario_agent_fork, &options, &outcome, why, sizeof why) < 0);
-    assert_non_null(strstr(why, "needs several sequences"));
-    kvb_weights_close(weights);
+    static const struct {
+        const kvb_scenario *scenario;
+        const kvb_cache_type *cache;
+        const char *why;
+    } cases[] = {
+        {&kvb_scenario_eagle_tree, &kvb_cache_contiguous,
+         "eagle-tree needs propose and commit, which cache contiguous cannot do"},
+        {&kvb_scenario_agent_fork, &kvb_cache_contiguous,
+         "agent-fork needs several sequences, which cache contiguous cannot do"},
+        {&kvb_scenario_plain_decode, &kvb_cache_window,
+         "plain-decode: no layer has a window or chunks: cache window would be cache seq"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_live_options options = options_of(NULL, cases[i].cache);
+        kvb_live_outcome outcome;
+        char why[320] = "";
+        assert_false(kvb_scenario_fits(cases[i].scenario, cases[i].cache));
+        assert_int_equal(kvb_live_play(cases[i].scenario, &options, &outcome, why, sizeof why), -ENOTSUP);
+        assert_string_equal(why, cases[i].why);
+        kvb_live_outcome_free(&outcome);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_cache_says_what_recompute_says),
-        cmocka_unit_test(test_eagle_says_what_greedy_says),
-        cmocka_unit_test(test_expanded_masks_are_of_this_step),
-        cmocka_unit_test(test_model_is_lively),
-        cmocka_unit_test(test_a_missing_face_is_named),
+        cmocka_unit_test(test_every_cache_says_what_recompute_says), cmocka_unit_test(test_eagle_says_what_greedy_says),
+        cmocka_unit_test(test_expanded_masks_are_of_this_step),      cmocka_unit_test(test_model_is_lively),
+        cmocka_unit_test(test_what_a_cache_cannot_do_is_named),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live caches agree", tests, NULL, NULL);

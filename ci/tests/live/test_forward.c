@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), and a
- * token's numbers are the same bits however steps are cut. */
+/*
+ * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), its layers with
+ * windows too; a token's numbers are the same bits however steps are cut; and a step without room is refused in one line.
+ */
 #include "fixture.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "workloads/live/runner.h"
@@ -43,8 +46,8 @@ static void naive_heads(double *x, const float *gain, const kvb_model_config *c,
     }
 }
 
-static void naive_attend(const kvb_model_config *c, const double *q, double k[][MAX], double v[][MAX], uint32_t t,
-                         double *out)
+static void naive_attend(const kvb_model_config *c, const kvb_group *limits, const double *q, double k[][MAX],
+                         double v[][MAX], uint32_t t, double *out)
 {
     uint32_t dim = c->head_dim;
     for (uint32_t h = 0; h < c->heads; h++) {
@@ -52,6 +55,9 @@ static void naive_attend(const kvb_model_config *c, const double *q, double k[][
         double weight[N], total = 0;
         for (uint32_t j = 0; j <= t; j++) {
             double s = 0;
+            weight[j] = 0;
+            if (limits && limits->window && j + limits->window <= t && j >= limits->sinks)
+                continue;
             for (uint32_t i = 0; i < dim; i++)
                 s += q[h * dim + i] * k[j][kv * dim + i];
             total += weight[j] = exp(s / sqrt(dim));
@@ -64,8 +70,8 @@ static void naive_attend(const kvb_model_config *c, const double *q, double k[][
     }
 }
 
-/* Logits of every token of the prompt, [N][vocab]. */
-static void naive_forward(const kvb_weights *w, double *logits)
+/* Logits of every token of the prompt, [N][vocab]. The scenario says which layers have limits; NULL: none. */
+static void naive_forward(const kvb_weights *w, const kvb_scenario *scenario, double *logits)
 {
     static double x[N][MAX], q[N][MAX], k[N][MAX], v[N][MAX];
     double row[MAX], gate[MAX], up[MAX], attended[MAX];
@@ -86,7 +92,8 @@ static void naive_forward(const kvb_weights *w, double *logits)
             naive_heads(k[t], lw->k_norm, c, c->kv_heads, t);
         }
         for (uint32_t t = 0; t < N; t++) {
-            naive_attend(c, q[t], k, v, t, attended);
+            bool whole = !scenario || (scenario->full_every && (l + 1) % scenario->full_every == 0);
+            naive_attend(c, whole ? NULL : &scenario->limits, q[t], k, v, t, attended);
             naive_product(lw->o, attended, c->hidden, q_row, row);
             for (uint32_t i = 0; i < c->hidden; i++)
                 x[t][i] += row[i];
@@ -106,26 +113,33 @@ static void naive_forward(const kvb_weights *w, double *logits)
     }
 }
 
-/* Logits of every token of the prompt in steps of `step` tokens, [N][vocab]. */
-static void live_forward(const kvb_weights *weights, const kvb_cache_type *cache, uint32_t step, float *logits)
+static void runner_open(const kvb_weights *weights, const kvb_scenario *scenario, const kvb_cache_type *cache,
+                        uint32_t capacity, kvb_runner *runner)
 {
-    kvb_model model;
-    kvb_live_model(NULL, &weights->config, &model);
-    kvb_runner_options options = {.key = "forward",
+    static kvb_model model; /* outlives the runner */
+    kvb_live_model(scenario, &weights->config, &model);
+    kvb_runner_options options = {.key = "test",
                                   .weights = weights,
                                   .model = &model,
                                   .cache = cache,
                                   .k_pool = kvb_builtin_pools[0],
                                   .v_pool = kvb_builtin_pools[0],
                                   .kernel = &kvb_kernel_reference,
-                                  .capacity = 64,
-                                  .seq_capacity = 64,
+                                  .capacity = capacity,
+                                  .seq_capacity = capacity,
                                   .max_seqs = 1,
                                   .step = N};
+    if (kvb_runner_open(runner, &options))
+        fail_msg("%s", runner->why);
+}
+
+/* Logits of every token of the prompt in steps of `step` tokens, [N][vocab]. */
+static void live_forward(const kvb_weights *weights, const kvb_scenario *scenario, const kvb_cache_type *cache,
+                         uint32_t step, float *logits)
+{
     kvb_runner runner;
     uint32_t seq[N] = {0}, vocab = weights->config.vocab;
-    if (kvb_runner_open(&runner, &options))
-        fail_msg("%s", runner.why);
+    runner_open(weights, scenario, cache, 64, &runner);
     for (uint32_t done = 0; done < N; done += step) {
         uint32_t n = step < N - done ? step : N - done;
         if (kvb_runner_step(&runner, KVB_EVENT_PREFILL, seq, prompt + done, n))
@@ -135,15 +149,15 @@ static void live_forward(const kvb_weights *weights, const kvb_cache_type *cache
     kvb_runner_close(&runner);
 }
 
-static void compare_with_naive(const kvb_model_config *config)
+static void compare_with_naive(const kvb_model_config *config, const kvb_scenario *scenario)
 {
     kvb_weights *weights = weights_new(config);
     size_t n = (size_t)N * config->vocab;
     float *live = calloc(n, sizeof *live);
     double *naive = calloc(n, sizeof *naive), error = 0, largest = 0;
     assert_true(live && naive);
-    live_forward(weights, &kvb_cache_contiguous, 7, live);
-    naive_forward(weights, naive);
+    live_forward(weights, scenario, scenario ? &kvb_cache_window : &kvb_cache_contiguous, 7, live);
+    naive_forward(weights, scenario, naive);
     for (size_t i = 0; i < n; i++) {
         error = fmax(error, fabs((double)live[i] - naive[i]));
         largest = fmax(largest, fabs(naive[i]));
@@ -160,7 +174,7 @@ static void test_forward_is_a_llama(void **state)
 {
     (void)state;
     kvb_model_config config = kvb_model_config_default;
-    compare_with_naive(&config);
+    compare_with_naive(&config, NULL);
 }
 
 static void test_forward_without_qk_norm_tied(void **state)
@@ -173,7 +187,17 @@ static void test_forward_without_qk_norm_tied(void **state)
     config.head_dim = 12;
     config.hidden = 40;
     config.rope_theta = 500000.0;
-    compare_with_naive(&config);
+    compare_with_naive(&config, NULL);
+}
+
+static void test_forward_with_windows(void **state)
+{
+    (void)state;
+    const kvb_scenario some = {.full_every = 2, .limits = {.window = 3, .sinks = 1}}, all = {.limits = {.window = 5}};
+    kvb_model_config config = kvb_model_config_default;
+    config.layers = 4;
+    compare_with_naive(&config, &some);
+    compare_with_naive(&config, &all);
 }
 
 static void test_batching_changes_no_bit(void **state)
@@ -183,12 +207,12 @@ static void test_batching_changes_no_bit(void **state)
     size_t n = (size_t)N * weights->config.vocab;
     float *whole = calloc(n, sizeof *whole), *cut = calloc(n, sizeof *cut);
     assert_true(whole && cut);
-    live_forward(weights, &kvb_cache_contiguous, N, whole);
+    live_forward(weights, NULL, &kvb_cache_contiguous, N, whole);
     const kvb_cache_type *const caches[] = {&kvb_cache_contiguous, &kvb_cache_recompute, &kvb_cache_seq,
                                             &kvb_cache_tree, &kvb_cache_slab};
     for (size_t c = 0; c < sizeof caches / sizeof *caches; c++)
         for (uint32_t step = 1; step <= 8; step += 3) {
-            live_forward(weights, caches[c], step, cut);
+            live_forward(weights, NULL, caches[c], step, cut);
             assert_memory_equal(whole, cut, n * sizeof *whole);
         }
     free(cut);
@@ -196,12 +220,70 @@ static void test_batching_changes_no_bit(void **state)
     kvb_weights_close(weights);
 }
 
+/* ---- room ------------------------------------------------------------------------------------------------ */
+
+/* A cache that says there is room where there is none. */
+static uint32_t any_room(const kvb_store *store, const kvb_change *change)
+{
+    (void)store, (void)change;
+    return UINT32_MAX;
+}
+
+static int never_prepared(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    (void)change, (void)feed, (void)plan;
+    return kvb_store_fail(store, -ENOSPC, "there is none");
+}
+
+/* can_extend is asked before each step, can_propose before each level of a tree: a line, and nothing has changed. */
+static void test_no_room_is_one_line(void **state)
+{
+    (void)state;
+    static const int32_t roots[] = {-1, -1, -1, -1};
+    kvb_cache_type liar = kvb_cache_tree;
+    liar.name = "liar";
+    liar.room = any_room;
+    liar.prepare = never_prepared;
+    const struct {
+        const kvb_cache_type *cache;
+        bool tree;
+        int err;
+        const char *why;
+    } cases[] = {
+        {&kvb_cache_seq, false, -ENOSPC, "seq has no room for a step of 4 tokens"},
+        {&kvb_cache_recompute, false, -ENOSPC, "recompute has no room for a step of 4 tokens"},
+        {&kvb_cache_slab, false, -ENOSPC, "slab has no room for a step of 4 tokens"},
+        {&kvb_cache_tree, true, -ENOSPC, "tree has no room for a step of 4 tokens"},
+        {&liar, false, -EPROTO, "liar said that there is room for a step of 4 tokens, and refused it: there is none"},
+        {&liar, true, -EPROTO, "liar said that there is room for a step of 4 tokens, and refused it: there is none"},
+    };
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_runner runner;
+        uint32_t seq[N] = {0};
+        bool lies = cases[i].cache == &liar;
+        runner_open(weights, NULL, cases[i].cache, lies ? 64 : 10, &runner);
+        for (uint32_t done = 0; !lies && done < 8; done += 4)
+            assert_int_equal(kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt + done, 4), 0);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(cases[i].tree ? kvb_runner_propose(&runner, roots, prompt, 4)
+                                           : kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt, 4),
+                             cases[i].err);
+            assert_string_equal(runner.why, cases[i].why);
+        }
+        if (!lies)
+            assert_int_equal(kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt, 2), 0); /* what fits still does */
+        kvb_runner_close(&runner);
+    }
+    kvb_weights_close(weights);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_is_a_llama),
-        cmocka_unit_test(test_forward_without_qk_norm_tied),
-        cmocka_unit_test(test_batching_changes_no_bit),
+        cmocka_unit_test(test_forward_is_a_llama),   cmocka_unit_test(test_forward_without_qk_norm_tied),
+        cmocka_unit_test(test_forward_with_windows), cmocka_unit_test(test_batching_changes_no_bit),
+        cmocka_unit_test(test_no_room_is_one_line),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live forward pass", tests, NULL, NULL);

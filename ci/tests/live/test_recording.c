@@ -7,10 +7,10 @@
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
-static void record(const kvb_scenario *scenario, const kvb_weights *weights, const kvb_cache_type *cache,
-                   const char *directory)
+/* With weights of the scenario's own geometry, as those that ship. */
+static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
 {
-    kvb_live_options options = options_of(weights, cache);
+    kvb_live_options options = options_of(NULL, cache);
     kvb_live_outcome outcome;
     char why[320] = "";
     options.kernel = &kvb_live_kernel_exact;
@@ -39,19 +39,17 @@ static void test_recordings_do_not_depend_on_the_cache(void **state)
     char own[4096], other[4096];
     directory_new(own);
     directory_new(other);
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, weights, &kvb_cache_recompute, own);
+        record(*s, &kvb_cache_recompute, own);
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
                 continue;
-            record(*s, weights, *cache, other);
+            record(*s, *cache, other);
             for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
                 if (!same_file(own, other, (*s)->name, suffixes[i]))
                     fail_msg("%s%s differs over %s", (*s)->name, suffixes[i], (*cache)->name);
         }
     }
-    kvb_weights_close(weights);
     directory_remove(own);
     directory_remove(other);
 }
@@ -72,6 +70,19 @@ static kvb_trace *trace_load(const char *directory, const char *name, const char
     if (kvb_trace_load(path, 0, &trace, why, sizeof why))
         fail_msg("%s", why);
     return trace;
+}
+
+/* So many layers, of which those of the scenario have its limits. */
+static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_t layers)
+{
+    assert_int_equal(model->n_layers, layers);
+    assert_int_equal(model->n_groups, s->full_every ? 2 : 1);
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        const kvb_group *g = kvb_model_group(model, layer);
+        bool whole = s->full_every && layer == layers - 1;
+        assert_int_equal(g->window, whole ? 0 : s->limits.window);
+        assert_int_equal(g->sinks, whole ? 0 : s->limits.sinks);
+    }
 }
 
 static void test_recordings_read_back(void **state)
@@ -113,13 +124,28 @@ static void test_recordings_read_back(void **state)
          40 + 8 * 24,
          40 + 8 * 24,
          {[KVB_EVENT_STEP] = 24, [KVB_EVENT_PREFILL] = 1, [KVB_EVENT_SEQ_CP] = 8}},
+        {&kvb_scenario_sliding_window,
+         5,
+         64,
+         64 + 32 + 20 - 5 + 12 + 130, /* the last branch, alone */
+         64 + 32 + 3 * 20 + 4 * 12 + 130,
+         {[KVB_EVENT_STEP] = 32 + 20 + 12 + 130,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 4,
+          [KVB_EVENT_SEQ_RM] = 2,
+          [KVB_EVENT_SEQ_KEEP] = 1}},
+        {&kvb_scenario_sink_window,
+         4,
+         20,
+         6 * 20 + 3 * 60 - 7 + 3 * 40,
+         6 * 20 + 3 * 60 + 3 * 40,
+         {[KVB_EVENT_STEP] = 60 + 40, [KVB_EVENT_PREFILL] = 6, [KVB_EVENT_SEQ_CP] = 1, [KVB_EVENT_SEQ_RM] = 2}},
     };
     char directory[4096], why[320] = "";
     directory_new(directory);
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const kvb_scenario *s = expected[i].scenario;
-        record(s, weights, s->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
+        record(s, s->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
         kvb_trace *trace = trace_load(directory, s->name, "");
         uint32_t count[KVB_EVENT_KINDS];
         count_kinds(trace, count);
@@ -132,7 +158,9 @@ static void test_recordings_read_back(void **state)
             assert_int_equal(trace->needs.cells, expected[i].cells);
         assert_int_equal(trace->needs.tree, s->needs_tree);
         assert_int_equal(trace->needs.seq, s->needs_seq);
-        assert_int_equal(trace->header.model.layers, weights->config.layers);
+        assert_true(!s->limits.window || (trace->needs.rollback && trace->needs.rollback <= s->rollback));
+        assert_limits(&trace->header.model, s, s->layers ? s->layers : kvb_model_config_default.layers);
+        assert_true(!s->limits.window || trace->needs.seq_len > 7 * s->limits.window); /* far past it */
 
         kvb_values *values = NULL; /* shapes and finiteness of the tensors are checked on the way */
         if (kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))
@@ -143,14 +171,15 @@ static void test_recordings_read_back(void **state)
         kvb_trace *seeded = trace_load(directory, s->name, "-8x128");
         assert_int_equal(seeded->n_events, trace->n_events);
         assert_int_equal(seeded->needs.pairs, trace->needs.pairs);
-        assert_int_equal(seeded->header.model.kv_heads, 8);
-        assert_int_equal(seeded->header.model.heads, 32);
-        assert_int_equal(seeded->header.model.k_dim, 128);
+        assert_limits(&seeded->header.model, s, s->full_every ? 2 : 1);
+        for (uint32_t g = 0; g < seeded->header.model.n_groups; g++) {
+            const kvb_group *group = &seeded->header.model.groups[g];
+            assert_true(group->kv_heads == 8 && group->heads == 32 && group->k_dim == 128 && group->v_dim == 128);
+        }
         assert_string_equal(seeded->header.profile, "llama");
         kvb_trace_free(seeded);
         kvb_trace_free(trace);
     }
-    kvb_weights_close(weights);
     directory_remove(directory);
 }
 
@@ -159,9 +188,8 @@ static void test_scenarios_have_their_hard_parts(void **state)
     (void)state;
     char directory[4096];
     directory_new(directory);
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
-    record(&kvb_scenario_agent_fork, weights, &kvb_cache_seq, directory);
-    record(&kvb_scenario_batched_multi_seq, weights, &kvb_cache_seq, directory);
+    record(&kvb_scenario_agent_fork, &kvb_cache_seq, directory);
+    record(&kvb_scenario_batched_multi_seq, &kvb_cache_seq, directory);
     kvb_trace *trace = trace_load(directory, "agent-fork", "");
     uint32_t part_copies = 0, suffixes = 0, branches_differ = 0;
     for (size_t i = 0; i < trace->n_events; i++) {
@@ -190,7 +218,6 @@ static void test_scenarios_have_their_hard_parts(void **state)
     assert_true(mixed >= 5);
     assert_int_equal(alive_again, 2);
     kvb_trace_free(trace);
-    kvb_weights_close(weights);
     directory_remove(directory);
 }
 
@@ -220,9 +247,8 @@ static void test_shipped_traces_are_current(void **state)
     }
     char directory[4096], why[320] = "";
     directory_new(directory);
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, weights, (*s)->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
+        record(*s, (*s)->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
         /* events and tokens; the last bits of the tensors are the maths library's */
         assert_true(same_file(directory, "workloads/recorded", (*s)->name, ".jsonl"));
         assert_true(same_file(directory, "workloads/recorded", (*s)->name, "-8x128.jsonl"));
@@ -230,22 +256,19 @@ static void test_shipped_traces_are_current(void **state)
     if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
         fail_msg("%s", why);
     assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE, ".jsonl"));
-    kvb_weights_close(weights);
     directory_remove(directory);
 }
 
 static void test_unwritable_directory_is_named(void **state)
 {
     (void)state;
-    kvb_weights *weights = weights_new(&kvb_model_config_default);
-    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
+    kvb_live_options options = options_of(NULL, &kvb_cache_contiguous);
     kvb_live_outcome outcome;
     char why[320] = "";
     assert_true(kvb_live_record(&kvb_scenario_plain_decode, &options, "/nowhere/at/all", &outcome, why, sizeof why) <
                 0);
     assert_non_null(strstr(why, "/nowhere/at/all"));
     kvb_live_outcome_free(&outcome);
-    kvb_weights_close(weights);
 }
 
 int main(void)

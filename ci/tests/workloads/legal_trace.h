@@ -114,11 +114,12 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
     }
     switch (kind) {
     case KVB_EVENT_SEQ_CP:
-        e->event.dst = legal_draw(t, n_seqs);
-        if (legal_next(t, e->event.dst))
-            return false;
+        e->event.dst = legal_draw(t, n_seqs); /* may be alive: what it has stays, and nothing may overlap */
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
-            t->held[e->event.dst][p] = t->held[seq][p];
+            if (t->held[seq][p] && t->held[e->event.dst][p])
+                return false;
+        for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
+            t->held[e->event.dst][p] |= t->held[seq][p];
         return true;
     case KVB_EVENT_SEQ_RM:
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)

@@ -19,6 +19,16 @@
 #define HEADER_MODEL                                                                                                   \
     "\"model\":{\"kv_cache.schema_version\":1,\"kv_cache.layers\":2,\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,"     \
     "\"kv_cache.k_dim\":16,\"kv_cache.v_dim\":16}"
+/* Layers that differ: a window with sinks and sink logits; latent rows with a softcap; chunks. */
+#define HEADER_GROUPS                                                                                                  \
+    "{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"hand\",\"model\":{\"kv_cache.schema_version\":2,"                \
+    "\"kv_cache.layers\":4,\"groups\":["                                                                               \
+    "{\"layers\":[0,2],\"heads\":4,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":24,\"window\":8,\"sinks\":1,"                 \
+    "\"sink_logits\":[0,0.5,1,2]},"                                                                                    \
+    "{\"layers\":[1],\"heads\":4,\"kv_heads\":1,\"k_dim\":48,\"v_dim\":32,\"latent\":true,\"scale\":0.2,\"softcap\":"  \
+    "30},"                                                                                                             \
+    "{\"layers\":[3],\"heads\":3,\"kv_heads\":3,\"k_dim\":16,\"v_dim\":16,\"chunk\":4}]},"                             \
+    "\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n"
 #define HEADER                                                                                                         \
     "{\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"hand\"," HEADER_MODEL                                            \
     ",\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n"

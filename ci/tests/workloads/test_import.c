@@ -158,11 +158,9 @@ static void header_says_what_is_real(void **state)
     assert_contains(h->note, "synthetic: values, and the schedule (at most 4 sequences alive");
     assert_string_equal(h->profile, "llama");
     assert_int_equal(h->seed, 7);
-    assert_int_equal(h->model.layers, 1);
-    assert_int_equal(h->model.heads, 32);
-    assert_int_equal(h->model.kv_heads, 8);
-    assert_int_equal(h->model.k_dim, 128);
-    assert_int_equal(h->model.v_dim, 128);
+    const kvb_group *g = h->model.groups;
+    assert_true(h->model.n_layers == 1 && h->model.n_groups == 1);
+    assert_true(g->heads == 32 && g->kv_heads == 8 && g->k_dim == 128 && g->v_dim == 128);
     kvb_trace_free(trace);
     kvb_import_requests_free(&requests);
 }

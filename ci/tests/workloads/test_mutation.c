@@ -25,18 +25,21 @@ static const char *memory_write(const void *bytes, size_t n)
     return path;
 }
 
-static const char trace_text[] = HEADER "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":4,\"tok\":[1,2,3,4]}}\n"
-                                        "{\"step\":{\"pos\":[4,0,5],\"seq\":[0,1,0]}}\n"
-                                        "{\"fill\":{\"seq\":1,\"n\":30}}\n"
-                                        "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n"
-                                        "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":4}}\n"
-                                        "{\"seq_keep\":{\"seq\":2}}\n"
-                                        "{\"seq_rm\":{\"seq\":2}}\n"
-                                        "{\"propose\":{\"parents\":[-1,0,0,1]}}\n"
-                                        "{\"commit\":{\"accepted\":[0,1,3]}}\n"
-                                        "{\"rewind\":{\"len\":2}}\n"
-                                        "{\"clear\":{}}\n"
-                                        "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n";
+#define EVENTS                                                                                                         \
+    "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":4,\"tok\":[1,2,3,4]}}\n"                                                 \
+    "{\"step\":{\"pos\":[4,0,5],\"seq\":[0,1,0]}}\n"                                                                   \
+    "{\"fill\":{\"seq\":1,\"n\":30}}\n"                                                                                \
+    "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n"                                                           \
+    "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":4}}\n"                                                                     \
+    "{\"seq_keep\":{\"seq\":2}}\n"                                                                                     \
+    "{\"seq_rm\":{\"seq\":2}}\n"                                                                                       \
+    "{\"propose\":{\"parents\":[-1,0,0,1]}}\n"                                                                         \
+    "{\"commit\":{\"accepted\":[0,1,3]}}\n"                                                                            \
+    "{\"rewind\":{\"len\":2}}\n"                                                                                       \
+    "{\"clear\":{}}\n"                                                                                                 \
+    "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"
+
+static const char *const trace_texts[] = {HEADER EVENTS, HEADER_GROUPS EVENTS};
 
 /* Changes one to three places of bytes[n]: another byte, one of JSON's, a deletion, a repeat, a cut. */
 static size_t mutate(uint64_t key, char *bytes, size_t n, size_t room)
@@ -79,9 +82,15 @@ static void test_traces(void **state)
     (void)state;
     unsigned refused = 0;
     for (uint64_t i = 0; i < MUTANTS; i++) {
-        char bytes[sizeof trace_text + 64], why[300] = "";
-        memcpy(bytes, trace_text, sizeof trace_text);
-        size_t n = mutate(kvb_rng_key(1, i), bytes, sizeof trace_text - 1, sizeof bytes);
+        const char *text = trace_texts[i % 2];
+        size_t size = strlen(text);
+        char bytes[sizeof HEADER_GROUPS EVENTS + 64], why[300] = "";
+        memcpy(bytes, text, size);
+        /* Every other one in the header alone, where there is more to get wrong than in a line. */
+        size_t header = (size_t)(strchr(text, '\n') - text), span = i / 2 % 2 ? header : size, n = 0;
+        n = mutate(kvb_rng_key(1, i), bytes, span, sizeof bytes - (size - span));
+        memcpy(bytes + n, text + span, size - span);
+        n += size - span;
         kvb_trace *trace;
         int err = kvb_trace_load(memory_write(bytes, n), 100, &trace, why, sizeof why);
         assert_true(err == 0 || *why);

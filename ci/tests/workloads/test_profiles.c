@@ -7,22 +7,35 @@
 
 #include <math.h>
 
-static const kvb_trace_model model = {
-    .layers = 4, .heads = 4, .kv_heads = 2, .k_dim = 128, .v_dim = 64, .scale = 0.08838834764831845};
+/* n layers alike. */
+static kvb_model model_of(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t k_dim, uint32_t v_dim)
+{
+    return (kvb_model){
+        .n_layers = n, .n_groups = 1, .groups = {{heads, kv_heads, k_dim, v_dim, .scale = 1 / sqrt(k_dim)}}};
+}
+
+static kvb_model model;
+
+static int model_setup(void **state)
+{
+    (void)state;
+    model = model_of(4, 4, 2, 128, 64);
+    return 0;
+}
 
 /* ---- helpers ------------------------------------------------------------------------------------------- */
 
-static uint32_t dim_of(const kvb_trace_model *m, kvb_rows kind)
+static uint32_t dim_of(const kvb_model *m, kvb_rows kind)
 {
-    return kind == KVB_ROWS_V ? m->v_dim : m->k_dim;
+    return kind == KVB_ROWS_V ? m->groups[0].v_dim : m->groups[0].k_dim;
 }
-static uint32_t heads_of(const kvb_trace_model *m, kvb_rows kind)
+static uint32_t heads_of(const kvb_model *m, kvb_rows kind)
 {
-    return kind == KVB_ROWS_Q ? m->heads : m->kv_heads;
+    return kind == KVB_ROWS_Q ? m->groups[0].heads : m->groups[0].kv_heads;
 }
 
 /* Rows [n][heads][dim] of tokens 0 .. n-1 at the same positions. */
-static float *rows_make(const char *profile, const kvb_trace_model *m, kvb_rows kind, uint32_t layer, uint32_t n)
+static float *rows_make(const char *profile, const kvb_model *m, kvb_rows kind, uint32_t layer, uint32_t n)
 {
     size_t size = (size_t)heads_of(m, kind) * dim_of(m, kind);
     float *rows = malloc(n * size * sizeof *rows);
@@ -33,15 +46,16 @@ static float *rows_make(const char *profile, const kvb_trace_model *m, kvb_rows 
 }
 
 /* Softmax weights of one query head over keys 0 .. n-1. */
-static void weights_make(const kvb_trace_model *m, const float *q, const float *k, uint32_t head, uint32_t n, double *w)
+static void weights_make(const kvb_model *m, const float *q, const float *k, uint32_t head, uint32_t n, double *w)
 {
+    const kvb_group *g = &m->groups[0];
     double top = -INFINITY, sum = 0;
     for (uint32_t j = 0; j < n; j++) {
-        const float *row = k + ((size_t)j * m->kv_heads + head / (m->heads / m->kv_heads)) * m->k_dim;
+        const float *row = k + ((size_t)j * g->kv_heads + head / (g->heads / g->kv_heads)) * g->k_dim;
         double s = 0;
-        for (uint32_t c = 0; c < m->k_dim; c++)
-            s += (double)q[head * m->k_dim + c] * row[c];
-        w[j] = s * m->scale;
+        for (uint32_t c = 0; c < g->k_dim; c++)
+            s += (double)q[head * g->k_dim + c] * row[c];
+        w[j] = s * g->scale;
         top = fmax(top, w[j]);
     }
     for (uint32_t j = 0; j < n; j++)
@@ -113,7 +127,7 @@ static void test_gaussian(void **state)
     (void)state;
     enum { N = 2048 };
     float *k = rows_make("gaussian", &model, KVB_ROWS_K, 0, N), *q = rows_make("gaussian", &model, KVB_ROWS_Q, 0, 1);
-    double sum2 = 0, sum4 = 0, n = (double)N * model.kv_heads * model.k_dim;
+    double sum2 = 0, sum4 = 0, n = (double)N * model.groups[0].kv_heads * model.groups[0].k_dim;
     for (size_t i = 0; i < (size_t)n; i++) {
         double x2 = (double)k[i] * k[i];
         sum2 += x2 / n;
@@ -132,10 +146,10 @@ static void test_gaussian(void **state)
 /* RMS of each K channel before RoPE, the rotation undone, over tokens 1 .. n-1. */
 static void channel_rms(const float *k, uint32_t head, uint32_t n, double *rms)
 {
-    uint32_t dim = model.k_dim, half = dim / 2;
+    uint32_t dim = model.groups[0].k_dim, half = dim / 2;
     memset(rms, 0, dim * sizeof *rms);
     for (uint32_t t = 1; t < n; t++) {
-        const float *row = k + ((size_t)t * model.kv_heads + head) * dim;
+        const float *row = k + ((size_t)t * model.groups[0].kv_heads + head) * dim;
         for (uint32_t i = 0; i < half; i++) {
             double angle = t * pow(10000, -2.0 * i / dim), c = cos(angle), s = sin(angle);
             double a = row[i] * c + row[i + half] * s, b = row[i + half] * c - row[i] * s;
@@ -152,7 +166,7 @@ static void outliers_check(const char *profile, uint32_t layer, double low, doub
 {
     enum { N = 400 };
     float *k = rows_make(profile, &model, KVB_ROWS_K, layer, N);
-    for (uint32_t h = 0; h < model.kv_heads; h++) {
+    for (uint32_t h = 0; h < model.groups[0].kv_heads; h++) {
         double rms[128], sorted[128];
         channel_rms(k, h, N, rms);
         memcpy(sorted, rms, sizeof rms);
@@ -185,11 +199,11 @@ static void test_qwen_offsets(void **state)
 }
 
 /* Mass of the sink over contexts from 32 to 8192 cells: 30-90 % for nearly all queries. */
-static void sink_check(const char *profile, const kvb_trace_model *m)
+static void sink_check(const char *profile, const kvb_model *m)
 {
     enum { N = 8192 };
     static double w[N];
-    for (uint32_t layer = 0; layer < m->layers; layer += 3) {
+    for (uint32_t layer = 0; layer < m->n_layers; layer += 3) {
         float *k = rows_make(profile, m, KVB_ROWS_K, layer, N);
         for (uint32_t n = 32; n <= N; n *= 4) {
             double mean = 0;
@@ -197,7 +211,7 @@ static void sink_check(const char *profile, const kvb_trace_model *m)
             for (uint32_t i = 0; i < 5; i++) {
                 float q[512];
                 kvb_profile_find(profile)->rows(m, 5, KVB_ROWS_Q, layer, n - 1 - i, n - 1 - i, q);
-                for (uint32_t h = 0; h < m->heads; h++, all++) {
+                for (uint32_t h = 0; h < m->groups[0].heads; h++, all++) {
                     weights_make(m, q, k, h, n - i, w);
                     mean += w[0];
                     inside += w[0] >= 0.3 && w[0] <= 0.9;
@@ -214,9 +228,7 @@ static void sink_check(const char *profile, const kvb_trace_model *m)
 static void test_sink(void **state)
 {
     (void)state;
-    kvb_trace_model small = model;
-    small.k_dim = 16;
-    small.scale = 0.25;
+    const kvb_model small = model_of(4, 4, 2, 16, 64);
     sink_check("llama", &model);
     sink_check("llama", &small);
     sink_check("qwen", &model);
@@ -228,7 +240,7 @@ static void test_llama_values(void **state)
     enum { N = 2000 };
     float *v = rows_make("llama", &model, KVB_ROWS_V, 1, N);
     double first = 0, rest = 0;
-    uint32_t size = model.kv_heads * model.v_dim;
+    uint32_t size = model.groups[0].kv_heads * model.groups[0].v_dim;
     for (uint32_t i = 0; i < N * size; i++)
         *(i < size ? &first : &rest) += (double)v[i] * v[i];
     first = sqrt(first / size);
@@ -245,13 +257,12 @@ static void test_peaked(void **state)
     static double w[N];
     static const uint32_t dims[] = {16, 64, 256};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
-        kvb_trace_model m = {
-            .layers = 1, .heads = 2, .kv_heads = 1, .k_dim = dims[d], .v_dim = 16, .scale = 1 / sqrt(dims[d])};
+        const kvb_model m = model_of(1, 2, 1, dims[d], 16);
         float *k = rows_make("peaked", &m, KVB_ROWS_K, 0, N);
         for (uint32_t t = 0; t < N; t += 32767) { /* any visible set: here all, in the middle too */
             float q[512];
             kvb_profile_find("peaked")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
-            for (uint32_t h = 0; h < m.heads; h++) {
+            for (uint32_t h = 0; h < m.groups[0].heads; h++) {
                 weights_make(&m, q, k, h, N, w);
                 assert_true(w[t] > 0.99);
             }
@@ -259,9 +270,8 @@ static void test_peaked(void **state)
         free(k);
     }
     char why[200];
-    kvb_trace_model tiny = model;
-    tiny.k_dim = 8;
-    assert_false(kvb_profile_find("peaked")->supports(&tiny, why, sizeof why));
+    const kvb_model tiny = model_of(4, 4, 2, 8, 64);
+    assert_false(kvb_profile_find("peaked")->supports(&tiny, tiny.groups, why, sizeof why));
     assert_contains(why, "needs a k_dim of at least 16");
 }
 
@@ -297,7 +307,7 @@ static uint32_t tag_decode(const float *row, uint32_t dim)
 static void test_tags(void **state)
 {
     (void)state;
-    kvb_trace_model m = {.layers = 63, .heads = 63, .kv_heads = 63, .k_dim = 40, .v_dim = 31, .scale = 1};
+    kvb_model m = model_of(63, 63, 63, 40, 31);
     static float rows[63 * 40];
     const kvb_profile *tags = kvb_profile_find("tags");
     static const uint64_t tokens[] = {0, 1, 77777, KVB_TAG_TOKENS - 1};
@@ -317,28 +327,37 @@ static void test_tags(void **state)
         }
     }
     char why[200];
-    assert_true(tags->supports(&m, why, sizeof why));
-    m.v_dim = 16;
-    assert_true(tags->supports(&m, why, sizeof why));
-    m.layers = 64;
-    assert_false(tags->supports(&m, why, sizeof why));
-    m.layers = 1, m.v_dim = 15;
-    assert_false(tags->supports(&m, why, sizeof why));
-    assert_contains(why, "profile tags needs k_dim and v_dim of at least 16");
+    static const struct {
+        uint32_t layers, kv_heads, k_dim, v_dim;
+        bool latent, can;
+    } cases[] = {
+        {63, 63, 40, 31, false, true}, {63, 63, 40, 16, false, true}, {64, 63, 40, 31, false, false},
+        {1, 64, 40, 31, false, false}, {1, 1, 40, 15, false, false},  {1, 1, 15, 40, false, false},
+        {1, 1, 40, 32, true, true},    {1, 1, 40, 31, true, false}, /* V, the first 31 channels of K's 40, has not all bits */
+        {1, 1, 31, 16, true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m = model_of(cases[i].layers, cases[i].kv_heads, cases[i].kv_heads, cases[i].k_dim, cases[i].v_dim);
+        m.groups[0].latent = cases[i].latent;
+        if (tags->supports(&m, m.groups, why, sizeof why) != cases[i].can)
+            fail_msg("case %zu", i);
+        if (!cases[i].can)
+            assert_contains(why, "profile tags needs k_dim and v_dim of at least 16");
+    }
 }
 
 static void test_odd_dims(void **state)
 {
     (void)state;
     char why[200];
-    kvb_trace_model m = model;
-    m.k_dim = 15;
-    assert_false(kvb_profile_find("llama")->supports(&m, why, sizeof why));
+    kvb_model m = model_of(4, 4, 2, 15, 64);
+    assert_false(kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why));
     assert_contains(why, "even k_dim");
     /* All even dims from the smallest on have room for the outliers beside the sink. */
     static float rows[2 * 4096];
-    for (m.k_dim = 4; m.k_dim <= 4096; m.k_dim = m.k_dim < 200 ? m.k_dim + 2 : 2 * m.k_dim) {
-        if (!kvb_profile_find("llama")->supports(&m, why, sizeof why))
+    for (uint32_t dim = 4; dim <= 4096; dim = dim < 200 ? dim + 2 : 2 * dim) {
+        m = model_of(4, 4, 2, dim, 64);
+        if (!kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why))
             continue;
         for (uint32_t layer = 0; layer < 4; layer++)
             kvb_profile_find("qwen")->rows(&m, 5, KVB_ROWS_K, layer, 3, 3, rows);
@@ -361,5 +380,5 @@ int main(void)
         cmocka_unit_test(test_odd_dims),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name("value profiles", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("value profiles", tests, model_setup, NULL);
 }

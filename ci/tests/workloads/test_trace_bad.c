@@ -16,6 +16,7 @@ typedef struct bad {
 } bad;
 
 #define STEP0 "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"
+#define THREE "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":3}}\n"
 #define EVENT(name, body, reason)                                                                                      \
     {                                                                                                                  \
         "{\"" name "\":{" body "}}\n", 2, reason, false, 0                                                             \
@@ -72,7 +73,16 @@ static const bad bad_events[] = {
     AFTER(STEP0, "prefill", "\"seq\":0,\"from\":0,\"n\":2", "prefill: position 0, but the next one of sequence 0 is 1"),
     /* sequences */
     EVENT("seq_cp", "\"src\":0,\"dst\":1", "seq_cp: sequence 0 is not alive"),
-    AFTER(STEP0, "seq_cp", "\"src\":0,\"dst\":0", "seq_cp: destination sequence 0 is alive"),
+    AFTER(STEP0, "seq_cp", "\"src\":0,\"dst\":0", "seq_cp: destination sequence 0 has position 0 already"),
+    {THREE "{\"seq_cp\":{\"src\":0,\"dst\":1,\"p0\":1}}\n{\"seq_cp\":{\"src\":0,\"dst\":1,\"p1\":2}}\n", 4,
+     "seq_cp: destination sequence 1 has position 1 already", false, 0},
+    {THREE "{\"seq_cp\":{\"src\":0,\"dst\":1,\"p1\":2}}\n{\"seq_cp\":{\"src\":0,\"dst\":1,\"p0\":2}}\n"
+           "{\"step\":{\"pos\":[2],\"seq\":[1]}}\n", /* the copy behind the copy was good, and is where it should be */
+     5, "step: position 2, but the next one of sequence 1 is 3", false, 0},
+    {THREE
+     "{\"seq_cp\":{\"src\":0,\"dst\":1,\"p0\":2}}\n{\"seq_cp\":{\"src\":0,\"dst\":1,\"p1\":2}}\n" /* before it, too */
+     "{\"seq_cp\":{\"src\":1,\"dst\":0}}\n",
+     5, "seq_cp: destination sequence 0 has position 0 already", false, 0},
     AFTER(STEP0, "seq_rm", "\"seq\":5", "seq_rm: sequence 5 is not alive"),
     AFTER(STEP0, "seq_keep", "\"seq\":1", "seq_keep: sequence 1 is not alive"),
     {STEP0 "{\"seq_rm\":{\"seq\":0}}\n{\"seq_keep\":{\"seq\":0}}\n", 4, "seq_keep: sequence 0 is not alive", false, 0},
@@ -114,6 +124,7 @@ static const bad bad_events[] = {
 #define NAMES         "\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"s\","
 #define MODEL(fields) "{" NAMES "\"model\":{" fields "}" VALUES "}"
 #define DIMS          "\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,\"kv_cache.k_dim\":16,\"kv_cache.v_dim\":16"
+#define VERSION_1     "\"kv_cache.schema_version\":1,"
 #define V(block)      "{" NAMES HEADER_MODEL ",\"values\":" block "}"
 
 static const bad bad_headers[] = {
@@ -123,7 +134,8 @@ static const bad bad_headers[] = {
     {"{\"kvbench_trace\":1,\"na", 1, "truncated?", true, 0},
     WHOLE("[1]", "expected a trace header"),
     WHOLE(STEP0, "expected a trace header"),
-    WHOLE("{\"kvbench_trace\":2}", "\"kvbench_trace\": 2 is out of range 1 .. 1"),
+    WHOLE("{\"kvbench_trace\":3}", "\"kvbench_trace\": 3 is out of range 1 .. 2"),
+    WHOLE("{\"kvbench_trace\":0}", "\"kvbench_trace\": 0 is out of range 1 .. 2"),
     WHOLE("{\"kvbench_trace\":\"1\"}", "\"kvbench_trace\": expected an integer, found a string"),
     WHOLE("{\"kvbench_trace\":1,\"nam\":\"t\"}", "header: unknown key \"nam\", known: kvbench_trace, name, source"),
     WHOLE("{\"kvbench_trace\":1}", "header: \"name\": expected a string, found nothing"),
@@ -146,9 +158,15 @@ static const bad bad_headers[] = {
     WHOLE(MODEL("\"kv_cache.schema_version\":1,\"kv_cache.layers\":1," DIMS ",\"scale\":0"),
           "\"scale\": expected a number above 0"),
     WHOLE(MODEL("\"kv_cache.schema_version\":1,\"kv_cache.layers\":1," DIMS ",\"scale\":1e300"),
-          "\"scale\": expected a number"),
+          "header: scale is 1e+300: expected a number above 0 that a float can hold"),
     WHOLE(MODEL("\"kv_cache.schema_version\":1,\"kv_cache.layers\":1," DIMS ",\"scale\":\"1\""),
-          "\"scale\": expected a number"),
+          "\"scale\": expected a number, found a string"),
+    WHOLE(MODEL(VERSION_1 "\"kv_cache.layers\":1," DIMS ",\"window\":8"), "header: model: unknown key \"window\""),
+    WHOLE(MODEL(VERSION_1 "\"kv_cache.n_layers\":1,\"kv_cache.layers\":1," DIMS),
+          "\"kv_cache.layers\" and \"kv_cache.n_layers\" are the same: expected one of them"),
+    WHOLE(MODEL(VERSION_1 "\"kv_cache.layers\":1,\"kv_cache.head_dim\":16," DIMS),
+          "\"kv_cache.k_dim\" and \"kv_cache.head_dim\" are the same: expected one of them"),
+    WHOLE(MODEL(VERSION_1 "\"kv_cache.n_layers\":1025," DIMS), "\"kv_cache.n_layers\": 1025 is out of range 1 .. 1024"),
     WHOLE(V("{}"), "header: \"profile\": expected a string, found nothing"),
     WHOLE(V("{\"profile\":\"gauss\",\"seed\":1}"),
           "unknown profile \"gauss\", known: gaussian, llama, qwen, peaked, flat, tags"),
@@ -157,6 +175,79 @@ static const bad bad_headers[] = {
     WHOLE(V("{\"tensors\":\"a\",\"seed\":1}"), "header: values: unknown key \"seed\", known: tensors"),
     WHOLE(V("{\"tensors\":\"../a\"}"), "expected the name of a file beside the trace, found \"../a\""),
     WHOLE(V("{\"tensors\":7}"), "header: \"tensors\": expected a string"),
+};
+
+/* ---- groups of layers -------------------------------------------------------------------------------------------- */
+
+#define SIZES          "\"heads\":4,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16"
+#define GROUP          "{\"layers\":[0]," SIZES "}"
+#define BESIDE(fields) GROUP ",{\"layers\":[1]," fields "}"
+
+/* Groups of a model of two layers, and what is said of them. */
+static const struct {
+    const char *groups, *part;
+} bad_groups[] = {
+    {"", "\"groups\": expected an array of 1 .. 32 groups of layers"},
+    {"7", "group 0: expected an object, found an integer"},
+    {GROUP ",[]", "group 1: expected an object, found an array"},
+    /* layers */
+    {GROUP, "layer 1 is in no group"},
+    {"{" SIZES "}", "group 0: \"layers\": expected an array of layer numbers"},
+    {"{\"layers\":0," SIZES "}", "group 0: \"layers\": expected an array of layer numbers"},
+    {"{\"layers\":[]," SIZES "}", "group 0: \"layers\": expected an array of layer numbers"},
+    {GROUP ",{\"layers\":[1,0]," SIZES "}", "group 1: layer 0 is in group 0 already"},
+    {"{\"layers\":[0,0]," SIZES "}", "group 0: layer 0 is in group 0 already"},
+    {"{\"layers\":[0,2]," SIZES "}", "group 0: \"layers\"[1]: expected a layer, 0 .. 1"},
+    {"{\"layers\":[-1]," SIZES "}", "group 0: \"layers\"[0]: expected a layer, 0 .. 1"},
+    {"{\"layers\":[\"0\"]," SIZES "}", "group 0: \"layers\"[0]: expected a layer, 0 .. 1"},
+    {"{\"layers\":[9223372036854775807]," SIZES "}", "group 0: \"layers\"[0]: expected a layer, 0 .. 1"},
+    /* sizes */
+    {BESIDE("\"heads\":4,\"kv_heads\":2,\"k_dim\":16"), "group 1: \"v_dim\": expected an integer, found nothing"},
+    {BESIDE("\"heads\":4,\"kv_heads\":2.0,\"k_dim\":16"),
+     "group 1: \"kv_heads\": expected an integer, found a fraction"},
+    {BESIDE("\"heads\":4097"), "group 1: \"heads\": 4097 is out of range 1 .. 4096"},
+    {BESIDE("\"heads\":0"), "group 1: \"heads\": 0 is out of range 1 .. 4096"},
+    {BESIDE("\"heads\":3,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16"), "group 1: 3 heads are no multiple of 2 kv_heads"},
+    {BESIDE(SIZES ",\"head_dim\":16"), "group 1: unknown key \"head_dim\", known: layers, heads, kv_heads, k_dim"},
+    {BESIDE(SIZES ",\"heads\":4"), "duplicate object key"},
+    /* what a query sees */
+    {BESIDE(SIZES ",\"window\":0"), "group 1: \"window\": 0 is out of range 1 .. 67108864"},
+    {BESIDE(SIZES ",\"window\":-1"), "group 1: \"window\": -1 is out of range 1 .. 67108864"},
+    {BESIDE(SIZES ",\"window\":67108865"), "group 1: \"window\": 67108865 is out of range 1 .. 67108864"},
+    {BESIDE(SIZES ",\"window\":[8]"), "group 1: \"window\": expected an integer, found an array"},
+    {BESIDE(SIZES ",\"window\":null"), "group 1: \"window\": expected an integer, found null"},
+    {BESIDE(SIZES ",\"sinks\":4"), "group 1: 4 sinks without a window"},
+    {BESIDE(SIZES ",\"chunk\":8,\"sinks\":4"), "group 1: 4 sinks without a window"},
+    {BESIDE(SIZES ",\"chunk\":0"), "group 1: \"chunk\": 0 is out of range 1 .. 67108864"},
+    {BESIDE(SIZES ",\"chunk\":8,\"window\":8"), "group 1: window 8 and chunk 8: expected one of them"},
+    {BESIDE(SIZES ",\"latent\":1"), "group 1: \"latent\": expected true or false, found an integer"},
+    {BESIDE("\"heads\":4,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":17,\"latent\":true"),
+     "group 1: latent rows of k_dim 16 cannot hold v_dim 17"},
+    /* logits */
+    {BESIDE(SIZES ",\"scale\":0"), "group 1: \"scale\": expected a number above 0"},
+    {BESIDE(SIZES ",\"scale\":1e-60"), "group 1: scale is 1e-60: expected a number above 0"},
+    {BESIDE(SIZES ",\"softcap\":0"), "group 1: \"softcap\": expected a number above 0"},
+    {BESIDE(SIZES ",\"softcap\":1e-60"), "group 1: \"softcap\": expected a number above 0"},
+    {BESIDE(SIZES ",\"softcap\":1e60"), "group 1: softcap is inf: expected a number above 0"},
+    {BESIDE(SIZES ",\"softcap\":true"), "group 1: \"softcap\": expected a number, found true"},
+    {BESIDE(SIZES ",\"sink_logits\":1"), "group 1: \"sink_logits\": expected an array of 4 numbers, one a head"},
+    {BESIDE(SIZES ",\"sink_logits\":[0,1,2]"), "group 1: \"sink_logits\": expected an array of 4 numbers, one a head"},
+    {BESIDE(SIZES ",\"sink_logits\":[0,1,2,\"3\"]"), "group 1: \"sink_logits\"[3]: expected a number, found a string"},
+    {BESIDE(SIZES ",\"sink_logits\":[0,1,2,1e60]"), "group 1: sink logit 3 is no finite number"},
+};
+
+static const bad bad_models[] = {
+    WHOLE("{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":3}" VALUES "}",
+          "\"kv_cache.schema_version\": 3 is out of range 1 .. 2"),
+    WHOLE("{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2," DIMS
+          "}" VALUES "}",
+          "header: model: unknown key \"kv_cache.heads\", known: kv_cache.schema_version"),
+    WHOLE("{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,\"groups\":"
+          "[" GROUP "]}" VALUES "}",
+          "header: \"kv_cache.layers\": expected an integer, found nothing"),
+    WHOLE("{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
+          "\"kv_cache.layers\":1,\"groups\":" GROUP "}" VALUES "}",
+          "header: \"groups\": expected an array of 1 .. 32 groups of layers"),
 };
 
 static void check(const bad *b)
@@ -187,6 +278,44 @@ static void test_bad_headers(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad_headers / sizeof *bad_headers; i++)
         check(&bad_headers[i]);
+}
+
+static void test_bad_groups(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++)
+        check(&bad_models[i]);
+    for (size_t i = 0; i < sizeof bad_groups / sizeof *bad_groups; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
+                 "\"kv_cache.layers\":2,\"groups\":[%s]}" VALUES "}\n",
+                 bad_groups[i].groups);
+        check(&(bad){text, 1, bad_groups[i].part, true, 0});
+    }
+}
+
+/* One group more than a model may have; each layer once. */
+static void test_too_many_groups(void **state)
+{
+    (void)state;
+    for (unsigned n = KVB_MODEL_GROUPS; n <= KVB_MODEL_GROUPS + 1; n++) {
+        char text[8192], why[400] = "";
+        kvb_trace *trace;
+        int at =
+            snprintf(text, sizeof text,
+                     "{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
+                     "\"kv_cache.layers\":%u,\"groups\":[",
+                     n);
+        for (unsigned g = 0; g < n; g++)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s{\"layers\":[%u]," SIZES "}", g ? "," : "", g);
+        snprintf(text + at, sizeof text - (size_t)at, "]}" VALUES "}\n");
+        int err = kvb_trace_load(scratch_text("g.jsonl", text), 0, &trace, why, sizeof why);
+        assert_int_equal(err, n > KVB_MODEL_GROUPS ? -EINVAL : 0);
+        if (err)
+            assert_contains(why, "expected an array of 1 .. 32 groups of layers");
+        kvb_trace_free(trace);
+    }
 }
 
 /* The header's own capacity counts, and load's replaces it. */
@@ -237,6 +366,7 @@ static void test_message_is_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_groups),      cmocka_unit_test(test_too_many_groups),
         cmocka_unit_test(test_bad_events),      cmocka_unit_test(test_bad_headers),
         cmocka_unit_test(test_header_capacity), cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_endless_line),    cmocka_unit_test(test_message_is_one_line),

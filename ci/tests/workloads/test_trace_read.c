@@ -30,14 +30,99 @@ static void test_header_fields(void **state)
     assert_string_equal(h->tensors, scratch_path("r.safetensors"));
     assert_null(h->profile);
     assert_int_equal(h->capacity, 64);
-    assert_int_equal(h->model.layers, 2);
-    assert_int_equal(h->model.heads, 4);
-    assert_int_equal(h->model.kv_heads, 2);
-    assert_int_equal(h->model.k_dim, 16);
-    assert_int_equal(h->model.v_dim, 16);
-    assert_true(h->model.scale == 0.25);
     assert_int_equal(t->n_events, 0);
     kvb_trace_free(t);
+}
+
+static const kvb_group alike = {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16, .scale = 0.25};
+
+/* The group's numbers; sink logits apart. */
+static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
+{
+    kvb_group got = t->header.model.groups[g];
+    assert_int_equal(got.heads, want.heads);
+    assert_int_equal(got.kv_heads, want.kv_heads);
+    assert_int_equal(got.k_dim, want.k_dim);
+    assert_int_equal(got.v_dim, want.v_dim);
+    assert_int_equal(got.latent, want.latent);
+    assert_int_equal(got.window, want.window);
+    assert_int_equal(got.sinks, want.sinks);
+    assert_int_equal(got.chunk, want.chunk);
+    assert_true(got.scale == want.scale && got.softcap == want.softcap);
+}
+
+/* One model, in every way that says it. */
+static void test_model_alike(void **state)
+{
+    (void)state;
+    static const struct {
+        int version;
+        const char *block;
+    } ways[] = {
+        {1, "\"kv_cache.schema_version\":1,\"kv_cache.layers\":3,\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,"
+            "\"kv_cache.k_dim\":16,\"kv_cache.v_dim\":16"},
+        {1, "\"kv_cache.schema_version\":1,\"kv_cache.n_layers\":3,\"kv_cache.n_heads\":4,\"kv_cache.n_kv_heads\":2,"
+            "\"kv_cache.head_dim\":16"},
+        {1, "\"kv_cache.schema_version\":1,\"kv_cache.n_layers\":3,\"kv_cache.heads\":4,\"kv_cache.n_kv_heads\":2,"
+            "\"kv_cache.head_dim\":16,\"scale\":0.25"},
+        {2, "\"kv_cache.schema_version\":1,\"kv_cache.layers\":3,\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,"
+            "\"kv_cache.head_dim\":16"},
+        {2, "\"kv_cache.schema_version\":2,\"kv_cache.n_layers\":3,\"groups\":[{\"layers\":[2,0,1],\"heads\":4,"
+            "\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16,\"latent\":false}]"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "{\"kvbench_trace\":%d,\"name\":\"t\",\"source\":\"s\",\"model\":{%s},"
+                 "\"values\":{\"profile\":\"flat\",\"seed\":0}}\n",
+                 ways[i].version, ways[i].block);
+        kvb_trace *t = load(text, 0);
+        assert_int_equal(t->header.model.n_layers, 3);
+        assert_int_equal(t->header.model.n_groups, 1);
+        for (uint32_t layer = 0; layer < 3; layer++)
+            assert_int_equal(t->header.model.group_of[layer], 0);
+        assert_group(t, 0, alike);
+        assert_null(t->header.model.groups[0].sink_logits);
+        kvb_trace_free(t);
+    }
+}
+
+static void test_model_groups(void **state)
+{
+    (void)state;
+    static const float logits[] = {0, 0.5f, 1, 2};
+    kvb_trace *t = load(HEADER_GROUPS "{\"step\":{\"seq\":[0],\"pos\":[0]}}\n", 0);
+    const kvb_model *m = &t->header.model;
+    assert_int_equal(m->n_layers, 4);
+    assert_int_equal(m->n_groups, 3);
+    assert_memory_equal(m->group_of, ((uint8_t[]){0, 1, 0, 2}), 4);
+    assert_group(t, 0, (kvb_group){4, 2, 16, 24, .window = 8, .sinks = 1, .scale = 0.25});
+    assert_group(t, 1, (kvb_group){4, 1, 48, 32, .latent = true, .scale = 0.2, .softcap = 30});
+    assert_group(t, 2, (kvb_group){3, 3, 16, 16, .chunk = 4, .scale = 0.25});
+    assert_memory_equal(m->groups[0].sink_logits, logits, sizeof logits);
+    assert_null(m->groups[1].sink_logits);
+    kvb_trace_free(t);
+}
+
+/* What a run may ask of a trace's logits: groups get what they did not have, and sinks of their own by seed. */
+static void test_logit_changes(void **state)
+{
+    (void)state;
+    kvb_trace *t = load(HEADER_GROUPS, 0), *u = load(HEADER_GROUPS, 0);
+    const kvb_group *g = t->header.model.groups, *h = u->header.model.groups;
+    assert_int_equal(kvb_trace_change_logits(t, &(kvb_logit_changes){.softcap = 7}), 0);
+    assert_true(g[0].softcap == 7 && g[1].softcap == 7 && g[2].softcap == 7);
+    assert_true(g[0].sink_logits[3] == 2 && !g[1].sink_logits);
+    assert_int_equal(kvb_trace_change_logits(t, &(kvb_logit_changes){.sinks = true, .seed = 1}), 0);
+    assert_int_equal(kvb_trace_change_logits(u, &(kvb_logit_changes){.sinks = true, .seed = 1}), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_memory_equal(g[i].sink_logits, h[i].sink_logits, g[i].heads * sizeof(float));
+    assert_memory_not_equal(g[0].sink_logits, g[1].sink_logits, 4 * sizeof(float));
+    assert_true(g[1].softcap == 7 && h[1].softcap == 30);
+    assert_int_equal(kvb_trace_change_logits(u, &(kvb_logit_changes){.sinks = true, .seed = 2}), 0);
+    assert_memory_not_equal(g[0].sink_logits, h[0].sink_logits, 4 * sizeof(float));
+    kvb_trace_free(t);
+    kvb_trace_free(u);
 }
 
 static void test_every_event(void **state)
@@ -129,6 +214,26 @@ static void test_cells(void **state)
     kvb_trace_free(t);
 }
 
+/* A copy onto a sequence that is alive joins what both have; how far one falls behind its furthest position. */
+static void test_join_and_rollback(void **state)
+{
+    (void)state;
+    kvb_trace *t =
+        load(HEADER "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":6}}\n"
+                    "{\"seq_cp\":{\"src\":0,\"dst\":1,\"p1\":2}}\n" /* four behind what it was copied from */
+                    "{\"step\":{\"seq\":[1,1],\"pos\":[2,3]}}\n"
+                    "{\"seq_cp\":{\"src\":0,\"dst\":1,\"p0\":4}}\n"
+                    "{\"step\":{\"seq\":[1],\"pos\":[6]}}\n"
+                    "{\"seq_rm\":{\"seq\":0,\"p0\":1}}\n" /* five behind; positions 2, 3 of sequence 0 are free */
+                    "{\"seq_rm\":{\"seq\":0}}\n"          /* dead: it may begin anew */
+                    "{\"step\":{\"seq\":[0,0],\"pos\":[0,1]}}\n",
+             0);
+    assert_int_equal(t->needs.cells, 9); /* 0 .. 5, two of sequence 1, and its position 6 */
+    assert_int_equal(t->needs.pairs, 21 + 3 + 4 + 7 + 1 + 2);
+    assert_int_equal(t->needs.rollback, 5);
+    kvb_trace_free(t);
+}
+
 static void test_plain_needs_no_face(void **state)
 {
     (void)state;
@@ -177,6 +282,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header_fields), cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_model_alike),   cmocka_unit_test(test_model_groups),
+        cmocka_unit_test(test_logit_changes), cmocka_unit_test(test_join_and_rollback),
         cmocka_unit_test(test_cells),         cmocka_unit_test(test_plain_needs_no_face),
         cmocka_unit_test(test_long_fill),     cmocka_unit_test(test_streaming),
     };

@@ -1,18 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that what the writer wrote reads back as equal events, for random legal traces, and byte for byte. */
+/*
+ * Shows that what the writer wrote reads back as equal headers and events, for random legal traces and models of any groups,
+ * and byte for byte; what is shipped too. And that what a trace needs is what counting token by token gives.
+ */
 #include "scratch.h"
 #include "legal_trace.h"
 
-#include <errno.h>
+#include <dirent.h>
+#include <float.h>
 
-static const kvb_trace_header header = {
-    .name = "round \"trip\" \xc3\xa4",
-    .source = "test\n",
-    .model = {.layers = 3, .heads = 8, .kv_heads = 2, .k_dim = 24, .v_dim = 16, .scale = 0.20412414523193154},
-    .profile = "llama",
-    .seed = 9007199254740993,
-    .capacity = 4000,
+#define SHAPE(H, KV, K, V, SCALE) .heads = H, .kv_heads = KV, .k_dim = K, .v_dim = V, .scale = SCALE
+#define ALIKE(...)                                                                                                     \
+    {                                                                                                                  \
+        .n_layers = 3, .n_groups = 1, .groups = { {SHAPE(8, 2, 24, 16, 0.20412414523193154), __VA_ARGS__} }            \
+    }
+
+static const float logits[] = {-1.5f, FLT_MIN, 0, FLT_MAX, 1e-40f, 0.1f};
+
+/* The model of each trace by turns: schema 1 says the first, schema 2 the others. */
+static const kvb_model models[] = {
+    ALIKE(.window = 0),
+    {.n_layers = 5,
+     .n_groups = 4,
+     .group_of = {2, 0, 3, 0, 1},
+     .groups = {{SHAPE(6, 3, 20, 16, 1), .window = 1, .sinks = 4, .sink_logits = logits},
+                {SHAPE(4096, 1, 4096, 512, FLT_MIN), .latent = true, .softcap = 0.3f},
+                {SHAPE(2, 2, 16, 17, 1 / 3.0), .chunk = 67108864},
+                {SHAPE(8, 2, 24, 16, 0.2)}}},
+    {.n_layers = 1024, .n_groups = 1, .groups = {{SHAPE(1, 1, 1, 1, 1e30), .window = 67108864}}},
+    ALIKE(.latent = true), /* each by itself is more than schema 1 says */
+    ALIKE(.chunk = 1),
+    ALIKE(.softcap = 30),
+    ALIKE(.sink_logits = (const float[]){0, 1, 2, 3, 4, 5, 6, 7}),
 };
+enum { MODELS = sizeof models / sizeof *models };
+
+static kvb_trace_header header_of(size_t model)
+{
+    return (kvb_trace_header){
+        .name = "round \"trip\" \xc3\xa4",
+        .source = "test\n",
+        .model = models[model],
+        .profile = "llama",
+        .seed = 9007199254740993,
+        .capacity = 4000,
+    };
+}
+
+static void assert_models_equal(const kvb_model *a, const kvb_model *b)
+{
+    assert_int_equal(a->n_layers, b->n_layers);
+    assert_int_equal(a->n_groups, b->n_groups);
+    assert_memory_equal(a->group_of, b->group_of, a->n_layers);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        const kvb_group *g = &a->groups[i], *h = &b->groups[i];
+        assert_int_equal(g->heads, h->heads);
+        assert_int_equal(g->kv_heads, h->kv_heads);
+        assert_int_equal(g->k_dim, h->k_dim);
+        assert_int_equal(g->v_dim, h->v_dim);
+        assert_int_equal(g->latent, h->latent);
+        assert_int_equal(g->window, h->window);
+        assert_int_equal(g->sinks, h->sinks);
+        assert_int_equal(g->chunk, h->chunk);
+        assert_true(g->scale == h->scale && g->softcap == h->softcap);
+        assert_int_equal(!g->sink_logits, !h->sink_logits);
+        if (g->sink_logits)
+            assert_memory_equal(g->sink_logits, h->sink_logits, g->heads * sizeof(float));
+    }
+}
+
+static kvb_trace *trace_load(const char *path)
+{
+    char why[300] = "";
+    kvb_trace *trace;
+    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+        fail_msg("%s", why);
+    return trace;
+}
 
 static void trace_write(const char *path, const kvb_trace_header *h, const kvb_event *events, size_t stride, size_t n)
 {
@@ -52,99 +116,150 @@ static void assert_events_equal(const kvb_event *a, const kvb_event *b)
     assert_int_equal(a->len, b->len);
 }
 
+/* ---- what a trace needs, token by token ------------------------------------------------------------------ */
+
+typedef struct count {
+    int64_t cell[KVB_TRACE_MAX_SEQS][2048]; /* identity + 1 at a position; 0: none */
+    uint32_t furthest[KVB_TRACE_MAX_SEQS];
+    int64_t pending[512];
+    uint32_t depth[512], n_pending;
+    kvb_trace_needs needs;
+} count;
+
+static void count_tokens(count *c, const kvb_event *e)
+{
+    bool asks = e->kind != KVB_EVENT_FILL, tree = e->kind == KVB_EVENT_PROPOSE;
+    if (!e->pos) /* brings no tokens */
+        return;
+    for (uint32_t k = 0; k < e->n; k++) {
+        int64_t identity = (int64_t)(e->first + k + 1);
+        if (tree) {
+            uint32_t parent = (uint32_t)e->parents[k];
+            c->depth[c->n_pending] = parent == UINT32_MAX ? 0 : c->depth[parent] + 1;
+            c->needs.pairs += c->depth[c->n_pending] + 1;
+            c->pending[c->n_pending++] = identity;
+        } else {
+            c->cell[e->seq[k]][e->pos[k]] = identity;
+        }
+        for (uint32_t p = 0; p <= e->pos[k] && asks; p++)
+            c->needs.pairs += c->cell[e->seq[k]][p] != 0;
+        c->needs.queries += asks;
+        c->needs.tokens++;
+        if (e->pos[k] >= c->needs.seq_len)
+            c->needs.seq_len = e->pos[k] + 1;
+    }
+    if (asks && e->n > c->needs.step)
+        c->needs.step = e->n;
+}
+
+static void count_change(count *c, const kvb_event *e)
+{
+    for (uint32_t i = 0; i < e->n && e->kind == KVB_EVENT_COMMIT; i++) {
+        uint32_t next = 2048;
+        while (next > 0 && !c->cell[0][next - 1])
+            next--;
+        c->cell[0][next] = c->pending[e->accepted[i]];
+    }
+    if (e->kind == KVB_EVENT_COMMIT)
+        c->n_pending = 0;
+    if (e->kind == KVB_EVENT_SEQ_CP && c->furthest[e->src] > c->furthest[e->dst])
+        c->furthest[e->dst] = c->furthest[e->src];
+    for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++) {
+        bool drop = e->kind == KVB_EVENT_CLEAR || (e->kind == KVB_EVENT_SEQ_KEEP && s != e->src);
+        for (uint32_t p = 0; p < 2048; p++) {
+            bool in_range = p >= e->p0 && p < e->p1;
+            if (e->kind == KVB_EVENT_SEQ_CP && s == e->dst && in_range && c->cell[e->src][p])
+                c->cell[s][p] = c->cell[e->src][p];
+            if (drop || (e->kind == KVB_EVENT_SEQ_RM && s == e->src && in_range) ||
+                (e->kind == KVB_EVENT_REWIND && s == 0 && p >= e->len))
+                c->cell[s][p] = 0;
+        }
+    }
+}
+
+/* Cells in use, and how far each sequence is behind. */
+static void count_up(count *c)
+{
+    static bool alive[LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS + 1];
+    uint32_t now = c->n_pending;
+    memset(alive, 0, sizeof alive);
+    for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++) {
+        uint32_t next = 0;
+        for (uint32_t p = 0; p < 2048; p++) {
+            if (!c->cell[s][p])
+                continue;
+            next = p + 1;
+            now += !alive[c->cell[s][p]];
+            alive[c->cell[s][p]] = true;
+        }
+        c->furthest[s] = next == 0 ? 0 : next > c->furthest[s] ? next : c->furthest[s];
+        if (c->furthest[s] - next > c->needs.rollback)
+            c->needs.rollback = c->furthest[s] - next;
+    }
+    c->needs.cells = now > c->needs.cells ? now : c->needs.cells;
+}
+
 static void test_random_traces(void **state)
 {
     (void)state;
     static legal_trace t;
+    static count c;
+    uint32_t rollbacks = 0, joins = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        char why[300] = "";
-        kvb_trace *got;
+        kvb_trace_header h = header_of(seed % MODELS);
         legal_trace_make(&t, seed);
-        trace_write(scratch_path("r.jsonl"), &header, &t.events[0].event, sizeof t.events[0], t.n);
-        if (kvb_trace_load(scratch_path("r.jsonl"), 0, &got, why, sizeof why))
-            fail_msg("seed %llu: %s", (unsigned long long)seed, why);
+        memset(&c, 0, sizeof c);
+        trace_write(scratch_path("r.jsonl"), &h, &t.events[0].event, sizeof t.events[0], t.n);
+        kvb_trace *got = trace_load(scratch_path("r.jsonl"));
+        assert_models_equal(&got->header.model, &h.model);
         assert_int_equal(got->n_events, t.n);
-        assert_int_equal(got->needs.tokens, t.tokens);
         for (uint32_t i = 0; i < t.n; i++) {
             kvb_event want = t.events[i].event;
+            joins += want.kind == KVB_EVENT_SEQ_CP && c.furthest[want.dst];
             /* seq_rm, seq_keep, seq_cp name ranges; no other line holds p1, and it is the end then. */
             want.p1 = want.kind == KVB_EVENT_SEQ_CP || want.kind == KVB_EVENT_SEQ_RM ? want.p1 : KVB_TRACE_POS_END;
             assert_events_equal(&got->events[i], &want);
             assert_int_equal(got->events[i].line, i + 2);
+            count_tokens(&c, &want);
+            count_change(&c, &want);
+            count_up(&c);
         }
+        assert_int_equal(got->needs.tokens, t.tokens);
+        assert_int_equal(got->needs.tokens, c.needs.tokens);
+        assert_int_equal(got->needs.queries, c.needs.queries);
+        assert_int_equal(got->needs.cells, c.needs.cells);
+        assert_int_equal(got->needs.pairs, c.needs.pairs);
+        assert_int_equal(got->needs.seq_len, c.needs.seq_len);
+        assert_int_equal(got->needs.step, c.needs.step);
+        assert_int_equal(got->needs.rollback, c.needs.rollback);
+        rollbacks += c.needs.rollback > 0;
         kvb_trace_free(got);
     }
+    assert_in_range(rollbacks, 50, 199); /* the random traces have what they are to show */
+    assert_true(joins > 20);
 }
 
-/* needs.cells and needs.pairs against a count token by token. */
-static void test_needs_of_random_traces(void **state)
-{
-    (void)state;
-    static legal_trace t;
-    static int64_t cell[KVB_TRACE_MAX_SEQS][2048]; /* identity + 1 at a position; 0: none */
-    static bool alive[LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS + 1];
-    for (uint64_t seed = 1; seed < 200; seed += 2) { /* those with sequences */
-        char why[300] = "";
-        kvb_trace *got;
-        uint32_t cells = 0;
-        uint64_t pairs = 0;
-        legal_trace_make(&t, seed);
-        memset(cell, 0, sizeof cell);
-        for (uint32_t i = 0; i < t.n; i++) {
-            const kvb_event *e = &t.events[i].event;
-            for (uint32_t k = 0; k < e->n; k++) {
-                cell[e->seq[k]][e->pos[k]] = (int64_t)(e->first + k + 1);
-                for (uint32_t p = 0; p <= e->pos[k] && e->kind != KVB_EVENT_FILL; p++)
-                    pairs += cell[e->seq[k]][p] != 0;
-            }
-            for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++) {
-                bool drop = e->kind == KVB_EVENT_CLEAR || (e->kind == KVB_EVENT_SEQ_KEEP && s != e->src);
-                for (uint32_t p = 0; p < 2048; p++) {
-                    bool in_range = p >= e->p0 && p < e->p1;
-                    if (e->kind == KVB_EVENT_SEQ_CP && s == e->dst && in_range)
-                        cell[s][p] = cell[e->src][p];
-                    if (drop || (e->kind == KVB_EVENT_SEQ_RM && s == e->src && in_range))
-                        cell[s][p] = 0;
-                }
-            }
-            memset(alive, 0, sizeof alive);
-            uint32_t now = 0;
-            for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++)
-                for (uint32_t p = 0; p < 2048; p++)
-                    if (cell[s][p] && !alive[cell[s][p]])
-                        alive[cell[s][p]] = true, now++;
-            cells = now > cells ? now : cells;
-        }
-        trace_write(scratch_path("r.jsonl"), &header, &t.events[0].event, sizeof t.events[0], t.n);
-        assert_int_equal(kvb_trace_load(scratch_path("r.jsonl"), 0, &got, why, sizeof why), 0);
-        assert_int_equal(got->needs.cells, cells);
-        assert_int_equal(got->needs.pairs, pairs);
-        kvb_trace_free(got);
-    }
-}
+/* ---- the header ------------------------------------------------------------------------------------------ */
 
 static void test_header(void **state)
 {
     (void)state;
-    char why[300];
-    kvb_trace *got;
+    kvb_trace_header header = header_of(0);
     trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
-    assert_int_equal(kvb_trace_load(scratch_path("h.jsonl"), 0, &got, why, sizeof why), 0);
+    kvb_trace *got = trace_load(scratch_path("h.jsonl"));
     assert_string_equal(got->header.name, header.name);
     assert_string_equal(got->header.source, header.source);
     assert_null(got->header.note);
     assert_string_equal(got->header.profile, "llama");
     assert_true(got->header.seed == header.seed);
     assert_int_equal(got->header.capacity, 4000);
-    assert_true(got->header.model.scale == header.model.scale);
     kvb_trace_free(got);
 
-    kvb_trace_header recorded = header;
-    recorded.profile = NULL;
-    recorded.note = "n";
-    recorded.tensors = "/else/where/x.safetensors"; /* the base name goes in */
-    trace_write(scratch_path("h.jsonl"), &recorded, NULL, 0, 0);
-    assert_int_equal(kvb_trace_load(scratch_path("h.jsonl"), 0, &got, why, sizeof why), 0);
+    header.profile = NULL;
+    header.note = "n";
+    header.tensors = "/else/where/x.safetensors"; /* the base name goes in */
+    trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
+    got = trace_load(scratch_path("h.jsonl"));
     assert_string_equal(got->header.tensors, scratch_path("x.safetensors"));
     assert_string_equal(got->header.note, "n");
     kvb_trace_free(got);
@@ -156,10 +271,10 @@ static void test_bytes(void **state)
     (void)state;
     uint32_t pos[] = {0, 1}, seq[] = {0, 0}, accepted[] = {0};
     int32_t tok[] = {17, 4}, parents[] = {-1, 0};
-    kvb_trace_header h = header;
+    kvb_trace_header h = header_of(0);
     h.name = "n";
     h.source = "s";
-    h.model.scale = 0.25;
+    h.model.groups[0].scale = 0.25;
     const kvb_event events[] = {
         {.kind = KVB_EVENT_STEP, .n = 2, .pos = pos, .seq = seq, .tok = tok},
         {.kind = KVB_EVENT_SEQ_CP, .src = 0, .dst = 1, .p1 = KVB_TRACE_POS_END},
@@ -191,15 +306,66 @@ static void test_bytes(void **state)
                         "{\"clear\":{}}\n"
                         "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2}}\n");
     free(text);
+
+    h.model = models[1];
+    h.model.groups[0].sink_logits = (const float[]){-1.5f, 0, 1, 2, 3, 4};
+    h.model.groups[1].scale = 0.5;
+    h.model.groups[2].scale = 0.125;
+    h.model.groups[3].scale = 0.25;
+    trace_write(scratch_path("b.jsonl"), &h, NULL, 0, 0);
+    text = scratch_read(scratch_path("b.jsonl"), &n);
+    assert_string_equal(
+        text,
+        "{\"kvbench_trace\":2,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
+        "\"kv_cache.layers\":5,\"groups\":["
+        "{\"layers\":[1,3],\"heads\":6,\"kv_heads\":3,\"k_dim\":20,\"v_dim\":16,\"window\":1,\"sinks\":4,\"scale\":1,"
+        "\"sink_logits\":[-1.5,0,1,2,3,4]},"
+        "{\"layers\":[4],\"heads\":4096,\"kv_heads\":1,\"k_dim\":4096,\"v_dim\":512,\"latent\":true,\"scale\":0.5,"
+        "\"softcap\":0.30000001192092896},"
+        "{\"layers\":[0],\"heads\":2,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":17,\"chunk\":67108864,\"scale\":0.125},"
+        "{\"layers\":[2],\"heads\":8,\"kv_heads\":2,\"k_dim\":24,\"v_dim\":16,\"scale\":0.25}]},"
+        "\"values\":{\"profile\":\"llama\",\"seed\":9007199254740993},\"capacity\":4000}\n");
+    free(text);
+}
+
+/* A change of the format that old traces would not survive shows here: read and written again, they are the same bytes. */
+static void test_shipped_traces(void **state)
+{
+    (void)state;
+    const char *from = getenv("KVB_WORKLOADS") ? getenv("KVB_WORKLOADS") : "workloads/recorded";
+    DIR *folder = opendir(from);
+    uint32_t versions[3] = {0};
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char path[600];
+        size_t length = strlen(entry->d_name), n[2];
+        if (length < 6 || strcmp(entry->d_name + length - 6, ".jsonl"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", from, entry->d_name);
+        kvb_trace *got = trace_load(path);
+        trace_write(scratch_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
+        char *was = scratch_read(path, &n[0]), *is = scratch_read(scratch_path("s.jsonl"), &n[1]);
+        if (n[0] != n[1] || memcmp(was, is, n[0]))
+            fail_msg("%s: read and written it is another file", path);
+        versions[was[strlen("{\"kvbench_trace\":")] == '2' ? 2 : 1]++;
+        free(was);
+        free(is);
+        kvb_trace_free(got);
+    }
+    if (!folder) {
+        print_message("skipped: no %s\n", from);
+        skip();
+    }
+    closedir(folder);
+    assert_true(versions[1] >= 9 && versions[2] >= 4);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_traces),
-        cmocka_unit_test(test_needs_of_random_traces),
         cmocka_unit_test(test_header),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_shipped_traces),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("trace round trip", tests, scratch_setup, scratch_teardown);

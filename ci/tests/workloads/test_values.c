@@ -13,9 +13,6 @@
     "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n{\"fill\":{\"seq\":1,\"n\":600}}\n"                                 \
     "{\"step\":{\"pos\":[5,600],\"seq\":[0,1]}}\n"
 #define N_TOKENS 607u
-#define RECORDED                                                                                                       \
-    "{\"kvbench_trace\":1,\"name\":\"t\",\"source\":\"hand\"," HEADER_MODEL                                            \
-    ",\"values\":{\"tensors\":\"v.safetensors\"}}\n"
 
 static kvb_trace *load(const char *text)
 {
@@ -49,10 +46,11 @@ static void test_seeded(void **state)
     assert_int_equal(a->tokens, N_TOKENS);
     for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
         size_t size = (kind == KVB_ROWS_Q ? 4u : 2u) * 16u, n = 2 * N_TOKENS * size;
-        assert_int_equal((uintptr_t)a->layer[kind] % 64, 0);
-        assert_memory_equal(a->layer[kind], b->layer[kind], n * sizeof(float));
-        assert_memory_not_equal(a->layer[kind], other->layer[kind], n * sizeof(float));
-        assert_ptr_equal(kvb_values_rows(a, kind, 1, 3), a->layer[kind] + (N_TOKENS + 3) * size);
+        assert_int_equal((uintptr_t)a->block[kind] % 64, 0);
+        assert_int_equal(a->block_bytes[kind], n * sizeof(float));
+        assert_memory_equal(a->block[kind], b->block[kind], n * sizeof(float));
+        assert_memory_not_equal(a->block[kind], other->block[kind], n * sizeof(float));
+        assert_ptr_equal(kvb_values_rows(a, kind, 1, 3), a->block[kind] + (N_TOKENS + 3) * size);
     }
     /* Each token's rows are those of its identity and position. */
     for (size_t e = 0; e < t->n_events; e++) {
@@ -73,6 +71,59 @@ static void test_seeded(void **state)
     kvb_trace_free(t);
 }
 
+/* Layers of unlike groups: each has rows of its own shape and numbers, wherever it lies; latent rows have no V. */
+static void test_unlike_groups(void **state)
+{
+    (void)state;
+    static const char *const profiles[] = {"gaussian", "llama", "peaked", "flat"};
+    char why[300] = "";
+    int called = 0;
+    kvb_trace *t = load(HEADER_GROUPS EVENTS);
+    const kvb_model *m = &t->header.model;
+    for (size_t p = 0; p < sizeof profiles / sizeof *profiles; p++) {
+        kvb_values *a, *b;
+        assert_int_equal(kvb_values_open(t, profiles[p], 0, NULL, NULL, &a, why, sizeof why), 0);
+        assert_int_equal(kvb_values_open(t, profiles[p], 0, three_parts, &called, &b, why, sizeof why), 0);
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            size_t floats = 0;
+            for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+                const kvb_group *g = kvb_model_group(m, layer);
+                size_t row = kind == KVB_ROWS_Q   ? g->heads * g->k_dim
+                             : kind == KVB_ROWS_K ? g->kv_heads * g->k_dim
+                             : g->latent          ? 0
+                                                  : g->kv_heads * g->v_dim;
+                assert_int_equal(kvb_values_floats(g, kind), row);
+                for (uint32_t token = 0; token < N_TOKENS; token += token == 0 ? N_TOKENS - 1 : 1) {
+                    const float *rows = kvb_values_rows(a, kind, layer, token);
+                    float want[256];
+                    assert_int_equal(!rows, !row);
+                    if (!rows)
+                        continue;
+                    uint32_t pos = token ? 600 : 0;
+                    kvb_profile_find(profiles[p])->rows(m, 1, kind, layer, token, pos, want);
+                    assert_memory_equal(rows, want, row * sizeof(float));
+                    assert_ptr_equal(rows, a->block[kind] + floats + token * row); /* layers lie one after the other */
+                    for (uint32_t below = 0; below < layer; below++) {
+                        const float *others = kvb_values_rows(a, kind, below, token);
+                        assert_true(!others || memcmp(rows, others, 8 * sizeof(float)));
+                    }
+                }
+                floats += row * N_TOKENS;
+            }
+            assert_int_equal(a->block_bytes[kind], floats * sizeof(float));
+            assert_memory_equal(a->block[kind], b->block[kind], floats * sizeof(float));
+        }
+        kvb_values_free(a);
+        kvb_values_free(b);
+    }
+    /* What a profile cannot do for one group, it cannot do for the trace. */
+    kvb_values *v;
+    t->header.model.groups[2].k_dim = 14;
+    assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
+    assert_contains(why, "needs a k_dim of at least 16");
+    kvb_trace_free(t);
+}
+
 static void test_header_profile(void **state)
 {
     (void)state;
@@ -89,10 +140,10 @@ static void test_header_profile(void **state)
     t = load(HEADER "{\"fill\":{\"seq\":0,\"n\":524288}}\n");
     assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
     assert_contains(why, "profile tags needs fewer than 524288 tokens, the trace has 524288");
-    t->header.model.k_dim = 8;
+    t->header.model.groups[0].k_dim = 8;
     assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
-    t->header.model.layers = t->header.model.heads = t->header.model.kv_heads = 1024;
-    t->header.model.k_dim = t->header.model.v_dim = 4096;
+    t->header.model.n_layers = 1024;
+    t->header.model.groups[0] = (kvb_group){1024, 1024, 4096, 4096, .scale = 1};
     assert_int_equal(kvb_values_open(t, "gaussian", 0, NULL, NULL, &v, why, sizeof why), -ENOMEM);
     assert_contains(why, "values need ");
     kvb_trace_free(t);
@@ -104,45 +155,70 @@ static void test_header_profile(void **state)
 
 /* ---- recorded ------------------------------------------------------------------------------------------ */
 
-static float recorded[3][2][7][4 * 16]; /* [kind][layer][token][heads x dim]; K and V use half of a row */
-
-/* Writes the seven tokens' tensors as the model wants them; `change` may spoil one of the six. */
-static void recorded_write(void (*change)(kvb_tensor *t))
+/* Writes the tensors of seven tokens as the trace's model wants them; `change` may spoil k.1. Element c of tensor i is
+ * 10000 i + c. */
+static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
 {
-    static const char *const names[6] = {"q.0", "k.0", "v.0", "q.1", "k.1", "v.1"};
-    kvb_tensor tensors[6];
+    static const char *const names[4][3] = {
+        {"q.0", "k.0", "v.0"}, {"q.1", "k.1", "v.1"}, {"q.2", "k.2", "v.2"}, {"q.3", "k.3", "v.3"}};
+    static float data[12][7 * 4 * 48];
+    kvb_tensor tensors[12];
     char why[300] = "";
-    for (unsigned i = 0; i < 6; i++) {
-        unsigned kind = i % 3, layer = i / 3;
-        uint64_t heads = kind == 0 ? 4 : 2;
-        float *data = &recorded[kind][layer][0][0];
-        for (unsigned c = 0; c < 7 * heads * 16; c++)
-            data[c] = (float)(1000 * i + c);
-        tensors[i] = (kvb_tensor){names[i], KVB_TENSOR_F32, 3, {7, heads, 16}, data, 7 * heads * 16 * sizeof(float)};
+    size_t n = 0;
+    for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(&t->header.model, layer);
+        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            uint64_t heads = kind == KVB_ROWS_Q ? g->heads : g->kv_heads,
+                     dim = kind == KVB_ROWS_V ? g->v_dim : g->k_dim;
+            if (kind == KVB_ROWS_V && g->latent)
+                continue;
+            for (size_t c = 0; c < 7 * heads * dim; c++)
+                data[3 * layer + kind][c] = (float)(10000 * (3 * layer + kind) + c);
+            tensors[n++] = (kvb_tensor){names[layer][kind], KVB_TENSOR_F32,         3,
+                                        {7, heads, dim},    data[3 * layer + kind], 7 * heads * dim * sizeof(float)};
+            if (change && layer == 1 && kind == KVB_ROWS_K)
+                change(&tensors[n - 1]);
+        }
     }
-    if (change)
-        change(&tensors[4]); /* k.1 */
-    if (kvb_safetensors_write(scratch_path("v.safetensors"), tensors, 6, NULL, why, sizeof why))
+    if (kvb_safetensors_write(scratch_path("v.safetensors"), tensors, n, NULL, why, sizeof why))
         fail_msg("%s", why);
+}
+
+/* A trace of seven tokens whose values are recorded. */
+static kvb_trace *recorded_load(const char *seeded)
+{
+    static const char was[] = "\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n";
+    char text[2048];
+    snprintf(text, sizeof text, "%.*s\"values\":{\"tensors\":\"v.safetensors\"}}\n%s",
+             (int)(strlen(seeded) - strlen(was)), seeded, "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    return load(text);
 }
 
 static void test_recorded(void **state)
 {
     (void)state;
+    static const char *const headers[] = {HEADER, HEADER_GROUPS};
     char why[300] = "";
-    recorded_write(NULL);
-    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
-    kvb_values *v;
-    if (kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why))
-        fail_msg("%s", why);
-    assert_string_equal(v->profile, "recorded");
-    for (unsigned i = 0; i < 6; i++)
-        for (uint64_t token = 0; token < 7; token++) {
-            unsigned heads = i % 3 ? 2 : 4;
-            assert_true(kvb_values_rows(v, i % 3, i / 3, token)[3] == (float)(1000 * i + token * heads * 16 + 3));
-        }
-    kvb_values_free(v);
+    for (size_t i = 0; i < 2; i++) {
+        kvb_trace *t = recorded_load(headers[i]);
+        kvb_values *v;
+        recorded_write(t, NULL);
+        if (kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why))
+            fail_msg("%s", why);
+        assert_string_equal(v->profile, "recorded");
+        for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++)
+            for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+                size_t row = kvb_values_floats(kvb_model_group(&t->header.model, layer), kind);
+                for (uint64_t token = 0; token < 7 && row; token++)
+                    assert_true(kvb_values_rows(v, kind, layer, token)[3] ==
+                                (float)(10000 * (3 * layer + kind) + token * row + 3));
+            }
+        kvb_values_free(v);
+        kvb_trace_free(t);
+    }
     /* Another profile may stand in for recorded values. */
+    kvb_trace *t = recorded_load(HEADER);
+    kvb_values *v;
     assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), 0);
     assert_string_equal(v->profile, "tags");
     kvb_values_free(v);
@@ -187,10 +263,10 @@ static void test_bad_recorded(void **state)
         {spoil_dtype, -EINVAL, "tensor 'k.1': has dtype I32"},
     };
     char why[300] = "";
-    kvb_trace *t = load(RECORDED "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":7}}\n");
+    kvb_trace *t = recorded_load(HEADER);
     kvb_values *v;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        recorded_write(bad[i].change);
+        recorded_write(t, bad[i].change);
         assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), bad[i].err);
         assert_contains(why, bad[i].part);
         assert_null(v);
@@ -204,10 +280,8 @@ static void test_bad_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeded),
-        cmocka_unit_test(test_header_profile),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_bad_recorded),
+        cmocka_unit_test(test_seeded),   cmocka_unit_test(test_unlike_groups), cmocka_unit_test(test_header_profile),
+        cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);

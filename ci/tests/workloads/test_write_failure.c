@@ -13,7 +13,9 @@
 static const kvb_trace_header header = {
     .name = "n",
     .source = "s",
-    .model = {.layers = 1, .heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .scale = 0.25},
+    .model = {.n_layers = 1,
+              .n_groups = 1,
+              .groups = {{.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .scale = 0.25}}},
     .profile = "flat",
 };
 
@@ -173,6 +175,13 @@ static void test_header_refused(void **state)
         assert_contains(why, bad[i].part);
         assert_int_equal(access(scratch_path("h"), F_OK), -1);
     }
+    /* a model that could not be read back */
+    char why[300] = "";
+    kvb_trace_header h = header;
+    kvb_trace_writer *w;
+    h.model.groups[0].sinks = 1;
+    assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_contains(why, "header: group 0: 1 sinks without a window");
 }
 
 int main(void)

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that what a cache allocates is known before it is opened: for every cache, pool and growth policy, over groups of any
+ * shapes and limits and histories made by hand and at random, the allocator holds at every step what was predicted.
+ */
+#include "size_subject.h"
+
+/* ---- by hand ------------------------------------------------------------------------------------------------- */
+
+/* 100 tokens at once and one more, f16, two KV heads of 64: every term of the sum. */
+static void known_sum(void **state)
+{
+    const kvb_size_step steps[] = {{0, 1, 100, 0, 1}, {0, 1, 1, 0, 1}};
+    kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 120);
+    kvb_pool_options empty = {.n_kv_heads = 2, .dim = 64, .min_chunk = 16, .capacity = 120};
+    kvb_size_proof proof;
+    (void)state;
+    s.model = alike(3, rows_of(4, 2, 64, 64));
+    prove(&s, steps, 2, &proof);
+    size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 · 8 is above the capacity */
+    size_t plans = 100 * 4 + 101 * 4 + 128 * 8 + 16 * 4 + 16 * 4 + 16 * 8;  /* the prefill's, the single token's */
+    size_t feeds = 100 * 16 + 16 * 16, account = 16 * 16;
+    assert_int_equal(proof.allocated,
+                     kvb_cache_struct_bytes(s.cache, &s.model) + 3 * 2 * (pool + cells) + plans + feeds + account);
+    assert_int_equal(proof.cells, 101);
+    assert_int_equal(proof.lengths, 5);
+}
+
+/* Of 1000 tokens a window of 20 with 3 sinks keeps what the next step of up to 8 may see, and room for that step; in one row,
+ * without a V pool, where rows are latent. */
+static void known_window(void **state)
+{
+    const kvb_size_step steps[] = {{0, 1, 8, 0, 124}, {0, 1, 1, 0, 8}};
+    kvb_pool_options empty = {.n_kv_heads = 1, .dim = 64, .min_chunk = 30, .capacity = 30};
+    (void)state;
+    for (int latent = 0; latent < 2; latent++) {
+        kvb_size_subject s = subject_make(&kvb_cache_window, f16(), KVB_GROWTH_DOUBLE, 1, 1000);
+        kvb_size_proof proof;
+        s.model = alike(100, rows_of(1, 1, 64, 64));
+        s.model.groups[0].window = 20;
+        s.model.groups[0].sinks = 3;
+        s.model.groups[0].latent = latent;
+        s.options.step = 8;
+        prove(&s, steps, 2, &proof);
+        assert_int_equal(proof.cells, 1000);
+        size_t pool = f16()->bytes(f16(), &empty, 0) + (20 - 1 + 3 + 8) * 64 * 2;
+        size_t pools = 100 * (latent ? 1 : 2) * pool + kvb_cache_struct_bytes(s.cache, &s.model);
+        assert_in_range(proof.allocated, pools, pools + 4096); /* tables: some spans, runs and cells of a step */
+    }
+}
+
+static void what_is_refused(void **state)
+{
+    const kvb_size_step two = {0, 2, 1, 0, 1}, drafts = {0, 1, 1, 4, 1}, many = {0, 1, 21, 0, 1},
+                        none = {0, 1, 0, 0, 1};
+    kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 20);
+    kvb_cache_type other = kvb_cache_contiguous;
+    uint64_t bytes[2];
+    char why[200];
+    (void)state;
+    assert_int_equal(kvb_size_predict(&s, &two, 1, bytes, why, sizeof why), -EINVAL);
+    assert_string_equal(why, "cache contiguous holds one sequence");
+    assert_int_equal(kvb_size_predict(&s, &drafts, 1, bytes, why, sizeof why), -EINVAL);
+    assert_string_equal(why, "cache contiguous takes no drafts here");
+    assert_int_equal(kvb_size_predict(&s, &many, 1, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &none, 1, bytes, why, sizeof why), -EINVAL);
+    s.cache = &other;
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
+    s.cache = &kvb_cache_contiguous;
+    s.model.n_layers = 0;
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -EINVAL);
+    s = subject_make(&kvb_cache_window, f16(), KVB_GROWTH_DOUBLE, 1, 20);
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "no layer has a window"));
+}
+
+/* ---- all caches, pools and policies ---------------------------------------------------------------------------- */
+
+static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *pool, kvb_growth growth)
+{
+    uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 3 : 1;
+    const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree ? 4 : 0};
+    kvb_size_subject s = subject_make(cache, pool, growth, sequences, 78);
+    kvb_size_step steps[KVB_SIZE_STEPS];
+    kvb_size_proof proof;
+    s.model = alike(2, rows_of(2, 1, 128, 128)); /* one layer sees all, the other a window and sinks */
+    s.model.n_groups = 2;
+    s.model.group_of[1] = 1;
+    s.model.groups[1] = s.model.groups[0];
+    s.model.groups[1].window = 12;
+    s.model.groups[1].sinks = 2;
+    s.options.step = 33;
+    prove(&s, steps, kvb_size_steps(&history, steps), &proof);
+    assert_int_equal(proof.cells, sequences * 75);
+}
+
+static void every_combination(void **state)
+{
+    char why[160];
+    uint32_t n = 0;
+    (void)state;
+    for (uint32_t g = 0; g < KVB_GROWTHS; g++)
+        for (const kvb_cache_type *const *c = kvb_builtin_caches; *c && kvb_growth_available(g, why, sizeof why); c++)
+            for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
+                for (const kvb_pool_type *pool = *p; pool; pool = pool->rotated, n++)
+                    combination_prove(*c, pool, (kvb_growth)g);
+    print_message("# %u combinations\n", n);
+}
+
+/* ---- at random ------------------------------------------------------------------------------------------------- */
+
+static uint32_t seed = 12345;
+static uint32_t below(uint32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(seed >> 8) * n >> 24);
+}
+
+static bool pool_serves(const kvb_pool_type *pool, const kvb_model *m, bool v)
+{
+    char why[160];
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        if (pool->supports && !(v && m->groups[g].latent) &&
+            !pool->supports(pool, v ? m->groups[g].v_dim : m->groups[g].k_dim, why, sizeof why))
+            return false;
+    return true;
+}
+
+static const kvb_pool_type *any_pool(const kvb_model *m, bool v)
+{
+    const kvb_pool_type *pool = NULL;
+    while (!pool || !pool_serves(pool, m, v)) {
+        uint32_t n = 0;
+        while (kvb_builtin_pools[n])
+            n++;
+        pool = kvb_builtin_pools[below(n)];
+        if (below(3) == 0 && pool->rotated)
+            pool = pool->rotated;
+    }
+    return pool;
+}
+
+/* Up to three groups of any shapes and limits, in layers here and there. */
+static kvb_model any_model(bool small)
+{
+    static const uint32_t dims[] = {4, 7, 32, 64, 96, 128, 160};
+    kvb_model m = {.n_layers = 1 + below(small ? 2 : 4)};
+    m.n_groups = 1 + below(m.n_layers < 3 ? m.n_layers : 3);
+    for (uint32_t layer = 0; layer < m.n_layers; layer++)
+        m.group_of[layer] = (uint8_t)(layer < m.n_groups ? layer : below(m.n_groups));
+    for (uint32_t g = 0; g < m.n_groups; g++) {
+        uint32_t kv_heads = 1 + below(small ? 2 : 4), limit = below(3);
+        m.groups[g] = rows_of(kv_heads * (1 + below(4)), kv_heads, dims[below(7)], dims[below(7)]);
+        m.groups[g].latent = m.groups[g].v_dim <= m.groups[g].k_dim && below(4) == 0;
+        if (limit == 0)
+            m.groups[g].window = 1 + below(60);
+        if (limit == 0 && below(2))
+            m.groups[g].sinks = 1 + below(9);
+        if (limit == 1)
+            m.groups[g].chunk = 1 + below(60);
+    }
+    return m;
+}
+
+/* Sequences in any order, of any lengths, alone or several together; drafts in a tree. */
+static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t most)
+{
+    uint32_t used = 0, len[KVB_SIZE_SEQUENCES] = {0};
+    size_t n = 0;
+    for (size_t tries = 0; tries < 4 * most && n < most; tries++) {
+        kvb_size_step step = {0, 1, 1 + below(40), 0, 1 + below(3)};
+        if (has(s->cache, KVB_CACHE_SEQ)) {
+            step.first = below(s->options.max_seqs);
+            if (below(2))
+                step.n_seqs = 1 + below(s->options.max_seqs - step.first);
+        } else if (has(s->cache, KVB_CACHE_TREE) && below(2)) {
+            step.drafts = 1 + below(30);
+        }
+        if (step.n_seqs > 1 || step.drafts)
+            step.tokens = 1;
+        uint32_t more = step.n_seqs * step.tokens * step.times, longest = 0;
+        for (uint32_t i = 0; i < step.n_seqs; i++)
+            longest = len[step.first + i] > longest ? len[step.first + i] : longest;
+        if (used + more + step.drafts > s->options.capacity ||
+            longest + step.tokens * step.times > s->options.seq_capacity)
+            continue;
+        for (uint32_t i = 0; i < step.n_seqs; i++)
+            len[step.first + i] += step.tokens * step.times;
+        used += more;
+        steps[n++] = step;
+    }
+    return n;
+}
+
+static void random_histories(void **state)
+{
+    uint64_t lengths = 0;
+    uint32_t dropped = 0, n = 60 * n_caches();
+    char why[160];
+    (void)state;
+    for (uint32_t i = 0; i < n; i++) {
+        kvb_growth growth = (kvb_growth)below(KVB_GROWTHS);
+        if (!kvb_growth_available(growth, why, sizeof why))
+            growth = KVB_GROWTH_DOUBLE;
+        const kvb_cache_type *cache = kvb_builtin_caches[i % n_caches()];
+        kvb_size_subject s =
+            subject_make(cache, f16(), growth, has(cache, KVB_CACHE_SEQ) ? 1 + below(9) : 1, 60 + below(200));
+        bool huge = growth == KVB_GROWTH_RESERVE_THP || growth == KVB_GROWTH_DOUBLE_THP;
+        kvb_size_step steps[12];
+        kvb_size_proof proof;
+        do
+            s.model = any_model(huge);
+        while (cache->serves && !cache->serves(&s.model, why, sizeof why));
+        s.options.min_chunk = 1 + below(100);
+        s.options.capacity -= below(50);
+        s.options.rollback = below(2) ? below(20) : 0;
+        s.options.k_pool = any_pool(&s.model, false);
+        s.options.v_pool = any_pool(&s.model, true);
+        size_t n_steps = any_steps(&s, steps, 12);
+        for (size_t k = 0; k < n_steps && i % 3; k++) { /* else no bound on steps is known */
+            uint32_t tokens = steps[k].n_seqs * steps[k].tokens + steps[k].drafts;
+            s.options.step = s.options.step > tokens ? s.options.step : tokens;
+        }
+        prove(&s, steps, n_steps, &proof);
+        for (uint32_t g = 0; cache == &kvb_cache_window && g < s.model.n_groups; g++) /* far past some window? */
+            dropped += kvb_group_limits(&s.model.groups[g]) && s.options.step &&
+                       proof.cells > 2 * s.options.max_seqs *
+                                             (s.model.groups[g].window + s.model.groups[g].chunk +
+                                              s.model.groups[g].sinks + s.options.rollback) +
+                                         s.options.step;
+        lengths += proof.lengths;
+    }
+    print_message("# %u histories, compared at %lu lengths; %u groups let go of most of their rows\n", n, lengths,
+                  dropped);
+    assert_true(lengths > 3600 && dropped > 5);
+}
+
+/* Taken in one go, equal steps come to the same as one by one. */
+static void at_once_or_one_by_one(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++) {
+        const kvb_cache_type *cache = kvb_builtin_caches[i % n_caches()];
+        bool feeds_again = has(cache, KVB_CACHE_FORGETS);
+        uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 1 + below(5) : 1,
+                 context = 1 + below(feeds_again ? 1000 : 5000);
+        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0};
+        kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, sequences, context);
+        s.model.groups[0].window = 1 + below(500);
+        kvb_size_step steps[KVB_SIZE_STEPS], one = {0};
+        static kvb_size_step single[5 * 5000];
+        static uint64_t at_once[KVB_SIZE_STEPS + 1], by_one[5 * 5000 + 1];
+        size_t n = kvb_size_steps(&history, steps), n_single = 0;
+        char why[160];
+        for (size_t k = 0; k < n; k++) {
+            one = steps[k];
+            one.times = 1;
+            for (uint32_t t = 0; t < steps[k].times; t++)
+                single[n_single++] = one;
+        }
+        assert_int_equal(kvb_size_predict(&s, steps, n, at_once, why, sizeof why), 0);
+        assert_int_equal(kvb_size_predict(&s, single, n_single, by_one, why, sizeof why), 0);
+        assert_int_equal(at_once[n], by_one[n_single]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_sum),        cmocka_unit_test(known_window),
+        cmocka_unit_test(what_is_refused),  cmocka_unit_test(every_combination),
+        cmocka_unit_test(random_histories), cmocka_unit_test(at_once_or_one_by_one),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);
+}
