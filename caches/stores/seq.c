@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct seq_store {
@@ -308,7 +309,7 @@ static bool window_serves(const kvb_model *model, char *why, size_t why_bytes)
     for (uint32_t g = 0; g < model->n_groups; g++)
         if (kvb_group_limits(&model->groups[g]))
             return true;
-    strncpy(why, "no layer has a window or chunks: cache window would be cache seq", why_bytes);
+    snprintf(why, why_bytes, "no layer has a window or chunks: cache window would be cache seq");
     return false;
 }
 
