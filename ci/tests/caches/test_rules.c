@@ -310,7 +310,7 @@ static void test_9_formats(void **state)
     (void)state;
     static const kvb_group group = {
         .heads = 2, .kv_heads = 2, .k_dim = RIG_CODED_DIM, .v_dim = RIG_CODED_DIM, .window = 9, .scale = 1};
-    static const kvb_model model = {.n_layers = 1, .n_groups = 1, .groups = {group}};
+    const kvb_model model = {.n_layers = 1, .n_groups = 1, .groups = {group}};
     static const float rows[2 * RIG_CODED_DIM];
     const uint32_t position = 0;
     EACH_CACHE(type, 0)
