@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words to levels, and the levels to those who have limits. */
+/* Turns a word into a level, and sets the limits. */
 #include "harness/cpu_mask.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "caches/pools/codec/codec.h"
 #include "kernels/cpu.h"
 
-/* Codecs are compiled for fewer levels than kernels: those of the next level below, where there are none of this. */
+/* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used. */
 static void codecs_limit(int level)
 {
     while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)

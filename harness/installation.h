@@ -10,8 +10,8 @@ extern const char kvb_flags[];               /* compiler flags */
 extern const char kvb_workloads_installed[]; /* where `make install` puts the shipped workloads */
 extern const char kvb_plots_installed[];     /* and the report's sources */
 
-/* What the environment variable says; else `place` (as in the source tree) in a folder above the program, which may be
- * build/kvbench or build/asan/kvbench; else where `make install` puts it. From malloc; NULL: no memory. It need not exist. */
+/* Where `place` (a path of the source tree) is: what the environment variable says; else in a folder above the program, which may
+ * be build/kvbench or build/asan/kvbench; else where `make install` puts it. From malloc; NULL: no memory. It need not exist. */
 char *kvb_folder_find(const char *variable, const char *place, const char *installed);
 
 #endif

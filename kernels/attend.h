@@ -104,9 +104,9 @@ typedef struct kvb_format kvb_format;
 typedef void kvb_rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
 
 /*
- * What a row of dim elements becomes when a pool stores it: decode(encode(row)), from the format's definition and in plain C, not
- * by the pool's own code, which is judged by it. stored [dim]: exact, in double. size [dim]: of each element the sum of the
- * magnitudes of the terms that it is made of, |stored| where it is one product.
+ * What a row of dim elements must become when a pool stores it: decode(encode(row)). Computed from the format's definition in
+ * plain C, and not by the pool's own code, which it judges. stored [dim]: exact, in double. size [dim]: for each element the sum
+ * of the magnitudes of its terms, which is |stored| if it is one product.
  */
 typedef void kvb_row_reference(const kvb_format *format, uint32_t dim, const float *row, double *stored, double *size);
 
@@ -126,11 +126,11 @@ struct kvb_format {
     kvb_transform transform;      /* applied before encoding */
     uint32_t residual_cells;      /* cells encoded together; until then view.recent holds them as f16. 0: each row is
                                    * encoded when it is stored. With axis TOKENS it equals group */
-    uint32_t residual_blocks;     /* at most so many windows are f16 at a time: the ones last written */
+    uint32_t residual_blocks;     /* at most so many blocks of residual_cells are f16 at a time: those last written */
     const float *levels;          /* CODEBOOK: [2^level_bits], ascending */
     uint32_t level_bits;          /* CODEBOOK: 3 or 4 */
     kvb_rows_read *read;          /* never NULL */
-    kvb_row_reference *reference; /* OPAQUE: what the oracle goes by. NULL: nothing judges kernels over it */
+    kvb_row_reference *reference; /* OPAQUE: what the oracle expects. NULL: kernels over it are not judged */
     uint32_t read_roundings;      /* OPAQUE: kvb_format_roundings() */
 };
 
@@ -146,7 +146,7 @@ static inline bool kvb_elem_is_block(kvb_elem elem)
     return elem >= KVB_Q8_0 && elem <= KVB_IQ4_NL;
 }
 
-/* Are rows f32 as they lie: no transform, no scales, no window? A kernel may then read them by kvb_view_row() alone. */
+/* Are rows plain f32, with no transform, scales or residual cells? A kernel may then read them by kvb_view_row() alone. */
 static inline bool kvb_format_is_f32(const kvb_format *f)
 {
     return f->elem == KVB_F32 && f->axis == KVB_AXIS_NONE && f->group == 0 && !f->head_scale && !f->transform &&
@@ -169,9 +169,9 @@ static inline bool kvb_sign_flip(uint32_t channel)
 }
 
 /*
- * Most f32 roundings between what is stored and an element that format->read(), or a kernel's own decoding, hands to
- * a product: one for each factor and term, one for each stage of the transform and one for its factor. A kernel that
- * reads the format adds them to its chains.
+ * How many f32 roundings, at most, lie between stored bytes and an element decoded by format->read() or by a kernel: one for
+ * each factor and term, one for each stage of the transform and one for its factor. A kernel that reads the format adds them to
+ * its chains.
  */
 static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
 {
@@ -199,8 +199,8 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  * dim / group (KVB_GROUP_ROW: 1) elements at scales + h * scale_head_stride + c * scale_cell_stride; axis TOKENS:
  * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride. Zeros likewise.
  *
- * Formats with residual_cells = w: where recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded
- * yet: it is dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
+ * Formats with residual_cells = w: if recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded yet. It is then dim
+ * f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
  */
 struct kvb_view {
     const void *base;
@@ -302,14 +302,14 @@ typedef struct kvb_attend {
  */
 
 /*
- * What one of the three places below loses besides, where numbers are narrower than the accumulator. Errors of `step` and
- * `floor` are relative to the largest magnitude that the place names.
+ * Roundings to numbers narrower than the accumulator, at one of the three places below. `step` and `floor` are relative to the
+ * largest magnitude that the place names.
  */
 typedef struct kvb_rounding {
     kvb_elem rounding; /* numbers are rounded to this type; KVB_F32: not at all */
-    uint32_t chain;    /* then terms are added in this type, before the accumulator: further roundings of one term */
-    double step;       /* numbers are rounded to multiples of step: each is off by step / 2 at most */
-    double floor;      /* each is off by so much where it is too small to be rounded relatively */
+    uint32_t chain;    /* terms are then added in this type, before the accumulator: roundings of one term, at most */
+    double step;       /* numbers are rounded to multiples of step: each is off by at most step / 2 */
+    double floor;      /* a number too small for a relative error is off by at most this */
 } kvb_rounding;
 
 typedef struct kvb_arithmetic {
@@ -322,9 +322,9 @@ typedef struct kvb_arithmetic {
 
     kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
     kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
-    kvb_rounding sums; /* of the weights and of the sums over cells. step: of a weight times its V element, relative to
-                          * the largest weight times the largest visible |v|; floor: of the same, relative to the
-                          * largest weight */
+    /* Of the weights and of the sums over cells. step: of a weight times its V element, relative to the largest weight times
+     * the largest visible |v|. floor: of the same, relative to the largest weight. */
+    kvb_rounding sums;
 } kvb_arithmetic;
 
 /* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
@@ -386,9 +386,8 @@ static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_
 }
 
 /*
- * Visible cells of query t, as runs whatever the kind of the mask: call with *cursor = 0, again until it returns false.
- * Runs come in the order of the mask, which may be any; of other masks they are ascending. EXPLICIT rows are scanned word by
- * word.
+ * The visible cells of query t as runs, for every kind of mask: call with *cursor = 0, again until it returns false. Runs of a
+ * RUNS mask come in its own order, which may be any, those of other masks ascending. EXPLICIT rows are scanned word by word.
  */
 static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
                                  kvb_run *run)

@@ -178,7 +178,7 @@ void kvb_elems_encode_portable(kvb_elem elem, void *dst, const float *src, size_
 
 /* ---- rows of any format ---------------------------------------------------------------------------------------- */
 
-/* Nothing but its elements, one of the plain types. */
+/* Elements of a plain type, without scales and transform. */
 static bool format_plain(const kvb_format *f)
 {
     return kvb_elem_bytes(f->elem) && f->group == 0 && f->axis == KVB_AXIS_NONE && !f->head_scale && !f->transform &&

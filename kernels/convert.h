@@ -29,7 +29,7 @@ const float *kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *t
 /* Rows of KV head h, cells c .. c+n-1, as floats, copied or decoded to rows [n][view->dim]. */
 void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
 
-/* Adds to the chains what the reading of K and V rows by these functions rounds. */
+/* Adds the roundings of these functions, when they read K and V rows, to the declared chains. */
 void kvb_arithmetic_add_decoding(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
 /* Can the rows of both formats be read, is the output dtype plain, and do the head counts fit? */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What CPUID says, once, and the limit. */
+/* The CPU's level, from CPUID, and the limit on it. */
 #include "kernels/cpu.h"
 
 #include <stdio.h>
@@ -21,13 +21,13 @@ static bool f16c_here(void) /* clang 14 has no name for it */
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool bf16_here(void) /* nor for this */
+static bool bf16_here(void) /* clang 14 has no name for this either */
 {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
-static bool fp16_here(void) /* nor gcc 11 */
+static bool fp16_here(void) /* gcc 11 has no name for it */
 {
     unsigned a, b, c, d = 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
@@ -39,7 +39,7 @@ static bool fp16_here(void) /* nor gcc 11 */
         snprintf(why, why_bytes, "the CPU has no %s", NAME);                                                           \
         return false;                                                                                                  \
     }
-#define NEED_NAMED(LEVEL, NAME) NEED(LEVEL, NAME, __builtin_cpu_supports(NAME)) /* a constant to the compiler */
+#define NEED_NAMED(LEVEL, NAME) NEED(LEVEL, NAME, __builtin_cpu_supports(NAME)) /* which takes literals only */
 
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {

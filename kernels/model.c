@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model must keep to, for whoever made it: a trace, a program, a plug-in. */
+/* The check of a model, whoever made it: a trace, a program, a plug-in. */
 #include "kernels/model.h"
 
 #include <errno.h>

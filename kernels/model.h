@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.h: what a replayed model is to caches, kernels and oracle: layers in groups. Layers of one group have rows of the
- * same shape and let a query see the same tokens; layers of different groups may differ in all of it.
+ * model.h: a replayed model as caches, kernels and oracle see it: layers in groups. Layers of one group have rows of the
+ * same shape and let a query see the same tokens; layers of different groups may differ in both.
  * C11, self-contained: the trace header, kvb_cache_open(), the oracle and plug-ins take this one description.
  *
  * What a query at position p sees of its sequence in a layer: the tokens at positions j with
@@ -35,13 +35,13 @@ typedef struct kvb_group {
     uint32_t k_dim, v_dim; /* elements of a K (and q) row, of a V (and output) row */
     bool latent;           /* V is the first v_dim elements of the K row (MLA, absorbed): one row is stored */
     uint32_t window;       /* positions; 0: no window */
-    uint32_t sinks;        /* first positions that every query sees as well; needs a window */
+    uint32_t sinks;        /* so many first positions are seen by every query as well; needs a window */
     uint32_t chunk;        /* positions; 0: no chunks. Not together with a window */
     double scale;          /* factor on q.k; kernels get it as f32 */
     float softcap;         /* of the scaled logits: softcap tanh(x / softcap); 0: none */
-    const float
-        *sink_logits; /* [heads] one learned logit more for each query head, without a V row; NULL: none. Owned by
-                               * whoever made the model, who keeps it as long as the model is used */
+    /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the model, and
+     * kept as long as the model is used. */
+    const float *sink_logits;
 } kvb_group;
 
 /* A plain value: may be copied. */

@@ -6,8 +6,8 @@
  *
  * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one query head.
  * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which may
- * hold NaN, is never multiplied. Of a cell that some rows of a tile see, the other rows take 0 times its V row, so a V row that
- * is not finite spoils the whole tile.
+ * hold NaN, is never multiplied. Where only some rows of a tile see a cell, the others add 0 times its V row: a V row that is not
+ * finite spoils the whole tile.
  *
  * Scratch per thread, f32 unless said otherwise: scores [rows][n_cells], sums [rows][v_dim], max [rows],
  * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
@@ -159,7 +159,7 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return layout_of(p).end * sizeof(float) * n_threads;
 }
 
-/* Always. Asked before the first call: the place to tell a threaded OpenBLAS to stay on its thread. */
+/* Always true. It is asked before the first call, so a threaded OpenBLAS is told here to use one thread. */
 static bool available(char *why, size_t why_bytes)
 {
     (void)why;

@@ -15,12 +15,12 @@
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Rows of few bytes, used by few query rows, are prefetched into the first-level cache: wider ones would not fit. These
- * limits hold on every CPU; settings may raise them. The compiler knows these.
+ * Narrow rows that few query rows use are prefetched into the first-level cache: wider ones would not fit. These limits hold
+ * on every CPU, and settings may raise them. They are constants so that the compiler can leave a branch out.
  */
 #define KVB_NEAR_BYTES 256u
 #define KVB_NEAR_ROWS  4u
-/* A line is prefetched four times more where at most so many products are made of it, else once more. */
+/* A line that takes part in at most so many multiply-adds is prefetched again four times, any other once. */
 #define KVB_AGAIN_WORK 128u
 
 typedef struct kvb_prefetch {
@@ -29,7 +29,7 @@ typedef struct kvb_prefetch {
     uint32_t near_rows;  /* … for up to so many query rows … */
     uint32_t near_cells; /* … in turns of so many cells: 32 or 64 */
     bool again;          /* prefetch a line more than once: this CPU drops requests that come too fast */
-    bool by_cells;       /* one or two query rows use up a cell's row before the next cell's */
+    bool by_cells;       /* for one or two query rows a cell's row is read to its end before the next cell's */
     bool steadily;       /* block products prefetch in eighths all along, not in two halves */
 } kvb_prefetch;
 
@@ -51,13 +51,13 @@ typedef struct kvb_row_ahead {
 
 /* ---- rows decoded or packed first ------------------------------------------------------------------------------------ */
 
-/* Rows, scales and zeros of KV head h that the next turn will read: `run` cells from `ahead` behind each of n cells. */
+/* The rows, scales and zeros of KV head h that the next turn will read: `run` cells, `ahead` further on than each of n cells. */
 typedef struct kvb_lookahead {
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
     uint32_t h, n, ahead, run;
     bool steadily; /* kvb_lookahead_step() prefetches too */
-    uint32_t done; /* so far: of n cells, or of the run of a single cell */
+    uint32_t done; /* prefetched so far: of the n cells, or, if n is 1, of its run */
 } kvb_lookahead;
 
 static inline uint32_t kvb_lookahead_all(const kvb_lookahead *next)
@@ -76,7 +76,7 @@ static inline void kvb_lookahead_lines(const kvb_lookahead *next, const void *ba
     }
 }
 
-/* Prefetch the part of the first `end` that has not been prefetched yet. */
+/* Prefetch what is still missing of the first `end`. */
 static inline void kvb_lookahead_to(kvb_lookahead *next, uint32_t end)
 {
     const kvb_view *v = next->view;
@@ -99,14 +99,14 @@ static inline void kvb_lookahead_to(kvb_lookahead *next, uint32_t end)
         kvb_lookahead_lines(&part, (const char *)v->zeros + next->h * v->zero_head_stride, v->zero_cell_stride);
 }
 
-/* Prefetch until i of `of` equal parts are done. NULL: nothing. */
+/* Prefetch up to i of `of` equal parts. NULL: nothing. */
 static inline void kvb_lookahead_until(kvb_lookahead *next, uint32_t i, uint32_t of)
 {
     if (next)
         kvb_lookahead_to(next, kvb_lookahead_all(next) * i / of);
 }
 
-/* Prefetch the next eighth, where that is this CPU's way. NULL: nothing. */
+/* Prefetch the next eighth, if `steadily`. NULL: nothing. */
 static inline void kvb_lookahead_step(kvb_lookahead *next)
 {
     if (!next || !next->steadily)

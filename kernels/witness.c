@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The witness: lists the codes of the rows that each query sees (layout in witness.h). Every cell's codes
- * are read once, into a table behind the lists in scratch, code[n_kv_heads][n_cells][2], and behind it a decoded row
- * for each thread; then the lists are filled from the table. out is all zeros and lse is 0.
+ * The witness: lists the codes of the rows that each query sees (layout in witness.h). Behind the lists, scratch has a table
+ * code[n_kv_heads][n_cells][2] and a decoded row for each thread. Every cell's codes are read once, into the table; then the
+ * lists are filled from it. out is all zeros and lse is 0.
  */
 #include "kernels/witness.h"
 #include "kernels/convert.h"
@@ -33,9 +33,8 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 }
 
 /*
- * Does a code survive this format? A transform spreads every element's error over its block, where those of
- * like elements add up: 3 bits are too few, and in rows of four symbols so are the steps of e2m1
- * (ci/tests/whole/test_legible.c).
+ * Does a code survive this format? A transform spreads every element's error over its block, where errors of equal elements
+ * add up. Then 3 bits are too few, and so are the steps of e2m1 in rows of four symbols (ci/tests/whole/test_legible.c).
  */
 static bool legible(const kvb_format *f, uint32_t dim)
 {
@@ -76,7 +75,7 @@ static bool symbol_read(float x, uint32_t bits, uint32_t *symbol)
     if (!(x > -4.0f && x < 4.0f))
         return false;
     *symbol = (uint32_t)((x + 4.0f) / 2.0f);
-    return x != -2.0f && x != 0.0f && x != 2.0f; /* no nearer to one than to the other */
+    return x != -2.0f && x != 0.0f && x != 2.0f; /* halfway between two symbols */
 }
 
 static uint32_t row_code(const float *x, uint32_t dim)

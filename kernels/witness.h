@@ -6,15 +6,15 @@
  * the row to its end:
  *     rows of 32 channels or more   32 symbols of 1 bit, a channel each: -1 and 1
  *     rows of 16 to 31              16 symbols of 2 bits: symbol s is 2s - 3
- * so that the code survives a format that is lossy. The witness decodes whole rows, reads each channel as the symbol
- * nearest to it, and lists the codes of the rows that a query may see. The code's meaning belongs to whoever
- * wrote the rows (workloads/values.h, profile `tags`), who never uses KVB_WITNESS_TORN as one.
+ * so that the code survives a lossy format. The witness decodes whole rows, reads each channel as the symbol nearest to it,
+ * and lists the codes of the rows that a query may see. What a code means is up to whoever wrote the rows
+ * (workloads/values.h, profile `tags`); KVB_WITNESS_TORN is no code.
  *
  * Scratch layout, all uint32_t:
  *     count[n_tok][n_kv_heads]                       cells seen
  *     seen[n_tok][n_kv_heads][n_cells][2]            code of the K row, code of the V row
- * A row whose repeats disagree, the last and partial one too, or with a value that is no symbol, is listed as
- * KVB_WITNESS_TORN. No symbol is: NaN and, of 1 bit, 0; of 2 bits, what is not within a distance below 1 of one.
+ * A row is listed as KVB_WITNESS_TORN if its repeats disagree (the last, partial one included), or if an element is no symbol:
+ * NaN; with 1 bit, 0; with 2 bits, a number that is 1 or more away from every symbol.
  */
 #ifndef KVB_WITNESS_H
 #define KVB_WITNESS_H

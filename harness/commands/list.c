@@ -72,7 +72,7 @@ static int accepts_add(void *ctx, bool taken, const char *text)
     return row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
 }
 
-/* "yes", at which level where that matters, or why not. */
+/* "yes", with the level if the kernel depends on it, or why not. */
 static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
 {
     char why[200] = "";

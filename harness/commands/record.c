@@ -108,7 +108,7 @@ static int part_unknown(const settings *s, kvb_registry_kind sort, const char *n
                         sort == KVB_KERNELS ? ", exact" : "");
 }
 
-/* The kernel by its name: an exit code. */
+/* Finds the kernel by its name. Returns an exit code. */
 static int kernel_find(settings *s, const char *name)
 {
     char why[256] = "";
@@ -133,7 +133,7 @@ static int format_resolve(settings *s)
     return KVB_EXIT_OK;
 }
 
-/* Names to what they name: an exit code. */
+/* Finds what the names stand for. Returns an exit code. */
 static int settings_resolve(settings *s)
 {
     char why[320];
@@ -165,7 +165,7 @@ static int settings_resolve(settings *s)
     return kernel_find(s, s->kernel_name ? s->kernel_name : kernel);
 }
 
-/* Play one scenario, write it, read it back, add its row. An exit code. */
+/* Plays one scenario, writes it, reads it back, adds its row. Returns an exit code. */
 static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
                            kvb_table *table)
 {
@@ -252,7 +252,7 @@ static int check_all(const settings *s, const kvb_live_options *live)
     return wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong) : KVB_EXIT_OK;
 }
 
-/* Weights from the checkpoint or the seed: an exit code. */
+/* Makes the weights from the checkpoint or the seed. Returns an exit code. */
 static int weights_open(const settings *s, kvb_weights **weights)
 {
     char why[320];
@@ -265,7 +265,7 @@ static int weights_open(const settings *s, kvb_weights **weights)
     return KVB_EXIT_OK;
 }
 
-/* No model plays: its options are refused rather than ignored. */
+/* An import plays no model: options for one are refused rather than ignored. */
 static int import_all(settings *s)
 {
     bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||

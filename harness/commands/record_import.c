@@ -16,7 +16,7 @@ bool kvb_record_import_asked(const kvb_record_import *import)
     return import->from || import->name || import->requests || import->shrink || import->sequences;
 }
 
-/* It becomes a file's name and a word on the command line. */
+/* A name must do as a file's name and as a word of the command line. */
 static bool name_good(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";

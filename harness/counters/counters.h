@@ -13,7 +13,7 @@
 
 #include "results/result.h"
 
-/* The harness's own counts, kept by the replay; read by PAPI while they change. */
+/* The harness's own counts. The replay changes them, PAPI reads them meanwhile. */
 typedef struct kvb_own_counts {
     long long cells_read, bytes_read, bytes_walk, mask_words, rescales;
 } kvb_own_counts;
@@ -22,11 +22,11 @@ typedef struct kvb_counters kvb_counters;
 
 /* events: PAPI names (presets such as PAPI_TOT_CYC, natives) and two of ours, dram_bytes_read and energy_package_nj,
  * both of the package of processor 0; NULL-terminated. NULL: the default set: PAPI_TOT_CYC, PAPI_TOT_INS, PAPI_L3_TCM
- * and our two. Events that cannot be had are kept with their reason. own is read by PAPI until close.
- * 0, -ENOMEM, or -E2BIG when a result has not room for so many.
- * To be called in the process, and by the thread, that runs the replay, after fork() and before that thread starts
- * others: those started later are counted too, those that run already are not (getrusage counts the whole process).
- * One at a time in a process: a second one has null for what PAPI counts. */
+ * and our two. Events that cannot be counted are kept with the reason. own is read by PAPI until close.
+ * 0, -ENOMEM, or -E2BIG if a result has no room for so many.
+ * Call it in the thread that runs the replay, after fork() and before that thread starts others: threads started later are
+ * counted, too, those that run already are not (getrusage counts the whole process). One at a time in a process: a second one
+ * gets null for what PAPI counts. */
 int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counters **counters);
 /* Count from now on / stop counting; may be called many times, counts add up. A pair costs some 2 us where there are no
  * hardware counters. Events that do not all fit in hardware take turns, from pair to pair: their values are scaled up

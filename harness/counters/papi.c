@@ -15,8 +15,8 @@
 #define WANTED_MAX (KVB_COUNTERS - OWN_EVENTS - 11u) /* 4 of perf and 7 of getrusage come after */
 #define TERMS      16u
 
-/* One way to count something: the sum over the events prefix0suffix … prefix15suffix that there are, or just the event
- * prefix when suffix is NULL; times scale. */
+/* One way to count something: the sum over those events prefix0suffix … prefix15suffix that exist, or the event prefix alone if
+ * suffix is NULL; times scale. */
 typedef struct way {
     const char *prefix, *suffix;
     double scale;
@@ -37,7 +37,7 @@ static const way energy_ways[] = {
     {NULL, NULL, 0},
 };
 
-/* Names of ours for what has no PAPI name that holds on every CPU, and the component that would count it. */
+/* Our names for what has no PAPI name common to all CPUs, and the component that would count it. */
 static const struct {
     const char *name, *component;
     const way *ways;
@@ -63,8 +63,8 @@ typedef struct state {
     counter counters[WANTED_MAX + OWN_EVENTS];
 } state;
 
-/* Why PAPI has no such event, in its words: those of the component that is switched off where that is the cause. The
- * component is the named one, else that of the name ("rapl:::…"), else the CPU's own. */
+/* Why PAPI has no such event, in its words. If the event's component is switched off, the words are the component's. The
+ * component is the one named, else that of the event's name ("rapl:::…"), else the CPU's own. */
 static void why_tell(int error, const char *name, const char *component, char *why, size_t why_bytes)
 {
     const char *colons = strstr(name, ":::");
@@ -90,7 +90,7 @@ static bool in_list(const char *const *list, const char *name)
     return *list;
 }
 
-/* Whether a library of this process publishes the software-defined event: by name, PAPI takes any for one to come. */
+/* Does a library of this process publish the software-defined event? PAPI itself accepts any name, for events to come. */
 static bool sde_known(const char *name)
 {
     int code = (int)PAPI_NATIVE_MASK, component = PAPI_get_component_index("sde");
@@ -104,7 +104,7 @@ static bool sde_known(const char *name)
     return false;
 }
 
-/* Whether PAPI knows the event; its error if not. */
+/* 0 if PAPI knows the event, else its error. */
 static int event_check(const char *name)
 {
     int code;
@@ -113,7 +113,7 @@ static int event_check(const char *name)
     return PAPI_event_name_to_code(name, &code);
 }
 
-/* Adds the events of one way that PAPI knows. PAPI's error when it knows none or refuses one that it knows. */
+/* Adds those events of one way that PAPI knows. PAPI's error if it knows none, or refuses one that it knows. */
 static int way_try(kvb_papi_sets *sets, const way *w, counter *c)
 {
     int error = PAPI_OK, unknown = PAPI_ENOEVNT;

@@ -84,14 +84,14 @@ static int set_open(kvb_papi_sets *sets, lane *l)
         PAPI_destroy_eventset(&s->id);
         return error;
     }
-    /* Count the threads that this one starts, too. Components that know no threads refuse: nothing is lost. */
+    /* Count threads that this one starts, too. Components that know no threads refuse, which does not matter. */
     PAPI_option_t inherit = {.inherit = {.eventset = s->id, .inherit = PAPI_INHERIT_ALL}};
     PAPI_set_opt(PAPI_INHERIT, &inherit);
     l->sets[l->n++] = sets->n_sets++;
     return PAPI_OK;
 }
 
-/* Takes back the newest set, which is empty. */
+/* Removes the newest set, which is empty. */
 static void set_drop(kvb_papi_sets *sets, lane *l)
 {
     PAPI_destroy_eventset(&sets->sets[--sets->n_sets].id);
@@ -142,7 +142,7 @@ void kvb_papi_sets_begin(kvb_papi_sets *sets)
         }
 }
 
-/* The next set of a lane, if the one that runs has had its turn. */
+/* Goes on to the next set of a lane, if the running one has had its turn. */
 static void lane_turn(kvb_papi_sets *sets, lane *l)
 {
     set *s = &sets->sets[l->sets[l->running]];

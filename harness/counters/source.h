@@ -11,7 +11,7 @@
 #define KVB_COUNTER_NAME sizeof(((kvb_counter *)NULL)->name)
 #define KVB_COUNTER_WHY  sizeof(((kvb_counter *)NULL)->unavailable)
 
-/* A source keeps every counter that it is responsible for, those that it cannot have with the reason. */
+/* A source reports every counter that is its own, those that it cannot count with the reason. */
 typedef struct kvb_counter_source {
     const char *name;
     int (*open)(const char *const *events, kvb_own_counts *own, void **state); /* 0 or -ENOMEM */
@@ -33,7 +33,7 @@ void kvb_counter_append(kvb_result *result, const char *name, double value, doub
 extern const char *const kvb_sde_events[];
 /* Publishes own under library "kvbench"; one at a time in a process. 0 or -errno with why. */
 int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes);
-void kvb_sde_retract(const kvb_own_counts *own); /* nothing when others are published */
+void kvb_sde_retract(const kvb_own_counts *own); /* does nothing if others are published */
 
 /* ---- sets of PAPI events, counters_papi_sets.c ----------------------------------------------------- */
 
@@ -52,7 +52,7 @@ int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event);
 void kvb_papi_sets_begin(kvb_papi_sets *sets); /* after the last add */
 void kvb_papi_sets_start(kvb_papi_sets *sets);
 void kvb_papi_sets_stop(kvb_papi_sets *sets);
-/* What was counted between starts and stops: scaled up when its set had only a share of the time. */
+/* What was counted between starts and stops, scaled up if its set had only a share of the time. */
 int kvb_papi_sets_value(const kvb_papi_sets *sets, uint32_t event, double *value, double *share);
 void kvb_papi_sets_free(kvb_papi_sets *sets);
 

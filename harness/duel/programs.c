@@ -54,8 +54,8 @@ static void folder_remove(const folder *f)
         rmdir(f->path);
 }
 
-/* Becomes the program: its table goes nowhere, its complaints into a file. What would be measured in each round alike and
- * is not compared is left out. */
+/* Becomes the program. Its table is thrown away, its complaints go into a file. Measurements that would be the same in each round
+ * and are not compared are turned off. */
 static _Noreturn void program_become(const char *program, const char *const *words, const folder *f)
 {
     static const char *const own[] = {"--no-null", "--no-machine", "-o"};
@@ -81,7 +81,7 @@ static _Noreturn void program_become(const char *program, const char *const *wor
     _exit(127);
 }
 
-/* What a program says last is why it ended; notes come before. */
+/* The last line that a program wrote says why it ended. */
 static void last_line(const char *path, char *text, size_t bytes)
 {
     FILE *f = fopen(path, "r");
@@ -92,7 +92,7 @@ static void last_line(const char *path, char *text, size_t bytes)
         fclose(f);
 }
 
-/* One run. A check that failed in it (1) is for the comparison to tell, all else is an error. */
+/* Makes one run. If a check fails in it (exit code 1) the comparison will tell; everything else is an error. */
 static int program_run(const kvb_programs_options *o, const char *program, const folder *f, kvb_result_file **file,
                        char *why, size_t why_bytes)
 {
@@ -157,7 +157,7 @@ static int series_take(series *s, size_t round, kvb_result_file *file)
     return 0;
 }
 
-/* The rounds in place of the passes. */
+/* Puts the series of rounds in place of that of passes. */
 static void rounds_report(const double *medians, size_t rounds, kvb_result *result)
 {
     double copy[KVB_SERIES];
@@ -171,7 +171,7 @@ static void rounds_report(const double *medians, size_t rounds, kvb_result *resu
     result->time.warmup = 0;
 }
 
-/* What base differs from itself is the null comparison of both sides. */
+/* The difference between base and base again is the null comparison of both sides. */
 static void nulls_report(const series turns[TURNS])
 {
     for (size_t i = 0; i < turns[0].first->n; i++) {

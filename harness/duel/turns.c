@@ -39,7 +39,7 @@ static void turn_give(side *s)
         ask_wait(s);
 }
 
-/* Is there to be another round? Not where its time limit would cut a side off. */
+/* Is there to be another round? Not if a side's time limit would end it on the way. */
 static bool goes_on(const side *sides, size_t n, size_t rounds, double seconds)
 {
     bool fits = true;
@@ -66,7 +66,7 @@ int kvb_turns_run(const kvb_child_options *options, kvb_result *results, size_t 
         return error;
     for (size_t i = 0; i < n; i++) {
         sides[i] = (side){.child = children[i], .limit = options[i].seconds > 0 ? options[i].seconds : INFINITY};
-        ask_wait(&sides[i]); /* until it has got ready for its first pass */
+        ask_wait(&sides[i]); /* until it is ready for its first pass */
     }
     for (size_t rounds = 0; rounds == 0 || goes_on(sides, n, rounds, options[0].replay.seconds); rounds++)
         for (size_t i = 0; i < n; i++)

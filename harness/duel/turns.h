@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several replays of the same workload, each in a child process of its own, pass by pass in turns: A B, B A, A B, …
- * What the machine does meanwhile it does to all, so the passes of the same number belong together. The parent is the
- * referee: one child runs at a time, and a child that crashes or hangs loses, the others keep their results.
+ * Whatever disturbs the machine disturbs all of them, so passes of the same number are compared. The parent is the referee: one
+ * child runs at a time. If a child crashes or hangs the others keep their results.
  */
 #ifndef KVB_TURNS_H
 #define KVB_TURNS_H

@@ -14,9 +14,9 @@
 typedef struct read_job {
     const kvb_read_kernel *kernel;
     const char *base;
-    size_t part, bytes; /* of one thread: from part to part, and read of each */
+    size_t part, bytes; /* from one thread's part to the next; how much of each is read */
     uint32_t passes;
-    atomic_uint_fast64_t seen; /* where what was read ends up */
+    atomic_uint_fast64_t seen; /* the sums of what was read, so that reading is not optimised away */
 } read_job;
 
 static void part_read(void *ctx, uint32_t i, uint32_t n)
@@ -32,7 +32,7 @@ static void part_read(void *ctx, uint32_t i, uint32_t n)
     atomic_fetch_add_explicit(&job->seen, seen, memory_order_relaxed);
 }
 
-/* What each of n threads reads of `bytes`: whole lines, at least one, and no more than its part. */
+/* How much of `bytes` each of n threads reads: whole lines, at least one, at most its part. */
 static size_t share_of(const kvb_probe_memory *memory, size_t bytes, uint32_t n)
 {
     size_t share = bytes / n / LINE * LINE, part = memory->bytes / n;
@@ -81,7 +81,7 @@ int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, siz
 typedef struct triad_job {
     const kvb_triad_kernel *kernel;
     char *base;
-    size_t part, elements; /* bytes from part to part; elements of each of the three arrays in one part */
+    size_t part, elements; /* bytes from one part to the next; elements of each of the three arrays in a part */
     uint32_t passes;
 } triad_job;
 

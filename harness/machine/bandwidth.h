@@ -14,7 +14,7 @@ typedef struct kvb_probe_memory {
     size_t bytes; /* a multiple of n * 4096 */
 } kvb_probe_memory;
 
-/* 0 or -ENOMEM. Untouched parts of what is asked are touched by their thread. */
+/* 0 or -ENOMEM. Each thread touches its part first. */
 int kvb_probe_memory_open(const kvb_team *team, size_t bytes, kvb_probe_memory *memory);
 void kvb_probe_memory_close(kvb_probe_memory *memory);
 

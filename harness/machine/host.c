@@ -83,7 +83,8 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
     return NULL;
 }
 
-/* OpenBLAS' core with nothing above a level of --cpu-mask; its oldest for x86-64 takes SSE3. Other levels: as it chooses. */
+/* The OpenBLAS core that uses nothing above a level of --cpu-mask; the oldest for x86-64 needs SSE3. Other levels: OpenBLAS'
+ * own choice. */
 static const struct {
     const char *level, *core;
 } masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}};
@@ -129,7 +130,7 @@ void kvb_openblas_ensure(char **argv)
     }
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 1);
-    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* or it makes a thread for each core when it is loaded */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else it makes a thread for each core when it is loaded */
     setenv(RESTARTED, note, 1);
     execv("/proc/self/exe", argv);
     /* could not restart: go on as we are */

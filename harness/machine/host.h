@@ -16,12 +16,12 @@ void kvb_host_describe(const char *root, kvb_manifest *manifest);
  */
 const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
 
-/* The core that uses nothing above this level of --cpu-mask; NULL: whichever it chooses will do. */
+/* The core that uses nothing above this level of --cpu-mask. NULL: OpenBLAS may choose. */
 const char *kvb_openblas_masked(const char *level);
 
-/* Restart the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and the cured
- * OPENBLAS_CORETYPE (with --cpu-mask among the words of argv, the core of that level), unless the user set that, there
- * or with --openblas-core NAME ("keep": as OpenBLAS chooses). */
+/* Restart the program once with OPENBLAS_NUM_THREADS=1, as kernels start no threads of their own, and with OPENBLAS_CORETYPE
+ * set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own choice stays: that variable,
+ * or --openblas-core NAME ("keep": as OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu.h"
 
-/* Loops over the chains are unrolled whole (the pragmas ask for it): only then do gcc's arrays live in registers. */
+/* The pragmas have the loops over the chains unrolled whole: only then does gcc keep the arrays in registers. */
 #define CHAINS KVB_PEAK_CHAINS
 
 #if defined(__x86_64__)
@@ -55,7 +55,7 @@ __attribute__((target("avx2,fma"))) static double f32_avx2(uint64_t turns)
     return (double)_mm256_cvtss_f32(sum);
 }
 
-/* As asm: clang 14 has the instruction, but not the type of its operands, without the whole file being built for it. */
+/* As asm: clang 14 knows the instruction, but the type of its operands only if the whole file is built for FP16. */
 __attribute__((target("avx512f,avx512fp16,f16c"))) static double f16_avx512(uint64_t turns)
 {
     const __m512i half = _mm512_set1_epi32(0x38003800), one = _mm512_set1_epi32(0x3c003c00); /* pairs of f16 */
@@ -148,7 +148,8 @@ static bool avx2_here(void)
     return level_here(KVB_CPU_AVX2);
 }
 
-/* Leaf 7 of CPUID: clang 14 has no name for these two. The system must save the registers: ask for the wider set. */
+/* From leaf 7 of CPUID: clang 14 has no name for these two. The wider set is asked for too, because the system must save the
+ * registers. */
 static unsigned leaf7(unsigned subleaf, bool edx)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -167,7 +168,7 @@ static bool bf16_here(void)
     return avx512_here() && __builtin_cpu_supports("avx512bf16");
 }
 
-static bool vnni512_here(void) /* without VBMI, which the level of that name has too */
+static bool vnni512_here(void) /* needs no VBMI, unlike the level avx512vnni */
 {
     return avx512_here() && __builtin_cpu_supports("avx512vnni");
 }
@@ -178,8 +179,8 @@ static bool vnni256_here(void)
 }
 #endif
 
-/* Two roundings in place of a fused multiply-add: what code without such an instruction can do. Twelve chains of four
- * lanes, which compilers keep in vector registers where they have them. */
+/* Without a fused multiply-add: a product and a sum, rounded each. Twelve chains of four lanes, which compilers keep in vector
+ * registers. */
 static double f32_portable(uint64_t turns)
 {
     typedef float lanes __attribute__((vector_size(16)));
@@ -210,7 +211,7 @@ static bool always_here(void)
     return true;
 }
 
-/* Widest first. operations: 2 x lanes x products a lane, for each chain. */
+/* Widest first. operations: chains x 2 x lanes x products a lane. */
 const kvb_peak_kernel kvb_peak_kernels[] = {
 #if defined(__x86_64__)
     {KVB_PEAK_F32, "avx512f vfmadd ps", 2.0 * 16 * CHAINS, f32_avx512, avx512_here},

@@ -5,14 +5,14 @@
 
 #include "harness/machine/bandwidth.h"
 
-/* Multiply-adds of one turn are independent of each other: enough of them to cover latency 4 on two units. */
+/* The multiply-adds of one turn are independent of each other, and enough to cover a latency of 4 on two units. */
 #define KVB_PEAK_CHAINS 12u
 
 typedef struct kvb_peak_kernel {
     kvb_peak_kind kind;
     const char *instruction;       /* "avx512 vfmadd ps" */
     double operations;             /* of one turn: 2 for each multiply-add */
-    double (*run)(uint64_t turns); /* returns the sum of what the chains hold: finite */
+    double (*run)(uint64_t turns); /* returns the sum of the chains, which is finite */
     bool (*here)(void);            /* can this CPU run it? */
 } kvb_peak_kernel;
 extern const kvb_peak_kernel kvb_peak_kernels[]; /* widest of each kind first; ends with instruction NULL */

@@ -8,10 +8,10 @@
 
 #define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
-#define FILLING   0x2d /* not zero: untouched pages would all be one and the same page, in L1 */
+#define FILLING   0x2d /* written, because pages that are only read are all the same zero page, which is in L1 */
 
-/* mmap aligns to pages only; huge pages want more, and close() is told the base alone: keep it aligned by unmapping
- * what lies before and after. */
+/* mmap aligns to small pages only. For the alignment of huge pages it maps more and unmaps what lies before and after, as
+ * close() knows the base alone. */
 static char *aligned_map(size_t bytes)
 {
     size_t room = bytes + HUGE_PAGE;
@@ -45,7 +45,7 @@ int kvb_probe_memory_open(const kvb_team *team, size_t bytes, kvb_probe_memory *
     memory->base = aligned_map(memory->bytes);
     if (!memory->base)
         return -ENOMEM;
-    madvise(memory->base, memory->bytes, MADV_HUGEPAGE); /* advice: small pages serve as well */
+    madvise(memory->base, memory->bytes, MADV_HUGEPAGE); /* may fail: small pages will do */
     team->run(team, part_touch, memory);
     return 0;
 }

@@ -114,7 +114,7 @@ static void hypervisor_name(char name[16])
 #endif
 }
 
-/* DMI vendors that make virtual machines only: how other CPUs than x86 are known. */
+/* DMI vendors that make virtual machines only. They tell a virtual machine on CPUs other than x86. */
 static const char *const virtual_vendors[] = {"QEMU", "KVM", "VMware, Inc.", "Xen", "innotek GmbH", "Parallels", NULL};
 
 static void virtual_machine_describe(const char *root, kvb_machine_profile *profile)

@@ -44,10 +44,10 @@ typedef struct kvb_machine_profile {
  * 0, or -ENOMEM, or -EINVAL when hwloc cannot read the topology. */
 int kvb_profile_describe(const char *root, kvb_machine_profile *profile);
 
-/* Bytes that may be had without swapping: what the kernel says, or what the control group leaves. */
+/* Bytes that can be allocated without swapping: what the kernel says, or less if the control group leaves less. */
 uint64_t kvb_memory_available(const char *root);
 
-/* What a working set may take: a fixture of its own, apart from measuring. A level that the machine lacks has bytes 0.
+/* Chooses the working set of each level; apart from measuring, so that tests can ask. A level that the machine lacks has bytes 0.
  *   L1, L2  half of a thread's share of one cache (shared by the threads of its cores)
  *   LLC     4 x all L2, at most half of one LLC, and at most 64 MiB in a virtual machine whose LLC is larger than
  *           128 MiB: such a cache is shared with strangers
@@ -68,8 +68,8 @@ int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *th
 /* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
 int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
 
-/* Measure rows for these thread counts into a manifest: what the machine can on the day of a run. Where it cannot be
- * measured the manifest stays as it was. */
+/* Measure rows for these thread counts into a manifest: what the machine can do on the day of a run. If it cannot be measured
+ * the manifest stays as it was. */
 void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifest *manifest);
 
 #endif

@@ -7,8 +7,8 @@
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 
-/* All levels are probed in the memory of the largest: where that is several last-level caches, to touch it takes longer than to
- * measure it. */
+/* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes longer
+ * than measuring it. */
 static int levels_measure(const kvb_machine_profile *profile, const kvb_team *team, double seconds,
                           kvb_profile_row *row)
 {

@@ -8,7 +8,7 @@
 
 #include "results/table.h"
 
-/* Prints and frees; a table that never came to be is -ENOMEM. */
+/* Prints and frees a table. NULL, a table that could not be made, is -ENOMEM. */
 static int table_end(kvb_table *table, int error, kvb_table_format format, FILE *out)
 {
     if (!table)

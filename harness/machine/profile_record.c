@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine can, into a manifest. */
+/* Writes what the machine can do into a manifest. */
 #include <math.h>
 
 #include "harness/machine/profile.h"

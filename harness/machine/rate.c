@@ -9,7 +9,7 @@
 
 #define SAMPLES_MIN 5u
 #define SAMPLES_MAX 4096u
-#define SAMPLE_NS   1e6 /* long against starting a team, short against a time slice */
+#define SAMPLE_NS   1e6 /* much longer than starting a team, shorter than a time slice */
 
 static int ascending(const void *a, const void *b)
 {

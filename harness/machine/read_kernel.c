@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loads whose reduction is free: one three-way OR takes two cache lines, the second of them as its memory operand.
- * Two streams a thread, the halves of its part: on 4 KiB pages, where the hardware prefetcher stops at each page
- * border, the second stream runs on (3 to 5 % from DRAM); four gain no more there and lose 3 % in L2. Software
- * prefetch gained nothing at any distance, and costs issue slots in L1.
+ * Each thread reads two streams, the halves of its part: on 4 KiB pages the hardware prefetcher stops at each page border, and
+ * then the other stream runs on (3 to 5 % from DRAM). Four streams gain no more and lose 3 % in L2. Software prefetch gains
+ * nothing at any distance, and costs issue slots in L1.
  */
 #include "harness/machine/read_kernel.h"
 
 #define LINE  64u
 #define BLOCK 512u /* bytes of one stream in one turn of the loop */
 
-/* Part of a stream that the loops below leave over: whole lines, fewer than two blocks. */
+/* The rest of a stream that the loops below leave: whole lines, fewer than two blocks. */
 static uint64_t lines_read(const char *p, size_t bytes)
 {
     const uint64_t *words = (const void *)p;

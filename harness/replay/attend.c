@@ -77,7 +77,7 @@ static int call_count(kvb_pass *p)
     return 0;
 }
 
-/* Compares what the kernel left for the event's n tokens, the last ones of the call. */
+/* Compares the outputs of the event's n tokens, the last ones of the call, with the oracle. */
 static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer)
 {
     const kvb_replay_options *o = p->options;
@@ -123,7 +123,7 @@ static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fe
     if (p->options->cache_state == KVB_STATE_COLD) {
         kvb_view_flush(&spec->k, g->kv_heads);
         kvb_view_flush(&spec->v, g->kv_heads);
-        kvb_view_flush(&p->call.args.k, g->kv_heads); /* decoded rows, where they were staged */
+        kvb_view_flush(&p->call.args.k, g->kv_heads); /* staged rows, if there are any */
         kvb_view_flush(&p->call.args.v, g->kv_heads);
         kvb_block_flush(p->io.q, (size_t)fed * g->heads * g->k_dim * sizeof *p->io.q);
     }
@@ -134,7 +134,7 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
 {
     if (!p->options->guarded || p->number > 0)
         return;
-    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel got: maybe the same */
+    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel gets: staged, or the same */
     const void *const lanes[] = {spec->k.base, spec->k.scales, spec->k.zeros, spec->k.recent, got_k->base,
                                  spec->v.base, spec->v.scales, spec->v.zeros, spec->v.recent, got_v->base};
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
@@ -154,7 +154,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     p->place->doing = "in the kernel's supports()";
     double started = kvb_pass_clock(p);
     error = kvb_call_prepare(&p->call, spec, p->io.q, fed, why, sizeof why);
-    /* turning a mask or rows into what the kernel takes is the kernel's cost */
+    /* timed as the kernel's: it needs the mask expanded, or rows staged */
     bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
     kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
     if (error)

@@ -50,7 +50,7 @@ void kvb_block_flush(const void *block, size_t bytes)
 }
 #endif
 
-/* A table of n units for each of n_kv_heads heads, where there is one. */
+/* Flushes a table of n units for each of n_kv_heads heads, if there is one. */
 static void table_flush(const void *base, size_t head_stride, size_t n, size_t unit_bytes, uint32_t n_kv_heads)
 {
     for (uint32_t h = 0; h < n_kv_heads && base && n; h++)

@@ -19,7 +19,7 @@ static int step_compare(const void *a, const void *b)
     return (x->cells > y->cells) - (x->cells < y->cells);
 }
 
-/* The point of the n steps from steps[0] on; values: room for n times of each pass. */
+/* Makes a point of the n steps from steps[0] on. values: room for n times of each pass. */
 static void point_make(const kvb_samples *times, size_t passes, size_t warmup, const step *steps, size_t n,
                        double *values, kvb_context_point *point)
 {
@@ -44,7 +44,7 @@ int kvb_contexts_report(const kvb_samples *times, const kvb_samples *cells, size
         qsort(steps, n, sizeof *steps, step_compare);
         for (size_t i = 0; i < n; i++)
             distinct += i == 0 || steps[i].cells != steps[i - 1].cells;
-        /* A point ends where the cells change, and, where there are too many, not before it has its share of the steps. */
+        /* A point ends where the number of cells changes. If that makes too many points, each first takes its share of steps. */
         for (size_t i = 1; i <= n; i++) {
             bool changes = i == n || steps[i].cells != steps[i - 1].cells;
             bool full = i == n || distinct <= KVB_CONTEXTS || i * KVB_CONTEXTS >= (points + 1) * n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Step times against context: how long steps took that read so many cells. */
+/* Step times against context: how long steps took by the number of cells that they read. */
 #ifndef KVB_CONTEXTS_H
 #define KVB_CONTEXTS_H
 

@@ -59,8 +59,8 @@ static int registry_grow(void)
     return kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks);
 }
 
-/* Puts the block's bytes at the end of its pages and paints what is left. Before the block that is a page at most: a
- * block that was fitted to less than it was made with has more slack, and painting it all would take time. */
+/* Puts the block's bytes at the end of its pages and paints the slack. Before the block at most one page is painted: a block
+ * fitted to less than it was made with has more slack, and painting all of it would take time. */
 static void block_place(block *b, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -133,7 +133,7 @@ void kvb_guard_free(void *start)
 /* First byte of [from, to) that is not the canary's; `to` when all are. */
 static const char *canary_check(const char *from, const char *to)
 {
-    /* equal to itself one byte on: all bytes are the first one */
+    /* memory that equals itself one byte further on has all bytes alike */
     if (from < to && *from == (char)CANARY && !memcmp(from, from + 1, (size_t)(to - from - 1)))
         return to;
     while (from < to && *from == (char)CANARY)
@@ -188,7 +188,7 @@ static const char *access_of(const ucontext_t *context)
 #endif
 }
 
-/* Says in text what the fault at `address` touched; false when that is none of the blocks' affair. */
+/* Writes to text what the fault at `address` touched. False: it has to do with none of the blocks. */
 static bool fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
 {
     const block *all = blocks, *b = NULL;
@@ -234,7 +234,7 @@ int kvb_guard_install(void (*report)(const char *what))
     reporter = report;
     if (sigaltstack(NULL, &present))
         return -errno;
-    /* a sanitizer gives each thread a stack, and unmaps at the thread's end what it then finds there */
+    /* a sanitizer gives each thread a signal stack of its own, and at the thread's end unmaps the one that is then set */
     if (present.ss_flags & SS_DISABLE && sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL))
         return -errno;
     sigemptyset(&action.sa_mask);

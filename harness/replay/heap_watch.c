@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The heap watch. The program defines the C library's allocation functions and hands each call on to glibc's own, so
- * that calls from plug-ins and from libraries pass here too; symbol lookup finds the program's definition first. That
- * all of glibc's heap stays in use keeps what is not defined here (valloc, malloc_usable_size) right.
+ * that calls from plug-ins and from libraries pass here too: symbol lookup finds the program's definition first. As the heap is
+ * still glibc's, functions that are not defined here (valloc, malloc_usable_size) keep working.
  */
 #include "harness/replay/heap_watch.h"
 
@@ -24,7 +24,7 @@
 static atomic_bool watching;
 static atomic_uint_fast64_t calls;
 
-/* One branch, not taken, while the watch is off. */
+/* While the watch is off this costs one branch, not taken. */
 static inline void call_count(void)
 {
     if (__builtin_expect(atomic_load_explicit(&watching, memory_order_relaxed), 0))
@@ -33,8 +33,8 @@ static inline void call_count(void)
 
 #ifdef HAS_RUNTIME_HOOKS
 
-/* From the runtime of the sanitizers (sanitizer/allocator_interface.h). ThreadSanitizer's calls no hook for aligned
- * blocks: there those are missed. */
+/* From the runtime of the sanitizers (sanitizer/allocator_interface.h). ThreadSanitizer calls no hook for aligned blocks, so
+ * there they are not counted. */
 __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
                                                                     void (*free_hook)(const volatile void *));
 

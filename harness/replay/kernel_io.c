@@ -16,7 +16,7 @@ static const char *const names[BUFFERS] = {"q", "out", "lse"};
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-#define TOUCH_BYTES (1u << 20) /* blocks below this stay with whoever writes first */
+#define TOUCH_BYTES (1u << 20) /* smaller blocks are left to whoever writes first */
 #define PAGE        4096u
 
 static const kvb_team *toucher;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The buffers that a kernel is handed besides K and V: q in, out and lse out, each of exactly the size of the call, in
- * guarded memory unless that is turned off. Before each call the outputs are filled with a NaN of a
- * pattern of our own; a pattern that is still there afterwards is an element left unwritten.
+ * The buffers that a kernel is handed besides K and V: q, and out and lse for its results. Each has exactly the size of the call
+ * and lies in guarded memory, unless that is turned off. Before each call the outputs are filled with a NaN of our own pattern;
+ * where it is still there afterwards, the kernel has left an element unwritten.
  */
 #ifndef KVB_KERNEL_IO_H
 #define KVB_KERNEL_IO_H
@@ -28,8 +28,8 @@ typedef struct kvb_kernel_io {
 /* Memory for caches and kernel scratch: guarded, or from the C library. */
 extern const kvb_memory_source kvb_guarded_source, kvb_plain_source;
 
-/* From now on large blocks of both sources are first touched by the threads of this team in equal parts, so that on a
- * machine of several NUMA nodes each part lies with the thread of its number; NULL: by whoever writes first. */
+/* From now on the threads of this team first touch large blocks of both sources, in equal parts, so that with several NUMA nodes
+ * each part lies near the thread of its number. NULL: whoever writes first touches them. */
 void kvb_first_touch(const kvb_team *team);
 
 void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded);
@@ -37,11 +37,11 @@ void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_
  * write. 0 or -ENOMEM. */
 int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q);
 void kvb_kernel_io_poison(kvb_kernel_io *io);
-/* Did the kernel write every element? false with the first one that it left, in why. */
+/* Did the kernel write every element? If not, why names the first one that it left. */
 bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes);
 /* The output row of one query and head. */
 const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t head);
-/* A digest of outputs, carried on over the out and lse of the last n queries: FNV-1a of 64 bits. */
+/* Continues a digest (FNV-1a of 64 bits) over the out and lse of the last n queries. */
 #define KVB_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest);
 void kvb_kernel_io_free(kvb_kernel_io *io);

@@ -29,7 +29,7 @@ int kvb_memory_log_add(kvb_memory_log *log, kvb_memory_point point)
 
 void kvb_memory_log_report(const kvb_memory_log *log, kvb_result *result)
 {
-    size_t spread = KVB_MEMORY_POINTS - 2, live = 0, held = 0, taken = 0; /* evenly: all but the two highest */
+    size_t spread = KVB_MEMORY_POINTS - 2, live = 0, held = 0, taken = 0; /* two places are for the highest points */
     for (size_t i = 0; i < log->n; i++) {
         live = log->at[i].live_bytes > log->at[live].live_bytes ? i : live;
         held = log->at[i].held_bytes > log->at[held].held_bytes ? i : held;

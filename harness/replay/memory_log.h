@@ -21,7 +21,7 @@ typedef struct kvb_memory_log {
 } kvb_memory_log;
 
 int kvb_memory_log_add(kvb_memory_log *log, kvb_memory_point point); /* 0 or -ENOMEM */
-/* Fills memory.timeline: all points where they fit, else some evenly spread and the highest of each curve. */
+/* Fills memory.timeline with all points if they fit, else with some, evenly spread, and the highest of each curve. */
 void kvb_memory_log_report(const kvb_memory_log *log, kvb_result *result);
 void kvb_memory_log_free(kvb_memory_log *log);
 

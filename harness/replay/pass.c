@@ -15,7 +15,7 @@
 
 /* ---- time ------------------------------------------------------------------------------------------- */
 
-/* Moves what is pending to the counts that counters see. */
+/* Adds the pending counts to those that counters see. */
 static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
 {
     counts->cells_read += pending->cells_read;
@@ -113,7 +113,7 @@ static int buffer_grow(float **buffer, size_t floats)
     return *buffer ? 0 : -ENOMEM;
 }
 
-/* Room for n fed tokens, in whichever layer. */
+/* Makes room for n fed tokens, enough for every layer. */
 static int room_ensure(kvb_pass *p, uint32_t n)
 {
     const kvb_model *m = &p->trace->header.model;
@@ -134,7 +134,7 @@ static int room_ensure(kvb_pass *p, uint32_t n)
     return error;
 }
 
-/* Rows of the fed tokens [n][heads][dim]: in place where they lie together, else copied together. NULL: V of latent rows. */
+/* Rows of the fed tokens [n][heads][dim]: in place if they lie together, else copied. NULL: V of latent rows. */
 static const float *rows_feed(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
 {
     size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
@@ -286,7 +286,7 @@ static int cache_open(kvb_pass *p)
     const kvb_replay_options *o = p->options;
     const kvb_trace_needs *needs = &o->trace->needs;
     char why[256] = "";
-    /* slab keeps private rows: it may hold a shared token once for each sequence */
+    /* slab may hold a shared token once for each sequence */
     uint64_t all = (uint64_t)needs->seqs * needs->seq_len;
     all = all < needs->cells ? needs->cells : all > KVB_TRACE_MAX_CELLS ? KVB_TRACE_MAX_CELLS : all;
     kvb_cache_options cache = {
@@ -340,7 +340,7 @@ int kvb_pass_run(kvb_pass *p)
         error = event_run(p, &p->trace->events[i]);
     }
     char why[128];
-    if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* later passes: once is enough */
+    if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
         error = kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, why);
     p->allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";

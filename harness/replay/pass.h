@@ -36,15 +36,15 @@ typedef struct kvb_pass {
     uint64_t *seen;              /* bits of cells, for traffic */
     size_t seen_words;
     kvb_samples times[KVB_STEP_KINDS];
-    /* Of each step of the first pass: unique cells that it read in the group where they were most, and bytes in all. */
+    /* For each step of the first pass: unique cells that it read, in the group that read the most, and bytes in all. */
     kvb_samples cells[KVB_STEP_KINDS], step_bytes[KVB_STEP_KINDS];
     double bytes[KVB_STEP_KINDS], flops[KVB_STEP_KINDS]; /* of the first pass */
     double account_ns[KVB_ACCOUNTS], step_ns;
-    uint64_t intervals; /* timed ones: each costs a look at the clock */
+    uint64_t intervals; /* that were timed: each costs a look at the clock */
     kvb_witness_check witness;
     kvb_diff diff;
-    uint64_t digest;                         /* of the first pass' outputs */
-    kvb_own_counts pending;                  /* counts of the next timed interval: they must rise while counters run */
+    uint64_t digest;        /* of the first pass' outputs */
+    kvb_own_counts pending; /* added in the next timed interval, as counts must rise while counters run */
     kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
     bool staged_k, staged_v;                 /* in some layer */
     size_t reserved_peak, allocator_live;
@@ -52,23 +52,23 @@ typedef struct kvb_pass {
     bool ended;            /* result says why */
 } kvb_pass;
 
-/* What a step reads, in the making. */
+/* What a step reads, added up layer by layer. */
 typedef struct kvb_step_traffic {
-    double cells, bytes, flops; /* cells: of the group where they are most */
+    double cells, bytes, flops; /* cells: of the group that reads the most */
     bool counted[KVB_MODEL_GROUPS];
 } kvb_step_traffic;
 
-/* A look at the clock; the time since then is the step's, on that account. Counters run in the first pass only: starting them
- * is a system call, outside what the clock sees. */
+/* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters run in
+ * the first pass only; starting them is a system call, which lies outside the interval. */
 double kvb_pass_clock(kvb_pass *pass);
 void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
-/* Says in the result how the call `what` went wrong at the present event; returns the error. */
+/* Records in the result that the call `what` failed at the present event. Returns the error. */
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
 /* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones. */
 int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
                     uint32_t n, kvb_step_traffic *step);
 
-/* Adds what one group uses to what others do. */
+/* Adds the usage of one group to that of others. */
 void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
 
 int kvb_pass_open(kvb_pass *pass, const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);

@@ -8,8 +8,8 @@
 
 #include "results/statistics.h"
 
-#define PROBE_BYTES (16u << 20) /* that one probe reads at least, so that the clock does not matter */
-#define PROBE_LINE  64u         /* bytes a thread reads at least */
+#define PROBE_BYTES (16u << 20) /* a probe reads at least so much, so that looking at the clock does not matter */
+#define PROBE_LINE  64u         /* a thread reads at least so many bytes */
 
 int kvb_roofline_open(kvb_roofline *r, const kvb_team *team, double working_set)
 {
@@ -24,7 +24,7 @@ int kvb_roofline_probe(kvb_roofline *r)
     if (!r->working_set)
         return 0;
     uint32_t passes = (uint32_t)(PROBE_BYTES / r->working_set) + 1;
-    kvb_read_pass(r->team, &r->memory, r->working_set, 1); /* what the passes before left is not its working set */
+    kvb_read_pass(r->team, &r->memory, r->working_set, 1); /* the CPU's caches hold other data after a pass */
     double ns = kvb_read_pass(r->team, &r->memory, r->working_set, passes);
     return kvb_sample_add(&r->rates, (double)r->working_set * passes / ns);
 }
@@ -44,7 +44,7 @@ void kvb_roofline_report(const kvb_roofline *r, double bytes, double flops, doub
         read = kvb_quantile(copy, r->rates.n, 0.5);
     }
     free(copy);
-    result->traffic.gb_per_s = bytes / ns; /* bytes a nanosecond are GB/s */
+    result->traffic.gb_per_s = bytes / ns; /* a byte a nanosecond is 1 GB/s */
     result->traffic.gflop_per_s = flops / ns;
     result->traffic.read_gb_per_s = read;
     result->traffic.peak_gflop_per_s = peak;

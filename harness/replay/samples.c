@@ -12,7 +12,7 @@
 
 #define CONFIDENCE       0.95
 #define BOOTSTRAP_ROUNDS 400u
-#define MANY_PASSES      4u   /* from here on passes are compared, below it steps */
+#define MANY_PASSES      4u   /* with so many passes, passes are compared; with fewer, steps */
 #define STEADY_WINDOW    3u   /* passes */
 #define STEADY_TOLERANCE 0.05 /* of the median */
 
@@ -58,7 +58,7 @@ size_t kvb_warmup_passes(const kvb_samples times[KVB_STEP_KINDS], size_t passes)
     size_t warmup = passes / 2;
     if (passes < 2 * STEADY_WINDOW || !totals) {
         free(totals);
-        return passes >= MANY_PASSES; /* too few to look: the first one found cold memory */
+        return passes >= MANY_PASSES; /* too few to compare: leave out the first, which found cold memory */
     }
     for (size_t p = 0; p < passes; p++)
         for (size_t k = 0; k < ATTENDING; k++)

@@ -11,7 +11,7 @@
 
 /* Which sequences stem from one trunk. Zero at first: none do. */
 typedef struct kvb_kinship {
-    uint64_t kin[KVB_TRACE_MAX_SEQS]; /* of each sequence: those that share a trunk with it */
+    uint64_t kin[KVB_TRACE_MAX_SEQS]; /* for each sequence, bits of those that share a trunk with it */
 } kvb_kinship;
 
 /* Learn from a control event. */

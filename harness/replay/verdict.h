@@ -6,8 +6,7 @@
 #include "oracle/oracle.h"
 #include "results/result.h"
 
-/* Fills rho, error, status and, where it fails, the reason: rho above 1, or rows that were not compared in each of
- * the passes. */
+/* Fills rho, error and status. It fails, with the reason, if rho is above 1 or if rows were not compared in every pass. */
 void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
                     kvb_result *result);
 

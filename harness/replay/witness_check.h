@@ -17,7 +17,7 @@ void kvb_witness_check_close(kvb_witness_check *check);
 
 /*
  * After a witness ran on a step of problem->n_tok queries, the last n_new of which are the event's tokens:
- * each must have seen exactly what it may see in a layer of the group, once each, in this layer, at every KV head, in K and in V.
+ * each must have seen exactly the tokens that it may see in this layer, each once, at every KV head, in K and in V.
  * 0; 1 with the first difference in why; -ENOMEM.
  */
 int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_group *group,

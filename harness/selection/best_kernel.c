@@ -31,7 +31,7 @@ void kvb_best_close(kvb_best *best)
     best->file = NULL;
 }
 
-/* Are these two of the same combination, whatever the kernel? */
+/* Do these two belong to the same combination, apart from the kernel? */
 static bool is_same(const kvb_result *a, const kvb_result *b)
 {
     return !strcmp(a->workload, b->workload) && !strcmp(a->cache, b->cache) && !strcmp(a->pool_k, b->pool_k) &&

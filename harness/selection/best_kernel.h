@@ -23,8 +23,8 @@ int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry
 void kvb_best_close(kvb_best *best);
 
 /*
- * The kernel for the combination that the names, threads and growth of `of` say. Witnesses are no candidates: what
- * they do is not judged (no rho). NULL with why: none passed there, or the fastest one is of a plug-in that is not loaded.
+ * The kernel for the combination with the names, threads and growth of `of`. Witnesses are no candidates, as they have no rho.
+ * NULL with why: none passed there, or the fastest one belongs to a plug-in that is not loaded.
  */
 const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes);
 

@@ -9,7 +9,7 @@
 #include "results/result.h"
 
 #define WIDTH 84u /* of a line, about */
-#define MANY  8u  /* names that are always told */
+#define MANY  8u  /* an axis of at most so many names is printed whole */
 
 /* One axis being asked about. */
 typedef struct axis {
@@ -50,7 +50,7 @@ static void problem_ask(axis *a, const char *name, const kvb_problem *problem)
     verdict_add(a, name, taken, why);
 }
 
-/* "what: names", broken between names and before what comes `after` them; continued lines are indented. */
+/* Prints "what: names", broken between names and before the text `after` them; continued lines are indented. */
 static int names_print(const axis *a, bool taken, const char *what, const char *names, const char *after)
 {
     char text[2 * WIDTH + 400];
@@ -74,8 +74,8 @@ static int names_print(const axis *a, bool taken, const char *what, const char *
     return error ? error : a->line(a->ctx, taken, text);
 }
 
-/* The lines of an axis: what it takes (`every` where that is all) and what not, with the reason once. Of a long axis only
- * the shorter list is told. */
+/* Prints the lines of an axis: what the kernel takes (`every` if that is all) and what it declines, with the reason once. For a
+ * long axis only the shorter list is printed. */
 static int axis_print(const axis *a, const char *what, const char *every)
 {
     bool is_long = a->n_taken + a->n_declined > MANY;
@@ -121,7 +121,8 @@ static kvb_problem problem_plain(const kvb_kernel *kernel, const kvb_format *k, 
     };
 }
 
-/* The first pool whose rows the kernel takes on both sides, as the plain problem; false: there is none, why of the first. */
+/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why is that of the
+ * first pool. */
 static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry, kvb_problem *problem, char *why,
                          size_t why_bytes)
 {
@@ -135,7 +136,7 @@ static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry,
     return false;
 }
 
-/* Is a format taken on one side, beside the plain one or beside itself? */
+/* Does the kernel take a format on one side, with the plain one or the same on the other? */
 static void format_ask(axis *a, const char *name, const kvb_problem *plain, const kvb_format *format, bool v)
 {
     kvb_problem p = *plain, both = *plain;
@@ -146,7 +147,7 @@ static void format_ask(axis *a, const char *name, const kvb_problem *plain, cons
     verdict_add(a, name, taken, why);
 }
 
-/* Formats of one side: the pools' own, or with had their forms behind a transform. */
+/* Asks about the formats of one side: the pools' own, or, if `had`, their forms behind a transform. */
 static axis formats_ask(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool v, bool had)
 {
     axis a = *empty;
@@ -182,7 +183,7 @@ static int dims_print(const axis *empty, const kvb_problem *plain)
     return axis_print(&a, "channels", "any");
 }
 
-/* Masks are declared, not asked; what is not is no refusal: the caller turns it. */
+/* Masks are declared, so supports() is not asked. Others are not declined either: the caller expands them. */
 static int masks_print(const axis *empty)
 {
     static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};

@@ -5,13 +5,12 @@
 
 #include "harness/selection/selection.h"
 
-/* Called with a line of text for what is accepted (taken true) or declined, the kernel's reason in it; 0 to go on. */
+/* Called with each line of text: what is accepted (taken true), or what is declined, with the kernel's reason. 0: go on. */
 typedef int kvb_accepts_line(void *ctx, bool taken, const char *text);
 
 /*
- * Describes the kernel along one axis after the other: formats, lengths of rows, masks, outputs, extras. On every axis but the
- * one asked about stands a plain problem that the kernel takes. Lines of at most about 100 characters. 0, or what line()
- * returned.
+ * Describes the kernel along one axis after the other: formats, lengths of rows, masks, outputs, extras. All but the axis asked
+ * about is that of a plain problem which the kernel takes. Lines have about 100 characters at most. 0, or what line() returned.
  */
 int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx);
 
@@ -19,8 +18,7 @@ int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry,
  * heads on 2 KV heads of 128 channels. */
 bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v);
 
-/* 0; -EINVAL where some pools are read by none of the selected kernels: why names the kernels and pools that would
- * work. */
+/* 0; -EINVAL if none of the selected kernels reads some of the pools: why names the kernels and pools that would work. */
 int kvb_native_check(const kvb_selection *selection, const kvb_registry *registry, char *why, size_t why_bytes);
 
 #endif

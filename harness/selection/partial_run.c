@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shards, and going on where an earlier run ended. */
+/* Shards, and resuming an earlier run. */
 #include "harness/selection/partial_run.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ size_t kvb_shard_count(kvb_shard shard, size_t total)
 
 /* ---- resuming ---- */
 
-/* Where the words of a and b part: what follows is what differs. */
+/* Finds where the words of a and b begin to differ. */
 static size_t words_same(const char *a, const char *b)
 {
     size_t same = 0;
@@ -108,7 +108,7 @@ int kvb_resume_open(const char *path, const kvb_manifest *manifest, const kvb_wo
     struct stat target;
     int error = kvb_result_resume(path, writer, kept, why, why_bytes);
 
-    if (!error && (*kept)->n == 0) { /* begun, nothing finished: as if it had never been */
+    if (!error && (*kept)->n == 0) { /* nothing is finished: begin anew */
         kvb_result_discard(*writer);
         kvb_result_free(*kept);
         *writer = NULL;

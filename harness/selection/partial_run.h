@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of a part of their combinations: a shard, or what an earlier run has not finished. */
+/* Runs of some of their combinations only: a shard, or those that an earlier run has not finished. */
 #ifndef KVB_PARTIAL_RUN_H
 #define KVB_PARTIAL_RUN_H
 
@@ -19,17 +19,17 @@ int kvb_shard_parse(const char *text, kvb_shard *shard, char *why, size_t why_by
 /* Is combination `number`, from 0, of this shard? */
 bool kvb_shard_has(kvb_shard shard, size_t number);
 
-/* How many of `total` combinations are. */
+/* How many of `total` combinations are in this shard? */
 size_t kvb_shard_count(kvb_shard shard, size_t total);
 
-/* ---- resuming. Records are written in the order of the matrix, each as soon as it is final: a file holds the first
- * combinations of its run, or of its shard, and the next one is the next. ---- */
+/* ---- resuming. Records are written in the order of the matrix, each as soon as it is final. So a file holds the first
+ * combinations of its run, or of its shard, without gaps. ---- */
 
 /*
- * Looks for what a run with this output and manifest left: in path.tmp, else in path itself, which is then whole. *kept
- * (for kvb_result_free) is what is finished, NULL when there is nothing; *writer writes the rest, NULL where path is whole
- * or there is nothing. inputs [n]: words of which those that are files must be as they were when that run began. 0; -EINVAL
- * when it is of another version, machine or command, and other negative errnos: with why.
+ * Looks for the records that a run with this output and manifest left: in path.tmp, else in path itself, which is then complete.
+ * *kept (for kvb_result_free): the finished ones; NULL if there are none. *writer writes the rest; NULL if path is complete or
+ * there is nothing. inputs [n]: words; those that are files must be as they were when that run began. 0; -EINVAL with why if the
+ * run is of another version, machine or command; other negative errnos with why.
  */
 int kvb_resume_open(const char *path, const kvb_manifest *manifest, const kvb_words *inputs, size_t n,
                     kvb_result_file **kept, kvb_result_writer **writer, char *why, size_t why_bytes);

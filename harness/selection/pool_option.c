@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of --pool turned into pairs of pools. */
+/* Turns words of --pool into pairs of pools. */
 #include "harness/selection/pool_option.h"
 
 #include <errno.h>
@@ -115,7 +115,7 @@ int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_
             continue;
         const kvb_pool_type *form = form_of(pool, had, why, why_bytes);
         if (!form && strcmp(glob, pool->name))
-            continue; /* a glob takes what there is */
+            continue; /* a glob skips what is missing */
         any = true;
         error = form ? pair_add(form, form, pairs, max, n) : -EINVAL;
     }

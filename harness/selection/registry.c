@@ -60,7 +60,7 @@ static const char *pool_lack(const kvb_pool_type *p)
     return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
 }
 
-/* Takes one part in, unless something is wrong with it. */
+/* Adds one part, unless something is wrong with it. */
 static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_registered *part, const char *lack,
                     const char *path, char *why, size_t why_bytes)
 {

@@ -82,7 +82,7 @@ uint64_t kvb_size_runs(const kvb_size_pieces *p, const kvb_group *g, uint64_t po
     bool limited = g->window || g->chunk;
     uint64_t first = g->window && pos >= g->window ? pos - g->window + 1 : g->chunk ? pos - pos % g->chunk : 0;
     uint64_t runs = 0, end = UINT64_MAX;
-    if (!limited) { /* ascending by cell: one run less for each piece that begins where another one ends */
+    if (!limited) { /* runs ascend by cell: a piece that begins where another ends makes no run of its own */
         for (size_t i = 0; i < p->n && p->at[i].pos <= pos; i++) {
             bool joins = false;
             for (size_t j = 0; j < p->n && p->at[j].pos <= pos && !joins; j++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a store puts the tokens of a history in which no sequence is forked or cut back: for the prediction of its tables.
- * A plain list of pieces for each sequence, found anew in whatever order cells lie: not the code of the caches.
+ * Where a store puts the tokens of a history without forks and removals, for the prediction of its tables. It keeps a plain list
+ * of pieces for each sequence, and shares no code with the caches on purpose.
  */
 #ifndef KVB_SIZE_LAYOUT_H
 #define KVB_SIZE_LAYOUT_H
@@ -23,11 +23,11 @@ int kvb_size_piece_add(kvb_size_pieces *pieces, uint64_t pos, uint64_t cell, uin
 /* Lets go of positions from .. to-1. 0 or -ENOMEM. */
 int kvb_size_pieces_drop(kvb_size_pieces *pieces, uint64_t from, uint64_t to);
 
-/* The first n cells of those below `bound` that no sequence of held [64] has: together where there is such a place, lowest
- * first, else scattered. 0 or -ENOMEM. */
+/* Finds n cells below `bound` that no sequence of held [64] has: the lowest place where n lie together, else the lowest free
+ * ones. 0 or -ENOMEM. */
 int kvb_size_cells_take(const kvb_size_pieces *held, uint64_t n, uint64_t bound, kvb_size_pieces *taken);
 
-/* Runs of cells that a query at position pos of the group sees of a sequence, as its mask has them. */
+/* How many runs of a sequence's cells the mask of a query at position pos of the group has. */
 uint64_t kvb_size_runs(const kvb_size_pieces *pieces, const kvb_group *group, uint64_t pos);
 
 #endif

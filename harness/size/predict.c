@@ -58,7 +58,7 @@ typedef struct prediction {
     kvb_size_pieces scratch;
 } prediction;
 
-/* Room for n items: 16 at first, then twice what there was, or as many as are asked. */
+/* Room for n items: 16 at first, then twice the room before, or n if that is more. */
 static void need(uint64_t *room, uint64_t n)
 {
     uint64_t want = *room < 16 ? 16 : *room * 2;
@@ -66,7 +66,7 @@ static void need(uint64_t *room, uint64_t n)
         *room = want < n ? n : want;
 }
 
-/* Asked for from + step, from + 2 step, … n times in turn. */
+/* The same for from + step, from + 2 step, … n times one after the other. */
 static void climb(uint64_t *room, uint64_t from, uint64_t step, uint64_t n)
 {
     if (n)
@@ -80,7 +80,7 @@ static bool is(const prediction *p, const kvb_cache_type *cache)
     return p->subject->cache == cache;
 }
 
-/* Does the cache let go of rows of this group? */
+/* Does the cache give back cells of this group? */
 static bool drops(const prediction *p, const kvb_group *g)
 {
     return is(p, &kvb_cache_window) && (g->window || g->chunk);
@@ -140,7 +140,7 @@ static int contiguous_take(prediction *p, group_tables *t, const kvb_group *g, c
     return 0;
 }
 
-/* Roots only: root i sees the prefix and itself, in the cell that is i behind it. */
+/* Roots only: root i sees the prefix and itself, i cells behind the prefix. */
 static int drafts_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t len = p->len[0], runs = 0;
@@ -162,7 +162,7 @@ static int drafts_take(prediction *p, group_tables *t, const kvb_group *g, const
     return 0;
 }
 
-/* A row each, in the order in which sequences come to life. */
+/* Each sequence has a row of cells, in the order in which sequences come to life. */
 static int slab_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t runs = 0;

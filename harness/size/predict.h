@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a cache will hold, to the byte, worked out before it is opened: its structs, its pools, and the tables of its
- * bookkeeping, each from the numbers of tokens, cells and runs that a history makes. The rules of growth, and of which cells a
- * windowed store gives back and takes again, are written here a second time, on purpose: each side can accuse the other.
+ * bookkeeping, each from the numbers of tokens, cells and runs of a history. The rules of growth, and of which cells a windowed
+ * store gives back and takes again, are written here a second time, on purpose: each side can accuse the other.
  */
 #ifndef KVB_SIZE_PREDICT_H
 #define KVB_SIZE_PREDICT_H

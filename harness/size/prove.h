@@ -5,7 +5,7 @@
 
 #include "harness/size/predict.h"
 
-/* What was found. After the first difference: there. */
+/* What was found: at the first difference, else at the end. */
 typedef struct kvb_size_proof {
     uint64_t lengths;   /* places in the history at which bytes were compared: open, and before and after each step */
     uint64_t cells;     /* tokens alive at the last of them */
@@ -21,9 +21,9 @@ typedef struct kvb_proof_rows {
 void kvb_proof_rows_free(kvb_proof_rows *rows);
 
 /*
- * The prediction is made first and not looked at by what is then run. rows NULL: steps are begun, which is where memory is
- * asked for, but nothing is stored. 0, equal or not; a negative errno with why: what
- * kvb_size_predict refuses, -ENOMEM, or what the cache itself returned.
+ * The prediction is made first; the run does not see it. rows NULL: steps are begun, which is when memory is allocated, but
+ * nothing is stored. Returns 0, equal or not; or a negative errno with why: what kvb_size_predict refuses, -ENOMEM, or what the
+ * cache itself returned.
  */
 int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_proof_rows *rows,
                    kvb_size_proof *proof, char *why, size_t why_bytes);

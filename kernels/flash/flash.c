@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A call of a flash kernel: one pass over K and V for all query rows that share them, with softmax on the way (Dao et al.,
- * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (kvb_row_state). What is
- * multiplied is up to a product.
+ * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (kvb_row_state). The
+ * products multiply.
  *
- * Of a cell that some rows of a group see, the others take 0 times its V row: a V row that is not finite spoils the group.
- * A cell that no row of a group sees is never read.
+ * Where only some rows of a group see a cell, the others add 0 times its V row: a V row that is not finite spoils the whole
+ * group. A cell that no row of a group sees is never read.
  *
- * Scratch: the mask as bits, if it is of runs; costs of the tiles; 2 slots a part for shares of split units; a workspace and a
- * partial for each thread.
+ * Scratch: the mask as bits (RUNS only), the costs of the tiles, two slots a part for the results of split units, and a
+ * workspace and a partial for each thread.
  */
 #include "kernels/flash/flash.h"
 

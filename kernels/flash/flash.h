@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One call of a flash kernel, as its parts see it: flash.c runs the call, pass.c goes over the blocks of cells, a product
- * multiplies (product_*.c), with the loops of kernels/vector.
+ * What the parts of a flash kernel share. flash.c runs a call, pass.c goes over the blocks of cells, a product (product_*.c)
+ * multiplies, with the loops of kernels/vector.
  */
 #ifndef KVB_FLASH_H
 #define KVB_FLASH_H
@@ -13,16 +13,16 @@ typedef struct kvb_flash kvb_flash;
 
 /* ---- one side of a problem, K or V: stored_rows.c ---------------------------------------------------------------- */
 
-/* Rows are taken in the domain they are stored in: transform and head scale are applied to q, or to the result. */
+/* Rows are used as they are stored: transform and head scale are applied to q (for K), or to the result (for V). */
 typedef struct kvb_side {
     const kvb_view *view;
     kvb_load *load;           /* NULL: plain elements, or rows read by format->read */
-    bool in_place;            /* rows can be used where they lie; with a load, by dots() and sums() only */
-    kvb_elem elem;            /* of rows in place; of others F32 */
+    bool in_place;            /* rows can be used where they lie; if there is a load, only by dots() and sums() */
+    kvb_elem elem;            /* of rows in place; else F32, as tiles have */
     kvb_transform transform;  /* still to be applied */
     bool head_scaled;         /* view->head_scales are still to be applied */
     uint32_t width;           /* channels that are multiplied, a multiple of 16 */
-    size_t row_bytes, stride; /* of rows in place: their own, and from one cell's to the next; else 0 */
+    size_t row_bytes, stride; /* of a row in place, and from one cell to the next; else 0 */
 } kvb_side;
 
 /* Channels of a padded row. */
@@ -31,16 +31,16 @@ static inline uint32_t kvb_padded(uint32_t dim)
     return (dim + 15) / 16 * 16;
 }
 
-/* Channels of a sum over V rows: where V is part of a transformed K row, all of K's. */
+/* Channels of a sum over V rows. Where V is part of a transformed K row, all of K's: the transform mixes them. */
 static inline uint32_t kvb_v_width(const kvb_problem *p)
 {
     return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
 }
 
-/* May rows have to be brought into a tile of floats? */
+/* May rows have to be converted to floats, in a tile? */
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
-/* Can rows be used where they lie? values: channels that are read as V's; all, unless V lies in K's rows. */
+/* Can rows be used where they lie? values: how many channels are read as V; all, unless V lies in K's rows. */
 bool kvb_side_in_place(const kvb_format *format, const kvb_vector *vector, uint32_t dim, uint32_t values);
 
 /* width: channels that are multiplied, padded. */
@@ -56,21 +56,21 @@ typedef struct kvb_group {
     uint32_t n_rows, row[TILE_ROWS]; /* of the tile: token * heads + head */
     uint32_t n_cells, cell[BLOCK];
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
-    uint32_t ahead;                        /* the next turn reads the cells so many further on: */
-    uint32_t runs, run;                    /* `run` neighbours from each of the first `runs` cells */
-    bool again;                            /* key and value are those of the turn before, each `ahead` cells back */
+    uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
+    uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
+    bool again;                            /* key and value still point to the turn before, `ahead` cells back */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
 } kvb_group;
 
-/* Pointers to the group's rows from c on, n of them, where they lie: at[i] for cell[c + i]. */
+/* Finds where n rows of the group lie: at[i] becomes the address of the row of cell[c + i]. */
 void kvb_rows_in_place(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, const void **at);
 
-/* The same rows as floats: loaded or read into tile [n][padded dim of the view], 64-byte aligned. */
+/* Converts the same rows to floats, in tile [n][padded dim of the view], 64-byte aligned; at[i] points into it. */
 void kvb_rows_in_tile(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, float *tile, const void **at);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Cells that one token sees and that wait until there are enough of them: pass.c. */
+/* Cells that only one token sees. They wait until there are enough of them for a block: pass.c. */
 typedef struct kvb_waiting {
     uint32_t n, cell[BLOCK];
 } kvb_waiting;
@@ -83,12 +83,12 @@ typedef struct kvb_workspace {
     kvb_waiting *waiting; /* [tokens of a tile] */
 } kvb_workspace;
 
-/* What q and K, and the weights and V, are multiplied as. One file each, with its kernel: product_*.c. */
+/* How q and K, and the weights and V, are multiplied. Each product has a file, with its kernel: product_*.c. */
 typedef struct kvb_product {
     kvb_cpu_level level; /* the lowest that it runs at */
-    bool short_turns;    /* few narrow rows go in turns of kvb_prefetch.near_cells */
+    bool short_turns;    /* turns have kvb_prefetch.near_cells cells if query rows are few and stored rows narrow */
 
-    /* Does it take the rows of this problem? Else the reason in why. */
+    /* Does it take the rows of this problem? If not, why says the reason. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
 
     /* Bytes of an encoded query row, and of scratch; multiples of 64. */
@@ -105,10 +105,10 @@ typedef struct kvb_product {
     kvb_group_cost *cost;
 } kvb_product;
 
-/* For the tests and benches of their parts. */
+/* Public for tests and benches. */
 extern const kvb_product kvb_product_float, kvb_product_int8, kvb_product_bf16, kvb_product_f16;
 
-/* The same for all threads of a call. */
+/* One call, shared by its threads. */
 struct kvb_flash {
     const kvb_attend *args; /* runs of the mask are ascending */
     const kvb_product *product;
@@ -127,28 +127,28 @@ static inline const void *kvb_group_query(const kvb_flash *flash, const kvb_work
     return w->queries + g->row[r] * flash->query_bytes;
 }
 
-/* What the next turn will want of one side, to be prefetched in bursts. */
+/* The rows of one side that the next turn will read, to be prefetched in bursts. */
 static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_group *g)
 {
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
-/* The same of rows in place: prefetched again where all rows between here and there are the group's, too. */
+/* The same for rows in place. Lines on the way there are prefetched again, so the rows between must be the group's, too. */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_group *g, size_t stride)
 {
     return (kvb_row_ahead){g->ahead * stride, flash->prefetch->again && g->run == g->ahead && g->ahead % 8 == 0};
 }
 
-/* ---- what products share with that of floats: product_float.c ---------------------------------------------------- */
+/* ---- what other products use of that of floats: product_float.c -------------------------------------------------- */
 
-/* The arithmetic of a flash kernel that rounds nothing but f32. */
+/* What a flash kernel declares if it works in f32 throughout. */
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
-/* q transformed, multiplied by the head's scale, padded with zeros to the width of K: kvb_float_query_bytes(). */
+/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
 void kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
 
-/* Bytes of the tiles of floats that rows of K and V may have to be brought into; where V's begins. */
+/* Bytes of the tiles in which rows of K and V become floats, if they have to; and where V's tile begins. */
 size_t kvb_float_tiles_bytes(const kvb_problem *problem);
 size_t kvb_float_v_tile(const kvb_problem *problem);
 
@@ -163,7 +163,7 @@ typedef struct kvb_partial {
 /* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result. */
 void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial);
 
-/* ---- the call: flash.c. For a product's kernel ------------------------------------------------------------------- */
+/* ---- the call: flash.c. What a product's kernel is made of ------------------------------------------------------- */
 
 #define KVB_FLASH_MASKS                                                                                                \
     (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \

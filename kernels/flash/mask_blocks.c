@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Bits begin .. end-1 of a word, as far as it goes. */
+/* A word with bits begin .. end-1 set; end may lie beyond the word. */
 static uint64_t bits_between(uint32_t begin, uint32_t end)
 {
     return (end < 64 ? (UINT64_C(1) << end) - 1 : UINT64_MAX) & (UINT64_MAX << begin);
@@ -66,7 +66,7 @@ void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint3
     }
 }
 
-/* What token i sees of the block at cell `first`; the runs that end there are done. */
+/* What token i sees of the block at cell `first`. Moves on past the runs that end there. */
 static uint64_t word_of_runs(kvb_blocks *b, uint32_t i, uint32_t first)
 {
     const kvb_run *run = b->next[i], *end = b->end[i];
@@ -95,7 +95,7 @@ static void word_add(kvb_block *block, uint32_t i, uint64_t word)
     block->n += word != 0;
 }
 
-/* Blocks from this one on that its tokens see whole, and nobody else any of. */
+/* How many blocks from this one on its tokens see whole and the tile's other tokens not at all; else 1. */
 static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t limit = b->n_cells / BLOCK * BLOCK;
@@ -111,7 +111,7 @@ static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
     return limit > block->first + BLOCK ? (limit - block->first) / BLOCK : 1;
 }
 
-/* The same by bits. */
+/* The same under EXPLICIT. */
 static uint32_t span_of_bits(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t span = 1;

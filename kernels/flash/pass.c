@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass of a tile of query rows over the blocks of cells of one KV head: what is seen of a block is read once, for all rows
- * of the tile that see it. Rows that meet the same cells form a group: scores, weights, sums.
+ * One pass of a tile of query rows over the blocks of cells of one KV head. Each block is read once for all rows of the tile
+ * that see it. Rows that meet the same cells form a group, which gets its scores, weights and sums together.
  */
 #include "kernels/flash/flash.h"
 
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS  10u  /* up to here the CPU's own number of places is used */
-#define PLACES    16u  /* that more rows read in turns: kernels/prefetch.h */
+#define FEW_ROWS  10u  /* up to so many query rows the number of places suits the CPU: kernels/prefetch.h */
+#define PLACES    16u  /* places of a sequence that more query rows read in turns */
 #define RUN_BYTES 512u /* fewer places where a run would be shorter than this */
 
-/* What a thread is at. */
+/* What a thread works on. */
 typedef struct pass {
     const kvb_flash *flash;
     const kvb_workspace *w;
@@ -34,18 +34,18 @@ static void queries_encode(const pass *x, const kvb_share *share, uint32_t rows)
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The bits of `word` at the places of the bits of `any`, moved together. */
+/* The bits of `word` where `any` has ones, moved together at the low end. */
 static uint64_t word_gather(uint64_t word, uint64_t any)
 {
     uint64_t gathered = 0;
-    if (!(any & (any + (any & -any)))) /* neighbours */
+    if (!(any & (any + (any & -any)))) /* its ones are neighbours */
         return word >> __builtin_ctzll(any);
     for (uint32_t i = 0; any; any &= any - 1, i++)
         gathered |= (word >> __builtin_ctzll(any) & 1) << i;
     return gathered;
 }
 
-/* Tokens i .. i+n-1 of a block. any: the cells that they see. */
+/* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
 static void group_make(const pass *x, kvb_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
     const uint32_t heads = x->flash->plan.group;
@@ -94,9 +94,9 @@ static void group_attend(const pass *x, kvb_group *g)
     f->product->sums(f, x->w, g, sums);
 }
 
-/* ---- few cells of one token: sequences that were filled step by step lie between each other ---------------------- */
+/* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */
 
-/* The cells that have waited for token `tok` of the tile. */
+/* Attends the cells that wait for token `tok` of the tile. */
 static void waiting_attend(const pass *x, uint32_t tok)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
@@ -109,7 +109,7 @@ static void waiting_attend(const pass *x, uint32_t tok)
     g.n_cells = waiting->n;
     g.runs = waiting->n;
     memcpy(g.cell, waiting->cell, waiting->n * sizeof *g.cell);
-    g.ahead = 1; /* what the next token sees */
+    g.ahead = 1; /* the neighbouring cells are the next token's */
     group_attend(x, &g);
     waiting->n = 0;
 }
@@ -149,7 +149,7 @@ static bool near(const kvb_flash *f, const kvb_side *side, const kvb_group *g)
            g->n_rows <= f->prefetch->near_rows;
 }
 
-/* Neighbouring cells of one place and turn of so many cells: enough for RUN_BYTES where rows lie one after the other. */
+/* How many neighbouring cells a turn of `cells` reads at each place: RUN_BYTES at least, if rows lie side by side. */
 static uint32_t turn_run(const kvb_flash *f, const kvb_group *g, uint32_t cells)
 {
     uint32_t run = cells / (g->n_rows <= FEW_ROWS ? f->prefetch->places : PLACES);
@@ -159,9 +159,9 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_group *g, uint32_t cells)
 }
 
 /*
- * `span` blocks that the same rows see whole, in an order that lets memory run ahead: each turn takes a run of neighbouring
- * cells from each of some places at equal distances, which suits the CPU's prefetchers (kernels/prefetch.h). The
- * number of turns is odd, so that the places do not fall into the same sets of a cache.
+ * Attends `span` blocks that the same rows see whole. Each turn takes a run of neighbouring cells from each of some places at
+ * equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so that the places
+ * do not fall into the same sets of a cache. Cells left over make a last turn.
  */
 static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
 {

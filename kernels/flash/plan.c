@@ -145,7 +145,7 @@ bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_s
     if (at == border(plan, plan->n_parts))
         return false;
     kvb_share unit = unit_at(plan, at, &begin);
-    if (begin == at || border(plan, part - 1) > begin) /* between units, or told before */
+    if (begin == at || border(plan, part - 1) > begin) /* it lies between units, or an earlier one splits this unit */
         return false;
     for (uint32_t p = part - 1 + *cursor; p < plan->n_parts && border(plan, p) < begin + unit.end; p++, ++*cursor) {
         uint64_t reached = 0;

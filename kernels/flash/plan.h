@@ -12,7 +12,7 @@
 #define TILE_ROWS   256u /* most rows (tokens x query heads of a KV head) of a tile, unless one token has more */
 #define FIXED_PARTS 16u  /* of a deterministic problem, whatever the team */
 
-/* What a group of rows that meet the same cells costs: about cycles, for rows of 128 channels. */
+/* The cost of a group of rows that meet the same cells: about cycles, for rows of 128 channels. */
 typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
 
 typedef struct kvb_plan {
@@ -21,14 +21,14 @@ typedef struct kvb_plan {
     uint32_t group; /* query heads of a KV head */
     uint32_t tile_toks, n_tiles;
     uint32_t n_parts;
-    uint64_t *tile_end; /* [n_tiles] cost of the tiles up to and with this one, for one KV head */
+    uint64_t *tile_end; /* [n_tiles] cost of all tiles up to this one, itself included, for one KV head */
 } kvb_plan;
 
 /* The share of a part in a unit: the blocks whose cost begins at begin .. end-1 of the unit's. */
 typedef struct kvb_share {
     uint32_t kv_head, tile;
     uint64_t begin, end;
-    bool whole;    /* nobody else has a share in it */
+    bool whole;    /* no other part has a share in this unit */
     uint32_t slot; /* where the part leaves its result, unless whole: 2 * part, or 2 * part + 1 */
 } kvb_share;
 
@@ -47,14 +47,14 @@ uint32_t kvb_plan_toks(const kvb_plan *plan, uint32_t tile);
 bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
 
 /*
- * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0. False at once
- * where that border splits none, or one that an earlier border splits as well.
+ * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0, again until it
+ * returns false. It does so at once if that border splits no unit, or one that an earlier border splits as well.
  */
 bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
 
-/* Are all rows that see a block taken together? Else by groups of tokens with the same word. */
+/* Are all rows that see a block one group? Else tokens with the same word are. */
 bool kvb_block_together(const kvb_plan *plan, const kvb_block *block);
-/* Tokens from the i-th of the block on that have its word. */
+/* How many tokens, from the i-th of the block on, have the same word. */
 uint32_t kvb_block_same(const kvb_block *block, uint32_t i);
 uint64_t kvb_block_cost(const kvb_plan *plan, const kvb_block *block);
 

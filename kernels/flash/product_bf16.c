@@ -48,9 +48,9 @@ static bool bf16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * What is taken for 0 is so much of the largest |q|, or of the largest weight (which is a half at least, in the end),
- * whatever the rows are. Under a head scale it is relative to a row's own elements: those of small floats that are not 0 are
- * 2^-16 at least before it.
+ * The instruction takes numbers below BF16_LEAST for 0. What that loses is bounded relative to the largest |q|, or to the
+ * largest weight, which is at least a half in the end. With a head scale it is relative to the row's own elements: before the
+ * scale, FP8's are 0 or at least 2^-16.
  */
 static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash-f16`: products and short sums of f16 (AVX-512 FP16) of rows where they lie. A score or sum that passes
- * f16's range makes the loops say so, and the same rows go by floats: nothing is lost but time.
+ * The kernel `flash-f16`: products and short sums of f16 (AVX-512 FP16), over rows where they lie. Where a score or sum passes
+ * f16's range the loops return false, and the same rows are multiplied as floats.
  */
 #include "kernels/flash/flash.h"
 
@@ -24,7 +24,7 @@ static bool is_codes(const kvb_format *f)
                                    f->zero_elem == KVB_F16 && (f->group == 32 || f->group == 64 || f->group == 128));
 }
 
-/* values: channels that are read as V's; all, unless V lies in K's rows. */
+/* values: how many channels are read as V; all, unless V lies in K's rows. */
 static bool side_fits(const kvb_format *f, uint32_t dim, uint32_t values, char *why, size_t why_bytes)
 {
     const bool codes = is_codes(f);
@@ -57,8 +57,8 @@ static bool f16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * What is lost below f16's normal numbers is so much of the largest |q|, or weight, whatever the rows are. Under a head
- * scale it is relative to a row's own elements: no e4m3 code but 0 is below 2^-9.
+ * What is lost below f16's normal numbers is bounded relative to the largest |q| or weight. With a head scale it is relative
+ * to the row's own elements: e4m3's are 0 or at least 2^-9.
  */
 static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -79,7 +79,7 @@ static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         a->sums.step = 2 * of_weight / smallest;
     else
         a->sums.floor = of_weight;
-    if (is_codes(p->k_format)) { /* an element is rounded once, absolutely where it is small */
+    if (is_codes(p->k_format)) { /* converting a code rounds once; a small element is off by an absolute error */
         a->scores.chain++;
         a->scores.floor += p->k_dim * F16_ERROR;
     }
@@ -105,7 +105,7 @@ static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *enco
     f->loops->f16->query(f->k.view->format, dim, floats, encoded);
 }
 
-/* The group's rows of one side, where they lie. at: found already where V lies in K's rows. */
+/* The group's rows of one side, where they lie. found: `at` has them already, as where V lies in K's rows. */
 static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_group *g, const void **at, bool found)
 {
     if (!found)
@@ -120,7 +120,7 @@ static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_g
                              .kv_head = g->kv_head};
 }
 
-/* The same rows as the loops of floats take them. */
+/* The same rows for the loops of floats: in place, or converted in a tile. */
 static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_group *g, const kvb_stored_rows *rows, char *tile,
                                       const void *at[BLOCK])
 {

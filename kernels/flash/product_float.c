@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash`: products of floats. Few query rows meet stored rows where they lie; rows of other formats become
- * floats in a tile first, a few at a time. For many query rows the block is packed.
+ * The kernel `flash`: products of floats. Few query rows meet stored rows where they lie, or rows of other formats as floats in
+ * a tile, some cells at a time. For many query rows the block is packed.
  */
 #include "kernels/flash/flash.h"
 
@@ -10,10 +10,9 @@
 
 #include <string.h>
 
-#define FEW_ROWS   10u /* up to here dots() and sums() win over packing */
-#define TILE_CELLS 16u /* brought into a tile at a time for few rows: used while they are in the first-level cache */
-#define PACKED_ROWS                                                                                                    \
-    12u /* multiplied between two bursts of prefetching: a multiple of what product() keeps in registers */
+#define FEW_ROWS    10u /* up to here dots() and sums() win over packing */
+#define TILE_CELLS  16u /* cells of a tile for few rows: they stay in the first-level cache until they are used */
+#define PACKED_ROWS 12u /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
 
 /* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
 static uint32_t float_cost(uint32_t rows, uint32_t cells)
@@ -28,8 +27,8 @@ static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * Sums over cells: a block on its own, or a quarter of one that goes through tiles; then one addition for each, and for each
- * part that a unit is split into. Blocks of cells that waited may be half empty.
+ * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a block; one
+ * for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -97,7 +96,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Cells that a tile takes at a time: where V lies in K's rows, sums() needs all of them. */
+/* Cells that are converted at a time: where V lies in K's rows, all, as sums() uses the tile of scores(). */
 static uint32_t tile_cells(const kvb_flash *f, const kvb_side *side)
 {
     return side->in_place || f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
@@ -160,7 +159,7 @@ static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *
         packed_scores(f, w, g, queries);
 }
 
-/* ---- sums: where V lies in K's rows, those that scores() found ---------------------------------------------------- */
+/* ---- sums. Where V lies in K's rows, scores() has found them ------------------------------------------------------ */
 
 static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
 {

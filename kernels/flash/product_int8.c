@@ -48,7 +48,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
     return true;
 }
 
-/* Where V is part of K's rows, a scale of the whole row may be far larger than V's elements, and so the steps of weights. */
+/* Where V is part of K's rows, one scale for the whole row may be far larger than V needs, and then so are weights' steps. */
 static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
 {
     const kvb_format *v = p->v_in_k ? p->k_format : p->v_format;
@@ -64,9 +64,9 @@ static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
 static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     kvb_float_arithmetic(p, a);
-    a->dot_chain += 2; /* the step of q, and the rounded q in units of it */
+    a->dot_chain += 2; /* roundings of the step of q, and of q in units of it */
     a->query.step = INT8_QUERY_STEP;
-    a->sums.step = 2 * INT8_WEIGHT_STEP; /* a scale times its largest code may pass the largest element */
+    a->sums.step = 2 * INT8_WEIGHT_STEP; /* a scale times the largest code may exceed the largest element */
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of one side of a problem: used where they lie, or brought into a tile of floats. */
+/* Rows of one side of a problem: used where they lie, or converted to floats in a tile. */
 #include "kernels/convert.h"
 #include "kernels/flash/flash.h"
 
@@ -41,7 +41,7 @@ void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *vie
         side->row_bytes = view->dim * (plain ? kvb_elem_bytes(f->elem) : 1);
         side->stride = view->cell_stride;
     }
-    if (side->in_place || side->load) { /* format->read would undo and apply them */
+    if (side->in_place || side->load) { /* format->read does both itself */
         side->transform = f->transform;
         side->head_scaled = f->head_scale != KVB_STATIC_NONE;
     }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stored rows as vectors of 32 bf16, and products of pairs: AVX-512 BF16. Functions of `fp8` are meant for a constant one: rows of
- * E4M3 and E5M2, which differ by a table, or of BF16.
+ * Stored rows as vectors of 32 bf16, and products of pairs (AVX-512 BF16). `fp8` is a constant wherever a function takes it: rows
+ * of E4M3 and E5M2, which differ by a table, or of BF16.
  */
 #ifndef KVB_VECTOR_BF16_H
 #define KVB_VECTOR_BF16_H
 
 #include "kernels/vector/vector.h"
 
-/* bf16_in_place.c, for the table in bf16_blocks.c */
+/* bf16_in_place.c has them, bf16_blocks.c puts them into its table. */
 kvb_dots_fn kvb_bf16_dots;
 kvb_sums_fn kvb_bf16_sums;
 
@@ -26,7 +26,7 @@ kvb_sums_fn kvb_bf16_sums;
 #define E5M2_HIGH(C) (uint8_t)(E5M2_BF16(C) >> 8),
 static const _Alignas(64) uint8_t e5m2_low[128] = {FP8_ALL(E5M2_LOW)}, e5m2_high[128] = {FP8_ALL(E5M2_HIGH)};
 
-/* The bytes of the bf16 that a magnitude is. */
+/* The low and the high byte of the bf16 of each FP8 magnitude. */
 typedef struct fp8_table {
     const uint8_t *low, *high;
 } fp8_table;
@@ -51,7 +51,7 @@ VEC_INLINE void row_load(bool fp8, fp8_table table, const uint8_t *row, uint32_t
     fp8_bf16(table.low, table.high, code, x);
 }
 
-/* Dword i holds channel i of a and of b, i < 16; or channel 16 + i. */
+/* Dword i holds channel i of a and of b, i < 16; in pairs_high() channel 16 + i. */
 VEC_INLINE __m512i pairs_low(__m512i a, __m512i b)
 {
     const __m512i pairs = _mm512_setr_epi32(0x00200000, 0x00210001, 0x00220002, 0x00230003, 0x00240004, 0x00250005,
@@ -73,7 +73,7 @@ VEC_INLINE void pairs_store(void *to, vf a, vf b)
     _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(b, a));
 }
 
-/* c plus the products of pairs. The sums of _mm512_dpbf16_ps() are of another type than vi: gcc 12 keeps each twice. */
+/* c plus the products of pairs. Not by _mm512_dpbf16_ps(): its sums are of another type than vi, and gcc 12 keeps each twice. */
 VEC_INLINE vi pairs_dot(vi c, vi tile, vi row)
 {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(tile), "v"(row));

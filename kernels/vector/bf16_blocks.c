@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of query rows by products of pairs of bf16: rows of a block packed to tiles, whose dwords hold two bf16 of a sum. */
+/* Any number of query rows by products of pairs of bf16. A block is packed into a tile; each dword has two bf16 of one sum. */
 #include "kernels/vector/bf16.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BF16__)
@@ -8,9 +8,9 @@
 
 /* ---- query rows ---------------------------------------------------------------------------------------------------- */
 
-#define LARGEST 0x1.fep127f /* that rounds to a finite bf16 */
+#define LARGEST 0x1.fep127f /* the largest bf16 */
 
-/* Sixteen floats of q times factor, 0 past dim. What is finite stays so when it is rounded. */
+/* Sixteen floats of q times factor, 0 past dim. Finite ones are kept within LARGEST, so that rounding leaves them finite. */
 VEC_INLINE vf query_load(const float *q, uint32_t c, uint32_t dim, vf factor)
 {
     if (c >= dim)
@@ -47,10 +47,10 @@ static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *
  * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell that does
  * not exist is 0.
  */
-#define SOME       16u  /* cells that are made ready at a time */
+#define SOME       16u  /* cells that are packed at a time */
 #define COMMON_DIM 128u /* compiled as a constant too */
 
-/* SOME rows of keys from i on, those that are there. */
+/* Packs SOME rows of keys from i on, as far as there are any. */
 VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
                           int32_t *to)
 {
@@ -81,7 +81,7 @@ VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t
     }
 }
 
-/* SOME rows of values from i on, those that are there. */
+/* Packs SOME rows of values from i on, as far as there are any. */
 VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
                             int32_t *to)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Few query rows and stored rows where they lie, by products of pairs of bf16. As in_place.c, which see. */
+/* Few query rows and stored rows where they lie, by products of pairs of bf16: in_place.c explains the loops. */
 #include "kernels/vector/bf16.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BF16__)
@@ -7,13 +7,13 @@
 #define COMMON_DIM 128u /* compiled as a constant too */
 #define STEP       64u  /* channels that are read together */
 
-/* How rows are prefetched: by their size. */
+/* An element of the same size: all that prefetching asks for. */
 VEC_INLINE kvb_elem elem_like(bool fp8)
 {
     return fp8 ? KVB_E4M3 : KVB_BF16;
 }
 
-/* Prefetches the lines that hold channels c .. c + 31 of rows ahead: of small floats every second time. */
+/* Prefetches the line of channels c .. c + 31 of the row ahead, if one begins there: for FP8 every second time. */
 VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, uint32_t c, uint32_t dim)
 {
     if (c < dim)
@@ -22,7 +22,7 @@ VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, u
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
-/* As many cells at a time as make VL sums, which are added up at once. */
+/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are then added up at once. */
 VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, const void *const *q, uint32_t dim,
                          float *scores)
 {
@@ -100,7 +100,7 @@ bool kvb_bf16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t n
 
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
-/* Channels at .. at + 64 parts - 1 of all rows (those past dim do not exist) stay in registers while pairs of cells go by. */
+/* Sums of channels at .. at + 64 * parts - 1, as far as dim, for all rows: in registers while pairs of cells go by. */
 VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
                           const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows where they lie, by products and short sums of f16 (AVX-512 FP16). Functions of `elem` are meant
- * for a constant one.
+ * Few query rows and stored rows where they lie, by products and short sums of f16 (AVX-512 FP16). `elem` is a constant wherever
+ * a function takes it.
  */
 #include "kernels/vector/vector.h"
 
@@ -18,7 +18,7 @@ typedef __m512h vh;
 
 #define F16_ELEMS(X) X(KVB_F16) X(KVB_E4M3) X(KVB_Q8_0) X(KVB_UINT8)
 
-/* What lies beside a row of UINT8: a scale and a zero for each 2^shift channels. Of other elements nothing. */
+/* Where the side tables of a row of UINT8 lie: a scale and a zero for each 2^shift channels. Empty for other elements. */
 typedef struct row_beside {
     const uint8_t *scales, *zeros;
     uint32_t shift;
@@ -44,8 +44,8 @@ VEC_INLINE vh f16_set(const void *p)
 }
 
 /*
- * Elements i .. i+31 of a row; 0 past dim. e4m3 becomes f16 of 2^-8 of its value, and its NaNs become anything; codes of 8 bits are
- * exact, what they become is rounded once.
+ * Elements i .. i+31 of a row; 0 past dim. e4m3 becomes f16 with 2^-8 of its value, its NaNs anything. Codes of 8 bits become
+ * elements with one rounding.
  */
 VEC_INLINE vh f16_load(kvb_elem elem, const void *row, row_beside beside, uint32_t i, uint32_t dim)
 {
@@ -68,7 +68,7 @@ VEC_INLINE vh f16_load(kvb_elem elem, const void *row, row_beside beside, uint32
     return _mm512_castsi512_ph(_mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)p)));
 }
 
-/* elem_prefetch() in steps of 32 channels. Of q8_0 a line for each two blocks, and one for what is left. */
+/* elem_prefetch() in steps of 32 channels. For q8_0 one line for two blocks, and one for a last single block. */
 VEC_INLINE void f16_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, kvb_row_ahead ahead,
                              uint32_t i)
 {
@@ -79,7 +79,7 @@ VEC_INLINE void f16_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const v
     elem_prefetch(as, line, row, i);
 }
 
-/* The largest magnitude of e4m3 codes in each byte: 127 is NaN. Of other elements nothing. */
+/* Keeps the largest e4m3 magnitude seen in each byte; 127 is NaN. Does nothing for other elements. */
 VEC_INLINE __m512i codes_largest(kvb_elem elem, __m512i largest, const void *row, uint32_t i)
 {
     if (elem != KVB_E4M3 || i % 64)
@@ -94,7 +94,7 @@ VEC_INLINE bool codes_finite(__m512i largest)
 
 VEC_INLINE bool vf_finite(vf x)
 {
-    return !_mm512_fpclass_ps_mask(x, 0x99); /* NaN of both kinds, both infinities */
+    return !_mm512_fpclass_ps_mask(x, 0x99); /* quiet and signalling NaN, both infinities */
 }
 
 /* Lanes 0-15 and 16-31 as floats. */
@@ -123,7 +123,7 @@ static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *t
         frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
     exponent = (elem == KVB_E4M3 ? 12 : 4) - exponent;
     const float first = ldexpf(1, exponent / 2),
-                second = ldexpf(1, exponent - exponent / 2); /* one may pass f32's range */
+                second = ldexpf(1, exponent - exponent / 2); /* one factor alone may pass f32's range */
     memset(to, 0, kvb_f16_query_bytes(dim));
     for (uint32_t c = 0; c < dim; c += VL) {
         vf scaled = vf_load(q + c) * vf_set(first) * vf_set(second);
@@ -135,18 +135,19 @@ static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *t
 /* ---- dot products ---------------------------------------------------------------------------------------------------- */
 
 /*
- * A vector holds `part` channels of each of 32 / part query rows, one after the other, and meets the same channels of a cell,
- * broadcast. What is left to add up are `part` lanes of each row, in one vector for all of them: a tree of additions joins
- * such vectors of `part` cells to one.
+ * A vector holds `part` channels of each of 32 / part query rows, one row after the other. It is multiplied by the same channels
+ * of a cell, repeated to fill a vector. In the end a vector holds `part` lanes to add up for each row; a tree of additions joins
+ * such vectors of `part` cells into one.
  */
-#define GROUPS 2u /* of 32 / part rows that meet a cell while it is in a register, at most */
+#define GROUPS 2u /* at most so many groups of 32 / part rows meet a cell while it is in a register */
 
 VEC_INLINE const _Float16 *query_row(const void *q)
 {
     return (const _Float16 *)q + 32;
 }
 
-/* Each joins two vectors: of each four lanes of 32 bits, the lower two get x's sums and the upper two y's. */
+/* This and the next two add up neighbouring lanes of two vectors. Of four lanes of 32 bits the lower two get x's sums, the upper
+ * two y's. */
 VEC_INLINE vh lanes_far(vh x, vh y)
 {
     __m512 a = _mm512_castph_ps(x), b = _mm512_castph_ps(y);
@@ -201,7 +202,7 @@ VEC_INLINE vh part_load(uint32_t part, const void *row, uint32_t d, uint32_t dim
                                           : _mm512_broadcast_i32x4(_mm_loadu_si128(p)));
 }
 
-/* Eight cells and the query vectors [group][steps]. */
+/* Eight cells times the query vectors q [group][steps]. */
 VEC_INLINE void eight_dot(uint32_t part, uint32_t groups, const vh *q, uint32_t steps, const void *const *keys,
                           uint32_t dim, vh *totals)
 {
@@ -222,7 +223,7 @@ VEC_INLINE void eight_dot(uint32_t part, uint32_t groups, const vh *q, uint32_t 
         totals[g] = eight_total(sum[g]);
 }
 
-/* totals[group], lane r * part + c: row r of the group and cell c. More than one group: part is 8. */
+/* totals[group], lane r * part + c: row r of the group times cell c. With more than one group, part is 8. */
 VEC_INLINE void part_dot(uint32_t part, uint32_t groups, const vh *q, uint32_t steps, const void *const *keys,
                          uint32_t dim, vh *totals)
 {
@@ -239,7 +240,7 @@ VEC_INLINE void part_dot(uint32_t part, uint32_t groups, const vh *q, uint32_t s
         *totals = fours_total(*totals, pairs_total(eight[2], eight[3]));
 }
 
-/* Query rows as vectors: to[d / part]. Past the last row, it is repeated. */
+/* Query rows as vectors to[d / part]. Rows that are missing repeat the last one. */
 VEC_INLINE void queries_pack(uint32_t part, const void *const *q, uint32_t rows, uint32_t dim, vh *to)
 {
     __m512i *packed = (__m512i *)(void *)to;
@@ -280,7 +281,7 @@ VEC_INLINE void totals_store(uint32_t part, vf lower, vf upper, const float *bac
             _mm256_storeu_ps(scores + r * BLOCK, _mm256_mul_ps(row[r], _mm256_set1_ps(back[r])));
 }
 
-/* Past the last cell, a tile repeats it. */
+/* A tile past the last cell repeats that cell. */
 VEC_INLINE bool rows_dot(kvb_elem elem, uint32_t part, uint32_t groups, const void *const *q, uint32_t n_rows,
                          const kvb_stored_rows *keys, uint32_t dim, float *scores)
 {
@@ -316,7 +317,7 @@ VEC_INLINE bool rows_dot(kvb_elem elem, uint32_t part, uint32_t groups, const vo
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < groups; g++) {
             vf lower = f16_lower(totals[g]), upper = f16_upper(totals[g]);
-            infinite = vf_fma(lower, vf_set(0), vf_fma(upper, vf_set(0), infinite)); /* NaN from the first on */
+            infinite = vf_fma(lower, vf_set(0), vf_fma(upper, vf_set(0), infinite)); /* NaN once one is not finite */
             totals_store(part, lower, upper, back + g * in_group, n_rows - g * in_group,
                          scores + g * in_group * BLOCK + i);
         }
@@ -344,7 +345,7 @@ static dots_fn *const dots[KVB_ELEM_COUNT][GROUPS] = {
 #undef LINE
 };
 
-/* Other elements than f16 are unpacked before they are broadcast: for 2 or 4 cells a vector that does not pay. */
+/* Elements other than f16 are unpacked before they are broadcast. That does not pay with parts of 16 or 32 channels. */
 static bool f16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     if (n_rows == 1 && keys->elem == KVB_F16)
@@ -357,12 +358,12 @@ static bool f16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t
 /* ---- weighted sums --------------------------------------------------------------------------------------------------- */
 
 /*
- * A strip of channels of all rows stays in registers for F16_CELLS cells. What those come to is added up in f16, too, and goes over to
- * floats at the end of the block.
+ * Sums of a strip of channels, for all rows, stay in registers for F16_CELLS cells. Those sums are then added up in f16 as well,
+ * and become floats at the end of the block.
  */
-#define STRIP 20u /* sums of a strip: in registers with values and a weight */
+#define STRIP 20u /* vectors of sums of a strip, at most: they share the registers with values and a weight */
 
-/* Scaled weights of a row, each twice: one broadcast of 32 bits fills a vector. */
+/* Scaled weights of a row as f16, each twice in 32 bits: one broadcast fills a vector. */
 VEC_INLINE void weights_round(const float *weights, uint32_t n, float scale, uint32_t *to)
 {
     for (uint32_t i = 0; i < n; i += VL) {
@@ -377,7 +378,7 @@ VEC_INLINE vh weight_of(const uint32_t *weight)
     return _mm512_castsi512_ph(_mm512_set1_epi32((int)*weight));
 }
 
-/* Adds what rows first .. end-1 come to, to parts [rows][width]. */
+/* Adds the weighted sum of stored rows first .. end-1 to parts [rows][width]. */
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const uint32_t *weights,
                           const kvb_stored_rows *values, uint32_t first, uint32_t end, uint32_t dim, uint32_t at,
                           vh *parts, uint32_t width, __m512i *codes)

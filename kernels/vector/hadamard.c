@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The transform of attend.h: stages (a, b) -> (a + b, a - b) of channels 1, 2, 4, ... apart, then one factor. Pairs and order,
- * and so the roundings, are those of the codecs. Stages within a vector are a shuffle and a sum; those beyond go over
- * registers, for tiles of up to TILE_VECS vectors; the rest over memory.
+ * and so the roundings, are those of the codecs. Within a vector a stage is a shuffle and a sum; within a tile of up to
+ * TILE_VECS vectors it works on registers; beyond that on memory.
  */
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
@@ -31,7 +31,7 @@ VEC_INLINE vf vf_hadamard(vf v, uint32_t block)
     return v;
 }
 
-/* All stages within n vectors, a constant power of two where this is called, of blocks of `block` channels. */
+/* All stages within n vectors, for blocks of `block` channels. n is a power of two, and a constant in every call. */
 VEC_INLINE void tile_hadamard(uint32_t n, uint32_t block, float *row)
 {
     vf v[TILE_VECS];

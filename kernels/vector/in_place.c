@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: dot products and weighted sums. Each number of query rows, for
- * each element, is a function of its own, with all that is summed in registers. One large function would take gcc far longer.
+ * Few query rows and stored rows of floats where they lie: dot products and weighted sums. Each number of query rows and each
+ * element has a function of its own, which keeps its sums in registers. One large function would take gcc far longer.
  */
 #include "kernels/vector/stored_floats.h"
 
@@ -10,8 +10,8 @@
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /*
- * A tile of rows x cells takes one pass over the channels: each stored vector is loaded and converted once, for all rows.
- * Its at most VL partial sums are then added up at once, by vf_totals().
+ * A tile of rows x cells needs one pass over the channels: each stored vector is loaded and converted once, for all rows. It has
+ * at most VL sums, whose lanes vf_totals() then adds up at once.
  */
 #define TILE_ROWS (DOTS_ROWS < VL ? DOTS_ROWS : VL)
 
@@ -21,11 +21,11 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* The channels in steps, each of all cells: a stored vector meets query rows that are in registers. */
+/* Step by step over the channels, and in each step over all cells, so that query vectors stay in registers. */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
                              const void *const *keys, line_ahead ahead, uint32_t dim, vf *sums)
 {
-    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* cells that are converted before they are multiplied */
+    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* so many cells are converted before any is multiplied */
     for (uint32_t d = 0; d < dim; d += elem_vecs(elem) * VL)
 #pragma GCC unroll 16
         for (uint32_t first = 0; first < cells; first += some) {
@@ -45,7 +45,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
         }
 }
 
-/* One cell after the other, as memory has them. One or two rows of plain elements. */
+/* One cell after the other, in the order of memory. For one or two query rows and plain elements. */
 VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                           line_ahead ahead, uint32_t dim, vf *sums)
 {
@@ -84,7 +84,7 @@ VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
         memcpy(scores + r * BLOCK, totals + r * cells, cells * sizeof *scores);
 }
 
-/* Past the last cell, a tile repeats it. */
+/* A tile past the last cell repeats that cell. */
 VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q, uint32_t dim,
                          float *scores)
 {
@@ -137,8 +137,8 @@ bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, u
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
 /*
- * A strip of channels of all rows stays in registers while the cells go by. What a block comes to is added to the sums at
- * its end, so that a term passes through n roundings and one for each block.
+ * Sums of a strip of channels, for all rows, stay in registers while the cells go by. They are added to `sums` at the end of the
+ * block, so that a term passes through n roundings and one for each block.
  */
 #define STRIP_VECS 8u /* at most */
 
@@ -191,7 +191,7 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *va
 #undef STRIPS
 }
 
-/* Most rows at a time: those whose narrowest strip fits the registers. */
+/* How many rows at a time: as many as leave the narrowest strip in registers. */
 VEC_INLINE uint32_t sums_rows(kvb_elem elem)
 {
     const uint32_t fit = SUMS_VECS / elem_vecs(elem);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Formats as products of integers take them: an element is d * (code - offset) + m, the code an unsigned byte, d and m those of
- * its group. Where codes, d and m lie: in a row (of ggml's blocks) or in side tables. What passes between int8_pack.c, which
- * makes a block of rows ready, and int8_products.c.
+ * Formats for products of integers: an element is d * (code - offset) + m, the code an unsigned byte, d and m those of its
+ * group. They lie in the row (ggml's blocks) or in side tables. int8_pack.c packs a block of rows into an int8_block,
+ * int8_products.c multiplies it.
  */
 #ifndef KVB_VECTOR_INT8_H
 #define KVB_VECTOR_INT8_H
@@ -12,8 +12,8 @@
 #define INT8_MAX_DIM 1024u
 
 /*
- * Codes in a dword of a tile. With VNNI four bytes, unsigned codes times signed whole numbers; without it two (code - offset) of
- * 16 bits: the multiplication of bytes that adds pairs in 16 bits would saturate.
+ * Codes in a dword of a tile. With VNNI four unsigned codes of 8 bits, multiplied by signed bytes. Without it two
+ * (code - offset) of 16 bits: the older instruction for bytes (vpmaddubsw) adds pairs in 16 bits and would saturate.
  */
 #if defined(__AVX512VNNI__)
 #define TILE_CODES 4u
@@ -23,18 +23,18 @@
 
 /* ---- formats ----------------------------------------------------------------------------------------------------- */
 
-/* Elements with codes of at most 8 bits that are evenly spaced, or (IQ4_NL) whole levels times a scale. */
+/* Elements with codes of at most 8 bits that are evenly spaced, or, for IQ4_NL, stand for whole numbers. */
 #define INT8_ELEMS(X)                                                                                                  \
     X(KVB_INT8)                                                                                                        \
     X(KVB_UINT8) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q8_0) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0) X(KVB_IQ4_NL)
 
 /* How an element is stored. */
 typedef struct int8_elem {
-    uint8_t bits;        /* of a code, or of a block's code without its fifth bit; 0: not for integer products */
-    uint8_t offset;      /* the middle of the codes: what is multiplied is code - offset, a signed byte */
+    uint8_t bits;        /* of a code, without a fifth bit that lies elsewhere; 0: not for integer products */
+    uint8_t offset;      /* the middle of the codes: code - offset, a signed byte, is multiplied */
     uint8_t block_bytes; /* of 32 channels; 0: no block */
-    uint8_t codes_at;    /* in a block */
-    bool has_m;          /* it is stored for code 0: what is used is m + offset d */
+    uint8_t codes_at;    /* bytes from the start of a block to its codes */
+    bool has_m;          /* m is stored for code 0; m + offset * d is used */
 } int8_elem;
 
 static inline int8_elem int8_elem_of(kvb_elem elem)
@@ -59,7 +59,7 @@ typedef struct int8_shape {
     int8_elem of;
     kvb_elem elem;
     uint32_t dim;
-    uint32_t width;  /* dim up to a multiple of 64: what tiles are made of */
+    uint32_t width;  /* of tiles: dim rounded up to a multiple of 64 */
     uint32_t group;  /* channels that share a d */
     uint32_t groups; /* of a row */
     bool f16;        /* d and m are f16, else f32 */
@@ -87,24 +87,24 @@ static inline size_t int8_query_codes_at(const int8_shape *s)
     return (sizeof(int8_query) + s->groups * sizeof(int32_t) + 63) / 64 * 64;
 }
 
-/* At every level: 16 bits at most. A multiple of 64. */
+/* Enough for every level, as an integer has 16 bits at most. A multiple of 64. */
 static inline size_t int8_query_bytes(const int8_shape *s)
 {
     return int8_query_codes_at(s) + (size_t)2 * s->width;
 }
 
 /*
- * Nibbles of dword d of 16 bytes, low (part 0) or high ones (1): which dword of 4 codes they become in a tile of keys, which is
- * transposed before it is unpacked. High nibbles are 16 channels further on in ggml's blocks, else each the next channel.
+ * A tile of keys is transposed before nibbles are unpacked. This says which dword of 4 codes the low (part 0) or high nibbles
+ * (part 1) of dword d of 16 bytes become. A high nibble is 16 channels after its low one in ggml's blocks, else the next.
  */
 static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
 {
     return elem == KVB_UINT4 ? 2 * d + part : 4 * part + d;
 }
 
-/* ---- a block of rows made ready: int8_pack.c --------------------------------------------------------------------- */
+/* ---- a packed block of rows: int8_pack.c ------------------------------------------------------------------------- */
 
-/* Bytes of a tile of codes, two each at most, and of a table of d or of m. Multiples of 64. */
+/* Bytes of a tile of codes, two for each at most, and of a table of d or of m. Multiples of 64. */
 static inline size_t int8_tile_bytes(const int8_shape *s)
 {
     return (size_t)2 * s->width * BLOCK;
@@ -118,7 +118,7 @@ static inline size_t int8_scratch_bytes(const int8_shape *s)
     return int8_tile_bytes(s) + 2 * int8_table_bytes(s);
 }
 
-#define INT8_SOME 16u /* cells that are made ready at a time */
+#define INT8_SOME 16u /* cells that are packed at a time */
 
 /* Where the rows of a block lie, for one KV head. */
 typedef struct int8_rows {
@@ -127,14 +127,14 @@ typedef struct int8_rows {
     uint32_t n;
 } int8_rows;
 
-/* A dword of the tile holds neighbouring factors of one sum. */
+/* A packed block. Each dword of the tile holds TILE_CODES codes that are summed together. */
 typedef struct int8_block {
     int32_t *tile;
     float *d, *m; /* [groups][BLOCK], 0 from n on; m is NULL where the format has none, else that of the middle code */
 } int8_block;
 
 /*
- * Cells of a head, n <= BLOCK of them; half of `next` is prefetched meanwhile. scratch: int8_scratch_bytes().
+ * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
  * Keys: [width / TILE_CODES][BLOCK] dwords, each TILE_CODES channels of one cell; cells from n on are anything.
  * Values: [BLOCK / TILE_CODES][width] dwords, each one channel of TILE_CODES cells, up to n rounded up to that; cells from
  * n on are anything.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of a block made ready for products of integers: where they lie, tiles of their codes, tables of their d and m. */
+/* Packs the rows of a block for products of integers: a tile of their codes, tables of their d and m. */
 #include "kernels/vector/int8.h"
 #include "kernels/vector/vec.h"
 
 /* ---- tiles of codes ----------------------------------------------------------------------------------------------- */
 
-/* For each level keys_pack() and values_pack(): the rows i .. i + INT8_SOME - 1 of a block that are there. */
+/* Each level has keys_pack() and values_pack(). They pack rows i .. i + INT8_SOME - 1 of a block, as far as there are any. */
 #if defined(__AVX512BW__)
 #include "kernels/vector/int8_pack_avx512.h"
 #else
@@ -87,7 +87,7 @@ VEC_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint8_
         to[c] = (int16_t)(codes[c] - offset);
 }
 
-/* VL rows of dwords at a time, transposed in registers: moving floats changes no bits. */
+/* Transposes VL rows of dwords at a time, in registers, as floats: moving floats changes no bits. */
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
     const uint32_t first = i, end = i < rows->n ? i + INT8_SOME : i;
@@ -157,11 +157,11 @@ static void pack_values(const int8_shape *s, const int8_rows *rows, uint32_t i, 
 
 /* ---- tables of d and m ------------------------------------------------------------------------------------------- */
 
-/* The d, or the m, of the cells of a head: where they lie, and collected, [cell][group]. */
+/* The d, or the m, of a head's cells: where they lie, and a block's of them collected as [cell][group]. */
 typedef struct int8_factors {
     const uint8_t *at;    /* of cell 0 and group 0 */
     size_t cell, group;   /* bytes from one to the next */
-    const uint8_t *whole; /* not NULL: those of the rows lie here as they would be collected */
+    const uint8_t *whole; /* not NULL: the block's lie here just as they would be collected, so they need not be */
     _Alignas(64) uint8_t held[INT8_MAX_DIM / 32 * BLOCK * sizeof(float)];
 } int8_factors;
 
@@ -179,7 +179,7 @@ VEC_INLINE void four_f16_copy(void *to, const uint8_t *at, size_t apart)
 #endif
 }
 
-/* p holds VL times `groups` f16: those of group g, as floats. */
+/* p holds f16 [VL][groups]. Returns those of group g as floats. */
 VEC_INLINE vf vf_load_f16_each(const void *p, uint32_t groups, uint32_t g)
 {
     uint16_t each[VL];
@@ -218,7 +218,7 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
         rows->row[i] = base + rows->at[i] * stride;
 }
 
-/* Where the factors of a whole block of neighbouring cells lie one after the other; NULL: they do not. */
+/* Where a block's factors lie, if it is whole, its cells are neighbours and nothing lies between their factors; else NULL. */
 static const uint8_t *factors_whole(const int8_shape *s, const int8_rows *rows, const int8_factors *f)
 {
     uint32_t far = 0;
@@ -227,7 +227,7 @@ static const uint8_t *factors_whole(const int8_shape *s, const int8_rows *rows, 
     return far || rows->n < BLOCK || f->cell != s->groups * f->group ? NULL : f->at + rows->at[0] * f->cell;
 }
 
-/* m is left as it is where the format has none. */
+/* Finds where d and m lie. Leaves *m as it is if the format has none. */
 static void factors_find(const int8_shape *s, const kvb_view *view, uint32_t h, const int8_rows *rows, int8_factors *d,
                          int8_factors *m)
 {
@@ -245,7 +245,7 @@ static void factors_find(const int8_shape *s, const kvb_view *view, uint32_t h, 
     m->whole = block ? NULL : factors_whole(s, rows, m);
 }
 
-/* `parts` factors of each cell, of some bytes, one after the other. */
+/* Collects `parts` factors of `bytes` bytes for each of cells i .. end-1. */
 VEC_INLINE void cells_collect(const int8_rows *rows, uint32_t i, uint32_t end, uint32_t parts, size_t bytes,
                               int8_factors *f)
 {
@@ -260,11 +260,11 @@ VEC_INLINE void cells_collect(const int8_rows *rows, uint32_t i, uint32_t end, u
     }
 }
 
-/* Those of the rows i .. i + INT8_SOME - 1 that are there. */
+/* Collects the factors of rows i .. i + INT8_SOME - 1, as far as there are any. */
 static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t i, int8_factors *f)
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n, groups = s->groups;
-    const size_t beside = groups * f->group; /* bytes, where they are not in blocks */
+    const size_t beside = groups * f->group; /* bytes of a cell in a side table */
     if (f->whole)
         return;
     if (s->of.block_bytes && groups == 4) /* the commonest: rows of 128 in blocks of 32 */
@@ -308,7 +308,7 @@ static void table_make(const int8_shape *s, const int8_rows *rows, int8_factors 
         table_of_f16(from, groups, table);
 }
 
-/* Once all are collected. m is NULL where the format has none. */
+/* Makes the tables of d and m once all factors are collected. m is NULL if the format has none. */
 static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors *of_d, int8_factors *of_m, float *d,
                         float *m)
 {
@@ -322,7 +322,8 @@ static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Tile, d and m lie one after the other in scratch. Some cells at a time: loads of factors and shuffles of codes overlap. */
+/* Tile, d and m lie one after the other in scratch. It takes some cells at a time so that loads of factors and shuffles of codes
+ * overlap. */
 static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
                              pack *some, kvb_lookahead *next, void *scratch)
 {

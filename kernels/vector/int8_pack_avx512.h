@@ -14,7 +14,7 @@ VEC_INLINE __m512i iq4_nl_levels(__m512i nibbles)
                                nibbles);
 }
 
-/* Nibbles of two blocks of 32 channels, the second only if `both`: the low ones first, then the high ones. */
+/* Nibbles of two blocks of 32 channels, of the first alone unless `both`: of each the low ones, then the high ones. */
 VEC_INLINE __m512i nibbles_of_blocks(const uint8_t *first, const uint8_t *second, bool both)
 {
     const __m512i down = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
@@ -25,8 +25,8 @@ VEC_INLINE __m512i nibbles_of_blocks(const uint8_t *first, const uint8_t *second
 }
 
 /*
- * Codes of channels c .. c+63 of a row, or of the first n, and anything behind; no other byte is read. c is a multiple of 64, n of
- * 16, or of 32 where codes have less than 8 bits.
+ * Codes of channels c .. c+63 of a row, or of the first n of them and then anything; no byte behind is read. c is a multiple of
+ * 64, n of 16, or of 32 if codes have less than 8 bits.
  */
 VEC_INLINE __m512i codes_load(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t n)
 {
@@ -68,7 +68,7 @@ VEC_INLINE __m512i codes_load(kvb_elem elem, const uint8_t *row, uint32_t c, uin
     return x;
 }
 
-/* 16 channels of 16 rows, codes of 8 bits at `byte`. */
+/* Transposes 16 channels of 16 rows, codes of 8 bits at `byte`. */
 VEC_INLINE void bytes_transpose(const uint8_t *const *row, size_t byte, __m512i flip, int32_t *to)
 {
     __m512i r[4];
@@ -77,7 +77,7 @@ VEC_INLINE void bytes_transpose(const uint8_t *const *row, size_t byte, __m512i 
         _mm512_store_si512(to + d * BLOCK, _mm512_xor_si512(r[d], flip));
 }
 
-/* 32 channels of 16 rows, codes of 4 bits at `byte`: transposed first, then unpacked. */
+/* Transposes 32 channels of 16 rows, codes of 4 bits at `byte`, then unpacks them. */
 VEC_INLINE void nibbles_transpose(kvb_elem elem, const uint8_t *const *row, size_t byte, int32_t *to)
 {
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -92,7 +92,7 @@ VEC_INLINE void nibbles_transpose(kvb_elem elem, const uint8_t *const *row, size
     }
 }
 
-/* 64 channels of 16 rows, unpacked to copies first: codes of 2 bits, with a fifth bit elsewhere, or to become 16 bits. */
+/* Unpacks 64 channels of 16 rows to copies, then transposes those: codes of 2 bits, with a fifth bit, or to become 16 bits. */
 VEC_INLINE void copies_transpose(kvb_elem elem, const uint8_t *const *row, uint32_t c, uint32_t n, int32_t *to)
 {
     _Alignas(64) uint8_t copy[16][256 / TILE_CODES];
@@ -140,7 +140,7 @@ VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *r
 
 #if TILE_CODES == 4
 
-/* The order for rows_interleave() in which the 128 bits l of y[j] get the bytes at 16 j + step l plus those of `four`. */
+/* An order for rows_interleave(): 128-bit part l of y[j] gets the bytes at 16 j + step * l + each byte of `four`. */
 VEC_INLINE __m512i interleave_order(int32_t four, int32_t step)
 {
     const __m512i j = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
@@ -163,7 +163,7 @@ VEC_INLINE void rows_interleave(const __m512i x[4], __m512i order, __m512i y[4])
     y[3] = _mm512_unpackhi_epi16(high, other_high);
 }
 
-/* Codes of 64 channels of four rows, or of the first n. */
+/* Packs 64 channels of four rows, or the first n of them. */
 VEC_INLINE void values_pack_four(kvb_elem elem, const uint8_t *const row[4], uint32_t c, uint32_t n, int32_t *to)
 {
     __m512i x[4], y[4];
@@ -174,7 +174,7 @@ VEC_INLINE void values_pack_four(kvb_elem elem, const uint8_t *const row[4], uin
         _mm512_store_si512(to + j * 16, y[j]);
 }
 
-/* Nibbles of 128 channels, or the first n, as they are stored: 32 channels in each 128 bits. */
+/* Nibbles of 128 channels, or of the first n of them, as they are stored: 32 channels in each 128 bits. */
 VEC_INLINE __m512i nibbles_load(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t n)
 {
     const int8_elem of = int8_elem_of(elem);
@@ -193,7 +193,7 @@ VEC_INLINE __m512i nibbles_load(kvb_elem elem, const uint8_t *row, uint32_t c, u
     return x;
 }
 
-/* Nibbles of 128 channels of four rows, or of the first n: put beside each other first, then unpacked. */
+/* Packs 128 channels of four rows, or the first n of them: puts nibbles of four rows side by side, then unpacks them. */
 VEC_INLINE void nibbles_pack_four(kvb_elem elem, const uint8_t *const row[4], uint32_t c, uint32_t n, int32_t *to)
 {
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -219,7 +219,7 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
         uint32_t c;
         const uint8_t *row[4];
         for (uint32_t j = 0; j < 4; j++)
-            row[j] = rows->row[i + j < rows->n ? i + j : i]; /* a second time: weight 0 */
+            row[j] = rows->row[i + j < rows->n ? i + j : i]; /* past the last row any will do: its weight is 0 */
         if (of.bits == 4 && of.offset != 16) {
             for (c = 0; c + 128 <= dim; c += 128)
                 nibbles_pack_four(elem, row, c, 128, tile + c);
@@ -263,7 +263,7 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
     const __m512i offset = _mm512_set1_epi16(int8_elem_of(elem).offset);
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
     for (tile += i / 2 * s->width; i < end; i += 2, tile += s->width) {
-        const uint8_t *a = rows->row[i], *b = i + 1 < rows->n ? rows->row[i + 1] : a; /* a second time: weight 0 */
+        const uint8_t *a = rows->row[i], *b = i + 1 < rows->n ? rows->row[i + 1] : a; /* weight 0 */
         for (uint32_t c = 0; c < s->width; c += 64)
             values_pack_pair(codes_load(elem, a, c, s->dim - c), codes_load(elem, b, c, s->dim - c), offset, tile + c);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Query rows as integers, scores and weighted sums by products of integers.
+ * Query rows as integers; scores and weighted sums by products of integers. m' is m + offset * d.
  *
- * Scores. Of a group of channels, where q's integers have the sum Q, a cell's share is d * sum (code - offset) q + m' Q,
- * m' being m + offset * d. All of it is multiplied by the step of q.
+ * Scores. A group of channels adds d * sum((code - offset) * q) + m' * Q to a cell's score, Q being the sum of q's integers in
+ * the group. All of it is multiplied by the step of q.
  *
  * Sums. A cell's weight times the d of a group is rounded to a whole number of steps, at most 127. Sums of whole numbers times
- * codes are exact in 32 bits: 127 * 255 * 64 < 2^21. What m' adds is the same for all channels of a group: sums of floats.
+ * codes are exact in 32 bits: 127 * 255 * 64 < 2^21. weight * m' is the same for all channels of a group and is summed as floats.
  */
 #include "kernels/vector/int8.h"
 #include "kernels/vector/vec.h"
@@ -23,8 +23,8 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 #endif
 }
 
-/* The whole numbers nearest to 64 floats, side by side, as codes are multiplied with them. Returns their sum, if codes have
- * an offset still to be taken off. */
+/* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with. Returns their sum if
+ * the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, void *to)
 {
 #if TILE_CODES == 4
@@ -46,7 +46,7 @@ VEC_INLINE float float_of_bits(int32_t b)
 
 /* ---- queries ---------------------------------------------------------------------------------------------------- */
 
-/* 64 channels in the order in which a tile of keys has their codes. */
+/* Stores 64 channels in the order in which a tile of keys has their codes. */
 VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
 {
     vf x[64 / VL];
@@ -78,7 +78,7 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
     const vf steps = vf_set(finite && step > 0 ? step : INFINITY);
     for (uint32_t c = 0; c < s.width; c += VL) {
         vf x = c < dim ? (vf)(vf_load(q + c) / steps) : vf_set(0);
-        x = vf_max(vf_min(x, vf_set(127)), vf_set(-127)); /* a subnormal step may be far off */
+        x = vf_max(vf_min(x, vf_set(127)), vf_set(-127)); /* a subnormal step may be inexact, and x too large */
         vf_store(whole + c, vf_round(x));
     }
     to->step = finite ? step : float_of_bits(0x7fc00000);
@@ -101,7 +101,7 @@ typedef struct keys {
     kvb_lookahead *next;
 } keys;
 
-/* What a group of channels adds to the scores of PRODUCT_VECS * VL cells from i on. */
+/* Adds a group of channels to the scores of PRODUCT_VECS * VL cells from i on. */
 VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t i, const int8_query *const *q,
                              float *scores)
 {
@@ -151,27 +151,27 @@ VEC_INLINE void scores_panel(uint32_t rows, const keys *k, const void *const *qu
 
 #define STEPS 127.0f
 
-/* A largest product below this is taken to be it: its step would be no normal float. The sum is off by as much. */
+/* A largest product below this is taken to be this: else its step would be subnormal. The sum is off by at most as much. */
 #define LEAST_PRODUCT 0x1p-110f
 
 typedef struct values {
     const int8_shape *shape;
     const int32_t *tile;
     const float *d, *m;
-    const float *most; /* the largest |d| of each cell; NULL: d or m is not all finite, so that weights of 0 count */
+    const float *most; /* the largest |d| of each cell; NULL: some d or m is not finite, and 0 times it must be 0 */
     uint32_t depth;    /* dwords of cells */
     kvb_lookahead *next;
 } values;
 
-/* A row's products with d are rounded to multiples of `step`; `per` of them make 1. Both are NaN where a product is infinite or
- * NaN: so are then the sums. */
+/* A row's weights times d are rounded to multiples of `step`; per = 1 / step. Both are NaN if such a product is infinite or NaN,
+ * and so are then the sums. */
 typedef struct row_step {
     float step, per;
 } row_step;
 
 /* A row's weights for one group. */
 typedef struct whole_weights {
-    _Alignas(64) int32_t of[BLOCK / TILE_CODES]; /* TILE_CODES cells' whole numbers of steps in each */
+    _Alignas(64) int32_t of[BLOCK / TILE_CODES]; /* the whole numbers of TILE_CODES cells in each */
     int32_t sum;                                 /* of these numbers */
     float step;
     float rest; /* sum of weight * m' */
@@ -182,7 +182,7 @@ VEC_INLINE vf product_of(vf p, const float *x, bool finite)
     return finite ? (vf)(p * vf_load(x)) : vf_weighted(p, vf_load(x));
 }
 
-/* The largest weight * d is STEPS steps. */
+/* The step: the largest weight * d is STEPS of it. */
 VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
 {
     vi most = vi_set(0);
@@ -212,7 +212,7 @@ VEC_INLINE void weights_round(const float *weights, const float *d, const float 
     to->rest = m ? vf_total(rest) : 0;
 }
 
-/* `vecs` vectors of channels from c on, of `parts` groups. whole: [rows][parts]. */
+/* Sums `vecs` vectors of channels from c on, in `parts` groups. whole: [rows][parts]. */
 VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v, const whole_weights *whole,
                              uint32_t c, float *const *sums)
 {
@@ -227,7 +227,7 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
     dword_product(vi_dot_codes, rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
-    /* Steps and rests are read from memory from here on: gcc 12 kept them in registers and spilled the tile. */
+    /* From here on steps and rests are read from memory: gcc 12 kept them in registers all along and spilled the tile. */
     __asm__ volatile("" : : "r"(whole) : "memory");
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
@@ -240,7 +240,7 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
     }
 }
 
-/* Groups g .. g + parts - 1. Several groups fill one product; a single one may take several. */
+/* Sums groups g .. g + parts - 1. Either two groups fill one product, or a single group takes one or more. */
 VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
                            const row_step *steps, float *const *sums)
 {
@@ -326,7 +326,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
     kvb_lookahead_until(next, 2, 2);
 }
 
-/* most[i] becomes the largest magnitude of x[group][i]. Is all of x finite? */
+/* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
 static bool largest_find(const float *x, uint32_t groups, float *most)
 {
     vi all = vi_set(0);

@@ -17,16 +17,16 @@
 
 /* ---- where rows lie: the rules of attend.h on views --------------------------------------------------------------- */
 
-/* Cells start .. start + n - 1 and what is known of them. `start` wraps, so that one comparison tells. */
+/* Cells start .. start + n - 1 and what is known of them. Differences from start wrap, so that one comparison is enough. */
 typedef struct cell_span {
     uint32_t start, n;
     uint32_t at;
 } cell_span;
 
-/* The rows of one KV head. Cells mostly come in runs: divisions are made only where one leaves the span of the one before. */
+/* The rows of one KV head. Cells mostly come in runs, so it divides only if a cell leaves the span of the one before. */
 typedef struct head_place {
     const kvb_view *view;
-    const uint8_t *codes, *scales, *zeros, *recent; /* of the head; of the codes where there are none */
+    const uint8_t *codes, *scales, *zeros, *recent; /* of the head; absent tables point to the codes */
     cell_span page;                                 /* at: its first cell in storage */
     cell_span block;                                /* at: its slot, or KVB_SLOT_NONE */
     cell_span group;                                /* at: its number */
@@ -34,7 +34,7 @@ typedef struct head_place {
 
 enum { PLACES = 64 }; /* rows found at a time */
 
-/* A table's part for head h; without a table any address will do. */
+/* The part of a table for head h. Without a table any valid address will do. */
 static inline const uint8_t *head_table(const kvb_view *v, const void *table, uint32_t h, size_t stride)
 {
     return table ? (const uint8_t *)table + h * stride : v->base;
@@ -51,7 +51,7 @@ static inline head_place head_open(const kvb_view *v, uint32_t h)
     };
 }
 
-/* Does the span hold the cell? Else it becomes the one of n cells that does, with `at` its number. */
+/* Does the span hold the cell? If not, the span becomes the one of n cells that does, and `at` its number. */
 static inline bool span_holds(cell_span *s, uint32_t cell, uint32_t n)
 {
     if (cell - s->start < s->n)
@@ -69,7 +69,7 @@ static inline uint32_t cell_stored(head_place *p, uint32_t cell)
     return p->page.at + (cell - p->page.start);
 }
 
-/* Of formats with residual cells. Fields are stored one by one: a struct that is copied whole waits for its parts. */
+/* For formats with residual cells. Fields are stored one by one: copying a whole struct would wait for all of its parts. */
 static inline void residual_find(head_place *p, uint32_t cell, row_place *at)
 {
     const kvb_view *v = p->view;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells.
- * Dims and groups are constants where these are called, for the commonest.
+ * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells. It calls
+ * these with constants for group sizes and for the commonest dim.
  */
 #ifndef KVB_VECTOR_LOAD_ROWS_H
 #define KVB_VECTOR_LOAD_ROWS_H
@@ -26,8 +26,8 @@ VEC_INLINE vf row_factor(const uint8_t *p)
 }
 
 /*
- * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a
- * copy with zeros behind it, and writes up to the next multiple of 16 channels: the caller clears what lies from dim on.
+ * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a copy with
+ * zeros behind it. It writes up to the next multiple of 16 channels: the caller clears channels from dim on.
  */
 #define ROW_OF_ELEMENTS(NAME, BYTES, SETUP, CONVERT, FACTORS)                                                          \
     VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
@@ -62,7 +62,7 @@ ROW_OF_ELEMENTS(bf16, 2u, NO_FACTORS, vf_load_bf16, AS_IS)
 ROW_OF_ELEMENTS(int8, 1u, SCALE, vf_load_i8, SCALED)
 ROW_OF_ELEMENTS(int8_asym, 1u, RANGE, vf_load_u8, RANGED)
 
-/* FP8_STEP elements at once; a last step that is not whole reads a copy. */
+/* Takes FP8_STEP elements at once; a last, shorter step reads a copy. */
 VEC_INLINE void fp8_elements(bool wide, bool scaled, const row_place *r, uint32_t dim, float *row)
 {
     vf x[FP8_STEP / VL], scale = scaled ? row_factor(r->scales) : vf_set(1.0f);
@@ -96,17 +96,17 @@ ROW_OF_FP8(e5m2_token, true, true)
 /* ---- scales of neighbouring channels in side tables: affine codes, mxfp4, nvfp4; codebooks ----------------------- */
 
 /*
- * Groups are multiples of 16 channels and divide the row. Where codes are narrow, scale and zero go into the table of
- * levels, once a group, and an element is one look-up: the same products and sums as one by one, so the same bits.
+ * Groups are multiples of 16 channels and divide the row. For narrow codes scale and zero are applied to the table of levels,
+ * once a group, and an element is one look-up: the same products and sums as for single elements, so the same bits.
  */
-enum { GROUPS_SPAN = 16 }; /* groups whose scales are made floats at a time */
+enum { GROUPS_SPAN = 16 }; /* groups whose scales are converted at a time */
 
 static const float levels_uint4[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 static const float levels_uint2[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
 static const float levels_e2m1[16] = {0,     0.5f,  1,     1.5f,  2,     3,     4,     6,
                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-/* n <= GROUPS_SPAN scales as floats, by element type; anything behind them. */
+/* n <= GROUPS_SPAN scales as floats, then anything. One function for each type of scales. */
 VEC_INLINE void scales_f16(const uint8_t *p, uint32_t n, float *to)
 {
     for (uint32_t i = 0; i < n; i += VL)
@@ -229,11 +229,11 @@ VEC_INLINE void tq3_row(const kvb_format *f, const row_place *r, uint32_t dim, f
 
 /* ---- ggml's blocks: 32 channels with their scales inside (attend.h has the layouts) ------------------------------- */
 
-/* Nibbles are of channels j and j + 16: a vector of bytes is two vectors of codes in order. d and m go into the table of
- * levels once a block. */
+/* The nibbles of a byte are channels j and j + 16, so a vector of bytes is two vectors of codes in order. d and m are applied to
+ * the table of levels, once a block. */
 enum { GGML_BLOCK = 32 };
 
-/* The levels of a block before d and m; for five bits, those of codes 0 .. 15 and 16 .. 31. */
+/* The levels of codes, before d and m are applied. */
 static const float levels_q4_0[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 static const float levels_q5_0[32] = {-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1,
                                       0,   1,   2,   3,   4,   5,   6,   7,  8,  9,  10, 11, 12, 13, 14, 15};
@@ -266,9 +266,9 @@ VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-enum { GGML_SPAN = 8 }; /* blocks whose d and m are made floats at a time */
+enum { GGML_SPAN = 8 }; /* blocks whose d and m are converted at a time */
 
-/* The element's levels, and whether a block has an m and fifth bits: constants where this is called. */
+/* levels: of the element. Whether a block has an m and fifth bits is a constant in every call. */
 VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const row_place *r, uint32_t dim, float *row)
 {
     const uint32_t head = has_m ? 4 : 2, bytes = head + (has_fifths ? 4 : 0) + 16;
@@ -321,13 +321,13 @@ ROW_OF_GGML(iq4_nl, levels_iq4_nl, false, false)
 
 enum { CHANNELS_KEPT = 256 };
 
-/* The factors of the group of cells that was last read, as floats: its other cells are likely to follow. */
+/* The factors of the group of cells last read, kept as floats: the group's other cells are likely to follow. */
 typedef struct channel_factors {
     const uint8_t *whose; /* its scales, or NULL */
     _Alignas(64) float scale[CHANNELS_KEPT], zero[CHANNELS_KEPT];
 } channel_factors;
 
-/* n channels, a multiple of 16. */
+/* Keeps n channels, a multiple of 16. */
 VEC_INLINE void factors_keep(channel_factors *k, const row_place *r, uint32_t n)
 {
     for (uint32_t c = 0; c < n; c += VL) {
@@ -346,7 +346,7 @@ VEC_INLINE void channels_step(vbook book, uint32_t bits, const uint8_t *from, co
         vf_store(row + i * VL, book_at(book, code[i]) * vf_load(scale + i * VL) + vf_load(zero + i * VL));
 }
 
-/* Channels first .. dim-1, at most 16, from copies of all that would be read past its end. */
+/* Channels first .. dim-1, at most 16. It reads copies, so that nothing is read past the ends. */
 VEC_INLINE void channels_tail(vbook book, uint32_t bits, const row_place *r, uint32_t first, uint32_t dim, float *row)
 {
     _Alignas(64) uint8_t codes[64], scales[64], zeros[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stored rows of floats as vectors, and the prefetching of their lines. Functions of `elem` are meant for a constant one:
- * callers choose it outside their loops, by FLOAT_CASES or PLAIN_CASES.
+ * Stored rows of floats as vectors, and the prefetching of their lines. `elem` is a constant wherever a function takes it: there
+ * is code for each element, chosen outside the loops (PLAIN_CASES, FLOAT_ELEMS).
  */
 #ifndef KVB_VECTOR_STORED_FLOATS_H
 #define KVB_VECTOR_STORED_FLOATS_H
@@ -52,14 +52,14 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 
 /* ---- prefetching ------------------------------------------------------------------------------------------------- */
 
-/* kvb_row_ahead, and how the lines of this kind of rows are prefetched. */
+/* A kvb_row_ahead, and how lines of rows of this kind are prefetched. */
 typedef struct line_ahead {
     size_t bytes;
     bool near;     /* into the first-level cache */
-    uint8_t again; /* how often once more: 0; 1: once; 2: four times */
+    uint8_t again; /* prefetched again: 0: never; 1: once; 2: four times */
 } line_ahead;
 
-/* Of rows within KVB_NEAR_BYTES and KVB_NEAR_ROWS the compiler knows `near`. */
+/* For rows within KVB_NEAR_BYTES and KVB_NEAR_ROWS `near` is a constant to the compiler. */
 VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t dim, uint32_t rows, kvb_row_ahead ahead)
 {
     const size_t bytes = elem_size(elem) * dim;
@@ -71,14 +71,14 @@ VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t dim, uint32_t rows, 
 
 VEC_INLINE void line_prefetch(bool near, const void *row, size_t at)
 {
-    const void *line = (const void *)((uintptr_t)row + at); /* no pointer arithmetic: it may lie anywhere */
+    const void *line = (const void *)((uintptr_t)row + at); /* as an integer: it may lie outside the row's memory */
     if (near)
         __builtin_prefetch(line, 0, 3);
     else
         __builtin_prefetch(line, 0, 2);
 }
 
-/* If a cache line begins at element i: prefetch that line of the row ahead, and again of rows between. */
+/* If a cache line begins at element i, prefetches that line of the row ahead, and again those of rows on the way there. */
 VEC_INLINE void elem_prefetch(kvb_elem elem, line_ahead ahead, const void *row, uint32_t i)
 {
     const size_t at = (size_t)i * elem_size(elem), eighth = ahead.bytes / 8;
@@ -97,7 +97,7 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_ahead ahead, const void *row, 
 
 /* ---- switches ---------------------------------------------------------------------------------------------------- */
 
-/* X(KVB_F32) and so on: the plain elements; all that dots() and sums() take. */
+/* X(KVB_F32) and so on, for the plain elements, and for all elements that dots() and sums() take. */
 #define PLAIN_ELEMS(X) X(KVB_F32) X(KVB_F16) X(KVB_BF16)
 #define FLOAT_ELEMS(X) PLAIN_ELEMS(X) X(KVB_E4M3) X(KVB_E5M2)
 #define PLAIN_CASES(elem, CASE)                                                                                        \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of one level. */
+/* The table of functions of the level that is being compiled. */
 #include "kernels/vector/vector.h"
 
 #if defined(__AVX512VNNI__)

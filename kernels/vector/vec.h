@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vectors of the level that is being compiled: a header for each instruction set, all with the same functions.
+ * Vectors of the level that is being compiled. Each instruction set has a header; all have the same functions.
  *
  * Floats: vf, VL lanes.
  *   vf_load, vf_store                 any address
@@ -18,25 +18,25 @@
  *   vf_transpose(v)                   lane i of v[j] goes to lane j of v[i]
  *   vf_upper_negated, vf_partner      lanes with the bit `apart` in their index negated; lane i from lane i ^ apart
  *   vf_weighted(p, x)                 p * x, but 0 where p is 0, even if x is NaN
- *   PRODUCT_ROWS x PRODUCT_VECS       accumulators of a product that stay in registers with what they are multiplied by
- *   SUMS_VECS, SUMS_ROWS              the same for weighted sums: accumulators, and rows, at most
+ *   PRODUCT_ROWS x PRODUCT_VECS       accumulators of a product, at most: more would not stay in registers
+ *   SUMS_VECS, SUMS_ROWS              accumulators and rows of weighted sums, at most, for the same reason
  *
  * Codes: vcode, a code in the lowest bits of each lane, anything above. vbook: a table of 16 floats, looked up by the lowest
- * 4 bits: narrower codes need a table that repeats itself.
+ * 4 bits, so that for narrower codes the table must repeat itself.
  *   codes16(bits, p, code)            16 codes of 2, 3 or 4 bits from 2 * bits bytes
  *   bytes16(p, code), code_above      16 bytes as codes; the codes 4 bits higher up
  *   bytes_part(p, n, to)              the first n <= 64 bytes, zeros behind; no other byte is read
  *   book_load, book_load8             16 levels; 8 levels, twice
  *   book_at(book, code)               the level of each code
- *   book_at5(low, high, ...)          of codes of 5 bits: lane i has its fifth bit in bit first + i of `fifths`
+ *   book_at5(low, high, ...)          the same for codes of 5 bits: lane i's fifth bit is bit first + i of `fifths`
  *   fp8_step(wide, p, x)              FP8_STEP small floats: e5m2 if wide, else e4m3
  *   heads_load(p, bytes, n, to)       two floats from the two f16 at the start of each of n <= 8 blocks, `bytes` apart
  *
- * Integers: vi, VL lanes of 32 bits. A type of its own: of __m512i, whose lanes have 64 bits, gcc 12 keeps each accumulator
+ * Integers: vi, VL lanes of 32 bits. It is not __m512i, whose lanes have 64 bits: gcc 12 keeps each accumulator of that type
  * twice.
  *   vi_load, vi_set, vi_to_vf
  *   vi_dot2(c, a, b)                  c plus the products of 16-bit parts, added in pairs
- *   vi_size_max(most, a)              the larger of magnitudes as integers: in the order of floats, NaN above all
+ *   vi_size_max(most, a)              the larger magnitude, compared as integers: in the order of floats, NaN above all
  *   vi_largest                        over the lanes
  *   vf_store_i16(p, a, b)             whole numbers nearest to a's lanes, then to b's, as 16 bits. Those that do not fit,
  *                                     and NaN: anything
@@ -57,7 +57,7 @@
 #define CODE_STEP 16u
 #define CODE_VECS (CODE_STEP / VL)
 
-/* Every level times scale, plus zero: two roundings, those of the elements themselves. */
+/* Every level times scale, plus zero. It rounds as if elements were computed one by one. */
 VEC_INLINE vbook book_affine(vbook b, vf scale, vf zero)
 {
     for (uint32_t i = 0; i < BOOK_VECS; i++)
@@ -74,7 +74,7 @@ VEC_INLINE vbook book_scaled(vbook b, vf scale)
 
 /* ---- products of narrow numbers ------------------------------------------------------------------------------------ */
 
-/* Dword k of whatever p holds. */
+/* Dword k at p. */
 VEC_INLINE int32_t dword_at(const void *p, size_t k)
 {
     int32_t x;
@@ -86,10 +86,10 @@ VEC_INLINE int32_t dword_at(const void *p, size_t k)
 typedef vi dword_dot(vi c, vi tile, vi row);
 
 /*
- * A panel of rows times a tile: acc[r][v] += dword k of row r times vector v of step k, for each of `steps`, which lie
- * `stride` dwords apart. A row has `parts` lists of dwords, a[r][part], each for an equal share of the vectors.
- * Where rows, vecs and dot are constants, acc [rows][vecs] stays in registers. The loops over it are flat: gcc unrolls the
- * outer of two nested ones too late for that.
+ * A panel of rows times a tile: for each step k < steps, acc[r][v] += dword k of row r times vector v of the tile's row k.
+ * The tile's rows lie `stride` dwords apart. A query row has `parts` lists of dwords, a[r][part], each for an equal share of the
+ * vectors. If rows, vecs and dot are constants, acc [rows][vecs] stays in registers. The loops over it are flat because gcc
+ * unrolls the outer of two nested loops too late for that.
  */
 VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps,
                               const void *const *a, const int32_t *tile, size_t stride, vi *acc)
@@ -105,7 +105,7 @@ VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint
     }
 }
 
-/* Rows of the next panel, at most PRODUCT_ROWS, so that panels are as even as can be: 7 rows are 4 and 3. */
+/* Rows of the next panel: at most PRODUCT_ROWS, and panels are as even as possible: 7 rows are 4 and 3. */
 static inline uint32_t product_panel_rows(uint32_t left)
 {
     uint32_t panels = (left + PRODUCT_ROWS - 1) / PRODUCT_ROWS;

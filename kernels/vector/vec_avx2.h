@@ -81,7 +81,7 @@ VEC_INLINE vf vf_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* By two factors, so that neither overflows; below 2^-252 the product is 0. */
+/* Multiplies by two factors, so that neither overflows; below 2^-252 the product is 0. */
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
     n = _mm256_max_ps(_mm256_min_ps(n, _mm256_set1_ps(254.0f)), _mm256_set1_ps(-254.0f));
@@ -194,7 +194,7 @@ VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
     const __m256i each = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     __m256i shift = _mm256_mullo_epi32(each, _mm256_set1_epi32((int)bits));
-    /* the upper 8 codes: the next word, or one that begins earlier and holds them higher up */
+    /* the upper 8 codes: from the next word, or from one that begins earlier and has them in higher bits */
     uint32_t upper = bits == 4 ? 4 : bits == 3 ? 2 : 0;
     int skip = bits == 4 ? 0 : bits == 3 ? 8 : 16;
     code[0] = _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p)), shift);

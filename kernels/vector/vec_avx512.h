@@ -81,8 +81,8 @@ VEC_INLINE vf vf_scale2(vf x, vf n)
 }
 
 /*
- * vf_totals() as a tree of 4 additions. Each step joins two vectors by a blend, a shuffle of what the blend left, and an
- * addition: one operation of three on the port of the shuffles.
+ * vf_totals() as a tree of 4 additions. Each step joins two vectors by a blend, a shuffle of the lanes that the blend left out,
+ * and an addition: only one of three operations needs the port of the shuffles.
  */
 VEC_INLINE __m512 totals_far(__m512 x, __m512 y) /* of each four lanes: lanes 0 and 1 have x's sums, 2 and 3 y's */
 {
@@ -200,13 +200,13 @@ VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
 {
     const __m512i quiet = _mm512_set1_epi32(0x400000); /* the bit of a quiet NaN, and 2^-127 as a subnormal */
     __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), 23);
-    /* exponents of all ones or all zeros: less 1, as unsigned, they are not below 254 */
+    /* exponents of all ones or all zeros: minus 1, as unsigned numbers, they are 254 or more */
     __mmask16 ends = _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1 << 23)),
                                              _mm512_set1_epi32((int)(254u << 23)));
     return _mm512_castsi512_ps(_mm512_mask_or_epi32(exponent, ends, exponent, quiet));
 }
 
-/* Broadcasting loads bring each lane the word with its code: the one unit that moves data between lanes is left to the
+/* Broadcasting loads bring each lane the word with its code. So the one port that moves data between lanes is free for the
  * look-ups. */
 VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
@@ -250,7 +250,7 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
     return _mm512_permutex2var_ps(low.v[0], index, high.v[0]);
 }
 
-/* By way of f16, whose fields lie one bit to the left and whose exponent's bias is larger by 8. */
+/* By way of f16: the sign goes to its bit 15, the rest so that it is 2^-8 of the value, which a product corrects. */
 VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
 {
     const __m256i largest = _mm256_set1_epi16(0x3f80);
@@ -302,7 +302,7 @@ VEC_INLINE void fp8_bf16(const uint8_t low[128], const uint8_t high[128], __m512
     x[1] = _mm512_unpackhi_epi8(lower, upper);
 }
 
-/* Codes in this order become, by fp8_bf16(), dwords of channels i and 16 + i. */
+/* fp8_bf16() turns codes in this order into dwords of channels i and 16 + i. */
 #define FP8_ORDER(L, H)                                                                                                \
     32 * H + 4 * L, 32 * H + 4 * L + 16, 32 * H + 4 * L + 1, 32 * H + 4 * L + 17, 32 * H + 4 * L + 2,                  \
         32 * H + 4 * L + 18, 32 * H + 4 * L + 3, 32 * H + 4 * L + 19,

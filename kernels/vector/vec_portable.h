@@ -48,7 +48,7 @@ VEC_INLINE vec_int vec_load_u16(const void *p)
     memcpy(h, p, sizeof h);
     return (vec_int){h[0], h[1], h[2], h[3]};
 }
-/* The fields are moved to their f32 places, and an exact product corrects the exponent's bias. Infinities and NaN apart. */
+/* Moves the fields to their f32 places; an exact product corrects the exponent's bias. Infinities and NaN are handled apart. */
 VEC_INLINE vf vf_load_f16(const void *p)
 {
     vec_int h = vec_load_u16(p), a = h & 0x7fff, sign = h << 16 & INT32_MIN;
@@ -94,7 +94,7 @@ VEC_INLINE float vf_total(vf a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
-/* Ties go to even. From 2^22 on a stays as it is: nobody needs more there. */
+/* Ties go to even. From 2^22 on a stays as it is, which is enough here. */
 VEC_INLINE vf vf_round(vf a)
 {
     vf magic = vf_set(0x1.8p23f);
@@ -102,7 +102,7 @@ VEC_INLINE vf vf_round(vf a)
 }
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
-    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* NaN too: no whole number; x is NaN then */
+    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* a NaN too, which is no whole number; x is NaN then */
     n = vf_where(n > -254.0f, n, vf_set(-254.0f));
     vec_int whole = {(int32_t)n[0], (int32_t)n[1], (int32_t)n[2], (int32_t)n[3]}, first = whole >> 1;
     return x * vf_of_bits((first + 127) << 23) * vf_of_bits((whole - first + 127) << 23);
@@ -276,7 +276,7 @@ VEC_INLINE vf vi_to_vf(vi a)
 }
 VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
 {
-    vf magic = vf_set(0x1.8p23f); /* the lowest bits of the sum are those of the whole number */
+    vf magic = vf_set(0x1.8p23f); /* the lowest bits of x + magic are those of the whole number */
     vec_int whole[2] = {(vec_int)(a + magic), (vec_int)(b + magic)};
     uint16_t low[8];
     for (int i = 0; i < 8; i++)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loops of the flash kernels over vectors. Most sources of this folder are compiled once for each level of
- * kernels/cpu.h (the Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the
- * level: KVB_ISA_NAME(f) is f_avx2. bf16_*.c and f16_*.c are compiled for one level each. All are reached through
- * kvb_loops_at().
+ * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h (the
+ * Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
+ * KVB_ISA_NAME(f) is f_avx2. bf16_*.c and f16_*.c are compiled for one level each. kvb_loops_at() finds them all.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV head, as
  * pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32, 64-byte
@@ -27,18 +26,18 @@
 /* ---- rows as floats: load.c, hadamard.c -------------------------------------------------------------------------- */
 
 /*
- * Rows of KV head h in the n cells listed, as they are stored: the transform is not undone, the head scale not applied (both
- * are applied to q, or to the result, once). rows: [n][stride] f32, 64-byte aligned, stride a multiple of 16 not below
- * view->dim; channels from view->dim on are set to 0.
- * An element is code * scale + zero with the factors and in the order of format->read: without transform and head scale
- * the bits are the same.
+ * Rows of KV head h in the n cells listed, as they are stored: the transform is not undone and the head scale is not applied
+ * (the caller applies both once, to q or to the result). rows: [n][stride] f32, 64-byte aligned; stride is a multiple of 16
+ * and at least view->dim; channels from view->dim on are set to 0.
+ * An element is code * scale + zero, with the factors and in the order of format->read, and so, without transform and head
+ * scale, with the same bits.
  */
 typedef void kvb_load(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, float *rows, size_t stride);
 
 /* The load of a format. NULL where there is none: a plug-in's own format is read by format->read. */
 kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *format);
 
-/* Transforms a row in place. It is its own inverse but for the signs, which come last when `inverse`. */
+/* Transforms a row in place. `inverse` differs in one thing: the signs come last. */
 void KVB_ISA_NAME(kvb_hadamard)(kvb_transform transform, uint32_t dim, bool inverse, float *row);
 
 /* ---- few query rows, stored rows where they lie ------------------------------------------------------------------ */
@@ -52,7 +51,7 @@ typedef struct kvb_stored_rows {
     uint32_t n, dim;
     const void *const *at; /* [n] */
     kvb_row_ahead ahead;
-    /* Only of f16_in_place.c, for the scales and zeros beside UINT8: which cells the rows are, and of which KV head. */
+    /* Which cells the rows are, and of which KV head. Only for f16_in_place.c, which finds the scales and zeros of UINT8 so. */
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
     uint32_t kv_head;
@@ -62,22 +61,22 @@ typedef struct kvb_stored_rows {
 typedef void kvb_query_fn(const kvb_format *k, uint32_t dim, const float *q, void *encoded);
 
 /*
- * scores[r][i] = q[r] . row i, for n_rows <= DOTS_ROWS encoded query rows. From n on, up to a multiple of 16, scores are
- * arbitrary. False, with f16 alone: a score passed f16's range, or is truly not finite; scores are then arbitrary.
+ * scores[r][i] = q[r] . row i, for n_rows <= DOTS_ROWS encoded query rows. Scores from n on, up to a multiple of 16, are
+ * arbitrary. Returns false only with f16: a score passed f16's range, or is truly not finite; then all scores are arbitrary.
  */
 typedef bool kvb_dots_fn(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores);
 
 /*
- * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite makes NaN even of weight 0. False, with f16
- * alone: a sum is not finite; sums are then as they were.
+ * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite gives NaN even with weight 0. Returns false
+ * only with f16: a sum is not finite; then the sums are unchanged.
  */
 typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
 
 /*
- * Floats: F32, F16, BF16, dim a multiple of 16; E4M3, E5M2, dim a multiple of FP8_DIM. Query rows and sums are `dim` floats,
- * 64-byte aligned.
- * Chains of f32 roundings (kvb_arithmetic): of dots() dim / VL + log2(VL), at most dim / 4 + 2; of sums() n, and one more for
- * the addition to what is there. So a row's sums over all cells have a chain of BLOCK and one for each block.
+ * The loops for floats. They take F32, F16 and BF16, dim a multiple of 16, and E4M3 and E5M2, dim a multiple of FP8_DIM. Query
+ * rows and sums are `dim` floats, 64-byte aligned.
+ * Chains of f32 roundings (kvb_arithmetic): dots() dim / VL + log2(VL), at most dim / 4 + 2; sums() n, and one more for the
+ * addition to what is there. So a row's sums over all cells have a chain of BLOCK, and one more for each block.
  */
 kvb_dots_fn KVB_ISA_NAME(kvb_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_sums);
@@ -100,8 +99,8 @@ void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, co
 /* ---- softmax: weights.c ------------------------------------------------------------------------------------------ */
 
 /*
- * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so that going
- * over to another one multiplies by a power of two, which is exact.
+ * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so that changing
+ * it multiplies by a power of two, which is exact.
  */
 typedef struct kvb_row_state {
     float max;  /* -infinity: nothing seen yet */
@@ -110,21 +109,21 @@ typedef struct kvb_row_state {
 
 /* How scores become exponents of two. */
 typedef struct kvb_logits {
-    float scale;   /* without softcap: scale * log2(e); with: scale / softcap */
+    float scale;   /* scale * log2(e); with a softcap scale / softcap */
     float softcap; /* 0: none; else softcap * log2(e), the factor on tanh */
 } kvb_logits;
 
 /*
- * The n scores of one row become weights in place: 0 where bit i of `visible` is not set, whatever the score is, and from
- * n on, up to a multiple of 16. The state's max is raised only when a weight would pass 2^8 (or at first), then to the largest
- * exponent of the block, rounded up. Returns what the row's earlier sums must be multiplied by: 1, or a power of two, or 0
- * when nothing was seen before.
- * A weight's relative error is WEIGHT_ERROR of its exponential, apart from the roundings of its exponent: of s * scale
- * (where there is no fused multiply-add) and of the difference from max.
+ * Turns the n scores of one row into weights, in place. A weight is 0 if bit i of `visible` is not set, whatever its score is,
+ * and from n on, up to a multiple of 16. The state's max is raised only if a weight would pass 2^8 (or the first time), to
+ * the largest exponent of the block, rounded up. Returns the factor on the row's earlier sums: 1, another power of two, or 0
+ * if nothing was seen before.
+ * The relative error of a weight's exponential is WEIGHT_ERROR. To it come the roundings of the exponent: of s * scale (if
+ * there is no fused multiply-add) and of its difference from max.
  */
 float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state);
 #define WEIGHT_ERROR 0x1p-23  /* found by trying every float: ci/tests/kernels/test_weights.c */
-#define WEIGHT_FLOOR 0x1p-125 /* what is below this, relative to the row's largest weight, may have become 0 */
+#define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found likewise */
 
 /* sums[c] *= factor for c < dim. */
@@ -133,10 +132,10 @@ void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor);
 /* ---- block products ---------------------------------------------------------------------------------------------- */
 
 /*
- * Products that read the rows of a block themselves, pack them as they need, and take any number of query rows. `next`: what
- * to prefetch meanwhile; NULL: nothing. scratch is 64-byte aligned.
+ * Products that read and pack the rows of a block themselves, for any number of query rows. `next`: what to prefetch
+ * meanwhile; NULL: nothing. scratch is 64-byte aligned.
  *
- * Scores: scores[r][i] = q[r] . K row of cells[i], i < n <= BLOCK. From n on, up to a multiple of 16, scores are arbitrary.
+ * Scores: scores[r][i] = q[r] . K row of cells[i], i < n <= BLOCK. Scores from n on, up to a multiple of 16, are arbitrary.
  */
 typedef void kvb_block_scores_fn(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
                                  const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
@@ -150,9 +149,9 @@ typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *ce
                                uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch);
 
 /*
- * Integers: q and weights rounded to 8 bits, codes as they are stored. int8.h has the formats and the sizes.
- * A query row is rounded to multiples of INT8_QUERY_STEP of its largest magnitude. A weight times the scale of a V group is
- * rounded to multiples of INT8_WEIGHT_STEP of the largest such product of the row and block.
+ * Integers: q and weights rounded to 8 bits, codes as they are stored. int8.h has the formats and the sizes. The elements of a
+ * query row are rounded to multiples of INT8_QUERY_STEP * the row's largest magnitude; weight * scale of a V group to multiples
+ * of INT8_WEIGHT_STEP * the largest such product of the row in this block.
  */
 #define INT8_QUERY_STEP  (1.0 / 127)
 #define INT8_WEIGHT_STEP (1.0 / 127)
@@ -166,8 +165,8 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
  * An instruction multiplies pairs of bf16 and adds both products to a float. q and weights are rounded to bf16; rows of BF16,
  * E4M3 and E5M2 are exact; sums are of f32, with the chains of the loops for floats. dim is a multiple of 16.
  *
- * The instruction takes numbers below BF16_LEAST for 0 and makes 0 of sums that come out there. A query row whose largest
- * magnitude is below BF16_LEAST_Q is therefore multiplied by a power of two first: what is lost is at most BF16_LOST of it.
+ * The instruction takes numbers below BF16_LEAST for 0, also as results. A query row whose largest magnitude is below
+ * BF16_LEAST_Q is therefore multiplied by a power of two first: at most BF16_LOST of that magnitude is lost.
  */
 #define BF16_MAX_DIM 1024u
 #define BF16_LEAST   0x1p-126
@@ -204,26 +203,26 @@ typedef struct kvb_bf16_loops {
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
 
 /*
- * Products and short sums of f16, in twice the lanes of f32. Sums of f16 are kept short: a lane adds F16_CELLS cells, and the
- * few such sums of a block; or a part of a dot product, and the parts are added as a tree.
+ * Products and short sums of f16, in twice the lanes of f32. Sums of f16 are kept short. In sums() a lane adds F16_CELLS cells,
+ * then the few such sums of a block; in dots() it adds a part of a dot product, then the parts are added as a tree.
  *
- * Rows are F16; E4M3, read as f16 of 2^-8 of its value; or codes of 8 bits with f16 scales, Q8_0 and UINT8: codes are exact as
- * f16, what they become is rounded once. dim is a multiple of 16, of 64 for E4M3, of the group for codes.
- * q is scaled by a power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that; weights, at most 2^8, by
- * 2 and 2^7. Where that passes f16's range the functions return false, and the caller takes floats.
+ * Rows are F16; E4M3, read as f16 with 2^-8 of its value; or codes of 8 bits with f16 scales, Q8_0 and UINT8: a code is exact
+ * as f16, the element made of it is rounded once. dim is a multiple of 16, of 64 for E4M3, of the group for codes.
+ * q is scaled by a power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that. Weights, at most 2^8, are scaled
+ * by 2, for E4M3 by 2^7. Where that passes f16's range the functions return false, and the caller takes floats.
  */
 #define F16_MAX_DIM 1024u
 #define F16_CELLS   16u
 
-/* Chains of roundings to f16. 8 lanes of a row take dim / 8 products each and a tree of 3 additions; 16 or 32 lanes fewer
- * products and trees of 4 or 5. A sum over a block goes by F16_CELLS cells. */
+/* Chains of roundings to f16. With 8 lanes a row, dim / 8 products each and a tree of 3 additions; with 16 or 32 lanes fewer
+ * products and trees of 4 or 5. A sum over a block adds F16_CELLS cells at a time. */
 #define F16_DOT_CHAIN(dim) ((dim) / 8 + 4)
 #define F16_SUM_CHAIN      (F16_CELLS + BLOCK / F16_CELLS)
 
 /* Below f16's normal numbers a product is off by at most half of the smallest subnormal. */
 #define F16_ERROR     0x1p-25
 #define F16_LARGEST_Q 0x1p3 /* of a scaled query row, at least */
-/* What weights are scaled by. In the end a row's largest is at least a half. For E4M3 as if its rows were not 2^-8. */
+/* Factors on weights, of which a row's largest is at least a half in the end. For E4M3 without the 2^8 that undo its 2^-8. */
 #define F16_WEIGHTS      2.0
 #define F16_WEIGHTS_E4M3 0.5
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax weights of a block, in powers of two. The maximum is lazy: while a block's scores stay below 2^8 times what
- * weighs 1, nothing is rescaled, and the weights wait for a predicted branch only, not for the block's maximum.
+ * Softmax weights of a block, in powers of two. The maximum is lazy: as long as no weight passes 2^8, nothing is rescaled, and
+ * the weights wait for a predicted branch only, not for the block's maximum.
  */
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
 #include <math.h>
 
-#define GROUP      16u       /* scores: the unit that n is rounded up to */
+#define GROUP      16u       /* n, the number of scores, is rounded up to a multiple of this */
 #define MOST_OVER  8.0f      /* exponent that a weight may reach before max is raised */
-#define EXP2_LEAST (-126.0f) /* below, powers would be subnormal: they are 0 */
+#define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
 
 /*
- * 2^x for x <= 127; NaN for NaN. x is a whole number and a fraction of at most a half. The fraction's power is the polynomial
- * of degree 6 with the least relative error there (Remez exchange: 2^-29.0; the rest is the rounding of Horner's rule).
+ * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
+ * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
  */
 VEC_INLINE vf vf_exp2(vf x)
 {
@@ -36,7 +36,7 @@ VEC_INLINE vf vf_tanh(vf x)
     return (e - vf_set(1)) / (e + vf_set(1));
 }
 
-/* `top`, the largest exponent of a block, becomes the maximum. Returns what earlier sums are multiplied by. */
+/* Raises the maximum to `top`, the largest exponent of a block, rounded up. Returns the factor on earlier sums. */
 static inline float state_raise(kvb_row_state *state, float top)
 {
     float old = state->max, factor;
@@ -61,10 +61,10 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
         vf seen = s[v] * factor;
         if (!whole)
             seen = vf_select((uint32_t)(visible >> v * VL) & lanes, seen, hidden);
-        top = vf_max(seen, top); /* in this order, NaN is passed over */
+        top = vf_max(seen, top); /* in this order: a NaN in seen is ignored */
     }
     float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
-    /* max is still -infinity when all visible scores are that or NaN: any number in its place makes weights 0 or NaN. */
+    /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or NaN. */
     vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
