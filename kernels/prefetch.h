@@ -76,7 +76,7 @@ static inline void kvb_lookahead_lines(const kvb_lookahead *next, const void *ba
     }
 }
 
-/* Prefetch what is still missing of the first `end`. */
+/* Prefetch the part of the first `end` that has not been prefetched yet. */
 static inline void kvb_lookahead_to(kvb_lookahead *next, uint32_t end)
 {
     const kvb_view *v = next->view;

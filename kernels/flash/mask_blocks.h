@@ -18,8 +18,8 @@ typedef struct kvb_block {
     uint32_t first;           /* cell: a multiple of BLOCK */
     uint32_t n;               /* tokens that see some of it */
     uint32_t tok[TILE_TOKS];  /* which, counted from the tile's first; ascending */
-    uint64_t word[TILE_TOKS]; /* bit i: sees cell first + i */
-    uint64_t any;             /* all words together */
+    uint64_t word[TILE_TOKS]; /* bit i: the token sees cell first + i */
+    uint64_t any;             /* the OR of all words */
     uint32_t span; /* blocks from this one on that the same tokens see whole; 1: only this one, maybe in part */
 } kvb_block;
 

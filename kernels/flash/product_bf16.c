@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* About cycles for rows of 128 channels: kernels/NOTES.md. */
+/* Roughly the cycles for rows of 128 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t bf16_cost(uint32_t rows, uint32_t cells)
 {
     return cells * 30 + rows * kvb_padded(cells) * 6;

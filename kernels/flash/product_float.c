@@ -14,7 +14,7 @@
 #define TILE_CELLS  16u /* cells of a tile for few rows: they stay in the first-level cache until they are used */
 #define PACKED_ROWS 12u /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
 
-/* About cycles for rows of 128 f16 channels: kernels/NOTES.md. */
+/* Roughly the cycles for rows of 128 f16 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t float_cost(uint32_t rows, uint32_t cells)
 {
     return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
