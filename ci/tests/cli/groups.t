@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: models whose layers are in unlike groups replay on every cache and kernel; the cache that drops what no query can see again
+# says the same as the one that masks it; softcap, sink logits and outputs of 16 bits can be asked of any workload, and are judged.
+. "$(dirname "$0")/lib.sh"
+run=("$KVBENCH" run --sample-ms 1 --no-null --no-machine --oracle-pairs 20000 --format csv)
+
+# Three unlike groups over one sequence, cut back inside the window.
+cat >"$TMPDIR/three.jsonl" <<'EOF'
+{"kvbench_trace":2,"name":"three","source":"by hand","model":{"kv_cache.schema_version":2,"kv_cache.layers":4,"groups":[{"layers":[0,3],"heads":8,"kv_heads":2,"k_dim":64,"v_dim":64},{"layers":[1],"heads":4,"kv_heads":4,"k_dim":32,"v_dim":32,"window":16,"sinks":2,"sink_logits":[0,0.5,1,-1]},{"layers":[2],"heads":4,"kv_heads":1,"k_dim":96,"v_dim":32,"softcap":30}]},"values":{"profile":"llama","seed":1}}
+{"prefill":{"seq":0,"from":0,"n":40}}
+{"step":{"pos":[40],"seq":[0]}}
+{"step":{"pos":[41],"seq":[0]}}
+{"rewind":{"len":38}}
+{"step":{"pos":[38],"seq":[0]}}
+{"step":{"pos":[39],"seq":[0]}}
+{"prefill":{"seq":0,"from":40,"n":30}}
+{"step":{"pos":[70],"seq":[0]}}
+EOF
+ok "three unlike groups, every cache and kernel" "${run[@]}" --workload "$TMPDIR/three.jsonl" --pool f32 --pool f16 --pool q8_0 -o "$TMPDIR/three.out"
+ok "  each cache, and the same bits over all of them" python3 - "$TMPDIR/three.out" <<'PY'
+import json, sys
+records = [json.loads(line) for line in open(sys.argv[1])][1:]
+assert {r["status"] for r in records} <= {"pass", "skip"}, [r["reason"] for r in records if r["status"] == "fail"]
+passed = [r for r in records if r["status"] == "pass" and r["kernel"] == "reference"]
+assert {r["cache"] for r in passed} == {"recompute", "slab", "contiguous", "seq", "window", "tree"}
+for pool in "f32", "f16", "q8_0":
+    digests = {r["cache"]: r["out_digest"] for r in passed if r["pool_k"] == pool}
+    assert len(set(digests.values())) == 1, (pool, digests)
+assert all([g["layers"] for g in r["memory"]["groups"]] == [2, 1, 1] for r in passed)
+PY
+
+ok "windows, every cache that fits" "${run[@]}" --workload sliding-window --workload sink-window --pool f32 --pool f16 --pool k=int8,v=e4m3 \
+    -o "$TMPDIR/windows.out"
+ok "  cache window holds a quarter of what seq holds, and says the same" python3 - "$TMPDIR/windows.out" <<'PY'
+import json, sys
+records = [json.loads(line) for line in open(sys.argv[1])][1:]
+assert {r["status"] for r in records} <= {"pass", "skip"}
+by = {(r["workload"], r["cache"], r["pool_k"]): r for r in records if r["status"] == "pass" and r["kernel"] == "reference"}
+seen = 0
+for (workload, cache, pool), dropped in by.items():
+    if cache != "window":
+        continue
+    masked = by[workload, "seq", pool]
+    assert dropped["out_digest"] == masked["out_digest"], (workload, pool)
+    # the first group of each is the one with the window
+    assert 4 * dropped["memory"]["groups"][0]["cells"] <= masked["memory"]["groups"][0]["cells"], workload
+    seen += 1
+assert seen == 6, seen
+PY
+
+asked() { # what is asked, and what the record says of it
+    ok "a run with $*" "${run[@]}" --workload agent-fork --cache seq --pool f16 "$@" -o "$TMPDIR/asked.out"
+}
+digests() { python3 -c 'import json,sys; print(*sorted({json.loads(l).get("out_digest") or "" for l in list(open(sys.argv[1]))[1:]}))' "$1"; }
+asked --kernel reference
+plain=$(digests "$TMPDIR/asked.out")
+for what in "--out f16" "--out bf16" "--softcap 2" "--sinks"; do
+    # shellcheck disable=SC2086 # an option and its value
+    asked $what
+    ok "  changes what comes out" test "$plain" != "$(digests "$TMPDIR/asked.out")"
+done
+asked --out bf16 --softcap 2 --sinks
+ok "  and is in the records" python3 - "$TMPDIR/asked.out" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+passed = [r for r in lines[1:] if r["status"] == "pass"]
+assert len(passed) >= 3 and all(r["out"] == "bf16" for r in passed)
+assert "--softcap 2 --sinks" in lines[0]["command"], lines[0]
+PY
+
+refuse() { # description, message, options
+    expect_exit 2 "$1" "$KVBENCH" run --workload plain-decode "${@:3}"
+    holds "  in one line" "^kvbench run: .*$2" "$err"
+}
+refuse "an output of 8 bits" "--out" --out e4m3
+refuse "a softcap of 0" "--softcap" --softcap 0
+refuse "a softcap that is no number" "--softcap" --softcap warm
+done_testing
