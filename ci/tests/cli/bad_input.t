@@ -58,8 +58,9 @@ printf '%s\n' "${head/trace\":1/trace\":9}" >"$TMPDIR/t.jsonl"
 refuse "another trace version" 't\.jsonl:1: .*9' "$KVBENCH" show "$TMPDIR/t.jsonl"
 printf '%s\n' "${head/version\":1/version\":2}" >"$TMPDIR/t.jsonl"
 refuse "another metadata version" 't\.jsonl:1: .*schema_version' "$KVBENCH" show "$TMPDIR/t.jsonl"
-for rest in '' '{"clear":{}}' '{"fill":{"seq":0,"n":4}}'; do
-    printf '%s\n' "$head" ${rest:+"$rest"} >"$TMPDIR/t.jsonl"
+for rest in '"clear":{}' '"fill":{"seq":0,"n":4}' ''; do
+    printf '%s\n' "$head" >"$TMPDIR/t.jsonl"
+    test -z "$rest" || echo "{$rest}" >>"$TMPDIR/t.jsonl"
     refuse "nothing but a header${rest:+ and $rest}" 't\.jsonl: expected a step, prefill or propose: there is nothing to attend' \
         "$KVBENCH" run --workload "$TMPDIR/t.jsonl"
     ok "  and it can be shown" "$KVBENCH" show "$TMPDIR/t.jsonl"
