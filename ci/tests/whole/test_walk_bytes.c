@@ -118,10 +118,11 @@ static void groups_of_unlike_layers(void **state)
         "{'layers':[4],'heads':2,'kv_heads':2,'k_dim':32,'v_dim':32,'chunk':8}]}";
     static const char *const pools[] = {"f32", "bf16", "int8-asym", "nvfp4"};
     (void)state;
-    for (size_t c = 0; kvb_builtin_caches[c]; c++)
+    for (size_t c = 0; kvb_builtin_caches[c]; c++) {
         for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
             compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 1);
-    over("workloads/recorded/sliding-window.jsonl");
+        compare(trace_at("workloads/recorded/sliding-window.jsonl"), kvb_builtin_caches[c], pool_named("f16"), 1);
+    }
 }
 
 /* A latent row is one row; the reference kernel reads it for K and again for V. */
