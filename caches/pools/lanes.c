@@ -57,7 +57,7 @@ size_t kvb_lanes_bytes(const kvb_lane_shape shape[KVB_LANES], const kvb_pool_opt
 
 /* ---- reserving: address space for all, pages counted as cells fill ------------------------------------------- */
 
-static size_t space_bytes(const kvb_lanes *lanes, const kvb_lane *lane)
+static size_t space_bytes(const kvb_lanes *lanes, const kvb_pool_lane *lane)
 {
     return lanes->options.n_kv_heads * lane->head_stride;
 }
@@ -66,7 +66,7 @@ static int spaces_open(kvb_lanes *lanes)
 {
     const kvb_pool_options *o = &lanes->options;
     for (int l = 0; l < KVB_LANES; l++) {
-        kvb_lane *lane = &lanes->lane[l];
+        kvb_pool_lane *lane = &lanes->lane[l];
         lane->head_stride = round_up(units_bytes(&lane->shape, o->capacity), kvb_growth_grain(o->growth));
         if (lane->head_stride == 0)
             continue;
@@ -137,7 +137,7 @@ static int blocks_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
     }
     uint64_t started = now_ns();
     for (int l = 0; l < KVB_LANES; l++) {
-        kvb_lane *lane = &lanes->lane[l];
+        kvb_pool_lane *lane = &lanes->lane[l];
         size_t stride = units_bytes(&lane->shape, held), used = units_bytes(&lane->shape, lanes->usable);
         for (uint32_t h = 0; used && h < o->n_kv_heads; h++)
             memcpy(grown[l] + h * stride, lane->base + h * lane->head_stride, used);
@@ -171,7 +171,7 @@ void kvb_lanes_close(kvb_lanes *lanes)
 {
     const kvb_pool_options *o = &lanes->options;
     for (int l = 0; l < KVB_LANES; l++) {
-        kvb_lane *lane = &lanes->lane[l];
+        kvb_pool_lane *lane = &lanes->lane[l];
         size_t held = lane_bytes(&lane->shape, o, lanes->held);
         if (!lane->base)
             continue;
@@ -199,8 +199,8 @@ int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool)
 
 void kvb_lanes_view(const kvb_lanes *lanes, const kvb_format *format, uint32_t cells, kvb_view *view)
 {
-    const kvb_lane *codes = &lanes->lane[KVB_LANE_CODES], *scales = &lanes->lane[KVB_LANE_SCALES],
-                   *zeros = &lanes->lane[KVB_LANE_ZEROS];
+    const kvb_pool_lane *codes = &lanes->lane[KVB_LANE_CODES], *scales = &lanes->lane[KVB_LANE_SCALES],
+                        *zeros = &lanes->lane[KVB_LANE_ZEROS];
     assert(cells <= lanes->usable);
     *view = (kvb_view){
         .base = codes->base,

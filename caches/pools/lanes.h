@@ -17,17 +17,17 @@ typedef struct kvb_lane_shape {
     uint32_t unit_cells; /* 1, or cells that share a unit */
 } kvb_lane_shape;
 
-typedef struct kvb_lane {
+typedef struct kvb_pool_lane {
     kvb_lane_shape shape;
     char *base;
     size_t head_stride; /* bytes */
-} kvb_lane;
+} kvb_pool_lane;
 
 typedef struct kvb_lanes {
     kvb_pool_options options;
     uint32_t held;   /* cells there is room for */
     uint32_t usable; /* cells last ensured, never lowered */
-    kvb_lane lane[KVB_LANES];
+    kvb_pool_lane lane[KVB_LANES];
 } kvb_lanes;
 
 /* The shapes that a format's rows of dim elements have. */
@@ -43,7 +43,7 @@ void kvb_lanes_close(kvb_lanes *lanes);
 int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool);
 
 /* The unit of head h that cell c lies in. */
-static inline void *kvb_lane_at(const kvb_lane *lane, uint32_t h, uint32_t c)
+static inline void *kvb_lane_at(const kvb_pool_lane *lane, uint32_t h, uint32_t c)
 {
     return lane->base + h * lane->head_stride + (size_t)(c / lane->shape.unit_cells) * lane->shape.unit_bytes;
 }

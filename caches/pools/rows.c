@@ -105,7 +105,7 @@ int kvb_rows_ensure(kvb_pool *pool, uint32_t cells)
 
 static void row_write(rows *r, uint32_t h, uint32_t cell, const float *row)
 {
-    const kvb_lane *lane = r->lanes.lane;
+    const kvb_pool_lane *lane = r->lanes.lane;
     const kvb_format *f = r->pool.type->format;
     uint32_t dim = r->lanes.options.dim;
 
@@ -143,7 +143,7 @@ void kvb_rows_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, 
 
     assert(base <= r->lanes.usable && n <= r->lanes.usable - base);
     for (int l = 0; l < KVB_LANES; l++) {
-        const kvb_lane *lane = &r->lanes.lane[l];
+        const kvb_pool_lane *lane = &r->lanes.lane[l];
         for (uint32_t h = 0; lane->base && h < r->lanes.options.n_kv_heads; h++)
             for (uint32_t i = 0; i < n; i++) {
                 assert(cells[i] < r->lanes.usable);

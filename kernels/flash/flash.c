@@ -169,7 +169,7 @@ static void parts_merge(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-static bool splits(const kvb_plan *plan)
+static bool splits(const kvb_work_plan *plan)
 {
     kvb_share share;
     for (uint32_t part = 1; part < plan->n_parts; part++) {

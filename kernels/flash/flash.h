@@ -51,7 +51,7 @@ float kvb_side_factor(const kvb_side *side, uint32_t h);
 
 /* ---- a group: query rows of a tile that meet the same cells of a block ------------------------------------------- */
 
-typedef struct kvb_group {
+typedef struct kvb_row_group {
     uint32_t kv_head;
     uint32_t n_rows, row[TILE_ROWS]; /* of the tile: token * heads + head */
     uint32_t n_cells, cell[BLOCK];
@@ -60,13 +60,14 @@ typedef struct kvb_group {
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
     bool again;                            /* key and value still point to the turn before, `ahead` cells back */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
-} kvb_group;
+} kvb_row_group;
 
 /* Finds where n rows of the group lie: at[i] becomes the address of the row of cell[c + i]. */
-void kvb_rows_in_place(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, const void **at);
+void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at);
 
 /* Converts the same rows to floats, in tile [n][padded dim of the view], 64-byte aligned; at[i] points into it. */
-void kvb_rows_in_tile(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, float *tile, const void **at);
+void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
+                      const void **at);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
@@ -98,9 +99,9 @@ typedef struct kvb_product {
     /* Encodes q [k_dim] for KV head h, once for all blocks. */
     void (*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
     /* w->scores[r][i]: group row r times K row of cell i. */
-    void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_group *g);
+    void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
     /* sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
-    void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_group *g, float *const *sums);
+    void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, float *const *sums);
 
     kvb_group_cost *cost;
 } kvb_product;
@@ -114,27 +115,27 @@ struct kvb_flash {
     const kvb_product *product;
     const kvb_loops *loops;
     const kvb_prefetch *prefetch;
-    kvb_plan plan;
+    kvb_work_plan plan;
     kvb_side k, v; /* where V lies in K's rows, both are of K's view */
     kvb_logits logits;
     size_t query_bytes;
 };
 
 /* The encoded query of the group's row r. */
-static inline const void *kvb_group_query(const kvb_flash *flash, const kvb_workspace *w, const kvb_group *g,
+static inline const void *kvb_group_query(const kvb_flash *flash, const kvb_workspace *w, const kvb_row_group *g,
                                           uint32_t r)
 {
     return w->queries + g->row[r] * flash->query_bytes;
 }
 
 /* The rows of one side that the next turn will read, to be prefetched in bursts. */
-static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_group *g)
+static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g)
 {
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
 /* The same for rows in place. Lines on the way there are prefetched again, so the rows between must be the group's, too. */
-static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_group *g, size_t stride)
+static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, size_t stride)
 {
     return (kvb_row_ahead){g->ahead * stride, flash->prefetch->again && g->run == g->ahead && g->ahead % 8 == 0};
 }

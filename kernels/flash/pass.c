@@ -46,7 +46,7 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
 }
 
 /* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
-static void group_make(const pass *x, kvb_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
+static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
     const uint32_t heads = x->flash->plan.group;
     g->kv_head = x->kv_head;
@@ -70,7 +70,7 @@ static void group_make(const pass *x, kvb_group *g, const kvb_block *block, uint
     g->run = 1;
 }
 
-static void scores_weigh(const pass *x, const kvb_group *g, float *const *sums)
+static void scores_weigh(const pass *x, const kvb_row_group *g, float *const *sums)
 {
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
@@ -82,7 +82,7 @@ static void scores_weigh(const pass *x, const kvb_group *g, float *const *sums)
     }
 }
 
-static void group_attend(const pass *x, kvb_group *g)
+static void group_attend(const pass *x, kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     float *sums[TILE_ROWS];
@@ -101,7 +101,7 @@ static void waiting_attend(const pass *x, uint32_t tok)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
     const kvb_block block = {.n = 1, .tok = {tok}, .word = {UINT64_MAX}};
-    kvb_group g;
+    kvb_row_group g;
 
     if (!waiting->n)
         return;
@@ -128,7 +128,7 @@ static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t wor
 
 static void block_attend(const pass *x, const kvb_block *block)
 {
-    kvb_group g;
+    kvb_row_group g;
     bool together = kvb_block_together(&x->flash->plan, block);
 
     for (uint32_t i = 0, n; i < block->n; i += n) {
@@ -143,14 +143,14 @@ static void block_attend(const pass *x, const kvb_block *block)
 }
 
 /* Are there few query rows, and stored rows narrow enough, for short turns? */
-static bool near(const kvb_flash *f, const kvb_side *side, const kvb_group *g)
+static bool near(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g)
 {
     return f->product->short_turns && side->in_place && side->row_bytes <= f->prefetch->near_bytes &&
            g->n_rows <= f->prefetch->near_rows;
 }
 
 /* How many neighbouring cells a turn of `cells` reads at each place: RUN_BYTES at least, if rows lie side by side. */
-static uint32_t turn_run(const kvb_flash *f, const kvb_group *g, uint32_t cells)
+static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t cells)
 {
     uint32_t run = cells / (g->n_rows <= FEW_ROWS ? f->prefetch->places : PLACES);
     while (run < cells && run * f->k.view->cell_stride < RUN_BYTES)
@@ -166,7 +166,7 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_group *g, uint32_t cells)
 static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
 {
     const kvb_flash *f = x->flash;
-    kvb_group g;
+    kvb_row_group g;
 
     if (span == 1)
         block_attend(x, block);

@@ -15,7 +15,7 @@ uint32_t kvb_block_same(const kvb_block *block, uint32_t i)
     return n;
 }
 
-static uint64_t cost_apart(const kvb_plan *plan, const kvb_block *block)
+static uint64_t cost_apart(const kvb_work_plan *plan, const kvb_block *block)
 {
     uint64_t cost = 0;
     for (uint32_t i = 0, n; i < block->n; i += n) {
@@ -25,17 +25,17 @@ static uint64_t cost_apart(const kvb_plan *plan, const kvb_block *block)
     return cost;
 }
 
-static uint64_t cost_together(const kvb_plan *plan, const kvb_block *block)
+static uint64_t cost_together(const kvb_work_plan *plan, const kvb_block *block)
 {
     return plan->cost(block->n * plan->group, cells_of(block->any));
 }
 
-bool kvb_block_together(const kvb_plan *plan, const kvb_block *block)
+bool kvb_block_together(const kvb_work_plan *plan, const kvb_block *block)
 {
     return kvb_block_same(block, 0) == block->n || cost_together(plan, block) <= cost_apart(plan, block);
 }
 
-uint64_t kvb_block_cost(const kvb_plan *plan, const kvb_block *block)
+uint64_t kvb_block_cost(const kvb_work_plan *plan, const kvb_block *block)
 {
     uint64_t together = cost_together(plan, block), apart = cost_apart(plan, block);
     return together <= apart ? together : apart;
@@ -58,29 +58,29 @@ uint32_t kvb_plan_parts(const kvb_problem *p, uint32_t n_threads)
     return p->deterministic ? FIXED_PARTS : n_threads;
 }
 
-uint32_t kvb_plan_tok(const kvb_plan *plan, uint32_t tile)
+uint32_t kvb_plan_tok(const kvb_work_plan *plan, uint32_t tile)
 {
     return tile * plan->tile_toks;
 }
 
-uint32_t kvb_plan_toks(const kvb_plan *plan, uint32_t tile)
+uint32_t kvb_plan_toks(const kvb_work_plan *plan, uint32_t tile)
 {
     uint32_t left = plan->args->problem.n_tok - kvb_plan_tok(plan, tile);
     return left < plan->tile_toks ? left : plan->tile_toks;
 }
 
-void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end)
+void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end)
 {
     const kvb_problem *p = &args->problem;
     uint64_t end = 0;
 
-    *plan = (kvb_plan){.args = args,
-                       .cost = cost,
-                       .group = p->n_heads / p->n_kv_heads,
-                       .tile_toks = kvb_plan_tile_toks(p),
-                       .n_tiles = kvb_plan_tiles(p),
-                       .n_parts = kvb_plan_parts(p, args->team->n),
-                       .tile_end = tile_end};
+    *plan = (kvb_work_plan){.args = args,
+                            .cost = cost,
+                            .group = p->n_heads / p->n_kv_heads,
+                            .tile_toks = kvb_plan_tile_toks(p),
+                            .n_tiles = kvb_plan_tiles(p),
+                            .n_parts = kvb_plan_parts(p, args->team->n),
+                            .tile_end = tile_end};
     if (plan->n_tiles == 1 && p->n_kv_heads % plan->n_parts == 0) { /* no border inside a unit: any cost will do */
         tile_end[0] = 1;
         return;
@@ -98,14 +98,14 @@ void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost,
 }
 
 /* Cost of all units before part i. */
-static uint64_t border(const kvb_plan *plan, uint32_t part)
+static uint64_t border(const kvb_work_plan *plan, uint32_t part)
 {
     uint64_t all = plan->tile_end[plan->n_tiles - 1] * plan->args->problem.n_kv_heads;
     return all / plan->n_parts * part + all % plan->n_parts * part / plan->n_parts;
 }
 
 /* The unit at place `at` of all costs; its own costs begin at *begin. */
-static kvb_share unit_at(const kvb_plan *plan, uint64_t at, uint64_t *begin)
+static kvb_share unit_at(const kvb_work_plan *plan, uint64_t at, uint64_t *begin)
 {
     uint64_t head_cost = plan->tile_end[plan->n_tiles - 1];
     uint32_t head = (uint32_t)(at / head_cost), low = 0, high = plan->n_tiles - 1;
@@ -122,7 +122,7 @@ static kvb_share unit_at(const kvb_plan *plan, uint64_t at, uint64_t *begin)
     return (kvb_share){.kv_head = head, .tile = low, .begin = 0, .end = plan->tile_end[low] - before};
 }
 
-bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share)
+bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share)
 {
     uint64_t from = border(plan, part), to = border(plan, part + 1), at = from + *cursor, begin;
 
@@ -138,7 +138,7 @@ bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_s
     return true;
 }
 
-bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share)
+bool kvb_plan_split(const kvb_work_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share)
 {
     uint64_t at = border(plan, part), begin;
 

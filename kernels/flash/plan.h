@@ -15,14 +15,14 @@
 /* The cost of a group of rows that meet the same cells: about cycles, for rows of 128 channels. */
 typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
 
-typedef struct kvb_plan {
+typedef struct kvb_work_plan {
     const kvb_attend *args;
     kvb_group_cost *cost;
     uint32_t group; /* query heads of a KV head */
     uint32_t tile_toks, n_tiles;
     uint32_t n_parts;
     uint64_t *tile_end; /* [n_tiles] cost of all tiles up to this one, itself included, for one KV head */
-} kvb_plan;
+} kvb_work_plan;
 
 /* The share of a part in a unit: the blocks whose cost begins at begin .. end-1 of the unit's. */
 typedef struct kvb_share {
@@ -37,25 +37,25 @@ uint32_t kvb_plan_tiles(const kvb_problem *problem);
 uint32_t kvb_plan_parts(const kvb_problem *problem, uint32_t n_threads);
 
 /* Costs of all tiles, from the mask. tile_end: [kvb_plan_tiles()] */
-void kvb_plan_make(kvb_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end);
+void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end);
 
 /* Token where a tile begins, and how many it has. */
-uint32_t kvb_plan_tok(const kvb_plan *plan, uint32_t tile);
-uint32_t kvb_plan_toks(const kvb_plan *plan, uint32_t tile);
+uint32_t kvb_plan_tok(const kvb_work_plan *plan, uint32_t tile);
+uint32_t kvb_plan_toks(const kvb_work_plan *plan, uint32_t tile);
 
 /* Shares of a part, one after the other: call with *cursor = 0, again until it returns false. */
-bool kvb_plan_share(const kvb_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
+bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
 
 /*
  * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0, again until it
  * returns false. It does so at once if that border splits no unit, or one that an earlier border splits as well.
  */
-bool kvb_plan_split(const kvb_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
+bool kvb_plan_split(const kvb_work_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
 
 /* Are all rows that see a block one group? Else tokens with the same word are. */
-bool kvb_block_together(const kvb_plan *plan, const kvb_block *block);
+bool kvb_block_together(const kvb_work_plan *plan, const kvb_block *block);
 /* How many tokens, from the i-th of the block on, have the same word. */
 uint32_t kvb_block_same(const kvb_block *block, uint32_t i);
-uint64_t kvb_block_cost(const kvb_plan *plan, const kvb_block *block);
+uint64_t kvb_block_cost(const kvb_work_plan *plan, const kvb_block *block);
 
 #endif

@@ -88,7 +88,7 @@ static void bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *enc
     f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, scaled, encoded);
 }
 
-static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
     const void *queries[TILE_ROWS];
@@ -109,7 +109,7 @@ static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g
     f->loops->bf16->dots(&keys, queries, g->n_rows, w->scores);
 }
 
-static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;

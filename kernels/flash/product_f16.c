@@ -106,7 +106,8 @@ static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *enco
 }
 
 /* The group's rows of one side, where they lie. found: `at` has them already, as where V lies in K's rows. */
-static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_group *g, const void **at, bool found)
+static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_row_group *g, const void **at,
+                                 bool found)
 {
     if (!found)
         kvb_rows_in_place(side, g, 0, g->n_cells, at);
@@ -121,8 +122,8 @@ static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_g
 }
 
 /* The same rows for the loops of floats: in place, or converted in a tile. */
-static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_group *g, const kvb_stored_rows *rows, char *tile,
-                                      const void *at[BLOCK])
+static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_row_group *g, const kvb_stored_rows *rows,
+                                      char *tile, const void *at[BLOCK])
 {
     kvb_stored_rows floats = *rows;
     if (side->in_place)
@@ -134,12 +135,12 @@ static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_group *g, 
     return floats;
 }
 
-static uint32_t rows_at_once(const kvb_group *g, uint32_t r)
+static uint32_t rows_at_once(const kvb_row_group *g, uint32_t r)
 {
     return g->n_rows - r < DOTS_ROWS ? g->n_rows - r : DOTS_ROWS;
 }
 
-static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const size_t floats_at = kvb_f16_query_bytes(f->args->problem.k_dim);
     const kvb_stored_rows keys = rows_find(f, &f->k, g, g->key, false);
@@ -159,7 +160,7 @@ static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
     }
 }
 
-static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_stored_rows values = rows_find(f, &f->v, g, p->v_in_k ? g->key : g->value, p->v_in_k);

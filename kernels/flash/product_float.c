@@ -102,7 +102,7 @@ static uint32_t tile_cells(const kvb_flash *f, const kvb_side *side)
     return side->in_place || f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
 }
 
-static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, const void *const *queries)
+static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const void *const *queries)
 {
     const kvb_side *k = &f->k;
     const uint32_t step = tile_cells(f, k), steps = (g->n_cells + step - 1) / step;
@@ -123,7 +123,7 @@ static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g,
     }
 }
 
-static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, const void *const *queries)
+static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const void *const *queries)
 {
     const kvb_vector *vector = f->loops->vector;
     const kvb_side *k = &f->k;
@@ -148,7 +148,7 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group 
     }
 }
 
-static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const void *queries[TILE_ROWS];
     for (uint32_t r = 0; r < g->n_rows; r++)
@@ -161,7 +161,7 @@ static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *
 
 /* ---- sums. Where V lies in K's rows, scores() has found them ------------------------------------------------------ */
 
-static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
@@ -184,7 +184,7 @@ static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, f
     }
 }
 
-static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_vector *vector = f->loops->vector;
@@ -209,7 +209,7 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g
     }
 }
 
-static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     if (g->n_rows <= FEW_ROWS)
         few_sums(f, w, g, sums);

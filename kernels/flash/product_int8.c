@@ -91,7 +91,7 @@ static void int8_query_encode(const kvb_flash *f, uint32_t h, const float *q, vo
     f->loops->vector->int8_query(f->k.view->format, f->args->problem.k_dim, q, encoded);
 }
 
-static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g)
+static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     kvb_lookahead next = kvb_group_lookahead(f, &f->k, g);
     const void *queries[TILE_ROWS];
@@ -101,7 +101,7 @@ static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_group *g
                                   w->scratch);
 }
 
-static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_group *g, float *const *sums)
+static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
 {
     kvb_lookahead next = kvb_group_lookahead(f, &f->v, g);
     kvb_view v = *f->v.view;

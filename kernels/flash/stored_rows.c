@@ -52,7 +52,7 @@ float kvb_side_factor(const kvb_side *side, uint32_t h)
     return side->head_scaled ? side->view->head_scales[h] : 1.0f;
 }
 
-void kvb_rows_in_place(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, const void **at)
+void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at)
 {
     const kvb_view *v = side->view;
     if (g->again && !v->block_table)
@@ -63,7 +63,8 @@ void kvb_rows_in_place(const kvb_side *side, const kvb_group *g, uint32_t c, uin
             at[i] = kvb_view_row(v, g->kv_head, g->cell[c + i]);
 }
 
-void kvb_rows_in_tile(const kvb_side *side, const kvb_group *g, uint32_t c, uint32_t n, float *tile, const void **at)
+void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
+                      const void **at)
 {
     const uint32_t dim = side->view->dim, padded = kvb_padded(dim);
     if (side->load)

@@ -124,7 +124,7 @@ static void plan_check(const struct fixture *f, uint32_t parts, bool determinist
 {
     kvb_attend args = f->args;
     kvb_team team = {.n = parts};
-    kvb_plan plan;
+    kvb_work_plan plan;
     uint64_t tile_end[64], done = 0;
     uint32_t used[2 * 64] = {0}, n_used = 0;
 
@@ -213,7 +213,7 @@ static void parts_share_everything(void **state)
  * once. */
 static void groups_follow_the_cost(void **state)
 {
-    kvb_plan plan = {.cost = cost_of, .group = 4};
+    kvb_work_plan plan = {.cost = cost_of, .group = 4};
     kvb_block block = {.n = 16, .any = UINT64_MAX};
     (void)state;
     for (uint32_t i = 0; i < 16; i++) {
