@@ -1,14 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call of a kernel in a replay: its traffic counted, its inputs guarded, its time taken, its outputs checked. */
-#include "harness/replay/pass.h"
+#include "harness/replay/attend.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "harness/clock.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/traffic.h"
+
+/* Adds the pending counts to those that counters see. */
+static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
+{
+    counts->cells_read += pending->cells_read;
+    counts->bytes_read += pending->bytes_read;
+    counts->bytes_walk += pending->bytes_walk;
+    counts->mask_words += pending->mask_words;
+    counts->rescales += pending->rescales;
+    *pending = (kvb_own_counts){0};
+}
+
+double kvb_pass_clock(kvb_pass *p)
+{
+    if (p->number == 0 && p->options->counters)
+        kvb_counters_start(p->options->counters);
+    counts_add(p->options->counts, &p->pending);
+    return kvb_now_ns();
+}
+
+void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
+{
+    double ns = kvb_now_ns() - started;
+    if (p->number == 0 && p->options->counters)
+        kvb_counters_stop(p->options->counters);
+    p->step_ns += ns;
+    p->account_ns[account] += ns;
+    p->intervals++;
+}
+
+int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
+{
+    const kvb_event *event = &p->trace->events[p->place->event];
+    p->ended = true;
+    p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
+    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
+             why && *why ? why : strerror(-error));
+    return error;
+}
+
+double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
+{
+    const kvb_model *m = &o->trace->header.model;
+    const kvb_group *g = &m->groups[group];
+    double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
+    if (!g->latent)
+        row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
+    return row * g->kv_heads * kvb_model_layers_of(m, group);
+}
 
 /* Counts what a mask lets its queries read. */
 static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)

@@ -52,7 +52,4 @@ typedef struct kvb_replay_place {
     const char *volatile doing; /* a string constant: "in begin_step", "in the kernel", … */
 } kvb_replay_place;
 
-/* Bytes of a cell's K and V rows in all layers of one group. */
-double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);
-
 #endif

@@ -7,42 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/clock.h"
 #include "harness/replay/guard.h"
 
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */
 #define SESSION    "replay" /* key of the cache */
-
-/* ---- time ------------------------------------------------------------------------------------------- */
-
-/* Adds the pending counts to those that counters see. */
-static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
-{
-    counts->cells_read += pending->cells_read;
-    counts->bytes_read += pending->bytes_read;
-    counts->bytes_walk += pending->bytes_walk;
-    counts->mask_words += pending->mask_words;
-    counts->rescales += pending->rescales;
-    *pending = (kvb_own_counts){0};
-}
-
-double kvb_pass_clock(kvb_pass *p)
-{
-    if (p->number == 0 && p->options->counters)
-        kvb_counters_start(p->options->counters);
-    counts_add(p->options->counts, &p->pending);
-    return kvb_now_ns();
-}
-
-void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
-{
-    double ns = kvb_now_ns() - started;
-    if (p->number == 0 && p->options->counters)
-        kvb_counters_stop(p->options->counters);
-    p->step_ns += ns;
-    p->account_ns[account] += ns;
-    p->intervals++;
-}
 
 /* The step under way ends: its time is a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
@@ -50,18 +18,6 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
     double ns = p->step_ns;
     p->step_ns = 0;
     return kvb_sample_add(&p->times[kind], ns);
-}
-
-/* ---- how a pass ends early -------------------------------------------------------------------------- */
-
-int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
-{
-    const kvb_event *event = &p->trace->events[p->place->event];
-    p->ended = true;
-    p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
-    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
-             why && *why ? why : strerror(-error));
-    return error;
 }
 
 /* ---- control events -------------------------------------------------------------------------------------- */

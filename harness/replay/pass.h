@@ -1,72 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass: every event of a trace through one fresh cache. State that outlives a pass is kept here. */
+/* One pass: every event of a trace through one fresh cache. State that outlives a pass is kept (attend.h). */
 #ifndef KVB_PASS_H
 #define KVB_PASS_H
 
-#include "caches/call.h"
-#include "caches/session.h"
-#include "harness/replay/job.h"
-#include "harness/replay/kernel_io.h"
-#include "harness/replay/memory_log.h"
-#include "harness/replay/samples.h"
-#include "harness/replay/step_kind.h"
-#include "harness/replay/witness_check.h"
-
-/* Where timed time goes. */
-typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
-
-typedef struct kvb_pass {
-    const kvb_replay_options *options;
-    const kvb_trace *trace;
-    kvb_replay_place *place;
-    kvb_result *result;
-    /* of the pass under way */
-    kvb_allocator allocator;
-    kvb_cache *cache;
-    kvb_history *history; /* witness only */
-    kvb_kinship kinship;
-    uint64_t number; /* 0: the first, in which traffic, counters and the timeline are taken */
-    /* of all passes */
-    kvb_call call;
-    kvb_kernel_io io;
-    uint32_t *position;          /* [tokens] of every token so far, by identity */
-    uint32_t *positions;         /* [room] of the fed tokens */
-    float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim]: fed rows, where they do not lie together */
-    uint32_t room;               /* tokens */
-    uint64_t *seen;              /* bits of cells, for traffic */
-    size_t seen_words;
-    kvb_samples times[KVB_STEP_KINDS];
-    /* For each step of the first pass: unique cells that it read, in the group that read the most, and bytes in all. */
-    kvb_samples cells[KVB_STEP_KINDS], step_bytes[KVB_STEP_KINDS];
-    double bytes[KVB_STEP_KINDS], flops[KVB_STEP_KINDS]; /* of the first pass */
-    double account_ns[KVB_ACCOUNTS], step_ns;
-    uint64_t intervals; /* that were timed: each costs a look at the clock */
-    kvb_witness_check witness;
-    kvb_diff diff;
-    uint64_t digest;        /* of the first pass' outputs */
-    kvb_own_counts pending; /* added in the next timed interval, as counts must rise while counters run */
-    kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
-    bool staged_k, staged_v;                 /* in some layer */
-    size_t reserved_peak, allocator_live;
-    kvb_memory_log memory; /* of the first pass */
-    bool ended;            /* result says why */
-} kvb_pass;
-
-/* What a step reads, added up layer by layer. */
-typedef struct kvb_step_traffic {
-    double cells, bytes, flops; /* cells: of the group that reads the most */
-    bool counted[KVB_MODEL_GROUPS];
-} kvb_step_traffic;
-
-/* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters run in
- * the first pass only; starting them is a system call, which lies outside the interval. */
-double kvb_pass_clock(kvb_pass *pass);
-void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
-/* Records in the result that the call `what` failed at the present event. Returns the error. */
-int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
-/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones. */
-int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
-                    uint32_t n, kvb_step_traffic *step);
+#include "harness/replay/attend.h"
 
 /* Adds the usage of one group to that of others. */
 void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);

@@ -30,16 +30,6 @@ bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *
     return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));
 }
 
-double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
-{
-    const kvb_model *m = &o->trace->header.model;
-    const kvb_group *g = &m->groups[group];
-    double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
-    if (!g->latent)
-        row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
-    return row * g->kv_heads * kvb_model_layers_of(m, group);
-}
-
 /* What a timed interval contains of the clock itself: the median of many empty ones, in ns. */
 static double clock_cost(void)
 {
