@@ -11,20 +11,6 @@
 static const char *const header_keys[] = {"kvbench_trace", "name",     "source", "model",
                                           "values",        "capacity", "note",   NULL};
 
-int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
-                         size_t why_bytes)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected an integer, found %s", key,
-                           kvb_json_type_name(value));
-    *number = json_integer_value(value);
-    if (*number < min || *number > max)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": %lld is out of range %lld .. %lld", key,
-                           (long long)*number, (long long)min, (long long)max);
-    return 0;
-}
-
 /* A copy of a string member; absent and optional: NULL. */
 static int string_get(const json_t *object, const char *key, bool optional, char **string, char *why, size_t why_bytes)
 {

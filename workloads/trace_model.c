@@ -42,6 +42,20 @@ static const model_field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
 
+int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
+                         size_t why_bytes)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected an integer, found %s", key,
+                           kvb_json_type_name(value));
+    *number = json_integer_value(value);
+    if (*number < min || *number > max)
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": %lld is out of range %lld .. %lld", key,
+                           (long long)*number, (long long)min, (long long)max);
+    return 0;
+}
+
 static uint32_t *field_of(kvb_group *group, size_t i)
 {
     return (uint32_t *)(void *)((char *)group + fields[i].offset);
