@@ -12,8 +12,9 @@ ci/faults/*.faults hold faults, a block of lines each, with an empty line betwee
 
 name, and the test that must fail: a test program, or a script (cli/layering.t); optional: that it takes its time, a flag of
 /proc/cpuinfo without which the fault is skipped, how the faulty source is compiled (-O1 unless told). Then what it shows; the
-file; and a change of its lines: "-" lines go, "+" lines come, " " lines stay. The lines that go or stay are neighbours and
-must occur once in the file. Lines of a fault file that begin with # are comments.
+file; and a change of its lines: "-" lines go, "+" lines come, " " lines stay (an empty line that stays is one space). The
+lines that go or stay are neighbours and must occur once in the file. Lines of a fault file that begin with # are comments.
+A block that is none of this ends the program with 2.
 
 For each fault the one test that it names is built and run in a copy of the tree, one copy a core. A fault costs the
 sources that it touches, compiled anew, a link, and a test that stops where it first fails; then the copy is made sound again.
@@ -44,18 +45,15 @@ def fault_read(block, where):
     try:
         (name, test, *options), shows, path = block[0].split(), block[1].strip(), block[2].strip()
         change = block[3:]
+        old, new = [line[1:] for line in change if line[0] != "+"], [line[1:] for line in change if line[0] != "-"]
         known = all(o == "slow" or o.startswith(("needs=", "-O")) for o in options)
-        if not known or not change or any(line[0] not in "-+ " for line in change):
+        if not known or not old or old == new or any(line[0] not in "-+ " for line in change):
             raise ValueError
     except (ValueError, IndexError):
         refuse(f"{where}: expected a fault (see the head of ci/faults/run.py): {block[0]}")
-    return Fault(
-        name, test, "slow" in options,
-        next((o[6:] for o in options if o.startswith("needs=")), ""),
-        next((o for o in options if o.startswith("-O")), "-O1"),
-        shows, path,
-        [line[1:] for line in change if line[0] != "+"],
-        [line[1:] for line in change if line[0] != "-"])
+    needs = next((o[6:] for o in options if o.startswith("needs=")), "")
+    opt = next((o for o in options if o.startswith("-O")), "-O1")
+    return Fault(name, test, "slow" in options, needs, opt, shows, path, old, new)
 
 
 def faults_read(folder):
