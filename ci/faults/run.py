@@ -12,8 +12,9 @@ ci/faults/*.faults hold faults, a block of lines each, with an empty line betwee
 
 name, and the test that must fail: a test program, or a script (cli/layering.t); optional: that it takes its time, a flag of
 /proc/cpuinfo without which the fault is skipped, how the faulty source is compiled (-O1 unless told). Then what it shows; the
-file; and a change of its lines: "-" lines go, "+" lines come, " " lines stay. The lines that go or stay are neighbours and
-must occur once in the file. Lines of a fault file that begin with # are comments.
+file; and a change of its lines: "-" lines go, "+" lines come, " " lines stay (an empty line that stays is one space). The
+lines that go or stay are neighbours and must occur once in the file. Lines of a fault file that begin with # are comments.
+A block that is none of this ends the program with 2.
 
 For each fault the one test that it names is built and run in a copy of the tree, one copy a core. A fault costs the
 sources that it touches, compiled anew, a link, and a test that stops where it first fails; then the copy is made sound again.
@@ -34,23 +35,25 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 Fault = collections.namedtuple("Fault", "name test slow needs opt shows file old new")
 
 
+def refuse(why):
+    print(why, file=sys.stderr)
+    sys.exit(2)
+
+
 def fault_read(block, where):
     """One block of lines as a Fault."""
     try:
         (name, test, *options), shows, path = block[0].split(), block[1].strip(), block[2].strip()
         change = block[3:]
+        old, new = [line[1:] for line in change if line[0] != "+"], [line[1:] for line in change if line[0] != "-"]
         known = all(o == "slow" or o.startswith(("needs=", "-O")) for o in options)
-        if not known or not change or any(line[0] not in "-+ " for line in change):
+        if not known or not old or old == new or any(line[0] not in "-+ " for line in change):
             raise ValueError
     except (ValueError, IndexError):
-        sys.exit(f"{where}: expected a fault (see the head of ci/faults/run.py): {block[0]}")
-    return Fault(
-        name, test, "slow" in options,
-        next((o[6:] for o in options if o.startswith("needs=")), ""),
-        next((o for o in options if o.startswith("-O")), "-O1"),
-        shows, path,
-        [line[1:] for line in change if line[0] != "+"],
-        [line[1:] for line in change if line[0] != "-"])
+        refuse(f"{where}: expected a fault (see the head of ci/faults/run.py): {block[0]}")
+    needs = next((o[6:] for o in options if o.startswith("needs=")), "")
+    opt = next((o for o in options if o.startswith("-O")), "-O1")
+    return Fault(name, test, "slow" in options, needs, opt, shows, path, old, new)
 
 
 def faults_read(folder):
@@ -67,7 +70,7 @@ def faults_read(folder):
                 block = []
     twice = [n for n, times in collections.Counter(f.name for f in faults).items() if times > 1]
     if twice:
-        sys.exit(f"{folder}: more than one fault has the name {twice[0]}")
+        refuse(f"{folder}: more than one fault has the name {twice[0]}")
     return faults
 
 
@@ -143,7 +146,7 @@ class Copy:
         return why
 
 
-def worker(build, number, tests, faults, verdicts):
+def worker(build, number, tests, faults, verdict):
     copy = Copy(build, number)
     while True:
         try:
@@ -155,7 +158,7 @@ def worker(build, number, tests, faults, verdicts):
             if fault.test == test:
                 why = copy.fault_try(fault) if sound else f"{test} is not there, does not build, or fails without the fault"
                 tail = copy.log.read_text(errors="replace").splitlines()[-20:] if why else []
-                verdicts[fault.name] = (why, tail)
+                verdict(fault, why, tail)
 
 
 def main():
@@ -168,7 +171,7 @@ def main():
     every = faults_read(ROOT / "ci/faults")
     chosen = [f for f in every if not options.name or f.name in options.name]
     for name in set(options.name) - {f.name for f in chosen}:
-        sys.exit(f"there is no fault {name}")
+        refuse(f"there is no fault {name}")
     if options.quick:
         first = {}
         for fault in chosen:
@@ -182,30 +185,32 @@ def main():
     targets = {"programs" if f.test.startswith("cli/") else f"{options.build}/tests/{f.test}" for f in planted}
     subprocess.call(["make", "-k", f"-j{workers}", f"BUILD={options.build}", *sorted(targets)], cwd=ROOT,
                     env=dict(os.environ, MAKEFLAGS=""), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    tests, verdicts = queue.SimpleQueue(), {}
+    print(f"1..{len(chosen)}")
+    lock, told, caught = threading.Lock(), [], []
+
+    def verdict(fault, why, tail=()): # as they come: all of them take long
+        with lock:
+            told.append(fault)
+            skip = fault not in planted
+            if not why and not skip:
+                caught.append(fault)
+            line = f"{fault.name} # SKIP {why}" if skip else f"{fault.name}: {why or fault.shows}"
+            print("\n# ".join([f"{'not ' if why and not skip else ''}ok {len(told)} - {line}", *tail]), flush=True)
+
+    tests = queue.SimpleQueue()
     for test in sorted({f.test for f in planted}, reverse=True): # those of whole/ take the longest: not at the end
         tests.put(test)
-    threads = [threading.Thread(target=worker, args=(build, k, tests, planted, verdicts)) for k in range(workers)]
+    threads = [threading.Thread(target=worker, args=(build, k, tests, planted, verdict)) for k in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-    print(f"1..{len(chosen)}")
-    caught = 0
-    for number, fault in enumerate(chosen, 1):
-        if fault not in planted:
-            print(f"ok {number} - {fault.name} # SKIP the CPU has no {fault.needs}")
-            continue
-        why, tail = verdicts.get(fault.name, ("its worker ended before it", []))
-        caught += not why
-        print(f"{'not ' if why else ''}ok {number} - {fault.name}: {why or fault.shows}")
-        for line in tail:
-            print("#", line)
+    for fault in (f for f in chosen if f not in told):
+        verdict(fault, "its worker ended before it" if fault in planted else f"the CPU has no {fault.needs}")
     left = f"; {len(every) - len(chosen)} left to make faults" if options.quick else ""
     elsewhere = f"; {len(chosen) - len(planted)} need another CPU" if len(chosen) > len(planted) else ""
-    print(f"# faults: {len(planted)} planted, {caught} caught{left}{elsewhere}")
-    sys.exit(caught < len(planted))
+    print(f"# faults: {len(planted)} planted, {len(caught)} caught{left}{elsewhere}")
+    sys.exit(len(caught) < len(planted))
 
 
 if __name__ == "__main__":

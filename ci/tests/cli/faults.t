@@ -21,7 +21,7 @@ fault 'nowhere results/test_gone' '/* the licence */'
 line='a line that is not there' fault 'after-others results/test_table' '/* after the others */'
 fault 'elsewhere results/test_write needs=no_such_flag' '/* the licence */'
 printf '%s\n' 'real results/test_write' 'a result file that a full disk cut short replaces the old one' results/result_file.c \
-    '-    int error = commit ? writer->failed : 0;' '+    int error = 0;' '' >>"$known"
+    '-    int error = commit ? writer->failed : 0;' '+    int error = 0;' ' ' '     if (commit && !error)' '' >>"$known"
 
 expect_exit 1 "faults that nothing catches" faults
 verdict "one that no test sees" 'not ok' 'unseen: results/test_write does not see it'
@@ -41,10 +41,20 @@ echo 'static void __attribute__((constructor)) abort_early(void) { __builtin_abo
 expect_exit 1 "a test that fails without the fault catches nothing" faults real
 holds "  which is said" '^not ok 1 - real: results/test_write .*without the fault'
 
+expect_exit 2 "a fault that is not there" faults unreal
+holds "  is named" 'there is no fault unreal' "$err"
 fault 'real results/test_write' '/* the licence */'
-expect_exit 1 "two of one name" faults
+expect_exit 2 "two of one name" faults
 holds "  are named" 'more than one fault has the name real' "$err"
-printf 'bare\n\n' >"$known"
-expect_exit 1 "one that names no test" faults
-holds "  is shown with its line" 'known.faults:1: expected a fault .*: bare' "$err"
+malformed() { # what is wrong, lines of a block
+    printf '%s\n' "${@:2}" >"$known"
+    expect_exit 2 "$1" faults
+    holds "  is shown with its line" "^[^ ]*known.faults:1: expected a fault .*: $2$" "$err"
+    one_line "  and nothing else"
+}
+malformed "one that names no test" bare
+malformed "one with an unknown word" 'named results/test_write slowly' shown results/table.c -a +b
+malformed "one without a change" 'named results/test_write' shown results/table.c
+malformed "one that only adds" 'named results/test_write' shown results/table.c +b
+malformed "one that changes nothing" 'named results/test_write' shown results/table.c ' a'
 done_testing
