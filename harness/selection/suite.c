@@ -35,31 +35,16 @@ static const kvb_suite_part quick_parts[] = {
 };
 static const kvb_suite_part default_parts[] = {
     {
-        .workloads = LIST("*"),
+        .workloads = LIST("long-decode"),
         .pools = FLOATS,
-        .sample_ms = 200,
+        .sample_ms = 100,
         .oracle_pairs = 8000000,
     },
     {
-        .workloads = LIST("plain-decode-8x128"),
-        .caches = LIST("contiguous"),
+        .workloads = LIST("[!l]*"),
         .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
-    },
-    {
-        .workloads = LIST("batched-multi-seq-8x128"),
-        .caches = LIST("seq"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
-    },
-    {
-        .workloads = LIST("eagle-tree-8x128"),
-        .caches = LIST("tree"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
+        .sample_ms = 60,
+        .oracle_pairs = 200000,
     },
 };
 static const kvb_suite_part full_parts[] = {
@@ -84,11 +69,13 @@ static const kvb_suite_part full_parts[] = {
 static const kvb_suite quick = {
     .name = "quick",
     .summary = "recorded workloads, every cache and kernel, f32, f16, bf16; every format over contiguous and seq",
+    .by_pairs = true,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
     .name = "default",
     .summary = "quick, the same events at 8 KV heads x 128, a 32k context; every format over three caches",
+    .by_pairs = true,
     PARTS(default_parts),
 };
 static const kvb_suite full = {
