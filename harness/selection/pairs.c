@@ -3,6 +3,7 @@
 #include "harness/selection/pairs.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,90 +16,116 @@
 
 /* ---- the rule ------------------------------------------------------------------------------------------------ */
 
-/* Which pairs have met: for each two dimensions a table of their values. */
+/* What has been chosen so far. */
 typedef struct meetings {
-    const size_t *sizes;
-    size_t first[KVB_PAIRS_DIMS][KVB_PAIRS_DIMS]; /* of the two's table in `met` */
-    bool *met;
+    size_t values;                /* of all dimensions */
+    size_t first[KVB_PAIRS_DIMS]; /* of a dimension's values among all */
+    bool *met;                    /* [values][values] */
+    uint32_t *uses;               /* [values] how often each was chosen */
 } meetings;
 
-/* Counts the pairs of a combination that have not met yet; marks them if asked to. */
-static unsigned meet(meetings *m, size_t i, bool mark)
+/* Pairs of a candidate that have not met yet; *uses: how often its values have been chosen. */
+static unsigned new_pairs(const meetings *m, const kvb_candidate *c, uint32_t *uses)
 {
-    size_t at[KVB_PAIRS_DIMS];
     unsigned n = 0;
-    for (size_t d = KVB_PAIRS_DIMS; d-- > 0; i /= m->sizes[d])
-        at[d] = i % m->sizes[d];
-    for (size_t a = 0; a < KVB_PAIRS_DIMS; a++)
-        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++) {
-            bool *met = &m->met[m->first[a][b] + at[a] * m->sizes[b] + at[b]];
-            n += !*met;
-            *met |= mark;
-        }
+    *uses = 0;
+    for (size_t a = 0; a < KVB_PAIRS_DIMS; a++) {
+        const bool *met = &m->met[(m->first[a] + c->at[a]) * m->values];
+        *uses += m->uses[m->first[a] + c->at[a]];
+        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
+            n += !met[m->first[b] + c->at[b]];
+    }
     return n;
 }
 
-int64_t kvb_pairs_cover(const size_t sizes[KVB_PAIRS_DIMS], const bool *can, bool *chosen)
+static void choose(meetings *m, kvb_candidate *c)
 {
-    meetings m = {.sizes = sizes};
-    size_t n = 1, pairs = 0;
-    int64_t n_chosen = 0;
+    c->chosen = true;
     for (size_t a = 0; a < KVB_PAIRS_DIMS; a++) {
-        n *= sizes[a];
-        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++) {
-            m.first[a][b] = pairs;
-            pairs += sizes[a] * sizes[b];
-        }
+        m->uses[m->first[a] + c->at[a]]++;
+        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
+            m->met[(m->first[a] + c->at[a]) * m->values + m->first[b] + c->at[b]] = true;
     }
-    m.met = calloc(pairs + 1, sizeof *m.met);
-    if (!m.met)
-        return -ENOMEM;
-    memset(chosen, 0, n * sizeof *chosen);
-    /* What is new of a combination only becomes less: those passed over with fewer need not be looked at again. */
-    for (unsigned most = KVB_PAIRS_DIMS * (KVB_PAIRS_DIMS - 1) / 2; most > 0; most--)
-        for (size_t i = 0; i < n; i++)
-            if (can[i] && !chosen[i] && meet(&m, i, false) == most) {
-                meet(&m, i, true);
-                chosen[i] = true;
-                n_chosen++;
-            }
-    free(m.met);
-    return n_chosen;
 }
 
-/* ---- what can run -------------------------------------------------------------------------------------------- */
-
-/* The answers lie in memory that is shared with the process in which kernels are asked. */
-typedef struct question {
-    const kvb_pairs_options *options;
-    const kvb_selection *selection;
-    kvb_trace *const *traces;
-    size_t kernel; /* the one being asked */
-    bool *refused; /* [workloads][pools][kernels] by the kernel; false until it is asked */
-} question;
-
-static bool *refused_at(const question *q, size_t workload, size_t pools, size_t kernel)
+/* NULL: none has a pair that is new. */
+static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
 {
-    return &q->refused[(workload * q->selection->n_pools + pools) * q->selection->n_kernels + kernel];
+    kvb_candidate *best = NULL;
+    unsigned most = 0;
+    uint32_t least = 0, uses;
+    for (kvb_candidate *c = candidates; c < candidates + n; c++) {
+        unsigned fresh = c->chosen || isnan(c->cost) ? 0 : new_pairs(m, c, &uses);
+        if (!fresh || fresh < most ||
+            (fresh == most && (c->cost > best->cost || (c->cost == best->cost && uses >= least))))
+            continue;
+        best = c;
+        most = fresh;
+        least = uses;
+    }
+    return best;
+}
+
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n)
+{
+    meetings m = {.values = 0};
+    kvb_candidate *best;
+    for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) {
+        uint32_t most = 0;
+        for (size_t i = 0; i < n; i++)
+            most = most > candidates[i].at[d] ? most : candidates[i].at[d];
+        m.first[d] = m.values;
+        m.values += most + 1;
+    }
+    m.met = calloc(m.values * m.values, sizeof *m.met);
+    m.uses = calloc(m.values, sizeof *m.uses);
+    int error = m.met && m.uses ? 0 : -ENOMEM;
+    while (!error && (best = best_find(&m, candidates, n)))
+        choose(&m, best);
+    for (size_t i = 0; i < n && !error; i++)
+        for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
+            if (!m.uses[m.first[d] + candidates[i].at[d]])
+                choose(&m, &candidates[i]);
+    free(m.met);
+    free(m.uses);
+    return error;
+}
+
+/* ---- what can run, and what it costs ------------------------------------------------------------------------- */
+
+/* One selection, and what is asked about it. */
+typedef struct part {
+    const kvb_pairs_options *options;
+    kvb_selection *selection;
+    kvb_trace **traces; /* [workloads] */
+    bool *stores;       /* [workloads][pools] */
+    double *cost;       /* [workloads][caches]; NaN: that cannot be */
+    bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
+    size_t refuses_bytes;
+    size_t kernel; /* the one being asked */
+} part;
+
+static bool *refuses_at(const part *p, size_t kernel, size_t workload, size_t pools)
+{
+    return &p->refuses[(kernel * p->selection->n_workloads + workload) * p->selection->n_pools + pools];
 }
 
 /* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells. */
-static bool kernel_takes(const question *q, const kvb_trace *trace, const kvb_pool_pair *pools)
+static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools)
 {
     static const kvb_team alone = {.n = 1};
-    const kvb_kernel *kernel = q->selection->kernels[q->kernel];
     kvb_call call = {.kernel = kernel,
                      .team = &alone,
-                     .out_elem = q->options->out_elem,
-                     .no_staging = q->options->no_staging,
-                     .deterministic = q->options->deterministic};
+                     .out_elem = p->options->out_elem,
+                     .no_staging = p->options->no_staging,
+                     .deterministic = p->options->deterministic};
     kvb_mask_kind mask = KVB_MASK_NONE;
     char why[256];
     int error = 0;
     while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
         mask++;
-    for (uint32_t g = 0; g < trace->header.model.n_groups && error != -ENOTSUP; g++) {
-        const kvb_group *group = &trace->header.model.groups[g];
+    for (uint32_t g = 0; g < m->n_groups && error != -ENOTSUP; g++) {
+        const kvb_group *group = &m->groups[g];
         const kvb_pool_type *v = group->latent ? pools->k : pools->v;
         const kvb_attend_spec spec = {.group = group,
                                       .k = {.format = pools->k->format, .dim = group->k_dim},
@@ -113,160 +140,217 @@ static bool kernel_takes(const question *q, const kvb_trace *trace, const kvb_po
 /* Everything about one kernel. */
 static void kernel_ask(void *ctx)
 {
-    const question *q = ctx;
-    const kvb_selection *s = q->selection;
-    const kvb_kernel *kernel = s->kernels[q->kernel];
+    const part *p = ctx;
+    const kvb_selection *s = p->selection;
+    const kvb_kernel *kernel = s->kernels[p->kernel];
     char why[KVB_REASON];
     bool available = !kernel->available || kernel->available(why, sizeof why);
     for (size_t w = 0; w < s->n_workloads; w++)
-        for (size_t p = 0; p < s->n_pools; p++)
-            *refused_at(q, w, p, q->kernel) = !available || !kernel_takes(q, q->traces[w], &s->pools[p]);
+        for (size_t pools = 0; pools < s->n_pools; pools++)
+            *refuses_at(p, p->kernel, w, pools) =
+                !available || (p->stores[w * s->n_pools + pools] &&
+                               !kernel_takes(p, kernel, &p->traces[w]->header.model, &s->pools[pools]));
 }
 
-/* Most (query, cell) pairs that a step attends in a group of layers. */
-static uint64_t step_pairs(const kvb_trace *trace, const kvb_group *group, bool forgets)
+/* (query, cell) pairs of a group of layers. */
+typedef struct work {
+    double all, step; /* of the trace; of its largest step */
+} work;
+
+/* Pairs of n queries at positions 0 .. n-1. */
+static double triangle(double n, double limit)
 {
-    uint64_t limit = group->window ? (uint64_t)group->window + group->sinks : group->chunk ? group->chunk : UINT64_MAX;
-    uint64_t most = 0;
+    double within = n < limit ? n : limit;
+    return within * (within + 1) / 2 + (n - within) * limit;
+}
+
+/* What one event lets its queries attend. A cache that forgets asks for the whole past as well. */
+static double event_work(const kvb_event *event, double limit, bool forgets)
+{
+    double length[KVB_TRACE_MAX_SEQS] = {0}, pairs = 0;
+    for (uint32_t i = 0; i < event->n; i++) {
+        double past = event->pos[i] + 1.0, *l = &length[event->kind == KVB_EVENT_PROPOSE ? 0 : event->seq[i]];
+        pairs += past < limit ? past : limit;
+        *l = *l > past ? *l : past;
+    }
+    if (!forgets)
+        return pairs;
+    pairs = 0;
+    for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++)
+        pairs += triangle(length[i], limit);
+    return pairs;
+}
+
+static work group_work(const kvb_trace *trace, const kvb_group *group, bool forgets)
+{
+    double limit = group->window ? (double)group->window + group->sinks : group->chunk ? group->chunk : INFINITY;
+    work w = {0, 0};
     for (size_t e = 0; e < trace->n_events; e++) {
         const kvb_event *event = &trace->events[e];
-        uint64_t length[KVB_TRACE_MAX_SEQS] = {0}, pairs = 0;
         bool asks =
             event->kind == KVB_EVENT_STEP || event->kind == KVB_EVENT_PREFILL || event->kind == KVB_EVENT_PROPOSE;
-        for (uint32_t i = 0; asks && i < event->n; i++) {
-            uint64_t past = (uint64_t)event->pos[i] + 1,
-                     *l = &length[event->kind == KVB_EVENT_PROPOSE ? 0 : event->seq[i]];
-            pairs += forgets ? 0 : past < limit ? past : limit;
-            *l = *l > past ? *l : past;
-        }
-        for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++) { /* a cache that forgets asks for the whole past as well */
-            uint64_t short_past = length[i] < limit ? length[i] : limit;
-            pairs += forgets ? short_past * (short_past + 1) / 2 + (length[i] - short_past) * short_past : 0;
-        }
-        most = most > pairs ? most : pairs;
+        double pairs = asks ? event_work(event, limit, forgets) : 0;
+        w.all += pairs;
+        w.step = w.step > pairs ? w.step : pairs;
     }
-    return most;
+    return w;
 }
 
-/* Can the cache do what the trace wants, in steps that are not too large? */
-static bool cache_fits(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
+/* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small enough. */
+static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
 {
+    const kvb_model *m = &trace->header.model;
     char why[KVB_REASON];
-    bool fits = kvb_replay_fits(trace, cache, why, sizeof why);
-    for (uint32_t g = 0; g < trace->header.model.n_groups && fits; g++)
-        fits = step_pairs(trace, &trace->header.model.groups[g], cache->flags & KVB_CACHE_FORGETS) <= o->max_pairs;
-    return fits;
-}
-
-static int kernels_ask(question *q)
-{
-    const kvb_selection *s = q->selection;
-    int error = 0;
-    for (q->kernel = 0; q->kernel < s->n_kernels && !error; q->kernel++) {
-        error = kvb_apart(kernel_ask, q, q->options->seconds);
-        if (error == -ECHILD) /* it crashes: so will its combinations, one by one */
-            error = 0;
+    double cost = kvb_replay_fits(trace, cache, why, sizeof why) ? 0 : NAN;
+    for (uint32_t g = 0; g < m->n_groups && !isnan(cost); g++) {
+        work w = group_work(trace, &m->groups[g], cache->flags & KVB_CACHE_FORGETS);
+        cost += w.step > (double)o->max_pairs ? NAN
+                                              : w.all * m->groups[g].heads * (m->groups[g].k_dim + m->groups[g].v_dim) *
+                                                    kvb_model_layers_of(m, g);
     }
-    return error;
+    return cost;
 }
 
-/* can [workloads x values][pools][caches][kernels] */
-static int possible_ask(question *q, bool *can)
+static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char *why, size_t why_bytes)
 {
-    const kvb_selection *s = q->selection;
-    size_t each = s->n_threads * s->n_growths, n = kvb_matrix_size(s) / (each ? each : 1);
-    bool *fits = calloc(s->n_workloads * (s->n_caches + s->n_pools) + 1, sizeof *fits);
-    int error = fits ? kernels_ask(q) : -ENOMEM;
-    bool *cache = fits, *pool = fits ? fits + s->n_workloads * s->n_caches : NULL;
-    char why[KVB_REASON];
-    for (size_t w = 0; w < s->n_workloads && !error; w++) {
+    size_t w_p = s->n_workloads * s->n_pools;
+    *p = (part){.options = o, .selection = s, .refuses_bytes = s->n_kernels * w_p + 1};
+    p->traces = calloc(s->n_workloads + 1, sizeof *p->traces);
+    p->stores = calloc(w_p + 1, sizeof *p->stores);
+    p->cost = calloc(s->n_workloads * s->n_caches + 1, sizeof *p->cost);
+    p->refuses = mmap(NULL, p->refuses_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p->refuses == MAP_FAILED)
+        p->refuses = NULL;
+    if (!p->traces || !p->stores || !p->cost || !p->refuses)
+        return -ENOMEM;
+    for (size_t w = 0; w < s->n_workloads; w++) {
+        char unused[KVB_REASON];
+        int error = kvb_trace_load(s->workloads[w].path, o->capacity, &p->traces[w], why, why_bytes);
+        if (error)
+            return error == -ENOMEM ? error : -EINVAL; /* whatever is wrong with a file is bad input */
+        error = kvb_trace_change_logits(p->traces[w], &o->logits);
+        if (error)
+            return error;
         for (size_t c = 0; c < s->n_caches; c++)
-            cache[w * s->n_caches + c] = cache_fits(q->options, q->traces[w], s->caches[c]);
-        for (size_t p = 0; p < s->n_pools; p++)
-            pool[w * s->n_pools + p] = kvb_pair_fits(&s->pools[p], &q->traces[w]->header.model, why, sizeof why);
+            p->cost[w * s->n_caches + c] = cache_cost(o, p->traces[w], s->caches[c]);
+        for (size_t i = 0; i < s->n_pools; i++)
+            p->stores[w * s->n_pools + i] =
+                kvb_pair_fits(&s->pools[i], &p->traces[w]->header.model, unused, sizeof unused);
     }
-    for (size_t i = 0; i < n && !error; i++) {
-        kvb_spot at = kvb_spot_of(s, i * each);
-        can[i] = s->has[i * each] && cache[at.workload * s->n_caches + at.cache] &&
-                 pool[at.workload * s->n_pools + at.pools] && !*refused_at(q, at.workload, at.pools, at.kernel);
-    }
-    free(fits);
-    return error;
-}
-
-/* ---- the choice ---------------------------------------------------------------------------------------------- */
-
-/* One combination for each value that is in none of the chosen. */
-static void lonely_add(const kvb_selection *s, const size_t sizes[KVB_PAIRS_DIMS], size_t n, size_t each, bool *chosen)
-{
-    for (size_t d = 0, stride = n; d < KVB_PAIRS_DIMS; d++) {
-        stride /= sizes[d];
-        for (size_t value = 0; value < sizes[d]; value++) {
-            bool met = false;
-            size_t first = n;
-            for (size_t i = 0; i < n && !met; i++)
-                if (i / stride % sizes[d] == value && s->has[i * each]) {
-                    met = chosen[i];
-                    first = first < n ? first : i;
-                }
-            if (!met && first < n)
-                chosen[first] = true;
-        }
-    }
-}
-
-static int selection_thin(kvb_selection *s, const bool *can, bool *chosen)
-{
-    const size_t sizes[KVB_PAIRS_DIMS] = {s->n_workloads * s->n_values, s->n_pools, s->n_caches, s->n_kernels};
-    size_t each = s->n_threads * s->n_growths, n = kvb_matrix_size(s) / each;
-    int64_t found = kvb_pairs_cover(sizes, can, chosen);
-    if (found < 0)
-        return (int)found;
-    lonely_add(s, sizes, n, each, chosen);
-    s->n_has = s->n_left_out = 0;
-    for (size_t i = 0; i < n * each; i++) {
-        s->n_left_out += can[i / each] && !chosen[i / each];
-        s->has[i] = s->has[i] && chosen[i / each];
-        s->n_has += s->has[i];
+    for (p->kernel = 0; p->kernel < s->n_kernels; p->kernel++) {
+        int error = kvb_apart(kernel_ask, p, o->seconds);
+        if (error && error != -ECHILD) /* it crashes: so will its combinations, one by one */
+            return error;
     }
     return 0;
 }
 
-static int traces_load(const kvb_pairs_options *o, const kvb_selection *s, kvb_trace **traces, char *why,
-                       size_t why_bytes)
+static void part_close(part *p)
 {
-    int error = 0;
-    for (size_t w = 0; w < s->n_workloads && !error; w++) {
-        error = kvb_trace_load(s->workloads[w].path, o->capacity, &traces[w], why, why_bytes);
-        if (!error)
-            error = kvb_trace_change_logits(traces[w], &o->logits);
-        else if (error != -ENOMEM)
-            error = -EINVAL; /* whatever is wrong with a file is bad input */
+    for (size_t w = 0; p->traces && w < p->selection->n_workloads; w++)
+        kvb_trace_free(p->traces[w]);
+    free(p->traces);
+    free(p->stores);
+    free(p->cost);
+    if (p->refuses)
+        munmap(p->refuses, p->refuses_bytes);
+}
+
+/* ---- the parts of a suite together --------------------------------------------------------------------------- */
+
+/* Values of a dimension, by two names. */
+typedef struct values {
+    const char *(*at)[2];
+    size_t n;
+} values;
+
+static uint32_t number_of(values *of, const char *a, const char *b)
+{
+    size_t i = 0;
+    while (i < of->n && (strcmp(of->at[i][0], a) || strcmp(of->at[i][1], b)))
+        i++;
+    of->at[i][0] = a;
+    of->at[i][1] = b;
+    of->n += i == of->n;
+    return (uint32_t)i;
+}
+
+static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS_DIMS])
+{
+    const kvb_selection *s = p->selection;
+    kvb_spot at = kvb_spot_of(s, i);
+    const char *profile = s->values[at.values];
+    bool fits = p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools);
+    return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
+                                  number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
+                                  number_of(&dims[2], s->caches[at.cache]->name, ""),
+                                  number_of(&dims[3], s->kernels[at.kernel]->name, "")},
+                           .cost = fits ? p->cost[at.workload * s->n_caches + at.cache] : NAN};
+}
+
+/* Combinations that a candidate stands for: with all threads and growths. */
+static size_t each_of(const kvb_selection *s)
+{
+    return s->n_threads * s->n_growths;
+}
+
+/* Leaves in the selection what is chosen; candidates are those that it had, in order. */
+static const kvb_candidate *selection_thin(kvb_selection *s, const kvb_candidate *candidate)
+{
+    size_t each = each_of(s);
+    for (size_t i = 0; i < kvb_matrix_size(s); i += each) {
+        if (!s->has[i])
+            continue;
+        if (!candidate->chosen) {
+            memset(&s->has[i], false, each * sizeof *s->has);
+            s->n_has -= each;
+            s->n_left_out += isnan(candidate->cost) ? 0 : each;
+        }
+        candidate++;
     }
+    return candidate;
+}
+
+static int parts_thin(const part *parts, const kvb_selections *s)
+{
+    values dims[KVB_PAIRS_DIMS] = {{.n = 0}};
+    size_t n = 0, most = 1;
+    for (size_t i = 0; i < s->n; i++) {
+        n += s->at[i].n_has / each_of(&s->at[i]);
+        most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
+    }
+    kvb_candidate *candidates = calloc(n + 1, sizeof *candidates), *next = candidates;
+    const char *(*texts)[2] = calloc(KVB_PAIRS_DIMS * most, sizeof *texts);
+    int error = candidates && texts ? 0 : -ENOMEM;
+    for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
+        dims[d].at = texts + d * most;
+    for (size_t i = 0; i < s->n && !error; i++)
+        for (size_t c = 0; c < kvb_matrix_size(&s->at[i]); c += each_of(&s->at[i]))
+            if (s->at[i].has[c])
+                *next++ = candidate_of(&parts[i], c, dims);
+    if (!error)
+        error = kvb_pairs_cover(candidates, n);
+    const kvb_candidate *done = candidates;
+    for (size_t i = 0; i < s->n && !error; i++)
+        done = selection_thin(&s->at[i], done);
+    free(candidates);
+    free(texts);
     return error;
 }
 
-int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selection *s, char *why, size_t why_bytes)
+int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *s, char *why, size_t why_bytes)
 {
-    size_t n = kvb_matrix_size(s), bytes = s->n_workloads * s->n_pools * s->n_kernels + 1;
-    kvb_trace **traces = calloc(s->n_workloads + 1, sizeof *traces);
-    bool *can = calloc(2 * n + 1, sizeof *can);
-    bool *refused = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    question q = {.options = options, .selection = s, .traces = traces, .refused = refused};
-    int error = traces && can && refused != MAP_FAILED ? 0 : -ENOMEM;
+    part *parts = calloc(s->n + 1, sizeof *parts);
+    size_t opened = 0;
+    int error = parts ? 0 : -ENOMEM;
     why[0] = '\0';
-    if (!error && n)
-        error = traces_load(options, s, traces, why, why_bytes);
-    if (!error && n)
-        error = possible_ask(&q, can);
-    if (!error && n)
-        error = selection_thin(s, can, can + n);
-    for (size_t w = 0; traces && w < s->n_workloads; w++)
-        kvb_trace_free(traces[w]);
-    free(traces);
-    free(can);
-    if (refused != MAP_FAILED)
-        munmap(refused, bytes);
+    for (; opened < s->n && !error; opened++)
+        error = part_open(options, &s->at[opened], &parts[opened], why, why_bytes);
+    if (!error)
+        error = parts_thin(parts, s);
+    for (size_t i = 0; i < opened; i++)
+        part_close(&parts[i]);
+    free(parts);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;

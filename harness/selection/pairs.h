@@ -22,19 +22,25 @@ typedef struct kvb_pairs_options {
 } kvb_pairs_options;
 
 /*
- * Takes what is not needed out of the selection's `has`, in which each part that can run nowhere keeps one combination, to be
- * skipped with its reason. The choice depends on the lists, the parts and the CPU's level alone. 0; -EINVAL with why: a trace
- * is wrong; another negative errno.
+ * Takes what is not needed out of the selections' `has`, all parts of a suite together; each part of the program that can run
+ * nowhere keeps one combination, to be skipped with its reason. The choice depends on the lists, the traces, the parts and the
+ * CPU's level alone. 0; -EINVAL with why: a trace is wrong; another negative errno.
  */
-int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selection *selection, char *why, size_t why_bytes);
+int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *selections, char *why, size_t why_bytes);
 
 #define KVB_PAIRS_DIMS 4u
 
+typedef struct kvb_candidate {
+    uint32_t at[KVB_PAIRS_DIMS]; /* its value in each dimension, from 0 */
+    double cost;                 /* of running it; NaN: it cannot run */
+    bool chosen;
+} kvb_candidate;
+
 /*
- * The rule alone. Combinations are numbered with the last of the dimensions changing fastest. chosen [product of sizes] marks
- * some for which can[] holds, so that each pair of values of two dimensions that any of these has is in one of the chosen.
- * Greedy: whichever has most pairs that are new, the first of equals. How many are chosen, or -ENOMEM.
+ * The rule alone: chooses candidates until every two values that are together in one that can run are together in a chosen
+ * one. Greedy: whichever has most pairs that are new; of equals the cheapest, then that whose values were chosen least so far,
+ * then the first. Then, for each value that nobody chosen has, the first candidate that has it. 0 or -ENOMEM.
  */
-int64_t kvb_pairs_cover(const size_t sizes[KVB_PAIRS_DIMS], const bool *can, bool *chosen);
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n);
 
 #endif

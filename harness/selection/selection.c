@@ -382,9 +382,8 @@ int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char
         if (error == -ENOMEM)
             snprintf(why, why_bytes, "no memory");
     }
-    for (size_t i = 0; i < s->n && !error && o->pairs;
-         i++) /* when all are dealt: one leaves out what an earlier one holds */
-        error = kvb_pairs_choose(o->pairs, &s->at[i], why, why_bytes);
+    if (!error && o->pairs)
+        error = kvb_pairs_choose(o->pairs, s, why, why_bytes);
     kvb_workloads_free(&workloads);
     return error;
 }

@@ -37,11 +37,11 @@ static const kvb_suite_part default_parts[] = {
     {
         .workloads = LIST("long-decode"),
         .pools = FLOATS,
-        .sample_ms = 100,
-        .oracle_pairs = 8000000,
+        .sample_ms = 60,
+        .oracle_pairs = 1000000,
     },
     {
-        .workloads = LIST("[!l]*"),
+        .workloads = LIST("[!l]*"), /* all others */
         .pools = EVERY_FORMAT,
         .sample_ms = 60,
         .oracle_pairs = 200000,
