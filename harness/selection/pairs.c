@@ -152,9 +152,12 @@ static void kernel_ask(void *ctx)
                                !kernel_takes(p, kernel, &p->traces[w]->header.model, &s->pools[pools]));
 }
 
-/* (query, cell) pairs of a group of layers. */
+#define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
+
+/* What is done in a layer of a group. */
 typedef struct work {
-    double all, step; /* of the trace; of its largest step */
+    double all;  /* (query, cell) pairs as if it had no limits: some kernels look at all; and what rows cost besides */
+    double step; /* pairs of the largest step */
 } work;
 
 /* Pairs of n queries at positions 0 .. n-1. */
@@ -164,10 +167,12 @@ static double triangle(double n, double limit)
     return within * (within + 1) / 2 + (n - within) * limit;
 }
 
-/* What one event lets its queries attend. A cache that forgets asks for the whole past as well. */
-static double event_work(const kvb_event *event, double limit, bool forgets)
+/* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and asks
+ * for it. */
+static double event_work(const kvb_event *event, double limit, bool forgets, double *rows)
 {
     double length[KVB_TRACE_MAX_SEQS] = {0}, pairs = 0;
+    *rows = event->n;
     for (uint32_t i = 0; i < event->n; i++) {
         double past = event->pos[i] + 1.0, *l = &length[event->kind == KVB_EVENT_PROPOSE ? 0 : event->seq[i]];
         pairs += past < limit ? past : limit;
@@ -175,9 +180,11 @@ static double event_work(const kvb_event *event, double limit, bool forgets)
     }
     if (!forgets)
         return pairs;
-    pairs = 0;
-    for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++)
+    pairs = *rows = 0;
+    for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++) {
         pairs += triangle(length[i], limit);
+        *rows += length[i];
+    }
     return pairs;
 }
 
@@ -187,11 +194,10 @@ static work group_work(const kvb_trace *trace, const kvb_group *group, bool forg
     work w = {0, 0};
     for (size_t e = 0; e < trace->n_events; e++) {
         const kvb_event *event = &trace->events[e];
-        bool asks =
-            event->kind == KVB_EVENT_STEP || event->kind == KVB_EVENT_PREFILL || event->kind == KVB_EVENT_PROPOSE;
-        double pairs = asks ? event_work(event, limit, forgets) : 0;
-        w.all += pairs;
-        w.step = w.step > pairs ? w.step : pairs;
+        bool steps = event->kind <= KVB_EVENT_PROPOSE, asks = steps && event->kind != KVB_EVENT_FILL;
+        double rows = 0, pairs = steps ? event_work(event, limit, forgets, &rows) : 0;
+        w.all += (asks ? event_work(event, INFINITY, forgets, &rows) : 0) + ROW_CELLS * rows;
+        w.step = asks && w.step < pairs ? pairs : w.step;
     }
     return w;
 }

@@ -16,35 +16,46 @@
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
 
-/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128, which every format's groups
- * divide. */
+/* The recorded workloads are small: all of their queries are checked. *-8x128 are the same events at 8 KV heads and head_dim 128,
+ * which every format's groups divide: samples are. */
+#define RECORDED                                                                                                       \
+    LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",         \
+         "sink-window")
+#define IN_FULL  8000000
+#define A_SAMPLE 60000
+
 static const kvb_suite_part quick_parts[] = {
     {
-        .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+        .workloads = RECORDED,
         .pools = FLOATS,
-        .sample_ms = 60,
-        .oracle_pairs = 8000000,
+        .sample_ms = 20,
+        .oracle_pairs = IN_FULL,
     },
     {
         .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128"),
-        .caches = LIST("contiguous", "seq"),
         .pools = EVERY_FORMAT,
         .sample_ms = 20,
-        .oracle_pairs = 200000,
+        .oracle_pairs = A_SAMPLE,
     },
 };
 static const kvb_suite_part default_parts[] = {
     {
-        .workloads = LIST("long-decode"),
-        .pools = FLOATS,
-        .sample_ms = 60,
-        .oracle_pairs = 1000000,
+        .workloads = RECORDED,
+        .pools = EVERY_FORMAT,
+        .sample_ms = 40,
+        .oracle_pairs = IN_FULL,
     },
     {
-        .workloads = LIST("[!l]*"), /* all others */
+        .workloads = LIST("*-8x128"),
         .pools = EVERY_FORMAT,
-        .sample_ms = 60,
-        .oracle_pairs = 200000,
+        .sample_ms = 40,
+        .oracle_pairs = A_SAMPLE,
+    },
+    {
+        .workloads = LIST("long-decode"),
+        .pools = FLOATS,
+        .sample_ms = 40,
+        .oracle_pairs = 1000000,
     },
 };
 static const kvb_suite_part full_parts[] = {
