@@ -98,7 +98,7 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
         snprintf(how, sizeof how, "SIG%s (%s)", sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
     else
         snprintf(how, sizeof how, "exit %d", WEXITSTATUS(status));
-    if (place->doing)
+    if (place->doing && place->event < options->replay.trace->n_events)
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;

@@ -190,13 +190,13 @@ static double event_work(const kvb_event *event, double limit, bool forgets, dou
 
 static work group_work(const kvb_trace *trace, const kvb_group *group, bool forgets)
 {
-    double limit = group->window ? (double)group->window + group->sinks : group->chunk ? group->chunk : INFINITY;
+    double limit = group->window ? (double)group->window + group->sinks : group->chunk ? (double)group->chunk : HUGE_VAL;
     work w = {0, 0};
     for (size_t e = 0; e < trace->n_events; e++) {
         const kvb_event *event = &trace->events[e];
         bool steps = event->kind <= KVB_EVENT_PROPOSE, asks = steps && event->kind != KVB_EVENT_FILL;
         double rows = 0, pairs = steps ? event_work(event, limit, forgets, &rows) : 0;
-        w.all += (asks ? event_work(event, INFINITY, forgets, &rows) : 0) + ROW_CELLS * rows;
+        w.all += (asks ? event_work(event, HUGE_VAL, forgets, &rows) : 0) + ROW_CELLS * rows;
         w.step = asks && w.step < pairs ? pairs : w.step;
     }
     return w;
