@@ -59,6 +59,10 @@ NEED_whole     := $(FOLDERS)
 ALL_C := $(wildcard *.c */*.c */*/*.c */*/*/*.c)
 ALL_H := $(wildcard */*.h */*/*.h */*/*/*.h)
 
+# One line for each thing made; V=1: the whole commands.
+say = $(if $(V),,@echo "$1")
+Q  := $(if $(V),,@)
+
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
@@ -179,7 +183,8 @@ DEPEND = -MMD -MP -MT '$$(BUILD)/$(@:$(BUILD)/%=%)'
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(ISA) $(INCLUDE) $(DEPEND) -c $< -o $@
+	$(call say,CC $<)
+	$(Q)$(CC) $(FLAGS) $(ISA) $(INCLUDE) $(DEPEND) -c $< -o $@
 
 # One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
 ifeq ($(shell uname -m),x86_64)
@@ -201,7 +206,8 @@ ISA_avx512fp16 := $(ISA_avx512bf16) -mavx512fp16
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
+	$$(call say,CC $$< for $1)
+	$$(Q)$$(CC) $$(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call isa,$i)))
 ifeq ($(shell uname -m),x86_64)
@@ -229,20 +235,23 @@ $(BUILD)/results/sizing/model.o: results/sizing/models.jsonl # taken in by the a
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)
 	@mkdir -p $$(@D); rm -f $$@
-	ar rcs $$@ $$^
+	$$(call say,AR $$@)
+	$$(Q)ar rcs $$@ $$^
 endef
 $(foreach f,$(FOLDERS),$(eval $(call archive,$f)))
 
 $(BUILD)/kvbench: $(BUILD)/harness/main.o $(ARCHIVES) harness/exports.map
-	$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
 
 # The examples, built by their own Makefiles from the headers that `make install` puts in place, as a stranger would.
 $(BUILD)/example-plugin/include/attend.h: $(CONTRACTS)
-	$(call put_contracts,$(@D))
+	$(Q)$(call put_contracts,$(@D))
 define example
 $(BUILD)/example-plugin/$2.so: $1/$2.c $1/Makefile $(BUILD)/example-plugin/include/attend.h
 	@rm -f $$@
-	$(MAKE) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC=$(CC) KVB_INCLUDE=include $2.so
+	$$(call say,PLUG-IN $$@)
+	$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC=$(CC) KVB_INCLUDE=include $2.so
 endef
 $(eval $(call example,kernels/example-plugin,online))
 $(eval $(call example,caches/example-plugin,pages))
@@ -251,17 +260,20 @@ $(eval $(call example,caches/example-plugin,lin12))
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)
 	@mkdir -p $$(@D)
-	$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
+	$$(call say,LINK $$@)
+	$$(Q)$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
 endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
 $(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
 
 PARTS_bench    := $(SRC_bench:%.c=$(BUILD)/%.o)
 $(BUILD)/bench/kernels: $(BUILD)/ci/bench/kernels.o $(PARTS_bench) $(ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LINK) $^ $(LIBS) -o $@
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LINK) $^ $(LIBS) -o $@
 $(BUILD)/tests/whole/test_bench: $(PARTS_bench)
 $(BUILD)/tests/whole/test_bench: LINK += $(PARTS_bench)
 

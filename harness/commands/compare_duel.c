@@ -76,8 +76,6 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
     for (size_t i = 0; i < suite->n_parts && !error; i++) {
         kvb_matrix_options matrix = {
             .selection = &selections[i],
-            .earlier = selections,
-            .n_earlier = i,
             .duel = duel,
             .min_chunk = 256,
             .max_pairs = 64u << 20,
@@ -129,8 +127,12 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
     if (!error)
         error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
     if (!error) {
-        const kvb_selections_options select = {&w->words,        suite,        &duel->all, w->folder,
-                                               w->oversubscribe, w->no_staging};
+        const kvb_selections_options select = {.words = &w->words,
+                                               .suite = suite,
+                                               .registry = &duel->all,
+                                               .folder = w->folder,
+                                               .oversubscribe = w->oversubscribe,
+                                               .no_staging = w->no_staging};
         error = kvb_selections_make(&select, &selections, why, why_bytes);
     }
     if (!error)

@@ -16,6 +16,7 @@
 #include "harness/matrix/matrix.h"
 #include "harness/matrix/slice.h"
 #include "harness/progress.h"
+#include "harness/selection/pairs.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/memory_log.h"
@@ -31,9 +32,9 @@ typedef struct run {
         *best_path, *junit_path, *shard_text;
     kvb_selection_words words;
     kvb_words plugins, events;
-    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width;
-    bool machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null, deterministic, resume, all,
-        sinks;
+    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width, jobs;
+    bool pairs, product, check, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
+        deterministic, resume, all, sinks;
     const char *out_name, *softcap_text;
     kvb_elem out_elem;
     kvb_logit_changes logits;
@@ -43,6 +44,8 @@ typedef struct run {
     kvb_cache_state cache_state;
     FILE *timeline;
     /* while running */
+    bool by_pairs;   /* not the product */
+    size_t left_out; /* combinations that could run too */
     kvb_shard shard;
     kvb_progress progress;
     kvb_result_file *kept; /* what an earlier run has finished, or NULL */
@@ -64,6 +67,14 @@ static void stop_ask(int signal_number)
 static const kvb_option options[] = {
     {"--suite", "NAME", "quick, default or full (see `kvbench list suites`); default: default",
      KVB_TEXT(run, suite_name)},
+    {"--pairs", NULL,
+     "as few combinations as let every two of workload, cache, pool and kernel meet: usual of quick and default",
+     KVB_FLAG(run, pairs)},
+    {"--product", NULL, "every combination: usual of full, and where parts are named but no --suite",
+     KVB_FLAG(run, product)},
+    {"--check", NULL, "judge, do not time: one pass of each combination, several at once", KVB_FLAG(run, check)},
+    {"--jobs", "N", "with --check: so many combinations at once; default: one for each core",
+     KVB_NUMBER(run, jobs, 1, 1024)},
     {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
     {"--cache", "GLOB", "only these caches; repeatable", KVB_WORDS(run, words.caches)},
     {"--pool", "GLOB|k=K,v=V",
@@ -189,8 +200,16 @@ static int verdict(const run *r)
 static int results_print(const run *r, const kvb_manifest *manifest)
 {
     bool people = kvb_table_is_for_people(r->format);
+    char coverage[160] = "";
+    if (r->by_pairs)
+        snprintf(
+            coverage, sizeof coverage,
+            "every pair of workload, cache, pool and kernel that can be; %zu more combinations could run (--product)",
+            r->left_out);
     const kvb_summary summary = {.path = r->output,
                                  .note = manifest->openblas_note,
+                                 .coverage = coverage,
+                                 .untimed = r->check,
                                  .seconds = kvb_progress_seconds(&r->progress),
                                  .rows = !people  ? KVB_ROWS_NONE
                                          : r->all ? KVB_ROWS_ALL
@@ -217,11 +236,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
-        size_t count = kvb_matrix_count(&selections[i], selections, i);
         kvb_matrix_options matrix = {
             .selection = &selections[i],
-            .earlier = selections,
-            .n_earlier = i,
             .first = first,
             .best = &r->best,
             .capacity = (uint32_t)r->capacity,
@@ -241,6 +257,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .out_elem = r->out_elem,
             .logits = r->logits,
             .no_null = r->no_null,
+            .jobs = r->check ? (uint32_t)r->jobs : 0,
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
@@ -249,8 +266,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .take = result_take,
             .ctx = r,
         };
-        first += count;
-        if (count)
+        first += selections[i].n_has;
+        if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
     kvb_progress_end(&r->progress);
@@ -275,7 +292,7 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->results.n, total);
         return KVB_EXIT_OK;
     }
-    if (!r->no_machine && (r->machine || total >= MACHINE_COMBINATIONS))
+    if (!r->no_machine && (r->machine || !r->check) && (r->machine || total >= MACHINE_COMBINATIONS))
         kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
     return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
                ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
@@ -301,12 +318,14 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
-    snprintf(manifest.suite, sizeof manifest.suite, "%s", r->suite->name);
+    snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
     command_line(argc, argv, manifest.command, sizeof manifest.command);
-    for (size_t i = 0; i < n; i++)
-        total += kvb_matrix_count(&selections[i], selections, i);
+    for (size_t i = 0; i < n; i++) {
+        total += selections[i].n_has;
+        r->left_out += selections[i].n_left_out;
+    }
     total = kvb_shard_count(r->shard, total);
     r->why = why;
     r->why_bytes = sizeof why;
@@ -357,10 +376,25 @@ static int best_prepare(run *r, const kvb_registry *registry)
     return KVB_EXIT_OK;
 }
 
+/* Pairs or the product, times or not, and how many at once. An exit code. */
+static int coverage_choose(run *r)
+{
+    bool named = r->words.workloads.n || r->words.caches.n || r->words.pools.n || r->words.kernels.n;
+    if (r->pairs && r->product)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--pairs or --product, not both");
+    if (r->jobs && !r->check)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--jobs is of --check: what is timed runs alone");
+    if (r->check && r->timeline_path && r->jobs > 1)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--timeline is written by one combination at a time: --jobs 1");
+    r->by_pairs = r->pairs || (!r->product && r->suite->by_pairs && (r->suite_name || !named));
+    if (!r->jobs)
+        r->jobs = r->timeline_path ? 1 : kvb_cores();
+    return KVB_EXIT_OK;
+}
+
 static int run_main(int argc, char **argv)
 {
-    run r = {.suite_name = "default",
-             .format_name = "table",
+    run r = {.format_name = "table",
              .min_chunk = 256,
              .max_pairs = 64u << 20,
              .seconds = 120,
@@ -374,7 +408,7 @@ static int run_main(int argc, char **argv)
     if (code >= 0)
         goto out;
     code = KVB_EXIT_USAGE;
-    r.suite = kvb_suite_find(r.suite_name);
+    r.suite = kvb_suite_find(r.suite_name ? r.suite_name : "default");
     if (!r.suite || !kvb_table_format_parse(r.format_name, &r.format)) {
         kvb_complain("run", code,
                      r.suite ? "--format: unknown format '%s'; known: table, md, csv, json"
@@ -402,6 +436,10 @@ static int run_main(int argc, char **argv)
                               : "--resume needs -o F.jsonl: the file to complete");
         goto out;
     }
+    code = coverage_choose(&r);
+    if (code)
+        goto out;
+    code = KVB_EXIT_USAGE;
     if (kvb_shard_parse(r.shard_text, &r.shard, why, sizeof why)) {
         kvb_complain("run", code, "--shard: %s", why);
         goto out;
@@ -430,7 +468,20 @@ static int run_main(int argc, char **argv)
     if (code)
         goto out;
     code = KVB_EXIT_USAGE;
-    const kvb_selections_options select = {&r.words, r.suite, registry, r.folder, r.oversubscribe, r.no_staging};
+    const kvb_pairs_options pairs = {.capacity = (uint32_t)r.capacity,
+                                     .max_pairs = r.max_pairs,
+                                     .logits = r.logits,
+                                     .out_elem = r.out_elem,
+                                     .no_staging = r.no_staging,
+                                     .deterministic = r.deterministic,
+                                     .seconds = (double)r.seconds};
+    const kvb_selections_options select = {.words = &r.words,
+                                           .suite = r.suite,
+                                           .registry = registry,
+                                           .folder = r.folder,
+                                           .oversubscribe = r.oversubscribe,
+                                           .no_staging = r.no_staging,
+                                           .pairs = r.by_pairs ? &pairs : NULL};
     int selected = kvb_selections_make(&select, &selections, why, sizeof why);
     if (selected) {
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);

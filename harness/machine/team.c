@@ -36,24 +36,30 @@ typedef struct member {
     uint32_t i;
 } member;
 
-static int topology_open(hwloc_topology_t *topology)
+/* The machine's topology, read once: a child process inherits it. NULL: it cannot be had. */
+static hwloc_topology_t machine;
+
+static void machine_read(void)
 {
-    if (hwloc_topology_init(topology))
-        return -ENOMEM;
-    if (hwloc_topology_load(*topology)) {
-        hwloc_topology_destroy(*topology);
-        return -EINVAL;
+    if (hwloc_topology_init(&machine))
+        machine = NULL;
+    else if (hwloc_topology_load(machine)) {
+        hwloc_topology_destroy(machine);
+        machine = NULL;
     }
-    return 0;
+}
+
+static hwloc_topology_t topology_of_machine(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, machine_read);
+    return machine;
 }
 
 static uint32_t objects_count(hwloc_obj_type_t type)
 {
-    hwloc_topology_t topology;
-    if (topology_open(&topology))
-        return 1;
-    int n = hwloc_get_nbobjs_by_type(topology, type);
-    hwloc_topology_destroy(topology);
+    hwloc_topology_t topology = topology_of_machine();
+    int n = topology ? hwloc_get_nbobjs_by_type(topology, type) : 0;
     return n > 0 ? (uint32_t)n : 1;
 }
 
@@ -159,10 +165,10 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
     if (!t->ids)
         goto fail;
     if (bind) {
-        result = topology_open(&t->topology);
-        if (result)
-            goto fail;
+        t->topology = topology_of_machine();
         result = -EINVAL;
+        if (!t->topology)
+            goto fail;
         if (hwloc_get_nbobjs_by_type(t->topology, HWLOC_OBJ_CORE) < (int)n && n > 1)
             goto fail;
         core_bind(t->topology, 0);
@@ -203,8 +209,6 @@ void kvb_threads_end(kvb_threads *t)
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
     pthread_mutex_destroy(&t->lock);
-    if (t->topology)
-        hwloc_topology_destroy(t->topology);
     free(t->ids);
     free(t);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/matrix/crew.h"
 #include "harness/matrix/slice.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
@@ -19,14 +20,6 @@
 static int bad_input(int error)
 {
     return error && error != -ENOMEM ? -EINVAL : error;
-}
-
-size_t kvb_matrix_count(const kvb_selection *s, const kvb_selection *earlier, size_t n_earlier)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < kvb_matrix_size(s); i++)
-        n += !kvb_spot_is_elsewhere(s, kvb_spot_of(s, i), earlier, n_earlier);
-    return n;
 }
 
 /* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
@@ -114,12 +107,11 @@ static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
     int answer = 0;
     *n = 0;
     for (size_t i = 0; i < kvb_matrix_size(s) && answer >= 0; i++) {
-        kvb_spot at = kvb_spot_of(s, i);
-        if (kvb_spot_is_elsewhere(s, at, o->earlier, o->n_earlier))
-            continue;
         kvb_result names;
         char why[KVB_REASON];
-        kvb_combination_name(o, at, &names, why);
+        if (!s->has[i])
+            continue;
+        kvb_combination_name(o, kvb_spot_of(s, i), &names, why);
         answer = o->wants(o->ctx, number++, &names);
         wanted[i] = answer > 0;
         *n += wanted[i];
@@ -127,15 +119,29 @@ static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
     return answer < 0 ? answer : 0;
 }
 
+static int peaks_measure(const kvb_matrix_options *o, double *peaks)
+{
+    const kvb_selection *s = o->selection;
+    int error = 0;
+    for (size_t t = 0; t < s->n_threads && !error; t++) {
+        peaks[t] = NAN;
+        if (!o->jobs)
+            error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
+    }
+    return error;
+}
+
 static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, const bool *wanted, char *why,
                      size_t why_bytes)
 {
     const kvb_selection *s = o->selection;
+    const kvb_crew_options judges = {.jobs = o->jobs, .stop = o->stop, .take = o->take, .ctx = o->ctx};
+    kvb_crew *crew = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];
     size_t each = s->n_pools * kvb_block_size(s);
-    int error = 0;
-    for (size_t t = 0; t < s->n_threads && !error; t++)
-        error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
+    int error = peaks_measure(o, peaks);
+    if (!error && o->jobs)
+        error = kvb_crew_open(&judges, &crew);
     for (size_t first = 0; first < kvb_matrix_size(s) && !error; first += each) {
         kvb_spot at = kvb_spot_of(s, first);
         kvb_lane l = {.options = o,
@@ -143,9 +149,13 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
                       .profile = s->values[at.values],
                       .trace = traces[at.workload],
                       .peaks = peaks,
-                      .wanted = wanted};
+                      .wanted = wanted,
+                      .crew = crew};
         error = lane_run(&l, first, why, why_bytes);
     }
+    if (!error && crew)
+        error = kvb_crew_finish(crew);
+    kvb_crew_close(crew);
     return error;
 }
 

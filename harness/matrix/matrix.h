@@ -13,24 +13,23 @@
 #include "results/result.h"
 
 typedef struct kvb_matrix_options {
-    const kvb_selection *selection;
-    const kvb_selection *earlier; /* [n_earlier] what these hold is left out: it has been run */
-    size_t n_earlier;
-    size_t first;          /* number of its first combination, counted from that of the first selection on */
-    const kvb_duel *duel;  /* each combination with its parts of both sides, in turns; NULL: as selected */
-    const kvb_best *best;  /* for selections with kvb_kernel_best; else NULL */
-    uint32_t capacity;     /* cells; 0: what each trace needs */
-    uint32_t min_chunk;    /* cells */
-    uint64_t max_pairs;    /* (query, cell) pairs of one step above which a combination is skipped */
-    uint64_t oracle_pairs; /* the oracle's budget, in (query, head, cell) visits */
-    uint64_t seed;         /* of the oracle's sample, and of generated values when not 0 */
-    double seconds;        /* time limit of a combination */
-    double sample_seconds; /* for the passes of one combination; one pass is always made */
-    double width;          /* relative, of the interval of the median, at which passes end early */
+    const kvb_selection *selection; /* dealt */
+    size_t first;                   /* number of its first combination, counted from that of the first selection on */
+    const kvb_duel *duel;           /* each combination with its parts of both sides, in turns; NULL: as selected */
+    const kvb_best *best;           /* for selections with kvb_kernel_best; else NULL */
+    uint32_t capacity;              /* cells; 0: what each trace needs */
+    uint32_t min_chunk;             /* cells */
+    uint64_t max_pairs;             /* (query, cell) pairs of one step above which a combination is skipped */
+    uint64_t oracle_pairs;          /* the oracle's budget, in (query, head, cell) visits */
+    uint64_t seed;                  /* of the oracle's sample, and of generated values when not 0 */
+    double seconds;                 /* time limit of a combination */
+    double sample_seconds;          /* for the passes of one combination; one pass is always made */
+    double width;                   /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
     bool unguarded, unbound, first_touch, no_staging, deterministic;
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_logit_changes logits; /* in every workload */
+    uint32_t jobs;            /* judge only, so many children at once: no times; 0: time, one child at a time */
     bool no_null;             /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events;         /* hardware counters; NULL: the default ones */
@@ -43,9 +42,6 @@ typedef struct kvb_matrix_options {
     int (*take)(void *ctx, const kvb_result *result);
     void *ctx, *new_ctx; /* of wants() and take(); new_ctx: of take() for the new side of a duel */
 } kvb_matrix_options;
-
-/* Combinations of a selection, skipped ones included, without those that earlier ones hold. */
-size_t kvb_matrix_count(const kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
 /* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what wants() or take() returned; -EINTR when
  * stopped; -ENOMEM and what fork() says. why names what was at fault. */

@@ -10,6 +10,7 @@
 
 #include "harness/progress.h"
 #include "harness/duel/turns.h"
+#include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 
 #define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
@@ -253,8 +254,29 @@ static int course_run(block *b, course *c, char *why, size_t why_bytes)
     return error ? error : taken ? taken : *o->stop ? -EINTR : 0;
 }
 
+/* Hands all to the crew: their results reach the caller later, in order. */
+static int combinations_judge(const block *b, char *why, size_t why_bytes)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    int error = 0;
+    for (size_t i = 0; i < b->n && !error && !*o->stop; i++) {
+        kvb_child_options child;
+        kvb_result result;
+        if (!is_wanted(b, i))
+            continue;
+        bool runs = combination_prepare(b, i, KVB_DUEL_BASE, &child, &result);
+        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, &result);
+    }
+    if (error && !*why)
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error ? error : *o->stop ? -EINTR : 0;
+}
+
 static int combinations_run(block *b, char *why, size_t why_bytes)
 {
+    if (b->lane->crew)
+        return combinations_judge(b, why, why_bytes);
+
     course c = {.results = calloc(b->n * b->n_sides, sizeof *c.results), .final = calloc(b->n, sizeof *c.final)};
     int error = c.results && c.final ? course_run(b, &c, why, why_bytes) : -ENOMEM;
     free(c.results);
@@ -311,9 +333,10 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .no_staging = o->no_staging,
                              .deterministic = o->deterministic,
                              .out_elem = o->out_elem,
+                             .untimed = o->jobs > 0,
                              .timeline = o->timeline},
                   .seconds = o->seconds,
-                  .unbound = o->unbound,
+                  .unbound = o->unbound || o->jobs > 0,
                   .first_touch = o->first_touch,
                   .events = o->events},
     };

@@ -17,8 +17,9 @@ typedef struct kvb_lane {
     kvb_values *values; /* for kernels that attend; NULL: values_why says why not */
     kvb_values *tags;   /* for witnesses, likewise */
     char values_why[KVB_REASON], tags_why[KVB_REASON];
-    const double *peaks; /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
-    const bool *wanted;  /* of each combination of the selection: is it to be run? */
+    const double *peaks;   /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
+    const bool *wanted;    /* of each combination of the selection: is it to be run? */
+    struct kvb_crew *crew; /* judges them, several at once; NULL: they are timed */
 } kvb_lane;
 
 /* An empty result with the names of a combination; a stand-in for a kernel is replaced where an earlier run knows by what.

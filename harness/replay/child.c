@@ -3,20 +3,16 @@
 #include "harness/replay/child.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "harness/machine/team.h"
+#include "harness/replay/apart.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 
@@ -68,7 +64,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     replay.counts = &counts;
     int error =
         options->enter ? options->enter(options->enter_ctx, &replay, s->result.reason, sizeof s->result.reason) : 0;
-    if (!error)
+    if (!error && !replay.untimed)
         error = kvb_counters_open(options->events, &counts, &replay.counters);
     if (!error)
         error = kvb_threads_start(options->threads, !options->unbound, &threads);
@@ -90,26 +86,6 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     s->done = true;
 }
 
-/* Waits until the child has ended or its time is up (then it is killed). Returns whether it was in time. */
-static bool child_wait(pid_t pid, double seconds, int *status)
-{
-    int fd = seconds >= 0 ? pidfd_open(pid, 0) : -1;
-    bool in_time = true;
-    if (fd >= 0) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready;
-        while ((ready = poll(&p, 1, (int)(seconds * 1000))) < 0 && errno == EINTR)
-            ;
-        in_time = ready != 0;
-        close(fd);
-    }
-    if (!in_time)
-        kill(pid, SIGKILL);
-    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
-        ;
-    return in_time;
-}
-
 /* Status and reason of a child that did not finish. */
 static void ending_report(const kvb_child_options *options, const kvb_child_shared *s, bool in_time, int status,
                           kvb_result *result)
@@ -122,7 +98,7 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
         snprintf(how, sizeof how, "SIG%s (%s)", sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
     else
         snprintf(how, sizeof how, "exit %d", WEXITSTATUS(status));
-    if (place->doing)
+    if (place->doing && place->event < options->replay.trace->n_events)
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;
@@ -136,20 +112,26 @@ static size_t shared_stride(void)
     return (sizeof(kvb_child_shared) + page - 1) / page * page;
 }
 
+typedef struct birth {
+    const kvb_child_options *options;
+    int turns;
+    kvb_child_shared *shared;
+} birth;
+
+static void child_begin(void *ctx)
+{
+    const birth *b = ctx;
+    child_main(b->options, b->turns, b->shared);
+}
+
 static int child_start(const kvb_child_options *options, bool takes_turns, kvb_child_shared *s, kvb_child *child)
 {
     int ends[2] = {-1, -1};
     if (takes_turns && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -errno;
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        if (getppid() == parent)
-            child_main(options, ends[1], s);
-        _exit(0);
-    }
-    int error = pid < 0 ? -errno : 0;
+    birth b = {options, ends[1], s};
+    pid_t pid = kvb_process_start(child_begin, &b);
+    int error = pid < 0 ? (int)pid : 0;
     if (takes_turns)
         close(ends[1]); /* the last copy goes with the child: that tells its end */
     if (error && takes_turns)
@@ -165,7 +147,6 @@ int kvb_children_start(const kvb_child_options *options, const kvb_result *resul
     char *shared = mmap(NULL, n * stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return -errno;
-    fflush(NULL); /* or a child's exit would write it again */
     size_t made = 0;
     int error = 0;
     for (; made < n && !error; made += !error) {
@@ -190,7 +171,7 @@ void kvb_child_end(kvb_child *child, double seconds, kvb_result *result)
         shutdown(child->turns, SHUT_RDWR); /* no more turns; other children hold this end too */
         close(child->turns);
     }
-    bool in_time = child_wait(child->pid, seconds, &status);
+    bool in_time = kvb_process_wait(child->pid, seconds, &status);
     if (in_time && s->done)
         *result = s->result;
     else

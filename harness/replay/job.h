@@ -30,6 +30,7 @@ typedef struct kvb_replay_options {
     uint32_t capacity;  /* cells; 0: what the trace needs */
     uint32_t min_chunk; /* cells */
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
+    bool untimed;       /* one pass, judged; no times, rates or counters */
     double seconds;     /* of passes, checks included; one pass is always made */
     double width;       /* of the interval of the median, relative, at which passes end early */
     /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:

@@ -21,6 +21,10 @@
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     const kvb_trace_needs *needs = &trace->needs;
+    if (!needs->tokens) {
+        snprintf(why, why_bytes, "the workload has no tokens: there is nothing to replay");
+        return false;
+    }
     const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                           ? "several sequences"
                        : needs->tree && !(cache->flags & KVB_CACHE_TREE)                       ? "propose and commit"
                        : needs->rewind && !(cache->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)) ? "rewind"
@@ -106,6 +110,8 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
         return; /* nothing was attended */
     snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
     result->traffic.working_set = floor(median_of(&p->step_bytes[kind]));
+    if (p->options->untimed)
+        return;
     kvb_roofline_report(roofline, p->bytes[kind], p->flops[kind], ns, p->options->peak_gflop_per_s, result);
 }
 
@@ -158,10 +164,12 @@ static void memory_report(const kvb_pass *p)
     result->memory.cells_moved = (double)all.cells_moved;
     result->memory.cells_reused = fmax(0, stored - all.high_water);
     result->memory.fragmentation = all.high_water ? fmax(0, 1 - peak / all.high_water) : NAN;
-    result->memory.resident_peak = (double)self.ru_maxrss * 1024;
     result->memory.growths = (double)all.growths;
     result->memory.copied_bytes = (double)all.copied_bytes;
-    result->memory.copy_ns = (double)all.copy_ns;
+    if (!o->untimed) { /* what is measured, not counted */
+        result->memory.resident_peak = (double)self.ru_maxrss * 1024;
+        result->memory.copy_ns = (double)all.copy_ns;
+    }
     snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->staged_k ? "k" : "",
              p->staged_v ? "v" : "");
     result->memory.staged_bytes = (double)p->call.staged_bytes;
@@ -170,7 +178,7 @@ static void memory_report(const kvb_pass *p)
     result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.expanded_bytes);
 }
 
-static int report(kvb_pass *p, const kvb_roofline *roofline)
+static int times_report(const kvb_pass *p)
 {
     kvb_result *result = p->result;
     size_t passes = (size_t)p->number, warmup = warmup_passes(p, passes);
@@ -182,6 +190,16 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
         return error;
     double all = p->account_ns[KVB_IN_CACHE] + p->account_ns[KVB_IN_KERNEL] + p->account_ns[KVB_IN_HARNESS];
     result->time.harness_share = (p->account_ns[KVB_IN_HARNESS] + (double)p->intervals * clock_cost()) / all;
+    return 0;
+}
+
+static int report(kvb_pass *p, const kvb_roofline *roofline)
+{
+    kvb_result *result = p->result;
+    size_t passes = (size_t)p->number, warmup = warmup_passes(p, passes);
+    int error = p->options->untimed ? 0 : times_report(p);
+    if (error)
+        return error;
     snprintf(result->time.cache_state, sizeof result->time.cache_state, "%s",
              kvb_cache_state_names[p->options->cache_state]);
     traffic_report(p, roofline, passes, warmup);
@@ -209,7 +227,7 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         options->turn(options->turn_ctx);
     if (!error)
         error = kvb_pass_run(&p);
-    if (!error && options->oracle) { /* a witness is not timed: it computes nothing */
+    if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         error = kvb_roofline_open(&roofline, options->team, median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
         if (!error)
             error = passes_run(&p, &roofline, started);

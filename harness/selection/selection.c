@@ -10,6 +10,7 @@
 
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/kernel_support.h"
+#include "harness/selection/pairs.h"
 #include "harness/machine/team.h"
 #include "workloads/values.h"
 
@@ -293,6 +294,7 @@ void kvb_selection_free(kvb_selection *s)
         free(s->workloads[i].path);
     }
     free(s->workloads);
+    free(s->has);
     *s = (kvb_selection){0};
 }
 
@@ -334,13 +336,26 @@ kvb_spot kvb_spot_of(const kvb_selection *s, size_t i)
     return at;
 }
 
-bool kvb_spot_is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)
+static bool is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)
 {
     bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && at.values > 0;
     for (size_t e = 0; e < n_earlier && !elsewhere; e++)
         elsewhere = kvb_selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
                                          &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);
     return elsewhere;
+}
+
+int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_earlier)
+{
+    size_t n = kvb_matrix_size(s);
+    s->has = calloc(n + 1, sizeof *s->has);
+    if (!s->has)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        s->has[i] = !is_elsewhere(s, kvb_spot_of(s, i), earlier, n_earlier);
+        s->n_has += s->has[i];
+    }
+    return 0;
 }
 
 /* ---- all parts of a suite ---- */
@@ -362,7 +377,13 @@ int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char
                            why_bytes);
         if (!error && o->no_staging)
             error = kvb_native_check(&s->at[i], o->registry, why, why_bytes);
+        if (!error)
+            error = kvb_selection_deal(&s->at[i], s->at, i);
+        if (error == -ENOMEM)
+            snprintf(why, why_bytes, "no memory");
     }
+    if (!error && o->pairs)
+        error = kvb_pairs_choose(o->pairs, s, why, why_bytes);
     kvb_workloads_free(&workloads);
     return error;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run covers: words of the command line turned into lists of workloads, parts and thread counts. A selection is the
- * product of its lists; a run has one for each part of its suite.
+ * product of its lists, or as many combinations of it as cover every pair (pairs.h); a run has one for each part of its suite.
  */
 #ifndef KVB_SELECTION_H
 #define KVB_SELECTION_H
@@ -31,6 +31,9 @@ typedef struct kvb_selection {
     uint32_t threads[KVB_MAX_THREAD_COUNTS];
     kvb_growth growths[KVB_GROWTHS];
     size_t n_caches, n_kernels, n_pools, n_values, n_threads, n_growths;
+    bool *has;         /* of each combination: is it one to be run? NULL until kvb_selection_deal */
+    size_t n_has;      /* how many are */
+    size_t n_left_out; /* how many could run, but pairs are enough */
 } kvb_selection;
 
 /* Are all workload words files, so that no folder of workloads is needed? */
@@ -61,8 +64,9 @@ size_t kvb_matrix_size(const kvb_selection *selection); /* of all */
 /* The i-th combination of all. */
 kvb_spot kvb_spot_of(const kvb_selection *selection, size_t i);
 
-/* Is it left to others: to the first values (a witness sees tags, whatever they are), or to an earlier selection? */
-bool kvb_spot_is_elsewhere(const kvb_selection *selection, kvb_spot at, const kvb_selection *earlier, size_t n_earlier);
+/* Fills in `has`: all but what is left to the first values (a witness sees tags, whatever they are), or to an earlier
+ * selection. 0 or -ENOMEM. */
+int kvb_selection_deal(kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
 bool kvb_is_witness(const kvb_kernel *kernel);
 
@@ -79,10 +83,12 @@ typedef struct kvb_selections_options {
     const kvb_registry *registry;
     const char *folder; /* of workloads; NULL: where they usually are */
     bool oversubscribe, no_staging;
+    const struct kvb_pairs_options *pairs; /* only as many combinations as cover every pair; NULL: the product */
 } kvb_selections_options;
 
-/* Finds the workloads, and turns words and suite into selections. -EINVAL with why: see kvb_select, kvb_workloads_find and,
- * with no_staging, kvb_native_check; or -ENOMEM. To be freed in any case. */
+/* Finds the workloads, turns words and suite into selections, and deals them their combinations. -EINVAL with why: see
+ * kvb_select, kvb_workloads_find, kvb_pairs_choose and, with no_staging, kvb_native_check; or another negative errno. To be
+ * freed in any case. */
 int kvb_selections_make(const kvb_selections_options *options, kvb_selections *selections, char *why, size_t why_bytes);
 void kvb_selections_free(kvb_selections *selections);
 

@@ -16,50 +16,46 @@
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
 
-/* The recorded workloads are small; *-8x128 are the same events at 8 KV heads and head_dim 128, which every format's groups
- * divide. */
+/* The recorded workloads are small: all of their queries are checked. *-8x128 are the same events at 8 KV heads and head_dim 128,
+ * which every format's groups divide: samples are. */
+#define RECORDED                                                                                                       \
+    LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",         \
+         "sink-window")
+#define IN_FULL  8000000
+#define A_SAMPLE 60000
+
 static const kvb_suite_part quick_parts[] = {
     {
-        .workloads = LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample"),
+        .workloads = RECORDED,
         .pools = FLOATS,
-        .sample_ms = 60,
-        .oracle_pairs = 8000000,
+        .sample_ms = 20,
+        .oracle_pairs = IN_FULL,
     },
     {
         .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128"),
-        .caches = LIST("contiguous", "seq"),
         .pools = EVERY_FORMAT,
         .sample_ms = 20,
-        .oracle_pairs = 200000,
+        .oracle_pairs = A_SAMPLE,
     },
 };
 static const kvb_suite_part default_parts[] = {
     {
-        .workloads = LIST("*"),
+        .workloads = RECORDED,
+        .pools = EVERY_FORMAT,
+        .sample_ms = 40,
+        .oracle_pairs = IN_FULL,
+    },
+    {
+        .workloads = LIST("*-8x128"),
+        .pools = EVERY_FORMAT,
+        .sample_ms = 40,
+        .oracle_pairs = A_SAMPLE,
+    },
+    {
+        .workloads = LIST("long-decode"),
         .pools = FLOATS,
-        .sample_ms = 200,
-        .oracle_pairs = 8000000,
-    },
-    {
-        .workloads = LIST("plain-decode-8x128"),
-        .caches = LIST("contiguous"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
-    },
-    {
-        .workloads = LIST("batched-multi-seq-8x128"),
-        .caches = LIST("seq"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
-    },
-    {
-        .workloads = LIST("eagle-tree-8x128"),
-        .caches = LIST("tree"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = 400000,
+        .sample_ms = 40,
+        .oracle_pairs = 1000000,
     },
 };
 static const kvb_suite_part full_parts[] = {
@@ -84,11 +80,13 @@ static const kvb_suite_part full_parts[] = {
 static const kvb_suite quick = {
     .name = "quick",
     .summary = "recorded workloads, every cache and kernel, f32, f16, bf16; every format over contiguous and seq",
+    .by_pairs = true,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
     .name = "default",
     .summary = "quick, the same events at 8 KV heads x 128, a 32k context; every format over three caches",
+    .by_pairs = true,
     PARTS(default_parts),
 };
 static const kvb_suite full = {

@@ -3,6 +3,7 @@
 #ifndef KVB_SUITE_H
 #define KVB_SUITE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ typedef struct kvb_suite {
     const char *name, *summary;
     const kvb_suite_part *parts;
     size_t n_parts;
+    bool by_pairs; /* usually only as many combinations as cover every pair (pairs.h) */
 } kvb_suite;
 
 extern const kvb_suite *const kvb_suites[];        /* ends with NULL */

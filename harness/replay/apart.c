@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Child processes with a time limit. */
+#include "harness/replay/apart.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
+{
+    fflush(NULL); /* or the child's exit would write it again */
+    pid_t parent = getpid(), pid = fork();
+    if (pid)
+        return pid < 0 ? -errno : pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    if (getppid() == parent)
+        main(ctx);
+    _exit(0);
+}
+
+bool kvb_process_wait(pid_t pid, double seconds, int *status)
+{
+    int fd = seconds >= 0 ? pidfd_open(pid, 0) : -1;
+    bool in_time = true;
+    if (fd >= 0) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready;
+        while ((ready = poll(&p, 1, (int)(seconds * 1000))) < 0 && errno == EINTR)
+            ;
+        in_time = ready != 0;
+        close(fd);
+    }
+    if (!in_time)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+        ;
+    return in_time;
+}
+
+/* The work, and that it was done: an exit is no end. */
+typedef struct errand {
+    void (*work)(void *ctx);
+    void *ctx;
+} errand;
+
+#define DONE 41 /* exit status */
+
+static void errand_run(void *ctx)
+{
+    const errand *e = ctx;
+    e->work(e->ctx);
+    _exit(DONE);
+}
+
+int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds)
+{
+    errand e = {work, ctx};
+    int status = 0;
+    pid_t pid = kvb_process_start(errand_run, &e);
+    if (pid < 0)
+        return (int)pid;
+    bool in_time = kvb_process_wait(pid, seconds > 0 ? seconds : -1, &status);
+    return in_time && WIFEXITED(status) && WEXITSTATUS(status) == DONE ? 0 : -ECHILD;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work in a process of its own, so that what a plug-in's function does there ends nobody else. */
+#ifndef KVB_APART_H
+#define KVB_APART_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * Does the work in a child process, which leaves what it finds in memory that the caller shares. 0; -ECHILD: it crashed, ended
+ * itself, or took longer than `seconds` (0: no limit); or what fork() says. The caller has no threads running.
+ */
+int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds);
+
+/* Forks: in the child, which dies with its parent and leaves no core, calls main(ctx) and ends. The child, or -errno. */
+pid_t kvb_process_start(void (*main)(void *ctx), void *ctx);
+
+/* Waits until the process has ended or its time is up (below 0: for ever); then it is killed. Returns whether it was in time. */
+bool kvb_process_wait(pid_t pid, double seconds, int *status);
+
+#endif

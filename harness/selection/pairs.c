@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can run is asked first, then covered. */
+#include "harness/selection/pairs.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "caches/call.h"
+#include "harness/matrix/slice.h"
+#include "harness/replay/apart.h"
+#include "harness/replay/replay.h"
+
+/* ---- the rule ------------------------------------------------------------------------------------------------ */
+
+/* What has been chosen so far. */
+typedef struct meetings {
+    size_t values;                /* of all dimensions */
+    size_t first[KVB_PAIRS_DIMS]; /* of a dimension's values among all */
+    bool *met;                    /* [values][values] */
+    uint32_t *uses;               /* [values] how often each was chosen */
+} meetings;
+
+/* Pairs of a candidate that have not met yet; *uses: how often its values have been chosen. */
+static unsigned new_pairs(const meetings *m, const kvb_candidate *c, uint32_t *uses)
+{
+    unsigned n = 0;
+    *uses = 0;
+    for (size_t a = 0; a < KVB_PAIRS_DIMS; a++) {
+        const bool *met = &m->met[(m->first[a] + c->at[a]) * m->values];
+        *uses += m->uses[m->first[a] + c->at[a]];
+        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
+            n += !met[m->first[b] + c->at[b]];
+    }
+    return n;
+}
+
+static void choose(meetings *m, kvb_candidate *c)
+{
+    c->chosen = true;
+    for (size_t a = 0; a < KVB_PAIRS_DIMS; a++) {
+        m->uses[m->first[a] + c->at[a]]++;
+        for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
+            m->met[(m->first[a] + c->at[a]) * m->values + m->first[b] + c->at[b]] = true;
+    }
+}
+
+/* NULL: none has a pair that is new. */
+static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
+{
+    kvb_candidate *best = NULL;
+    unsigned most = 0;
+    uint32_t least = 0, uses;
+    for (kvb_candidate *c = candidates; c < candidates + n; c++) {
+        unsigned fresh = c->chosen || isnan(c->cost) ? 0 : new_pairs(m, c, &uses);
+        if (!fresh || fresh < most ||
+            (fresh == most && (c->cost > best->cost || (c->cost == best->cost && uses >= least))))
+            continue;
+        best = c;
+        most = fresh;
+        least = uses;
+    }
+    return best;
+}
+
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n)
+{
+    meetings m = {.values = 0};
+    kvb_candidate *best;
+    for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) {
+        uint32_t most = 0;
+        for (size_t i = 0; i < n; i++)
+            most = most > candidates[i].at[d] ? most : candidates[i].at[d];
+        m.first[d] = m.values;
+        m.values += most + 1;
+    }
+    m.met = calloc(m.values * m.values, sizeof *m.met);
+    m.uses = calloc(m.values, sizeof *m.uses);
+    int error = m.met && m.uses ? 0 : -ENOMEM;
+    while (!error && (best = best_find(&m, candidates, n)))
+        choose(&m, best);
+    for (size_t i = 0; i < n && !error; i++)
+        for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
+            if (!m.uses[m.first[d] + candidates[i].at[d]])
+                choose(&m, &candidates[i]);
+    free(m.met);
+    free(m.uses);
+    return error;
+}
+
+/* ---- what can run, and what it costs ------------------------------------------------------------------------- */
+
+/* One selection, and what is asked about it. */
+typedef struct part {
+    const kvb_pairs_options *options;
+    kvb_selection *selection;
+    kvb_trace **traces; /* [workloads] */
+    bool *stores;       /* [workloads][pools] */
+    double *cost;       /* [workloads][caches]; NaN: that cannot be */
+    bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
+    size_t refuses_bytes;
+    size_t kernel; /* the one being asked */
+} part;
+
+static bool *refuses_at(const part *p, size_t kernel, size_t workload, size_t pools)
+{
+    return &p->refuses[(kernel * p->selection->n_workloads + workload) * p->selection->n_pools + pools];
+}
+
+/* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells. */
+static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools)
+{
+    static const kvb_team alone = {.n = 1};
+    kvb_call call = {.kernel = kernel,
+                     .team = &alone,
+                     .out_elem = p->options->out_elem,
+                     .no_staging = p->options->no_staging,
+                     .deterministic = p->options->deterministic};
+    kvb_mask_kind mask = KVB_MASK_NONE;
+    char why[256];
+    int error = 0;
+    while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
+        mask++;
+    for (uint32_t g = 0; g < m->n_groups && error != -ENOTSUP; g++) {
+        const kvb_group *group = &m->groups[g];
+        const kvb_pool_type *v = group->latent ? pools->k : pools->v;
+        const kvb_attend_spec spec = {.group = group,
+                                      .k = {.format = pools->k->format, .dim = group->k_dim},
+                                      .v = {.format = v->format, .dim = group->v_dim},
+                                      .mask = {.kind = mask}};
+        error = kvb_call_prepare(&call, &spec, NULL, 1, why, sizeof why);
+    }
+    kvb_call_free(&call);
+    return error != -ENOTSUP;
+}
+
+/* Everything about one kernel. */
+static void kernel_ask(void *ctx)
+{
+    const part *p = ctx;
+    const kvb_selection *s = p->selection;
+    const kvb_kernel *kernel = s->kernels[p->kernel];
+    char why[KVB_REASON];
+    bool available = !kernel->available || kernel->available(why, sizeof why);
+    for (size_t w = 0; w < s->n_workloads; w++)
+        for (size_t pools = 0; pools < s->n_pools; pools++)
+            *refuses_at(p, p->kernel, w, pools) =
+                !available || (p->stores[w * s->n_pools + pools] &&
+                               !kernel_takes(p, kernel, &p->traces[w]->header.model, &s->pools[pools]));
+}
+
+#define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
+
+/* What is done in a layer of a group. */
+typedef struct work {
+    double all;  /* (query, cell) pairs as if it had no limits: some kernels look at all; and what rows cost besides */
+    double step; /* pairs of the largest step */
+} work;
+
+/* Pairs of n queries at positions 0 .. n-1. */
+static double triangle(double n, double limit)
+{
+    double within = n < limit ? n : limit;
+    return within * (within + 1) / 2 + (n - within) * limit;
+}
+
+/* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and asks
+ * for it. */
+static double event_work(const kvb_event *event, double limit, bool forgets, double *rows)
+{
+    double length[KVB_TRACE_MAX_SEQS] = {0}, pairs = 0;
+    *rows = event->n;
+    for (uint32_t i = 0; i < event->n; i++) {
+        double past = event->pos[i] + 1.0, *l = &length[event->kind == KVB_EVENT_PROPOSE ? 0 : event->seq[i]];
+        pairs += past < limit ? past : limit;
+        *l = *l > past ? *l : past;
+    }
+    if (!forgets)
+        return pairs;
+    pairs = *rows = 0;
+    for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++) {
+        pairs += triangle(length[i], limit);
+        *rows += length[i];
+    }
+    return pairs;
+}
+
+static work group_work(const kvb_trace *trace, const kvb_group *group, bool forgets)
+{
+    double limit = group->window ? (double)group->window + group->sinks : group->chunk ? (double)group->chunk : HUGE_VAL;
+    work w = {0, 0};
+    for (size_t e = 0; e < trace->n_events; e++) {
+        const kvb_event *event = &trace->events[e];
+        bool steps = event->kind <= KVB_EVENT_PROPOSE, asks = steps && event->kind != KVB_EVENT_FILL;
+        double rows = 0, pairs = steps ? event_work(event, limit, forgets, &rows) : 0;
+        w.all += (asks ? event_work(event, HUGE_VAL, forgets, &rows) : 0) + ROW_CELLS * rows;
+        w.step = asks && w.step < pairs ? pairs : w.step;
+    }
+    return w;
+}
+
+/* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small enough. */
+static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
+{
+    const kvb_model *m = &trace->header.model;
+    char why[KVB_REASON];
+    double cost = kvb_replay_fits(trace, cache, why, sizeof why) ? 0 : NAN;
+    for (uint32_t g = 0; g < m->n_groups && !isnan(cost); g++) {
+        work w = group_work(trace, &m->groups[g], cache->flags & KVB_CACHE_FORGETS);
+        cost += w.step > (double)o->max_pairs ? NAN
+                                              : w.all * m->groups[g].heads * (m->groups[g].k_dim + m->groups[g].v_dim) *
+                                                    kvb_model_layers_of(m, g);
+    }
+    return cost;
+}
+
+static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char *why, size_t why_bytes)
+{
+    size_t w_p = s->n_workloads * s->n_pools;
+    *p = (part){.options = o, .selection = s, .refuses_bytes = s->n_kernels * w_p + 1};
+    p->traces = calloc(s->n_workloads + 1, sizeof *p->traces);
+    p->stores = calloc(w_p + 1, sizeof *p->stores);
+    p->cost = calloc(s->n_workloads * s->n_caches + 1, sizeof *p->cost);
+    p->refuses = mmap(NULL, p->refuses_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p->refuses == MAP_FAILED)
+        p->refuses = NULL;
+    if (!p->traces || !p->stores || !p->cost || !p->refuses)
+        return -ENOMEM;
+    for (size_t w = 0; w < s->n_workloads; w++) {
+        char unused[KVB_REASON];
+        int error = kvb_trace_load(s->workloads[w].path, o->capacity, &p->traces[w], why, why_bytes);
+        if (error)
+            return error == -ENOMEM ? error : -EINVAL; /* whatever is wrong with a file is bad input */
+        error = kvb_trace_change_logits(p->traces[w], &o->logits);
+        if (error)
+            return error;
+        for (size_t c = 0; c < s->n_caches; c++)
+            p->cost[w * s->n_caches + c] = cache_cost(o, p->traces[w], s->caches[c]);
+        for (size_t i = 0; i < s->n_pools; i++)
+            p->stores[w * s->n_pools + i] =
+                kvb_pair_fits(&s->pools[i], &p->traces[w]->header.model, unused, sizeof unused);
+    }
+    for (p->kernel = 0; p->kernel < s->n_kernels; p->kernel++) {
+        int error = kvb_apart(kernel_ask, p, o->seconds);
+        if (error && error != -ECHILD) /* it crashes: so will its combinations, one by one */
+            return error;
+    }
+    return 0;
+}
+
+static void part_close(part *p)
+{
+    for (size_t w = 0; p->traces && w < p->selection->n_workloads; w++)
+        kvb_trace_free(p->traces[w]);
+    free(p->traces);
+    free(p->stores);
+    free(p->cost);
+    if (p->refuses)
+        munmap(p->refuses, p->refuses_bytes);
+}
+
+/* ---- the parts of a suite together --------------------------------------------------------------------------- */
+
+/* Values of a dimension, by two names. */
+typedef struct values {
+    const char *(*at)[2];
+    size_t n;
+} values;
+
+static uint32_t number_of(values *of, const char *a, const char *b)
+{
+    size_t i = 0;
+    while (i < of->n && (strcmp(of->at[i][0], a) || strcmp(of->at[i][1], b)))
+        i++;
+    of->at[i][0] = a;
+    of->at[i][1] = b;
+    of->n += i == of->n;
+    return (uint32_t)i;
+}
+
+static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS_DIMS])
+{
+    const kvb_selection *s = p->selection;
+    kvb_spot at = kvb_spot_of(s, i);
+    const char *profile = s->values[at.values];
+    bool fits = p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools);
+    return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
+                                  number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
+                                  number_of(&dims[2], s->caches[at.cache]->name, ""),
+                                  number_of(&dims[3], s->kernels[at.kernel]->name, "")},
+                           .cost = fits ? p->cost[at.workload * s->n_caches + at.cache] : NAN};
+}
+
+/* Combinations that a candidate stands for: with all threads and growths. */
+static size_t each_of(const kvb_selection *s)
+{
+    return s->n_threads * s->n_growths;
+}
+
+/* Leaves in the selection what is chosen; candidates are those that it had, in order. */
+static const kvb_candidate *selection_thin(kvb_selection *s, const kvb_candidate *candidate)
+{
+    size_t each = each_of(s);
+    for (size_t i = 0; i < kvb_matrix_size(s); i += each) {
+        if (!s->has[i])
+            continue;
+        if (!candidate->chosen) {
+            memset(&s->has[i], false, each * sizeof *s->has);
+            s->n_has -= each;
+            s->n_left_out += isnan(candidate->cost) ? 0 : each;
+        }
+        candidate++;
+    }
+    return candidate;
+}
+
+static int parts_thin(const part *parts, const kvb_selections *s)
+{
+    values dims[KVB_PAIRS_DIMS] = {{.n = 0}};
+    size_t n = 0, most = 1;
+    for (size_t i = 0; i < s->n; i++) {
+        n += s->at[i].n_has / each_of(&s->at[i]);
+        most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
+    }
+    kvb_candidate *candidates = calloc(n + 1, sizeof *candidates), *next = candidates;
+    const char *(*texts)[2] = calloc(KVB_PAIRS_DIMS * most, sizeof *texts);
+    int error = candidates && texts ? 0 : -ENOMEM;
+    for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
+        dims[d].at = texts + d * most;
+    for (size_t i = 0; i < s->n && !error; i++)
+        for (size_t c = 0; c < kvb_matrix_size(&s->at[i]); c += each_of(&s->at[i]))
+            if (s->at[i].has[c])
+                *next++ = candidate_of(&parts[i], c, dims);
+    if (!error)
+        error = kvb_pairs_cover(candidates, n);
+    const kvb_candidate *done = candidates;
+    for (size_t i = 0; i < s->n && !error; i++)
+        done = selection_thin(&s->at[i], done);
+    free(candidates);
+    free(texts);
+    return error;
+}
+
+int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *s, char *why, size_t why_bytes)
+{
+    part *parts = calloc(s->n + 1, sizeof *parts);
+    size_t opened = 0;
+    int error = parts ? 0 : -ENOMEM;
+    why[0] = '\0';
+    for (; opened < s->n && !error; opened++)
+        error = part_open(options, &s->at[opened], &parts[opened], why, why_bytes);
+    if (!error)
+        error = parts_thin(parts, s);
+    for (size_t i = 0; i < opened; i++)
+        part_close(&parts[i]);
+    free(parts);
+    if (error && !why[0])
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
+}

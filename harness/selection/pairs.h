@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pairs in place of the product: most mistakes need two parts to meet, not four. Of a selection's combinations only as many are
+ * run as let every pair of workload (with its values), pair of pools, cache and kernel meet at least once, if any combination
+ * that can run has both. Threads and growths are multiplied with these.
+ */
+#ifndef KVB_PAIRS_H
+#define KVB_PAIRS_H
+
+#include "harness/selection/selection.h"
+#include "workloads/trace.h"
+
+/* What else decides whether a combination can run, as in kvb_matrix_options. */
+typedef struct kvb_pairs_options {
+    uint32_t capacity;
+    uint64_t max_pairs;
+    kvb_logit_changes logits;
+    kvb_elem out_elem;
+    bool no_staging, deterministic;
+    double
+        seconds; /* that a kernel may take to say what it accepts: it is asked in a process of its own; 0: no limit */
+} kvb_pairs_options;
+
+/*
+ * Takes what is not needed out of the selections' `has`, all parts of a suite together; each part of the program that can run
+ * nowhere keeps one combination, to be skipped with its reason. The choice depends on the lists, the traces, the parts and the
+ * CPU's level alone. 0; -EINVAL with why: a trace is wrong; another negative errno.
+ */
+int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *selections, char *why, size_t why_bytes);
+
+#define KVB_PAIRS_DIMS 4u
+
+typedef struct kvb_candidate {
+    uint32_t at[KVB_PAIRS_DIMS]; /* its value in each dimension, from 0 */
+    double cost;                 /* of running it; NaN: it cannot run */
+    bool chosen;
+} kvb_candidate;
+
+/*
+ * The rule alone: chooses candidates until every two values that are together in one that can run are together in a chosen
+ * one. Greedy: whichever has most pairs that are new; of equals the cheapest, then that whose values were chosen least so far,
+ * then the first. Then, for each value that nobody chosen has, the first candidate that has it. 0 or -ENOMEM.
+ */
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n);
+
+#endif
