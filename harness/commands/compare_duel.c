@@ -15,10 +15,13 @@
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
+#include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
 
 /* Options that are passed on to programs. */
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
+
+#define MAX_PAIRS (64u << 20) /* as `kvbench run` has it */
 
 static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
 
@@ -78,7 +81,7 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
             .selection = &selections[i],
             .duel = duel,
             .min_chunk = 256,
-            .max_pairs = 64u << 20,
+            .max_pairs = MAX_PAIRS,
             .oracle_pairs = w->oracle_pairs ? w->oracle_pairs : suite->parts[i].oracle_pairs,
             .seed = w->seed,
             .seconds = (double)w->seconds,
@@ -106,7 +109,7 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
 
 static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
-    const kvb_suite *suite = kvb_suite_find(w->suite);
+    const kvb_suite *suite = kvb_suite_find(w->suite ? w->suite : "quick");
     kvb_duel *duel = malloc(sizeof *duel);
     kvb_selections selections = {.n = 0};
     char lack[256];
@@ -127,12 +130,17 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
     if (!error)
         error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
     if (!error) {
+        const kvb_pairs_options pairs = {.max_pairs = MAX_PAIRS,
+                                         .no_staging = w->no_staging,
+                                         .deterministic = w->deterministic,
+                                         .seconds = (double)w->seconds};
         const kvb_selections_options select = {.words = &w->words,
                                                .suite = suite,
                                                .registry = &duel->all,
                                                .folder = w->folder,
                                                .oversubscribe = w->oversubscribe,
-                                               .no_staging = w->no_staging};
+                                               .no_staging = w->no_staging,
+                                               .pairs = kvb_pairs_usual(suite, w->suite, &w->words) ? &pairs : NULL};
         error = kvb_selections_make(&select, &selections, why, why_bytes);
     }
     if (!error)
@@ -227,7 +235,8 @@ int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *ne
                             programs ? "program" : "plugin", programs ? "program" : "plugin");
     if (w.rounds && !programs)
         return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds is of two programs; plug-ins have --sample-ms");
-    w.suite = w.suite ? w.suite : "quick";
+    if (programs && !w.suite)
+        w.suite = "quick";
     w.rounds = w.rounds ? w.rounds : 10;
     w.seconds = w.seconds ? w.seconds : 120;
     w.sample_ms = w.sample_ms ? w.sample_ms : programs ? 200 : 1000;

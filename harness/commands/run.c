@@ -146,10 +146,13 @@ static const kvb_usage usage = {
         "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
         "check every query against the double-precision oracle; measure; record.\n"
         "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
-        "above 1 fails. Combinations that cannot be are listed as skipped, with the reason.\n"
+        "above 1 fails. Suites quick and default run enough combinations for every pair of workload, cache, pool\n"
+        "and kernel to meet; where you name some of these without --suite, and in suite full, all are run, and\n"
+        "those that cannot be are skipped, with the reason.\n"
         "Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What a killed\n"
         "or stopped run left there the same command keeps with --resume (failures too), and begins anew without.\n\n"
         "  kvbench run --suite quick -o quick.jsonl\n"
+        "  kvbench run --suite quick --check\n"
         "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
         "  kvbench run --suite quick --kernel best --best-from quick.jsonl\n"
         "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
@@ -200,12 +203,11 @@ static int verdict(const run *r)
 static int results_print(const run *r, const kvb_manifest *manifest)
 {
     bool people = kvb_table_is_for_people(r->format);
-    char coverage[160] = "";
+    char coverage[160] = "", more[80] = "";
+    if (r->left_out)
+        snprintf(more, sizeof more, "; %zu more combinations could run (--product)", r->left_out);
     if (r->by_pairs)
-        snprintf(
-            coverage, sizeof coverage,
-            "every pair of workload, cache, pool and kernel that can be; %zu more combinations could run (--product)",
-            r->left_out);
+        snprintf(coverage, sizeof coverage, "every pair of workload, cache, pool and kernel%s", more);
     const kvb_summary summary = {.path = r->output,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
@@ -379,14 +381,13 @@ static int best_prepare(run *r, const kvb_registry *registry)
 /* Pairs or the product, times or not, and how many at once. An exit code. */
 static int coverage_choose(run *r)
 {
-    bool named = r->words.workloads.n || r->words.caches.n || r->words.pools.n || r->words.kernels.n;
     if (r->pairs && r->product)
         return kvb_complain("run", KVB_EXIT_USAGE, "--pairs or --product, not both");
     if (r->jobs && !r->check)
         return kvb_complain("run", KVB_EXIT_USAGE, "--jobs is of --check: what is timed runs alone");
     if (r->check && r->timeline_path && r->jobs > 1)
         return kvb_complain("run", KVB_EXIT_USAGE, "--timeline is written by one combination at a time: --jobs 1");
-    r->by_pairs = r->pairs || (!r->product && r->suite->by_pairs && (r->suite_name || !named));
+    r->by_pairs = r->pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     if (!r->jobs)
         r->jobs = r->timeline_path ? 1 : kvb_cores();
     return KVB_EXIT_OK;

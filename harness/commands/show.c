@@ -149,11 +149,23 @@ static int trace_show(const show *s, const char *path)
     return facts_print(s, t);
 }
 
+/* Was the run only to judge? */
+static bool is_untimed(const kvb_result_file *file)
+{
+    size_t passed = 0, timed = 0;
+    for (size_t i = 0; i < file->n; i++) {
+        passed += file->results[i].status == KVB_STATUS_PASS;
+        timed += file->results[i].time.passes > 0;
+    }
+    return passed && !timed;
+}
+
 /* Prints for people: facts, rows and the summary. */
 static int results_print(const show *s, const char *path, const kvb_result_file *file)
 {
     const kvb_summary summary = {.path = path,
                                  .note = file->manifest.openblas_note,
+                                 .untimed = is_untimed(file),
                                  .seconds = NAN,
                                  .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
                                  .is_markdown = s->format == KVB_TABLE_MD};

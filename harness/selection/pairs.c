@@ -13,6 +13,16 @@
 #include "harness/matrix/slice.h"
 #include "harness/replay/apart.h"
 #include "harness/replay/replay.h"
+#include "harness/selection/best_kernel.h"
+
+bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words)
+{
+    bool parts_are_named = words->workloads.n || words->caches.n || words->pools.n || words->kernels.n;
+    for (size_t i = 0; i < words->kernels.n; i++)
+        if (!strcmp(words->kernels.at[i], kvb_kernel_best.name))
+            return false;
+    return suite->by_pairs && (suite_is_named || !parts_are_named);
+}
 
 /* ---- the rule ------------------------------------------------------------------------------------------------ */
 
@@ -190,7 +200,9 @@ static double event_work(const kvb_event *event, double limit, bool forgets, dou
 
 static work group_work(const kvb_trace *trace, const kvb_group *group, bool forgets)
 {
-    double limit = group->window ? (double)group->window + group->sinks : group->chunk ? (double)group->chunk : HUGE_VAL;
+    double limit = group->window  ? (double)group->window + group->sinks
+                   : group->chunk ? (double)group->chunk
+                                  : HUGE_VAL;
     work w = {0, 0};
     for (size_t e = 0; e < trace->n_events; e++) {
         const kvb_event *event = &trace->events[e];

@@ -10,6 +10,10 @@
 #include "harness/selection/selection.h"
 #include "workloads/trace.h"
 
+/* Are pairs enough for what was typed? With a suite that says so, unless workloads, caches, pools or kernels are named and the
+ * suite is not; never where the fastest of all kernels is asked for. */
+bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words);
+
 /* What else decides whether a combination can run, as in kvb_matrix_options. */
 typedef struct kvb_pairs_options {
     uint32_t capacity;

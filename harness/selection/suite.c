@@ -42,19 +42,19 @@ static const kvb_suite_part default_parts[] = {
     {
         .workloads = RECORDED,
         .pools = EVERY_FORMAT,
-        .sample_ms = 40,
+        .sample_ms = 80,
         .oracle_pairs = IN_FULL,
     },
     {
         .workloads = LIST("*-8x128"),
         .pools = EVERY_FORMAT,
-        .sample_ms = 40,
+        .sample_ms = 80,
         .oracle_pairs = A_SAMPLE,
     },
     {
         .workloads = LIST("long-decode"),
         .pools = FLOATS,
-        .sample_ms = 40,
+        .sample_ms = 80,
         .oracle_pairs = 1000000,
     },
 };
@@ -79,19 +79,21 @@ static const kvb_suite_part full_parts[] = {
 
 static const kvb_suite quick = {
     .name = "quick",
-    .summary = "recorded workloads, every cache and kernel, f32, f16, bf16; every format over contiguous and seq",
+    .summary =
+        "each pair of the recorded workloads, caches, kernels and f32, f16, bf16; every format over two more workloads",
     .by_pairs = true,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
     .name = "default",
-    .summary = "quick, the same events at 8 KV heads x 128, a 32k context; every format over three caches",
+    .summary = "each pair of all workloads, caches, kernels and formats; a 32k context in f32, f16, bf16",
     .by_pairs = true,
     PARTS(default_parts),
 };
 static const kvb_suite full = {
     .name = "full",
-    .summary = "default, every format over every cache, every value profile, a larger share checked",
+    .summary = "the product: all workloads in f32, f16, bf16, the larger ones in every format; every value profile, "
+               "checked further",
     PARTS(full_parts),
 };
 

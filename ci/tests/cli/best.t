@@ -31,7 +31,7 @@ for (workload, cache, pool), found in kernels.items():
     assert found == ({"witness"} if pool == "bf16" else {"witness", fast}), (workload, cache, pool, found)
 skipped = {(r["workload"], r["cache"], r["pool_k"], r["kernel"]): r["reason"] for r in records if r["status"] == "skip"}
 assert "no kernel passed here in" in skipped["plain-decode", "seq", "bf16", "best"], skipped
-assert "no tree face" in skipped["eagle-tree", "seq", "f32", "best"], skipped
+assert "cannot do propose and commit" in skipped["eagle-tree", "seq", "f32", "best"], skipped
 PY
 
 ok "at another level" "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel best --cpu-mask portable \

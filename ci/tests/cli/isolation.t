@@ -7,8 +7,9 @@
 so=$TMPDIR/crimes.so
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$so" -lm
-expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'crime-*' --workload plain-decode \
-    --cache contiguous --pool f32 --timeout 2 --format csv -o "$TMPDIR/crimes.jsonl"
+crimes=("$KVBENCH" run --plugin "$so" --kernel 'crime-*' --workload plain-decode --cache contiguous --pool f32 --timeout 2
+    --format csv)
+expect_exit 1 "a run over it ends with 1" "${crimes[@]}" -o "$TMPDIR/crimes.jsonl"
 
 # said NAME STATUS REASON: the record of crime-NAME has this status and a reason that matches.
 said() {
@@ -33,6 +34,18 @@ said scaled fail 'rho [0-9.e+]+ at line'
 said undeclared fail 'rho [0-9.e+]+ at line'
 said declared pass '"reason": *null'
 said error fail 'attend\(\) failed'
+said supports crash 'SIGSEGV.*in the kernel.s supports\(\)'
+
+# endings FILE: what became of each kernel, and why.
+endings() { python3 -c 'import json, sys
+for line in list(open(sys.argv[1]))[1:]:
+    r = json.loads(line)
+    print(r["kernel"], r["status"], r["reason"])' "$1"; }
+expect_exit 1 "and so does one that judges several at once" "${crimes[@]}" --check --jobs 4 -o "$TMPDIR/judged.jsonl"
+ok "  with the same rows" diff <(endings "$TMPDIR/crimes.jsonl") <(endings "$TMPDIR/judged.jsonl")
+expect_exit 1 "a kernel that crashes when asked what it accepts ends no run" "$KVBENCH" run --plugin "$so" --suite quick \
+    --kernel crime-supports --kernel reference --workload plain-decode --pool f32 --check
+holds "  but its own combinations" '^[1-9][0-9]* passed, 0 failed, [1-9][0-9]* crashed'
 
 expect_exit 0 "crimes that need f32 rows are skipped over f16 where something else runs" "$KVBENCH" run --plugin "$so" \
     --no-staging --kernel crime-none --kernel reference --workload plain-decode --cache contiguous --pool f16

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: the quick suite passes everywhere it can, its records hold what the schema says, and skips are said.
+# Shows: the quick suite passes, covers every pair of what it names, and its records hold what the schema says; --check judges the
+# same, several at once; skips are said; a workload without tokens is one.
 . "$(dirname "$0")/lib.sh"
 
 q=$TMPDIR/q.jsonl
@@ -8,31 +9,37 @@ q=$TMPDIR/q.jsonl
 quick=(--sample-ms 1 --no-null --no-machine --oversubscribe --oracle-pairs 20000)
 ok "the quick suite passes" "$KVBENCH" run --suite quick "${quick[@]}" -o "$q"
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
+holds "  and what it leaves out" '^every pair of workload, cache, pool and kernel; [0-9]+ more combinations could run \(--product\)'
 
-ok "the file has a manifest and at least 60 passing combinations of all that was promised" python3 - "$q" "$KVBENCH" <<'PY'
+ok "the file has a manifest and all pairs that were promised" python3 - "$q" "$KVBENCH" <<'PY'
 import json, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 manifest, records = lines[0], lines[1:]
-assert manifest["schema"] == "kvbench.result/5"
+assert manifest["schema"] == "kvbench.result/5" and manifest["suite"] == "quick, pairs"
 for key in "version commit compiler flags cpu_model cpu_features isa cores memory_bytes openblas_core suite seed date".split():
     assert key in manifest, key
 passed = [r for r in records if r["status"] == "pass"]
-assert len(passed) >= 60, len(passed)
-def covered(key): return {r[key] for r in passed}
-assert covered("workload") >= {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree"}
-assert covered("cache") == {"recompute", "slab", "contiguous", "seq", "tree"}
-floats = {"f32", "f16", "bf16"}
-# every listed format, over contiguous and over seq, by every kernel that can
-listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
-assert len(listed) >= 25 and listed >= floats, listed
-for cache in "contiguous", "seq":
-    for kernel in "reference", "openblas", "flash":
-        over = {r[side] for r in passed if (r["cache"], r["kernel"]) == (cache, kernel) for side in ("pool_k", "pool_v")}
-        assert over >= listed, listed - over
-        assert any("+had" in name for name in over)
-assert {r["pool_k"] for r in passed if r["kernel"] == "witness"} >= listed - {"tq3"}
+def covered(*keys): return {tuple(r[key] for key in keys) for r in passed}
+def product(*lists): return set(__import__("itertools").product(*lists))
+small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window", "sink-window"}
+caches = {"recompute", "slab", "contiguous", "seq", "window", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
-assert covered("kernel") == {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
+kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
+assert covered("workload") == {(w,) for w in small | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
+assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")}
+# every listed format by every kernel that can, and over every cache but window, which needs one of the small workloads
+listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
+floats = {"f32", "f16", "bf16"}
+assert len(listed) >= 25 and listed >= floats, listed
+for side in "pool_k", "pool_v":
+    beside = "pool_v" if side == "pool_k" else "pool_k"
+    other = {name for name in listed if not covered(side) >= {(name,)}} # kivi's K is no V
+    assert all(name.startswith("kivi") for name in other), other
+    assert covered("kernel", side) >= product({"reference", "openblas", "flash"}, listed - other)
+    assert covered("kernel", side) >= product({"witness"}, listed - other - {"tq3"})
+    assert covered("cache", side) >= product(caches - {"window"}, listed - other)
+    assert covered("cache", side) >= product({"window"}, floats)
+assert any("+had" in r["pool_k"] for r in passed)
 for r in records:
     for key in "workload cache pool_k pool_v kernel threads status reason rho error time traffic memory counters".split():
         assert key in r, key
@@ -50,21 +57,63 @@ for r in passed:
         assert 50 < r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
         assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double" and r["memory"]["staged"] == ""
 # a format's cost is reported apart, and falls with its bits
-cost = {r["pool_k"]: r["error"]["format"]["rel_l2"] for r in passed if r["kernel"] == "reference"
+cost = {r["pool_k"]: r["error"]["format"]["rel_l2"] for r in passed if r["rho"] is not None
         and (r["workload"], r["pool_k"]) == ("plain-decode-8x128", r["pool_v"])}
 assert cost["f32"] == 0 < cost["f16"] < cost["bf16"] < cost["q8_0"] < cost["q5_1"] < cost["q4_0"] < cost["a2g128"]
-# the same trace over every cache reads the same unique bytes where nothing is fed again
-byte = {r["cache"]: r["traffic"]["bytes_read"] for r in passed
-        if (r["workload"], r["pool_k"], r["kernel"]) == ("plain-decode", "f32", "reference")}
-assert byte["contiguous"] == byte["seq"] == byte["tree"] == byte["slab"]
 PY
 
+# ---- judged alone: the product, one at a time and several at once; pairs of it
+check=("$KVBENCH" run --suite quick --workload plain-decode-8x128 --workload eagle-tree --workload sliding-window --pool f32
+    --pool f16 --pool 'q4_*' --pool kivi4 --check)
+ok "--check judges without timing" "${check[@]}" --product --jobs 1 -o "$TMPDIR/one.jsonl"
+holds "  and says so" '^nothing was timed \(--check\)'
+ok "  which show tells of the file" "$KVBENCH" show "$TMPDIR/one.jsonl"
+holds "  too" '^nothing was timed \(--check\)'
+ok "--check, three at once" "${check[@]}" --product --jobs 3 -o "$TMPDIR/three.jsonl"
+ok "  the same records in the same order, to the byte" cmp <(tail -n +2 "$TMPDIR/one.jsonl") <(tail -n +2 "$TMPDIR/three.jsonl")
+ok "--check of pairs" "${check[@]}" --pairs -o "$TMPDIR/pairs.jsonl"
+left_out=$(grep -oE '[0-9]+ more combinations could run' "$out" | cut -d' ' -f1)
+ok "  every pair that passes in the product is among fewer than half" python3 - "$TMPDIR/one.jsonl" "$TMPDIR/pairs.jsonl" "${left_out:-0}" <<'PY'
+import itertools, json, sys
+whole, pairs = ([json.loads(line) for line in open(f)][1:] for f in sys.argv[1:3])
+def parts(r): return ("workload", r["workload"]), ("pool", r["pool_k"], r["pool_v"]), ("cache", r["cache"]), ("kernel", r["kernel"])
+def met(records): return {p for r in records if r["status"] == "pass" for p in itertools.combinations(parts(r), 2)}
+ran = [sum(r["status"] == "pass" for r in records) for records in (whole, pairs)]
+assert met(pairs) == met(whole), met(whole) - met(pairs)
+assert 2 * ran[1] < ran[0] == ran[1] + int(sys.argv[3]), (ran, sys.argv[3])
+assert {parts(r): r for r in whole}.items() >= {parts(r): r for r in pairs if r["status"] == "pass"}.items()
+for r in whole:
+    if r["status"] == "pass":
+        assert r["time"]["median"] is None and r["time"]["passes"] == r["time"]["samples"] == 0
+        assert r["traffic"]["gb_per_s"] is None and r["memory"]["resident_peak"] is None
+        assert {"unavailable", "multiplexed"} >= set(r["counters"]) and r["memory"]["allocator_peak"] > 0
+# the same trace over every cache reads the same unique bytes where nothing is fed again
+byte = {r["cache"]: r["traffic"]["bytes_read"] for r in whole
+        if (r["workload"], r["pool_k"], r["kernel"]) == ("plain-decode-8x128", "f32", "reference")}
+assert byte["contiguous"] == byte["seq"] == byte["tree"] == byte["slab"] < byte["recompute"]
+PY
+expect_exit 2 "--pairs and --product" "$KVBENCH" run --pairs --product
+one_line "  in one line"
+expect_exit 2 "--jobs is of --check" "$KVBENCH" run --suite quick --jobs 2
+holds "  since what is timed runs alone" '--jobs is of --check' "$err"
+expect_exit 0 "parts named without a suite: the product" "$KVBENCH" run --workload plain-decode --cache seq --pool f16 --pool f32 --check
+lacks "  of which nothing is left out" 'every pair'
+
 expect_exit 3 "nothing ran: 3" "$KVBENCH" run --workload eagle-tree --cache contiguous
-holds "  with the reason" '^ +[0-9]+  the cache has no tree face'
+holds "  with the reason" '^ +[0-9]+  the cache cannot do propose and commit'
 expect_exit 0 "something else ran: 0" "$KVBENCH" run --workload eagle-tree --cache contiguous --cache tree --pool f16
-holds "  and the skip is still counted" '^ +[0-9]+  the cache has no tree face'
+holds "  and the skip is still counted" '^ +[0-9]+  the cache cannot do propose and commit'
 expect_exit 0 "with --all" "$KVBENCH" run --workload eagle-tree --cache contiguous --cache tree --pool f16 --kernel reference --all
-holds "  the skip is a row" '^eagle-tree +contiguous .* skip .*cache contiguous has no tree face'
+holds "  the skip is a row" '^eagle-tree +contiguous .* skip .*cache contiguous cannot do propose and commit'
+
+head -n 1 workloads/recorded/plain-decode-8x128.jsonl >"$TMPDIR/header.jsonl"
+for how in --check --pairs --product; do
+    expect_exit 3 "a workload that is a header alone, $how" "$KVBENCH" run --workload "$TMPDIR/header.jsonl" $how
+    holds "  is skipped, with the reason" '^ +[1-9][0-9]*  the workload has no tokens: there is nothing to replay'
+done
+expect_exit 0 "  and ends no run of others" "$KVBENCH" run --workload "$TMPDIR/header.jsonl" --workload plain-decode --cache seq \
+    --pool f16 --check
+holds "  which pass" '^[1-9][0-9]* passed, 0 failed'
 
 ok "K and V pools apart, two threads or one, another profile" "$KVBENCH" run --workload plain-decode --cache seq \
     --pool k=f16,v=f32 --values qwen --kernel reference --threads 1 --format csv -o "$TMPDIR/whole.jsonl"

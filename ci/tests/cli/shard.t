@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # A suite of two parts, with skips, witnesses and judged kernels.
-run=("$KVBENCH" run --suite quick --workload eagle-tree --kernel witness --kernel openblas --cache tree --sample-ms 1
+run=("$KVBENCH" run --suite quick --product --workload eagle-tree --kernel witness --kernel openblas --cache tree --sample-ms 1
     --no-null --oracle-pairs 20000)
 keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
@@ -75,7 +75,7 @@ for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commi
     sed "1$change" "$b" >"$TMPDIR/other.jsonl"
     refuse "another $key" "not of one run: $key: .* in .*1.jsonl, .* in .*other.jsonl" "${merge[@]}" "$a" "$TMPDIR/other.jsonl" "$c"
 done
-sed '1s/result.4/result\/9/' "$b" >"$TMPDIR/other.jsonl"
+sed '1s/result.5/result\/9/' "$b" >"$TMPDIR/other.jsonl"
 refuse "another schema" 'other.jsonl:1: schema: "kvbench.result/9" is not known' "${merge[@]}" "$a" "$TMPDIR/other.jsonl" "$c"
 head -n -2 "$b" >"$TMPDIR/other.jsonl"
 refuse "a shard that lacks combinations" "1.jsonl has ([0-9]+) combinations, .*other.jsonl has [0-9]+: not of one matrix" \
@@ -92,6 +92,11 @@ expect_exit 0 "a shard in which nothing can run is no failure" "$KVBENCH" run --
     --shard 1/2
 expect_exit 0 "nor is one without combinations" "$KVBENCH" run --workload eagle-tree --cache tree --pool f16 --kernel witness \
     --shard 2/2 -o "$TMPDIR/none.jsonl"
+pairs=("$KVBENCH" run --suite quick --pairs --workload plain-decode --workload agent-fork --pool f16 --pool f32 --check)
+ok "pairs" "${pairs[@]}" -o "$TMPDIR/pairs.jsonl"
+for i in 1 2; do ok "  shard $i of 2" "${pairs[@]}" --shard $i/2 -o "$TMPDIR/pairs$i.jsonl"; done
+ok "  are joined" "$KVBENCH" merge "$TMPDIR/pairs1.jsonl" "$TMPDIR/pairs2.jsonl" -o "$TMPDIR/joined.jsonl"
+ok "  to what one run judges, to the byte" cmp <(tail -n +2 "$TMPDIR/pairs.jsonl") <(tail -n +2 "$TMPDIR/joined.jsonl")
 head -n 5 "$b" >"$TMPDIR/cut.jsonl.tmp"
 sed -i 's/2\.jsonl/cut.jsonl/' "$TMPDIR/cut.jsonl.tmp"
 ok "a shard is gone on with" "${run[@]}" --shard 2/3 --resume -o "$TMPDIR/cut.jsonl"

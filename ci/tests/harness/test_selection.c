@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that what two parts of a suite have in common is run once, by the first, whatever was typed; and that
- * --no-staging refuses pools which none of the chosen kernels reads. */
+/*
+ * Shows which combinations a run has: what two parts of a suite have in common is run once, by the first, whatever was typed;
+ * pairs are covered as the rule says, by few; and --no-staging refuses pools which none of the chosen kernels reads.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,11 +10,12 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/matrix/matrix.h"
 #include "harness/selection/kernel_support.h"
+#include "harness/selection/pairs.h"
 
 static kvb_registry registry;
 static kvb_workload files[2] = {{"a", "x/a.jsonl"}, {"b", "x/b.jsonl"}};
@@ -46,17 +49,27 @@ static void common_combinations_are_run_once(void **state)
     kvb_suite_part first = {.workloads = every, .pools = one_pool, .values = first_values};
     kvb_suite_part second = {.workloads = only_b, .caches = only_seq, .pools = two_pools, .values = second_values};
     kvb_selection_words words = {0};
-    kvb_selection s[2];
+    kvb_selection s[3];
     (void)state;
-    words_of(&words.kernels, (const char *[]){"reference"}, 1);
+    words_of(&words.kernels, (const char *[]){"reference", "witness"}, 2);
     select_part(&words, &first, &s[0]);
     select_part(&words, &second, &s[1]);
-    /* 2 workloads x (own, llama) x f16 x every cache; then b x (own, llama) x (f16, q4_0) x seq, of which f16 was run */
-    assert_int_equal(kvb_matrix_count(&s[0], s, 0), 2 * 2 * registry.n[KVB_CACHES]);
-    assert_int_equal(kvb_matrix_count(&s[1], s, 0), 4);
-    assert_int_equal(kvb_matrix_count(&s[1], s, 1), 2);
-    kvb_selection_free(&s[0]);
-    kvb_selection_free(&s[1]);
+    select_part(&words, &second, &s[2]);
+    assert_int_equal(kvb_selection_deal(&s[0], s, 0), 0);
+    assert_int_equal(kvb_selection_deal(&s[1], s, 1), 0);
+    assert_int_equal(kvb_selection_deal(&s[2], s, 0), 0);
+    /* 2 workloads x f16 x every cache, by reference over own values and llama, by witness once; then b x (f16, q4_0) x seq
+     * likewise, of which f16 was run */
+    assert_int_equal(s[0].n_has, 2 * 3 * registry.n[KVB_CACHES]);
+    assert_int_equal(s[2].n_has, 2 * 3);
+    assert_int_equal(s[1].n_has, 3);
+    for (int i = 0; i < 3; i++) {
+        size_t has = 0;
+        for (size_t c = 0; c < kvb_matrix_size(&s[i]); c++)
+            has += s[i].has[c];
+        assert_int_equal(has, s[i].n_has);
+        kvb_selection_free(&s[i]);
+    }
 }
 
 static void growths_multiply(void **state)
@@ -68,9 +81,115 @@ static void growths_multiply(void **state)
     words_of(&words.kernels, (const char *[]){"reference"}, 1);
     words_of(&words.growths, (const char *[]){"*"}, 1);
     select_part(&words, &part, &s);
-    assert_int_equal(kvb_matrix_count(&s, NULL, 0), KVB_GROWTHS);
+    assert_int_equal(kvb_selection_deal(&s, NULL, 0), 0);
+    assert_int_equal(s.n_has, KVB_GROWTHS);
     kvb_selection_free(&s);
 }
+
+/* ---- pairs ---- */
+
+#define MOST 2000u
+
+/* All combinations of some sizes; every `hole`-th one cannot run, nor can any with `sick` in the last dimension. */
+static size_t field_make(kvb_candidate *at, const uint32_t sizes[KVB_PAIRS_DIMS], unsigned hole, uint32_t sick)
+{
+    size_t n = 1;
+    for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
+        n *= sizes[d];
+    assert_true(n <= MOST);
+    for (size_t i = 0; i < n; i++) {
+        at[i] = (kvb_candidate){.cost = 1};
+        for (size_t d = KVB_PAIRS_DIMS, left = i; d-- > 0; left /= sizes[d])
+            at[i].at[d] = (uint32_t)(left % sizes[d]);
+        if ((hole && i % hole == 0) || at[i].at[KVB_PAIRS_DIMS - 1] == sick)
+            at[i].cost = NAN;
+    }
+    return n;
+}
+
+static bool together(const kvb_candidate *a, const kvb_candidate *b, size_t d, size_t e)
+{
+    return a->at[d] == b->at[d] && a->at[e] == b->at[e];
+}
+
+static void every_pair_that_can_be_is_chosen(void **state)
+{
+    static const struct {
+        uint32_t sizes[KVB_PAIRS_DIMS], sick, most; /* most: twice the larger two dimensions' product */
+        unsigned hole;
+    } cases[] = {
+        {{5, 4, 3, 2}, UINT32_MAX, 40, 0}, {{2, 3, 4, 5}, 1, 40, 2},   {{7, 9, 5, 6}, UINT32_MAX, 126, 0},
+        {{7, 9, 5, 6}, 5, 126, 3},         {{1, 1, 1, 1}, 0, 1, 0},    {{1, 1, 6, 1}, UINT32_MAX, 6, 0},
+        {{1, 8, 9, 1}, UINT32_MAX, 72, 0}, {{4, 12, 2, 7}, 0, 168, 2},
+    };
+    static kvb_candidate at[MOST], again[MOST];
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        size_t n = field_make(at, cases[c].sizes, cases[c].hole, cases[c].sick), chosen = 0;
+        memcpy(again, at, sizeof at);
+        assert_int_equal(kvb_pairs_cover(at, n), 0);
+        assert_int_equal(kvb_pairs_cover(again, n), 0);
+        assert_memory_equal(at, again, n * sizeof *at);
+        for (size_t i = 0; i < n; i++) {
+            chosen += at[i].chosen;
+            for (size_t d = 0; d < KVB_PAIRS_DIMS && !isnan(at[i].cost); d++)
+                for (size_t e = d + 1; e < KVB_PAIRS_DIMS; e++) {
+                    size_t j = 0;
+                    while (j < n && !(at[j].chosen && !isnan(at[j].cost) && together(&at[i], &at[j], d, e)))
+                        j++;
+                    assert_true(j < n);
+                }
+            for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) { /* nor is any value forgotten */
+                size_t j = 0;
+                while (j < n && !(at[j].chosen && at[j].at[d] == at[i].at[d]))
+                    j++;
+                assert_true(j < n);
+            }
+        }
+        assert_in_range(chosen, 1, cases[c].most);
+    }
+}
+
+/* What is dear is chosen no oftener than it must be, and what is not needed is chosen evenly. */
+static void the_cheap_and_the_rare_are_preferred(void **state)
+{
+    static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 8, 3, 3};
+    static kvb_candidate at[MOST];
+    size_t n = field_make(at, sizes, 0, UINT32_MAX), dear = 0, uses[3] = {0};
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        if (at[i].at[0] == 7 && at[i].at[2] == 2)
+            at[i].cost = 1000;
+    assert_int_equal(kvb_pairs_cover(at, n), 0);
+    for (size_t i = 0; i < n; i++) {
+        dear += at[i].chosen && at[i].cost > 1;
+        uses[at[i].at[3]] += at[i].chosen;
+    }
+    assert_int_equal(dear, 1);
+    for (size_t k = 0; k < 3; k++)
+        assert_in_range(uses[k], 64 / 3 - 3, 64 / 3 + 6);
+}
+
+static void pairs_are_usual_where_nothing_is_named(void **state)
+{
+    static const char *const parts[] = {"reference"}, *const best[] = {"best"};
+    kvb_words named = {.at = (const char **)(uintptr_t)parts, .n = 1}, fastest = {(const char **)(uintptr_t)best, 1};
+    const kvb_suite *quick = kvb_suite_find("quick"), *full = kvb_suite_find("full");
+    kvb_selection_words none = {0},
+                        with[] = {{.workloads = named}, {.caches = named}, {.pools = named}, {.kernels = named}};
+    (void)state;
+    assert_true(kvb_pairs_usual(quick, false, &none));
+    assert_true(kvb_pairs_usual(quick, true, &none));
+    assert_true(kvb_pairs_usual(quick, false, &(kvb_selection_words){.threads = named}));
+    assert_false(kvb_pairs_usual(full, true, &none));
+    assert_false(kvb_pairs_usual(quick, true, &(kvb_selection_words){.kernels = fastest}));
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        assert_false(kvb_pairs_usual(quick, false, &with[i]));
+        assert_true(kvb_pairs_usual(quick, true, &with[i]));
+    }
+}
+
+/* ---- formats read as they are stored ---- */
 
 static bool f32_only(const kvb_problem *p, char *text, size_t bytes)
 {
@@ -100,6 +219,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(common_combinations_are_run_once),
         cmocka_unit_test(growths_multiply),
+        cmocka_unit_test(every_pair_that_can_be_is_chosen),
+        cmocka_unit_test(the_cheap_and_the_rare_are_preferred),
+        cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
         cmocka_unit_test(pools_that_nobody_reads),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

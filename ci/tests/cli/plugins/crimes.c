@@ -209,6 +209,13 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
     return f32;
 }
 
+static bool no_answer(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    (void)p, (void)why, (void)why_bytes;
+    raise(SIGSEGV);
+    return true;
+}
+
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells, .exp_error = 0x1p-50};
@@ -251,11 +258,17 @@ KERNEL(k_malloc, "crime-malloc", arithmetic, allocates);
 KERNEL(k_write_input, "crime-write-input", arithmetic, write_input);
 KERNEL(k_write_rows, "crime-write-rows", arithmetic, write_rows);
 KERNEL(k_partial_lse, "crime-partial-lse", arithmetic, partial_lse);
+static const kvb_kernel k_no_answer = {.name = "crime-supports",
+                                       .summary = "for tests",
+                                       .masks = ALL_MASKS,
+                                       .supports = no_answer,
+                                       .arithmetic = arithmetic,
+                                       .attend = honest};
 
 static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,    &k_unwritten,
                                             &k_scaled,      &k_coarse,     &k_declared,    &k_gives_up, &k_overrun,
                                             &k_underrun,    &k_scratch,    &k_slack,       &k_overread, &k_malloc,
-                                            &k_write_input, &k_write_rows, &k_partial_lse, NULL};
+                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};
