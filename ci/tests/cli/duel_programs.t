@@ -29,7 +29,7 @@ EOF
 fake base 1
 fake same 1
 fake slower 1.2
-fake older 1 's/kvbench.result\/4/kvbench.result\/3/'
+fake older 1 's/kvbench.result\/5/kvbench.result\/3/'
 fake fails 1 's/"status": *"pass"/"status":"fail"/; s/"reason": *null/"reason":"rho 7"/'
 programs() {
     local want=$1 name=$2
