@@ -98,7 +98,7 @@ class Copy:
             target = self.tree / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target) # times are kept, so that make finds nothing stale
-        # Test programs are left out: each is linked anew.
+        # Test programs are left out: test_take() copies those that it is about.
         shutil.copytree(build, self.objects, dirs_exist_ok=True, ignore=lambda folder, names:
                         {"tests", "faults", "asan", "tsan"} & set(names) if folder == str(build) else ())
         if (ROOT.parent / "shared").is_dir(): # some tests look for it, and skip without it
@@ -109,6 +109,13 @@ class Copy:
     def target(self, test):
         """What make is asked for, to have a test: the program, or for a script what scripts run."""
         return "programs" if test.startswith("cli/") else f"{self.objects}/tests/{test}"
+
+    def test_take(self, test):
+        """A program as the sound build has it, which need not be linked here before it is faulty."""
+        program = self.build / "tests" / test
+        if program.is_file():
+            (self.objects / "tests" / test).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(program, self.objects / "tests" / test)
 
     def test_try(self, test, opt):
         """A test built and run: "pass", "fail" or "unbuilt"."""
@@ -153,6 +160,7 @@ def worker(build, number, tests, faults, verdict):
             test = tests.get_nowait()
         except queue.Empty:
             return
+        copy.test_take(test)
         sound = copy.test_try(test, "-O1") == "pass"
         for fault in faults:
             if fault.test == test:

@@ -22,6 +22,7 @@ line='a line that is not there' fault 'after-others results/test_table' '/* afte
 fault 'elsewhere results/test_write needs=no_such_flag' '/* the licence */'
 printf '%s\n' 'real results/test_write' 'a result file that a full disk cut short replaces the old one' results/result_file.c \
     '-    int error = commit ? writer->failed : 0;' '+    int error = 0;' ' ' '     if (commit && !error)' '' >>"$known"
+fault 'after-real results/test_write' '/* the licence */'
 
 expect_exit 1 "faults that nothing catches" faults
 verdict "one that no test sees" 'not ok' 'unseen: results/test_write does not see it'
@@ -29,13 +30,14 @@ verdict "one that does not compile" 'not ok' 'not-c: the faulty source does not 
 verdict "one whose test is not there" 'not ok' 'nowhere: results/test_gone is not there'
 verdict "one that does not apply" 'not ok' 'after-others: its lines occur 0 times in results/table.c, expected once'
 verdict "a real one is caught, after another of the same test" 'ok' 'real: '
+verdict "nothing of it is left for the next" 'not ok' 'after-real: results/test_write does not see it'
 verdict "one of another CPU is not tried" 'ok' 'elsewhere # SKIP the CPU has no no_such_flag'
-holds "  the sum" '^# faults: 5 planted, 1 caught; 1 need another CPU$'
+holds "  the sum" '^# faults: 6 planted, 1 caught; 1 need another CPU$'
 
 sed -i 's|^unseen .*|& slow|' "$known"
 expect_exit 1 "the first of each test" faults --quick
 verdict "a slow one is left out" 'ok' 'real: '
-holds "  the others are counted" '^# faults: 3 planted, 1 caught; 3 left to make faults$'
+holds "  the others are counted" '^# faults: 3 planted, 1 caught; 4 left to make faults$'
 
 echo 'static void __attribute__((constructor)) abort_early(void) { __builtin_abort(); }' >>"$tree/ci/tests/results/test_write.c"
 expect_exit 1 "a test that fails without the fault catches nothing" faults real

@@ -75,7 +75,7 @@ for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commi
     sed "1$change" "$b" >"$TMPDIR/other.jsonl"
     refuse "another $key" "not of one run: $key: .* in .*1.jsonl, .* in .*other.jsonl" "${merge[@]}" "$a" "$TMPDIR/other.jsonl" "$c"
 done
-sed '1s/result.5/result\/9/' "$b" >"$TMPDIR/other.jsonl"
+sed '1s|kvbench.result/[0-9]*|kvbench.result/9|' "$b" >"$TMPDIR/other.jsonl"
 refuse "another schema" 'other.jsonl:1: schema: "kvbench.result/9" is not known' "${merge[@]}" "$a" "$TMPDIR/other.jsonl" "$c"
 head -n -2 "$b" >"$TMPDIR/other.jsonl"
 refuse "a shard that lacks combinations" "1.jsonl has ([0-9]+) combinations, .*other.jsonl has [0-9]+: not of one matrix" \

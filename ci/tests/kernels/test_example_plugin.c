@@ -102,6 +102,9 @@ static void declines_what_it_cannot_read(void **state)
     assert_true(online->supports(&p, why, sizeof why));
     p.v_format = &turned;
     assert_false(online->supports(&p, why, sizeof why));
+    p.k_format = &turned;
+    p.v_format = &test_formats[KVB_F32];
+    assert_false(online->supports(&p, why, sizeof why));
 }
 
 int main(void)
