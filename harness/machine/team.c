@@ -151,6 +151,11 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     pthread_mutex_unlock(&t->lock);
 }
 
+static void part_nothing(void *ctx, uint32_t i, uint32_t n)
+{
+    (void)ctx, (void)i, (void)n;
+}
+
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
 {
     int result = -ENOMEM;
@@ -186,6 +191,7 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
         }
         t->started = i;
     }
+    team_run(&t->team, part_nothing, NULL); /* each thread is bound, and its memory given back, before any work is timed */
     *threads = t;
     return 0;
 fail:
