@@ -191,7 +191,8 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
         }
         t->started = i;
     }
-    team_run(&t->team, part_nothing, NULL); /* each thread is bound, and its memory given back, before any work is timed */
+    team_run(&t->team, part_nothing,
+             NULL); /* each thread is bound, and its memory given back, before any work is timed */
     *threads = t;
     return 0;
 fail:
