@@ -118,17 +118,18 @@ class Copy:
             shutil.copy2(program, self.objects / "tests" / test)
 
     def test_try(self, test, opt):
-        """A test built and run: "pass", "fail" or "unbuilt"."""
+        """A test built and run: "pass", "fail", "unbuilt" or "ended" (by a signal from outside: that says nothing)."""
         path = f"ci/tests/{test}" if test.startswith("cli/") else f"{self.objects}/tests/{test}"
         environment = dict(os.environ, MAKEFLAGS="", KVB_DEPS_SKIP="1", KVB_TEST_SECONDS="60", KVB_TEST_JOBS="1",
                            CMOCKA_TEST_ABORT="1", GIT_CEILING_DIRECTORIES=str(self.build)) # a copy is no part of the repository
         with open(self.log, "w") as log:
             def run(*command):
                 return subprocess.call(command, cwd=self.tree, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=subprocess.STDOUT) == 0
-            if not run("make", f"OPT={opt}", f"BUILD={self.objects}", "FACTS=keep", self.target(test)):
+                                       stderr=subprocess.STDOUT)
+            if run("make", f"OPT={opt}", f"BUILD={self.objects}", "FACTS=keep", self.target(test)):
                 return "unbuilt"
-            return "pass" if run("ci/test.sh", str(self.objects), path) else "fail"
+            status = run("ci/test.sh", str(self.objects), path)
+            return "pass" if status == 0 else "fail" if status > 0 else "ended"
 
     def restore(self):
         """What is newer than the copy comes from the sound folder again, or goes if it is not there."""
@@ -148,7 +149,7 @@ class Copy:
         why = fault_apply(fault, self.tree)
         if not why:
             why = {"pass": f"{fault.test} does not see it", "unbuilt": "the faulty source does not build",
-                   "fail": None}[self.test_try(fault.test, fault.opt)]
+                   "ended": f"{fault.test} was ended by a signal", "fail": None}[self.test_try(fault.test, fault.opt)]
         self.restore()
         return why
 
