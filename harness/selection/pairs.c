@@ -14,6 +14,7 @@
 #include "harness/replay/apart.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/best_kernel.h"
+#include "kernels/kernels.h"
 
 bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words)
 {
@@ -164,6 +165,8 @@ static void kernel_ask(void *ctx)
 
 #define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
 
+#define PLAIN_DEAR 10.0 /* times that the plain kernel takes longer than others, about */
+
 /* What is done in a layer of a group. */
 typedef struct work {
     double all;  /* (query, cell) pairs as if it had no limits: some kernels look at all; and what rows cost besides */
@@ -173,8 +176,7 @@ typedef struct work {
 /* Pairs of n queries at positions 0 .. n-1. */
 static double triangle(double n, double limit)
 {
-    double within = n < limit ? n : limit;
-    return within * (within + 1) / 2 + (n - within) * limit;
+    return n <= limit ? n * (n + 1) / 2 : limit * (limit + 1) / 2 + (n - limit) * limit;
 }
 
 /* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and asks
@@ -298,12 +300,13 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     const kvb_selection *s = p->selection;
     kvb_spot at = kvb_spot_of(s, i);
     const char *profile = s->values[at.values];
+    double dear = s->kernels[at.kernel] == &kvb_kernel_reference ? PLAIN_DEAR : 1;
     bool fits = p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools);
     return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
                                   number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
                                   number_of(&dims[2], s->caches[at.cache]->name, ""),
                                   number_of(&dims[3], s->kernels[at.kernel]->name, "")},
-                           .cost = fits ? p->cost[at.workload * s->n_caches + at.cache] : NAN};
+                           .cost = fits ? dear * p->cost[at.workload * s->n_caches + at.cache] : NAN};
 }
 
 /* Combinations that a candidate stands for: with all threads and growths. */

@@ -63,8 +63,8 @@ assert cost["f32"] == 0 < cost["f16"] < cost["bf16"] < cost["q8_0"] < cost["q5_1
 PY
 
 # ---- judged alone: the product, one at a time and several at once; pairs of it
-check=("$KVBENCH" run --suite quick --workload plain-decode-8x128 --workload eagle-tree --workload sliding-window --pool f32
-    --pool f16 --pool 'q4_*' --pool kivi4 --check)
+check=("$KVBENCH" run --suite quick --workload plain-decode-8x128 --workload agent-fork --workload sink-window --pool f32 --pool f16
+    --pool q4_0 --pool kivi4 --oracle-pairs 20000 --check)
 ok "--check judges without timing" "${check[@]}" --product --jobs 1 -o "$TMPDIR/one.jsonl"
 holds "  and says so" '^nothing was timed \(--check\)'
 ok "  which show tells of the file" "$KVBENCH" show "$TMPDIR/one.jsonl"
