@@ -16,7 +16,7 @@ block README.md c kvb_plugin_v1 >"$TMPDIR/mine.c"
 ok "the kernel compiles" gcc -std=c11 -O2 -Wall -Wextra -Werror -fPIC -shared -I"$BUILD/example-plugin/include" \
     "$TMPDIR/mine.c" -o "$TMPDIR/mine.so"
 ok "  is listed" "$KVBENCH" list kernels --plugin "$TMPDIR/mine.so"
-holds "  with its summary" '^kernel +mine +my kernel +yes'
+holds "  with its summary" '^kernel +mine +mine +yes +my kernel'
 ok "  passes the quick suite" "$KVBENCH" run --check --suite quick --plugin "$TMPDIR/mine.so" --kernel mine
 holds "  all of it" '^[1-9][0-9]+ passed, 0 failed, 0 crashed, 0 timed out'
 
