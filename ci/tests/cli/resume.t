@@ -85,7 +85,7 @@ expect_exit 0 "and is gone on with" "${run[@]}" --resume -o "$g"
 ok "  to the end" diff <(keys "$g") "$TMPDIR/whole.keys"
 
 # ---- several at once
-judge=("$KVBENCH" run --workload plain-decode --workload sliding-window --check)
+judge=("$KVBENCH" run --workload plain-decode --workload sink-window --pool f16 --pool f32 --check)
 ok "a run that judges" "${judge[@]}" --jobs 1 -o "$TMPDIR/judged.jsonl"
 for at in 2 9 30; do
     killed_at $at KILL "$TMPDIR/j.jsonl.tmp" "${judge[@]}" --jobs 3 --resume -o "$TMPDIR/j.jsonl"
