@@ -143,3 +143,10 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
     *number = n;
     return 0;
 }
+
+void kvb_command_text(int argc, char **argv, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "kvbench");
+    for (int i = 0; i < argc && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
+}

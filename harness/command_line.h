@@ -79,4 +79,7 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
 /* One line on stderr: "kvbench COMMAND: text". Returns the exit code given. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* The command as it was typed, cut to fit: "kvbench run --suite quick". */
+void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
+
 #endif

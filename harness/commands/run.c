@@ -203,11 +203,11 @@ static int verdict(const run *r)
 static int results_print(const run *r, const kvb_manifest *manifest)
 {
     bool people = kvb_table_is_for_people(r->format);
-    char coverage[160] = "", more[80] = "";
-    if (r->left_out)
-        snprintf(more, sizeof more, "; %zu more combinations could run (--product)", r->left_out);
+    char coverage[160] = "";
     if (r->by_pairs)
-        snprintf(coverage, sizeof coverage, "every pair of workload, cache, pool and kernel%s", more);
+        snprintf(coverage, sizeof coverage,
+                 "every pair of workload, cache, pool and kernel; %zu more combinations could run (--product)",
+                 r->left_out);
     const kvb_summary summary = {.path = r->output,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
@@ -221,13 +221,6 @@ static int results_print(const run *r, const kvb_manifest *manifest)
     if (error)
         return error;
     return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
-}
-
-static void command_line(int argc, char **argv, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "kvbench");
-    for (int i = 0; i < argc && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
 }
 
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
@@ -323,7 +316,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
-    command_line(argc, argv, manifest.command, sizeof manifest.command);
+    kvb_command_text(argc, argv, manifest.command, sizeof manifest.command);
     for (size_t i = 0; i < n; i++) {
         total += selections[i].n_has;
         r->left_out += selections[i].n_left_out;
@@ -365,8 +358,7 @@ static int best_prepare(run *r, const kvb_registry *registry)
     if (asked && !r->best_path)
         return kvb_complain(
             "run", KVB_EXIT_USAGE,
-            "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels, "
-            "as `kvbench run -o F.jsonl` with the same --workload, --cache, --pool and --threads");
+            "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels");
     if (!asked && r->best_path)
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
     if (asked && kvb_best_open(&r->best, r->best_path, registry, why, sizeof why))
@@ -393,6 +385,46 @@ static int coverage_choose(run *r)
     return KVB_EXIT_OK;
 }
 
+/* What the options say by themselves. An exit code. */
+static int options_check(run *r)
+{
+    char why[512], *softcap_end = "";
+    r->suite = kvb_suite_find(r->suite_name ? r->suite_name : "default");
+    if (!r->suite)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--suite: unknown suite '%s'; known: quick, default, full",
+                            r->suite_name);
+    if (!kvb_table_format_parse(r->format_name, &r->format))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json",
+                            r->format_name);
+    if (!kvb_out_parse(r->out_name, &r->out_elem))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--out: unknown element '%s'; known: f32, f16, bf16", r->out_name);
+    r->logits = (kvb_logit_changes){r->softcap_text ? strtof(r->softcap_text, &softcap_end) : 0, r->sinks, r->seed};
+    if (r->softcap_text && (*softcap_end || !(r->logits.softcap > 0 && r->logits.softcap <= FLT_MAX)))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--softcap: expected a number above 0, found '%s'", r->softcap_text);
+    if (!kvb_cache_state_parse(r->state_name, &r->cache_state))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--cache-state: unknown state '%s'; known: natural, hot, cold",
+                            r->state_name);
+    if (r->resume && !r->output)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--resume needs -o F.jsonl: the file to complete");
+    if (r->resume && r->timeline_path)
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--resume: what --timeline wrote before would be lost; without it the same run goes on");
+    int code = coverage_choose(r);
+    if (code)
+        return code;
+    if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
+    if (r->cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
+    for (size_t i = 0; i < r->events.n; i++)
+        if (kvb_counters_check(r->events.at[i], why, sizeof why))
+            return kvb_complain("run", KVB_EXIT_USAGE, "--events: %s", why);
+    int masked = kvb_cpu_mask_set(r->cpu_mask, why, sizeof why);
+    if (masked)
+        return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
+    return KVB_EXIT_OK;
+}
+
 static int run_main(int argc, char **argv)
 {
     run r = {.format_name = "table",
@@ -408,57 +440,10 @@ static int run_main(int argc, char **argv)
     int code = registry ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
         goto out;
-    code = KVB_EXIT_USAGE;
-    r.suite = kvb_suite_find(r.suite_name ? r.suite_name : "default");
-    if (!r.suite || !kvb_table_format_parse(r.format_name, &r.format)) {
-        kvb_complain("run", code,
-                     r.suite ? "--format: unknown format '%s'; known: table, md, csv, json"
-                             : "--suite: unknown suite '%s'; known: quick, default, full",
-                     r.suite ? r.format_name : r.suite_name);
-        goto out;
-    }
-    if (!kvb_out_parse(r.out_name, &r.out_elem)) {
-        kvb_complain("run", code, "--out: unknown element '%s'; known: f32, f16, bf16", r.out_name);
-        goto out;
-    }
-    char *softcap_end = "";
-    r.logits = (kvb_logit_changes){r.softcap_text ? strtof(r.softcap_text, &softcap_end) : 0, r.sinks, r.seed};
-    if (r.softcap_text && (*softcap_end || !(r.logits.softcap > 0 && r.logits.softcap <= FLT_MAX))) {
-        kvb_complain("run", code, "--softcap: expected a number above 0, found '%s'", r.softcap_text);
-        goto out;
-    }
-    if (!kvb_cache_state_parse(r.state_name, &r.cache_state)) {
-        kvb_complain("run", code, "--cache-state: unknown state '%s'; known: natural, hot, cold", r.state_name);
-        goto out;
-    }
-    if (r.resume && (!r.output || r.timeline_path)) {
-        kvb_complain("run", code,
-                     r.output ? "--resume: what --timeline wrote before would be lost; without it the same run goes on"
-                              : "--resume needs -o F.jsonl: the file to complete");
-        goto out;
-    }
-    code = coverage_choose(&r);
+    code = options_check(&r);
     if (code)
         goto out;
     code = KVB_EXIT_USAGE;
-    if (kvb_shard_parse(r.shard_text, &r.shard, why, sizeof why)) {
-        kvb_complain("run", code, "--shard: %s", why);
-        goto out;
-    }
-    if (r.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why)) {
-        code = kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
-        goto out;
-    }
-    for (size_t i = 0; i < r.events.n; i++)
-        if (kvb_counters_check(r.events.at[i], why, sizeof why)) {
-            kvb_complain("run", code, "--events: %s", why);
-            goto out;
-        }
-    int masked = kvb_cpu_mask_set(r.cpu_mask, why, sizeof why);
-    if (masked) {
-        code = kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
-        goto out;
-    }
     kvb_registry_init(registry);
     for (size_t i = 0; i < r.plugins.n; i++)
         if (kvb_registry_load(registry, r.plugins.at[i], why, sizeof why)) {

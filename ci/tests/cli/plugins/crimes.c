@@ -265,9 +265,9 @@ static const kvb_kernel k_no_answer = {.name = "crime-supports",
                                        .arithmetic = arithmetic,
                                        .attend = honest};
 
-static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,    &k_unwritten,
-                                            &k_scaled,      &k_coarse,     &k_declared,    &k_gives_up, &k_overrun,
-                                            &k_underrun,    &k_scratch,    &k_slack,       &k_overread, &k_malloc,
+static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,     &k_unwritten,
+                                            &k_scaled,      &k_coarse,     &k_declared,    &k_gives_up,  &k_overrun,
+                                            &k_underrun,    &k_scratch,    &k_slack,       &k_overread,  &k_malloc,
                                             &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
