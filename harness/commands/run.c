@@ -363,10 +363,9 @@ static int best_prepare(run *r, const kvb_registry *registry)
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
     if (asked && kvb_best_open(&r->best, r->best_path, registry, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--best-from: %s", why);
-    const char *isa = kvb_cpu_level_names[kvb_cpu()];
-    if (asked && strcmp(r->best.file->manifest.isa, isa))
-        kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", r->best_path,
-                     r->best.file->manifest.isa, isa);
+    const char *isa = kvb_cpu_level_names[kvb_cpu()], *was = asked ? r->best.file->manifest.isa : isa;
+    if (strcmp(was, isa))
+        kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", r->best_path, was, isa);
     return KVB_EXIT_OK;
 }
 
@@ -408,7 +407,7 @@ static int options_check(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE, "--resume needs -o F.jsonl: the file to complete");
     if (r->resume && r->timeline_path)
         return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--resume: what --timeline wrote before would be lost; without it the same run goes on");
+                            "--resume: what --timeline wrote before would be lost; go on without it");
     int code = coverage_choose(r);
     if (code)
         return code;
