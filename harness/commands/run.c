@@ -23,7 +23,6 @@
 #include "kernels/cpu.h"
 #include "results/export.h"
 #include "results/summary.h"
-#include "workloads/trace.h"
 
 #define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
