@@ -101,6 +101,28 @@ static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
     return now;
 }
 
+/* One thread less at work. */
+static void part_end(kvb_threads *t)
+{
+    if (atomic_fetch_sub(&t->left, 1) != 1)
+        return;
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_signal(&t->done);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void parts_wait(kvb_threads *t)
+{
+    for (int spin = 0; spin < SPINS && atomic_load_explicit(&t->left, memory_order_acquire); spin++)
+        spin_pause();
+    if (!atomic_load(&t->left))
+        return;
+    pthread_mutex_lock(&t->lock);
+    while (atomic_load(&t->left))
+        pthread_cond_wait(&t->done, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void *member_main(void *argument)
 {
     member m = *(member *)argument;
@@ -108,16 +130,13 @@ static void *member_main(void *argument)
     kvb_threads *t = m.threads;
     if (t->topology)
         core_bind(t->topology, m.i);
+    part_end(t);
     for (uint32_t seen = 0;;) {
         seen = generation_wait(t, seen);
         if (t->end)
             return NULL;
         t->part(t->ctx, m.i, t->team.n);
-        if (atomic_fetch_sub(&t->left, 1) == 1) {
-            pthread_mutex_lock(&t->lock);
-            pthread_cond_signal(&t->done);
-            pthread_mutex_unlock(&t->lock);
-        }
+        part_end(t);
     }
 }
 
@@ -141,14 +160,7 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     atomic_store(&t->left, team->n - 1);
     generation_start(t);
     part(ctx, 0, team->n);
-    for (int spin = 0; spin < SPINS && atomic_load_explicit(&t->left, memory_order_acquire); spin++)
-        spin_pause();
-    if (!atomic_load(&t->left))
-        return;
-    pthread_mutex_lock(&t->lock);
-    while (atomic_load(&t->left))
-        pthread_cond_wait(&t->done, &t->lock);
-    pthread_mutex_unlock(&t->lock);
+    parts_wait(t);
 }
 
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
@@ -173,6 +185,7 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
             goto fail;
         core_bind(t->topology, 0);
     }
+    atomic_store(&t->left, n - 1);
     for (uint32_t i = 1; i < n; i++) {
         result = -ENOMEM;
         member *m = malloc(sizeof *m);
@@ -186,6 +199,7 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
         }
         t->started = i;
     }
+    parts_wait(t); /* a thread that comes late would allocate while a kernel is watched */
     *threads = t;
     return 0;
 fail:

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "harness/machine/team.h"
+#include "harness/replay/heap_watch.h"
 
 typedef struct tally {
     atomic_uint calls[64];
@@ -67,12 +68,32 @@ static void a_team_ends_without_a_run(void **state)
     kvb_threads_end(NULL);
 }
 
+static void nothing(void *ctx, uint32_t i, uint32_t n)
+{
+    (void)ctx, (void)i, (void)n;
+}
+
+/* A thread that were still getting ready would allocate, or free, while a kernel is watched. */
+static void threads_are_ready_when_started(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        kvb_threads *threads;
+        assert_int_equal(kvb_threads_start(4, false, &threads), 0);
+        kvb_heap_watch_start();
+        kvb_threads_team(threads)->run(kvb_threads_team(threads), nothing, NULL);
+        assert_int_equal(kvb_heap_watch_stop(), 0);
+        kvb_threads_end(threads);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_runs_once),
         cmocka_unit_test(binding_needs_a_core_for_each),
         cmocka_unit_test(a_team_ends_without_a_run),
+        cmocka_unit_test(threads_are_ready_when_started),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
