@@ -153,7 +153,7 @@ static const kvb_usage usage = {
         "  kvbench run --suite quick -o quick.jsonl\n"
         "  kvbench run --suite quick --check\n"
         "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
-        "  kvbench run --suite quick --kernel best --best-from quick.jsonl\n"
+        "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
         "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
         "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
     .options = options,
