@@ -21,10 +21,6 @@
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     const kvb_trace_needs *needs = &trace->needs;
-    if (!needs->tokens) {
-        snprintf(why, why_bytes, "the workload has no tokens: there is nothing to replay");
-        return false;
-    }
     const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                           ? "several sequences"
                        : needs->tree && !(cache->flags & KVB_CACHE_TREE)                       ? "propose and commit"
                        : needs->rewind && !(cache->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)) ? "rewind"

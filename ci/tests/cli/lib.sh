@@ -26,9 +26,11 @@ report() {
         return 0
     fi
     failures=$((failures + 1))
-    echo "not ok $tests - $2"
-    sed 's/^/# stdout: /' "$out" | head -n 40
-    sed 's/^/# stderr: /' "$err" | head -n 40
+    { # for the reader of a log, too: prove keeps standard output to itself
+        echo "not ok $tests - $2"
+        sed 's/^/# stdout: /' "$out" | head -n 40
+        sed 's/^/# stderr: /' "$err" | head -n 40
+    } | tee /dev/stderr
     return 1
 }
 

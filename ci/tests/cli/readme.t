@@ -17,7 +17,8 @@ ok "the kernel compiles" gcc -std=c11 -O2 -Wall -Wextra -Werror -fPIC -shared -I
     "$TMPDIR/mine.c" -o "$TMPDIR/mine.so"
 ok "  is listed" "$KVBENCH" list kernels --plugin "$TMPDIR/mine.so"
 holds "  with its summary" '^kernel +mine +mine +yes +my kernel'
-ok "  passes the quick suite" "$KVBENCH" run --check --suite quick --plugin "$TMPDIR/mine.so" --kernel mine
+ok "  passes the quick suite in four formats" "$KVBENCH" run --check --suite quick --plugin "$TMPDIR/mine.so" --kernel mine \
+    --pool f32 --pool f16 --pool q8_0 --pool kivi4
 holds "  all of it" '^[1-9][0-9]+ passed, 0 failed, 0 crashed, 0 timed out'
 
 ok "the example plug-in passes the quick suite" "$KVBENCH" run --check --suite quick --plugin "$BUILD/example-plugin/online.so" \

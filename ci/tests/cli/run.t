@@ -106,15 +106,6 @@ holds "  and the skip is still counted" '^ +[0-9]+  the cache cannot do propose 
 expect_exit 0 "with --all" "$KVBENCH" run --workload eagle-tree --cache contiguous --cache tree --pool f16 --kernel reference --all
 holds "  the skip is a row" '^eagle-tree +contiguous .* skip .*cache contiguous cannot do propose and commit'
 
-head -n 1 workloads/recorded/plain-decode-8x128.jsonl >"$TMPDIR/header.jsonl"
-for how in --check --pairs --product; do
-    expect_exit 3 "a workload that is a header alone, $how" "$KVBENCH" run --workload "$TMPDIR/header.jsonl" $how
-    holds "  is skipped, with the reason" '^ +[1-9][0-9]*  the workload has no tokens: there is nothing to replay'
-done
-expect_exit 0 "  and ends no run of others" "$KVBENCH" run --workload "$TMPDIR/header.jsonl" --workload plain-decode --cache seq \
-    --pool f16 --check
-holds "  which pass" '^[1-9][0-9]* passed, 0 failed'
-
 ok "K and V pools apart, two threads or one, another profile" "$KVBENCH" run --workload plain-decode --cache seq \
     --pool k=f16,v=f32 --values qwen --kernel reference --threads 1 --format csv -o "$TMPDIR/whole.jsonl"
 holds "  all named" 'plain-decode@qwen,seq,.*k=f16.v=f32.*,reference,1,pass'
