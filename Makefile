@@ -64,7 +64,10 @@ say = $(if $(V),,@echo "$1")
 Q  := $(if $(V),,@)
 
 # All cores, unless the caller chose a -j.
-SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+ifeq (,$(findstring -j,$(MAKEFLAGS)))
+MAKEFLAGS += -j$(shell nproc)
+endif
+SUBMAKE = $(MAKE) --no-print-directory
 
 .PHONY: help all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
