@@ -30,7 +30,7 @@ cat >"$TMPDIR/small.jsonl" <<'TRACE'
 TRACE
 
 began=$SECONDS
-quick=(--sample-ms 1 --no-null --no-machine --oversubscribe --oracle-pairs 20000)
+quick=(--check --oracle-pairs 20000)
 for level in "${here[@]}"; do
     # At the highest level run.t runs it.
     [ "$level" = "${here[-1]}" ] || expect_exit 0 "the quick suite at $level" "$KVBENCH" run --suite quick \
