@@ -139,10 +139,9 @@ class Copy:
                 if path.is_symlink() or not path.is_file() or path.stat().st_mtime_ns <= since:
                     continue
                 origin = sound / path.relative_to(copied)
+                path.unlink() # never written over: a process that a failed test left may still run it
                 if origin.is_file():
                     shutil.copy2(origin, path)
-                else:
-                    path.unlink()
 
     def fault_try(self, fault):
         """None when it is caught, or why not."""
