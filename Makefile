@@ -67,7 +67,7 @@ Q  := $(if $(V),,@)
 ifeq (,$(findstring -j,$(MAKEFLAGS)))
 MAKEFLAGS += -j$(shell nproc)
 endif
-SUBMAKE = $(MAKE) --no-print-directory
+SUBMAKE = +$(MAKE) --no-print-directory
 
 .PHONY: help all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
