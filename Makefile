@@ -64,16 +64,16 @@ say = $(if $(V),,@echo "$1")
 Q  := $(if $(V),,@)
 
 # All cores, unless the caller chose a -j.
-ifeq (,$(findstring -j,$(MAKEFLAGS)))
-MAKEFLAGS += -j$(shell nproc)
-endif
-SUBMAKE = +$(MAKE) --no-print-directory
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
+.PHONY: help program all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BUILD)/kvbench ## build the program: build/kvbench
+program: ## what `make` alone does: build/kvbench, on all cores
+	@$(SUBMAKE) all
+
+all: $(BUILD)/kvbench ## build the program
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
