@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "oracle/census.h"
 #include "oracle/state.h"
@@ -42,10 +43,15 @@ static int results_open(const kvb_model *model, const kvb_sample *sample, kvb_or
     size_t n = sample->n, n_terms = 0;
     for (size_t r = 0; r < n; r++)
         n_terms += kvb_model_group(model, sample->rows[r].layer)->v_dim;
-    oracle->arena = malloc(n * sizeof(kvb_expect) + n_terms * sizeof(kvb_bound_term) + 1);
-    if (!oracle->arena)
+    size_t bytes = n * sizeof(kvb_expect) + n_terms * sizeof(kvb_bound_term) + 1;
+    /* a mapping: fresh pages, where a block of the heap that children still hold would be copied page by page */
+    void *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED)
         return -ENOMEM;
-    oracle->rows = oracle->arena;
+    madvise(arena, bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
+    oracle->arena = arena;
+    oracle->arena_bytes = bytes;
+    oracle->rows = arena;
     oracle->n_rows = n;
     oracle->total_rows = sample->total_rows;
     kvb_bound_term *terms = (kvb_bound_term *)(oracle->rows + n);
@@ -134,7 +140,8 @@ void kvb_oracle_free(kvb_oracle *oracle)
     if (!oracle)
         return;
     kvb_oracle_state_free(oracle->state);
-    free(oracle->arena);
+    if (oracle->arena)
+        munmap(oracle->arena, oracle->arena_bytes);
     free(oracle);
 }
 

@@ -49,7 +49,8 @@ typedef struct kvb_oracle {
     size_t n_rows;
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
-    void *arena; /* its own */
+    void *arena; /* its own mapping */
+    size_t arena_bytes;
     struct kvb_oracle_state *state;
 } kvb_oracle;
 

@@ -230,5 +230,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
         snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
         return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
     }
+    if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
+        return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
     return outputs_check(p, spec, n, layer);
 }

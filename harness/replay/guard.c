@@ -108,6 +108,8 @@ int kvb_guard_protect(const void *address, bool read_only)
             b = &blocks[i];
     if (!b)
         return -ENOENT;
+    if (b->read_only == read_only)
+        return 0;
     size_t bytes = (size_t)(b->high - b->low);
     if (bytes && mprotect(b->low, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE))
         return -errno;

@@ -114,10 +114,11 @@ static int room_ensure(kvb_kernel_io *io, uint32_t n_tok)
 {
     if (n_tok <= io->room)
         return 0;
+    uint32_t room = n_tok / 2 < io->room ? 2 * io->room : n_tok; /* `recompute` asks for one token more at each step */
     kvb_kernel_io_free(io);
-    io->room = n_tok;
+    io->room = room;
     for (int i = 0; i < BUFFERS; i++) {
-        io->block[i] = kvb_memory_take(source_of(io), names[i], n_tok * io->most[i]);
+        io->block[i] = kvb_memory_take(source_of(io), names[i], room * io->most[i]);
         if (!io->block[i])
             return -ENOMEM;
     }
@@ -129,8 +130,6 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok
     int error = room_ensure(io, n_tok);
     if (error)
         return error;
-    if (io->guarded)
-        kvb_guard_protect(io->block[Q], false);
     for (int i = 0; i < BUFFERS && io->guarded; i++) {
         size_t bytes = n_tok * token_bytes(io, group, i);
         if (bytes != io->fitted[i])
@@ -143,8 +142,6 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok
     io->out = io->block[OUT];
     io->lse = io->block[LSE];
     memcpy(io->q, q, n_tok * token_bytes(io, group, Q));
-    if (io->guarded)
-        kvb_guard_protect(io->block[Q], true);
     return 0;
 }
 

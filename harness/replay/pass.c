@@ -69,12 +69,13 @@ static int buffer_grow(float **buffer, size_t floats)
     return *buffer ? 0 : -ENOMEM;
 }
 
-/* Makes room for n fed tokens, enough for every layer. */
+/* Makes room for n fed tokens or more, enough for every layer. */
 static int room_ensure(kvb_pass *p, uint32_t n)
 {
     const kvb_model *m = &p->trace->header.model;
     if (n <= p->room)
         return 0;
+    n = n / 2 < p->room ? 2 * p->room : n; /* `recompute` feeds one token more at each step */
     free(p->positions);
     p->positions = malloc(n * sizeof *p->positions);
     int error = p->positions ? 0 : -ENOMEM;

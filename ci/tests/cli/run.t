@@ -57,9 +57,14 @@ for r in passed:
         assert 50 < r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
         assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double" and r["memory"]["staged"] == ""
 # a format's cost is reported apart, and falls with its bits
-cost = {r["pool_k"]: r["error"]["format"]["rel_l2"] for r in passed if r["rho"] is not None
-        and (r["workload"], r["pool_k"]) == ("plain-decode-8x128", r["pool_v"])}
-assert cost["f32"] == 0 < cost["f16"] < cost["bf16"] < cost["q8_0"] < cost["q5_1"] < cost["q4_0"] < cost["a2g128"]
+cost = {(r["workload"], r["pool_k"]): r["error"]["format"]["rel_l2"] for r in passed
+        if r["rho"] is not None and r["pool_k"] == r["pool_v"]}
+order = ["f32", "f16", "bf16", "q8_0", "q5_1", "q4_0", "a2g128"]
+for w in {"plain-decode-8x128", "batched-multi-seq-8x128"}:
+    of_workload = [cost[w, name] for name in order if (w, name) in cost]
+    assert len(of_workload) >= 3 and of_workload == sorted(set(of_workload)), (w, of_workload)
+assert {name for _, name in cost} >= set(order)
+assert {c for (_, name), c in cost.items() if name == "f32"} == {0}
 PY
 
 # ---- judged alone: the product, one at a time and several at once; pairs of it
