@@ -85,7 +85,7 @@ cat >"$TMPDIR/groups.jsonl" <<'END'
 {"step":{"pos":[10,13],"seq":[0,1]}}
 END
 ok "unlike groups, and a copy onto a living sequence" "$KVBENCH" run --workload "$TMPDIR/groups.jsonl" --cache seq \
-    --cache window --cache recompute --pool f32 --kernel reference --kernel witness --sample-ms 1 --no-null
+    --cache window --cache recompute --pool f32 --kernel reference --kernel witness --check
 holds "  pass" '^6 passed, 0 failed'
 while IFS='|' read -r line change pattern; do
     sed "$change" "$TMPDIR/groups.jsonl" >"$TMPDIR/t.jsonl"

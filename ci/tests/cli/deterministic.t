@@ -11,7 +11,7 @@ ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
     expect_exit 0 "$*" "$KVBENCH" run --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
-        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!w]*' --threads 1,2 --oversubscribe --sample-ms 1 --no-null --no-machine -o "$r" \
+        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!w]*' --threads 1,2 --oversubscribe --check -o "$r" \
         "$@"
 }
 

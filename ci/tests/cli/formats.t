@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 r=$TMPDIR/r.jsonl
-short=(--sample-ms 1 --no-null --oracle-pairs 20000 -o "$r")
+short=(--sample-ms 1 --no-null --no-machine --oracle-pairs 20000 -o "$r")
 records() { # records PYTHON: over the list `records` of what was written
     python3 -c "import json, sys
 records = [json.loads(line) for line in open('$r')][1:]

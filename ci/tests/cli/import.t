@@ -6,7 +6,7 @@
 
 import() { "$KVBENCH" record --import "$@"; }
 dir=$TMPDIR/imported
-replay=(--cache seq --kernel witness --pool f32 --sample-ms 1 --no-null)
+replay=(--cache seq --kernel witness --pool f32 --check)
 moon=$TMPDIR/moon.jsonl
 csv=$TMPDIR/azure.csv
 for i in 1 2 3; do

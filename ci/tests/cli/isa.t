@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: at each level of instruction sets that this CPU has, the kernels below pass the quick suite, and the codecs of every
-# level give the same rows, bit for bit.
+# Shows: at each level of instruction sets that this CPU has, the kernels below pass the recorded workloads and every format, and
+# the codecs of every level give the same rows, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
 kernels='flash*' # a glob: those whose code depends on the level
@@ -31,10 +31,14 @@ TRACE
 
 began=$SECONDS
 quick=(--check --oracle-pairs 20000)
+recorded=()
+for name in plain-decode batched-multi-seq agent-fork eagle-tree parallel-sample sliding-window sink-window; do
+    recorded+=(--workload "$name")
+done
 for level in "${here[@]}"; do
-    # At the highest level run.t runs it.
-    [ "$level" = "${here[-1]}" ] || expect_exit 0 "the quick suite at $level" "$KVBENCH" run --suite quick \
-        --kernel "$kernels" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
+    # At the highest level run.t runs the whole suite. Formats are below.
+    [ "$level" = "${here[-1]}" ] || expect_exit 0 "the recorded workloads of the quick suite at $level" "$KVBENCH" run \
+        --suite quick "${recorded[@]}" --kernel "$kernels" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
     # The reference kernel is plain C: its bits depend on the stored rows alone.
     expect_exit 0 "every format and transform at $level" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
         --pool '*+had' --pool kivi4 --kernel "$kernels" --kernel reference --cpu-mask "$level" "${quick[@]}" \
@@ -51,7 +55,7 @@ first = None
 for level in sys.argv[2:]:
     if level != sys.argv[-1]:
         manifest, records = load(level)
-        assert manifest["isa"] == level and len([r for r in records if r["status"] == "pass"]) > 150, level
+        assert manifest["isa"] == level and len([r for r in records if r["status"] == "pass"]) > 30, level
         assert {r["status"] for r in records} == {"pass", "skip"}
     manifest, records = load("rows-" + level)
     assert manifest["isa"] == level
@@ -61,7 +65,7 @@ for level in sys.argv[2:]:
     assert rows == first, [pair for pair in rows if rows[pair] != first[pair]]
 PY
 
-"$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel openblas --sample-ms 1 -o "$TMPDIR/all.jsonl" >"$out"
+"$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel openblas --check -o "$TMPDIR/all.jsonl" >"$out"
 ok "without a mask: the highest level" grep -q "\"isa\": \"${here[-1]}\"" "$TMPDIR/all.jsonl"
 expect_exit 2 "an unknown level" "$KVBENCH" run --cpu-mask sse9
 holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16" "$err"

@@ -16,7 +16,7 @@ report $? "their Makefile has three lines"
 records=$TMPDIR/records.jsonl
 replay() { # plug-ins and selection…
     rm -f "$records"
-    "$KVBENCH" run --kernel reference --sample-ms 1 -o "$records" "$@"
+    "$KVBENCH" run --kernel reference --check -o "$records" "$@"
 }
 ok "the cache is judged" replay --plugin "$TMPDIR/mine/pages.so" --cache pages --pool f32 --pool q8_0 \
     --workload plain-decode --workload agent-fork --workload batched-multi-seq --workload sliding-window

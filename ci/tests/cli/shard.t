@@ -6,7 +6,7 @@
 
 # A suite of two parts, with skips, witnesses and judged kernels.
 run=("$KVBENCH" run --suite quick --product --workload eagle-tree --kernel witness --kernel openblas --cache tree --sample-ms 1
-    --no-null --oracle-pairs 20000)
+    --no-null --no-machine --oracle-pairs 20000)
 keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
     r = json.loads(line)
