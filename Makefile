@@ -223,8 +223,6 @@ define VERSION_FACTS
 #define KVB_FACT_VERSION "$(VERSION)"
 #define KVB_FACT_COMMIT "$(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null || echo unknown)"
 #define KVB_FACT_FLAGS "$(strip $(OPT) -ffp-contract=off $(SANITIZE) $(CFLAGS))"
-#define KVB_FACT_WORKLOADS "$(PREFIX)/share/kvbench/workloads"
-#define KVB_FACT_PLOTS "$(PREFIX)/share/kvbench/plots"
 endef
 $(BUILD)/version-facts.h: $(if $(FACTS),,FORCE)
 	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))
@@ -245,7 +243,7 @@ $(foreach f,$(FOLDERS),$(eval $(call archive,$f)))
 
 $(BUILD)/kvbench: $(BUILD)/harness/main.o $(ARCHIVES) harness/exports.map
 	$(call say,LINK $@)
-	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
+	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@.new && mv $@.new $@ # never half written: a test may run it now
 
 # The examples, built by their own Makefiles from the headers that `make install` puts in place, as a stranger would.
 $(BUILD)/example-plugin/include/attend.h: $(CONTRACTS)

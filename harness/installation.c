@@ -17,24 +17,25 @@ const char kvb_compiler[] = __VERSION__;
 const char kvb_compiler[] = "gcc " __VERSION__;
 #endif
 const char kvb_flags[] = KVB_FACT_FLAGS;
-const char kvb_workloads_installed[] = KVB_FACT_WORKLOADS;
-const char kvb_plots_installed[] = KVB_FACT_PLOTS;
 
-char *kvb_folder_find(const char *variable, const char *place, const char *installed)
+char *kvb_folder_find(const char *variable, const char *installed, const char *source)
 {
-    char program[4096], *folder = NULL;
-    const char *environment = getenv(variable);
+    const char *const places[] = {installed, source}, *environment = getenv(variable);
+    char program[4096];
     if (environment)
         return strdup(environment);
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = '\0';
     for (char *slash = strrchr(program, '/'); slash; slash = strrchr(program, '/')) {
         *slash = '\0';
-        if (asprintf(&folder, "%s/%s", program, place) < 0)
-            return NULL;
-        if (!access(folder, R_OK))
-            return folder;
-        free(folder);
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            char *folder = NULL;
+            if (asprintf(&folder, "%s/%s", program, places[i]) < 0)
+                return NULL;
+            if (!access(folder, R_OK))
+                return folder;
+            free(folder);
+        }
     }
-    return strdup(installed);
+    return strdup(source);
 }

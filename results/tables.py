@@ -47,7 +47,7 @@ def replay(args, options, output):
     command = [args.kvbench, "run", "-o", output, "--format", "csv"] + options
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode not in (0, 3):
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     with open(output) as records:
         lines = [json.loads(line) for line in records]
     return lines[0], lines[1:]
@@ -267,7 +267,7 @@ def levels(args):
                 command += SHORT
             done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if done.returncode not in (0, 1):
-                sys.exit(f"{' '.join(command)}\n{done.stderr}")
+                sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
             print(f"levels: {level} {profile} done", file=sys.stderr)
         if not os.path.exists(output):
             return level, profile, None, []

@@ -89,7 +89,7 @@ static int script_run(const report *r, const char *script)
 
 static int report_make(const report *r)
 {
-    char *folder = r->folder ? strdup(r->folder) : kvb_folder_find("KVB_PLOTS", "plots", kvb_plots_installed);
+    char *folder = r->folder ? strdup(r->folder) : kvb_folder_find("KVB_PLOTS", "share/kvbench/plots", "plots");
     char *script = NULL;
     int code;
     if (!folder || asprintf(&script, "%s/report.py", folder) < 0)

@@ -116,8 +116,8 @@ int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, 
 {
     static const char ending[] = ".jsonl";
     *workloads = (kvb_workloads){
-        .folder =
-            folder ? strdup(folder) : kvb_folder_find("KVB_WORKLOADS", "workloads/recorded", kvb_workloads_installed)};
+        .folder = folder ? strdup(folder)
+                         : kvb_folder_find("KVB_WORKLOADS", "share/kvbench/workloads", "workloads/recorded")};
     if (!workloads->folder)
         return -ENOMEM;
     DIR *dir = opendir(workloads->folder);

@@ -4,7 +4,9 @@
 # a codec that writes or reads wrong fails; a plug-in that needs more than the program exports is refused in one line.
 . "$(dirname "$0")/lib.sh"
 
-ok "install" env -u MAKEFLAGS -u MFLAGS make -s install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR"
+ok "install" env -u MAKEFLAGS -u MFLAGS make -s -o all install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR"
+ok "  what is installed finds what came with it, wherever it lies" env -u KVB_WORKLOADS "$TMPDIR/usr/bin/kvbench" list workloads
+holds "  there" " $TMPDIR/usr/share/kvbench/workloads/agent-fork.jsonl +yes "
 export KVB_INCLUDE=$TMPDIR/usr/include/kvbench
 mkdir "$TMPDIR/mine"
 cp caches/example-plugin/* "$TMPDIR/mine"
