@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/duel/turns.h"
+#include "harness/duel/interleave.h"
 #include "results/statistics.h"
 
 #define TURNS 3 /* of a round: base, new, base again */
@@ -188,7 +188,7 @@ static int rounds_run(const kvb_programs_options *o, const folder *f, series tur
 {
     int error = 0;
     for (size_t i = 0; i < o->rounds * TURNS && !error && !*o->stop; i++) {
-        size_t round = i / TURNS, turn = kvb_turn(TURNS, round, i % TURNS);
+        size_t round = i / TURNS, turn = kvb_interleave_turn(TURNS, round, i % TURNS);
         const char *program = o->program[side_of_turn[turn]];
         kvb_result_file *file = NULL;
         if (o->each)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "harness/progress.h"
-#include "harness/duel/turns.h"
+#include "harness/duel/interleave.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 
@@ -200,7 +200,7 @@ static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL
     }
     child[KVB_DUEL_SIDES] = child[KVB_DUEL_BASE];
     result[KVB_DUEL_SIDES] = result[KVB_DUEL_BASE];
-    error = kvb_turns_run(child, result, KVB_DUEL_SIDES + 1);
+    error = kvb_interleave_run(child, result, KVB_DUEL_SIDES + 1);
     for (int side = 0; side < KVB_DUEL_SIDES && !error; side++) {
         *results[side] = result[side];
         results[side]->time.null_difference = kvb_duel_null(&result[KVB_DUEL_BASE], &result[KVB_DUEL_SIDES]);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "harness/duel/plugins.h"
-#include "harness/duel/turns.h"
+#include "harness/duel/interleave.h"
 
 /* Two sides go A B, B A, A B, B A. */
 static void test_two(void **state)
@@ -17,7 +17,7 @@ static void test_two(void **state)
     static const size_t want[] = {0, 1, 1, 0, 0, 1, 1, 0};
     (void)state;
     for (size_t i = 0; i < 8; i++)
-        assert_int_equal(kvb_turn(2, i / 2, i % 2), want[i]);
+        assert_int_equal(kvb_interleave_turn(2, i / 2, i % 2), want[i]);
 }
 
 /* Each side has each place equally often, comes after all, and stands to those that it comes after as any other does. */
@@ -27,7 +27,7 @@ static void test_balance(void **state)
     for (size_t n = 2; n <= 3; n++) {
         size_t rounds = 2 * n, in_place[3][3] = {{0}}, after[3][3] = {{0}};
         for (size_t i = 0; i < rounds * n; i++) {
-            size_t now = kvb_turn(n, i / n, i % n), next = kvb_turn(n, (i + 1) / n, (i + 1) % n);
+            size_t now = kvb_interleave_turn(n, i / n, i % n), next = kvb_interleave_turn(n, (i + 1) / n, (i + 1) % n);
             in_place[now][i % n]++;
             after[now][next]++;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The referee of children that take turns. */
-#include "harness/duel/turns.h"
+#include "harness/duel/interleave.h"
 
 #include <errno.h>
 #include <math.h>
@@ -48,20 +48,20 @@ static bool goes_on(const side *sides, size_t n, size_t rounds, double seconds)
         used += sides[i].used;
         fits = fits && sides[i].plays && sides[i].used + 2 * sides[i].longest < sides[i].limit;
     }
-    return fits && (rounds < KVB_TURNS_LEAST || used < (double)n * seconds);
+    return fits && (rounds < KVB_INTERLEAVE_LEAST || used < (double)n * seconds);
 }
 
-size_t kvb_turn(size_t n, size_t round, size_t i)
+size_t kvb_interleave_turn(size_t n, size_t round, size_t i)
 {
     size_t first = round % n;
     return (first + (round / n & 1 ? n - i : i)) % n;
 }
 
-int kvb_turns_run(const kvb_child_options *options, kvb_result *results, size_t n)
+int kvb_interleave_run(const kvb_child_options *options, kvb_result *results, size_t n)
 {
-    kvb_child children[KVB_TURNS_SIDES];
-    side sides[KVB_TURNS_SIDES];
-    int error = n <= KVB_TURNS_SIDES ? kvb_children_start(options, results, n, true, children) : -E2BIG;
+    kvb_child children[KVB_INTERLEAVE_SIDES];
+    side sides[KVB_INTERLEAVE_SIDES];
+    int error = n <= KVB_INTERLEAVE_SIDES ? kvb_children_start(options, results, n, true, children) : -E2BIG;
     if (error)
         return error;
     for (size_t i = 0; i < n; i++) {
@@ -70,7 +70,7 @@ int kvb_turns_run(const kvb_child_options *options, kvb_result *results, size_t 
     }
     for (size_t rounds = 0; rounds == 0 || goes_on(sides, n, rounds, options[0].replay.seconds); rounds++)
         for (size_t i = 0; i < n; i++)
-            turn_give(&sides[kvb_turn(n, rounds, i)]);
+            turn_give(&sides[kvb_interleave_turn(n, rounds, i)]);
     for (size_t i = 0; i < n; i++) /* one after the other: the last probes of the bandwidth are for one process */
         kvb_child_end(&sides[i].child, isinf(sides[i].limit) ? -1 : fmax(0, sides[i].limit - sides[i].used),
                       &results[i]);

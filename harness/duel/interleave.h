@@ -4,25 +4,26 @@
  * Whatever disturbs the machine disturbs all of them, so passes of the same number are compared. The parent is the referee: one
  * child runs at a time. If a child crashes or hangs the others keep their results.
  */
-#ifndef KVB_TURNS_H
-#define KVB_TURNS_H
+#ifndef KVB_INTERLEAVE_H
+#define KVB_INTERLEAVE_H
 
 #include "harness/replay/child.h"
 
-#define KVB_TURNS_SIDES 4u
-#define KVB_TURNS_LEAST 16u /* passes of each that are made whatever the replays' `seconds` say; the first is warm-up */
+#define KVB_INTERLEAVE_SIDES 4u
+#define KVB_INTERLEAVE_LEAST                                                                                           \
+    16u /* passes of each that are made whatever the replays' `seconds` say; the first is warm-up */
 
 /*
  * Whose turn is the i-th of a round? Each round begins with the next side, and every other n rounds go backwards: in 2n
  * rounds each side has each place equally often, and comes after all, itself too, as often as any other side does.
  */
-size_t kvb_turn(size_t n, size_t round, size_t i);
+size_t kvb_interleave_turn(size_t n, size_t round, size_t i);
 
 /*
- * n of at most KVB_TURNS_SIDES. Fills status, reason and measurements of the results; all have the same number of passes
+ * n of at most KVB_INTERLEAVE_SIDES. Fills status, reason and measurements of the results; all have the same number of passes
  * where all come to their end. Passes are made for replay.seconds of each side; the time limit of a child counts its own
  * turns. 0, or -errno when a child could not be made.
  */
-int kvb_turns_run(const kvb_child_options *options, kvb_result *results, size_t n);
+int kvb_interleave_run(const kvb_child_options *options, kvb_result *results, size_t n);
 
 #endif
