@@ -15,11 +15,6 @@ void kvb_account_close(kvb_account *a)
     *a = (kvb_account){.allocator = a->allocator};
 }
 
-bool kvb_account_holds(const kvb_account *a, uint32_t seq)
-{
-    return seq < KVB_MAX_SEQS && a->seq[seq].tokens > 0;
-}
-
 /* ---- may it be done? --------------------------------------------------------------------------------- */
 
 typedef struct refusal {

@@ -74,8 +74,7 @@ void kvb_account_withdraw(kvb_account *account, const kvb_change *change, const 
 /* The other kinds, likewise. */
 void kvb_account_apply(kvb_account *account, const kvb_change *change);
 
-bool kvb_account_holds(const kvb_account *account, uint32_t seq); /* is it alive? */
-uint32_t kvb_account_tokens(const kvb_account *account);          /* distinct ones in all sequences */
+uint32_t kvb_account_tokens(const kvb_account *account); /* distinct ones in all sequences */
 
 /* A token that sequence `seq` holds; `first`: the lowest of the visited sequences that holds it. */
 typedef void kvb_token_visit(void *ctx, uint32_t seq, uint32_t first, uint32_t pos, uint64_t ordinal);

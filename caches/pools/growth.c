@@ -16,16 +16,6 @@ static bool is_huge(kvb_growth growth)
     return growth == KVB_GROWTH_DOUBLE_THP || growth == KVB_GROWTH_RESERVE_THP;
 }
 
-bool kvb_growth_parse(const char *name, kvb_growth *growth)
-{
-    for (int g = 0; g < KVB_GROWTHS; g++)
-        if (!strcmp(name, kvb_growth_names[g])) {
-            *growth = (kvb_growth)g;
-            return true;
-        }
-    return false;
-}
-
 bool kvb_growth_reserves(kvb_growth growth)
 {
     return growth == KVB_GROWTH_RESERVE || growth == KVB_GROWTH_RESERVE_THP;

@@ -25,7 +25,6 @@ typedef enum kvb_growth {
 } kvb_growth;
 
 extern const char *const kvb_growth_names[KVB_GROWTHS]; /* "double", "double+thp", "reserve", "reserve+thp" */
-bool kvb_growth_parse(const char *name, kvb_growth *growth);
 bool kvb_growth_reserves(kvb_growth growth);
 /* Does this machine have it? Huge pages may be turned off. */
 bool kvb_growth_available(kvb_growth growth, char *why, size_t why_bytes);

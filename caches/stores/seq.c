@@ -197,7 +197,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     bounds_settle(c);
 }
 
-/* Room for the spans that the new tokens make, and for one where sinks are cut off from what follows them. */
+/* Makes room for the spans of the new tokens. Dropping the cells between sinks and window splits a span: one more. */
 static int spans_reserve(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
 {
     uint64_t last[KVB_MAX_SEQS];
