@@ -9,7 +9,10 @@
 #include "oracle/attention.h"
 #include "workloads/trace.h"
 
-/* Queries are numbered through the trace; what one sees in the layers of one group has a number, too (kvb_census_place). */
+/*
+ * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of query and
+ * group has one place, from kvb_census_place().
+ */
 typedef struct kvb_census {
     const kvb_model *model;
     size_t n_events;

@@ -22,10 +22,14 @@ typedef struct kvb_summary {
 } kvb_summary;
 
 /*
- * Prints, in lines of KVB_PAGE_COLUMNS where names allow it: the rows; how many combinations have each status, the largest rho,
- * the smallest difference that the run can resolve; failures with their reasons; for each workload how many passed, which
- * was the fastest and how near it came to the machine's limit, and which needed the least memory; the reasons of the skipped
- * ones; and the commands that show more. Failures and skips of the same kind are counted, not repeated. 0, -ENOMEM or -EIO.
+ * Prints, in lines of KVB_PAGE_COLUMNS where names allow it:
+ *  - the rows;
+ *  - how many combinations have each status, the largest rho, the smallest difference that the run can resolve;
+ *  - failures with their reasons;
+ *  - for each workload: how many passed, the fastest and how near it came to the machine's limit, the one of least memory;
+ *  - the reasons of the skipped ones;
+ *  - the commands that show more.
+ * Failures and skips of the same kind are counted, not repeated. 0, -ENOMEM or -EIO.
  */
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 

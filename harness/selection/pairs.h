@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pairs in place of the product: most mistakes need two parts to meet, not four. Of a selection's combinations only as many are
- * run as let every pair of workload (with its values), pair of pools, cache and kernel meet at least once, if any combination
- * that can run has both. Threads and growths are multiplied with these.
+ * Pairs in place of the product: most mistakes need two parts to meet, not four. A combination has four parts: workload (with its
+ * values), pair of pools, cache, kernel. Some combinations are chosen, so that any two parts that can run together do so in at
+ * least one of them. Each chosen one runs with every thread count and growth.
  */
 #ifndef KVB_PAIRS_H
 #define KVB_PAIRS_H
