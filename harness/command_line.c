@@ -3,10 +3,12 @@
 #include "harness/command_line.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void usage_print(const kvb_usage *usage)
 {
@@ -142,6 +144,20 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
     }
     *number = n;
     return 0;
+}
+
+int kvb_printed(const char *command, int error)
+{
+    return !error || error == -EIO ? KVB_EXIT_OK : kvb_complain(command, KVB_EXIT_MACHINE, "%s", strerror(-error));
+}
+
+int kvb_output_end(const char *command, int exit_code)
+{
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    bool lost = fflush(stdout) || ferror(stdout);
+    if (!lost || (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR))
+        return exit_code;
+    return kvb_complain(command, KVB_EXIT_MACHINE, "cannot write to standard output");
 }
 
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes)

@@ -79,6 +79,14 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
 /* One line on stderr: "kvbench COMMAND: text". Returns the exit code given. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/*
+ * Writing to standard output, in two halves. kvb_printed: the exit code of what printed there and returned `error`, 0 or a
+ * negative errno; -EIO is left to the second half. kvb_output_end, once at the end of the program: the exit code given, or
+ * KVB_EXIT_MACHINE, said, where something could not be written. A reader that has left its pipe (head) has what it wanted.
+ */
+int kvb_printed(const char *command, int error);
+int kvb_output_end(const char *command, int exit_code);
+
 /* The command as it was typed, cut to fit: "kvbench run --suite quick". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 

@@ -30,7 +30,7 @@ static void help_print(FILE *out)
                  "  kvbench size Llama-3.1-8B        what memory a model's context takes\n");
 }
 
-int main(int argc, char **argv)
+static int program(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "C.UTF-8"); /* widths of table cells; numbers stay as in C */
     signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a file size limit are write errors, said as such */
@@ -57,4 +57,9 @@ int main(int argc, char **argv)
         fprintf(stderr, " %s", commands[i]->name);
     fprintf(stderr, "\n");
     return KVB_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    return kvb_output_end(argc > 1 ? argv[1] : "", program(argc, argv));
 }

@@ -109,10 +109,9 @@ static int judge(const compare *o, const kvb_result *base, size_t n_base, const 
     view->format = o->format;
     view->all = o->all;
     view->strict = o->strict;
-    int code = kvb_comparison_print(c, view, stdout)
-                   ? kvb_complain("compare", KVB_EXIT_MACHINE, "cannot write to standard output")
-               : kvb_comparison_failed(c, o->strict) ? KVB_EXIT_FAILED
-                                                     : KVB_EXIT_OK;
+    int code = kvb_printed("compare", kvb_comparison_print(c, view, stdout));
+    if (!code && kvb_comparison_failed(c, o->strict))
+        code = KVB_EXIT_FAILED;
     kvb_comparison_free(c);
     return code;
 }
@@ -248,8 +247,7 @@ static int history_print(kvb_result_file *const *files, size_t n, const kvb_run_
         error = kvb_table_print(table, format, stdout);
     kvb_table_free(table);
     if (error)
-        return kvb_complain("compare", KVB_EXIT_MACHINE,
-                            error == -ENOMEM ? "no memory" : "cannot write to standard output");
+        return kvb_printed("compare", error);
     if (h->n)
         fputc('\n', told);
     fprintf(told, "%zu runs, %zu series: %zu changes of level", n, h->series, h->n);

@@ -265,8 +265,8 @@ static int list_main(int argc, char **argv)
     }
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
     code = l->table ? sorts_list(l) : KVB_EXIT_MACHINE;
-    if (!code && kvb_table_print(l->table, format, stdout))
-        code = kvb_complain("list", KVB_EXIT_MACHINE, "cannot write to standard output");
+    if (!code)
+        code = kvb_printed("list", kvb_table_print(l->table, format, stdout));
 out:
     kvb_table_free(l->table);
     kvb_words_free(&l->plugins);

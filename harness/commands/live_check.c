@@ -76,11 +76,9 @@ int kvb_live_check_run(const kvb_live_check *check, kvb_table_format format, FIL
         int more = scenario_check(check, *s, table);
         wrong = more < 0 ? more : wrong + more;
     }
-    if (wrong >= 0) {
-        int err = kvb_table_print(table, format, out);
-        wrong = err ? err : wrong;
-    }
-    if (wrong < 0)
+    if (wrong >= 0)
+        kvb_table_print(table, format, out); /* what standard output cannot take is said at the program's end */
+    else
         snprintf(why, why_bytes, "cannot show the table: %s", strerror(-wrong));
     kvb_table_free(table);
     return wrong;

@@ -99,7 +99,7 @@ static int profile_show(const machine *m)
     error = tree_print(m);
     if (!error)
         error = kvb_profile_print(&profile, &host, m->format, stdout);
-    return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot write: %s", strerror(-error)) : KVB_EXIT_OK;
+    return kvb_printed("machine", error);
 }
 
 static int machine_main(int argc, char **argv)
@@ -117,9 +117,7 @@ static int machine_main(int argc, char **argv)
         return code;
     if (!xml)
         return profile_show(&m);
-    int error = kvb_topology_xml_print(stdout);
-    return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot write the topology: %s", strerror(-error))
-                 : KVB_EXIT_OK;
+    return kvb_printed("machine", kvb_topology_xml_print(stdout));
 }
 
 const kvb_command kvb_command_machine = {

@@ -222,8 +222,8 @@ static int record_all(const settings *s, kvb_live_options *live)
     if (exit_code == KVB_EXIT_OK && s->long_decode &&
         kvb_live_write_long_decode(s->seed, s->directory, why, sizeof why))
         exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
-    if (exit_code == KVB_EXIT_OK && s->n_scenarios && kvb_table_print(table, s->format, stdout))
-        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "cannot write the table: %s", strerror(errno));
+    if (exit_code == KVB_EXIT_OK && s->n_scenarios)
+        exit_code = kvb_printed("record", kvb_table_print(table, s->format, stdout));
     kvb_table_free(table);
     return exit_code;
 }

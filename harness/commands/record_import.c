@@ -38,8 +38,8 @@ static int row_print(const char *name, const char *path, size_t requests, const 
     int exit_code = KVB_EXIT_OK;
     if (!table || kvb_table_row(table, cells))
         exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
-    else if (kvb_table_print(table, format, stdout))
-        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "cannot write the table: %s", strerror(errno));
+    else
+        exit_code = kvb_printed("record", kvb_table_print(table, format, stdout));
     kvb_table_free(table);
     return exit_code;
 }

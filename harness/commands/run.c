@@ -342,9 +342,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    if (results_print(r, &manifest))
-        return kvb_complain("run", KVB_EXIT_MACHINE, "cannot write to standard output");
-    return verdict(r);
+    int printed = kvb_printed("run", results_print(r, &manifest));
+    return printed ? printed : verdict(r);
 }
 
 /* The file that --kernel best goes by, if it is asked for. An exit code. */

@@ -61,7 +61,7 @@ static int facts_print(const show *s, kvb_table *table)
 {
     int error = kvb_table_print(table, s->format, stdout);
     kvb_table_free(table);
-    return error ? kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output") : KVB_EXIT_OK;
+    return kvb_printed("show", error);
 }
 
 static kvb_table *facts_new(void)
@@ -188,7 +188,7 @@ static int results_show(const show *s, const char *path)
                 : s->exporter ? s->exporter->write(&file->manifest, file->results, file->n, stdout)
                               : kvb_result_table(file->results, file->n, true, s->format, stdout);
     kvb_result_free(file);
-    return error ? kvb_complain("show", KVB_EXIT_MACHINE, "cannot write to standard output") : KVB_EXIT_OK;
+    return kvb_printed("show", error);
 }
 
 /* A result file says so in its first line. */

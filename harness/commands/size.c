@@ -286,8 +286,10 @@ static int text_write(const char *path, const char *text, size_t bytes)
 {
     kvb_atomic_file file;
 
-    if (!path)
-        return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0 ? 0 : -EIO;
+    if (!path) {
+        fwrite(text, 1, bytes, stdout); /* what is lost is said at the program's end */
+        return 0;
+    }
     int error = kvb_atomic_file_open(path, false, &file);
 
     if (error)
@@ -309,9 +311,9 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
     if (!error)
         error = text_write(s->output, text, bytes);
     free(text);
-    return error ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s",
-                                s->output ? s->output : "standard output", strerror(-error))
-                 : KVB_EXIT_OK;
+    return error && s->output
+               ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s", s->output, strerror(-error))
+               : kvb_printed("size", error);
 }
 
 /* --verify takes no lists and makes no page. */
@@ -340,7 +342,7 @@ static int verify_do(const size *s)
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
     if (!error && (error = text_write(s->output, text, bytes)))
-        snprintf(why, sizeof why, "%s: cannot write: %s", s->output ? s->output : "standard output", strerror(-error));
+        snprintf(why, sizeof why, "%s: cannot write: %s", s->output, strerror(-error));
     free(text);
     if (error)
         return kvb_complain("size", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);

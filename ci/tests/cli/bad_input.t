@@ -156,5 +156,24 @@ expect_exit 3 "a disk that fills up" bash -c 'ulimit -f 4; exec "$@"' _ "${run[@
 holds "  is said" 'File too large' "$err"
 ok "  and the old file is whole" cmp "$TMPDIR/kept.jsonl" "$TMPDIR/before.jsonl"
 ok "  and nothing is left lying about" test "$(find "$TMPDIR" -name 'kept*' | wc -l)" -eq 1
-expect_exit 3 "standard output that is full" bash -c '"$@" >/dev/full' _ "$KVBENCH" list kernels
+
+# ---- standard output: what is full is an error, a reader that has left is none, of whatever command
+# "exec 3>…" makes a pipe whose reader has left before anything is written
+while read -r -a words; do
+    expect_exit 3 "a full standard output: ${words[*]}" bash -c '"$@" >/dev/full' _ "$KVBENCH" "${words[@]}"
+    holds "  is said" '^kvbench.*: cannot write to standard output$' "$err"
+    expect_exit 0 "a closed one" bash -c 'exec 3> >(:); wait $!; exec "$@" >&3' _ "$KVBENCH" "${words[@]}"
+    ok "  says nothing" test ! -s "$err"
+done <<END
+--version
+help
+run --help
+run --workload plain-decode --cache contiguous --pool f32 --kernel reference --check --format csv
+list
+show plain-decode
+show $TMPDIR/before.jsonl --format benchmark
+size Llama-3.1-8B
+compare $TMPDIR/before.jsonl $TMPDIR/before.jsonl
+machine --format xml
+END
 done_testing
