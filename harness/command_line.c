@@ -2,6 +2,8 @@
 /* Option tables: parsing and help. */
 #include "harness/command_line.h"
 
+#include "results/table.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -165,4 +167,21 @@ void kvb_command_text(int argc, char **argv, char *text, size_t bytes)
     size_t used = (size_t)snprintf(text, bytes, "kvbench");
     for (int i = 0; i < argc && used < bytes; i++)
         used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
+}
+
+bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
+                         size_t bytes)
+{
+    bool fits = true;
+    for (int i = 1; i < argc && fits; i++) {
+        size_t length = strcspn(argv[i], "="), n = 0;
+        const kvb_option *o = option_find(usage, argv[i], length);
+        int more = o && o->argument && !argv[i][length] && i + 1 < argc; /* the value is a word of its own */
+        while (names[n] && (!o || strcmp(names[n], o->name)))
+            n++;
+        for (int word = i; word <= i + more && !names[n] && fits; word++)
+            fits = kvb_shell_add(text, bytes, argv[word]);
+        i += more;
+    }
+    return fits;
 }

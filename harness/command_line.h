@@ -90,4 +90,9 @@ int kvb_output_end(const char *command, int exit_code);
 /* The command as it was typed, cut to fit: "kvbench run --suite quick". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 
+/* Appends the words of argv [argc], which kvb_options_parse took, but for these options (ends with NULL) and their values, each
+ * quoted for a shell. False: they do not fit into bytes. */
+bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
+                         size_t bytes);
+
 #endif

@@ -85,6 +85,10 @@ static void details_put(const kvb_result *r, FILE *out)
                 ": got %.9g, want %.9g, bound %.3g",
                 r->error.event, r->error.layer, r->error.query, r->error.head, r->error.channel, r->error.got,
                 r->error.want, r->error.bound);
+    if (*r->replay) {
+        fputs("\nalone: ", out);
+        kvb_xml_put(r->replay, out);
+    }
     fputc('\n', out);
 }
 

@@ -18,8 +18,9 @@
  * joined: in a file that `kvbench merge` made of n shards, when and where each was run, in their order; else []. Record i
  * (from 0) is of shard i mod n. Facts of the manifest in which shards differ are "several" or 0.
  * Keys of a combination's line:
- *   workload, cache, pool_k, pool_v, kernel, threads, growth, out, status, reason (null when it passed), rho,
- *   out_digest,
+ *   workload, cache, pool_k, pool_v, kernel, threads, growth, out, status, reason (null when it passed),
+ *   replay (only of what did not pass and was no skip: the command that runs this combination alone, for a shell in the same
+ *   folder), rho, out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
  *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
@@ -75,6 +76,7 @@
 #define KVB_RESULT_SCHEMA "kvbench.result/5"
 #define KVB_NAME          64u
 #define KVB_REASON        320u
+#define KVB_REPLAY        2048u
 #define KVB_SERIES        64u
 #define KVB_CONTEXTS      32u
 #define KVB_MEMORY_POINTS 64u
@@ -145,6 +147,7 @@ typedef struct kvb_result {
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
     kvb_status status;
     char reason[KVB_REASON]; /* empty: null */
+    char replay[KVB_REPLAY]; /* empty: no such key */
     double rho;              /* NaN: null */
     char out_digest[24];     /* empty: null */
     struct {

@@ -250,6 +250,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "out", out),
     FIELD(kvb_result, STATUS, "status", status),
     FIELD(kvb_result, NOTE,   "reason", reason),
+    FIELD(kvb_result, EXTRA,  "replay", replay),
     FIELD(kvb_result, REAL,   "rho", rho),
     FIELD(kvb_result, NOTE,   "out_digest", out_digest),
     OBJECT("error", error_fields),

@@ -22,6 +22,7 @@ typedef enum kvb_field_kind {
     KVB_FIELD_FIXED,    /* always the string `text`; takes no memory */
     KVB_FIELD_TEXT,     /* char[bytes] */
     KVB_FIELD_NOTE,     /* char[bytes]; null if empty */
+    KVB_FIELD_EXTRA,    /* char[bytes]; the key is left out if empty */
     KVB_FIELD_WORDS,    /* char[bytes], words separated by spaces; an array of strings in the file */
     KVB_FIELD_U32,      /* uint32_t */
     KVB_FIELD_U64,      /* uint64_t; above 2^63-1 a string of digits in the file */

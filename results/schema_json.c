@@ -22,7 +22,6 @@ static bool object_read(const kvb_field *fields, const json_t *object, char *rec
 static bool fault_set(fault *f, const char *format, ...)
 {
     va_list list;
-
     va_start(list, format);
     vsnprintf(f->what, sizeof f->what, format, list);
     va_end(list);
@@ -410,6 +409,7 @@ static const struct {
     [KVB_FIELD_FIXED] = {fixed_encode, fixed_decode, NULL},
     [KVB_FIELD_TEXT] = {text_encode, text_decode, NULL},
     [KVB_FIELD_NOTE] = {text_encode, text_decode, NULL},
+    [KVB_FIELD_EXTRA] = {text_encode, text_decode, NULL},
     [KVB_FIELD_WORDS] = {words_encode, words_decode, NULL},
     [KVB_FIELD_U32] = {u32_encode, u32_decode, NULL},
     [KVB_FIELD_U64] = {u64_encode, u64_decode, NULL},
@@ -443,11 +443,10 @@ void kvb_fields_clear(const kvb_field *fields, void *record)
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record)
 {
     json_t *object = json_object();
-
     for (; object && fields->key; fields++) {
         const char *at = (const char *)record + fields->offset;
-        bool there = fields->kind != KVB_FIELD_OPTIONAL || *(const uint64_t *)(const void *)(at + fields->count) > 0;
-
+        bool there = fields->kind == KVB_FIELD_OPTIONAL ? *(const uint64_t *)(const void *)(at + fields->count)
+                                                        : fields->kind != KVB_FIELD_EXTRA || *at;
         /* set_new fails when the value is NULL, which means that memory ran out */
         if (there && json_object_set_new(object, fields->key, value_encode(fields, at)) != 0) {
             json_decref(object);
@@ -473,7 +472,7 @@ static bool object_read(const kvb_field *fields, const json_t *object, char *rec
         return fault_expected(f, "an object", object);
     for (const kvb_field *field = fields; field->key; field++) {
         value = json_object_get(object, field->key);
-        if (!value && field->kind == KVB_FIELD_OPTIONAL)
+        if (!value && (field->kind == KVB_FIELD_OPTIONAL || field->kind == KVB_FIELD_EXTRA))
             continue;
         if (!value)
             return fault_set(f, "expected the key \"%s\"", field->key);

@@ -351,20 +351,6 @@ static int workloads_print(const view *v)
 
 /* ---- what to do next ------------------------------------------------------------------------------------- */
 
-/* Appends " option word", with quotes around the word if the shell needs them: a workload may be a file of any name. */
-static void word_add(char *text, size_t bytes, const char *option, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,=+@/:%";
-    const char *quote = *word && !word[strspn(word, plain)] ? "" : "'";
-    size_t used = strlen(text);
-
-    used += (size_t)snprintf(text + used, bytes - used, " %s %s", option, quote);
-    for (; *word && used < bytes; word++)
-        used += (size_t)snprintf(text + used, bytes - used, *word == '\'' ? "'\\''" : "%c", *word);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, "%s", quote);
-}
-
 static const kvb_result *first_failure(const view *v)
 {
     for (size_t i = 0; i < v->n; i++)
@@ -376,7 +362,7 @@ static const kvb_result *first_failure(const view *v)
 /* A command stands on one line, so that it can be copied. */
 static void command_print(const view *v, const char *what, const char *words)
 {
-    fprintf(v->out, v->summary->is_markdown ? "- %s: `kvbench" : "%s: kvbench", what);
+    fprintf(v->out, v->summary->is_markdown ? "- %s: `" : "%s: ", what);
     kvb_plain_put(words, v->out);
     fputs(v->summary->is_markdown ? "`\n" : "\n", v->out);
 }
@@ -386,18 +372,10 @@ static void next_print(const view *v, bool all)
 {
     const kvb_result *failed = first_failure(v);
     const char *path = v->summary->path;
-    char words[2048] = "";
-    char pools[KVB_KEY_PART];
+    char words[2048];
 
-    if (failed) {
-        kvb_key_pools(failed, pools);
-        word_add(words, sizeof words, "run --workload", failed->workload);
-        word_add(words, sizeof words, "--cache", failed->cache);
-        word_add(words, sizeof words, "--pool", pools);
-        word_add(words, sizeof words, "--kernel", failed->kernel);
-        snprintf(words + strlen(words), sizeof words - strlen(words), " --threads %u", failed->threads);
-        command_print(v, "the first failure alone (with its --plugin, if any)", words);
-    }
+    if (failed && *failed->replay)
+        command_print(v, "the first failure alone", failed->replay);
     if (!path) {
         line_print(v, "%s-o F.jsonl keeps the records for show, report and compare",
                    all ? "" : "every row: the same command with --all; ");
@@ -409,8 +387,8 @@ static void next_print(const view *v, bool all)
                 {"a page with plots", "report", ""},
                 {"what changed since another run", "compare BASE.jsonl", ""}};
     for (size_t i = all; i < sizeof next / sizeof *next; i++) {
-        *words = 0;
-        word_add(words, sizeof words, next[i].words, path);
+        snprintf(words, sizeof words, "kvbench %s", next[i].words);
+        kvb_shell_add(words, sizeof words, path);
         snprintf(words + strlen(words), sizeof words - strlen(words), "%s", next[i].after);
         command_print(v, next[i].what, words);
     }

@@ -72,6 +72,9 @@ void kvb_utf8_clean(char *text);
 void kvb_plain_put(const char *text, FILE *out);
 void kvb_plain_put_n(const char *text, size_t n, FILE *out); /* the first n bytes */
 
+/* Appends " word" to a command in text [bytes], in quotes if a shell needs them. False: it does not fit; text is then cut. */
+bool kvb_shell_add(char *text, size_t bytes, const char *word);
+
 /* How many bytes of valid UTF-8 fit on a line of `width` columns: whole words, at least one. */
 size_t kvb_words_that_fit(const char *text, size_t width);
 

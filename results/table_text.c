@@ -72,6 +72,28 @@ void kvb_plain_put(const char *text, FILE *out)
     kvb_plain_put_n(text, strlen(text), out);
 }
 
+/* Words with control characters are written $'\n', as bash, zsh and ksh read them. */
+bool kvb_shell_add(char *text, size_t bytes, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,=+@/:%";
+    bool quoted = !*word || word[strspn(word, plain)], controls = false;
+    size_t used = strlen(text);
+
+    for (const char *c = word; *c; c++)
+        controls |= (unsigned char)*c < 0x20 || *c == 0x7f;
+    used += (size_t)snprintf(text + used, bytes - used, " %s", !quoted ? "" : controls ? "$'" : "'");
+    for (; *word && used < bytes; word++) {
+        const char *form = controls && ((unsigned char)*word < 0x20 || *word == 0x7f) ? "\\%03o"
+                           : controls && (*word == '\'' || *word == '\\')             ? "\\%c"
+                           : *word == '\''                                            ? "'\\''"
+                                                                                      : "%c";
+        used += (size_t)snprintf(text + used, bytes - used, form, (unsigned char)*word);
+    }
+    if (used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, "%s", quoted ? "'" : "");
+    return used < bytes;
+}
+
 size_t kvb_words_that_fit(const char *text, size_t width)
 {
     size_t blank = 0, columns = 0, at = 0;

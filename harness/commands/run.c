@@ -18,6 +18,7 @@
 #include "harness/progress.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/partial_run.h"
+#include "harness/selection/replay_command.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/memory_log.h"
 #include "kernels/cpu.h"
@@ -174,9 +175,12 @@ static int result_take(void *ctx, const kvb_result *result)
     char what[4 * KVB_NAME + 16];
     if (result_keep(r, result))
         return -ENOMEM;
+    kvb_result *kept = &r->results.at[r->results.n - 1];
+    if (kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP)
+        kept->replay[0] = '\0';
     snprintf(what, sizeof what, "%s, %s, %s, %s", result->workload, result->cache, result->pool_k, result->kernel);
     kvb_progress_step(&r->progress, what);
-    return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
+    return r->writer ? kvb_result_write(r->writer, kept, r->why, r->why_bytes) : 0;
 }
 
 /* Is a combination left to this run? */
@@ -223,8 +227,10 @@ static int results_print(const run *r, const kvb_manifest *manifest)
 }
 
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
-static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t total, char *why, size_t why_bytes)
+static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t total, int argc, char **argv, char *why,
+                     size_t why_bytes)
 {
+    char command[KVB_REPLAY];
     size_t first = 0;
     kvb_progress_start(&r->progress, total - r->results.n);
     int error = 0;
@@ -255,11 +261,13 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
+            .command = command,
             .stop = &stopped,
             .wants = combination_wanted,
             .take = result_take,
             .ctx = r,
         };
+        kvb_replay_begin(&usage, argc, argv, part, r->check, command, sizeof command);
         first += selections[i].n_has;
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
@@ -328,7 +336,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
         code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
-    int error = code ? -ECANCELED : parts_run(r, selections, n, total, late, sizeof late);
+    int error = code ? -ECANCELED : parts_run(r, selections, n, total, argc, argv, late, sizeof late);
     error = output_close(r, error, &kept);
     int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
     if (code)
@@ -350,18 +358,9 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
 static int best_prepare(run *r, const kvb_registry *registry)
 {
     char why[512];
-    bool asked = false;
-    for (size_t i = 0; i < r->words.kernels.n; i++)
-        asked = asked || !strcmp(r->words.kernels.at[i], kvb_kernel_best.name);
-    if (asked && !r->best_path)
-        return kvb_complain(
-            "run", KVB_EXIT_USAGE,
-            "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels");
-    if (!asked && r->best_path)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--best-from is what --kernel best goes by; say --kernel best too");
-    if (asked && kvb_best_open(&r->best, r->best_path, registry, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--best-from: %s", why);
-    const char *isa = kvb_cpu_level_names[kvb_cpu()], *was = asked ? r->best.file->manifest.isa : isa;
+    if (kvb_best_prepare(&r->best, &r->words.kernels, r->best_path, registry, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+    const char *isa = kvb_cpu_level_names[kvb_cpu()], *was = r->best.file ? r->best.file->manifest.isa : isa;
     if (strcmp(was, isa))
         kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", r->best_path, was, isa);
     return KVB_EXIT_OK;

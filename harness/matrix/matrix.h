@@ -32,8 +32,9 @@ typedef struct kvb_matrix_options {
     uint32_t jobs;            /* judge only, so many children at once: no times; 0: time, one child at a time */
     bool no_null;             /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
-    const char *const *events;         /* hardware counters; NULL: the default ones */
-    FILE *timeline;                    /* NULL: none */
+    const char *const *events; /* hardware counters; NULL: the default ones */
+    FILE *timeline;            /* NULL: none */
+    const char *command;       /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
     const volatile sig_atomic_t *stop; /* set: end after the present combination */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
      * about before the first is run. */

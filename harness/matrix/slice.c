@@ -12,6 +12,7 @@
 #include "harness/duel/interleave.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
+#include "harness/selection/replay_command.h"
 
 #define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
 
@@ -88,6 +89,8 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, kvb_spot at,
     if (kernel == &kvb_kernel_best)
         kernel = kvb_best_find(o->best, r, why, KVB_REASON);
     snprintf(r->kernel, sizeof r->kernel, "%s", kernel ? kernel->name : kvb_kernel_best.name);
+    if (o->command)
+        kvb_replay_command(o->command, s, at, r);
     return kernel;
 }
 

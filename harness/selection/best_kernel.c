@@ -2,6 +2,7 @@
 /* Looks for the fastest record of a combination. */
 #include "harness/selection/best_kernel.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,24 @@ int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry
 {
     *best = (kvb_best){.path = path, .registry = registry};
     return kvb_result_load(path, &best->file, why, why_bytes);
+}
+
+int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path, const kvb_registry *registry,
+                     char *why, size_t why_bytes)
+{
+    char said[512];
+    bool asked = false;
+    for (size_t i = 0; i < kernels->n; i++)
+        asked = asked || !strcmp(kernels->at[i], kvb_kernel_best.name);
+    if (asked == !path)
+        snprintf(why, why_bytes, "%s",
+                 asked ? "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels"
+                       : "--best-from is what --kernel best goes by; say --kernel best too");
+    else if (asked && kvb_best_open(best, path, registry, said, sizeof said))
+        snprintf(why, why_bytes, "--best-from: %s", said);
+    else
+        return 0;
+    return -EINVAL;
 }
 
 void kvb_best_close(kvb_best *best)

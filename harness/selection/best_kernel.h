@@ -6,6 +6,7 @@
 #ifndef KVB_BEST_H
 #define KVB_BEST_H
 
+#include "harness/command_line.h"
 #include "harness/selection/registry.h"
 #include "results/result.h"
 
@@ -20,6 +21,10 @@ typedef struct kvb_best {
 
 /* Reads the file. 0, or a negative errno with why. */
 int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes);
+/* Opens it where a word of --kernel asks for it. path: of --best-from, or NULL. -EINVAL with why: one is said without the other,
+ * or the file is no such file. */
+int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path, const kvb_registry *registry,
+                     char *why, size_t why_bytes);
 void kvb_best_close(kvb_best *best);
 
 /*

@@ -110,13 +110,13 @@ static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *
     return error;
 }
 
-static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path)
+static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path, bool is_file)
 {
     kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
     if (!at)
         return -ENOMEM;
     s->workloads = at;
-    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path)};
+    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path), is_file};
     s->n_workloads++;
     return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
 }
@@ -147,7 +147,7 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
         const char *word = words->workloads.at[i], *base = strrchr(word, '/');
         base = base ? base + 1 : word;
         if (is_file(word))
-            error = workload_add(s, base, strcspn(base, "."), word);
+            error = workload_add(s, base, strcspn(base, "."), word, true);
         else
             globs[n_globs++] = word;
     }
@@ -159,7 +159,7 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
                             known->n, chosen, why, why_bytes);
     for (size_t i = 0; i < known->n && !error; i++)
         if (chosen[i])
-            error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path);
+            error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path, false);
     free(globs);
     free(names);
     free(chosen);

@@ -31,6 +31,7 @@ const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
 /* A workload: its name (file name without .jsonl) and its file. */
 typedef struct kvb_workload {
     char *name, *path;
+    bool is_file; /* was named by its path */
 } kvb_workload;
 
 typedef struct kvb_workloads {

@@ -47,6 +47,7 @@ static inline void sample_fill(kvb_result *r)
     r->threads = 2;
     r->status = KVB_STATUS_FAIL;
     snprintf(r->reason, KVB_REASON, "rho > 1 at \"x\"\n");
+    snprintf(r->replay, KVB_REPLAY, "kvbench run 'a b'");
     r->rho = INFINITY;
     snprintf(r->out_digest, sizeof r->out_digest, "cbf29ce484222325");
     r->error.rho_worst = 0.25;

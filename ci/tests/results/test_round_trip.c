@@ -95,7 +95,7 @@ static void test_line(void **state)
     static const char *const want =
         "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
         "\"kernel\": \"reference\", \"threads\": 2, \"growth\": \"\", \"out\": \"f32\", "
-        "\"status\": \"fail\", \"reason\": \"rho > 1 at \\\"x\\\"\\n\", "
+        "\"status\": \"fail\", \"reason\": \"rho > 1 at \\\"x\\\"\\n\", \"replay\": \"kvbench run 'a b'\", "
         "\"rho\": 1e308, \"out_digest\": \"cbf29ce484222325\", "
         "\"error\": {\"rho_worst\": 0.25, \"rho_lse\": null, \"max_abs\": 1e-30, \"rel_l2\": null, "
         "\"not_finite\": 0, \"checked_rows\": 10, \"total_rows\": 1099511627776, "
