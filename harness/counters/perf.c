@@ -63,37 +63,41 @@ static int event_open(uint64_t config, int leader, bool user_only)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, leader, PERF_FLAG_FD_CLOEXEC);
 }
 
-static int paranoid_level(void)
+/* Says how far perf_event_paranoid lets a user look. */
+static void paranoid_tell(char *to, size_t bytes)
 {
-    int level = -1;
+    int level;
     FILE *in = fopen("/proc/sys/kernel/perf_event_paranoid", "r");
-    if (in && fscanf(in, "%d", &level) != 1)
-        level = -1;
+    if (in && fscanf(in, "%d", &level) == 1)
+        snprintf(to, bytes, "perf_event_paranoid %d", level);
+    else
+        snprintf(to, bytes, "perf_event_paranoid not to be read");
     if (in)
         fclose(in);
-    return level;
 }
 
 static void event_add(state *s, size_t i)
 {
-    char *why = s->events[i].why;
+    char paranoid[40];
     group *g = &s->groups[events_known[i].group];
-    int leader = g->n ? g->fds[0] : -1, fd = event_open(events_known[i].config, leader, false), error = errno;
-    if (fd < 0 && (error == EACCES || error == EPERM)) {
-        if (events_known[i].without_kernel == LEFT_NOTHING) {
-            snprintf(why, KVB_COUNTER_WHY, "perf: happens in the kernel, not to be seen with perf_event_paranoid %d",
-                     paranoid_level());
-            return;
-        }
-        fd = event_open(events_known[i].config, leader, true);
+    uint64_t config = events_known[i].config;
+    int leader = g->n ? g->fds[0] : -1, fd = event_open(config, leader, false), error = errno;
+    bool kernel_hidden = fd < 0 && (error == EACCES || error == EPERM);
+    if (kernel_hidden) {
+        fd = event_open(config, leader, true);
         error = errno;
-        s->events[i].user_only = events_known[i].without_kernel == LEFT_USER;
     }
-    if (fd < 0) {
-        snprintf(why, KVB_COUNTER_WHY, "perf_event_open: %s, perf_event_paranoid %d", strerror(error),
-                 paranoid_level());
+    paranoid_tell(paranoid, sizeof paranoid);
+    if (fd < 0) { /* nothing at all may be counted */
+        snprintf(s->events[i].why, KVB_COUNTER_WHY, "perf_event_open: %s, %s", strerror(error), paranoid);
         return;
     }
+    if (kernel_hidden && events_known[i].without_kernel == LEFT_NOTHING) {
+        snprintf(s->events[i].why, KVB_COUNTER_WHY, "perf: happens in the kernel, not to be seen with %s", paranoid);
+        close(fd);
+        return;
+    }
+    s->events[i].user_only = kernel_hidden && events_known[i].without_kernel == LEFT_USER;
     s->events[i].place = g->n;
     g->fds[g->n++] = fd;
 }

@@ -9,19 +9,9 @@
 #include <errno.h>
 #include <math.h>
 #include <papi.h>
-#include <time.h>
 
+#include "counting.h"
 #include "harness/counters/source.h"
-
-static void milliseconds_spin(double ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    double end = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec + ms;
-    do
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    while (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec < end);
-}
 
 /* Every field by another amount, so that no two can be mistaken for one another. */
 static void own_add(kvb_own_counts *own, long long n)
