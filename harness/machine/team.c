@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "harness/machine/topology.h"
+
 #define SPINS 2000 /* looks at a counter before sleeping: some microseconds */
 
 struct kvb_threads {
@@ -41,12 +43,15 @@ static hwloc_topology_t machine;
 
 static void machine_read(void)
 {
-    if (hwloc_topology_init(&machine))
+    if (kvb_topology_open(&machine)) {
         machine = NULL;
-    else if (hwloc_topology_load(machine)) {
-        hwloc_topology_destroy(machine);
-        machine = NULL;
+        return;
     }
+    /* What this process may run on (taskset): hwloc leaves out by itself what a cgroup forbids, and no more. */
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    if (allowed && !hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_PROCESS))
+        hwloc_topology_restrict(machine, allowed, HWLOC_RESTRICT_FLAG_REMOVE_CPULESS);
+    hwloc_bitmap_free(allowed);
 }
 
 static hwloc_topology_t topology_of_machine(void)

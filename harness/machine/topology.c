@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <hwloc.h>
+#include <stdlib.h>
 
 static void object_print(hwloc_obj_t object, int depth, FILE *out)
 {
@@ -29,8 +30,9 @@ void kvb_topology_tree_print(struct hwloc_topology *topology, FILE *out)
     object_print(hwloc_get_root_obj(topology), 0, out);
 }
 
-static int topology_open(hwloc_topology_t *topology)
+int kvb_topology_open(struct hwloc_topology **topology)
 {
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* where there is no /sys hwloc says so on stderr, and does without */
     if (hwloc_topology_init(topology))
         return -ENOMEM;
     if (!hwloc_topology_load(*topology))
@@ -47,7 +49,7 @@ static int written(FILE *out)
 int kvb_topology_print(FILE *out)
 {
     hwloc_topology_t topology;
-    int error = topology_open(&topology);
+    int error = kvb_topology_open(&topology);
     if (error)
         return error;
     kvb_topology_tree_print(topology, out);
@@ -60,7 +62,7 @@ int kvb_topology_xml_print(FILE *out)
     hwloc_topology_t topology;
     char *xml;
     int bytes; /* with the final NUL */
-    int error = topology_open(&topology);
+    int error = kvb_topology_open(&topology);
     if (error)
         return error;
     error = -ENOMEM;

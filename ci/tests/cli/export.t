@@ -20,7 +20,7 @@ reader() {
 
 # Of Google Benchmark's JSON the context, one combination with only its first pass, and what failed: the rest is alike.
 thinned() {
-    sed "s|$TMPDIR/||g" | if [ "$1" = benchmark ]; then
+    sed "s|'$TMPDIR/\([^']*\)'|\1|g; s|$TMPDIR/||g" | if [ "$1" = benchmark ]; then # quoted where it holds a space
         python3 -c 'import json, sys
 whole = json.load(sys.stdin)
 whole["benchmarks"] = [b for b in whole["benchmarks"] if not b.get("repetition_index")

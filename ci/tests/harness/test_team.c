@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that a team runs each part once per run, whatever the number of threads, asleep or awake. */
+/* Shows that a team runs each part once per run, whatever the number of threads, asleep or awake, on the cores that
+ * may be used. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,8 +8,11 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "harness/machine/team.h"
 #include "harness/replay/heap_watch.h"
@@ -46,6 +50,30 @@ static void every_part_runs_once(void **state)
             assert_int_equal(atomic_load(&t.calls[i]), 0);
         kvb_threads_end(threads);
     }
+}
+
+/* Exits with how many cores there are to a process that may use one processor; 100: it cannot be bound. */
+static void bound_to_one_processor(void)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    for (int i = 0; sched_getaffinity(0, sizeof all, &all) == 0 && i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    _exit(sched_setaffinity(0, sizeof one, &one) ? 100 : (int)kvb_cores());
+}
+
+static void only_cores_that_may_be_used_count(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork(); /* before this process asks: it would ask once */
+    assert_true(pid >= 0);
+    if (!pid)
+        bound_to_one_processor();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
 }
 
 static void binding_needs_a_core_for_each(void **state)
@@ -90,9 +118,8 @@ static void threads_are_ready_when_started(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_runs_once),
-        cmocka_unit_test(binding_needs_a_core_for_each),
-        cmocka_unit_test(a_team_ends_without_a_run),
+        cmocka_unit_test(only_cores_that_may_be_used_count), cmocka_unit_test(every_part_runs_once),
+        cmocka_unit_test(binding_needs_a_core_for_each),     cmocka_unit_test(a_team_ends_without_a_run),
         cmocka_unit_test(threads_are_ready_when_started),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
