@@ -62,21 +62,38 @@ static double ratio(double error, double bound)
     return bound > 0 ? error / bound : INFINITY; /* a bound of NaN is no bound either */
 }
 
-static void place_keep(kvb_diff *diff, double rho, const kvb_expect *e, uint32_t channel, double got, double want,
-                       double bound)
+static bool is_of_call(const kvb_diff_place *place, const kvb_expect *e)
 {
-    bool first = diff->rows == 0 && channel == 0;
-    if (!(rho > diff->rho) && !first)
+    return place->event == e->event && place->layer == e->layer;
+}
+
+/* Takes one element into account. */
+static void element_take(kvb_diff *diff, double rho, const kvb_expect *e, uint32_t channel, double got, double want,
+                         double bound)
+{
+    const kvb_diff_place here = {e->event, e->layer, e->query, e->head, channel, got, want, bound};
+    bool fails = rho > 1, begins = !is_of_call(&diff->first, e);
+    if (rho > diff->rho || diff->elements == 0) {
+        diff->rho = rho;
+        diff->worst = here;
+    }
+    if (!diff->any_failed && begins) /* the first's call is counted from its begin on */
+        diff->first_elements = 0;
+    if (!diff->any_failed && (begins || fails))
+        diff->first = here;
+    diff->any_failed |= fails;
+    if (diff->again)
         return;
-    diff->rho = rho;
-    diff->event = e->event;
-    diff->layer = e->layer;
-    diff->query = e->query;
-    diff->head = e->head;
-    diff->channel = channel;
-    diff->got = got;
-    diff->want = want;
-    diff->bound = bound;
+    bool counts = is_of_call(&diff->first, e);
+    diff->elements++;
+    diff->failed += fails;
+    diff->first_elements += counts;
+    if (!fails || !counts)
+        return;
+    diff->first_failed++;
+    diff->first_heads[e->head / 64] |= UINT64_C(1) << e->head % 64;
+    if (e->query < KVB_DIFF_QUERIES)
+        diff->first_queries[e->query / 64] |= UINT64_C(1) << e->query % 64;
 }
 
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb_arithmetic *arithmetic, double scale,
@@ -93,7 +110,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
         double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
         double rho = ratio(error, bound);
-        place_keep(diff, rho, e, c, got, term->o, bound);
+        element_take(diff, rho, e, c, got, term->o, bound);
         diff->rho_worst = fmax(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));
         diff->max_abs = fmax(diff->max_abs, error);
         diff->sum_error2 += error * error;
@@ -106,7 +123,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         if (empty)
             error = got == e->lse ? 0 : INFINITY;
         double rho = ratio(error, bound);
-        place_keep(diff, rho, e, v_dim, got, e->lse, bound);
+        element_take(diff, rho, e, v_dim, got, e->lse, bound);
         diff->rho_lse = fmax(diff->rho_lse, rho);
         diff->rho_worst = fmax(diff->rho_worst, ratio(error, kvb_bound_log(&worst, e->lse)));
     }

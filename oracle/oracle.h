@@ -79,6 +79,14 @@ const kvb_expect *kvb_oracle_rows(const kvb_oracle *oracle, uint32_t event, uint
 
 /* ---- diff: measurements, not a verdict; NaN becomes infinity and its place is kept --------------------- */
 
+/* An element of out, or (channel = v_dim) a log-sum-exp. */
+typedef struct kvb_diff_place {
+    uint32_t event, layer, query, head, channel;
+    double got, want, bound;
+} kvb_diff_place;
+
+#define KVB_DIFF_QUERIES 4096u /* of a call that are told apart */
+
 typedef struct kvb_diff {
     double rho;       /* max of error / bound, statistical bound: > 1 fails */
     double rho_worst; /* the same with the worst-case bound */
@@ -86,11 +94,16 @@ typedef struct kvb_diff {
     double max_abs;   /* largest absolute error */
     double rel_l2;    /* sqrt(sum error^2 / sum exact^2), kept as its two sums below */
     double sum_error2, sum_exact2;
-    uint64_t rows;       /* compared */
-    uint64_t not_finite; /* elements that were NaN or infinite where the exact one is not */
-    /* where rho was reached */
-    uint32_t event, layer, query, head, channel; /* channel = v_dim: the log-sum-exp */
-    double got, want, bound;
+    uint64_t rows;        /* compared */
+    uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
+    kvb_diff_place worst; /* where rho was reached */
+    /* Elements whose error is above its bound: the first of all; and how many, of how many, in all and in the first's call (event
+     * and layer), until the caller sets `again`: rows that were compared before are not counted once more. */
+    bool again, any_failed;
+    kvb_diff_place first;
+    uint64_t elements, failed;
+    uint64_t first_elements, first_failed;
+    uint64_t first_heads[KVB_MODEL_WIDTH / 64], first_queries[KVB_DIFF_QUERIES / 64]; /* bits */
 } kvb_diff;
 
 /* Compare one row: out [v_dim] of out_elem, lse NULL when not asked for. */

@@ -75,7 +75,7 @@
 
 #define KVB_RESULT_SCHEMA "kvbench.result/5"
 #define KVB_NAME          64u
-#define KVB_REASON        320u
+#define KVB_REASON        1024u
 #define KVB_REPLAY        2048u
 #define KVB_SERIES        64u
 #define KVB_CONTEXTS      32u

@@ -178,8 +178,10 @@ static reason_group *groups_make(const view *v, bool skips, size_t *n_groups)
         if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
             continue;
         reason_reduce(r, text);
+        text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* of a failure what follows are details */
         for (; g < *n_groups; g++) {
             reason_reduce(groups[g].first, other);
+            other[skips ? strlen(other) : strcspn(other, ";")] = 0;
             if (groups[g].first->status == r->status && is_alike(text, other))
                 break;
         }

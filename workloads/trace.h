@@ -87,6 +87,8 @@ typedef enum kvb_event_kind {
 
 #define KVB_TRACE_POS_END UINT32_MAX
 
+const char *kvb_event_kind_name(kvb_event_kind kind); /* the key of its line */
+
 typedef struct kvb_event {
     kvb_event_kind kind;
     uint64_t line;      /* 1-based, in the trace */
@@ -101,6 +103,11 @@ typedef struct kvb_event {
     uint32_t p0, p1;    /* seq_cp, seq_rm */
     uint32_t len;       /* rewind */
 } kvb_event;
+
+/* "line 12: step of 8 tokens in sequences 0 to 7" */
+void kvb_event_words(const kvb_event *event, char *text, size_t bytes);
+/* "heads 0 to 3, 7" of the bits of a set [(n + 63) / 64] of numbers below n; what: "head". */
+void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes);
 
 /* What a cache needs in order to replay the trace. */
 typedef struct kvb_trace_needs {

@@ -42,8 +42,6 @@ typedef struct kvb_event_store {
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
 void kvb_event_store_free(kvb_event_store *store);
 
-const char *kvb_event_kind_name(kvb_event_kind kind); /* the key of its line */
-
 /* Refuses a key of object that is not in known (ends with NULL), naming both; where: "step", "header" … */
 int kvb_json_keys_check(const json_t *object, const char *where, const char *const *known, char *why, size_t why_bytes);
 

@@ -69,13 +69,6 @@ static kvb_table *facts_new(void)
     return kvb_table_new((const char *const[]){"fact", "value", NULL});
 }
 
-static const char *const event_names[KVB_EVENT_KINDS] = {
-    [KVB_EVENT_STEP] = "step",       [KVB_EVENT_PREFILL] = "prefill",   [KVB_EVENT_FILL] = "fill",
-    [KVB_EVENT_PROPOSE] = "propose", [KVB_EVENT_COMMIT] = "commit",     [KVB_EVENT_SEQ_CP] = "seq_cp",
-    [KVB_EVENT_SEQ_RM] = "seq_rm",   [KVB_EVENT_SEQ_KEEP] = "seq_keep", [KVB_EVENT_REWIND] = "rewind",
-    [KVB_EVENT_CLEAR] = "clear",
-};
-
 /* "3 layers (0, 2, 4), 8 heads, …": one group of layers. */
 static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
 {
@@ -120,7 +113,7 @@ static int trace_show(const show *s, const char *path)
     for (int k = 0; k < KVB_EVENT_KINDS && used < sizeof events; k++)
         if (count[k])
             used += (size_t)snprintf(events + used, sizeof events - used, "%s%zu %s", used ? ", " : "", count[k],
-                                     event_names[k]);
+                                     kvb_event_kind_name((kvb_event_kind)k));
     const kvb_trace_header *h = &trace->header;
     const kvb_trace_needs *n = &trace->needs;
     fact_add(t, "workload", "%s", h->name);

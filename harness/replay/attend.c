@@ -11,6 +11,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/traffic.h"
+#include "harness/replay/verdict.h"
 
 /* Adds the pending counts to those that counters see. */
 static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
@@ -48,6 +49,8 @@ int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
     p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
     snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
              why && *why ? why : strerror(-error));
+    if (p->result->status == KVB_STATUS_FAIL)
+        kvb_event_add(event, p->result);
     return error;
 }
 

@@ -15,6 +15,8 @@
 #include "harness/replay/apart.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
+#include "harness/replay/second_look.h"
+#include "harness/replay/verdict.h"
 
 /* What parent and child share. */
 typedef struct kvb_child_shared {
@@ -73,6 +75,9 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         kvb_first_touch(options->first_touch ? replay.team : NULL);
         placement_print(options, s->result.placement, sizeof s->result.placement);
         error = kvb_replay_run(&replay, &s->place, &s->result);
+        s->done = !error; /* whatever a second look may come to */
+        if (!error && s->result.status == KVB_STATUS_FAIL && s->result.rho > 1)
+            kvb_second_look(&replay, &s->result);
         kvb_threads_end(threads);
     }
     if (error) {
@@ -98,11 +103,14 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
         snprintf(how, sizeof how, "SIG%s (%s)", sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
     else
         snprintf(how, sizeof how, "exit %d", WEXITSTATUS(status));
-    if (place->doing && place->event < options->replay.trace->n_events)
+    bool known = place->doing && place->event < options->replay.trace->n_events;
+    if (known)
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;
     snprintf(result->reason, sizeof result->reason, "%s%s%s %s", s->fault, *s->fault ? ": " : "", how, where);
+    if (known)
+        kvb_event_add(&options->replay.trace->events[place->event], result);
 }
 
 /* Bytes from one child's part of the shared memory to the next: each is unmapped alone. */
@@ -172,7 +180,7 @@ void kvb_child_end(kvb_child *child, double seconds, kvb_result *result)
         close(child->turns);
     }
     bool in_time = kvb_process_wait(child->pid, seconds, &status);
-    if (in_time && s->done)
+    if (s->done)
         *result = s->result;
     else
         ending_report(child->options, s, in_time, status, result);

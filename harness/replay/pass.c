@@ -306,6 +306,7 @@ int kvb_pass_run(kvb_pass *p)
     p->cache = NULL;
     kvb_history_free(p->history);
     p->history = NULL;
+    p->diff.again = true;
     p->number++;
     return error;
 }

@@ -3,6 +3,59 @@
 #include "harness/replay/verdict.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+static void add(kvb_result *result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(kvb_result *result, const char *format, ...)
+{
+    size_t used = strlen(result->reason);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(result->reason + used, sizeof result->reason - used, format, list);
+    va_end(list);
+}
+
+/* " at line 12, layer 0, …: got 1, exact 2, bound 1e-6" */
+static void place_add(const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
+{
+    char where[32] = "log-sum-exp";
+    if (at->channel < kvb_model_group(&trace->header.model, at->layer)->v_dim)
+        snprintf(where, sizeof where, "channel %u", at->channel);
+    add(result, " at line %" PRIu64 ", layer %u, query %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",
+        trace->events[at->event].line, at->layer, at->query, at->head, where, at->got, at->want, at->bound);
+}
+
+void kvb_event_add(const kvb_event *event, kvb_result *result)
+{
+    char words[384];
+    kvb_event_words(event, words, sizeof words);
+    add(result, "; %s", words);
+}
+
+/* The worst element, the first one that fails, and what fails beside it. */
+static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
+{
+    const kvb_event *events = trace->events;
+    char heads[192], queries[192];
+    add(result, "rho %.3g", d->rho);
+    place_add(&d->worst, trace, result);
+    kvb_event_add(&events[d->worst.event], result);
+    if (memcmp(&d->first, &d->worst, sizeof d->first)) {
+        add(result, "; first");
+        place_add(&d->first, trace, result);
+        if (d->first.event != d->worst.event)
+            kvb_event_add(&events[d->first.event], result);
+    } else {
+        add(result, "; it is the first");
+    }
+    if (!d->first_failed)
+        return add(result, "; not in the first pass: the same call gave other results");
+    kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
+    kvb_set_words("query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
+    add(result, "; in its call %" PRIu64 " of %" PRIu64 " elements fail: %s, %s; in all %" PRIu64 " of %" PRIu64,
+        d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
+}
 
 void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
                     kvb_result *result)
@@ -16,14 +69,14 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes
     result->error.checked_rows = d->rows / passes;
     result->error.total_rows = oracle->total_rows;
     result->error.has_place = d->rows > 0;
-    result->error.event = d->event;
-    result->error.layer = d->layer;
-    result->error.query = d->query;
-    result->error.head = d->head;
-    result->error.channel = d->channel;
-    result->error.got = d->got;
-    result->error.want = d->want;
-    result->error.bound = d->bound;
+    result->error.event = d->worst.event;
+    result->error.layer = d->worst.layer;
+    result->error.query = d->worst.query;
+    result->error.head = d->worst.head;
+    result->error.channel = d->worst.channel;
+    result->error.got = d->worst.got;
+    result->error.want = d->worst.want;
+    result->error.bound = d->worst.bound;
     result->error.format_max_abs = oracle->format.max_abs;
     result->error.format_rel_l2 = oracle->format.rel_l2;
     result->error.format_kl_mean = oracle->format.kl_mean;
@@ -34,12 +87,7 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes
                  "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes,
                  oracle->n_rows);
     else if (!(d->rho <= 1)) {
-        char where[32] = "log-sum-exp";
-        if (d->channel < kvb_model_group(&trace->header.model, d->layer)->v_dim)
-            snprintf(where, sizeof where, "channel %u", d->channel);
-        snprintf(result->reason, sizeof result->reason,
-                 "rho %.3g at line %" PRIu64 ", layer %u, query %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",
-                 d->rho, trace->events[d->event].line, d->layer, d->query, d->head, where, d->got, d->want, d->bound);
+        failure_add(d, trace, result);
     } else
         result->status = KVB_STATUS_PASS;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: what a failing run says is enough to find the fault: the command of the first failure alone can be pasted into a shell.
+# Shows: what a failing run says is enough to find the fault: the worst element, the first, what fails beside it, the event in words,
+# what the witness makes of the cache; the command of the first failure alone can be pasted into a shell.
 . "$(dirname "$0")/lib.sh"
 
 odd=$TMPDIR/"it's odd"
@@ -50,4 +51,22 @@ holds "  which JUnit has too" '^alone: .* --kernel crime-scaled ' "$TMPDIR/f.xml
 pasted "a timed run" --workload agent-fork --cache seq --cache slab --pool f32 --no-null --sample-ms=1
 ok "show prints it of the file" "$KVBENCH" show "$TMPDIR/many.jsonl"
 holds "  too" '^the first failure alone: .* --cache slab .*--kernel crime-scaled'
+
+# reason FILE PATTERN: the only record that failed says so.
+reason() {
+    grep -oE '"reason": "[^"]*"' "$1" | grep -qE -- "$2"
+    report $? "  it says: $2"
+}
+fork=(--workload agent-fork --pool f32 --check)
+expect_exit 1 "a kernel that is wrong" "$KVBENCH" run --plugin "$so" --kernel crime-half "${fork[@]}" --cache seq -o "$TMPDIR/half.jsonl"
+reason "$TMPDIR/half.jsonl" '^"reason": "rho [0-9.e+]+ at line [0-9]+, layer [01], query [0-9]+, head [23], (channel [0-9]+|log-sum-exp): got '
+reason "$TMPDIR/half.jsonl" '; first at line 3, layer 0, query 0, head 2, (channel 0|log-sum-exp): got [-0-9.e]+, exact [-0-9.e]+, bound [-0-9.e]+'
+reason "$TMPDIR/half.jsonl" '; line 3: step of 1 token in sequence 0'
+reason "$TMPDIR/half.jsonl" '; in its call [0-9]+ of [0-9]+ elements fail: heads 2, 3, query 0; in all '
+reason "$TMPDIR/half.jsonl" '; the witness: each query saw the right tokens'
+
+sed 's|\* PAGE + pos % PAGE;|* PAGE + (pos == 17 ? 16 : pos) % PAGE;|' caches/example-plugin/pages.c >"$TMPDIR/pages.c"
+ok "a cache that writes a row over another" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -I. "$TMPDIR/pages.c" -o "$TMPDIR/pages.so"
+expect_exit 1 "  fails" "$KVBENCH" run --plugin "$TMPDIR/pages.so" --kernel flash "${fork[@]}" --cache pages -o "$TMPDIR/pages.jsonl"
+reason "$TMPDIR/pages.jsonl" '; the witness: line 2: visible set: query 16, layer 0, KV head 0 saw token 17, which it must not see'
 done_testing

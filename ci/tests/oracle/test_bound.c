@@ -259,7 +259,7 @@ static void holds_and_is_not_vacuous(void **state)
                     kvb_diff diff = judge(p, &honest, &arithmetic, &rho[n], &infinite);
                     if (!(diff.rho <= 1))
                         fail_msg("%s, %s, %u cells: rho %g, got %.9g want %.17g bound %g", v->name, formats[f], p->n,
-                                 diff.rho, diff.got, diff.want, diff.bound);
+                                 diff.rho, diff.worst.got, diff.worst.want, diff.worst.bound);
                     assert_true(diff.rho_worst <= diff.rho);
                     assert_int_equal(diff.not_finite, 0);
                     worst = fmax(worst, diff.rho);

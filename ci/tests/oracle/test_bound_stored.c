@@ -252,7 +252,7 @@ static void holds_and_is_not_vacuous(void **state)
                     kvb_diff diff = judge(p, factored, &honest, &rho[n]);
                     if (!(diff.rho <= 1))
                         fail_msg("%s, %s, %u cells: rho %g, got %.9g want %.17g bound %g", formats[f].name,
-                                 shape_names[s], sizes[i], diff.rho, diff.got, diff.want, diff.bound);
+                                 shape_names[s], sizes[i], diff.rho, diff.worst.got, diff.worst.want, diff.worst.bound);
                     assert_true(diff.rho_worst <= diff.rho);
                     worst = fmax(worst, diff.rho);
                     problem_solve(p, false);

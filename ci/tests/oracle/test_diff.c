@@ -47,11 +47,11 @@ static kvb_diff diff_of(const kvb_expect *e, kvb_elem elem, const void *out, con
 
 static void assert_place(const kvb_diff *d, uint32_t channel)
 {
-    assert_int_equal(d->event, 7);
-    assert_int_equal(d->layer, 3);
-    assert_int_equal(d->query, 5);
-    assert_int_equal(d->head, 2);
-    assert_int_equal(d->channel, channel);
+    assert_int_equal(d->worst.event, 7);
+    assert_int_equal(d->worst.layer, 3);
+    assert_int_equal(d->worst.query, 5);
+    assert_int_equal(d->worst.head, 2);
+    assert_int_equal(d->worst.channel, channel);
 }
 
 static void exact_row_has_rho_zero(void **state)
@@ -63,7 +63,7 @@ static void exact_row_has_rho_zero(void **state)
     assert_true(d.rho == 0 && d.rho_worst == 0 && d.max_abs == 0 && d.rel_l2 == 0);
     assert_int_equal(d.rows, 1);
     assert_place(&d, 0);
-    assert_true(d.want == 1 && d.bound > 0);
+    assert_true(d.worst.want == 1 && d.worst.bound > 0);
 }
 
 static void error_over_bound(void **state)
@@ -75,7 +75,7 @@ static void error_over_bound(void **state)
     double bound = kvb_bound_output(&plain, KVB_BOUND_STATISTICAL, &e.row, &terms[1], 1, 0, KVB_F32);
     double worst = kvb_bound_output(&plain, KVB_BOUND_WORST, &e.row, &terms[1], 1, 0, KVB_F32);
     assert_true(d.rho == 0x1p-10 / bound && d.rho_worst == 0x1p-10 / worst);
-    assert_true(d.bound == bound && d.want == -0.5 && d.got == -0.5 + 0x1p-10);
+    assert_true(d.worst.bound == bound && d.worst.want == -0.5 && d.worst.got == -0.5 + 0x1p-10);
     assert_true(d.max_abs == 0x1p-10);
     assert_true(fabs(d.rel_l2 - 0x1p-10 / sqrt(1 + 0.25 + 4)) < 1e-15);
     assert_place(&d, 1);
@@ -106,6 +106,29 @@ static void the_worst_row_keeps_its_place(void **state)
     kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, good, NULL);
     assert_place(&d, 2);
     assert_int_equal(d.rows, 3);
+}
+
+static void the_first_failure_and_its_call_are_counted(void **state)
+{
+    (void)state;
+    kvb_expect e = expect_row();
+    kvb_diff d = {0};
+    const float good[3] = {1, -0.5f, 2}, bad[3] = {1.01f, -0.5f, 2.01f}, worse[3] = {1, -0.6f, 2};
+    const float *const rows[] = {good, good, bad, bad, worse}; /* two rows of each call; the last alone */
+    for (uint32_t i = 0; i < 5; i++) {
+        e.event = i / 2;
+        e.head = 64 + i;
+        e.query = i;
+        kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, rows[i], NULL);
+    }
+    for (int round = 0; round < 2; round++) {
+        assert_true(d.first.event == 1 && d.first.query == 2 && d.first.head == 66 && d.first.channel == 0);
+        assert_true(d.first.got == (double)1.01f && d.worst.event == 2 && d.worst.channel == 1);
+        assert_true(d.elements == 15 && d.failed == 5 && d.first_elements == 6 && d.first_failed == 4);
+        assert_true(d.first_heads[1] == 12 && d.first_queries[0] == 12);
+        d.again = true;
+        kvb_diff_row(&d, &e, 3, &plain, 1, 0, KVB_F32, bad, NULL);
+    }
 }
 
 static void not_a_number_is_infinity(void **state)
@@ -211,10 +234,15 @@ static void empty_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_row_has_rho_zero),   cmocka_unit_test(error_over_bound),
-        cmocka_unit_test(log_sum_exp_is_judged),    cmocka_unit_test(the_worst_row_keeps_its_place),
-        cmocka_unit_test(not_a_number_is_infinity), cmocka_unit_test(sixteen_bit_outputs),
-        cmocka_unit_test(ends_of_the_output_type),  cmocka_unit_test(empty_row),
+        cmocka_unit_test(exact_row_has_rho_zero),
+        cmocka_unit_test(error_over_bound),
+        cmocka_unit_test(log_sum_exp_is_judged),
+        cmocka_unit_test(the_first_failure_and_its_call_are_counted),
+        cmocka_unit_test(the_worst_row_keeps_its_place),
+        cmocka_unit_test(not_a_number_is_infinity),
+        cmocka_unit_test(sixteen_bit_outputs),
+        cmocka_unit_test(ends_of_the_output_type),
+        cmocka_unit_test(empty_row),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/diff", tests, NULL, NULL);

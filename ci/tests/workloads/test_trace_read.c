@@ -125,6 +125,42 @@ static void test_logit_changes(void **state)
     kvb_trace_free(u);
 }
 
+static void test_words(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "line 2: prefill of 4 tokens in sequence 0",
+        "line 3: step of 3 tokens in sequences 0, 1",
+        "line 4: fill of 1 token in sequence 1",
+        "line 5: seq_cp from sequence 0 to 2, positions 1 to 4",
+        "line 6: seq_rm of sequence 2",
+        "line 7: seq_cp from sequence 1 to 9",
+        "line 8: step of 4 tokens in sequences 0 to 2, 9",
+        "line 9: seq_keep of sequence 0",
+        "line 10: propose of 3 nodes",
+        "line 11: commit of 1 node",
+        "line 12: rewind to 1 token",
+        "line 13: clear",
+    };
+    kvb_trace *t = load(HEADER "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0}}\n"
+                               "{\"step\":{\"seq\":[0,1,0],\"pos\":[4,0,5]}}\n{\"fill\":{\"seq\":1,\"n\":1}}\n"
+                               "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n{\"seq_rm\":{\"seq\":2}}\n"
+                               "{\"seq_cp\":{\"src\":1,\"dst\":9}}\n"
+                               "{\"step\":{\"seq\":[0,1,2,9],\"pos\":[6,2,0,2]}}\n{\"seq_keep\":{\"seq\":0}}\n"
+                               "{\"propose\":{\"parents\":[-1,0,0]}}\n{\"commit\":{\"accepted\":[0]}}\n"
+                               "{\"rewind\":{\"len\":1}}\n{\"clear\":{}}\n{\"step\":{\"pos\":[0],\"seq\":[0]}}",
+                        0);
+    char words[256];
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        kvb_event_words(&t->events[i], words, sizeof words);
+        assert_string_equal(words, want[i]);
+    }
+    kvb_trace_free(t);
+    const uint64_t set[2] = {0x5555555555555555, 1};
+    kvb_set_words("query", set, 65, words, sizeof words);
+    assert_string_equal(words, "queries 0, 2, 4, 6, 8, 10, …");
+}
+
 static void test_every_event(void **state)
 {
     (void)state;
@@ -281,11 +317,17 @@ static void test_streaming(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header_fields), cmocka_unit_test(test_every_event),
-        cmocka_unit_test(test_model_alike),   cmocka_unit_test(test_model_groups),
-        cmocka_unit_test(test_logit_changes), cmocka_unit_test(test_join_and_rollback),
-        cmocka_unit_test(test_cells),         cmocka_unit_test(test_plain_needs_no_face),
-        cmocka_unit_test(test_long_fill),     cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_header_fields),
+        cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_model_alike),
+        cmocka_unit_test(test_model_groups),
+        cmocka_unit_test(test_logit_changes),
+        cmocka_unit_test(test_join_and_rollback),
+        cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_plain_needs_no_face),
+        cmocka_unit_test(test_long_fill),
+        cmocka_unit_test(test_streaming),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("trace reader", tests, scratch_setup, scratch_teardown);

@@ -106,6 +106,15 @@ static int scaled(const kvb_attend *a)
     return 0;
 }
 
+/* The upper half of the heads, where one token asks. */
+static int half(const kvb_attend *a)
+{
+    uint32_t n = a->problem.n_heads;
+    for (uint32_t i = 0; i < rows_of(a); i++)
+        row_attend(a, i / n, i % n, (double)a->problem.scale * (a->problem.n_tok == 1 && i >= n / 2 ? 1.01 : 1), as_is);
+    return 0;
+}
+
 static int coarse(const kvb_attend *a)
 {
     all_rows(a, rows_of(a), 1, to_bf16);
@@ -246,6 +255,7 @@ KERNEL(k_hang, "crime-hang", arithmetic, hang);
 KERNEL(k_leave, "crime-exit", arithmetic, leave);
 KERNEL(k_unwritten, "crime-unwritten", arithmetic, unwritten);
 KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
+KERNEL(k_half, "crime-half", arithmetic, half);
 KERNEL(k_coarse, "crime-undeclared", arithmetic, coarse);
 KERNEL(k_declared, "crime-declared", arithmetic_bf16, coarse);
 KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
@@ -265,10 +275,10 @@ static const kvb_kernel k_no_answer = {.name = "crime-supports",
                                        .arithmetic = arithmetic,
                                        .attend = honest};
 
-static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,     &k_unwritten,
-                                            &k_scaled,      &k_coarse,     &k_declared,    &k_gives_up,  &k_overrun,
-                                            &k_underrun,    &k_scratch,    &k_slack,       &k_overread,  &k_malloc,
-                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
+static const kvb_kernel *const kernels[] = {
+    &k_honest,   &k_segfault, &k_hang,        &k_leave,      &k_unwritten,   &k_scaled,    &k_half,
+    &k_coarse,   &k_declared, &k_gives_up,    &k_overrun,    &k_underrun,    &k_scratch,   &k_slack,
+    &k_overread, &k_malloc,   &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};

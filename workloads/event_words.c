@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events and sets of small numbers in words. */
+#include "workloads/trace.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MOST_RANGES 6u /* that are named of a set */
+
+static bool has(const uint64_t *set, uint32_t i)
+{
+    return set[i / 64] >> i % 64 & 1;
+}
+
+void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes)
+{
+    char list[160] = "";
+    size_t used = 0, ranges = 0, members = 0;
+    for (uint32_t i = 0, end; i < n; i = end + 1) {
+        for (end = i; end < n && has(set, end); end++)
+            members++;
+        if (end == i)
+            continue;
+        const char *form = end - i == 1 ? "%s%u" : end - i == 2 ? "%s%u, %u" : "%s%u to %u";
+        if (ranges < MOST_RANGES)
+            used += (size_t)snprintf(list + used, sizeof list - used, form, ranges ? ", " : "", i, end - 1);
+        else if (ranges == MOST_RANGES)
+            used += (size_t)snprintf(list + used, sizeof list - used, ", …");
+        ranges++;
+    }
+    size_t stem = strlen(what) - (members != 1 && what[strlen(what) - 1] == 'y');
+    const char *plural = members == 1 ? "" : what[stem] ? "ies" : "s";
+    snprintf(text, bytes, "%.*s%s %s", (int)stem, what, plural, list);
+}
+
+void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
+{
+    char what[256] = "", range[64] = "";
+    uint64_t set = 0;
+    if (e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_FILL) {
+        for (uint32_t i = 0; i < e->n; i++)
+            set |= UINT64_C(1) << e->seq[i];
+        kvb_set_words("sequence", &set, KVB_TRACE_MAX_SEQS, what, sizeof what);
+    }
+    if (e->p1 != KVB_TRACE_POS_END)
+        snprintf(range, sizeof range, ", positions %u to %u", e->p0, e->p1 - 1);
+    else if (e->p0)
+        snprintf(range, sizeof range, ", positions from %u on", e->p0);
+    const char *name = kvb_event_kind_name(e->kind), *s = e->n == 1 ? "" : "s";
+    int used = snprintf(text, bytes, "line %" PRIu64 ": %s", e->line, name);
+    text += used;
+    bytes -= (size_t)used;
+    switch (e->kind) {
+    case KVB_EVENT_COMMIT:
+    case KVB_EVENT_PROPOSE:
+        snprintf(text, bytes, " of %u node%s", e->n, s);
+        break;
+    case KVB_EVENT_SEQ_CP:
+        snprintf(text, bytes, " from sequence %u to %u%s", e->src, e->dst, range);
+        break;
+    case KVB_EVENT_SEQ_RM:
+    case KVB_EVENT_SEQ_KEEP:
+        snprintf(text, bytes, " of sequence %u%s", e->src, range);
+        break;
+    case KVB_EVENT_REWIND:
+        snprintf(text, bytes, " to %u token%s", e->len, e->len == 1 ? "" : "s");
+        break;
+    case KVB_EVENT_CLEAR:
+        break;
+    default:
+        snprintf(text, bytes, " of %u token%s in %s", e->n, s, what);
+    }
+}
