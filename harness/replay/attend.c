@@ -196,6 +196,17 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
             kvb_guard_protect(lanes[i], read_only);
 }
 
+static void misdeed_note(kvb_pass *p, uint64_t allocations)
+{
+    char what[320], times[48] = "once";
+    if (allocations > 1)
+        snprintf(times, sizeof times, "%" PRIu64 " times; the first", allocations);
+    kvb_heap_watch_words(what, sizeof what);
+    snprintf(p->misdeed, sizeof p->misdeed,
+             "line %" PRIu64 ": %.64s: attend() allocated or freed memory %s: %s",
+             p->trace->events[p->place->event].line, p->options->kernel->name, times, what);
+}
+
 int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
                     kvb_step_traffic *step)
 {
@@ -226,13 +237,11 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     kvb_pass_charge(p, started, KVB_IN_KERNEL);
     uint64_t allocations = kvb_heap_watch_stop();
     p->place->doing = "in the check";
+    if (allocations && !*p->misdeed)
+        misdeed_note(p, allocations);
     rows_protect(p, spec, false);
     if (error)
         return kvb_pass_refuse(p, error == -ENOTSUP ? -EPROTO : error, p->options->kernel->name, "attend() failed");
-    if (allocations) {
-        snprintf(why, sizeof why, "attend() allocated or freed memory %" PRIu64 " times", allocations);
-        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
-    }
     if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
         return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
     return outputs_check(p, spec, n, layer);

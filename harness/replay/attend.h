@@ -50,6 +50,8 @@ typedef struct kvb_pass {
     size_t reserved_peak, allocator_live;
     kvb_memory_log memory; /* of the first pass */
     bool ended;            /* result says why */
+    /* What attend() did beside its work that it must not, the first time; empty: nothing. Its output is judged all the same. */
+    char misdeed[512];
 } kvb_pass;
 
 /* What a step reads, added up layer by layer. */

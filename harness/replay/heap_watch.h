@@ -7,10 +7,14 @@
 #ifndef KVB_HEAP_WATCH_H
 #define KVB_HEAP_WATCH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 void kvb_heap_watch_start(void);
 /* Allocations and frees since start, by any thread. */
 uint64_t kvb_heap_watch_stop(void);
+/* The first of those that stop() has counted, one or more: "malloc of 64 bytes, called by attend (mine.so) > helper (mine.so)", or
+ * "mine.so+0x1234" where dladdr() knows no name: static functions (`addr2line -f -e mine.so 0x1234` does). */
+void kvb_heap_watch_words(char *text, size_t bytes);
 
 #endif

@@ -230,6 +230,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     }
     if (!error)
         error = report(&p, &roofline);
+    if (*p.misdeed && (!error || p.ended))
+        kvb_misdeed_judge(p.misdeed, result);
     kvb_roofline_close(&roofline);
     kvb_pass_close(&p);
     return p.ended ? 0 : error;

@@ -33,6 +33,16 @@ void kvb_event_add(const kvb_event *event, kvb_result *result)
     add(result, "; %s", words);
 }
 
+void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
+{
+    if (result->status == KVB_STATUS_PASS)
+        add(result, "%s; what it wrote is right", misdeed);
+    else
+        add(result, "; besides, %s", misdeed);
+    if (result->status == KVB_STATUS_PASS)
+        result->status = KVB_STATUS_FAIL;
+}
+
 /* The worst element, the first one that fails, and what fails beside it. */
 static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {

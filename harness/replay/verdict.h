@@ -10,6 +10,8 @@
 void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
                     kvb_result *result);
 
+/* A result that is judged fails, or fails for one reason more: what its kernel did beside its work. */
+void kvb_misdeed_judge(const char *misdeed, kvb_result *result);
 /* Appends "; line 12: step of 8 tokens in sequences 0 to 7" to the reason. */
 void kvb_event_add(const kvb_event *event, kvb_result *result);
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,19 @@ static int allocates(const kvb_attend *a)
     return honest(a);
 }
 
+static int prints(const kvb_attend *a)
+{
+    printf("%u tokens\n", a->problem.n_tok);
+    return honest(a);
+}
+
+static int wrong_twice(const kvb_attend *a)
+{
+    void *volatile block = calloc(3, 8);
+    free(block);
+    return scaled(a);
+}
+
 static int write_input(const kvb_attend *a)
 {
     honest(a);
@@ -265,6 +279,8 @@ KERNEL_SCRATCH(k_scratch, "crime-scratch", arithmetic, scratch_some, scratch_ove
 KERNEL(k_slack, "crime-slack", arithmetic, slack);
 KERNEL(k_overread, "crime-overread", arithmetic, overread);
 KERNEL(k_malloc, "crime-malloc", arithmetic, allocates);
+KERNEL(k_prints, "crime-printf", arithmetic, prints);
+KERNEL(k_wrong_twice, "crime-wrong-twice", arithmetic, wrong_twice);
 KERNEL(k_write_input, "crime-write-input", arithmetic, write_input);
 KERNEL(k_write_rows, "crime-write-rows", arithmetic, write_rows);
 KERNEL(k_partial_lse, "crime-partial-lse", arithmetic, partial_lse);
@@ -276,9 +292,9 @@ static const kvb_kernel k_no_answer = {.name = "crime-supports",
                                        .attend = honest};
 
 static const kvb_kernel *const kernels[] = {
-    &k_honest,   &k_segfault, &k_hang,        &k_leave,      &k_unwritten,   &k_scaled,    &k_half,
-    &k_coarse,   &k_declared, &k_gives_up,    &k_overrun,    &k_underrun,    &k_scratch,   &k_slack,
-    &k_overread, &k_malloc,   &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
+    &k_honest,   &k_segfault,    &k_hang,        &k_leave,      &k_unwritten,   &k_scaled,    &k_half,     &k_coarse,
+    &k_declared, &k_gives_up,    &k_overrun,     &k_underrun,   &k_scratch,     &k_slack,     &k_overread, &k_malloc,
+    &k_prints,   &k_wrong_twice, &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};
