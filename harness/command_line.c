@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/progress.h"
+
 static void usage_print(const kvb_usage *usage)
 {
     printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
@@ -28,6 +30,7 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    kvb_progress_end();
     fprintf(stderr, "kvbench %s: ", command);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);

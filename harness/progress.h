@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line on stderr, rewritten as a run goes on, with the time left; nothing where stderr is no terminal. */
+/*
+ * What the program is doing, on stderr: on a terminal one line, rewritten every second; elsewhere a line every ten seconds, or
+ * every KVB_PROGRESS seconds of the environment (0: none), so that short runs say nothing. A timer shows it, also while one
+ * thing takes long. There is one progress, as there is one stderr; a child process shows nothing.
+ */
 #ifndef KVB_PROGRESS_H
 #define KVB_PROGRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-typedef struct kvb_progress {
-    size_t done, total;
-    double started; /* seconds */
-    int shown;      /* stderr is a terminal */
-} kvb_progress;
-
-void kvb_progress_start(kvb_progress *progress, size_t total);
-void kvb_progress_step(kvb_progress *progress, const char *what); /* one more is done */
-void kvb_progress_end(kvb_progress *progress);                    /* wipes the line */
-double kvb_progress_seconds(const kvb_progress *progress);        /* since start */
+/* total: combinations, or the like, that are to be done; 0: not known yet. Begun again, it counts anew. */
+void kvb_progress_start(const char *command, size_t total);
+void kvb_progress_expect(size_t more); /* adds to the total */
+/* What is being done now: "oracle of plain-decode, f16". */
+void kvb_progress_now(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void kvb_progress_step(bool good); /* one more is done */
+void kvb_progress_end(void);       /* no more lines; wipes that of a terminal */
+double kvb_progress_seconds(void); /* since start */
 
 #endif

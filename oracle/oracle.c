@@ -82,7 +82,7 @@ static kvb_format_error format_reduce(const kvb_format_row *rows, size_t n)
     return format;
 }
 
-/* Chooses what is checked, and works it out. 0 or -ENOMEM. */
+/* Chooses what is checked, and works it out. 0, -ENOMEM or -EINTR. */
 static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, kvb_oracle *oracle)
 {
     const kvb_model *m = &trace->header.model;
@@ -106,7 +106,7 @@ static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, 
         err = results_open(m, &sample, oracle);
     if (!err) {
         format_rows = calloc(sample.n + 1, sizeof *format_rows);
-        err = format_rows ? kvb_solve(oracle, &census, visible_max, options->team, format_rows) : -ENOMEM;
+        err = format_rows ? kvb_solve(oracle, &census, visible_max, options, format_rows) : -ENOMEM;
     }
     if (!err)
         oracle->format = format_reduce(format_rows, sample.n);

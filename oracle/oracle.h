@@ -10,6 +10,8 @@
 #ifndef KVB_ORACLE_H
 #define KVB_ORACLE_H
 
+#include <signal.h>
+
 #include "kernels/attend.h"
 #include "oracle/bound.h"
 #include "oracle/history.h"
@@ -25,6 +27,7 @@ typedef struct kvb_oracle_options {
                          * would take more than 256 MiB, a seeded sample is checked */
     uint64_t seed;      /* of the sample */
     const kvb_team *team;
+    const volatile sig_atomic_t *stop; /* set by a signal: end soon, with -EINTR; NULL: never */
 } kvb_oracle_options;
 
 /* Exact attention of one (event, layer, query, head) over the decoded stored rows, with the sums that any
@@ -54,7 +57,7 @@ typedef struct kvb_oracle {
     struct kvb_oracle_state *state;
 } kvb_oracle;
 
-/* 0, -ENOMEM, -ENOTSUP when it cannot store a format (why names it). Trace and values must outlive the oracle;
+/* 0, -ENOMEM, -EINTR when asked to stop, -ENOTSUP when it cannot store a format (why names it). Trace and values must outlive the oracle;
  * options and what they point to need not. */
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);

@@ -25,6 +25,7 @@ typedef struct work {
     const kvb_model *model;
     const kvb_group *group; /* whose layers are in hand */
     const kvb_team *team;
+    const volatile sig_atomic_t *stop; /* NULL: never */
     kvb_format_row *format_rows;
     uint32_t visible_max;
     bool lossless; /* both formats hold every f32 exactly */
@@ -57,13 +58,18 @@ static void side_store(const work *w, kvb_rows kind, uint64_t token, const kvb_s
         original[token * store->dim + c] = (double)row[c];
 }
 
+static bool is_stopped(const work *w)
+{
+    return w->stop && *w->stop;
+}
+
 /* Part i of n: every token's K and V row through the stores. */
 static void rows_store(void *ctx, uint32_t i, uint32_t n)
 {
     const work *w = ctx;
     uint64_t tokens = w->state->values->tokens;
     double *scratch = w->workers[i].scratch;
-    for (uint64_t t = tokens * i / n; t < tokens * (i + 1) / n; t++) {
+    for (uint64_t t = tokens * i / n; t < tokens * (i + 1) / n && !is_stopped(w); t++) {
         side_store(w, KVB_ROWS_K, t, &w->stores->k, &w->k, w->k_original, scratch);
         if (!w->group->latent)
             side_store(w, KVB_ROWS_V, t, &w->stores->v, &w->v, w->v_original, scratch);
@@ -121,7 +127,7 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
     work *w = ctx;
     const worker *me = &w->workers[i];
     bool latent = w->group->latent, gathers = !w->k.rows || (!latent && !w->v.rows);
-    for (size_t at; (at = atomic_fetch_add(&w->next, 1)) < w->n_order;) {
+    for (size_t at; (at = atomic_fetch_add(&w->next, 1)) < w->n_order && !is_stopped(w);) {
         size_t number = query_number(w, w->order[at]), end = at + 1;
         if (gathers && at > 0 && query_number(w, w->order[at - 1]) == number)
             continue; /* with the query's first */
@@ -226,7 +232,7 @@ static void buffers_close(work *w)
     w->k_original = w->v_original = NULL;
 }
 
-int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_team *team,
+int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_oracle_options *options,
               kvb_format_row *format_rows)
 {
     work w = {
@@ -234,10 +240,11 @@ int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max
         .state = oracle->state,
         .census = census,
         .model = oracle->state->model,
-        .team = team,
+        .team = options->team,
+        .stop = options->stop,
         .format_rows = format_rows,
         .visible_max = visible_max,
-        .n_workers = team ? team->n : 1,
+        .n_workers = options->team ? options->team->n : 1,
     };
     int err = 0;
     for (uint32_t g = 0; !err && g < w.model->n_groups; g++) {
@@ -249,6 +256,8 @@ int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max
         if (!err)
             heads_solve(&w);
         buffers_close(&w);
+        if (!err && is_stopped(&w))
+            err = -EINTR;
     }
     return err;
 }

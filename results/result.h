@@ -237,6 +237,8 @@ int kvb_results_resolution(const kvb_result *results, size_t n, double *quantile
  * of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us") and leave out columns that say nothing. skips: the
  * skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS. 0, -ENOMEM or -EIO. */
 int kvb_result_table(const kvb_result *results, size_t n, bool skips, kvb_table_format format, FILE *out);
+/* The same in CSV, a result at a time, as they come; the first brings the headings. */
+int kvb_result_stream(const kvb_result *result, bool first, FILE *out);
 
 /* Did all combinations run with one thread? Then people need not be told. */
 bool kvb_results_one_thread(const kvb_result *results, size_t n);

@@ -2,6 +2,8 @@
 /* Results as rows of a table: with units for people, raw numbers and units in the headings for programs. */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "results/schema.h"
 
@@ -86,6 +88,21 @@ bool kvb_results_one_thread(const kvb_result *results, size_t n)
         if (results[i].threads != 1)
             return false;
     return true;
+}
+
+int kvb_result_stream(const kvb_result *result, bool first, FILE *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    int error = memory ? kvb_result_table(result, 1, true, KVB_TABLE_CSV, memory) : -ENOMEM;
+
+    if (memory && fclose(memory) && !error)
+        error = -ENOMEM;
+    if (!error)
+        error = fputs(first ? text : strchr(text, '\n') + 1, out) < 0 || fflush(out) ? -EIO : 0;
+    free(text);
+    return error;
 }
 
 int kvb_result_table(const kvb_result *results, size_t n, bool skips, kvb_table_format format, FILE *out)

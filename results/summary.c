@@ -68,7 +68,7 @@ static int headline_print(const view *v)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)
         line_print(v, "nothing was timed (--check)");
-    if (v->n == count_of(v, KVB_STATUS_SKIP))
+    if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->partial)
         line_print(v, "nothing ran: every combination was skipped");
     if (worst) {
         kvb_key_name(worst, name);
@@ -378,6 +378,8 @@ static void next_print(const view *v, bool all)
 
     if (failed && *failed->replay)
         command_print(v, "the first failure alone", failed->replay);
+    if (v->summary->partial)
+        return;
     if (!path) {
         line_print(v, "%s-o F.jsonl keeps the records for show, report and compare",
                    all ? "" : "every row: the same command with --all; ");

@@ -16,6 +16,7 @@ typedef struct kvb_summary {
     const char *note;     /* openblas_note of the manifest; "": none */
     const char *coverage; /* which combinations these are, and how many are left out; NULL or "": all */
     bool untimed;         /* the run did not time anything */
+    bool partial;         /* it was stopped: no command reads its records yet */
     double seconds;       /* how long the run took; NaN: not known */
     kvb_summary_rows rows;
     bool is_markdown; /* lists and tables in Markdown */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
 #include "harness/duel/programs.h"
+#include "harness/interrupt.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
@@ -22,13 +22,6 @@
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
 
 #define MAX_PAIRS (64u << 20) /* as `kvbench run` has it */
-
-static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
-
-static void stop_ask(int signal_number)
-{
-    stopped = signal_number;
-}
 
 bool kvb_duel_is_asked(const kvb_duel_words *w)
 {
@@ -48,7 +41,8 @@ void kvb_duel_words_free(kvb_duel_words *w)
 typedef struct taker {
     const kvb_duel *duel;
     kvb_results *results;
-    kvb_progress *progress; /* NULL: the other side shows it */
+    bool shown; /* by the progress: the other side is not */
+    size_t n_wanted;
 } taker;
 
 static int result_wants(void *ctx, size_t number, const kvb_result *names)
@@ -56,15 +50,16 @@ static int result_wants(void *ctx, size_t number, const kvb_result *names)
     taker *t = ctx;
     bool wanted = kvb_duel_concerns(t->duel, names);
     (void)number;
-    t->progress->total += wanted;
+    kvb_progress_expect(wanted);
+    t->n_wanted += wanted;
     return wanted;
 }
 
 static int result_take(void *ctx, const kvb_result *result)
 {
     taker *t = ctx;
-    if (t->progress)
-        kvb_progress_step(t->progress, result->kernel);
+    if (t->shown)
+        kvb_progress_step(result->status == KVB_STATUS_PASS || result->status == KVB_STATUS_SKIP);
     return kvb_results_add(t->results, result);
 }
 
@@ -72,10 +67,9 @@ static int result_take(void *ctx, const kvb_result *result)
 static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_suite *suite,
                      const kvb_selection *selections, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
-    kvb_progress progress;
-    taker base_taker = {duel, base, &progress}, new_taker = {duel, new, NULL};
+    taker base_taker = {duel, base, true, 0}, new_taker = {duel, new, false, 0};
     int error = 0;
-    kvb_progress_start(&progress, 0);
+    kvb_progress_start("compare", 0);
     for (size_t i = 0; i < suite->n_parts && !error; i++) {
         kvb_matrix_options matrix = {
             .selection = &selections[i],
@@ -91,7 +85,6 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
             .no_staging = w->no_staging,
             .deterministic = w->deterministic,
             .pools_must_fit = w->words.pools.n && w->words.workloads.n,
-            .stop = &stopped,
             .wants = result_wants,
             .take = result_take,
             .ctx = &base_taker,
@@ -99,8 +92,8 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
         };
         error = kvb_matrix_run(&matrix, why, why_bytes);
     }
-    kvb_progress_end(&progress);
-    if (!error && !progress.total) {
+    kvb_progress_end();
+    if (!error && !base_taker.n_wanted) {
         snprintf(why, why_bytes, "none of these combinations uses the plug-ins");
         error = -EINVAL;
     }
@@ -194,27 +187,18 @@ static const char **run_words(const kvb_duel_words *w, number_text *numbers)
     return words;
 }
 
-static void program_show(void *ctx, const char *program)
-{
-    kvb_progress_step(ctx, program);
-}
-
 static int programs_run(const kvb_duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
     number_text numbers[sizeof run_options / sizeof *run_options];
     const char **run = run_words(w, numbers);
-    kvb_progress progress;
     kvb_programs_options o = {
         .program = {w->program[KVB_DUEL_BASE], w->program[KVB_DUEL_NEW]},
         .words = run,
         .rounds = w->rounds,
-        .stop = &stopped,
-        .each = program_show,
-        .ctx = &progress,
     };
-    kvb_progress_start(&progress, 3 * w->rounds);
+    kvb_progress_start("compare", 3 * w->rounds);
     int error = run ? kvb_programs_run(&o, base, new, why, why_bytes) : -ENOMEM;
-    kvb_progress_end(&progress);
+    kvb_progress_end();
     free(run);
     return error;
 }
@@ -223,7 +207,6 @@ static int programs_run(const kvb_duel_words *w, kvb_results *base, kvb_results 
 
 int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *new)
 {
-    const struct sigaction stop = {.sa_handler = stop_ask}; /* interrupts waiting for a program */
     kvb_duel_words w = *words;
     char why[1536] = "";
     bool programs = w.program[0] || w.program[1];
@@ -240,13 +223,11 @@ int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *ne
     w.rounds = w.rounds ? w.rounds : 10;
     w.seconds = w.seconds ? w.seconds : 120;
     w.sample_ms = w.sample_ms ? w.sample_ms : programs ? 200 : 1000;
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
+    kvb_stop_catch();
     int error = programs ? programs_run(&w, base, new, why, sizeof why) : plugins_run(&w, base, new, why, sizeof why);
     if (error == -EINTR) {
-        signal(stopped, SIG_DFL);
         kvb_complain("compare", 0, "stopped by a signal");
-        raise(stopped);
+        kvb_stop_die();
     }
     if (error)
         return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",

@@ -10,6 +10,7 @@
 #include "harness/commands/live_check.h"
 #include "harness/commands/record_import.h"
 #include "harness/selection/registry.h"
+#include "harness/progress.h"
 #include "workloads/live/checkpoint.h"
 #include "workloads/live/exact.h"
 #include "workloads/live/live.h"
@@ -214,14 +215,18 @@ static int record_all(const settings *s, kvb_live_options *live)
     if (!table)
         return kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
     int exit_code = KVB_EXIT_OK;
+    kvb_progress_start("record", s->n_scenarios);
     for (size_t i = 0; exit_code == KVB_EXIT_OK && i < s->n_scenarios; i++) {
         const kvb_scenario *scenario = s->scenarios[i];
+        kvb_progress_now("playing %s", scenario->name);
         live->cache = s->cache ? s->cache : kvb_registry_find(&s->registry, KVB_CACHES, scenario->cache);
         exit_code = record_scenario(s, scenario, live, table);
+        kvb_progress_step(true);
     }
     if (exit_code == KVB_EXIT_OK && s->long_decode &&
         kvb_live_write_long_decode(s->seed, s->directory, why, sizeof why))
         exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    kvb_progress_end();
     if (exit_code == KVB_EXIT_OK && s->n_scenarios)
         exit_code = kvb_printed("record", kvb_table_print(table, s->format, stdout));
     kvb_table_free(table);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "harness/command_line.h"
+#include "harness/progress.h"
 
 enum { DEFAULT_REQUESTS = 100, DEFAULT_SHRINK = 16, DEFAULT_SEQUENCES = 8, MAX_NAME = 100 };
 
@@ -34,6 +35,7 @@ static int row_print(const char *name, const char *path, size_t requests, const 
     const char *cells[] = {name, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], path};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         snprintf(texts[i], sizeof texts[i], "%llu", (unsigned long long)numbers[i]);
+    kvb_progress_end();
     kvb_table *table = kvb_table_new(headings);
     int exit_code = KVB_EXIT_OK;
     if (!table || kvb_table_row(table, cells))
@@ -74,6 +76,8 @@ int kvb_record_import_run(const kvb_record_import *import, const char *directory
         return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", directory, strerror(ENAMETOOLONG));
 
     int exit_code = KVB_EXIT_OK;
+    kvb_progress_start("record", 0);
+    kvb_progress_now("importing %s", file);
     int err = kvb_import_read(file, &options, &requests, why, sizeof why);
     if (!err && mkdir(directory, 0777) && errno != EEXIST) {
         err = -errno;

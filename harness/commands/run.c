@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench run: replay the matrix, check it, measure it, record it. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <float.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
+#include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
@@ -47,7 +47,6 @@ typedef struct run {
     bool by_pairs;   /* not the product */
     size_t left_out; /* combinations that could run too */
     kvb_shard shard;
-    kvb_progress progress;
     kvb_result_file *kept; /* what an earlier run has finished, or NULL */
     kvb_result_writer *writer;
     kvb_export *junit;
@@ -56,13 +55,6 @@ typedef struct run {
     char *why; /* of the writer */
     size_t why_bytes;
 } run;
-
-static volatile sig_atomic_t stopped; /* the signal that asks to stop, or 0 */
-
-static void stop_ask(int signal_number)
-{
-    stopped = signal_number;
-}
 
 static const kvb_option options[] = {
     {"--suite", "NAME", "quick, default or full (see `kvbench list suites`); default: default",
@@ -106,7 +98,8 @@ static const kvb_option options[] = {
      KVB_FLAG(run, resume)},
     {"--shard", "I/N", "only every N-th combination, from the I-th on: `kvbench merge` joins the files of all N",
      KVB_TEXT(run, shard_text)},
-    {"--format", "FORMAT", "table or md: a summary; csv or json: every combination", KVB_TEXT(run, format_name)},
+    {"--format", "FORMAT", "table or md: a summary; csv: every combination, as soon as it is final; json: every one",
+     KVB_TEXT(run, format_name)},
     {"--all", NULL, "with table or md: every combination too, and why each skipped one was", KVB_FLAG(run, all)},
     {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
      KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
@@ -165,21 +158,21 @@ static int result_keep(run *r, const kvb_result *result)
 {
     int error = kvb_results_add(&r->results, result);
     r->count[result->status] += !error;
-    return error;
+    if (!error && r->format == KVB_TABLE_CSV)
+        error = kvb_result_stream(result, r->results.n == 1, stdout);
+    return error == -EIO ? 0 : error; /* main says what standard output could not take */
 }
 
 /* A combination is done. */
 static int result_take(void *ctx, const kvb_result *result)
 {
     run *r = ctx;
-    char what[4 * KVB_NAME + 16];
     if (result_keep(r, result))
         return -ENOMEM;
     kvb_result *kept = &r->results.at[r->results.n - 1];
     if (kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP)
         kept->replay[0] = '\0';
-    snprintf(what, sizeof what, "%s, %s, %s, %s", result->workload, result->cache, result->pool_k, result->kernel);
-    kvb_progress_step(&r->progress, what);
+    kvb_progress_step(result->status == KVB_STATUS_PASS || result->status == KVB_STATUS_SKIP);
     return r->writer ? kvb_result_write(r->writer, kept, r->why, r->why_bytes) : 0;
 }
 
@@ -203,24 +196,29 @@ static int verdict(const run *r)
 }
 
 /* The summary, on stderr if a program reads the rows on stdout. */
-static int results_print(const run *r, const kvb_manifest *manifest)
+static int results_print(const run *r, const kvb_manifest *manifest, size_t total)
 {
     bool people = kvb_table_is_for_people(r->format);
     char coverage[160] = "";
-    if (r->by_pairs)
+    if (kvb_stopped)
+        snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, total);
+    else if (r->by_pairs)
         snprintf(coverage, sizeof coverage,
                  "every pair of workload, cache, pool and kernel; %zu more combinations could run (--product)",
                  r->left_out);
     const kvb_summary summary = {.path = r->output,
+                                 .partial = kvb_stopped,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
                                  .untimed = r->check,
-                                 .seconds = kvb_progress_seconds(&r->progress),
+                                 .seconds = kvb_progress_seconds(),
                                  .rows = !people  ? KVB_ROWS_NONE
                                          : r->all ? KVB_ROWS_ALL
                                                   : KVB_ROWS_FEW,
                                  .is_markdown = r->format == KVB_TABLE_MD};
-    int error = people ? 0 : kvb_result_table(r->results.at, r->results.n, true, r->format, stdout);
+    int error = people || r->format == KVB_TABLE_CSV
+                    ? 0
+                    : kvb_result_table(r->results.at, r->results.n, true, r->format, stdout);
     if (error)
         return error;
     return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
@@ -232,7 +230,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
 {
     char command[KVB_REPLAY];
     size_t first = 0;
-    kvb_progress_start(&r->progress, total - r->results.n);
+    kvb_progress_start("run", total - r->results.n);
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
@@ -262,7 +260,6 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
             .command = command,
-            .stop = &stopped,
             .wants = combination_wanted,
             .take = result_take,
             .ctx = r,
@@ -272,7 +269,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
-    kvb_progress_end(&r->progress);
+    kvb_progress_end();
     if (error == -EINTR)
         snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, total);
     return error;
@@ -294,8 +291,10 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->results.n, total);
         return KVB_EXIT_OK;
     }
-    if (!r->no_machine && (r->machine || !r->check) && (r->machine || total >= MACHINE_COMBINATIONS))
+    if (!r->no_machine && (r->machine || !r->check) && (r->machine || total >= MACHINE_COMBINATIONS)) {
+        kvb_progress_now("measuring the machine");
         kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
+    }
     return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
                ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
                : KVB_EXIT_OK;
@@ -334,8 +333,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     int code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
     if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
         code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
-    signal(SIGINT, stop_ask);
-    signal(SIGTERM, stop_ask);
+    kvb_stop_catch();
     int error = code ? -ECANCELED : parts_run(r, selections, n, total, argc, argv, late, sizeof late);
     error = output_close(r, error, &kept);
     int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
@@ -343,14 +341,15 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
         return code;
     error = error ? error : exported;
     if (error == -EINTR) {
-        signal(stopped, SIG_DFL);
+        if (results_print(r, &manifest, total) || fflush(stdout))
+            kept = "; nothing could be printed";
         kvb_complain("run", 0, "%s%s", late, *kept ? kept : "; nothing was written");
-        raise(stopped);
+        kvb_stop_die();
     }
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    int printed = kvb_printed("run", results_print(r, &manifest));
+    int printed = kvb_printed("run", results_print(r, &manifest, total));
     return printed ? printed : verdict(r);
 }
 
@@ -464,6 +463,8 @@ static int run_main(int argc, char **argv)
                                            .oversubscribe = r.oversubscribe,
                                            .no_staging = r.no_staging,
                                            .pairs = r.by_pairs ? &pairs : NULL};
+    kvb_progress_start("run", 0);
+    kvb_progress_now("choosing combinations");
     int selected = kvb_selections_make(&select, &selections, why, sizeof why);
     if (selected) {
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);

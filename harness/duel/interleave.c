@@ -4,10 +4,10 @@
 
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include "harness/clock.h"
+#include "harness/interrupt.h"
 
 typedef struct side {
     kvb_child child;
@@ -21,12 +21,9 @@ typedef struct side {
 static void ask_wait(side *s)
 {
     double started = kvb_now_seconds(), left = s->limit - s->used, took;
-    struct pollfd p = {.fd = s->child.turns, .events = POLLIN};
     char token;
-    int ready;
-    while ((ready = poll(&p, 1, isinf(left) ? -1 : (int)ceil(1000 * left))) < 0 && errno == EINTR)
-        ;
-    s->plays = ready > 0 && recv(s->child.turns, &token, 1, 0) == 1;
+    s->plays =
+        kvb_wait_readable(s->child.turns, isinf(left) ? -1 : fmax(0, left)) && recv(s->child.turns, &token, 1, 0) == 1;
     took = kvb_now_seconds() - started;
     s->used += took;
     s->longest = fmax(s->longest, took);

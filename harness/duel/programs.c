@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 
 #include "harness/command_line.h"
 #include "harness/duel/interleave.h"
+#include "harness/interrupt.h"
+#include "harness/progress.h"
 #include "results/statistics.h"
 
 #define TURNS 3 /* of a round: base, new, base again */
@@ -106,7 +109,7 @@ static int program_run(const kvb_programs_options *o, const char *program, const
     if (!pid)
         program_become(program, o->words, f);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        if (*o->stop)
+        if (kvb_stopped)
             kill(pid, SIGTERM); /* a signal from the terminal has reached it already, one from elsewhere has not */
     if (WIFSIGNALED(status)) {
         snprintf(why, why_bytes, "%s run: SIG%s", program, sigabbrev_np(WTERMSIG(status)));
@@ -187,17 +190,17 @@ static void nulls_report(const series turns[TURNS])
 static int rounds_run(const kvb_programs_options *o, const folder *f, series turns[TURNS], char *why, size_t why_bytes)
 {
     int error = 0;
-    for (size_t i = 0; i < o->rounds * TURNS && !error && !*o->stop; i++) {
+    for (size_t i = 0; i < o->rounds * TURNS && !error && !kvb_stopped; i++) {
         size_t round = i / TURNS, turn = kvb_interleave_turn(TURNS, round, i % TURNS);
         const char *program = o->program[side_of_turn[turn]];
         kvb_result_file *file = NULL;
-        if (o->each)
-            o->each(o->ctx, program);
+        kvb_progress_now("%s", program);
         error = program_run(o, program, f, &file, why, why_bytes);
         if (!error)
             error = series_take(&turns[turn], round, file);
+        kvb_progress_step(true);
     }
-    return *o->stop ? -EINTR : error; /* a run that the same signal ended is no error */
+    return kvb_stopped ? -EINTR : error; /* a run that the same signal ended is no error */
 }
 
 int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)

@@ -3,17 +3,12 @@
 #ifndef KVB_DUEL_PROGRAMS_H
 #define KVB_DUEL_PROGRAMS_H
 
-#include <signal.h>
-
 #include "harness/duel/plugins.h"
 
 typedef struct kvb_programs_options {
     const char *program[KVB_DUEL_SIDES];
     const char *const *words; /* after "PROGRAM run", ends with NULL; without a file to write */
     size_t rounds;            /* runs of the new one; of the base twice as many, for the null comparison */
-    const volatile sig_atomic_t *stop;
-    void (*each)(void *ctx, const char *program); /* before each run; NULL: nobody is told */
-    void *ctx;
 } kvb_programs_options;
 
 /*

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "harness/clock.h"
+#include "harness/interrupt.h"
 
 typedef struct entry {
     kvb_result result;
@@ -62,7 +63,7 @@ static void seat_clear(seat *s, double seconds)
     close(s->ended);
 }
 
-/* Waits until a child has ended, or its time is up; no longer than until a signal. */
+/* Waits until a child has ended, or its time is up; no longer than KVB_LONGEST_WAIT. */
 static void seats_wait(kvb_crew *c)
 {
     struct pollfd polled[c->options.jobs];
@@ -74,44 +75,49 @@ static void seats_wait(kvb_crew *c)
             deadline = fmin(deadline, s->deadline);
     }
     double left = fmax(0, deadline - kvb_now_seconds());
-    int ready = poll(polled, c->options.jobs, isinf(left) ? -1 : (int)ceil(1000 * fmin(left, 1e6)));
+    int ready = poll(polled, c->options.jobs, (int)ceil(1000 * fmin(left, KVB_LONGEST_WAIT)));
     double now = kvb_now_seconds();
     for (uint32_t i = 0; i < c->options.jobs && ready >= 0; i++)
         if (c->seats[i].of && (polled[i].revents || c->seats[i].deadline <= now))
             seat_clear(&c->seats[i], 0);
 }
 
-/* A free seat; NULL: stopped. With all: when all are free. */
-static seat *seat_free(kvb_crew *c, bool all)
+/* A free seat; with all: when all are free. What is final meanwhile is handed on. 0, -EINTR, or what take() returned. */
+static int seat_free(kvb_crew *c, bool all, seat **free_one)
 {
     for (;;) {
         seat *found = NULL;
         uint32_t n = 0;
+        int error = final_take(c);
+        if (error)
+            return error;
         for (uint32_t i = 0; i < c->options.jobs; i++)
             if (!c->seats[i].of) {
                 found = &c->seats[i];
                 n++;
             }
-        if (*c->options.stop)
-            return NULL;
+        if (kvb_stopped)
+            return -EINTR;
+        *free_one = found;
         if (n == c->options.jobs || (n && !all))
-            return found;
+            return 0;
         seats_wait(c);
     }
 }
 
 int kvb_crew_add(kvb_crew *c, const kvb_child_options *child, const kvb_result *result)
 {
-    seat *s = child ? seat_free(c, false) : NULL;
-    if (child && !s)
-        return -EINTR;
+    seat *s = NULL;
+    int error = child ? seat_free(c, false, &s) : 0;
+    if (error)
+        return error;
     entry *e = malloc(sizeof *e);
     if (!e)
         return -ENOMEM;
     *e = (entry){.result = *result, .is_final = !child};
     if (child) {
         s->options = *child;
-        int error = kvb_children_start(&s->options, result, 1, false, &s->child);
+        error = kvb_children_start(&s->options, result, 1, false, &s->child);
         if (error) {
             free(e);
             return error;
@@ -127,7 +133,8 @@ int kvb_crew_add(kvb_crew *c, const kvb_child_options *child, const kvb_result *
 
 int kvb_crew_finish(kvb_crew *c)
 {
-    return seat_free(c, true) ? final_take(c) : -EINTR;
+    seat *any;
+    return seat_free(c, true, &any);
 }
 
 void kvb_crew_close(kvb_crew *c)

@@ -3,15 +3,12 @@
 #ifndef KVB_CREW_H
 #define KVB_CREW_H
 
-#include <signal.h>
-
 #include "harness/replay/child.h"
 
 typedef struct kvb_crew kvb_crew;
 
 typedef struct kvb_crew_options {
     uint32_t jobs;                                    /* children at once */
-    const volatile sig_atomic_t *stop;                /* set: no more waiting, -EINTR */
     int (*take)(void *ctx, const kvb_result *result); /* a negative return is passed on */
     void *ctx;
 } kvb_crew_options;
@@ -20,7 +17,7 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -EN
 
 /*
  * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can be
- * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR; or why no
+ * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR (harness/interrupt.h); or why no
  * child could be made. The caller has no threads running.
  */
 int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, const kvb_result *result);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "caches/pools/codec/codec.h"
+#include "harness/interrupt.h"
 #include "harness/machine/team.h"
 
 /* The largest magnitudes of one layer's rows, by KV head. */
@@ -68,6 +69,7 @@ static int oracle_make(const kvb_truth_options *o, kvb_truth *t)
         .max_pairs = o->max_pairs,
         .seed = o->seed,
         .team = kvb_threads_team(threads),
+        .stop = &kvb_stopped,
     };
     error = kvb_oracle_open(o->trace, o->values, &options, &t->oracle, t->oracle_why, sizeof t->oracle_why);
     kvb_threads_end(threads);

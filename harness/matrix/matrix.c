@@ -8,38 +8,55 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/interrupt.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/slice.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
+#include "harness/progress.h"
 #include "harness/selection/selection.h"
 
 #define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
 
-/* Whatever is wrong with a file is bad input; having no memory is not. */
+/* Whatever is wrong with a file is bad input; having no memory, or no time, is not. */
 static int bad_input(int error)
 {
-    return error && error != -ENOMEM ? -EINVAL : error;
+    return error && error != -ENOMEM && error != -EINTR ? -EINVAL : error;
+}
+
+#define SLICES 32u /* of what each thread makes: between them it looks whether someone asked to stop */
+
+typedef struct sliced {
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+} sliced;
+
+static void slices_run(void *ctx, uint32_t i, uint32_t n)
+{
+    const sliced *s = ctx;
+    for (uint32_t slice = 0; slice < SLICES && !kvb_stopped; slice++)
+        s->part(s->ctx, slice * n + i, SLICES * n);
 }
 
 /* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
 static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
     const kvb_team *t = team;
-    t->run(t, part, ctx);
+    t->run(t, slices_run, &(sliced){part, ctx});
 }
 
 /* Opens values with all cores. */
 static int values_make(const kvb_lane *l, const char *profile, kvb_values **values, char *why, size_t why_bytes)
 {
     kvb_threads *threads;
+    kvb_progress_now("values of %s%s%s", l->name, profile ? ", " : "", profile ? profile : "");
     int error = kvb_threads_start(kvb_cores(), false, &threads);
     if (error)
         return error;
     error = kvb_values_open(l->trace, profile, l->options->seed, team_parallel,
                             (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
     kvb_threads_end(threads);
-    return error;
+    return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
 /* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model does
@@ -123,6 +140,7 @@ static int peaks_measure(const kvb_matrix_options *o, double *peaks)
 {
     const kvb_selection *s = o->selection;
     int error = 0;
+    kvb_progress_now("multiply-add peaks");
     for (size_t t = 0; t < s->n_threads && !error; t++) {
         peaks[t] = NAN;
         if (!o->jobs)
@@ -135,7 +153,7 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
                      size_t why_bytes)
 {
     const kvb_selection *s = o->selection;
-    const kvb_crew_options judges = {.jobs = o->jobs, .stop = o->stop, .take = o->take, .ctx = o->ctx};
+    const kvb_crew_options judges = {.jobs = o->jobs, .take = o->take, .ctx = o->ctx};
     kvb_crew *crew = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];
     size_t each = s->n_pools * kvb_block_size(s);
@@ -178,8 +196,10 @@ int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_byte
     size_t n = 0;
     int error = traces && wanted ? 0 : -ENOMEM;
     why[0] = '\0';
-    for (size_t w = 0; w < s->n_workloads && !error; w++) /* all of them first: bad input costs no work */
+    for (size_t w = 0; w < s->n_workloads && !error; w++) { /* all of them first: bad input costs no work */
+        kvb_progress_now("reading %s", s->workloads[w].name);
         error = workload_load(options, s->workloads[w].path, &traces[w], why, why_bytes);
+    }
     if (!error && options->pools_must_fit)
         error = pools_check(s, traces, why, why_bytes);
     if (!error)

@@ -4,8 +4,6 @@
 #ifndef KVB_MATRIX_H
 #define KVB_MATRIX_H
 
-#include <signal.h>
-
 #include "harness/selection/best_kernel.h"
 #include "harness/duel/plugins.h"
 #include "harness/replay/cache_state.h"
@@ -35,7 +33,6 @@ typedef struct kvb_matrix_options {
     const char *const *events; /* hardware counters; NULL: the default ones */
     FILE *timeline;            /* NULL: none */
     const char *command;       /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
-    const volatile sig_atomic_t *stop; /* set: end after the present combination */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
      * about before the first is run. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);
@@ -45,7 +42,7 @@ typedef struct kvb_matrix_options {
 } kvb_matrix_options;
 
 /* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what wants() or take() returned; -EINTR when
- * stopped; -ENOMEM and what fork() says. why names what was at fault. */
+ * asked to stop (harness/interrupt.h); -ENOMEM and what fork() says. why names what was at fault. */
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes);
 
 #endif

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/clock.h"
+#include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/duel/interleave.h"
 #include "harness/matrix/crew.h"
@@ -149,6 +151,7 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     r->oracle = witness ? NULL : t->oracle;
     r->peak_gflop_per_s = l->peaks[at.threads];
     *result = named;
+    kvb_progress_now("%s, %s, %s, %s, %s", named.workload, named.cache, named.pool_k, named.pool_v, named.kernel);
     if (!is_possible(l, child, t->oracle_why, result->reason, sizeof result->reason))
         return false;
     if (!found)
@@ -238,31 +241,29 @@ static int course_run(block *b, course *c, char *why, size_t why_bytes)
     const kvb_matrix_options *o = b->lane->options;
     int error = 0, taken = 0;
     for (int round = 0; round < 2; round++)
-        for (size_t i = 0; i < b->n && !error && !taken && !*o->stop; i++) {
+        for (size_t i = 0; i < b->n && !error && !taken && !kvb_stopped; i++) {
             if (!is_wanted(b, i) || c->final[i])
                 continue;
             kvb_result *result = &c->results[i * b->n_sides];
-            kvb_progress clock;
-            kvb_progress_start(&clock, 1);
+            double started = kvb_now_seconds();
             error = o->duel ? duel_run(b, i, (kvb_result *[]){result, result + 1})
                     : round ? null_run(b, i, result)
                             : combination_run(b, i, result);
             bool again = round == 0 && !o->no_null && !o->duel && result->status == KVB_STATUS_PASS &&
-                         *result->out_digest /* of no witness */ && kvb_progress_seconds(&clock) < NULL_SECONDS;
-            c->final[i] = !error && !again;
+                         *result->out_digest /* of no witness */ && kvb_now_seconds() - started < NULL_SECONDS;
+            c->final[i] = !error && !again && !kvb_stopped; /* stopped: its child did not live to its end */
             taken = course_take(b, c);
         }
     if (error)
         snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
-    return error ? error : taken ? taken : *o->stop ? -EINTR : 0;
+    return error ? error : taken ? taken : kvb_stopped ? -EINTR : 0;
 }
 
 /* Hands all to the crew: their results reach the caller later, in order. */
 static int combinations_judge(const block *b, char *why, size_t why_bytes)
 {
-    const kvb_matrix_options *o = b->lane->options;
     int error = 0;
-    for (size_t i = 0; i < b->n && !error && !*o->stop; i++) {
+    for (size_t i = 0; i < b->n && !error && !kvb_stopped; i++) {
         kvb_child_options child;
         kvb_result result;
         if (!is_wanted(b, i))
@@ -272,7 +273,7 @@ static int combinations_judge(const block *b, char *why, size_t why_bytes)
     }
     if (error && !*why)
         snprintf(why, why_bytes, "%s", strerror(-error));
-    return error ? error : *o->stop ? -EINTR : 0;
+    return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
 static int combinations_run(block *b, char *why, size_t why_bytes)
@@ -306,6 +307,7 @@ static int truths_open(block *b, bool judged, kvb_truth *truth, char *why, size_
         if (!own->k || !own->v)
             continue;
         b->truth[side] = &truth[shared ? KVB_DUEL_BASE : side];
+        kvb_progress_now("oracle of %s, %s, %s", l->name, own->k->name, own->v->name);
         if (!shared)
             error = kvb_truth_open(&options, &truth[side], said, sizeof said);
         if (error)

@@ -3,7 +3,6 @@
 #include "harness/replay/apart.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
@@ -11,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "harness/interrupt.h"
 
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
 {
@@ -27,16 +28,10 @@ pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
 
 bool kvb_process_wait(pid_t pid, double seconds, int *status)
 {
-    int fd = seconds >= 0 ? pidfd_open(pid, 0) : -1;
-    bool in_time = true;
-    if (fd >= 0) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready;
-        while ((ready = poll(&p, 1, (int)(seconds * 1000))) < 0 && errno == EINTR)
-            ;
-        in_time = ready != 0;
+    int fd = pidfd_open(pid, 0);
+    bool in_time = fd < 0 || kvb_wait_readable(fd, seconds);
+    if (fd >= 0)
         close(fd);
-    }
     if (!in_time)
         kill(pid, SIGKILL);
     while (waitpid(pid, status, 0) < 0 && errno == EINTR)

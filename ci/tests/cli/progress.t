@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: a long run says what it does, in lines where stderr is no terminal and in one line where it is; whoever stops it, in a
+# combination or while it prepares, gets what is finished, and the rest with --resume.
+. "$(dirname "$0")/lib.sh"
+
+so=$TMPDIR/crimes.so
+ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
+    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+# one combination that passes, one that crashes, one that hangs
+run=("$KVBENCH" run --plugin "$so" --kernel crime-none --kernel crime-segfault --kernel crime-hang --workload plain-decode
+    --cache contiguous --pool f32 --sample-ms 1 --no-null)
+
+expect_exit 1 "a run of some seconds" env KVB_PROGRESS=1 "${run[@]}" --timeout 3
+holds "  says what is done and what is going on" \
+    '^kvbench run: \[2/3\] 1 not passed, [0-9]+ s, about [0-9]+ s left: plain-decode, contiguous, f32, f32, crime-hang' "$err"
+lacks "  without a terminal's signs" $'[\r\033]' "$err"
+lacks "  and not among the results" '^kvbench run: ' "$out"
+expect_exit 1 "without lines" env KVB_PROGRESS=0 "${run[@]}" --timeout 1
+ok "  stderr is empty" test ! -s "$err"
+expect_exit 1 "on a terminal" script -qec "${run[*]} --timeout 2" "$TMPDIR/typed"
+holds "  it is one line, rewritten" $'\r\033\\[K\\[2/3\\] 1 not passed, [0-9]+ s, about .*\r\033\\[K' "$TMPDIR/typed"
+
+# stopped PATTERN COMMAND…: runs it until a line of its stderr matches, then asks it to stop. Sets status.
+rows=$TMPDIR/rows said=$TMPDIR/said
+stopped() {
+    local pattern=$1
+    shift
+    KVB_PROGRESS=1 "$@" >"$rows" 2>"$said" &
+    local pid=$!
+    until grep -qE "$pattern" "$said" || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+    cp "$rows" "$rows.before"
+    kill -TERM $pid
+    wait $pid
+    status=$?
+}
+f=$TMPDIR/f.jsonl
+for how in "" "--check --jobs 2"; do
+    # shellcheck disable=SC2086 # words
+    stopped '\[2/3\].*crime-hang' "${run[@]}" --timeout 100 --format csv -o "$f" $how
+    report $((status != 143)) "stopped in a combination${how:+ of $how}"
+    ok "  its rows were there before its end" diff <(cut -d, -f 4,6 "$rows.before") <(printf '%s\n' kernel,status crime-none,pass crime-segfault,crash)
+    holds "  at once, and what is finished is printed" '^1 passed, 0 failed, 1 crashed, 0 timed out, 0 skipped in [0-9]{1,2} s$' "$said"
+    holds "  as a part" '^stopped after 2 of 3 combinations$' "$said"
+    holds "  and how to go on is said" 'stopped by a signal after 2 of 3 combinations; .* with --resume runs the rest' "$said"
+    ok "  and kept" test "$(wc -l <"$f.tmp")" -eq 3
+    rm "$f.tmp"
+done
+stopped 'oracle of long-decode, f32, f32' "$KVBENCH" run --workload long-decode --cache contiguous --pool f32 --kernel flash \
+    --check --oracle-pairs 100G
+report $((status != 143)) "stopped while the oracle is made"
+holds "  long before its end" '^0 passed, .* in [0-9]{1,2} s$' "$rows"
+done_testing
