@@ -12,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/machine/team.h"
 #include "harness/progress.h"
+#include "results/near_name.h"
 
 static void usage_print(const kvb_usage *usage)
 {
@@ -38,6 +40,13 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
     return exit_code;
 }
 
+int kvb_unknown(const char *command, const char *what, const char *typed, const char *known)
+{
+    char why[4096];
+    kvb_name_unknown(what, typed, known, why, sizeof why);
+    return kvb_complain(command, KVB_EXIT_USAGE, "%s", why);
+}
+
 static const kvb_option *option_find(const kvb_usage *usage, const char *word, size_t length)
 {
     for (const kvb_option *o = usage->options; o->name; o++)
@@ -52,7 +61,9 @@ static int option_unknown(const kvb_usage *usage, const char *word)
     size_t used = 0;
     for (const kvb_option *o = usage->options; o->name && used < sizeof known; o++)
         used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
-    return kvb_complain(usage->command, KVB_EXIT_USAGE, "unknown option '%s'; known:%s --help", word, known);
+    if (used < sizeof known)
+        snprintf(known + used, sizeof known - used, " --help");
+    return kvb_unknown(usage->command, "unknown option", word, known + 1);
 }
 
 static int words_add(kvb_words *words, const char *word)
@@ -83,6 +94,11 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
     case KVB_OPTION_NUMBER:
         return kvb_number_parse(value, o->min, o->max, field, why, why_bytes);
     case KVB_OPTION_WORDS:
+        for (size_t i = 0; i < ((kvb_words *)field)->n; i++)
+            if (!strcmp(((kvb_words *)field)->at[i], value)) {
+                snprintf(why, why_bytes, "'%s' is given twice", value);
+                return -EINVAL;
+            }
         snprintf(why, why_bytes, "no memory");
         return words_add(field, value);
     }
@@ -163,6 +179,44 @@ int kvb_output_end(const char *command, int exit_code)
     if (!lost || (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR))
         return exit_code;
     return kvb_complain(command, KVB_EXIT_MACHINE, "cannot write to standard output");
+}
+
+static int thread_count_add(uint64_t count, uint32_t *list, size_t room, size_t *n, char *why, size_t why_bytes)
+{
+    size_t at = 0;
+    while (at < *n && list[at] != count)
+        at++;
+    if (at < *n)
+        snprintf(why, why_bytes, "%llu is given twice", (unsigned long long)count);
+    else if (at == room)
+        snprintf(why, why_bytes, "more than %zu thread counts", room);
+    else {
+        list[(*n)++] = (uint32_t)count;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, size_t room, size_t *n, char *why,
+                            size_t why_bytes)
+{
+    int error = 0;
+    for (const char *at = text; at && !error; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char word[64], *dash;
+        uint64_t first, last;
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        if (!strcmp(word, "all"))
+            snprintf(word, sizeof word, "%u", kvb_cores());
+        dash = strchr(word, '-');
+        if (dash)
+            *dash++ = '\0';
+        error = kvb_number_parse(word, 1, most, &first, why, why_bytes);
+        if (!error)
+            error = kvb_number_parse(dash ? dash : word, first, most, &last, why, why_bytes);
+        for (uint64_t count = first; !error && count <= last; count++)
+            error = thread_count_add(count, list, room, n, why, why_bytes);
+    }
+    return error;
 }
 
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes)

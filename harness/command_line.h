@@ -30,7 +30,7 @@ extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kv
 typedef enum kvb_option_kind {
     KVB_OPTION_FLAG,   /* bool */
     KVB_OPTION_TEXT,   /* const char *, not empty */
-    KVB_OPTION_WORDS,  /* kvb_words: repeatable */
+    KVB_OPTION_WORDS,  /* kvb_words: repeatable, but not with the same word */
     KVB_OPTION_NUMBER, /* uint64_t of min .. max */
 } kvb_option_kind;
 
@@ -86,6 +86,14 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...) __
  */
 int kvb_printed(const char *command, int error);
 int kvb_output_end(const char *command, int exit_code);
+
+/* Complains of a name that is not known, with the nearest that is: see kvb_name_unknown. KVB_EXIT_USAGE. */
+int kvb_unknown(const char *command, const char *what, const char *typed, const char *known);
+
+/* Thread counts: "1", "1-4", "all" (every core), with commas between; added to list [room]. 0, or -EINVAL with why: no such
+ * numbers, more than `most`, one of them twice, no room. */
+int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, size_t room, size_t *n, char *why,
+                            size_t why_bytes);
 
 /* The command as it was typed, cut to fit: "kvbench run --suite quick". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);

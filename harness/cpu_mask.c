@@ -8,6 +8,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "kernels/cpu.h"
+#include "results/near_name.h"
 
 /* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used. */
 static void codecs_limit(int level)
@@ -19,7 +20,8 @@ static void codecs_limit(int level)
 int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
 {
     char lack[128];
-    size_t used = (size_t)snprintf(why, why_bytes, "unknown level '%s'; known:", word ? word : "");
+    char known[128] = "";
+    size_t used = 0;
     for (int level = 0; level < KVB_CPU_LEVELS; level++) {
         const char *name = kvb_cpu_level_names[level];
         if (word ? !strcmp(word, name) : level == KVB_CPU_LEVELS - 1) {
@@ -31,8 +33,8 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
             codecs_limit(level);
             return 0;
         }
-        if (used < why_bytes)
-            used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", level ? "," : "", name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", level ? ", " : "", name);
     }
-    return -EINVAL;
+    return kvb_name_unknown("unknown level", word, known, why, why_bytes);
 }

@@ -8,6 +8,7 @@
 #include "harness/command_line.h"
 #include "harness/machine/host.h"
 #include "harness/installation.h"
+#include "results/near_name.h"
 
 static const kvb_command *const commands[] = {
     &kvb_command_run,     &kvb_command_list,  &kvb_command_show, &kvb_command_record, &kvb_command_machine,
@@ -52,10 +53,11 @@ static int program(int argc, char **argv)
             kvb_openblas_ensure(argv);
             return commands[i]->run(argc - 1, argv + 1);
         }
-    fprintf(stderr, "kvbench: unknown command '%s'; known:", argv[1]);
-    for (size_t i = 0; commands[i]; i++)
-        fprintf(stderr, " %s", commands[i]->name);
-    fprintf(stderr, "\n");
+    char why[512], known[256] = "";
+    for (size_t i = 0, used = 0; commands[i] && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", commands[i]->name);
+    kvb_name_unknown("kvbench: unknown command", argv[1], known, why, sizeof why);
+    fprintf(stderr, "%s\n", why);
     return KVB_EXIT_USAGE;
 }
 

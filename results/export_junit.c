@@ -72,19 +72,11 @@ static double seconds_of(const kvb_result *result)
     return 1e-9 * ns;
 }
 
-/* The reason, and where and how large the error is. */
+/* The reason, which is the message too, and how to see it again. */
 static void details_put(const kvb_result *r, FILE *out)
 {
     fputc('\n', out);
     kvb_xml_put(r->reason, out);
-    if (!isnan(r->rho))
-        fprintf(out, "\nrho %.6g (the largest error over its bound; above 1 fails)", r->rho);
-    if (r->error.has_place)
-        fprintf(out,
-                "\nat event %" PRIu32 ", layer %" PRIu32 ", query %" PRIu32 ", head %" PRIu32 ", channel %" PRIu32
-                ": got %.9g, want %.9g, bound %.3g",
-                r->error.event, r->error.layer, r->error.query, r->error.head, r->error.channel, r->error.got,
-                r->error.want, r->error.bound);
     if (*r->replay) {
         fputs("\nalone: ", out);
         kvb_xml_put(r->replay, out);

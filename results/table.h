@@ -21,6 +21,8 @@ typedef enum kvb_table_format {
     KVB_TABLE_FORMATS
 } kvb_table_format;
 
+#define KVB_TABLE_FORMAT_WORDS "table, md, csv, json"
+
 /* Parses "table", "md", "csv" or "json". Returns false for any other word. */
 bool kvb_table_format_parse(const char *word, kvb_table_format *format);
 

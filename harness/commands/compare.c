@@ -319,8 +319,7 @@ static int compare_do(compare *o, const char *command)
     char why[1024];
 
     if (!kvb_table_format_parse(o->format_name, &o->format))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json",
-                            o->format_name);
+        return kvb_unknown("compare", "--format: unknown format", o->format_name, KVB_TABLE_FORMAT_WORDS);
     if (o->thresholds_path && kvb_thresholds_load(o->thresholds_path, &o->thresholds, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
     if (!!o->save + o->history + !!o->against + kvb_duel_is_asked(&o->duel) > 1)

@@ -17,6 +17,7 @@
 #include "harness/progress.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
+#include "results/near_name.h"
 
 /* Options that are passed on to programs. */
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
@@ -109,10 +110,8 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
     int error = duel ? 0 : -ENOMEM;
     if (duel)
         *duel = (kvb_duel){.copy = {-1, -1}};
-    if (!error && !suite) {
-        snprintf(why, why_bytes, "--suite: unknown suite '%s'; known: quick, default, full", w->suite);
-        error = -EINVAL;
-    }
+    if (!error && !suite)
+        error = kvb_name_unknown("--suite: unknown suite", w->suite, KVB_SUITE_WORDS, why, why_bytes);
     for (size_t i = 0; i < w->words.kernels.n && !error; i++)
         if (!strcmp(w->words.kernels.at[i], kvb_kernel_best.name)) {
             snprintf(why, why_bytes, "--kernel best goes by an earlier run; here a plug-in's kernels are compared");

@@ -223,9 +223,8 @@ static int sorts_list(list *l)
         while (s < SORTS && strcmp(sorts[s].name, l->sorts.at[i]))
             s++;
         if (s == SORTS)
-            return kvb_complain("list", KVB_EXIT_USAGE,
-                                "cannot list '%s'; known: kernels, caches, pools, values, suites, counters, workloads",
-                                l->sorts.at[i]);
+            return kvb_unknown("list", "cannot list", l->sorts.at[i],
+                               "kernels, caches, pools, values, suites, counters, workloads");
         wanted[s] = true;
     }
     for (size_t s = 0; s < SORTS; s++) {
@@ -260,7 +259,7 @@ static int list_main(int argc, char **argv)
             goto out;
         }
     if (!kvb_table_format_parse(l->format_name, &format)) {
-        kvb_complain("list", code, "--format: unknown format '%s'; known: table, md, csv, json", l->format_name);
+        kvb_unknown("list", "--format: unknown format", l->format_name, KVB_TABLE_FORMAT_WORDS);
         goto out;
     }
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});

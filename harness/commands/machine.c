@@ -16,13 +16,15 @@ typedef struct machine {
     bool quick, no_measure;
     const char *threads_text, *format_name;
     kvb_table_format format;
-    uint32_t threads[KVB_PROFILE_THREADS], n_threads; /* n_threads 0: as the machine has */
+    uint32_t threads[KVB_PROFILE_THREADS];
+    size_t n_threads; /* 0: as the machine has */
 } machine;
 
 static const kvb_option options[] = {
     {"--quick", NULL, "below 20 s: 1 thread and one a core only, short samples", KVB_FLAG(machine, quick)},
     {"--no-measure", NULL, "only the facts", KVB_FLAG(machine, no_measure)},
-    {"--threads", "1,2,…", "measure with these numbers of threads", KVB_TEXT(machine, threads_text)},
+    {"--threads", "N[-M][,N...]", "measure with these numbers of threads; all: every core",
+     KVB_TEXT(machine, threads_text)},
     {"--format", "FORMAT", "table, md, csv, json, or xml (hwloc's topology, nothing measured)",
      KVB_TEXT(machine, format_name)},
     KVB_OPTIONS_END,
@@ -40,24 +42,13 @@ static const kvb_usage usage = {
     .options = options,
 };
 
-/* "1,2,4" to numbers of threads, each bound to a core of its own. */
+/* Numbers of threads, each bound to a core of its own. */
 static int threads_parse(machine *m)
 {
-    char why[256], word[32];
-    const char *at = m->threads_text;
-    uint32_t cores = kvb_cores();
-    for (bool more = at != NULL; more;) {
-        uint64_t number;
-        size_t n = strcspn(at, ",");
-        snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), at);
-        if (m->n_threads == KVB_PROFILE_THREADS)
-            return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: at most %u numbers", KVB_PROFILE_THREADS);
-        if (kvb_number_parse(word, 1, cores, &number, why, sizeof why))
-            return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
-        m->threads[m->n_threads++] = (uint32_t)number;
-        more = at[n] == ',';
-        at += n + more;
-    }
+    char why[256];
+    if (m->threads_text && kvb_thread_counts_parse(m->threads_text, kvb_cores(), m->threads, KVB_PROFILE_THREADS,
+                                                   &m->n_threads, why, sizeof why))
+        return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
     return KVB_EXIT_OK;
 }
 
@@ -69,7 +60,7 @@ static int measure(const machine *m, kvb_machine_profile *profile)
     kvb_progress_start("machine", 0);
     kvb_progress_now("measuring bandwidths and peaks");
     if (m->n_threads)
-        error = kvb_profile_measure_threads(profile, m->threads, m->n_threads,
+        error = kvb_profile_measure_threads(profile, m->threads, (uint32_t)m->n_threads,
                                             m->quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
     else
         error = kvb_profile_measure(profile, m->quick);
@@ -114,8 +105,7 @@ static int machine_main(int argc, char **argv)
         return code;
     bool xml = !strcmp(m.format_name, "xml");
     if (!xml && !kvb_table_format_parse(m.format_name, &m.format))
-        return kvb_complain("machine", KVB_EXIT_USAGE,
-                            "--format: unknown format '%s'; known: table, md, csv, json, xml", m.format_name);
+        return kvb_unknown("machine", "--format: unknown format", m.format_name, KVB_TABLE_FORMAT_WORDS ", xml");
     code = threads_parse(&m);
     if (code)
         return code;

@@ -98,15 +98,20 @@ static int scenario_unknown(const char *name)
     size_t used = 0;
     for (const kvb_scenario *const *s = kvb_scenarios; *s && used < sizeof known; s++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", (*s)->name);
-    return kvb_complain("record", KVB_EXIT_USAGE, "no scenario '%s'; known: %s%s", name, known, KVB_LONG_DECODE);
+    if (used < sizeof known)
+        snprintf(known + used, sizeof known - used, "%s", KVB_LONG_DECODE);
+    return kvb_unknown("record", "no scenario", name, known);
 }
 
 static int part_unknown(const settings *s, kvb_registry_kind sort, const char *name)
 {
-    char known[512];
+    char known[512], what[32];
+    snprintf(what, sizeof what, "no %s", kvb_registry_kind_names[sort]);
     kvb_registry_names(&s->registry, sort, known, sizeof known);
-    return kvb_complain("record", KVB_EXIT_USAGE, "no %s '%s'; known: %s%s", kvb_registry_kind_names[sort], name, known,
-                        sort == KVB_KERNELS ? ", exact" : "");
+    size_t used = strlen(known);
+    if (sort == KVB_KERNELS)
+        snprintf(known + used, sizeof known - used, ", exact");
+    return kvb_unknown("record", what, name, known);
 }
 
 /* Finds the kernel by its name. Returns an exit code. */
@@ -130,7 +135,7 @@ static int kernel_find(settings *s, const char *name)
 static int format_resolve(settings *s)
 {
     if (s->format_name && !kvb_table_format_parse(s->format_name, &s->format))
-        return kvb_complain("record", KVB_EXIT_USAGE, "no format '%s'; known: table, md, csv, json", s->format_name);
+        return kvb_unknown("record", "no format", s->format_name, KVB_TABLE_FORMAT_WORDS);
     return KVB_EXIT_OK;
 }
 

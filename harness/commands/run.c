@@ -76,7 +76,8 @@ static const kvb_option options[] = {
      "only these kernels; 'best': for each combination the fastest one of an earlier run; repeatable",
      KVB_WORDS(run, words.kernels)},
     {"--best-from", "F.jsonl", "the result file that --kernel best goes by", KVB_TEXT(run, best_path)},
-    {"--threads", "N[,N...]", "thread counts, one thread bound to each core; default 1", KVB_WORDS(run, words.threads)},
+    {"--threads", "N[-M][,N...]", "thread counts, one thread bound to each core; all: every core; default 1",
+     KVB_WORDS(run, words.threads)},
     {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
      KVB_WORDS(run, words.values)},
     {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp; default double; repeatable",
@@ -386,19 +387,16 @@ static int options_check(run *r)
     char why[512], *softcap_end = "";
     r->suite = kvb_suite_find(r->suite_name ? r->suite_name : "default");
     if (!r->suite)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--suite: unknown suite '%s'; known: quick, default, full",
-                            r->suite_name);
+        return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
     if (!kvb_table_format_parse(r->format_name, &r->format))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json",
-                            r->format_name);
+        return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
     if (!kvb_out_parse(r->out_name, &r->out_elem))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--out: unknown element '%s'; known: f32, f16, bf16", r->out_name);
+        return kvb_unknown("run", "--out: unknown element", r->out_name, "f32, f16, bf16");
     r->logits = (kvb_logit_changes){r->softcap_text ? strtof(r->softcap_text, &softcap_end) : 0, r->sinks, r->seed};
     if (r->softcap_text && (*softcap_end || !(r->logits.softcap > 0 && r->logits.softcap <= FLT_MAX)))
         return kvb_complain("run", KVB_EXIT_USAGE, "--softcap: expected a number above 0, found '%s'", r->softcap_text);
     if (!kvb_cache_state_parse(r->state_name, &r->cache_state))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--cache-state: unknown state '%s'; known: natural, hot, cold",
-                            r->state_name);
+        return kvb_unknown("run", "--cache-state: unknown state", r->state_name, "natural, hot, cold");
     if (r->resume && !r->output)
         return kvb_complain("run", KVB_EXIT_USAGE, "--resume needs -o F.jsonl: the file to complete");
     if (r->resume && r->timeline_path)

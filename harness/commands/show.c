@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/command_line.h"
 #include "harness/selection/suite.h"
@@ -203,6 +204,12 @@ static int word_show(const show *s, const kvb_workloads *workloads, const char *
     for (size_t i = 0; i < workloads->n; i++)
         if (!strcmp(word, workloads->at[i].name))
             path = workloads->at[i].path;
+    if (path == word && access(path, F_OK) && !strpbrk(word, "/.")) {
+        char known[4096] = "";
+        for (size_t i = 0, used = 0; i < workloads->n && used < sizeof known; i++)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", workloads->at[i].name);
+        return kvb_unknown("show", "no workload or file", word, known);
+    }
     if (is_results(path))
         return results_show(s, path);
     if (s->format == KVB_TABLE_FORMATS)
@@ -222,8 +229,7 @@ static int show_main(int argc, char **argv)
     code = KVB_EXIT_USAGE;
     s.exporter = kvb_exporter_find(s.format_name);
     if (!kvb_table_format_parse(s.format_name, &s.format) && !s.exporter)
-        kvb_complain("show", code, "--format: unknown format '%s'; known: table, md, csv, json, junit, benchmark",
-                     s.format_name);
+        kvb_unknown("show", "--format: unknown format", s.format_name, KVB_TABLE_FORMAT_WORDS ", junit, benchmark");
     else if (!s.files.n)
         kvb_complain("show", code, "name a workload or a file; see --help");
     else if (kvb_workloads_find(s.folder, &workloads, why, sizeof why) && s.folder)

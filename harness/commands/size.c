@@ -98,8 +98,7 @@ static int options_read(size *s)
 
     s->page = strcmp(s->format_name, "html") == 0;
     if (!s->page && !kvb_table_format_parse(s->format_name, &s->format))
-        return kvb_complain("size", KVB_EXIT_USAGE, "--format: unknown format '%s'; known: table, md, csv, json, html",
-                            s->format_name);
+        return kvb_unknown("size", "--format: unknown format", s->format_name, KVB_TABLE_FORMAT_WORDS ", html");
     if (s->explain && (s->page || s->format > KVB_TABLE_MD))
         return bad("--explain", "is text: it goes with --format table or md");
     if (s->state && strcmp(s->state, "f32") != 0 && strcmp(s->state, "f16") != 0 && strcmp(s->state, "bf16") != 0)

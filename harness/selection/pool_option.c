@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "results/near_name.h"
 #include "results/result.h"
 
 #define HADAMARD "+had"
@@ -31,8 +32,12 @@ static int unknown(const char *word, const kvb_registry *registry, char *why, si
 {
     char known[1024];
     kvb_registry_names(registry, KVB_POOLS, known, sizeof known);
-    snprintf(why, why_bytes, "unknown pool '%s'; known: %s, each also with +had; kivi4, kivi2", word, known);
-    return -EINVAL;
+    size_t used = strlen(known);
+    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name && used < sizeof known; a++)
+        used += (size_t)snprintf(known + used, sizeof known - used, ", %s", a->name);
+    if (used < sizeof known)
+        snprintf(known + used, sizeof known - used, "; each also with +had");
+    return kvb_name_unknown("unknown pool", word, known, why, why_bytes);
 }
 
 /* The pool, or its transformed form; NULL with why. */

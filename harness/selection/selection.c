@@ -12,13 +12,8 @@
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 #include "harness/machine/team.h"
+#include "results/near_name.h"
 #include "workloads/values.h"
-
-static int unknown(const char *what, const char *word, const char *known, char *why, size_t why_bytes)
-{
-    snprintf(why, why_bytes, "unknown %s '%s'; known: %s", what, word, known);
-    return -EINVAL;
-}
 
 /* Marks in chosen[] the names that any of the words matches. No words: all. */
 static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
@@ -36,8 +31,11 @@ static int names_match(const char *what, const char *const *words, size_t n_word
         for (size_t i = 0; i < n_names; i++)
             if (!fnmatch(words[w], names[i], 0))
                 chosen[i] = any = true;
-        if (!any)
-            return unknown(what, words[w], known, why, why_bytes);
+        if (!any) {
+            char unknown[64];
+            snprintf(unknown, sizeof unknown, "unknown %s", what);
+            return kvb_name_unknown(unknown, words[w], known, why, why_bytes);
+        }
     }
     return 0;
 }
@@ -160,6 +158,13 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
     for (size_t i = 0; i < known->n && !error; i++)
         if (chosen[i])
             error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path, false);
+    for (size_t i = 0; i < s->n_workloads && !error; i++)
+        for (size_t other = 0; other < i && !error; other++)
+            if (!strcmp(s->workloads[i].name, s->workloads[other].name)) {
+                snprintf(why, why_bytes, "two workloads are called '%s': %s, %s", s->workloads[i].name,
+                         s->workloads[other].path, s->workloads[i].path);
+                error = -EINVAL;
+            }
     free(globs);
     free(names);
     free(chosen);
@@ -181,7 +186,7 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
             char known[512] = "own";
             for (size_t p = 0, used = 3; kvb_profiles[p] && used < sizeof known; p++)
                 used += (size_t)snprintf(known + used, sizeof known - used, ", %s", kvb_profiles[p]->name);
-            return unknown("values", word, known, why, why_bytes);
+            return kvb_name_unknown("unknown values", word, known, why, why_bytes);
         }
         if (s->n_values == KVB_MAX_PROFILES)
             return -E2BIG;
@@ -190,7 +195,6 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
     return 0;
 }
 
-/* "1", "2", "1,2". */
 static int threads_choose(const kvb_selection_words *words, bool oversubscribe, kvb_selection *s, char *why,
                           size_t why_bytes)
 {
@@ -198,27 +202,18 @@ static int threads_choose(const kvb_selection_words *words, bool oversubscribe, 
     if (!words->threads.n)
         s->threads[s->n_threads++] = 1;
     for (size_t i = 0; i < words->threads.n; i++) {
-        char list[256], *at = list, *word;
-        snprintf(list, sizeof list, "%s", words->threads.at[i]);
-        while ((word = strsep(&at, ","))) {
-            uint64_t n;
-            int error = kvb_number_parse(word, 1, 4096, &n, why, why_bytes);
-            if (error)
-                return error;
-            if (s->n_threads == KVB_MAX_THREAD_COUNTS) {
-                snprintf(why, why_bytes, "more than %u thread counts", KVB_MAX_THREAD_COUNTS);
-                return -EINVAL;
-            }
-            if (n > cores && !oversubscribe) {
-                snprintf(why, why_bytes,
-                         "%llu threads on a machine of %u cores: one thread is bound to each core (--oversubscribe: "
-                         "unbound)",
-                         (unsigned long long)n, cores);
-                return -EINVAL;
-            }
-            s->threads[s->n_threads++] = (uint32_t)n;
-        }
+        int error = kvb_thread_counts_parse(words->threads.at[i], 4096, s->threads, KVB_MAX_THREAD_COUNTS,
+                                            &s->n_threads, why, why_bytes);
+        if (error)
+            return error;
     }
+    for (size_t i = 0; i < s->n_threads; i++)
+        if (s->threads[i] > cores && !oversubscribe) {
+            snprintf(why, why_bytes,
+                     "%u threads on a machine of %u cores: one thread is bound to each core (--oversubscribe: unbound)",
+                     s->threads[i], cores);
+            return -EINVAL;
+        }
     return 0;
 }
 

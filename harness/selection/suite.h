@@ -25,7 +25,8 @@ typedef struct kvb_suite {
     bool by_pairs; /* usually only as many combinations as cover every pair (pairs.h) */
 } kvb_suite;
 
-extern const kvb_suite *const kvb_suites[];        /* ends with NULL */
+extern const kvb_suite *const kvb_suites[]; /* ends with NULL */
+#define KVB_SUITE_WORDS "quick, default, full"
 const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
 
 /* A workload: its name (file name without .jsonl) and its file. */

@@ -10,6 +10,7 @@
 
 #include "harness/command_line.h"
 #include "harness/size/engine_kvbench.h"
+#include "results/near_name.h"
 
 static const kvb_size_engine *const engines_all[] = {&kvb_size_engine_ideal, &kvb_size_engine_kvbench,
                                                      &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm};
@@ -65,11 +66,12 @@ static int format_find(const char *name, const kvb_kv_format **format, char *why
 
     if ((*format = kvb_kv_format_find(name)))
         return 0;
-    int used = snprintf(why, why_bytes, "'%.40s' is no format; known:", name);
+    char known[512] = "";
+    size_t used = 0;
 
-    for (size_t i = 0; (f = kvb_kv_format_at(i)) && used > 0 && (size_t)used < why_bytes; i++)
-        used += snprintf(why + used, why_bytes - (size_t)used, " %s", f->name);
-    return -EINVAL;
+    for (size_t i = 0; (f = kvb_kv_format_at(i)) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", f->name);
+    return kvb_name_unknown("unknown format", name, known, why, why_bytes);
 }
 
 static int kv_parse(const char *word, void *element, char *why, size_t why_bytes)
@@ -99,8 +101,7 @@ static int engine_parse(const char *word, void *element, char *why, size_t why_b
             *(const kvb_size_engine **)element = engines_all[i];
             return 0;
         }
-    snprintf(why, why_bytes, "'%.40s' is no engine; known: ideal kvbench llama.cpp vllm", word);
-    return -EINVAL;
+    return kvb_name_unknown("unknown engine", word, "ideal kvbench llama.cpp vllm", why, why_bytes);
 }
 
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)

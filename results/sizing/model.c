@@ -3,6 +3,7 @@
  * Models: read from a config.json (the JSON, the text config inside a multimodal one, the architecture, then its layers), or
  * built into the program.
  */
+#include "results/near_name.h"
 #include "results/sizing/model.h"
 
 #include <ctype.h>
@@ -307,7 +308,7 @@ void kvb_sized_model_free(kvb_sized_model *model)
 
 #define NAMES_MOST 256u
 #define NEAR_MOST  4u
-#define PART_BYTES 64u /* how much of a name is compared for similarity */
+#define NAME_SHOWN 64u /* bytes of a name that nobody has */
 
 /* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file. The assembler
  * includes the file as it is, with a 0 behind it. */
@@ -358,37 +359,14 @@ static const char *part_of(const char *name)
     return slash ? slash + 1 : name;
 }
 
-/* How many letters must be changed, added or removed to turn a into b; 0 if b contains a. */
-static uint32_t distance(const char *a, const char *b)
-{
-    uint32_t row[PART_BYTES + 1];
-    size_t n = strnlen(a, PART_BYTES), m = strnlen(b, PART_BYTES);
-
-    if (strcasestr(b, a))
-        return 0;
-    for (uint32_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (uint32_t i = 1; i <= n; i++) {
-        uint32_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            uint32_t change = corner + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
-            uint32_t step = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            corner = row[j];
-            row[j] = change < step ? change : step;
-        }
-    }
-    return row[m];
-}
-
 static void near_tell(const char *name, char *why, size_t why_bytes)
 {
     const char *near[NEAR_MOST] = {NULL};
     uint32_t far[NEAR_MOST], n = 0;
-    char safe[PART_BYTES];
+    char safe[NAME_SHOWN];
 
     for (size_t i = 0; kvb_sized_model_name(i); i++) { /* keeps the nearest ones, sorted */
-        uint32_t d = distance(part_of(name), part_of(kvb_sized_model_name(i)));
+        uint32_t d = kvb_name_distance(part_of(name), part_of(kvb_sized_model_name(i)));
         uint32_t at = n;
         while (at > 0 && d < far[at - 1])
             at--;

@@ -39,6 +39,42 @@ refuse "more threads than cores" "threads on a machine of" "$KVBENCH" run --thre
 refuse "nothing to show" "name a workload or a file" "$KVBENCH" show
 refuse "a folder that is not there" "No such file" "$KVBENCH" run --workloads "$TMPDIR/none"
 
+# ---- a name that is nearly one that is known
+while IFS='|' read -r pattern words; do
+    read -r -a words <<<"$words"
+    refuse "did you mean: ${words[*]}" "$pattern" "$KVBENCH" "${words[@]}"
+done <<'END'
+unknown command 'comprae'; did you mean 'compare'\? known: run |comprae a b
+unknown option '--kernle'; did you mean '--kernel'\? known: --suite|run --kernle flash
+unknown suite 'qiuck'; did you mean 'quick'\? known: quick, default, full|run --suite qiuck
+unknown workload 'agent-frok'; did you mean 'agent-fork'\? known: |run --workload agent-frok
+no workload or file 'eagletree'; did you mean 'eagle-tree'\? known: |show eagletree
+unknown cache 'conitguous'; did you mean 'contiguous'\? known: |run --cache conitguous
+unknown pool 'kivi'; did you mean 'kivi4-k'\? known: .*; each also with|run --pool kivi
+unknown kernel 'flahs'; did you mean 'flash'\? known: |run --kernel flahs
+unknown values 'gausian'; did you mean 'gaussian'\? known: own, |run --values gausian
+unknown growth 'duoble'; did you mean 'double'\? known: |run --growth duoble
+unknown state 'warm'; known: natural, hot, cold$|run --cache-state warm
+unknown level 'avx-2'; did you mean 'avx2'\? known: portable, avx2|run --cpu-mask avx-2
+unknown format 'tabel'; did you mean 'table'\? known: table, md|list --format tabel
+cannot list 'kernel'; did you mean 'kernels'\? known: kernels|list kernel
+no scenario 'plain-decod'; did you mean 'plain-decode'\? known: |record --scenario plain-decod
+unknown format 'q80'; did you mean 'q8_0'\? known: |size Llama-3.1-8B --kv q80
+unknown engine 'vlm'; did you mean 'vllm'\? known: |size Llama-3.1-8B --engine vlm
+similar: meta-llama/Llama-3.1-8B|size Llama-3.1-8C
+END
+
+# ---- the same twice
+refuse "a thread count twice" "2 is given twice" "$KVBENCH" run --oversubscribe --threads 1-3,2
+refuse "all cores twice" "[0-9]+ is given twice" "$KVBENCH" run --threads all,1-64 --oversubscribe --threads all
+refuse "a range backwards" "'1' is not a whole number of 2 to" "$KVBENCH" machine --threads 2-1
+refuse "an event twice" "--events: 'PAPI_TOT_CYC' is given twice" "$KVBENCH" run --events PAPI_TOT_CYC --events PAPI_TOT_CYC
+refuse "a kernel twice" "--kernel: 'flash' is given twice" "$KVBENCH" run --kernel flash --kernel flash
+refuse "a plug-in twice" "there is a kernel 'online' already" "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" \
+    --plugin "$BUILD/example-plugin/../example-plugin/online.so"
+refuse "two workloads of one name" "two workloads are called 'plain-decode': " "$KVBENCH" run --workload plain-decode \
+    --workload workloads/recorded/plain-decode.jsonl
+
 # ---- traces
 head='{"kvbench_trace":1,"name":"t","source":"test","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":2,"kv_cache.kv_heads":1,"kv_cache.k_dim":16,"kv_cache.v_dim":16},"values":{"profile":"gaussian","seed":1}}'
 # trace NAME PATTERN LINE…: a trace of the good header and these lines is refused, by run and by show.

@@ -150,9 +150,9 @@ done <<'END'
 --context --context 4x
 --sequences --sequences -1
 --tp --tp 0
-no.format --kv f12
-no.format --kv f16,
-no.engine --engine llm
+unknown.format --kv f12
+unknown.format --kv f16,
+unknown.engine --engine llm
 unknown.format --format pdf
 --margin --margin 500%
 --budget --budget lots
