@@ -148,16 +148,16 @@ CONTRACTS := kernels/attend.h kernels/model.h $(wildcard caches/bookkeeping/*.h)
 	caches/allocator.h caches/plugin.h caches/store.h caches/cache.h caches/session.h
 
 define put_contracts
-	$(foreach h,$(CONTRACTS),install -D -m 644 $h $1/$h &&) install -m 644 kernels/attend.h $1/attend.h
+	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 kernels/attend.h "$1/attend.h"
 endef
 
 install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads, plots
-	install -D $(BUILD)/kvbench $(DESTDIR)$(PREFIX)/bin/kvbench
+	install -D $(BUILD)/kvbench "$(DESTDIR)$(PREFIX)/bin/kvbench"
 	$(call put_contracts,$(DESTDIR)$(PREFIX)/include/kvbench)
-	install -d $(DESTDIR)$(PREFIX)/share/kvbench/workloads
-	install -m 644 workloads/recorded/* $(DESTDIR)$(PREFIX)/share/kvbench/workloads/
-	install -d $(DESTDIR)$(PREFIX)/share/kvbench/plots
-	install -m 644 $(wildcard plots/*.*) $(DESTDIR)$(PREFIX)/share/kvbench/plots/
+	install -d "$(DESTDIR)$(PREFIX)/share/kvbench/workloads"
+	install -m 644 workloads/recorded/* "$(DESTDIR)$(PREFIX)/share/kvbench/workloads/"
+	install -d "$(DESTDIR)$(PREFIX)/share/kvbench/plots"
+	install -m 644 $(wildcard plots/*.*) "$(DESTDIR)$(PREFIX)/share/kvbench/plots/"
 
 # Where the real GPT-2 rows are, if anywhere: their column is left out otherwise.
 GPT2_KV := ../shared/data/gpt2_kv/gpt2_kv_12L12H6T64D.f32

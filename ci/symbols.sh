@@ -15,7 +15,7 @@ fi
 interposed='malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|free'
 strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null |
     awk -v interposed="^($interposed)\$" '$NF !~ /^(kvb_|__)/ && NF >= 3 &&
-        !($1 ~ /libharness\.a:heap_watch\.o:/ && $NF ~ interposed)')
+        !($0 ~ /libharness\.a:heap_watch\.o:/ && $NF ~ interposed)')
 if [ -n "$strays" ]; then
     echo "symbols without kvb_:"
     echo "$strays"

@@ -221,9 +221,9 @@ int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, siz
 
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes)
 {
-    size_t used = (size_t)snprintf(text, bytes, "kvbench");
-    for (int i = 0; i < argc && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
+    snprintf(text, bytes, "kvbench");
+    for (int i = 0; i < argc; i++)
+        kvb_shell_add(text, bytes, argv[i]);
 }
 
 bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,

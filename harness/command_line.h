@@ -95,7 +95,7 @@ int kvb_unknown(const char *command, const char *what, const char *typed, const 
 int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, size_t room, size_t *n, char *why,
                             size_t why_bytes);
 
-/* The command as it was typed, cut to fit: "kvbench run --suite quick". */
+/* The command as a shell takes it, cut to fit: "kvbench run --suite quick --cache '*'". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 
 /* Appends the words of argv [argc], which kvb_options_parse took, but for these options (ends with NULL) and their values, each

@@ -91,12 +91,26 @@ static const struct {
     {"--all", false}, {"--junit", true},   {"--timeline", true},
 };
 
+/* How long the first word is, as a shell would read it. */
+static size_t word_length(const char *command)
+{
+    bool quoted = false;
+    size_t n = 0;
+
+    for (; command[n] && (quoted || command[n] != ' '); n++)
+        if (command[n] == '\'')
+            quoted = !quoted;
+        else if (!quoted && command[n] == '\\' && command[n + 1])
+            n++;
+    return n;
+}
+
 void kvb_command_essence(const char *command, char *essence)
 {
     size_t used = 0;
 
     while (*command) {
-        size_t n = strcspn(command, " "), name = strcspn(command, " =");
+        size_t n = word_length(command), name = strcspn(command, " =");
         bool skip = false, value = false;
 
         for (size_t i = 0; i < sizeof left_out / sizeof *left_out && !skip; i++) {
@@ -112,7 +126,7 @@ void kvb_command_essence(const char *command, char *essence)
         command += n;
         command += *command == ' ';
         if (value) {
-            command += strcspn(command, " ");
+            command += word_length(command);
             command += *command == ' ';
         }
     }

@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import tempfile
@@ -77,7 +78,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         loads = len(self.seen("Page.loadEventFired"))
-        self.call("Page.navigate", url="file://" + os.path.abspath(path))
+        self.call("Page.navigate", url=pathlib.Path(path).absolute().as_uri())
         while len(self.seen("Page.loadEventFired")) == loads:
             self.events.append(self.message())
 

@@ -3,7 +3,7 @@
 """`report_page.py INDEX.html COMMAND_FILE [TEXT]`: a report's page in headless Chromium, as people use it. Prints what is wrong;
 exit 1 when anything is. The command that the page tells for a row is written to COMMAND_FILE; TEXT must be shown as it is."""
 import itertools
-import os
+import pathlib
 import sys
 
 from chromium import Browser
@@ -130,7 +130,7 @@ def is_alone(page):
     for event in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
         page.check(event, not page.browser.seen(event), page.browser.seen(event))
     asked = {event["request"]["url"] for event in page.browser.seen("Network.requestWillBeSent")}
-    page.check("it asks for more than itself", asked == {"file://" + os.path.abspath(page.path)}, asked)
+    page.check("it asks for more than itself", asked == {pathlib.Path(page.path).absolute().as_uri()}, asked)
     far = page.js("""[...document.querySelectorAll("[src], [href]")].map((e) => e.getAttribute("src") ?? e.getAttribute("href"))
         .filter((url) => !url.startsWith("#"))""")
     page.check("it points outside", not far, far)

@@ -11,7 +11,7 @@ $python -c 'import yaml' 2>"$err" || skip_all "not installed: python3-yaml"
 tree=$PWD
 mkdir -p "$TMPDIR/kvbench/ci"
 cp ci/deps.sh "$TMPDIR/kvbench/ci"
-printf 'install:\n\t$(MAKE) --no-print-directory -s -C %s -o all install BUILD=%s PREFIX=%s/usr DESTDIR=\n' \
+printf 'install:\n\t$(MAKE) --no-print-directory -s -C "%s" -o all install BUILD="%s" PREFIX="%s/usr" DESTDIR=\n' \
     "$tree" "$BUILD" "$TMPDIR" >"$TMPDIR/kvbench/Makefile"
 git() { command git -c user.name=test -c user.email=test@localhost -c init.defaultBranch=main -c commit.gpgsign=false "$@"; }
 committed() { git -C "$1" add -A && git -C "$1" commit -q -m "$2"; }

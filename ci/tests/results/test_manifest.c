@@ -73,6 +73,8 @@ static void test_essence(void **state)
         {"kvbench run -o a.jsonl --suite quick --resume --seed 1", "kvbench run --suite quick --seed 1"},
         {"kvbench run --shard=1/2 --format=md --junit x.xml --format csv --width 3", "kvbench run --width 3"},
         {"kvbench run --shards 1 -oo --timeline", "kvbench run --shards 1 -oo"},
+        {"kvbench run -o 'a b.jsonl' --cache 'x y' --junit 'it'\\''s.xml' --seed 1",
+         "kvbench run --cache 'x y' --seed 1"},
         {"", ""},
     };
     char essence[128];
