@@ -79,7 +79,7 @@ enum {
 };
 
 typedef struct kvb_cache_type {
-    const char *name;    /* what --cache takes */
+    const char *name;    /* what --cache takes: as a kernel's (attend.h) */
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_CACHE_… */
     size_t store_bytes;  /* of the policy's store, which begins with a kvb_store. The host zeroes it */

@@ -333,7 +333,7 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_VECTOR 2u
 
 typedef struct kvb_kernel {
-    const char *name;    /* what --kernel takes: lower case, digits, dashes */
+    const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_WITNESS, KVB_KERNEL_VECTOR or 0 */
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */

@@ -29,7 +29,7 @@ typedef struct kvb_pool_options {
 } kvb_pool_options;
 
 typedef struct kvb_pool_type {
-    const char *name;    /* what --pool takes; also the name of its format */
+    const char *name;    /* what --pool takes: as a kernel's, and underscores; also the name of its format */
     const char *summary; /* one line for `kvbench list` */
     const kvb_format *format;
     /* The pool of the same format with KVB_TRANSFORM_HADAMARD ("+had"), or NULL. */

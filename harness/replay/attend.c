@@ -231,17 +231,27 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     kvb_kernel_io_poison(&p->io);
     rows_protect(p, spec, true);
     p->place->doing = "in the kernel's attend()";
+    kvb_guard_null(p->call.args.scratch ? NULL
+                   : p->options->kernel->scratch_bytes
+                       ? "scratch is NULL, as the kernel's scratch_bytes() asked for 0 bytes"
+                       : "scratch is NULL, as the kernel has no scratch_bytes()");
     kvb_heap_watch_start();
     started = kvb_pass_clock(p);
     error = kvb_call_run(&p->call, p->io.out, p->io.lse);
     kvb_pass_charge(p, started, KVB_IN_KERNEL);
     uint64_t allocations = kvb_heap_watch_stop();
+    kvb_guard_null(NULL);
     p->place->doing = "in the check";
     if (allocations && !*p->misdeed)
         misdeed_note(p, allocations);
     rows_protect(p, spec, false);
-    if (error)
-        return kvb_pass_refuse(p, error == -ENOTSUP ? -EPROTO : error, p->options->kernel->name, "attend() failed");
+    if (error) {
+        const char *name = error < 0 ? strerrorname_np(-error) : NULL;
+        snprintf(why, sizeof why, "attend() returned %d%s%s%s%s%s", error, name ? " (-" : "", name ? name : "",
+                 name ? ", " : "", name ? strerror(-error) : "",
+                 name ? ")" : ": it is to return 0 or a negative errno");
+        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
+    }
     if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
         return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
     return outputs_check(p, spec, n, layer);

@@ -23,7 +23,7 @@ typedef struct kvb_child_shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
-    char fault[96]; /* what the guard said of a fault; empty: nothing */
+    char fault[160]; /* what the guard said of a fault; empty: nothing */
 } kvb_child_shared;
 
 /* The guard's word on a fault: left for the parent, by a signal handler. */

@@ -190,17 +190,38 @@ static const char *access_of(const ucontext_t *context)
 #endif
 }
 
+#define NULL_BYTES                                                                                                     \
+    65536u /* what is this near is a member or an element of it: the kernel maps nothing there (mmap_min_addr) */
+
+static const char *volatile null_why;
+
+void kvb_guard_null(const char *why)
+{
+    null_why = why;
+}
+
 /* Writes to text what the fault at `address` touched. False: it has to do with none of the blocks. */
 static bool fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
 {
     const block *all = blocks, *b = NULL;
+    char *at = text;
+    const char *end = text + text_bytes - 1;
+    if ((uintptr_t)address < NULL_BYTES) {
+        at = text_append(at, end, access_of(context));
+        at = text_append(at, end, "at byte ");
+        at = number_append(at, end, (size_t)(uintptr_t)address);
+        at = text_append(at, end, " of NULL");
+        if (null_why) {
+            at = text_append(at, end, "; ");
+            text_append(at, end, null_why);
+        }
+        return true;
+    }
     for (size_t i = 0; i < n_blocks && !b; i++)
         if (address >= all[i].low - FENCE && address < all[i].high + FENCE)
             b = &all[i];
     if (!b || (address >= b->low && address < b->high && !b->read_only))
         return false;
-    char *at = text;
-    const char *end = text + text_bytes - 1;
     at = text_append(at, end, access_of(context));
     if (address < b->start || address >= b->end) {
         at = number_append(at, end, (size_t)(address < b->start ? b->start - address : address - b->end));

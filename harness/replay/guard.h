@@ -33,6 +33,9 @@ void kvb_guard_free(void *block);
 /* Is every canary of every live block whole? false with "write 0 bytes past the end of out" in why. */
 bool kvb_guard_check(char *why, size_t why_bytes);
 
+/* What a fault near NULL is told with ("scratch is NULL: …"), a string constant; NULL: nothing. */
+void kvb_guard_null(const char *why);
+
 /* Install the SIGSEGV/SIGBUS handler on a stack of its own: when the fault lies in a guard page, `report` is called
  * with a line like "read 8 bytes past the end of scratch" or "write at byte 16 of q, which is read-only" ("access" where
  * the processor does not tell which), and then the signal takes its default action. Any other fault does so at once.

@@ -9,6 +9,7 @@
 
 #include "harness/selection/best_kernel.h"
 #include "kernels/kernels.h"
+#include "results/result.h"
 
 const kvb_plugin_v1 kvb_builtin_plugin = {
     .abi_version = KVB_ABI_VERSION,
@@ -60,15 +61,38 @@ static const char *pool_lack(const kvb_pool_type *p)
     return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
 }
 
+/* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a command line, of
+ * a glob, of a list, of a file name; NULL: nothing. */
+static const char *name_lack(kvb_registry_kind sort, const char *name, char *text, size_t bytes)
+{
+    const char *allowed =
+        sort == KVB_POOLS ? "abcdefghijklmnopqrstuvwxyz0123456789-_" : "abcdefghijklmnopqrstuvwxyz0123456789-";
+    size_t good = strspn(name, allowed);
+    if (name[good])
+        snprintf(text, bytes, "'%.*s' in it", (int)kvb_utf8_bytes(name + good), name + good);
+    else if (*name == '-')
+        snprintf(text, bytes, "a dash begins it");
+    else if (good >= KVB_NAME)
+        snprintf(text, bytes, "it is %zu bytes long", good);
+    else
+        return NULL;
+    return text;
+}
+
 /* Adds one part, unless something is wrong with it. */
 static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_registered *part, const char *lack,
                     const char *path, char *why, size_t why_bytes)
 {
     const char *name = part->name ? part->name : "";
+    char breach[64];
     if (!*name || !part->summary)
         lack = "name or summary";
     if (lack)
         snprintf(why, why_bytes, "%s: %s '%s' has no %s", path, kvb_registry_kind_names[sort], name, lack);
+    else if (name_lack(sort, name, breach, sizeof breach))
+        snprintf(why, why_bytes, "%s: %s '%.100s': %s; a name is of lower case, digits and dashes%s, at most %u", path,
+                 kvb_registry_kind_names[sort], name, breach, sort == KVB_POOLS ? " (of a pool, underscores too)" : "",
+                 KVB_NAME - 1);
     else if (kvb_registry_find(registry, sort, name) || (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
         snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_registry_kind_names[sort], name);
     else if (registry->n[sort] == KVB_REGISTRY_MAX)

@@ -69,4 +69,18 @@ sed 's|\* PAGE + pos % PAGE;|* PAGE + (pos == 17 ? 16 : pos) % PAGE;|' caches/ex
 ok "a cache that writes a row over another" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -I. "$TMPDIR/pages.c" -o "$TMPDIR/pages.so"
 expect_exit 1 "  fails" "$KVBENCH" run --plugin "$TMPDIR/pages.so" --kernel flash "${fork[@]}" --cache pages -o "$TMPDIR/pages.jsonl"
 reason "$TMPDIR/pages.jsonl" '; the witness: line 2: visible set: query 16, layer 0, KV head 0 saw token 17, which it must not see'
+
+# named NAME PATTERN: a plug-in with a kernel of this name is refused, in one line that says why.
+named() {
+    sed "s/\"crime-none\"/\"$1\"/" ci/tests/cli/plugins/crimes.c >"$TMPDIR/named.c"
+    gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels "$TMPDIR/named.c" -o "$TMPDIR/named.so" -lm
+    expect_exit 2 "a kernel called '$1' is refused" "$KVBENCH" run --plugin "$TMPDIR/named.so" --check
+    holds "  in words: $2" "named\.so: kernel '.*': $2; a name is of lower case, digits and dashes, at most 63" "$err"
+    one_line "  in one line"
+}
+named 'My Kernel' "'M' in it"
+named 'kern*' "'\*' in it"
+named 'kernél' "'é' in it"
+named '-k' 'a dash begins it'
+named "$(printf 'k%.0s' {1..64})" 'it is 64 bytes long'
 done_testing

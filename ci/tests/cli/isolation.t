@@ -35,7 +35,9 @@ said write-rows crash 'write at byte 0 of cache memory, which is read-only: SIGS
 said scaled fail 'rho [0-9.e+]+ at line'
 said undeclared fail 'rho [0-9.e+]+ at line'
 said declared pass '"reason": *null'
-said error fail 'attend\(\) failed'
+said error fail 'attend\(\) returned -12 \(-ENOMEM, Cannot allocate memory\); line 2: '
+said five fail 'attend\(\) returned 5: it is to return 0 or a negative errno'
+said forgotten crash 'write at byte 8 of NULL; scratch is NULL, as the kernel has no scratch_bytes\(\): SIGSEGV'
 said supports crash 'SIGSEGV.*in the kernel.s supports\(\)'
 
 # endings FILE: what became of each kernel, and why.

@@ -160,6 +160,18 @@ static int scratch_overrun(const kvb_attend *a)
     return 0;
 }
 
+static int scratch_forgotten(const kvb_attend *a)
+{
+    ((volatile float *)a->scratch)[2] = 1;
+    return honest(a);
+}
+
+static int gives_five(const kvb_attend *a)
+{
+    honest(a);
+    return 5;
+}
+
 /* Into the slack between the last row of lse and the next multiple of 64 bytes, where there is one. */
 static int slack(const kvb_attend *a)
 {
@@ -276,6 +288,8 @@ KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
 KERNEL(k_overrun, "crime-overrun", arithmetic, overrun);
 KERNEL(k_underrun, "crime-underrun", arithmetic, underrun);
 KERNEL_SCRATCH(k_scratch, "crime-scratch", arithmetic, scratch_some, scratch_overrun);
+KERNEL(k_forgotten, "crime-forgotten", arithmetic, scratch_forgotten);
+KERNEL(k_five, "crime-five", arithmetic, gives_five);
 KERNEL(k_slack, "crime-slack", arithmetic, slack);
 KERNEL(k_overread, "crime-overread", arithmetic, overread);
 KERNEL(k_malloc, "crime-malloc", arithmetic, allocates);
@@ -291,10 +305,11 @@ static const kvb_kernel k_no_answer = {.name = "crime-supports",
                                        .arithmetic = arithmetic,
                                        .attend = honest};
 
-static const kvb_kernel *const kernels[] = {
-    &k_honest,   &k_segfault,    &k_hang,        &k_leave,      &k_unwritten,   &k_scaled,    &k_half,     &k_coarse,
-    &k_declared, &k_gives_up,    &k_overrun,     &k_underrun,   &k_scratch,     &k_slack,     &k_overread, &k_malloc,
-    &k_prints,   &k_wrong_twice, &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
+static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,     &k_unwritten,
+                                            &k_scaled,      &k_half,       &k_coarse,      &k_declared,  &k_gives_up,
+                                            &k_overrun,     &k_underrun,   &k_scratch,     &k_slack,     &k_overread,
+                                            &k_malloc,      &k_forgotten,  &k_five,        &k_prints,    &k_wrong_twice,
+                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};
