@@ -66,7 +66,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help program all run report plots check test table-formats table-growth table-levels faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
+.PHONY: help program all run report plots check test table-formats table-growth table-levels table-power faults asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -170,6 +170,9 @@ table-growth: all ## measure what growth policies cost in time and memory: resul
 
 table-levels: all ## the full suite at each level of instruction sets: results/levels.md (hours; begun again, it goes on)
 	results/tables.py levels --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/levels.md
+
+table-power: all ## how often a slowdown is found, by number of runs and by method: results/power.md (a quarter of an hour)
+	results/tables.py power --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/power.md
 
 workloads: all ## record the shipped workloads anew, into workloads/recorded
 	$(BUILD)/kvbench record

@@ -25,7 +25,8 @@ static void usage_print(const kvb_usage *usage)
         printf("  %-24s %s\n", left, o->help);
     }
     printf("  %-24s %s\n", "--help", "this text");
-    printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it\n");
+    printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it;\n      4 "
+           "undecided (compare --strict)\n");
 }
 
 int kvb_complain(const char *command, int exit_code, const char *format, ...)

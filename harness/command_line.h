@@ -12,10 +12,11 @@
 
 /* Exit codes, the same for all commands. */
 enum {
-    KVB_EXIT_OK = 0,      /* all good */
-    KVB_EXIT_FAILED = 1,  /* a check failed */
-    KVB_EXIT_USAGE = 2,   /* bad usage or bad input */
-    KVB_EXIT_MACHINE = 3, /* this machine cannot do it */
+    KVB_EXIT_OK = 0,        /* all good */
+    KVB_EXIT_FAILED = 1,    /* a check failed */
+    KVB_EXIT_USAGE = 2,     /* bad usage or bad input */
+    KVB_EXIT_MACHINE = 3,   /* this machine cannot do it */
+    KVB_EXIT_UNDECIDED = 4, /* compare --strict: nothing got worse as far as it can be decided, but not all can be */
 };
 
 typedef struct kvb_command {

@@ -65,9 +65,8 @@ def verdict_one(run):
         facts.append(f"Largest rho {number(worst['rho'])} (error over the bound derived for it; above 1 fails): "
                      f"{worst['workload']}, {cache(worst)}, {pool(worst)}, {worst['kernel']}.")
     known = resolution(run)
-    facts.append("Smallest difference this run can resolve: unavailable: no null comparisons in this file." if known is None else
-                 f"Smallest difference this run can resolve: {number(known, 'share')} (99 % of its comparisons of a "
-                 "combination with itself stay below).")
+    facts.append("How far combinations differ from themselves: unavailable: no null comparisons in this file." if known is None
+                 else f"99 % of comparisons of a combination with itself stay below {number(known, 'share')}.")
     if run.manifest["openblas_note"]:
         facts.append(f"Note: {run.manifest['openblas_note']}.")
     head = tag("p", f"{sign} {escape(run.label)}: {word}", class_="verdict " + ("bad" if bad else "good"))

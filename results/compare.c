@@ -356,11 +356,13 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
     noise.machine = isnan(shift) ? 0 : shift;
     c->machine = exp(shift);
     c->resolution = noise.resolution;
+    c->nulls = noise.nulls;
     for (size_t i = 0; i < c->n; i++) {
         kvb_finding *f = &c->findings[i];
 
         if (f->metric != KVB_METRIC_TIME)
             continue;
+        c->times++;
         kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), f);
         if (options->no_time && f->verdict != KVB_VERDICT_SAME) {
             f->verdict = KVB_VERDICT_UNDECIDED;
@@ -425,7 +427,14 @@ size_t kvb_comparison_regressions(const kvb_comparison *c)
     return regressions;
 }
 
-bool kvb_comparison_failed(const kvb_comparison *c, bool strict)
+kvb_outcome kvb_comparison_outcome(const kvb_comparison *c)
 {
-    return kvb_comparison_regressions(c) > 0 || (strict && c->count[KVB_VERDICT_UNDECIDED] > 0);
+    size_t decided = c->times - c->count[KVB_VERDICT_UNDECIDED];
+
+    for (size_t i = 0; i < c->n_axes; i++)
+        decided += c->axes[i].verdict != KVB_VERDICT_UNDECIDED;
+    return kvb_comparison_regressions(c)      ? KVB_OUTCOME_REGRESSION
+           : !c->count[KVB_VERDICT_UNDECIDED] ? KVB_OUTCOME_GOOD
+           : decided                          ? KVB_OUTCOME_PARTLY
+                                              : KVB_OUTCOME_NOTHING;
 }

@@ -13,11 +13,14 @@
  *   SAME       the whole interval lies within the threshold (two one-sided tests: Schuirmann, 1987)
  *   SLOWER     the whole interval lies above 0, and the estimate reaches the threshold; FASTER likewise below 0
  *   UNDECIDED  otherwise, with the reason
+ * Fewer than three null comparisons of separate runs say nothing; nor does an interval wider than a factor of four either way.
  */
 #ifndef KVB_COMPARE_H
 #define KVB_COMPARE_H
 
 #include "results/result.h"
+
+#define KVB_CONFIDENCE 0.99 /* of all combinations together, unless thresholds say otherwise */
 
 /* ---- thresholds (thresholds.c) --------------------------------------------------------------------------- */
 
@@ -39,6 +42,7 @@ typedef enum kvb_limit { KVB_LIMIT_TIME, KVB_LIMIT_MEMORY, KVB_LIMIT_BYTES, KVB_
 typedef struct kvb_threshold_pattern {
     char match[512];
     double limit[KVB_LIMITS]; /* NaN: not given; infinity: any growth */
+    bool met;                 /* of kvb_thresholds_meet */
 } kvb_threshold_pattern;
 
 typedef struct kvb_thresholds {
@@ -56,6 +60,11 @@ int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why,
 
 /* The limit that holds for a combination. */
 double kvb_thresholds_of(const kvb_thresholds *thresholds, const kvb_result *result, kvb_limit limit);
+
+/* Takes note of the patterns that match one of n results. */
+void kvb_thresholds_meet(kvb_thresholds *thresholds, const kvb_result *results, size_t n);
+/* The first pattern that matched none of all results met, or NULL. */
+const char *kvb_thresholds_unmet(const kvb_thresholds *thresholds);
 
 /* ---- comparing ------------------------------------------------------------------------------------------- */
 
@@ -125,7 +134,9 @@ typedef struct kvb_comparison {
     size_t n, n_axes;
     size_t count[KVB_VERDICTS]; /* of findings */
     size_t compared;            /* combinations whose time was compared: the confidence is corrected for this number */
-    double resolution;          /* smallest relative difference that the runs can resolve; NaN: they do not say */
+    size_t times;               /* findings on time: of these, count[KVB_VERDICT_UNDECIDED] are undecided */
+    size_t nulls;               /* null comparisons of both sides */
+    double resolution;          /* smallest relative difference that the sides can resolve; NaN: not known */
     double machine; /* the machine's bandwidth during the runs, base / new: above 1, it was slower; NaN: not known */
 } kvb_comparison;
 
@@ -145,18 +156,24 @@ void kvb_comparison_free(kvb_comparison *comparison);
 /* How many findings, kernels and caches are regressions. */
 size_t kvb_comparison_regressions(const kvb_comparison *comparison);
 
-/* Should the gate close? strict: undecided counts as a failure. */
-bool kvb_comparison_failed(const kvb_comparison *comparison, bool strict);
+/* What a comparison comes to. */
+typedef enum kvb_outcome {
+    KVB_OUTCOME_GOOD,
+    KVB_OUTCOME_REGRESSION,
+    KVB_OUTCOME_PARTLY, /* no regression, but some times are undecided */
+    KVB_OUTCOME_NOTHING /* no regression, but no time is decided, neither of a combination nor of a kernel or cache */
+} kvb_outcome;
+kvb_outcome kvb_comparison_outcome(const kvb_comparison *comparison);
 
 /* ---- printing (compare_print.c) -------------------------------------------------------------------------- */
 
 typedef struct kvb_compare_view {
     kvb_table_format format;
     bool all;                 /* show also the combinations that are the same */
-    bool strict;              /* as of kvb_comparison_failed */
     const char *base, *new;   /* names of the sides: files or plug-ins */
     const char *const *notes; /* lines on top, ending with NULL: another machine, another version, … */
     const char *command;      /* how to reproduce the comparison */
+    const char *decide;       /* what would decide what is undecided */
 } kvb_compare_view;
 
 /* Text and Markdown: verdict, notes, kernels and caches, findings, and a line that sums up. CSV and JSON: one row for each

@@ -208,15 +208,21 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
 
 /* ---- for people: text and Markdown ------------------------------------------------------------------------ */
 
-/* "REGRESSION: kernel flash SLOWER +10.0 %, 2 BROKEN", or "no regression". */
-static void headline_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
+/* "REGRESSION: kernel flash SLOWER +10.0 %, 2 BROKEN", "no regression", "nothing decided: 76 of 76 undecided". */
+static void headline_print(const kvb_comparison *c, FILE *out)
 {
+    static const char *const texts[] = {[KVB_OUTCOME_GOOD] = "no regression",
+                                        [KVB_OUTCOME_REGRESSION] = "REGRESSION",
+                                        [KVB_OUTCOME_PARTLY] = "no regression in what is decided",
+                                        [KVB_OUTCOME_NOTHING] = "nothing decided"};
     const char *separator = ": ";
+    kvb_outcome outcome = kvb_comparison_outcome(c);
 
-    fputs(kvb_comparison_regressions(c)            ? "REGRESSION"
-          : kvb_comparison_failed(c, view->strict) ? "UNDECIDED, and --strict"
-                                                   : "no regression",
-          out);
+    fputs(texts[outcome], out);
+    if (outcome == KVB_OUTCOME_PARTLY && c->count[KVB_VERDICT_UNDECIDED] == c->times)
+        fputs(", kernels and caches as a whole", out);
+    if (outcome == KVB_OUTCOME_PARTLY || outcome == KVB_OUTCOME_NOTHING)
+        fprintf(out, ": %zu of %zu undecided", c->count[KVB_VERDICT_UNDECIDED], c->times);
     for (size_t i = 0; i < c->n_axes; i++) {
         char change[KVB_CHANGE_TEXT];
         if (!kvb_verdict_is_regression(c->axes[i].verdict))
@@ -233,7 +239,7 @@ static void headline_print(const kvb_comparison *c, const kvb_compare_view *view
         }
 }
 
-/* "312 combinations: 2 SLOWER, 300 SAME, 10 UNDECIDED (null comparisons: 99 % below 4.2 %)" */
+/* "312 combinations: 2 SLOWER, 300 SAME, 10 UNDECIDED; smallest difference these runs can resolve: 4.2 % (600 null comparisons)" */
 static void counts_print(const kvb_comparison *c, FILE *out)
 {
     size_t combinations = 0;
@@ -244,11 +250,21 @@ static void counts_print(const kvb_comparison *c, FILE *out)
     for (kvb_verdict v = 0, told = 0; v < KVB_VERDICTS; v++)
         if (c->count[v])
             fprintf(out, "%s %zu %s", told++ ? "," : ":", c->count[v], kvb_verdict_name(v));
-    if (c->compared && !isnan(c->resolution))
-        fprintf(out, "; of these runs' null comparisons 99 %% stay below %.1f %%", 100 * c->resolution);
+    if (c->compared) {
+        char resolution[KVB_RESOLUTION_TEXT];
+        kvb_resolution_text(c->resolution, c->nulls, resolution);
+        fprintf(out, "; smallest difference these runs can resolve: %s", resolution);
+    }
     if (c->compared && fabs(c->machine - 1) >= 0.02) /* false for NaN */
         fprintf(out, "; the machine's bandwidth was %.1f %% %s in the new run", 100 * fabs(1 / c->machine - 1),
                 c->machine > 1 ? "lower" : "higher");
+}
+
+/* Is there something left, and a way to know it? */
+static bool is_to_decide(const kvb_comparison *c, const kvb_compare_view *view)
+{
+    kvb_outcome outcome = kvb_comparison_outcome(c);
+    return view->decide && (outcome == KVB_OUTCOME_PARTLY || outcome == KVB_OUTCOME_NOTHING);
 }
 
 static int text_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
@@ -268,8 +284,10 @@ static int text_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
         putc('\n', out);
     counts_print(c, out);
     putc('\n', out);
-    headline_print(c, view, out);
+    headline_print(c, out);
     putc('\n', out);
+    if (is_to_decide(c, view))
+        fprintf(out, "to decide: %s\n", view->decide);
     return 0;
 }
 
@@ -296,10 +314,13 @@ static int md_fold(const kvb_comparison *c, const kvb_compare_view *view, kvb_ve
 static int md_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     fputs("## kvbench: ", out);
-    headline_print(c, view, out);
+    headline_print(c, out);
     fputs("\n\n", out);
     counts_print(c, out);
-    fprintf(out, ".\n\nBase: `%s`, new: `%s`.\n\n", view->base, view->new);
+    fputs(".\n\n", out);
+    if (is_to_decide(c, view))
+        fprintf(out, "To decide: %s.\n\n", view->decide);
+    fprintf(out, "Base: `%s`, new: `%s`.\n\n", view->base, view->new);
     for (size_t i = 0; view->notes && view->notes[i]; i++)
         fprintf(out, "- %s\n%s", view->notes[i], view->notes[i + 1] ? "" : "\n");
     long rows = axes_print(c, view, out);

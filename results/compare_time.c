@@ -11,6 +11,7 @@
 
 #define BOOTSTRAP_ROUNDS 500
 #define FEW_PASSES       4  /* fewer make no series */
+#define FEW_NULLS        3  /* fewer null comparisons do not say how noisy a run is */
 #define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
 
 void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
@@ -22,6 +23,9 @@ void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
         snprintf(text, KVB_CHANGE_TEXT, fabs(change) < 999.5 ? "%+.1f %%" : "%+.3g %%", change);
 }
 
+/* An interval that reaches further from its middle, four times as slow, says nothing: it is unknown. */
+#define WIDEST log(4)
+
 /* ---- noise -------------------------------------------------------------------------------------------------- */
 
 double kvb_null_log(double difference)
@@ -32,25 +36,54 @@ double kvb_null_log(double difference)
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
                  double confidence, bool paired, kvb_compare_noise *noise)
 {
-    double quantile[2];
-    uint32_t count[2];
-    int error = kvb_results_resolution(base, n_base, &quantile[0], &count[0]);
+    const struct {
+        const kvb_result *results;
+        size_t n;
+    } sides[] = {{base, n_base}, {new, n_new}};
 
-    if (!error)
-        error = kvb_results_resolution(new, n_new, &quantile[1], &count[1]);
-    if (error)
-        return error;
-    *noise = (kvb_compare_noise){.resolution = fmax(quantile[0], quantile[1]), /* fmax ignores a NaN */
-                                 .tail = (1 - confidence) / (double)(compared ? compared : 1),
-                                 .paired = paired};
+    *noise = (kvb_compare_noise){
+        .resolution = NAN, .tail = (1 - confidence) / (double)(compared ? compared : 1), .paired = paired};
     for (int i = 0; i < 2; i++) {
+        double quantile;
+        uint32_t nulls;
+        int error = kvb_results_null_quantile(sides[i].results, sides[i].n, &quantile, &nulls);
+
+        if (error)
+            return error;
+        if (!paired || i == 0) /* measured side by side, both have the same ones */
+            noise->nulls += nulls;
+        if (!nulls || (nulls < FEW_NULLS && !paired))
+            continue;
         /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
          * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null differences. */
-        double wider = paired || !count[i] ? 1 : kvb_student_quantile(noise->tail, count[i]) / KVB_NORMAL_99;
+        double wider = paired ? 1 : kvb_student_quantile(noise->tail, nulls) / KVB_NORMAL_99;
 
-        noise->floor = count[i] ? fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile[i])) : noise->floor;
+        noise->floor = fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile));
+        noise->known = true;
+        noise->resolution = nulls < FEW_NULLS || noise->floor > WIDEST ? NAN : expm1(noise->floor);
     }
     return 0;
+}
+
+int kvb_run_resolution(const kvb_result *results, size_t n, double *resolution, size_t *nulls)
+{
+    kvb_compare_noise noise;
+    size_t times = 0;
+
+    for (size_t i = 0; i < n; i++)
+        times += results[i].status == KVB_STATUS_PASS && results[i].time.all.median > 0; /* false for NaN */
+    int error = kvb_noise_of(results, n, NULL, 0, times, KVB_CONFIDENCE, false, &noise);
+    *resolution = error ? NAN : noise.resolution;
+    *nulls = error ? 0 : noise.nulls;
+    return error;
+}
+
+void kvb_resolution_text(double resolution, size_t nulls, char text[KVB_RESOLUTION_TEXT])
+{
+    int n = isnan(resolution) ? snprintf(text, KVB_RESOLUTION_TEXT, "unknown")
+                              : snprintf(text, KVB_RESOLUTION_TEXT, "%.1f %%", 100 * resolution);
+
+    snprintf(text + n, KVB_RESOLUTION_TEXT - (size_t)n, " (%zu null comparison%s)", nulls, nulls == 1 ? "" : "s");
 }
 
 double kvb_machine_shift(const kvb_finding *findings, size_t n)
@@ -161,8 +194,7 @@ static void undecided_say(kvb_finding *f, double sampling, double floor, double 
     else if (sampling > log1p(threshold))
         snprintf(f->reason, sizeof f->reason, "%llu and %llu passes resolve %.1f %%, the threshold is %.3g %%",
                  (unsigned long long)(b->time.passes - b->time.warmup),
-                 (unsigned long long)(n->time.passes - n->time.warmup), 100 * expm1(fmin(sampling, 10)),
-                 100 * threshold);
+                 (unsigned long long)(n->time.passes - n->time.warmup), 100 * expm1(sampling), 100 * threshold);
     else
         snprintf(f->reason, sizeof f->reason, "%s to %s lies on both sides of the threshold %.3g %%", least, most,
                  100 * threshold);
@@ -186,22 +218,27 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_findin
     }
     centre difference = difference_of(b, n, noise->paired);
     f->ratio = exp(difference.at);
-    if (isnan(noise->resolution)) {
-        snprintf(f->reason, sizeof f->reason, "neither run compared a combination with itself");
-        return;
-    }
     uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
     double sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
     /* fmax ignores a NaN */
     double floor = fmax(noise->floor, kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)));
     double half = fmax(sampling, floor);
 
-    if (isnan(sampling)) {
-        snprintf(f->reason, sizeof f->reason, "too few passes for an interval");
+    if (isnan(sampling) || !noise->known) {
+        snprintf(f->reason, sizeof f->reason,
+                 isnan(sampling) ? "too few passes for an interval"
+                 : noise->nulls  ? "unknown interval: too few null comparisons (%zu)"
+                                 : "neither run compared a combination with itself",
+                 noise->nulls);
         return;
     }
     double low = difference.at - half, high = difference.at + half;
     f->verdict = kvb_interval_judge(difference.at, &low, &high, noise->machine, threshold);
+    if (f->verdict == KVB_VERDICT_UNDECIDED && half > WIDEST) {
+        snprintf(f->reason, sizeof f->reason, "unknown interval: %s say too little",
+                 floor >= sampling ? "null comparisons" : "so few passes");
+        return;
+    }
     f->low = exp(low);
     f->high = exp(high);
     if (f->verdict == KVB_VERDICT_UNDECIDED)

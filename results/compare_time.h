@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time of one combination, before and after. Private to comparisons and the history of runs. */
+/* The time of one combination, before and after. Private to comparisons, summaries and the history of runs. */
 #ifndef KVB_COMPARE_TIME_H
 #define KVB_COMPARE_TIME_H
 
@@ -7,17 +7,27 @@
 
 /* What is known before any combination is judged. */
 typedef struct kvb_compare_noise {
-    double
-        resolution; /* the larger of the two runs' 99 % quantiles of null differences, relative; NaN: there are none */
-    double floor;   /* the least half-width of an interval, as a logarithm */
-    double tail;    /* how often one interval may miss */
-    double machine; /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
+    double resolution; /* smallest relative difference that the sides can resolve; NaN: not known */
+    size_t nulls;      /* null comparisons that say so */
+    bool known;        /* do they say anything? */
+    double floor;      /* the least half-width of an interval, as a logarithm */
+    double tail;       /* how often one interval may miss */
+    double machine;    /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
     bool paired;
 } kvb_compare_noise;
 
-/* Fills in everything but `machine`. compared: how many times will be judged. 0 or -ENOMEM. */
+/* Fills in everything but `machine`. compared: how many times will be judged. new may be NULL: one side alone. 0 or -ENOMEM. */
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
                  double confidence, bool paired, kvb_compare_noise *noise);
+
+/* The one figure for what a run can resolve: the smallest relative difference of one time that a comparison with another run as
+ * noisy tells from none, at KVB_CONFIDENCE for all times together. NaN: not known, because fewer than three combinations were
+ * compared with themselves, or these differ wildly. 0 or -ENOMEM. */
+int kvb_run_resolution(const kvb_result *results, size_t n, double *resolution, size_t *nulls);
+
+/* "32.2 % (437 null comparisons)", "unknown (1 null comparison)". */
+#define KVB_RESOLUTION_TEXT 64u
+void kvb_resolution_text(double resolution, size_t nulls, char text[KVB_RESOLUTION_TEXT]);
 
 /* By how much the machine's bandwidth, measured beside the combinations of both runs, fell: the median, as a logarithm. NaN if
  * few combinations have it, or without memory. */

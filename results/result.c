@@ -133,7 +133,7 @@ bool kvb_result_begins_workload(const kvb_result *results, size_t i)
     return true;
 }
 
-int kvb_results_resolution(const kvb_result *results, size_t n, double *quantile, uint32_t *count)
+int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quantile, uint32_t *count)
 {
     double *values = malloc((n + 1) * sizeof *values);
 

@@ -228,9 +228,9 @@ void kvb_key_cache(const kvb_result *result, char text[KVB_KEY_PART]);
 /* Is results[i] the first one of its workload? */
 bool kvb_result_begins_workload(const kvb_result *results, size_t i);
 
-/* The smallest difference that a run can resolve: the 99 % quantile of its null differences, NaN if there are none. *count is
- * how many there are. 0 or -ENOMEM. */
-int kvb_results_resolution(const kvb_result *results, size_t n, double *quantile, uint32_t *count);
+/* The 99 % quantile of a run's null differences, NaN if there are none. *count is how many there are. What follows from it for
+ * the smallest difference that a run can resolve: compare_time.h. 0 or -ENOMEM. */
+int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quantile, uint32_t *count);
 
 /* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, median, p99, steps, rate, share of the read
  * bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns, p99_ns, gb_per_s,

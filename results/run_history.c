@@ -209,17 +209,15 @@ static int noise_of(kvb_result_file *const *files, size_t n, double confidence, 
     noise->tail = (1 - confidence) / (double)(history->series ? history->series : 1);
     noise->freedom = 1000;
     for (size_t i = 0; i < n; i++) {
-        kvb_compare_noise own;
-        unsigned nulls = 0;
-        int error = kvb_noise_of(files[i]->results, files[i]->n, NULL, 0, 1, confidence, true, &own);
+        double quantile;
+        uint32_t nulls;
+        int error = kvb_results_null_quantile(files[i]->results, files[i]->n, &quantile, &nulls);
 
         if (error)
             return error;
-        for (size_t j = 0; j < files[i]->n; j++)
-            nulls += files[i]->results[j].time.null_difference >= 0;
         if (nulls > 0 && nulls < noise->freedom)
             noise->freedom = nulls;
-        history->resolution = fmax(history->resolution, own.resolution); /* ignores a NaN */
+        history->resolution = fmax(history->resolution, quantile); /* ignores a NaN */
     }
     noise->one =
         kvb_null_log(history->resolution) / (KVB_NORMAL_99 * sqrt(2)); /* the null difference is that of two values */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/compare_time.h"
+
 #define FEW_ROWS      20u /* what a person reads row by row */
 #define MOST_FAILURES 5u
 #define MOST_REASONS  8u
@@ -19,6 +21,9 @@ typedef struct view {
     const kvb_result *results;
     size_t n;
     FILE *out;
+    bool timed;
+    double resolution; /* as of kvb_run_resolution */
+    char resolves[KVB_RESOLUTION_TEXT];
 } view;
 
 /* Prints a line; in Markdown, an item of a list. A line of text may be folded. */
@@ -48,13 +53,29 @@ static size_t count_of(const view *v, kvb_status status)
     return count;
 }
 
-static int headline_print(const view *v)
+#define COARSE 0.10 /* a run that resolves less tells little */
+
+/* What the reader is to know before the rows. */
+static void warnings_print(const view *v)
+{
+    if (v->summary->unfinished)
+        line_print(v,
+                   "not finished: %zu combinations of a run that still goes on, or was stopped; its command with "
+                   "--resume runs the rest",
+                   v->n);
+    if (v->timed && !(v->resolution <= COARSE))
+        line_print(v,
+                   "smallest difference this run can resolve: %s, so it cannot tell a change of %.0f %%; more passes "
+                   "(--sample-ms) can, or a duel of two builds (kvbench compare --help)",
+                   v->resolves, 100 * COARSE);
+    if (v->summary->unfinished || (v->timed && !(v->resolution <= COARSE)))
+        fputc('\n', v->out);
+}
+
+static void headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
     char seconds[32] = "", name[KVB_KEY_TEXT];
-    double resolution;
-    uint32_t nulls;
-    int error = kvb_results_resolution(v->results, v->n, &resolution, &nulls);
 
     for (size_t i = 0; i < v->n; i++)
         if (v->results[i].rho > (worst ? worst->rho : 0))
@@ -68,16 +89,14 @@ static int headline_print(const view *v)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)
         line_print(v, "nothing was timed (--check)");
-    if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->partial)
+    if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->unfinished)
         line_print(v, "nothing ran: every combination was skipped");
     if (worst) {
         kvb_key_name(worst, name);
         line_print(v, "largest rho: %.3g of %s", worst->rho, name);
     }
-    if (!error && !isnan(resolution))
-        line_print(v, "smallest difference this run can resolve: %.1f %% (99 %% of its null comparisons stay below)",
-                   100 * resolution);
-    return error;
+    if (v->timed && v->resolution <= COARSE)
+        line_print(v, "smallest difference this run can resolve: %s", v->resolves);
 }
 
 /* ---- reasons --------------------------------------------------------------------------------------------- */
@@ -378,7 +397,7 @@ static void next_print(const view *v, bool all)
 
     if (failed && *failed->replay)
         command_print(v, "the first failure alone", failed->replay);
-    if (v->summary->partial)
+    if (v->summary->unfinished)
         return;
     if (!path) {
         line_print(v, "%s-o F.jsonl keeps the records for show, report and compare",
@@ -400,17 +419,24 @@ static void next_print(const view *v, bool all)
 
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
-    const view v = {summary, results, n, out};
+    view v = {summary, results, n, out, false, NAN, ""};
     size_t ran = n - count_of(&v, KVB_STATUS_SKIP);
     bool all = summary->rows == KVB_ROWS_ALL, few = summary->rows == KVB_ROWS_FEW && ran > 0 && ran <= FEW_ROWS;
-    int error = 0;
+    size_t nulls;
+    int error = kvb_run_resolution(results, n, &v.resolution, &nulls);
 
+    if (error)
+        return error;
+    kvb_resolution_text(v.resolution, nulls, v.resolves);
+    for (size_t i = 0; i < n; i++)
+        v.timed |= results[i].status == KVB_STATUS_PASS && results[i].time.all.median > 0;
+    warnings_print(&v);
     if (all || few) {
         error = kvb_result_table(results, n, all, summary->is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
         fputc('\n', out);
     }
     if (!error)
-        error = headline_print(&v);
+        headline_print(&v);
     if (!error)
         error = failures_print(&v);
     if (!error)

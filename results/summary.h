@@ -16,7 +16,7 @@ typedef struct kvb_summary {
     const char *note;     /* openblas_note of the manifest; "": none */
     const char *coverage; /* which combinations these are, and how many are left out; NULL or "": all */
     bool untimed;         /* the run did not time anything */
-    bool partial;         /* it was stopped: no command reads its records yet */
+    bool unfinished;      /* the records of a run that goes on, or was stopped: only `show` reads them yet */
     double seconds;       /* how long the run took; NaN: not known */
     kvb_summary_rows rows;
     bool is_markdown; /* lists and tables in Markdown */
@@ -24,6 +24,7 @@ typedef struct kvb_summary {
 
 /*
  * Prints, in lines of KVB_PAGE_COLUMNS where names allow it:
+ *  - what is to be known before anything else: the run is not finished, or it cannot resolve 10 %;
  *  - the rows;
  *  - how many combinations have each status, the largest rho, the smallest difference that the run can resolve;
  *  - failures with their reasons;

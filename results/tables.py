@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tables of results/: what formats cost in accuracy, what growth policies cost in time and memory, what was proved of the
-kernels at each level of instruction sets.
+kernels at each level of instruction sets, and which slowdowns comparisons find.
 
     results/tables.py formats --kvbench build/kvbench --work build/tables -o results/formats.md [--gpt2 FILE]
     results/tables.py growth  --kvbench build/kvbench --work build/tables -o results/growth.md
     results/tables.py levels  --kvbench build/kvbench --work build/tables -o results/levels.md
+    results/tables.py power   --kvbench build/kvbench --work build/tables -o results/power.md
 
 All replay with `kvbench run`, the first two traces that they write into the work folder, and turn the records into Markdown.
 """
@@ -311,21 +312,188 @@ def levels(args):
     print(f"levels: {args.output}", file=sys.stderr)
 
 
+# ---- power -------------------------------------------------------------------------------------------------
+
+KERNEL = "kernels/example-plugin/online.c"
+ROW = "        row_attend(x, row / x->problem.n_heads, row % x->problem.n_heads);\n"
+PART = "static void part("
+# Put into that source: a share of the cells of each row once more. Fractions of cells add up over rows.
+AGAIN = """static void row_again(const kvb_attend *x, uint32_t t, uint32_t h)
+{
+    static double due;
+    static volatile float kept;
+    const kvb_problem *p = &x->problem;
+    const float *q = x->q + ((size_t)t * p->n_heads + h) * p->k_dim;
+    uint32_t kv = h / (p->n_heads / p->n_kv_heads), cursor = 0;
+    float max = -INFINITY, sum = 0, out[4096] = {0};
+
+    for (kvb_run run; kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
+        for (uint32_t cell = run.begin; cell < run.end; cell++)
+            for (due += SHARE; due >= 1; due -= 1) {
+                const float *k = kvb_view_row(&x->k, kv, cell), *v = kvb_view_row(&x->v, kv, cell);
+                float dot = 0;
+                for (uint32_t d = 0; d < p->k_dim; d++)
+                    dot += q[d] * k[d];
+                max = dot > max ? dot : max;
+                float w = expf(dot - max);
+                sum += w;
+                for (uint32_t d = 0; d < p->v_dim; d++)
+                    out[d] += w * v[d];
+            }
+    kept = kept + sum + out[0] + out[p->v_dim - 1];
+}
+
+"""
+POWER = [word for name in ("agent-fork", "batched-multi-seq", "parallel-sample", "plain-decode", "sink-window", "sliding-window")
+         for word in ("--workload", name)] + ["--values", "own", "--values", "llama", "--cache", "seq", "--pool", "f32"]
+SHORT_MS, LONG_MS = 50, 200
+PAIRS = 100  # as many of the comparisons that runs allow are made
+
+
+def power(args):
+    """How often a slowdown is found, and how often one is where there is none: by two files, by a history, by a duel."""
+    slowdowns = [int(s) for s in args.slowdowns.split(",")]
+    words = (args.run.split() or POWER) + ["--kernel", "online", "--oracle-pairs", "20000"]
+    rng, started, loads, machine_seconds = random.Random(1), time.time(), [], {}
+    thresholds = os.path.join(args.work, "power-thresholds.json")
+    with open(thresholds, "w") as out:
+        json.dump({"kvbench_thresholds": 1, "time": 0.01}, out)
+
+    def build(share):
+        """The example plug-in, which does `share` of its work once more."""
+        path = os.path.join(args.work, f"power-{share:.4f}")
+        with open(KERNEL) as source, open(path + ".c", "w") as out:
+            text = source.read()
+            assert text.count(PART) == text.count(ROW) == 1
+            if share:
+                text = text.replace(PART, AGAIN + PART).replace(ROW, "    {\n" + ROW + ROW.replace("attend", "again") + "    }\n")
+            out.write(text)
+        subprocess.run(["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-DSHARE={share}", "-Ikernels",
+                        path + ".c", "-lm", "-o", path + ".so"], check=True)
+        return path + ".so"
+
+    def told(what, command):
+        """Runs and times it. Its rows; [] if it prints none."""
+        begin = time.time()
+        loads.append(os.getloadavg()[0])
+        done = subprocess.run([args.kvbench] + command, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+        machine_seconds.setdefault(what, []).append(time.time() - begin)
+        return json.loads(done.stdout or "[]")
+
+    def duel(new, ms):
+        return told(f"duel {ms}", ["compare", "--base-plugin", base, "--new-plugin", new, "--sample-ms", str(ms), "--format", "json",
+                                   "--thresholds", thresholds] + words)
+
+    def is_found(rows, slowdown):
+        """Where nothing is slower, whatever is named is a false alarm."""
+        wanted = ("SLOWER",) if slowdown else ("SLOWER", "FASTER")
+        return any(row["verdict"] in wanted for row in rows)
+
+    def run(name, plugin, ms):
+        path = os.path.join(args.work, f"power-{name}.jsonl")
+        told(f"run {ms}", ["run", "--plugin", plugin, "--sample-ms", str(ms), "--no-machine", "-o", path, "--format", "json"] + words)
+        return path
+
+    def kernel_ratio(rows):
+        ratios = sorted(row["ratio"] for row in rows if row["metric"] == "time" and row["workload"] != "*")
+        return ratios[len(ratios) // 2]
+
+    base = build(0)
+    little, much = (kernel_ratio(duel(build(share), LONG_MS)) - 1 for share in (0.05, 0.5))
+    gain = (much - little) / 0.45  # what a share of the work costs of a step; the loop alone costs something, too
+    plugins = {s: build(s and max(0.001, (s / 100 - little) / gain + 0.05)) for s in slowdowns}
+    found, ratios = {}, {s: [] for s in slowdowns}
+
+    def count(method, slowdown, rows):
+        hits = found.setdefault(method, {}).setdefault(slowdown, [])
+        hits.append(is_found(rows, slowdown))
+
+    # All builds take turns, so that an hour of the machine meets all alike.
+    for i in range(args.rounds * 3 // 4):
+        for s in slowdowns:
+            rows = duel(plugins[s], SHORT_MS)
+            count(("duel", SHORT_MS), s, rows)
+            ratios[s].append(kernel_ratio(rows))
+        print(f"power: duel {i + 1} done after {time.time() - started:.0f} s", file=sys.stderr)
+    files = {}
+    for ms, rounds in ((SHORT_MS, args.rounds), (LONG_MS, args.rounds * 3 // 8)):
+        for i in range(rounds):
+            for s in ["base"] + slowdowns:
+                files.setdefault((ms, s), []).append(run(f"{ms}-{s}-{i}", base if s == "base" else plugins[s], ms))
+        print(f"power: runs of {ms} ms done after {time.time() - started:.0f} s", file=sys.stderr)
+        pairs = [(b, n) for b in range(rounds) for n in range(rounds)]
+        for s in slowdowns:
+            for b, n in rng.sample(pairs, min(PAIRS, len(pairs))):
+                count(("files", ms), s, told("compare", ["compare", files[(ms, "base")][b], files[(ms, s)][n], "--format", "json",
+                                                         "--thresholds", thresholds]))
+
+    def dated(path, number):
+        """A copy whose date is in the order of a history: base first."""
+        copy = os.path.join(args.work, f"power-history-{number}.jsonl")
+        with open(path) as source, open(copy, "w") as out:
+            manifest = json.loads(source.readline())
+            manifest["date"] = f"2000-01-01T00:{number:02}:00Z"
+            out.write(json.dumps(manifest) + "\n" + source.read())
+        return copy
+
+    for length in (3, 5):
+        for s in slowdowns if args.rounds >= length else []:
+            for _ in range(3 * args.rounds):
+                drawn = rng.sample(files[(SHORT_MS, "base")], length) + rng.sample(files[(SHORT_MS, s)], length)
+                rows = told("compare", ["compare", "--history", "--format", "json", "--thresholds", thresholds] +
+                            [dated(path, number) for number, path in enumerate(drawn)])
+                count(("history", length), s, rows)
+
+    with open(files[(SHORT_MS, "base")][0]) as records:
+        manifest, combinations = json.loads(records.readline()), sum(1 for _ in records)
+    mean = lambda what: sum(machine_seconds[what]) / len(machine_seconds[what])
+    methods = {("files", SHORT_MS): (f"`compare` of two files, {SHORT_MS} ms", "1 + 1", 2 * mean(f"run {SHORT_MS}")),
+               ("files", LONG_MS): (f"`compare` of two files, {LONG_MS} ms", "1 + 1", 2 * mean(f"run {LONG_MS}") if (LONG_MS, "base") in files else 0),
+               ("history", 3): (f"`compare --history`, {SHORT_MS} ms", "3 + 3", 6 * mean(f"run {SHORT_MS}")),
+               ("history", 5): (f"`compare --history`, {SHORT_MS} ms", "5 + 5", 10 * mean(f"run {SHORT_MS}")),
+               ("duel", SHORT_MS): (f"duel of plug-ins, {SHORT_MS} ms a side", "in turns", mean(f"duel {SHORT_MS}"))}
+    with open(args.output, "w") as out:
+        write = lambda *lines: out.write("\n".join(lines) + "\n")
+        write("# Which slowdowns are found", "",
+              f"Written by `make table-power` in {time.time() - started:.0f} s. " + machine_line(manifest),
+              f"The machine was shared: load average {min(loads):.1f} to {max(loads):.1f}, {sum(loads) / len(loads):.1f} in the mean.", "",
+              f"The example plug-in's kernel against itself with a share of its work done once more, over {combinations} combinations, "
+              "threshold 1 %. Found: the kernel, the cache or a combination was named SLOWER. At 0 % the new build is the base, "
+              "built again: what is named there, SLOWER or FASTER, is a false alarm. The 99 % of a comparison are meant to hold it "
+              "to 1 in 100. Seconds: what one decision cost here.", "",
+              "| method | runs | seconds | " + " | ".join("0 %: false alarms" if s == 0 else f"{s} %" for s in slowdowns) + " |",
+              "|---|---|---:|" + "---:|" * len(slowdowns))
+        for method, (label, runs, seconds) in methods.items():
+            if method in found:
+                write(f"| {label} | {runs} | {seconds:.0f} | " +
+                      " | ".join(f"{sum(hits)} of {len(hits)}" for hits in (found[method][s] for s in slowdowns)) + " |")
+        write("", "How large the slowdowns were, by the medians of the duels: " +
+              ", ".join(f"{s} %: {100 * (sorted(ratios[s])[len(ratios[s]) // 2] - 1):+.1f} %" for s in slowdowns if ratios[s]) + ".", "",
+              "All builds took turns within minutes, so slow hours of the machine are not in this: runs of different days find less, "
+              "and may name what is only the machine. Pairs and histories are drawn from the same runs with overlap, so their counts "
+              "vary together; duels are independent.")
+    print(f"power: {args.output} after {time.time() - started:.0f} s", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["formats", "growth", "levels"])
+    parser.add_argument("table", choices=["formats", "growth", "levels", "power"])
     parser.add_argument("--kvbench", default="build/kvbench")
     parser.add_argument("--work", default="build/tables")
     parser.add_argument("--contexts", default=CONTEXTS, help="cells, with commas between; default: %(default)s")
     parser.add_argument("--pools", help="formats, with commas between; default: every one, some also with +had")
     parser.add_argument("--gpt2", help="the dump of GPT-2's K and V rows, f32")
-    parser.add_argument("--run", default="", help="levels: more words for `kvbench run`, such as '--workload long-decode'")
+    parser.add_argument("--run", default="", help="levels: more words for `kvbench run`, such as '--workload long-decode'; power: others than usual")
+    parser.add_argument("--slowdowns", default="0,2,5,10,20", help="power: percent, with commas between; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=16, help="power: runs of each build; default: %(default)s")
     parser.add_argument("--finished", action="store_true", help="levels: run nothing, tell what earlier calls finished")
     parser.add_argument("--notes", default=os.path.join(os.path.dirname(__file__), "formats-notes.md"))
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    {"formats": formats, "growth": growth, "levels": levels}[args.table](args)
+    {"formats": formats, "growth": growth, "levels": levels, "power": power}[args.table](args)
 
 
 main()

@@ -11,7 +11,8 @@ static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "
 
 void kvb_thresholds_init(kvb_thresholds *thresholds)
 {
-    *thresholds = (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05, [KVB_LIMIT_RHO] = INFINITY}, .confidence = 0.99};
+    *thresholds =
+        (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05, [KVB_LIMIT_RHO] = INFINITY}, .confidence = KVB_CONFIDENCE};
 }
 
 /* Takes 0 .. 10 for memory, bytes and rho. No run could meet a time threshold of 0. */
@@ -145,13 +146,37 @@ int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why,
     return error;
 }
 
+static bool is_match(const kvb_threshold_pattern *pattern, const char name[KVB_KEY_TEXT])
+{
+    return !fnmatch(pattern->match, name, 0);
+}
+
 double kvb_thresholds_of(const kvb_thresholds *thresholds, const kvb_result *result, kvb_limit limit)
 {
     char name[KVB_KEY_TEXT];
 
     kvb_key_name(result, name);
     for (size_t i = thresholds->n; i-- > 0;)
-        if (!isnan(thresholds->patterns[i].limit[limit]) && !fnmatch(thresholds->patterns[i].match, name, 0))
+        if (!isnan(thresholds->patterns[i].limit[limit]) && is_match(&thresholds->patterns[i], name))
             return thresholds->patterns[i].limit[limit];
     return thresholds->limit[limit];
+}
+
+void kvb_thresholds_meet(kvb_thresholds *thresholds, const kvb_result *results, size_t n)
+{
+    char name[KVB_KEY_TEXT];
+
+    for (size_t r = 0; r < n && thresholds->n; r++) {
+        kvb_key_name(&results[r], name);
+        for (size_t i = 0; i < thresholds->n; i++)
+            thresholds->patterns[i].met |= is_match(&thresholds->patterns[i], name);
+    }
+}
+
+const char *kvb_thresholds_unmet(const kvb_thresholds *thresholds)
+{
+    for (size_t i = 0; i < thresholds->n; i++)
+        if (!thresholds->patterns[i].met)
+            return thresholds->patterns[i].match;
+    return NULL;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/command_line.h"
 #include "harness/commands/compare_duel.h"
@@ -26,8 +27,9 @@ typedef struct compare {
 static const kvb_option options[] = {
     {"--thresholds", "F.json", "what is allowed, by pattern; default: 5 % more time, no more memory or bytes",
      KVB_TEXT(compare, thresholds_path)},
-    {"--strict", NULL, "undecided counts as a failure", KVB_FLAG(compare, strict)},
-    {"--subset", NULL, "NEW may lack combinations that BASE has", KVB_FLAG(compare, subset)},
+    {"--strict", NULL, "exit 4 if something is undecided, and nothing got worse", KVB_FLAG(compare, strict)},
+    {"--subset", NULL, "a part is meant: NEW may lack combinations of BASE, thresholds may match none",
+     KVB_FLAG(compare, subset)},
     {"--across-machines", NULL, "compare times even if the machines differ", KVB_FLAG(compare, across_machines)},
     {"--all", NULL, "show also what is the same", KVB_FLAG(compare, all)},
     {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_TEXT(compare, format_name)},
@@ -46,7 +48,8 @@ static const kvb_usage usage = {
     .command = "compare",
     .synopsis = "BASE.jsonl NEW.jsonl [options]",
     .about =
-        "Compare two runs, combination by combination. Exit 1 if something got worse.\n\n"
+        "Compare two runs, combination by combination. Exit 1 if something got worse; with --strict, 4 if nothing did\n"
+        "as far as it could be decided, but something (or all: \"nothing decided\") is undecided.\n\n"
         "  kvbench compare base.jsonl new.jsonl\n"
         "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
         "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
@@ -84,6 +87,26 @@ static int side_open(side *s, const char *path)
     return KVB_EXIT_OK;
 }
 
+/* There is no baseline of that name: says which there are. Returns an exit code. */
+static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
+{
+    char why[512] = "no memory", names[1024] = "", **paths;
+    size_t n, used = 0;
+    int error = kvb_baselines_list(o->folder, manifest, &paths, &n, why, sizeof why);
+
+    for (size_t i = 0; i < n; i++) {
+        const char *name = strrchr(paths[i], '/') + 1;
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.*s", i ? ", " : "",
+                                     (int)(strlen(name) - strlen(".jsonl")), name);
+        free(paths[i]);
+    }
+    free(paths);
+    return error ? kvb_complain("compare", KVB_EXIT_USAGE, "%s", why)
+                 : kvb_complain("compare", KVB_EXIT_USAGE,
+                                "--against: no baseline '%s' of the new run's machine; known: %s", o->against, names);
+}
+
 static int baseline_open(const compare *o, side *base, const kvb_manifest *manifest)
 {
     char why[512], *path;
@@ -91,33 +114,52 @@ static int baseline_open(const compare *o, side *base, const kvb_manifest *manif
 
     if (kvb_baseline_path(o->folder, manifest, o->against, &path, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-    code = side_open(base, path);
+    code = access(path, F_OK) && errno == ENOENT ? baseline_lacks(o, manifest) : side_open(base, path);
     free(path);
     return code;
 }
 
+/* A pattern of thresholds that matches nothing is a mistake, unless a part is meant. Returns an exit code. */
+static int thresholds_judge(const compare *o)
+{
+    const char *unmet = o->subset ? NULL : kvb_thresholds_unmet(&o->thresholds);
+
+    return unmet ? kvb_complain("compare", KVB_EXIT_USAGE,
+                                "%s: the pattern '%s' matches no combination; --subset allows that", o->thresholds_path,
+                                unmet)
+                 : KVB_EXIT_OK;
+}
+
 /* Compares and prints. Takes format and flags of the view from the options. Returns an exit code. */
-static int judge(const compare *o, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
+static int judge(compare *o, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
                  const kvb_compare_options *how, kvb_compare_view *view)
 {
     kvb_comparison *c;
     char why[1024];
+    kvb_thresholds_meet(&o->thresholds, base, n_base);
+    kvb_thresholds_meet(&o->thresholds, new, n_new);
+    if (!how->paired && thresholds_judge(o)) /* what took minutes to run is shown first */
+        return KVB_EXIT_USAGE;
     int error = kvb_compare(base, n_base, new, n_new, how, &c, why, sizeof why);
 
     if (error)
         return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
     view->format = o->format;
     view->all = o->all;
-    view->strict = o->strict;
+    int undecided = o->strict ? KVB_EXIT_UNDECIDED : KVB_EXIT_OK;
+    const int codes[] = {[KVB_OUTCOME_GOOD] = KVB_EXIT_OK,
+                         [KVB_OUTCOME_REGRESSION] = KVB_EXIT_FAILED,
+                         [KVB_OUTCOME_PARTLY] = undecided,
+                         [KVB_OUTCOME_NOTHING] = undecided};
     int code = kvb_printed("compare", kvb_comparison_print(c, view, stdout));
-    if (!code && kvb_comparison_failed(c, o->strict))
-        code = KVB_EXIT_FAILED;
+    if (!code)
+        code = codes[kvb_comparison_outcome(c)];
     kvb_comparison_free(c);
-    return code;
+    return how->paired && thresholds_judge(o) ? KVB_EXIT_USAGE : code;
 }
 
 /* Compares two loaded files. */
-static int gate(const compare *o, const side *base, const side *new, const char *command)
+static int gate(compare *o, const side *base, const side *new, const char *command)
 {
     char texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
     const char *notes[KVB_NOTES + 1] = {0};
@@ -131,19 +173,30 @@ static int gate(const compare *o, const side *base, const side *new, const char 
     kvb_compare_options how = {.thresholds = &o->thresholds,
                                .subset = o->subset,
                                .no_time = moved && !o->across_machines ? "another machine (--across-machines)" : NULL};
-    kvb_compare_view view = {.base = base->name, .new = new->name, .notes = notes, .command = command};
+    kvb_compare_view view = {
+        .base = base->name,
+        .new = new->name,
+        .notes = notes,
+        .command = command,
+        .decide = how.no_time ? "runs of one machine, or --across-machines"
+                              : "a duel of both builds (--base-plugin, --base-program: see --help), or both runs again "
+                                "with more passes (run --sample-ms)"};
     return judge(o, base->file->results, base->file->n, new->file->results, new->file->n, &how, &view);
 }
 
 /* Runs two builds and compares them. */
-static int builds_compare(const compare *o, const char *command)
+static int builds_compare(compare *o, const char *command)
 {
     static const char *const notes[] = {NULL};
     kvb_results base = {.n = 0}, new = {.n = 0};
     const char *const *names = o->duel.plugin[0] ? o->duel.plugin : o->duel.program;
     kvb_compare_options how = {.thresholds = &o->thresholds, .subset = o->subset, .paired = true};
-    kvb_compare_view view = {
-        .base = names[KVB_DUEL_BASE], .new = names[KVB_DUEL_NEW], .notes = notes, .command = command};
+    kvb_compare_view view = {.base = names[KVB_DUEL_BASE],
+                             .new = names[KVB_DUEL_NEW],
+                             .notes = notes,
+                             .command = command,
+                             .decide = o->duel.plugin[0] ? "more passes (--sample-ms)"
+                                                         : "more --rounds, or more passes (--sample-ms)"};
     int code = kvb_duel_run(&o->duel, &base, &new);
 
     if (code < 0)
@@ -153,7 +206,7 @@ static int builds_compare(const compare *o, const char *command)
     return code;
 }
 
-static int files_compare(const compare *o, const char *command)
+static int files_compare(compare *o, const char *command)
 {
     side base = {0}, new = {0};
     int code = KVB_EXIT_USAGE;
@@ -275,9 +328,10 @@ static int files_load(const char *const *paths, size_t n, kvb_result_file **file
 }
 
 /* Looks through the given files, or all baselines of this machine if none is given. Returns an exit code. */
-static int history_compare(const char *folder, const char *const *paths, size_t n, const kvb_thresholds *thresholds,
-                           bool across_machines, kvb_table_format format)
+static int history_compare(compare *o)
 {
+    const char *const *paths = o->files.at;
+    size_t n = o->files.n;
     char why[512] = "no memory", **found = NULL;
     kvb_run_history history = {0};
     int code = KVB_EXIT_OK;
@@ -285,7 +339,7 @@ static int history_compare(const char *folder, const char *const *paths, size_t 
     if (!n) {
         kvb_manifest host = {0};
         kvb_host_describe("", &host);
-        if (kvb_baselines_list(folder, &host, &found, &n, why, sizeof why))
+        if (kvb_baselines_list(o->folder, &host, &found, &n, why, sizeof why))
             code = kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
         paths = (const char *const *)found;
     }
@@ -293,12 +347,16 @@ static int history_compare(const char *folder, const char *const *paths, size_t 
     if (!files)
         code = kvb_complain("compare", KVB_EXIT_MACHINE, "no memory");
     if (!code)
-        code = files_load(paths, n, files, across_machines);
+        code = files_load(paths, n, files, o->across_machines);
+    for (size_t i = 0; i < n && !code; i++)
+        kvb_thresholds_meet(&o->thresholds, files[i]->results, files[i]->n);
+    if (!code)
+        code = thresholds_judge(o);
     if (!code) {
         kvb_run_history_sort(files, n);
-        int error = kvb_run_history_find(files, n, thresholds, &history, why, sizeof why);
+        int error = kvb_run_history_find(files, n, &o->thresholds, &history, why, sizeof why);
         code = error ? kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why)
-                     : history_print(files, n, &history, format);
+                     : history_print(files, n, &history, o->format);
     }
     kvb_run_history_free(&history);
     for (size_t i = 0; i < n; i++) {
@@ -335,7 +393,7 @@ static int compare_do(compare *o, const char *command)
     if (o->save)
         return baseline_keep(o->folder, o->save, o->files.at[0], o->force);
     if (o->history)
-        return history_compare(o->folder, o->files.at, o->files.n, &o->thresholds, o->across_machines, o->format);
+        return history_compare(o);
     return files_compare(o, command);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "harness/command_line.h"
 #include "harness/selection/partial_run.h"
@@ -133,6 +134,18 @@ static void manifest_join(const merge *m, kvb_manifest *manifest)
     }
 }
 
+/* Is the output one of the files to join? Then says so on stderr: what was measured would be gone. */
+static bool is_input(const merge *m)
+{
+    struct stat output, input;
+    for (uint32_t i = 0; i < m->of && !stat(m->output, &output); i++)
+        if (!stat(m->paths[i], &input) && input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
+            kvb_complain("merge", 0, "-o %s is one of the files to join", m->output);
+            return true;
+        }
+    return false;
+}
+
 /* Returns an exit code. */
 static int shards_write(const merge *m, size_t total)
 {
@@ -167,7 +180,7 @@ static int merge_main(int argc, char **argv)
         code = kvb_complain("merge", KVB_EXIT_USAGE, "name the files of all shards, and -o F.jsonl; see --help");
     for (size_t i = 0; i < m.files.n && !code; i++)
         code = shard_load(&m, m.files.at[i]);
-    if (!code && !is_complete(&m, &total))
+    if (!code && (!is_complete(&m, &total) || is_input(&m)))
         code = KVB_EXIT_USAGE;
     if (!code)
         code = shards_write(&m, total);

@@ -208,7 +208,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                  "every pair of workload, cache, pool and kernel; %zu more combinations could run (--product)",
                  r->left_out);
     const kvb_summary summary = {.path = r->output,
-                                 .partial = kvb_stopped,
+                                 .unfinished = kvb_stopped,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
                                  .untimed = r->check,

@@ -143,6 +143,13 @@ static int trace_show(const show *s, const char *path)
     return facts_print(s, t);
 }
 
+/* Is it what a run writes before it ends? */
+static bool is_unfinished(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && !strcmp(path + n - 4, ".tmp");
+}
+
 /* Was the run only to judge? */
 static bool is_untimed(const kvb_result_file *file)
 {
@@ -160,6 +167,7 @@ static int results_print(const show *s, const char *path, const kvb_result_file 
     const kvb_summary summary = {.path = path,
                                  .note = file->manifest.openblas_note,
                                  .untimed = is_untimed(file),
+                                 .unfinished = is_unfinished(path),
                                  .seconds = NAN,
                                  .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
                                  .is_markdown = s->format == KVB_TABLE_MD};
@@ -178,6 +186,8 @@ static int results_show(const show *s, const char *path)
                             s->format_name);
     if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
+    if (!people && is_unfinished(path))
+        kvb_complain("show", 0, "note: %s: the records of a run that is not finished", path);
     int error = people        ? results_print(s, path, file)
                 : s->exporter ? s->exporter->write(&file->manifest, file->results, file->n, stdout)
                               : kvb_result_table(file->results, file->n, true, s->format, stdout);

@@ -31,6 +31,27 @@ expect_exit 1 "where null comparisons resolve no combination" "$KVBENCH" compare
 holds "  all of them together show it" '^REGRESSION: kernel flash SLOWER \+10\.0 %$'
 holds "  a single one does not" '^UNDECIDED .* flash .*null comparisons of these runs resolve [0-9.]+ %, the threshold is 5 %'
 
+make_run whole.jsonl nulls=1 slower=flash:1.02 slower=reference:1.01
+head -n 13 whole.jsonl >one.jsonl
+make_run whole.jsonl nulls=1 commit=bbbb
+head -n 13 whole.jsonl >other.jsonl
+ok "runs that compared one combination with itself" "$KVBENCH" compare one.jsonl other.jsonl
+holds "  decide nothing" '^nothing decided: 12 of 12 undecided$'
+holds "  what they resolve is unknown, and from how many" 'these runs can resolve: unknown \(2 null comparisons\)$'
+holds "  and each interval" '^UNDECIDED .* unknown interval: too few null comparisons \(2\)$'
+lacks "  which is left out" 'time .* % to '
+holds "  how to decide is said" '^to decide: a duel of both builds .*, or both runs again with more passes'
+expect_exit 4 "  --strict has an exit code of its own" "$KVBENCH" compare one.jsonl other.jsonl --strict --format md
+holds "  Markdown says so on top" '^## kvbench: nothing decided: 12 of 12 undecided$'
+holds "  and how to decide" '^To decide: a duel of both builds'
+ok "what a run says that it resolves" "$KVBENCH" show base.jsonl
+holds "  is a figure" '^smallest difference this run can resolve: 0\.9 % \(30 null comparisons\)$'
+"$KVBENCH" compare base.jsonl mixed.jsonl >"$out"
+holds "  and the one that compare says" 'smallest difference these runs can resolve: 0\.9 % \(60 null comparisons\)$'
+ok "where it is unknown" "$KVBENCH" show one.jsonl
+grep -E -A 3 '^smallest difference this run can resolve: unknown \(1 null comparison\), so it cannot tell' "$out" | grep -q '^workload'
+report $? "  it is said before the rows"
+
 for format in table md csv json; do
     expect_exit 1 "all that can become of a combination, as $format" "$KVBENCH" compare base.jsonl mixed.jsonl \
         --format $format
@@ -46,11 +67,16 @@ echo '{"kvbench_thresholds": 1, "patterns": [{"match": "*/flash/*", "time": 0.2}
 ok "within a pattern's threshold" "$KVBENCH" compare base.jsonl slower.jsonl --thresholds loose.json
 holds "  it is the same" '^30 combinations: 30 SAME;'
 expect_exit 1 "the example of a thresholds file" "$KVBENCH" compare base.jsonl slower.jsonl \
+    --thresholds "$root/ci/thresholds.json" --subset
+expect_exit 2 "a pattern that matches nothing" "$KVBENCH" compare base.jsonl slower.jsonl \
     --thresholds "$root/ci/thresholds.json"
+holds "  is a mistake" "thresholds.json: the pattern 'long-decode/\*' matches no combination; --subset allows that$" "$err"
+one_line "  in one line"
 expect_exit 0 "undecided is no regression" "$KVBENCH" compare base.jsonl moved.jsonl
 holds "  the machine is told" '^note: machine: a-cpu-more-2c-8g-[0-9a-f]{8}, then other-2c-8g-[0-9a-f]{8}$'
 holds "  and why no time is compared" 'another machine \(--across-machines\)'
-expect_exit 1 "but is one for --strict" "$KVBENCH" compare base.jsonl moved.jsonl --strict
+expect_exit 4 "but has an exit code for --strict" "$KVBENCH" compare base.jsonl moved.jsonl --strict
+holds "  and says what is undecided" '^no regression in what is decided: 15 of 30 undecided$'
 expect_exit 1 "across machines, if asked" "$KVBENCH" compare base.jsonl moved.jsonl --across-machines
 head -n 20 base.jsonl >part.jsonl
 expect_exit 1 "a part of the combinations" "$KVBENCH" compare base.jsonl part.jsonl
@@ -68,6 +94,8 @@ ok "by --force" "$KVBENCH" compare --save main slower.jsonl --baselines kept --f
 ok "  it is" "$KVBENCH" compare --against main slower.jsonl --baselines kept --strict
 expect_exit 2 "a name that leads elsewhere" "$KVBENCH" compare --save ../main base.jsonl --baselines kept
 one_line "  in one line"
+expect_exit 2 "a baseline that is not there" "$KVBENCH" compare --against nope slower.jsonl --baselines kept
+holds "  and those that are" "no baseline 'nope' of the new run's machine; known: main$" "$err"
 expect_exit 2 "a baseline that another machine has" "$KVBENCH" compare --against main moved.jsonl --baselines kept
 one_line "  in one line"
 

@@ -35,6 +35,10 @@ for at in 1 3 5 8; do
         test $status -eq 137 -a "$(lines "$f.tmp")" -ge $at -a ! -e "$f"
 done
 cp "$f.tmp" "$TMPDIR/before"
+ok "what is finished can be looked at" "$KVBENCH" show "$f.tmp"
+holds "  and is said not to be all" '^not finished: [0-9]+ combinations of a run that still goes on, or was stopped'
+ok "  as csv too" "$KVBENCH" show "$f.tmp" --format csv
+holds "  beside the rows" 'note: .*f.jsonl.tmp: the records of a run that is not finished$' "$err"
 printf '{"workload": "plain-dec' >>"$f.tmp" # killed in the middle of a line
 expect_exit 2 "another command is refused" "${run[@]}" --seed 7 --resume -o "$f"
 one_line "  in one line"

@@ -66,6 +66,9 @@ refuse "a shard is missing" "shard 2/3 is missing" "${merge[@]}" "$a" "$c"
 refuse "a shard is there twice" "the same combinations twice: eagle-tree/.* is in .*1.jsonl and in .*1.jsonl, which are both shard 1/3" \
     "${merge[@]}" "$a" "$b" "$c" "$a"
 refuse "a whole run" "is a whole run: there is nothing to join" "${merge[@]}" "$TMPDIR/before"
+refuse "the output is one of the files" "-o .*1.jsonl is one of the files to join" "$KVBENCH" merge "$a" "$b" "$c" -o "$a"
+ln "$b" "$TMPDIR/linked.jsonl"
+refuse "  by another name" "-o .*linked.jsonl is one of the files to join" "$KVBENCH" merge "$a" "$b" "$c" -o "$TMPDIR/linked.jsonl"
 refuse "no file" "name the files of all shards" "$KVBENCH" merge
 refuse "no output" "and -o F.jsonl" "$KVBENCH" merge "$a" "$b" "$c"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' 's/"flags": "[^"]*"/"flags": "-O0"/' \

@@ -44,11 +44,21 @@ for template in github:github-actions.yml gitlab:gitlab-ci.yml; do
     job 0 "$service: a change that changes nothing passes" "$service" "$file"
     holds "  its records are there" '"kernel": "online".*"status": "pass"' "$TMPDIR/mine/kvbench.jsonl"
     holds "  and what JUnit's readers show" '<testcase name="plain-decode/seq/f32/online/1/double"' "$TMPDIR/mine/kvbench.xml"
-    holds "  and the comparison" '^## kvbench: no regression' "$TMPDIR/mine/compare.md"
+    holds "  and the comparison" '^## kvbench: (no regression|nothing decided)' "$TMPDIR/mine/compare.md"
     if [ $service = github ]; then
         holds "  and the summary of the job holds the table" '^\| plain-decode +\| seq +\| f32 +\| online' "$TMPDIR/mine/summary.md"
     fi
     git -C "$TMPDIR/mine" worktree remove -f .base
+    for code in 4 1; do # in place of kvbench: one whose comparison ends so
+        rm "$TMPDIR/mine/compare.md"
+        printf '#!/bin/sh\n[ "$1" != compare ] || { echo "## kvbench: nothing decided"; exit %s; }\nexec %s/usr/bin/kvbench "$@"\n' \
+            $code "$TMPDIR" >"$TMPDIR/bin/kvbench"
+        chmod +x "$TMPDIR/bin/kvbench"
+        job $((code == 1)) "$service: a comparison that ends with $code" "$service" "$file"
+        [ $service$code != github4 ] || holds "  warns" '^::warning::## kvbench: nothing decided'
+        git -C "$TMPDIR/mine" worktree remove -f .base
+    done
+    rm "$TMPDIR/bin/kvbench"
     git -C "$TMPDIR/mine" tag -f base "$(git -C "$TMPDIR/mine" commit-tree -m nothing "$(git -C "$TMPDIR/mine" mktree </dev/null)")" >"$out"
     rm "$TMPDIR/mine/compare.md"
     job 0 "$service: the first plug-in of a repository passes" "$service" "$file"

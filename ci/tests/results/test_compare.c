@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "results/compare.h"
+#include "results/compare_time.h"
 #include "synthetic.h"
 
 /* The noise of a shared virtual machine of two cores, and of one that nobody else uses. */
@@ -53,7 +54,8 @@ static kvb_verdict outcome(int before, int now, bool subset)
     kvb_comparison *c = compare(&base, before >= 0, &new, now >= 0, (kvb_compare_options){.subset = subset});
     assert_int_equal(c->n, 1);
     kvb_verdict verdict = c->findings[0].verdict;
-    assert_int_equal(kvb_comparison_failed(c, false), kvb_verdict_is_regression(verdict));
+    assert_int_equal(kvb_comparison_outcome(c),
+                     kvb_verdict_is_regression(verdict) ? KVB_OUTCOME_REGRESSION : KVB_OUTCOME_GOOD);
     kvb_comparison_free(c);
     return verdict;
 }
@@ -163,7 +165,7 @@ static void test_itself(void **state)
     assert_int_equal(c->count[KVB_VERDICT_SAME], 300);
     for (size_t i = 0; i < c->n_axes; i++)
         assert_int_equal(c->axes[i].verdict, KVB_VERDICT_SAME);
-    assert_false(kvb_comparison_failed(c, true));
+    assert_int_equal(kvb_comparison_outcome(c), KVB_OUTCOME_GOOD);
     kvb_comparison_free(c);
     free(run);
 }
@@ -264,9 +266,55 @@ static void test_no_time(void **state)
     (void)state;
     assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 60);
     assert_string_equal(c->findings[0].reason, "another machine");
-    assert_false(kvb_comparison_failed(c, false));
-    assert_true(kvb_comparison_failed(c, true));
+    assert_int_equal(kvb_comparison_outcome(c), KVB_OUTCOME_NOTHING);
     kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
+static kvb_outcome unresolved(kvb_result *base, kvb_result *new, size_t n, bool paired,
+                              char resolution[KVB_RESOLUTION_TEXT])
+{
+    kvb_comparison *c = compare(base, n, new, n, (kvb_compare_options){.paired = paired});
+    for (size_t i = 0; i < c->n; i++)
+        if (c->findings[i].verdict == KVB_VERDICT_UNDECIDED && !strncmp(c->findings[i].reason, "unknown", 7))
+            assert_true(isnan(c->findings[i].low) && isnan(c->findings[i].high));
+        else
+            assert_true(c->findings[i].high < 100);
+    kvb_resolution_text(c->resolution, c->nulls, resolution);
+    kvb_outcome outcome = kvb_comparison_outcome(c);
+    kvb_comparison_free(c);
+    return outcome;
+}
+
+/* What one null comparison says of a run is not known; what is known, run and compare say alike. */
+static void test_resolution(void **state)
+{
+    kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
+    char text[2][KVB_RESOLUTION_TEXT];
+    double resolution[2];
+    size_t nulls;
+
+    (void)state;
+    assert_int_equal(unresolved(base, new, 1, false, text[0]), KVB_OUTCOME_NOTHING);
+    assert_string_equal(text[0], "unknown (2 null comparisons)");
+    assert_int_equal(kvb_run_resolution(base, 1, &resolution[0], &nulls), 0);
+    kvb_resolution_text(resolution[0], nulls, text[0]);
+    assert_string_equal(text[0], "unknown (1 null comparison)");
+    assert_int_equal(unresolved(base, new, 1, true, text[0]),
+                     KVB_OUTCOME_REGRESSION); /* side by side, the passes know */
+    assert_string_equal(text[0], "unknown (1 null comparison)");
+
+    assert_int_equal(unresolved(base, new, 300, false, text[0]), KVB_OUTCOME_REGRESSION);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvb_run_resolution(i ? new : base, 300, &resolution[i], &nulls), 0);
+    kvb_resolution_text(fmax(resolution[0], resolution[1]), 600, text[1]);
+    assert_string_equal(text[0], text[1]);
+
+    for (size_t i = 0; i < 3; i++)
+        base[i].time.null_difference = 0.5; /* times Student's factor: thousands of percent */
+    assert_int_equal(unresolved(base, new, 3, false, text[0]), KVB_OUTCOME_NOTHING);
+    assert_string_equal(text[0], "unknown (6 null comparisons)");
     free(base);
     free(new);
 }
@@ -361,19 +409,13 @@ static void test_machine_is_slower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_status, setup),
-        cmocka_unit_test_setup(test_twice, setup),
-        cmocka_unit_test_setup(test_exact, setup),
-        cmocka_unit_test_setup(test_itself, setup),
-        cmocka_unit_test_setup(test_no_false_alarm, setup),
-        cmocka_unit_test_setup(test_slower_is_never_same, setup),
-        cmocka_unit_test_setup(test_slower_is_found, setup),
-        cmocka_unit_test_setup(test_few_passes, setup),
-        cmocka_unit_test_setup(test_own_null, setup),
-        cmocka_unit_test_setup(test_no_time, setup),
-        cmocka_unit_test_setup(test_paired, setup),
-        cmocka_unit_test_setup(test_kernel_is_named, setup),
-        cmocka_unit_test_setup(test_machine_is_slower, setup),
+        cmocka_unit_test_setup(test_status, setup),          cmocka_unit_test_setup(test_twice, setup),
+        cmocka_unit_test_setup(test_exact, setup),           cmocka_unit_test_setup(test_itself, setup),
+        cmocka_unit_test_setup(test_no_false_alarm, setup),  cmocka_unit_test_setup(test_slower_is_never_same, setup),
+        cmocka_unit_test_setup(test_slower_is_found, setup), cmocka_unit_test_setup(test_few_passes, setup),
+        cmocka_unit_test_setup(test_own_null, setup),        cmocka_unit_test_setup(test_no_time, setup),
+        cmocka_unit_test_setup(test_resolution, setup),      cmocka_unit_test_setup(test_paired, setup),
+        cmocka_unit_test_setup(test_kernel_is_named, setup), cmocka_unit_test_setup(test_machine_is_slower, setup),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,22 +68,26 @@ static void test_workloads(void **state)
         r[i].memory.allocator_peak = i == 4 ? 1 : r[i].pool_k[0] == 'q' ? 2048 : 8192;
     r[1].traffic.of_read = 0.5;
     r[1].traffic.of_limit = 0.625;
-    r[1].time.null_difference = 0.034;
+    for (size_t i = 0; i < 4; i++)
+        r[i].time.null_difference = 0.001 * (double)(i + 1);
     assert_summary(&plain, r, 5,
                    "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
-                   "smallest difference this run can resolve: 3.4 % (99 % of its null comparisons stay below)\n\n"
+                   "smallest difference this run can resolve: 1.1 % (4 null comparisons)\n\n"
                    "workload  passed  fastest        median  limit  smallest   memory\n"
                    "--------  ------  ------------  -------  -----  --------  -------\n"
                    "decode         5  seq f32 fast  2.00 us   62 %  seq q4_0  2.0 KiB\n"
                    "limit: share of the machine's read bandwidth or arithmetic peak, whichever is nearer\n\n" NEXT);
     r[1].traffic.of_limit = NAN;
-    r[1].time.null_difference = NAN;
+    for (size_t i = 0; i < 4; i++)
+        r[i].time.null_difference = i == 1 ? 0.034 : NAN;
     r[1].threads = 2;
     r[5].rho = 2;
     snprintf(r[5].reason, KVB_REASON, "rho 2");
     snprintf(r[5].replay, KVB_REPLAY, "./kvbench run --kernel wrong");
     assert_summary(
         &(kvb_summary){.note = "an old core", .seconds = 7.4}, r + 1, 5,
+        "smallest difference this run can resolve: unknown (1 null comparison), so it cannot tell a change of\n"
+        "    10 %; more passes (--sample-ms) can, or a duel of two builds (kvbench compare --help)\n\n"
         "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
         "largest rho: 2 of decode/seq/f32/wrong/1/double\n"
         "fail decode/seq/f32/wrong/1/double: rho 2\n\n"
@@ -203,6 +207,8 @@ static void test_rows(void **state)
     (void)state;
     for (size_t i = 0; i < 22; i++)
         result_fill(&r[i], KVB_STATUS_PASS, "f32", "mine", 1000);
+    for (size_t i = 0; i < 21; i++)
+        r[i].time.null_difference = 0.001;
     r[21].status = KVB_STATUS_SKIP;
     r[21].time.all.median = NAN;
     snprintf(r[21].reason, KVB_REASON, "no room");

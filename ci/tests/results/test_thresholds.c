@@ -79,6 +79,17 @@ static void test_patterns(void **state)
     assert_true(limit("long-decode", "flash", KVB_LIMIT_MEMORY) == 0.5);
     assert_true(limit("long-decode", "flashy", KVB_LIMIT_TIME) == 0.1);
     assert_true(thresholds.confidence == 0.9);
+
+    kvb_result flash;
+    kvb_result_init(&flash);
+    snprintf(flash.workload, KVB_NAME, "w");
+    snprintf(flash.kernel, KVB_NAME, "flash");
+    assert_string_equal(kvb_thresholds_unmet(&thresholds), "long-*");
+    kvb_thresholds_meet(&thresholds, &flash, 1);
+    assert_string_equal(kvb_thresholds_unmet(&thresholds), "long-*");
+    snprintf(flash.workload, KVB_NAME, "long-decode");
+    kvb_thresholds_meet(&thresholds, &flash, 1);
+    assert_null(kvb_thresholds_unmet(&thresholds));
 }
 
 static void test_mistakes(void **state)
