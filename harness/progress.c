@@ -154,6 +154,14 @@ void kvb_progress_end(void)
     progress.terminal = false;
 }
 
+void kvb_progress_note(const char *text)
+{
+    const char *asked = getenv("KVB_PROGRESS");
+    if (asked && !atol(asked))
+        return;
+    fprintf(stderr, "%skvbench %s: note: %s\n", progress.terminal ? "\r\033[K" : "", progress.command, text);
+}
+
 double kvb_progress_seconds(void)
 {
     return kvb_now_seconds() - progress.started;

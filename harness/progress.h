@@ -16,6 +16,8 @@ void kvb_progress_expect(size_t more); /* adds to the total */
 /* What is being done now: "oracle of plain-decode, f16". */
 void kvb_progress_now(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void kvb_progress_step(bool good); /* one more is done */
+/* "kvbench run: note: …", where lines are shown at all. */
+void kvb_progress_note(const char *text);
 void kvb_progress_end(void);       /* no more lines; wipes that of a terminal */
 double kvb_progress_seconds(void); /* since start */
 

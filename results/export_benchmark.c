@@ -2,8 +2,8 @@
 /*
  * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read it. The
  * medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates. Skipped
- * combinations are left out; failed ones have error_occurred and error_message. Keys of the context that no record has
- * (host_name, mhz_per_cpu, cpu_scaling_enabled) are left out too; caches and load_avg are empty, because readers want them.
+ * combinations are left out; failed ones have error_occurred and error_message. What is not known of the host has no key in the
+ * context, but caches and load_avg, which readers want: they are empty then.
  * CPU time is not measured for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
  */
 #include "results/export.h"
@@ -38,6 +38,32 @@ static bool is_debug(const char *flags)
     return strstr(flags, "-fsanitize") || strstr(flags, "-O0") || !strstr(flags, "-O");
 }
 
+static void host_set(json_t *context, const kvb_host *h)
+{
+    json_t *caches = json_array(), *load = json_array();
+
+    if (*h->name)
+        text_set(context, "host_name", h->name);
+    if (h->mhz > 0)
+        json_object_set_new(context, "mhz_per_cpu", json_integer((json_int_t)(h->mhz + 0.5)));
+    if (*h->governor)
+        json_object_set_new(context, "cpu_scaling_enabled", json_boolean(strcmp(h->governor, "performance") != 0));
+    for (uint32_t i = 0; i < h->n_caches; i++) {
+        json_t *cache = json_object();
+
+        text_set(cache, "type", h->caches[i].type);
+        count_set(cache, "level", h->caches[i].level);
+        count_set(cache, "size", h->caches[i].bytes);
+        count_set(cache, "num_sharing", h->caches[i].sharing);
+        json_array_append_new(caches, cache);
+    }
+    if (h->cpus && !isnan(h->load_1m))
+        for (size_t i = 0; i < 3; i++)
+            json_array_append_new(load, json_real((const double[]){h->load_1m, h->load_5m, h->load_15m}[i]));
+    json_object_set_new(context, "caches", caches);
+    json_object_set_new(context, "load_avg", load);
+}
+
 static json_t *context_encode(const kvb_manifest *m)
 {
     json_t *context = json_object();
@@ -61,9 +87,8 @@ static json_t *context_encode(const kvb_manifest *m)
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->seed);
     text_set(context, "date", m->date);
     text_set(context, "executable", "kvbench");
-    count_set(context, "num_cpus", m->cores);
-    json_object_set_new(context, "caches", json_array());
-    json_object_set_new(context, "load_avg", json_array());
+    count_set(context, "num_cpus", m->host.cpus ? m->host.cpus : m->cores);
+    host_set(context, &m->host);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_set(context, texts[i][0], texts[i][1]);
     count_set(context, "json_schema_version", 1);

@@ -147,7 +147,8 @@ static void suite_put(const kvb_manifest *manifest, const kvb_result *results, s
     fputs("  <testsuite", out);
     attribute_put("name", workload, out);
     attribute_put("package", "kvbench", out);
-    fprintf(out, " id=\"%zu\" timestamp=\"%.19s\" hostname=\"localhost\"", id, manifest->date);
+    fprintf(out, " id=\"%zu\" timestamp=\"%.19s\"", id, manifest->date);
+    attribute_put("hostname", *manifest->host.name ? manifest->host.name : "localhost", out);
     tally_put(&t, out);
     fprintf(out, " skipped=\"%zu\" time=\"%.6f\">\n", t.count[KVB_STATUS_SKIP], t.seconds);
     properties_put(manifest, out);

@@ -69,6 +69,8 @@ void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
 
     if (kvb_manifest_difference(into, from, kvb_machine_keys, text, other, sizeof text))
         into->n_machine = 0;
+    if (strcmp(into->host.name, from->host.name))
+        into->host = (kvb_host){.cpus = 0};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
         for (const char *const *key = lists[l]; *key; key++) {
             const kvb_field *field = field_find(*key);
@@ -227,6 +229,11 @@ int kvb_manifest_print(const kvb_manifest *m, kvb_table_format format, FILE *out
     fact_add(t, &error, "kvbench", "%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
     fact_add(t, &error, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
              (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
+    if (m->host.cpus)
+        fact_add(t, &error, "host", "%s; hypervisor: %s; governor: %s; load %.2f, %.2f, %.2f%s%s",
+                 *m->host.name ? m->host.name : "?", *m->host.hypervisor ? m->host.hypervisor : "?",
+                 *m->host.governor ? m->host.governor : "?", m->host.load_1m, m->host.load_5m, m->host.load_15m,
+                 *m->host.unknown ? "; not known: " : "", m->host.unknown);
     fact_add(t, &error, "features", "%s", m->cpu_features);
     fact_add(t, &error, "level", "%s", m->isa);
     fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);

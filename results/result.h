@@ -12,11 +12,14 @@
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
  *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, shard,
  *   joined [{date, cpu_model, isa, cores}, …], date, command,
+ *   host {cpus, name, hypervisor, governor, load_1m, load_5m, load_15m, mhz, caches [{type, level, bytes, sharing}, …], unknown},
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
  *   int8}}]: medians, measured at the start of the run; null where the machine lacks it; [] if not measured
  * shard: "2/3": this file holds every third combination of the run, starting with the second; "" for a whole run.
  * joined: in a file that `kvbench merge` made of n shards, when and where each was run, in their order; else []. Record i
  * (from 0) is of shard i mod n. Facts of the manifest in which shards differ are "several" or 0.
+ * host: the machine when the run began; what is not known is null, and `unknown` says why. Left out where shards were run on
+ * several, and in files of before it was kept.
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, threads, growth, out, status, reason (null when it passed),
  *   replay (only of what did not pass and was no skip: the command that runs this combination alone, for a shell in the same
@@ -252,6 +255,23 @@ typedef struct kvb_joined {
     uint32_t cores;
 } kvb_joined;
 
+#define KVB_HOST_CACHES 16u
+typedef struct kvb_host_cache {
+    char type[16];           /* "Data", "Instruction", "Unified" */
+    uint32_t level, sharing; /* threads that share it */
+    uint64_t bytes;
+} kvb_host_cache;
+
+typedef struct kvb_host {
+    uint64_t cpus; /* online processors; 0: nothing of this is known */
+    char name[256], hypervisor[64] /* "none": this is no virtual machine */, governor[64];
+    double load_1m, load_5m, load_15m; /* of the whole machine; NaN: not known */
+    double mhz;
+    kvb_host_cache caches[KVB_HOST_CACHES]; /* of processor 0 */
+    uint32_t n_caches;
+    char unknown[KVB_REASON]; /* why what is missing is; empty: nothing is */
+} kvb_host;
+
 #define KVB_MACHINE_ROWS 16u
 typedef struct kvb_machine_rates {
     uint32_t threads;
@@ -275,6 +295,7 @@ typedef struct kvb_manifest {
     uint32_t n_joined;
     char date[40];      /* ISO 8601, UTC */
     char command[1024]; /* as typed */
+    kvb_host host;
     kvb_machine_rates machine[KVB_MACHINE_ROWS];
     uint32_t n_machine;
 } kvb_manifest;

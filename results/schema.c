@@ -45,6 +45,29 @@ static const kvb_field rates_fields[] = {
 };
 static const kvb_field rates = ELEMENT(kvb_machine_rates, OBJECT, rates_fields);
 
+static const kvb_field host_cache_fields[] = {
+    FIELD(kvb_host_cache, TEXT, "type", type),
+    FIELD(kvb_host_cache, U32,  "level", level),
+    FIELD(kvb_host_cache, U64,  "bytes", bytes),
+    FIELD(kvb_host_cache, U32,  "sharing", sharing),
+    END,
+};
+static const kvb_field host_cache = ELEMENT(kvb_host_cache, OBJECT, host_cache_fields);
+
+static const kvb_field host_fields[] = {
+    FIELD(kvb_host, U64,  "cpus", cpus),
+    FIELD(kvb_host, NOTE, "name", name),
+    FIELD(kvb_host, NOTE, "hypervisor", hypervisor),
+    FIELD(kvb_host, NOTE, "governor", governor),
+    FIELD(kvb_host, REAL, "load_1m", load_1m),
+    FIELD(kvb_host, REAL, "load_5m", load_5m),
+    FIELD(kvb_host, REAL, "load_15m", load_15m),
+    FIELD(kvb_host, REAL, "mhz", mhz),
+    ARRAY(kvb_host, "caches", caches, n_caches, host_cache),
+    FIELD(kvb_host, NOTE, "unknown", unknown),
+    END,
+};
+
 static const kvb_field joined_fields[] = {
     FIELD(kvb_joined, TEXT, "date", date),
     FIELD(kvb_joined, TEXT, "cpu_model", cpu_model),
@@ -77,6 +100,7 @@ const kvb_field kvb_manifest_fields[] = {
     ARRAY(kvb_manifest, "joined", joined, n_joined, joined_shard),
     FIELD(kvb_manifest, TEXT,  "date", date),
     FIELD(kvb_manifest, TEXT,  "command", command),
+    {"host", KVB_FIELD_OPTIONAL, offsetof(kvb_manifest, host), 0, host_fields, NULL, offsetof(kvb_host, cpus)},
     ARRAY(kvb_manifest, "machine", machine, n_machine, rates),
     END,
 };

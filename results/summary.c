@@ -58,18 +58,32 @@ static size_t count_of(const view *v, kvb_status status)
 /* What the reader is to know before the rows. */
 static void warnings_print(const view *v)
 {
-    if (v->summary->unfinished)
+    bool rest = v->summary->unfinished && v->summary->path, coarse = v->timed && !(v->resolution <= COARSE);
+
+    if (rest)
         line_print(v,
                    "not finished: %zu combinations of a run that still goes on, or was stopped; its command with "
                    "--resume runs the rest",
                    v->n);
-    if (v->timed && !(v->resolution <= COARSE))
+    if (coarse)
         line_print(v,
                    "smallest difference this run can resolve: %s, so it cannot tell a change of %.0f %%; more passes "
                    "(--sample-ms) can, or a duel of two builds (kvbench compare --help)",
                    v->resolves, 100 * COARSE);
-    if (v->summary->unfinished || (v->timed && !(v->resolution <= COARSE)))
+    if (rest || coarse)
         fputc('\n', v->out);
+}
+
+static void verdict_print(const view *v)
+{
+    size_t ran = v->n - count_of(v, KVB_STATUS_SKIP), passed = count_of(v, KVB_STATUS_PASS);
+
+    if (!ran)
+        fputs("# kvbench: nothing ran\n\n", v->out);
+    else if (ran == passed)
+        fprintf(v->out, "# kvbench: passed, %zu of %zu\n\n", passed, ran);
+    else
+        fprintf(v->out, "# kvbench: FAILED, %zu of %zu did not pass\n\n", ran - passed, ran);
 }
 
 static void headline_print(const view *v)
@@ -422,6 +436,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     view v = {summary, results, n, out, false, NAN, ""};
     size_t ran = n - count_of(&v, KVB_STATUS_SKIP);
     bool all = summary->rows == KVB_ROWS_ALL, few = summary->rows == KVB_ROWS_FEW && ran > 0 && ran <= FEW_ROWS;
+    bool md = summary->is_markdown;
     size_t nulls;
     int error = kvb_run_resolution(results, n, &v.resolution, &nulls);
 
@@ -430,15 +445,22 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     kvb_resolution_text(v.resolution, nulls, v.resolves);
     for (size_t i = 0; i < n; i++)
         v.timed |= results[i].status == KVB_STATUS_PASS && results[i].time.all.median > 0;
+    if (md)
+        verdict_print(&v);
     warnings_print(&v);
-    if (all || few) {
-        error = kvb_result_table(results, n, all, summary->is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
-        fputc('\n', out);
-    }
-    if (!error)
+    if (md) { /* what a reader of a job's page sees first */
         headline_print(&v);
-    if (!error)
         error = failures_print(&v);
+    }
+    if (!error && (all || few)) {
+        fputs(md ? "\n" : "", out);
+        error = kvb_result_table(results, n, all, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
+        fputs(md ? "" : "\n", out);
+    }
+    if (!error && !md) {
+        headline_print(&v);
+        error = failures_print(&v);
+    }
     if (!error)
         error = workloads_print(&v);
     if (!error)

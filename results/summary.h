@@ -24,6 +24,7 @@ typedef struct kvb_summary {
 
 /*
  * Prints, in lines of KVB_PAGE_COLUMNS where names allow it:
+ *  - in Markdown a heading with the verdict, then what comes after the rows here;
  *  - what is to be known before anything else: the run is not finished, or it cannot resolve 10 %;
  *  - the rows;
  *  - how many combinations have each status, the largest rho, the smallest difference that the run can resolve;

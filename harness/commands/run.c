@@ -320,6 +320,9 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
+    if (!r->check && kvb_is_busy(&manifest.host, why, sizeof why))
+        kvb_progress_note(why);
+    why[0] = '\0';
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);

@@ -171,6 +171,11 @@ static int results_print(const show *s, const char *path, const kvb_result_file 
                                  .seconds = NAN,
                                  .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
                                  .is_markdown = s->format == KVB_TABLE_MD};
+    if (summary.is_markdown) { /* its heading is the verdict */
+        int error = kvb_summary_print(&summary, file->results, file->n, stdout);
+        putchar('\n');
+        return error ? error : kvb_manifest_print(&file->manifest, s->format, stdout);
+    }
     int error = kvb_manifest_print(&file->manifest, s->format, stdout);
     putchar('\n');
     return error ? error : kvb_summary_print(&summary, file->results, file->n, stdout);

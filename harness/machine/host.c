@@ -13,8 +13,7 @@
 #include "harness/installation.h"
 #include "kernels/cpu.h"
 
-/* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
-static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
+void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
 {
     char file[4096], *line = NULL;
     size_t room = 0;
@@ -117,7 +116,7 @@ void kvb_openblas_ensure(char **argv)
     if (getenv(RESTARTED))
         return;
     const char *asked = word_value(argv, "--openblas-core"), *level = word_value(argv, "--cpu-mask");
-    proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
+    kvb_proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
     features_pick(flags, features, sizeof features);
     if (asked && strcmp(asked, "keep")) {
         snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --openblas-core", asked);
@@ -144,15 +143,15 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     snprintf(m->commit, sizeof m->commit, "%s", kvb_build_commit);
     snprintf(m->compiler, sizeof m->compiler, "%s", kvb_compiler);
     snprintf(m->flags, sizeof m->flags, "%s", kvb_flags);
-    proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
+    kvb_proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
     if (!m->cpu_model[0])
-        proc_value(root, "/proc/cpuinfo", "CPU part", m->cpu_model, sizeof m->cpu_model);
-    proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
+        kvb_proc_value(root, "/proc/cpuinfo", "CPU part", m->cpu_model, sizeof m->cpu_model);
+    kvb_proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
     if (!text[0])
-        proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
+        kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
     features_pick(text, m->cpu_features, sizeof m->cpu_features);
     snprintf(m->isa, sizeof m->isa, "%s", kvb_cpu_level_names[kvb_cpu()]);
-    proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
+    kvb_proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
     m->memory_bytes = strtoull(text, NULL, 10) * 1024;
     m->cores = kvb_cores();
     m->threads_max = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
@@ -166,6 +165,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
         snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);
     else
         kvb_openblas_cure(m->openblas_core, m->cpu_features, m->openblas_note, sizeof m->openblas_note);
+    kvb_conditions_describe(root, &m->host);
     time_t now = time(NULL);
     struct tm utc;
     strftime(m->date, sizeof m->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));

@@ -13,8 +13,7 @@
 
 #include "harness/machine/topology.h"
 
-/* First line of root/path. 0 or a negative errno, then text is empty. */
-static int line_read(const char *root, const char *path, char *text, size_t bytes)
+int kvb_line_read(const char *root, const char *path, char *text, size_t bytes)
 {
     char file[4096];
     text[0] = '\0';
@@ -48,8 +47,8 @@ uint64_t kvb_memory_available(const char *root)
 {
     char most[64], current[64];
     uint64_t available = meminfo(root, "MemAvailable") * 1024;
-    if (!line_read(root, "/sys/fs/cgroup/memory.max", most, sizeof most) && strcmp(most, "max") &&
-        !line_read(root, "/sys/fs/cgroup/memory.current", current, sizeof current)) {
+    if (!kvb_line_read(root, "/sys/fs/cgroup/memory.max", most, sizeof most) && strcmp(most, "max") &&
+        !kvb_line_read(root, "/sys/fs/cgroup/memory.current", current, sizeof current)) {
         uint64_t limit = strtoull(most, NULL, 10), used = strtoull(current, NULL, 10);
         uint64_t left = limit > used ? limit - used : 0;
         available = available && available < left ? available : left;
@@ -57,21 +56,17 @@ uint64_t kvb_memory_available(const char *root)
     return available;
 }
 
-static void governor_describe(const char *root, kvb_machine_profile *profile)
+void kvb_governor_describe(const char *root, char *text, size_t bytes)
 {
-    char text[sizeof profile->governor];
-    int error = line_read(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, sizeof text);
-    if (error == -ENOENT)
-        snprintf(text, sizeof text, "unavailable: the system has no cpufreq");
-    else if (error)
-        snprintf(text, sizeof text, "unavailable: %s", strerror(-error));
-    memcpy(profile->governor, text, sizeof text);
+    int error = kvb_line_read(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, bytes);
+    if (error)
+        snprintf(text, bytes, "unavailable: %s", error == -ENOENT ? "the system has no cpufreq" : strerror(-error));
 }
 
 static void huge_pages_describe(const char *root, kvb_machine_profile *profile)
 {
     char modes[128];
-    int error = line_read(root, "/sys/kernel/mm/transparent_hugepage/enabled", modes, sizeof modes);
+    int error = kvb_line_read(root, "/sys/kernel/mm/transparent_hugepage/enabled", modes, sizeof modes);
     char *chosen = strchr(modes, '['), *end = chosen ? strchr(chosen, ']') : NULL;
     if (end)
         *end = '\0';
@@ -119,26 +114,23 @@ static void hypervisor_name(char name[16])
 /* DMI vendors that make virtual machines only. They tell a virtual machine on CPUs other than x86. */
 static const char *const virtual_vendors[] = {"QEMU", "KVM", "VMware, Inc.", "Xen", "innotek GmbH", "Parallels", NULL};
 
-static void virtual_machine_describe(const char *root, kvb_machine_profile *profile)
+void kvb_hypervisor_describe(const char *root, char *text, size_t bytes)
 {
     char vendor[48], name[16] = "";
     bool is_virtual = false;
     int flag = hypervisor_flag(root);
-    line_read(root, "/sys/class/dmi/id/sys_vendor", vendor, sizeof vendor);
+    kvb_line_read(root, "/sys/class/dmi/id/sys_vendor", vendor, sizeof vendor);
     for (size_t i = 0; virtual_vendors[i]; i++)
         is_virtual = is_virtual || !strcmp(vendor, virtual_vendors[i]);
     is_virtual = flag < 0 ? is_virtual : flag == 1;
     if (is_virtual && flag == 1 && !root[0])
         hypervisor_name(name);
     if (!is_virtual)
-        snprintf(profile->virtual_machine, sizeof profile->virtual_machine, "none");
+        snprintf(text, bytes, "none");
     else if (name[0] && vendor[0])
-        snprintf(profile->virtual_machine, sizeof profile->virtual_machine, "%.15s (%.44s)", name, vendor);
+        snprintf(text, bytes, "%.15s (%.44s)", name, vendor);
     else
-        snprintf(profile->virtual_machine, sizeof profile->virtual_machine, "%s",
-                 name[0]     ? name
-                 : vendor[0] ? vendor
-                             : "unknown hypervisor");
+        snprintf(text, bytes, "%s", name[0] ? name : vendor[0] ? vendor : "unknown hypervisor");
 }
 
 static uint32_t count_of(hwloc_topology_t topology, hwloc_obj_type_t type)
@@ -154,9 +146,9 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
     int error = kvb_topology_open(&topology);
     if (error)
         return error;
-    governor_describe(root, profile);
+    kvb_governor_describe(root, profile->governor, sizeof profile->governor);
     huge_pages_describe(root, profile);
-    virtual_machine_describe(root, profile);
+    kvb_hypervisor_describe(root, profile->virtual_machine, sizeof profile->virtual_machine);
     kvb_working_sets_choose(topology, kvb_memory_available(root), strcmp(profile->virtual_machine, "none") != 0,
                             profile->level);
     uint64_t total = meminfo(root, "MemTotal") * 1024; /* a node's own figure leaves out memory added while running */

@@ -44,6 +44,13 @@ typedef struct kvb_machine_profile {
  * 0, or -ENOMEM, or -EINVAL when hwloc cannot read the topology. */
 int kvb_profile_describe(const char *root, kvb_machine_profile *profile);
 
+/* The cpufreq governor, or "unavailable: reason"; "none", or the hypervisor as CPUID or DMI names it. */
+void kvb_governor_describe(const char *root, char *text, size_t bytes);
+void kvb_hypervisor_describe(const char *root, char *text, size_t bytes);
+
+/* First line of root/path. 0 or a negative errno, then text is empty. */
+int kvb_line_read(const char *root, const char *path, char *text, size_t bytes);
+
 /* Bytes that can be allocated without swapping: what the kernel says, or less if the control group leaves less. */
 uint64_t kvb_memory_available(const char *root);
 

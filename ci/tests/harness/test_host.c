@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows what the manifest says of recorded machines, and when OpenBLAS' choice of core needs a cure. */
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,6 +31,7 @@ static void machine_make(char *root, const char *cpuinfo)
     snprintf(root, 256, "%s/kvb-host-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(root));
     file_write(root, "cpuinfo", cpuinfo);
+    file_write(root, "loadavg", "0.75 1.50 3.25 1/200 4242\n");
     file_write(root, "meminfo", "MemTotal:        1024 kB\nMemFree:  1 kB\n");
 }
 
@@ -39,12 +41,18 @@ static void x86_is_described(void **state)
     char root[256];
     kvb_manifest m = {0};
     machine_make(root, "processor\t: 0\nmodel\t\t: 207\nmodel name\t: Some CPU: 3 GHz\n"
-                       "flags\t\t: fpu avx avx2x avx2 f16c avx512f_not fma\n");
+                       "cpu MHz\t\t: 2450.500\nflags\t\t: fpu avx avx2x avx2 f16c avx512f_not fma\n");
     kvb_host_describe(root, &m);
     assert_string_equal(m.cpu_model, "Some CPU: 3 GHz");
     assert_string_equal(m.cpu_features, "avx f16c fma avx2"); /* whole words only */
     assert_int_equal(m.memory_bytes, 1024 * 1024);
     assert_int_equal(strlen(m.date), 20);
+    assert_true(m.host.cpus > 0);
+    assert_true(*m.host.name);
+    assert_true(m.host.load_1m == 0.75 && m.host.load_15m == 3.25);
+    assert_true(m.host.mhz == 2450.5);
+    assert_string_equal(m.host.governor, "");
+    assert_string_equal(m.host.unknown, "governor: the system has no cpufreq; caches: the system does not list them");
 }
 
 static void arm_is_described(void **state)
@@ -65,6 +73,8 @@ static void nothing_to_read_is_no_crash(void **state)
     kvb_host_describe("/nonexistent", &m);
     assert_string_equal(m.cpu_model, "");
     assert_int_equal(m.memory_bytes, 0);
+    assert_true(isnan(m.host.load_1m) && isnan(m.host.mhz));
+    assert_non_null(strstr(m.host.unknown, "load: No such file"));
 }
 
 static void old_openblas_cores_are_cured(void **state)
@@ -84,12 +94,23 @@ static void old_openblas_cores_are_cured(void **state)
     assert_null(kvb_openblas_cure("Prescott", "sse4_2", note, sizeof note));
 }
 
+static void busy_is_a_load_that_others_make(void **state)
+{
+    (void)state;
+    char text[256];
+    assert_false(kvb_is_busy(&(kvb_host){.load_1m = NAN}, text, sizeof text));
+    assert_false(kvb_is_busy(&(kvb_host){.load_1m = 0.1}, text, sizeof text));
+    assert_true(kvb_is_busy(&(kvb_host){.load_1m = 5000}, text, sizeof text));
+    assert_non_null(strstr(text, "a load of 5000.0 over the last minute"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(x86_is_described),
         cmocka_unit_test(arm_is_described),
         cmocka_unit_test(nothing_to_read_is_no_crash),
+        cmocka_unit_test(busy_is_a_load_that_others_make),
         cmocka_unit_test(old_openblas_cores_are_cured),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

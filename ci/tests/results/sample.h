@@ -32,6 +32,16 @@ static const kvb_manifest sample_manifest = {
     .n_joined = 2,
     .date = "2025-01-01T00:00:00Z",
     .command = "kvbench run",
+    .host = {.cpus = 4,
+             .name = "box",
+             .hypervisor = "none",
+             .load_1m = 0.25,
+             .load_5m = 0.5,
+             .load_15m = NAN,
+             .mhz = 2400,
+             .caches = {{"Data", 1, 2, 32768}, {"Unified", 2, 4, 1 << 20}},
+             .n_caches = 2,
+             .unknown = "governor: none"},
 };
 
 static inline void sample_fill(kvb_result *r)

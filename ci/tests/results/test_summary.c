@@ -113,7 +113,7 @@ static void test_untimed(void **state)
     const kvb_summary checked = {
         .path = "r.jsonl", .note = "", .coverage = "every pair", .untimed = true, .seconds = NAN, .is_markdown = true};
     assert_summary(&checked, r, 2,
-                   "- 2 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "# kvbench: passed, 2 of 2\n\n- 2 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
                    "- every pair\n- nothing was timed (--check)\n"
                    "- largest rho: 0.25 of decode/seq/f32/slow/1/double\n\n"
                    "| workload | passed | smallest |  memory |\n"
