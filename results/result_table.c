@@ -37,9 +37,72 @@ static const char *or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
+/* Names of counters that some result has, in their order. */
+typedef struct counted {
+    const char *names[KVB_COUNTERS];
+    size_t n;
+} counted;
+
+static void counted_add(counted *list, const kvb_result *r)
+{
+    for (uint32_t k = 0; k < r->n_counters; k++) {
+        size_t at = 0;
+        while (at < list->n && strcmp(list->names[at], r->counters[k].name) != 0)
+            at++;
+        if (at == list->n && at < KVB_COUNTERS)
+            list->names[list->n++] = r->counters[k].name;
+    }
+}
+
+/* NaN: it was not counted. */
+static double count_of(const kvb_result *r, const char *name)
+{
+    for (uint32_t k = 0; k < r->n_counters; k++)
+        if (strcmp(r->counters[k].name, name) == 0)
+            return r->counters[k].value;
+    return NAN;
+}
+
+int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format format, FILE *out)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"combination", "counted in its timed steps", NULL});
+    int error = table ? 0 : -ENOMEM;
+    const kvb_result *first = NULL;
+
+    for (size_t i = 0; i < n && !error; i++) {
+        const kvb_result *r = &results[i];
+        char name[KVB_KEY_TEXT], text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
+        size_t used = 0;
+
+        for (uint32_t k = 0; k < r->n_counters && used < sizeof text; k++) {
+            const kvb_counter *c = &r->counters[k];
+            if (!isnan(c->value))
+                used +=
+                    (size_t)snprintf(text + used, sizeof text - used, "%s%s %.0f", used ? ", " : "", c->name, c->value);
+        }
+        if (!r->n_counters)
+            continue;
+        first = first ? first : r;
+        kvb_key_name(r, name);
+        error = kvb_table_row(table, (const char *const[]){name, text});
+    }
+    if (!error && first) {
+        fputc('\n', out);
+        kvb_table_fold(table);
+        error = kvb_table_print(table, format, out);
+    }
+    for (uint32_t k = 0; first && k < first->n_counters; k++)
+        if (isnan(first->counters[k].value))
+            fprintf(out, "%snot counted: %s: %s\n", format == KVB_TABLE_MD ? "- " : "", first->counters[k].name,
+                    first->counters[k].unavailable);
+    kvb_table_free(table);
+    return error;
+}
+
 /* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the rate and
  * the reason. */
-static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide)
+static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
+                      const counted *extra)
 {
     key_text pool, cache;
     number_text threads, rho, median, p99, steps, rate, of_read, peak;
@@ -63,7 +126,8 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         raw_print(r->traffic.of_read, of_read);
         number_print("%.0f", r->memory.allocator_peak, peak);
     }
-    const char *const cells[COLUMNS] = {
+    number_text counts[KVB_COUNTERS];
+    const char *cells[COLUMNS + KVB_COUNTERS] = {
         [WORKLOAD] = r->workload,
         [CACHE] = cache,
         [POOL] = pool,
@@ -79,6 +143,10 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         [PEAK] = or_null(peak),
         [REASON] = wide || !for_people ? or_null(r->reason) : NULL,
     };
+    for (size_t i = 0; i < extra->n; i++) {
+        raw_print(count_of(r, extra->names[i]), counts[i]);
+        cells[COLUMNS + i] = or_null(counts[i]);
+    }
     return kvb_table_row(table, cells);
 }
 
@@ -95,7 +163,7 @@ int kvb_result_stream(const kvb_result *result, bool first, FILE *out)
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
-    int error = memory ? kvb_result_table(result, 1, true, KVB_TABLE_CSV, memory) : -ENOMEM;
+    int error = memory ? kvb_result_table(result, 1, true, false, KVB_TABLE_CSV, memory) : -ENOMEM;
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
@@ -105,15 +173,25 @@ int kvb_result_stream(const kvb_result *result, bool first, FILE *out)
     return error;
 }
 
-int kvb_result_table(const kvb_result *results, size_t n, bool skips, kvb_table_format format, FILE *out)
+int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool counters, kvb_table_format format, FILE *out)
 {
     bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
-    kvb_table *table = kvb_table_new(for_people ? people : programs);
+    const char *headings[COLUMNS + KVB_COUNTERS + 1] = {NULL};
+    counted extra = {.n = 0};
+    char right[KVB_COUNTERS][KVB_NAME + 1];
+    memcpy(headings, for_people ? people : programs, COLUMNS * sizeof *headings);
+    for (size_t i = 0; i < n && counters && !for_people; i++)
+        counted_add(&extra, &results[i]);
+    for (size_t i = 0; i < extra.n; i++) {
+        snprintf(right[i], sizeof right[i], ">%s", extra.names[i]);
+        headings[COLUMNS + i] = right[i];
+    }
+    kvb_table *table = kvb_table_new(headings);
     int error = table ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < n && !error; i++)
         if (skips || results[i].status != KVB_STATUS_SKIP)
-            error = result_row(table, &results[i], for_people, one_thread, skips);
+            error = result_row(table, &results[i], for_people, one_thread, skips, &extra);
     if (!error && for_people)
         kvb_table_drop_empty(table);
     if (!error && for_people && !skips)

@@ -454,7 +454,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     }
     if (!error && (all || few)) {
         fputs(md ? "\n" : "", out);
-        error = kvb_result_table(results, n, all, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
+        error = kvb_result_table(results, n, all, false, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
         fputs(md ? "" : "\n", out);
     }
     if (!error && !md) {
@@ -463,6 +463,8 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     }
     if (!error)
         error = workloads_print(&v);
+    if (!error && summary->counters)
+        error = kvb_counters_print(results, n, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
     if (!error)
         error = skips_print(&v);
     if (error)

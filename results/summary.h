@@ -17,6 +17,7 @@ typedef struct kvb_summary {
     const char *coverage; /* which combinations these are, and how many are left out; NULL or "": all */
     bool untimed;         /* the run did not time anything */
     bool unfinished;      /* the records of a run that goes on, or was stopped: only `show` reads them yet */
+    bool counters;        /* what was counted is to be shown */
     double seconds;       /* how long the run took; NaN: not known */
     kvb_summary_rows rows;
     bool is_markdown; /* lists and tables in Markdown */

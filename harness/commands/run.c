@@ -34,7 +34,7 @@ typedef struct run {
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width, jobs;
     bool pairs, product, check, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
-        deterministic, resume, all, sinks;
+        deterministic, resume, all, sinks, counters;
     const char *out_name, *softcap_text;
     kvb_elem out_elem;
     kvb_logit_changes logits;
@@ -121,6 +121,7 @@ static const kvb_option options[] = {
     {"--no-machine", NULL, "do not measure it even where the run is large: seconds less, where rates do not matter",
      KVB_FLAG(run, no_machine)},
     {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
+    {"--counters", NULL, "show what was counted: after the rows; in csv and json as columns", KVB_FLAG(run, counters)},
     {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
     {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
     {"--first-touch", NULL, "team threads touch memory in equal parts; default where there are several NUMA nodes",
@@ -159,7 +160,7 @@ static int result_keep(run *r, const kvb_result *result)
 {
     int error = kvb_results_add(&r->results, result);
     r->count[result->status] += !error;
-    if (!error && r->format == KVB_TABLE_CSV)
+    if (!error && r->format == KVB_TABLE_CSV && !r->counters)
         error = kvb_result_stream(result, r->results.n == 1, stdout);
     return error == -EIO ? 0 : error; /* main says what standard output could not take */
 }
@@ -209,6 +210,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                  r->left_out);
     const kvb_summary summary = {.path = r->output,
                                  .unfinished = kvb_stopped,
+                                 .counters = r->counters && people,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
                                  .untimed = r->check,
@@ -217,9 +219,9 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                                          : r->all ? KVB_ROWS_ALL
                                                   : KVB_ROWS_FEW,
                                  .is_markdown = r->format == KVB_TABLE_MD};
-    int error = people || r->format == KVB_TABLE_CSV
-                    ? 0
-                    : kvb_result_table(r->results.at, r->results.n, true, r->format, stdout);
+    bool streamed = r->format == KVB_TABLE_CSV && !r->counters;
+    int error =
+        people || streamed ? 0 : kvb_result_table(r->results.at, r->results.n, true, r->counters, r->format, stdout);
     if (error)
         return error;
     return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
@@ -320,9 +322,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
-    if (!r->check && kvb_is_busy(&manifest.host, why, sizeof why))
-        kvb_progress_note(why);
-    why[0] = '\0';
+    if (!r->check)
+        kvb_busy_note(&manifest.host);
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
@@ -406,15 +407,13 @@ static int options_check(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--resume: what --timeline wrote before would be lost; go on without it");
     int code = coverage_choose(r);
+    code = code ? code : kvb_counters_admit("run", &r->events);
     if (code)
         return code;
     if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
     if (r->cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
-    for (size_t i = 0; i < r->events.n; i++)
-        if (kvb_counters_check(r->events.at[i], why, sizeof why))
-            return kvb_complain("run", KVB_EXIT_USAGE, "--events: %s", why);
     int masked = kvb_cpu_mask_set(r->cpu_mask, why, sizeof why);
     if (masked)
         return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);

@@ -18,7 +18,7 @@
 typedef struct show {
     kvb_words files;
     const char *folder, *format_name;
-    bool all;
+    bool all, counters;
     kvb_table_format format;      /* KVB_TABLE_FORMATS: the word names an exporter */
     const kvb_exporter *exporter; /* of result files; NULL: the word names a table format */
 } show;
@@ -26,6 +26,7 @@ typedef struct show {
 static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
     {"--all", NULL, "of a result file: every combination, and why each skipped one was", KVB_FLAG(show, all)},
+    {"--counters", NULL, "of a result file: what was counted; in csv and json as columns", KVB_FLAG(show, counters)},
     {"--format", "FORMAT",
      "table, md; csv, json: every combination; of one result file also junit, benchmark (Google Benchmark's JSON)",
      KVB_TEXT(show, format_name)},
@@ -168,6 +169,7 @@ static int results_print(const show *s, const char *path, const kvb_result_file 
                                  .note = file->manifest.openblas_note,
                                  .untimed = is_untimed(file),
                                  .unfinished = is_unfinished(path),
+                                 .counters = s->counters,
                                  .seconds = NAN,
                                  .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
                                  .is_markdown = s->format == KVB_TABLE_MD};
@@ -195,7 +197,7 @@ static int results_show(const show *s, const char *path)
         kvb_complain("show", 0, "note: %s: the records of a run that is not finished", path);
     int error = people        ? results_print(s, path, file)
                 : s->exporter ? s->exporter->write(&file->manifest, file->results, file->n, stdout)
-                              : kvb_result_table(file->results, file->n, true, s->format, stdout);
+                              : kvb_result_table(file->results, file->n, true, s->counters, s->format, stdout);
     kvb_result_free(file);
     return kvb_printed("show", error);
 }

@@ -59,6 +59,19 @@ void kvb_counters_close(kvb_counters *counters)
     free(counters);
 }
 
+int kvb_counters_admit(const char *command, const kvb_words *events)
+{
+    char why[256];
+    for (size_t i = 0; i < events->n; i++) {
+        int error = kvb_counters_check(events->at[i], why, sizeof why);
+        if (error == -EINVAL)
+            return kvb_complain(command, KVB_EXIT_USAGE, "--events: %s: %s", events->at[i], why);
+        if (error)
+            kvb_complain(command, 0, "note: --events %s cannot be counted here: %s", events->at[i], why);
+    }
+    return KVB_EXIT_OK;
+}
+
 int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not), void *ctx)
 {
     kvb_own_counts own = {0};

@@ -11,6 +11,7 @@
 #ifndef KVB_COUNTERS_H
 #define KVB_COUNTERS_H
 
+#include "harness/command_line.h"
 #include "results/result.h"
 
 /* The harness's own counts. The replay changes them, PAPI reads them meanwhile. */
@@ -37,8 +38,12 @@ void kvb_counters_stop(kvb_counters *counters);
 void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
 void kvb_counters_close(kvb_counters *counters);
 
-/* A name PAPI may or may not know here: 0, or -EINVAL with PAPI's own words in why. For --events. */
+/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP likewise, if it is known and cannot be
+ * counted here. For --events. Not while counters are open. */
 int kvb_counters_check(const char *event, char *why, size_t why_bytes);
+
+/* Checks the words of --events: what is unknown is refused, what cannot be counted is noted, by name. An exit code. */
+int kvb_counters_admit(const char *command, const kvb_words *events);
 
 /* Says of every counter of the default set, in the order of the report, where it comes from and why it cannot be had
  * here: NULL when it can. 0 or a negative errno. */

@@ -10,6 +10,7 @@
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
+#include "harness/progress.h"
 
 /* Keeps why a fact is not known: "governor: the system has no cpufreq; ". */
 static void unknown_add(kvb_host *h, const char *fact, const char *why)
@@ -81,4 +82,11 @@ bool kvb_is_busy(const kvb_host *h, char *text, size_t bytes)
              "this machine is busy: a load of %.1f over the last minute on %u core%s; times will tell less", h->load_1m,
              cores, cores > 1 ? "s" : "");
     return true;
+}
+
+void kvb_busy_note(const kvb_host *host)
+{
+    char text[256];
+    if (kvb_is_busy(host, text, sizeof text))
+        kvb_progress_note(text);
 }

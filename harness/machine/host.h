@@ -16,6 +16,9 @@ void kvb_conditions_describe(const char *root, kvb_host *host);
  * made no load yet. */
 bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);
 
+/* Notes it on stderr (kvb_progress_note). */
+void kvb_busy_note(const kvb_host *host);
+
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
 void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes);
 

@@ -80,7 +80,28 @@ expect_exit 2 "an unknown state" "${run[@]}" --cache-state warm
 holds "  says which are known" 'known: natural, hot, cold' "$err"
 expect_exit 2 "an unknown event" "${run[@]}" --events NOT_AN_EVENT
 one_line "  in one line"
+holds "  by its name" '--events: NOT_AN_EVENT: PAPI' "$err"
 expect_exit 0 "an event of our own choice" "${run[@]}" --kernel reference --events sde:::kvbench::bytes_read -o "$m"
+lacks "  is counted" 'cannot be counted' "$err"
+
+# What can be counted depends on the machine; that what cannot is said by name does not.
+event=energy_package_nj
+expect_exit 0 "an event that this machine may not have" "${run[@]}" --kernel reference --events $event --counters -o "$m"
+cp "$err" "$TMPDIR/said"
+cp "$out" "$TMPDIR/shown"
+if grep -qE "\"$event\": [0-9]" "$m"; then
+    holds "$event is shown" "$event [0-9]+" "$TMPDIR/shown"
+else
+    holds "$event is noted before the run, by name" "^kvbench run: note: --events $event cannot be counted here: PAPI" "$TMPDIR/said"
+    holds "  and after it" "^not counted: $event: PAPI" "$TMPDIR/shown"
+fi
+holds "counters are shown" 'bytes_read' "$TMPDIR/shown"
+ok "in csv" "$KVBENCH" show "$m" --format csv --counters
+holds "  they are columns" '^workload,.*,reason,.*sde:::kvbench::cells_read,.*max_resident_bytes$'
+ok "  of numbers" python3 -c 'import csv, sys; r = list(csv.DictReader(open(sys.argv[1])))
+assert int(r[0]["sde:::kvbench::bytes_read"]) > 0, r' "$out"
+ok "without --counters" "$KVBENCH" show "$m" --format csv
+lacks "  they are not" 'kvbench::'
 expect_exit 2 "too many threads" "${run[@]}" --threads 512
 holds "  says what would allow it" 'oversubscribe' "$err"
 expect_exit 0 "threads unbound" "${run[@]}" --kernel reference --threads 3 --oversubscribe -o "$m"

@@ -144,7 +144,7 @@ static void assert_result_table(kvb_table_format format, bool skips, const char 
         results[i].threads = 1;
     }
     sample_fill(&results[3]);
-    assert_int_equal(kvb_result_table(results, 4, skips, format, out), 0);
+    assert_int_equal(kvb_result_table(results, 4, skips, false, format, out), 0);
     fclose(out);
     assert_string_equal(text, want);
     free(text);
