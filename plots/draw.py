@@ -14,7 +14,7 @@ SERIES = [("#0b6fb8", "#58a6ff", 7), ("#c2410c", "#fb923c", 5), ("#15803d", "#4a
           ("#7a4a2b", "#d6a77f", 10), ("#3f3f9f", "#a5a5ff", 12)]
 INK, GRID = "#1b1f24", "#d4d9df"
 WORST = 30.0  # times the fastest at which the heat map's colours end
-SIZES = {"small": (460, 340), "large": (640, 470), "wide": (860, 560)}  # of panels
+SIZES = {"small": (460, 340), "square": (460, 500), "large": (640, 470)}  # of panels
 
 
 def css():
@@ -33,13 +33,13 @@ def quoted(value):
     return str(value) if isinstance(value, (int, float)) else f"'{plain(value)}'"
 
 
-def block(name, series):
-    """A datablock with an index for each series, and an array of labels."""
+def block(name, series, types):
+    """A datablock with an index for each series, an array of labels, and one of line types: those of `types`, by label, or in order."""
     indexes = ["\n".join("\t".join(f"{x:.9g}" for x in row) for row in rows) for _, rows in series]
-    labels = ", ".join(quoted(str(label)) for label, _ in series)
-    size = max(1, len(series))  # gnuplot has no empty arrays
-    return [f"${name} << KVB_END", "\n\n\n".join(indexes), "KVB_END", f"{name} = {len(series)}",
-            f"array {name}_label[{size}]" + (f" = [{labels}]" if series else "")]
+    arrays = {"label": [quoted(str(label)) for label, _ in series], "type": [str(types.get(label, i + 1)) for i, (label, _) in enumerate(series)]}
+    return [f"${name} << KVB_END", "\n\n\n".join(indexes), "KVB_END", f"{name} = {len(series)}"] + [
+        f"array {name}_{array}[{max(1, len(series))}]" + (f" = [{', '.join(values)}]" if series else "")  # gnuplot has no empty arrays
+        for array, values in arrays.items()]
 
 
 def script(panel, kind, output, size):
@@ -48,9 +48,9 @@ def script(panel, kind, output, size):
              f"plot = '{panel.source}'"]
     lines += [f"set linetype {i + 1} linecolor rgb '{light}' pointtype {mark} pointsize 0.6 linewidth 1.6"
               for i, (light, _, mark) in enumerate(SERIES)]
-    lines += [f"{name} = {quoted(value)}" for name, value in panel.settings.items()]
+    lines += [f"{name} = {quoted(value)}" for name, value in panel.settings.items() if name not in ("types", "tips")]
     for name, series in panel.blocks.items():
-        lines += block(name, series)
+        lines += block(name, series, panel.settings.get("types", {}))
     return "\n".join(lines + ["load 'plots.gp'", "set output", ""])
 
 
@@ -127,6 +127,7 @@ def themed(svg):
         return names.get(colour, match.group(0))
     names = {light: f"var(--s{i})" for i, (light, _, _) in enumerate(SERIES)} | {INK: "var(--ink)", GRID: "var(--line)"}
     svg = re.sub(r"rgb\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)", variable, svg)
+    svg = svg.replace("color='white'", "color='var(--page)'")  # what gnuplot lays below a mark on a line
     for colour, name in names.items():
         svg = re.sub(colour, name, svg, flags=re.I)
     return svg
@@ -139,6 +140,9 @@ def inline(panel, folder):
     box = re.search(r'viewBox="([^"]*)"', svg).group(1)
     body = svg[svg.index(">", svg.index("<svg")) + 1:svg.rindex("</svg>")]
     body = re.sub(r"<(title|desc|metadata)>.*?</\1>\s*", "", body, flags=re.S)
+    # What gnuplot gave to a script of its own becomes a title, which browsers show.
+    body = re.sub(r"""<g onmousemove="[^"]*'tip(\d+)'\)"[^>]*>""", lambda match: '<g class="tip">' + tag(
+        "title", escape(panel.settings["tips"][int(match.group(1))])), body)
     body = re.sub(r'\b(id=|xlink:href=|href=)(["\'])(#?)', rf"\1\2\3{panel.key}-", body)
     body = re.sub(r"url\((['\"]?)#", rf"url(\1#{panel.key}-", body).replace("xlink:href", "href")
     body = re.sub(r"[ \t]*\n\s*", "\n", themed(body))

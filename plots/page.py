@@ -48,13 +48,15 @@ def cell_html(cell, is_first):
     return tag(name, content, class_="n", data_value=value, **extra)
 
 
-def table(key, caption, columns, rows, kind="facts"):
-    """Tables of kind "data" can be sorted and filtered (report.js). Columns without content are left out."""
+def table(key, caption, columns, rows, kind="facts", again=None):
+    """Tables of kind "data" can be sorted and filtered (report.js). Columns without content are left out. again(row) is the command
+    that runs a row again, for a button in it."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     filled = [i for i in range(len(columns))
               if i == 0 or any((c[i].value is not None) if isinstance(c[i], Cell) else c[i] != "" for c in cells)]
     heads = "".join(tag("th", escape(columns[i].heading), scope="col", title=columns[i].meaning or None) for i in filled)
-    body = "\n".join(tag("tr", "".join(cell_html(row[i], i == filled[0]) for i in filled)) for row in cells)
+    body = "\n".join(tag("tr", "".join(cell_html(line[i], i == filled[0]) for i in filled), data_again=again and again(row))
+                     for line, row in zip(cells, rows))
     whole = tag("table", tag("caption", escape(caption)) + tag("thead", tag("tr", heads)) + tag("tbody", "\n" + body),
                 id=key, class_=kind)
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption) + "\n"
@@ -68,7 +70,7 @@ def pairs(key, caption, facts):
 
 def figure(svgs, caption, size):
     """Panels of one plot side by side. Larger panels each have a box that scrolls."""
-    panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size != "small" else None) for svg in svgs)
+    panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size == "large" else None) for svg in svgs)
     return tag("figure", tag("div", panels, class_=f"panels {size}") + tag("figcaption", escape(caption))) + "\n"
 
 

@@ -23,41 +23,69 @@ set yrange [bottom:top]
 set xlabel 'operations for each byte read'
 set ylabel 'GFLOP/s'
 set format '%g'
-set key outside top center horizontal reverse Left samplen 1 width 2
-set lmargin at screen 0.09
-set rmargin at screen 0.98
-set bmargin at screen 0.11
-set tmargin at screen 0.86
-slope = atan2(0.75 * height / log(top / bottom), 0.89 * width / log(right / left)) * 180 / pi
+unset title
+set label title at screen 0.56,0.97 center textcolor rgb ink
+set key at screen 0.56,0.94 center top horizontal maxcols 3 reverse Left samplen 1 width 1
+set lmargin at screen 0.15
+set rmargin at screen 0.97
+set bmargin at screen 0.13
+set tmargin at screen 0.80
+slope = atan2(0.67 * height / log(top / bottom), 0.82 * width / log(right / left)) * 180 / pi
 plot for [i = 1:roofs] $roofs index i - 1 using 1:2 with lines linecolor rgb ink linewidth 1 dashtype i notitle, \
      for [i = 1:slopes] $slopes index i - 1 using 1:2:(slopes_label[i]) with labels left rotate by slope textcolor rgb ink font ',11' notitle, \
      for [i = 1:peaks] $peaks index i - 1 using 1:2:(peaks_label[i]) with labels right textcolor rgb ink font ',11' notitle, \
-     for [i = 1:points] $points index i - 1 using 1:2 with points linetype i title points_label[i]
+     for [i = 1:points] $points index i - 1 using 1:2:(sprintf('tip%d', $3)) with labels hypertext point linetype points_type[i] notitle, \
+     for [i = 1:letters] $letters index i - 1 using 1:2:(letters_label[i]) with labels left offset 0.5,0.3 textcolor rgb ink font ',11' notitle, \
+     for [i = 1:points] NaN with points linetype points_type[i] title points_label[i]
 }
 
-# Time of a step against context, a line for each format.
-if (plot eq 'context') {
-set xrange [left:right + 0.62 * (right - left)]
-set yrange [0:top]
-set xlabel 'cells read in a layer'
-set ylabel 'a ' . kinds . ' step, ' . unit
+# Logarithmic axes with numbers between the powers of ten, which short axes would not show.
+if (plot eq 'lines' || plot eq 'rows') {
+set format '%g'
+few(span) = span < 500 ? '1 2 5' : '1'
+if (strstrt(log, 'x')) { set logscale x; set for [e = -3:7] for [m in few((plot eq 'rows' ? right : end) / left)] xtics add (10.0 ** e * m) }
+if (strstrt(log, 'y')) { set logscale y; set for [e = -3:7] for [m in few(top / bottom)] ytics add (10.0 ** e * m) }
+}
+
+# A line for each series, with intervals where there are any: time against context, speed-up against threads.
+if (plot eq 'lines') {
+set xrange [left:end]
+set yrange [bottom:top]
+set xlabel xaxis
+set ylabel yaxis
+if (xaxis eq 'threads') { set xtics 1 }
 unset key
-plot for [i = 1:steps] $steps index i - 1 using 1:2 with linespoints linetype i dashtype i, \
-     for [i = 1:steps] $steps_names index i - 1 using 1:2:(steps_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linetype i
+plot for [i = 1:steps] $steps index i - 1 using 1:2 with lines linetype steps_type[i] dashtype i, \
+     for [i = 1:steps] $steps index i - 1 using 1:2:3:4 with yerrorbars linetype steps_type[i] linewidth 1, \
+     for [i = 1:steps] $steps_names index i - 1 using 1:2:(steps_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype steps_type[i]
 }
 
 # Bytes held, and bytes of live cells (thick), after each event.
 if (plot eq 'memory') {
-set xrange [left:right + 0.5 * (right - left)]
+set xrange [left:end]
 set yrange [0:top]
-set xlabel 'event of the workload'
-set ylabel unit
+set xlabel xaxis
+set ylabel yaxis
 unset key
 plot for [i = 1:live] $live index i - 1 using 1:2 with steps linecolor rgb ink linewidth 3.5 dashtype i, \
      for [i = 1:held] $held index i - 1 using 1:2 with steps linetype i dashtype i, \
      for [i = 1:held] $held index i - 1 using 1:2 every 5::i - 1 with points linetype i, \
-     for [i = 1:live] $live_names index i - 1 using 1:2:(live_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linecolor rgb ink pointtype 5 pointsize 0.4, \
-     for [i = 1:held] $held_names index i - 1 using 1:2:(held_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',10' point linetype i
+     for [i = 1:live] $live_names index i - 1 using 1:2:(live_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linecolor rgb ink pointtype 5 pointsize 0.4, \
+     for [i = 1:held] $held_names index i - 1 using 1:2:(held_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype i
+}
+
+# A row for each name, a mark with an interval in it. The names stand above their rows.
+if (plot eq 'rows') {
+set xrange [left:right]
+set yrange [rows + 0.6:0.3]
+unset ytics
+set border 1
+set xlabel axis
+if (left < 0) { set arrow from 0,graph 0 to 0,graph 1 nohead linecolor rgb ink linewidth 1 }
+set key outside top center horizontal reverse Left samplen 1 width 2
+plot for [i = 1:ranges] $ranges index i - 1 using 1:2:3:(0) with vectors nohead linecolor rgb ink linewidth 0.7 notitle, \
+     for [i = 1:points] $points index i - 1 using 1:2:3:4 with xerrorbars linetype points_type[i] pointsize 0.8 linewidth 1.6 title points_label[i], \
+     for [i = 1:names] $names index i - 1 using (log eq 'x' ? $1 * 1.005 : $1 + 0.005 * (right - left)):2:(names_label[i]) with labels left textcolor rgb ink font ',12' notitle
 }
 
 # Error of formats against bits of a value. Bars go from the least to the largest over the workloads; the best formats are named.

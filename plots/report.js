@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables that can be sorted and filtered, and the command of a row. Without scripts the page shows the whole tables. */
+/* Tables that can be sorted and filtered, the command of a row, and what a point of a plot is. Without scripts the page shows the whole tables. */
 "use strict";
 (() => {
   /* Units that a number in a filter may have, as factors of the unit of data-value. */
@@ -71,7 +71,7 @@
       const cells = rows.map((row) => row.cells[column]);
       const words = [...new Set(cells.map(textOf))];
       const isChoice = words.length <= 12 && !cells[0].classList.contains("n");
-      const field = element(isChoice ? "select" : "input", isChoice ? {} : { type: "search" });
+      const field = element(isChoice ? "select" : "input", isChoice ? {} : { type: "search", size: 6 });
       if (isChoice) {
         field.append(element("option", { value: "", textContent: "all" }));
         for (const word of words.sort()) field.append(element("option", { value: word, textContent: word }));
@@ -99,43 +99,39 @@
     return apply;
   }
 
-  /* The command that runs the combination of a row again, made from the row's cells. */
-  function commandOf(row, names) {
-    const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'");
-    const cell = (name) => (names.includes(name) ? textOf(row.cells[names.indexOf(name)]) : "");
-    const [workload, values] = cell("workload").split("@");
-    const options = [["workload", workload], ["values", values], ["cache", cell("cache")], ["pool", cell("pool")],
-      ["kernel", cell("kernel")], ["threads", cell("threads")], ["growth", cell("growth")]];
-    return "kvbench run " + options.filter(([, value]) => value).map(([name, value]) => "--" + name + " " + word(value)).join(" ");
-  }
-
-  function repeatable(table) {
-    const names = [...table.tHead.rows[0].cells].map((head) => head.textContent);
-    const shown = element("pre", { id: "command" });
-    shown.setAttribute("role", "status");
-    document.body.append(shown);
-    table.addEventListener("click", (event) => {
-      if (!event.target.classList.contains("again")) return;
-      const command = commandOf(event.target.closest("tr"), names);
+  /* A line at the foot of the window: the command of a row, or what a point of a plot is. */
+  const shown = element("pre", { id: "command" });
+  shown.setAttribute("role", "status");
+  document.body.append(shown);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") shown.textContent = "";
+  });
+  document.addEventListener("click", (event) => {
+    const tip = event.target.closest(".tip");
+    if (event.target.classList.contains("again")) {
+      const command = event.target.closest("tr").dataset.again;
       shown.textContent = command;
       getSelection().selectAllChildren(shown);
       navigator.clipboard?.writeText(command).catch(() => undefined); /* if it may not be copied, it is at least selected */
-    });
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") shown.textContent = "";
-    });
-    return (row) => {
-      const first = row.cells[0];
-      if (first.dataset.text !== undefined) return;
-      first.dataset.text = first.textContent;
-      const button = element("button", { type: "button", className: "again", textContent: "copy" });
-      button.setAttribute("aria-label", "command that runs this row again");
-      first.prepend(button);
-    };
+    } else if (tip) {
+      shown.textContent = tip.querySelector("title").textContent;
+    } else if (!shown.contains(event.target)) {
+      shown.textContent = "";
+    }
+  });
+
+  /* Gives a row its button. */
+  function repeatable(row) {
+    const first = row.cells[0];
+    if (row.dataset.again === undefined || first.dataset.text !== undefined) return;
+    first.dataset.text = first.textContent;
+    const button = element("button", { type: "button", className: "again", textContent: "copy" });
+    button.setAttribute("aria-label", "command that runs this row again");
+    first.prepend(button);
   }
 
   for (const table of document.querySelectorAll("table.data")) {
-    const show = filterable(table, table.id === "combinations" ? repeatable(table) : () => undefined);
+    const show = filterable(table, repeatable);
     [...table.tHead.rows[0].cells].forEach((head, column) => sortable(table, head, column, show));
   }
 })();

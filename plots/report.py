@@ -17,8 +17,8 @@ import tempfile
 import sections
 from draw import css, draw, inline
 from figures import figures
-from page import escape, figure, paragraph, section, tag
-from records import load
+from page import bullets, escape, figure, paragraph, section, tag
+from records import comparison, load
 from units import count
 
 
@@ -39,22 +39,26 @@ def source(name):
         return file.read()
 
 
-def plot(chosen, folder):
-    """The section of one figure."""
-    body = figure([inline(panel, folder) for panel in chosen.panels], chosen.caption, chosen.size)
-    return section(chosen.key, chosen.title, body if chosen.panels else paragraph(f"Unavailable: {chosen.absent}"))
+def plot_body(chosen, folder):
+    body = figure([inline(panel, folder) for panel in chosen.panels], chosen.caption, chosen.size) if chosen.panels else ""
+    return body + (bullets(chosen.words) if chosen.words else "") or paragraph(f"Unavailable: {chosen.absent}")
 
 
-def page(runs, folder):
+def page(runs, moved, folder):
     """The whole page. `folder` is where plots are drawn."""
-    plots = figures(runs)
+    plots = figures(runs, moved)
     draw(plots.values(), folder, ["svg"])
-    parts = [("verdict", sections.verdict(runs)), ("machine", sections.machine(runs)), ("fastest", sections.winners(runs))]
-    parts += [(key, plot(plots[key], folder)) for key in ("roofline", "context", "heat", "memory", "formats")]
-    parts += [("slow", sections.slow(runs)), ("all", sections.everything(runs)), ("skipped", sections.skipped(runs)),
+    body = {key: plot_body(chosen, folder) for key, chosen in plots.items()}
+    parts = [("verdict", sections.verdict(runs))]
+    parts += [("changed", sections.changed(runs, moved, body["changed"]))] if moved else []
+    parts += [("machine", sections.machine(runs)), ("fastest", sections.winners(runs))]
+    parts += [(key, section(key, plots[key].title, body[key])) for key in plots if key != "changed"]
+    parts += [("kinds", sections.kinds(runs)), ("counters", sections.counters(runs)), ("slow", sections.slow(runs)), ("all", sections.everything(runs, moved)), ("skipped", sections.skipped(runs)),
               ("reproduce", sections.reproduce(runs))]
-    names = {"verdict": "Verdict", "machine": "Machine", "fastest": "Fastest", "roofline": "Roofline", "context": "Context",
-             "heat": "Heat map", "memory": "Memory", "formats": "Formats", "slow": "Slowest", "all": "All", "skipped": "Skipped",
+    names = {"verdict": "Verdict", "changed": "Before and after", "machine": "Machine", "fastest": "Fastest", "roofline": "Roofline", "growth": "Kernels and context",
+             "context": "Formats and context", "threads": "Threads", "spread": "Distribution",
+             "heat": "Heat map", "memory": "Memory", "formats": "Formats",
+             "kinds": "Kinds of steps", "counters": "Counters", "slow": "Slowest", "all": "All", "skipped": "Skipped",
              "reproduce": "Reproduce"}
     links = "".join(tag("li", tag("a", names[key], href=f"#{key}")) for key, _ in parts)
     suites = ", ".join(dict.fromkeys(run.manifest["suite"] for run in runs))
@@ -66,9 +70,9 @@ def page(runs, folder):
         links=links, css=css() + source("report.css"), js=source("report.js"), sections="".join(html for _, html in parts))
 
 
-def page_write(runs, folder):
+def page_write(runs, moved, folder):
     with tempfile.TemporaryDirectory() as work:
-        whole = page(runs, work)
+        whole = page(runs, moved, work)
     target = os.path.join(folder, "index.html")
     try:
         with open(target + ".tmp", "w", encoding="utf-8") as file:
@@ -81,8 +85,8 @@ def page_write(runs, folder):
     print(target)
 
 
-def pictures_write(runs, folder):
-    plots = figures(runs).values()
+def pictures_write(runs, moved, folder):
+    plots = figures(runs, moved).values()
     draw(plots, folder, ["png", "svg", "pdf"])
     print(f"{folder}: {count(sum(len(plot.panels) for plot in plots), 'plot')}, each as PNG, SVG and PDF")
 
@@ -91,7 +95,7 @@ def main(what, folder, *paths):
     packages_check()
     try:
         os.makedirs(folder, exist_ok=True)
-        {"page": page_write, "pictures": pictures_write}[what](load(paths), folder)
+        {"page": page_write, "pictures": pictures_write}[what](load(paths), comparison(paths), folder)
     except OSError as error:
         stop(f"{error.filename or folder}: {error.strerror}")
     except RuntimeError as error:

@@ -3,8 +3,8 @@
 import re
 
 from page import Cell, Column, bullets, code, escape, folded, pairs, paragraph, section, table, tag
-from records import (at, bits, cache, fastest, grouped, is_timed, median_of, pool, race, rates, resolution, timed)
-from units import count, interval, number
+from records import (again, at, bits, by_move, cache, fastest, grouped, is_timed, median_of, pool, race, rates, resolution, timed)
+from units import change, count, interval, number
 
 BAD = ("fail", "crash", "timeout")
 
@@ -78,8 +78,59 @@ def verdict(runs):
     columns = where(runs) + [Column("status", "", lambda r: r["status"]),
                              Column("rho", "error over its bound", numeric("rho")),
                              Column("reason", "", lambda r: r["reason"] or "")]
-    failures = table("failures", "What failed, and why", columns, bad, "data") if bad else ""
-    return section("verdict", "Verdict", *map(verdict_one, runs), failures)
+    failures = [] if not bad else [
+        paragraph("The first failure alone, as its run did it:"), code(again(bad[0])),
+        table("failures", "What failed, and why; the button in a row shows and copies its command", columns, bad, "data", again)]
+    return section("verdict", "Verdict", *map(verdict_one, runs), *failures)
+
+
+# ---- before and after ----------------------------------------------------------------------------------------
+
+VERDICTS_OF_TIME = ("SLOWER", "FASTER", "SAME", "UNDECIDED")
+UNITS = {"time": "ns", "rho": ""}  # of what is compared; everything else is bytes
+
+
+def change_cell(row):
+    if row["ratio"] is None:
+        return Cell("–", None)
+    low, high = row["low"], row["high"]
+    return Cell(change(row["ratio"]), row["ratio"] - 1, "" if low is None or high is None else f"{change(low)} to {change(high)}")
+
+
+def side_cell(side):
+    return lambda row: Cell(number(row[side], UNITS.get(row["metric"], "bytes")), row[side])
+
+
+CHANGE = Column("change", "new over base; below it the interval, which holds for all rows together (99 %)", change_cell)
+CHANGES = [Column("verdict", "", lambda row: row["verdict"])] + [
+    Column(key, "", lambda row, key=key: row[key]) for key in ("workload", "cache", "pool", "kernel")] + [
+    Column("threads", "", lambda row: Cell(str(row["threads"]), row["threads"])),
+    Column("growth", "how pools get memory", lambda row: "" if row["growth"] == "double" else row["growth"]),
+    Column("of", "what is compared", lambda row: row["metric"]),
+    Column("before", "", side_cell("base")), Column("after", "", side_cell("new")), CHANGE,
+    Column("reason", "", lambda row: row["reason"] or "")]
+
+
+def changed(runs, moved, plots):
+    """What moved between two files. `plots` is the figure of it."""
+    if not moved:
+        return ""
+    single = [row for row in moved if row["workload"] != "*"]
+    verdicts = grouped(single, lambda row: row["verdict"])
+    worse = sum(row["regression"] == "yes" for row in moved)
+    open_, all_ = (sum(row["verdict"] in which for row in single) for which in (("UNDECIDED",), VERDICTS_OF_TIME))
+    word = (f"✗ {count(worse, 'regression')}" if worse else f"– {open_} of {all_} undecided, nothing else got worse" if open_ else
+            "✓ nothing got worse")
+    head = tag("p", escape(f"{word}, {runs[0].label} to {runs[1].label}"), class_="verdict " + ("bad" if worse else "" if open_ else "good"))
+    counts = ", ".join(f"{len(rows)} {verdict}" for verdict, rows in sorted(verdicts.items(), key=lambda item: (-len(item[1]), item[0])))
+    axes = [row for row in moved if row["workload"] == "*"]
+    columns = [Column("verdict", "", lambda row: row["verdict"]),
+               Column("all of", "", lambda row: f"kernel {row['kernel']}" if row["kernel"] != "*" else f"cache {row['cache']}"),
+               CHANGE, Column("reason", "", lambda row: row["reason"] or "")]
+    return section("changed", "Before and after", head, paragraph(counts + ". Judged as `kvbench compare` does: a time is UNDECIDED "
+                   "where its interval allows both no change and more than 5 %."), plots,
+                   table("axes", "Each kernel and each cache over all its combinations", columns, by_move(axes), "data"),
+                   table("changes", "Every combination, what moved most first", CHANGES, by_move(single), "data"))
 
 
 # ---- machine -------------------------------------------------------------------------------------------------
@@ -146,6 +197,48 @@ def slow(runs):
                    if least else paragraph("Fractions of the limit unavailable: the machine was not measured."))
 
 
+# ---- kinds of steps, counters --------------------------------------------------------------------------------
+
+KINDS = {"prefill": "", "decode": "", "fork": "decode of branches of one trunk together", "verify": "of a draft tree",
+         "fill": "rows stored without queries", "control": "copies, removals, commits"}
+
+
+def kind_cell(kind):
+    def cell(r):
+        of = r["time"]["kinds"].get(kind)
+        if not of or not of["samples"]:
+            return Cell("–", None)
+        whole = sum(k["total"] for k in r["time"]["kinds"].values())
+        return Cell(number(of["median"], "ns"), of["median"], f"p99 {number(of['p99'], 'ns')}; {number(of['total'] / whole, 'share')} of all")
+    return cell
+
+
+def of_kernels(runs):
+    """The fastest combination of each workload, kernel and number of threads."""
+    return sorted(fastest(timed(runs), lambda r: race(r) + (r["kernel"],)).values(), key=lambda r: (r["run"].is_after, race(r), median_of(r)))
+
+
+def kinds(runs):
+    rows = of_kernels(runs)
+    columns = where(runs) + [Column(kind, meaning or None, kind_cell(kind)) for kind, meaning in KINDS.items()]
+    return section("kinds", "Time by kind of step", table(
+        "kinds-table", "Median of each kind of step; below it p99, and the share of the whole time. Of each kernel the fastest "
+        "combination", columns, rows, "data") if rows else paragraph("Nothing that was timed passed."))
+
+
+def counters(runs):
+    rows = of_kernels(runs)
+    names = list(dict.fromkeys(name for r in rows for name, value in r["counters"].items() if isinstance(value, (int, float))))
+    missing = grouped([(name, why, r["run"].label) for r in rows for name, why in r["counters"].get("unavailable", {}).items()],
+                      lambda item: item[:2])
+    columns = where(runs) + [Column(name.split(":")[-1], name, lambda r, name=name: Cell(
+        "–" if r["counters"].get(name) is None else f"{r['counters'][name]:,}", r["counters"].get(name))) for name in names]
+    reasons = [f"{name}: {why}" for name, why in missing]
+    return section("counters", "Counters", table(
+        "counters-table", "What was counted over all timed steps. Of each kernel the fastest combination", columns, rows, "data")
+        if names else paragraph("Nothing was counted."), *([folded("What could not be counted, and why", bullets(reasons))] if reasons else []))
+
+
 # ---- everything ----------------------------------------------------------------------------------------------
 
 ALL = [
@@ -162,6 +255,7 @@ ALL = [
     Column("rate", "bytes read a second, by the kind of step with the most operations", numeric("traffic.gb_per_s", "GB/s")),
     Column("work", "multiplies and adds a second, likewise", numeric("traffic.gflop_per_s", "GFLOP/s")),
     READ, LIMIT,
+    Column("speed-up", "over the same combination with the fewest threads", numeric("speedup", "times")),
     Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes")),
     Column("used", "bytes of the most cells ever live over the most bytes reserved", numeric("memory.utilisation", "share")),
     Column("bits", "of a stored value, K and V alike", lambda r: Cell(number(bits(r)), bits(r))),
@@ -171,15 +265,26 @@ ALL = [
 ]
 
 
-def everything(runs):
+def delta_column(moved):
+    """The change of a record's time, beside the records of the second file."""
+    key = ("workload", "cache", "pool", "kernel", "threads", "growth")
+    times = {tuple(row[word] for word in key): row for row in moved if row["metric"] == "time"}
+
+    def cell(r):
+        row = r["run"].is_after and times.get((r["workload"], r["cache"], pool(r), r["kernel"], r["threads"], r["growth"]))
+        return change_cell(row) if row else Cell("–", None)
+    return Column("change", "of the median since the first file; below it the interval", cell)
+
+
+def everything(runs, moved):
     rows = [r for run in runs for r in run.records if r["status"] != "skip"]
     grows = [GROWTH] if {r["growth"] for r in rows} != {"double"} else []
     best = fastest(timed(runs), race)
-    columns = where(runs) + grows + ALL[:3] + [ratio_column(best)] + ALL[3:]
+    columns = where(runs) + grows + ALL[:3] + ([delta_column(moved)] if moved else []) + [ratio_column(best)] + ALL[3:]
     return section("all", "Every combination that ran",
                    paragraph("Click a heading to sort. A filter takes words, or a comparison such as “< 50 µs”, “>= 4 MiB” or "
                              "“> 10 %”. The button in a row's first cell shows and copies the command that runs this row again."),
-                   table("combinations", f"All {len(rows)} combinations", columns, rows, "data") if rows else
+                   table("combinations", f"All {len(rows)} combinations", columns, rows, "data", again) if rows else
                    paragraph("Nothing ran."))
 
 

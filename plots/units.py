@@ -50,5 +50,15 @@ def interval(low, high, unit=""):
     return f"{digits(low / size)}–{digits(high / size)} {name}".rstrip()
 
 
+def change(ratio):
+    """"+12.3 %", of new over base. Far beyond what is measured it is only said to be more."""
+    if ratio is None:
+        return "–"
+    if ratio > 100:
+        return "more than 100 ×"
+    percent = 100 * (ratio - 1)
+    return "0 %" if abs(percent) < 0.005 else f"{'+' if percent > 0 else '−'}{digits(abs(percent))} %"
+
+
 def count(n, noun, plural=None):
     return f"{n} {noun}" if n == 1 else f"{n} {plural or noun + 's'}"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench report: a page, or pictures, from result files. Checks the files; plots/report.py does the rest. */
+/* kvbench report: a page, or pictures, from result files. Checks the files, compares two; plots/report.py does the rest. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 
 #include "harness/command_line.h"
 #include "harness/installation.h"
-#include "results/result.h"
+#include "results/compare.h"
+#include "results/manifest.h"
 
 extern char **environ;
 
@@ -32,7 +33,8 @@ static const kvb_usage usage = {
     .synopsis = "F.jsonl... [options]",
     .about =
         "Write FOLDER/index.html: verdict, machine, what is fastest and slowest, plots, every combination, and how\n"
-        "to run each again. One file that needs no network. Needs python3, gnuplot and matplotlib.\n\n"
+        "to run each again. Of two files, the first is before and the second after: the page begins with what moved,\n"
+        "as `kvbench compare` judges it. One file that needs no network. Needs python3, gnuplot and matplotlib.\n\n"
         "  kvbench report quick.jsonl\n"
         "  kvbench report before.jsonl after.jsonl -o both\n"
         "  kvbench report quick.jsonl --pictures -o plots",
@@ -41,16 +43,50 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-static int files_check(const report *r)
+/* Writes what `kvbench compare BASE NEW --format json` prints. Returns an exit code. */
+static int comparison_write(const kvb_result_file *base, const kvb_result_file *new, FILE *out)
+{
+    kvb_thresholds thresholds;
+    kvb_comparison *c;
+    char why[1024], machine[2][KVB_FINGERPRINT_TEXT];
+
+    kvb_thresholds_init(&thresholds);
+    kvb_fingerprint(&base->manifest, machine[0]);
+    kvb_fingerprint(&new->manifest, machine[1]);
+    kvb_compare_options how = {.thresholds = &thresholds,
+                               .no_time = strcmp(machine[0], machine[1]) ? "another machine" : NULL};
+    int error = kvb_compare(base->results, base->n, new->results, new->n, &how, &c, why, sizeof why);
+    if (error)
+        return kvb_complain("report", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
+    kvb_compare_view view = {.format = KVB_TABLE_JSON};
+    error = kvb_comparison_print(c, &view, out);
+    kvb_comparison_free(c);
+    return error ? kvb_complain("report", KVB_EXIT_MACHINE, "cannot keep the comparison: %s", strerror(-error))
+                 : KVB_EXIT_OK;
+}
+
+/* Checks the files. Two are compared, into `comparison`, which else stays empty. */
+static int files_check(const report *r, FILE *comparison)
 {
     char why[512];
-    for (size_t i = 0; i < r->files.n; i++) {
-        kvb_result_file *file;
+    kvb_result_file *files[2] = {NULL, NULL};
+    int code = KVB_EXIT_OK;
+
+    for (size_t i = 0; i < r->files.n && !code; i++) {
+        kvb_result_file *file = NULL;
         if (kvb_result_load(r->files.at[i], &file, why, sizeof why))
-            return kvb_complain("report", KVB_EXIT_USAGE, "%s", why);
-        kvb_result_free(file);
+            code = kvb_complain("report", KVB_EXIT_USAGE, "%s", why);
+        else if (r->files.n == 2)
+            files[i] = file;
+        else
+            kvb_result_free(file);
     }
-    return KVB_EXIT_OK;
+    if (!code && r->files.n == 2)
+        code = comparison_write(files[0], files[1], comparison);
+    for (int i = 0; i < 2; i++)
+        if (files[i])
+            kvb_result_free(files[i]);
+    return code;
 }
 
 /* Debian's packages belong to its own python3. Another python3 may come first in PATH. */
@@ -60,9 +96,11 @@ static const char *python_find(void)
     return chosen ? chosen : access("/usr/bin/python3", X_OK) ? "python3" : "/usr/bin/python3";
 }
 
-/* If the script lacks something or cannot write, it says so itself and exits with 3. */
-static int script_run(const report *r, const char *script)
+/* The script reads the comparison as its standard input. If it lacks something or cannot write, it says so itself and exits
+ * with 3. */
+static int script_run(const report *r, const char *script, FILE *comparison)
 {
+    posix_spawn_file_actions_t actions;
     const char *python = python_find();
     const char **argv = calloc(r->files.n + 6, sizeof *argv);
     pid_t child;
@@ -72,7 +110,13 @@ static int script_run(const report *r, const char *script)
     const char *const first[] = {python, "-B", script, r->pictures ? "pictures" : "page", r->output};
     memcpy(argv, first, sizeof first);
     memcpy(argv + 5, r->files.at, r->files.n * sizeof *argv);
-    int error = posix_spawnp(&child, python, NULL, NULL, (char *const *)argv, environ);
+    rewind(comparison);
+    int error = posix_spawn_file_actions_init(&actions);
+    if (!error) {
+        error = posix_spawn_file_actions_adddup2(&actions, fileno(comparison), STDIN_FILENO);
+        error = error ? error : posix_spawnp(&child, python, &actions, NULL, (char *const *)argv, environ);
+        posix_spawn_file_actions_destroy(&actions);
+    }
     free(argv);
     if (error)
         return kvb_complain("report", KVB_EXIT_MACHINE, "%s: %s; the Debian package is python3", python,
@@ -87,7 +131,7 @@ static int script_run(const report *r, const char *script)
                         WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
-static int report_make(const report *r)
+static int report_make(const report *r, FILE *comparison)
 {
     char *folder = r->folder ? strdup(r->folder) : kvb_folder_find("KVB_PLOTS", "share/kvbench/plots", "plots");
     char *script = NULL;
@@ -98,9 +142,21 @@ static int report_make(const report *r)
         code = kvb_complain("report", KVB_EXIT_USAGE, "%s: %s; say where the plots are with --plots FOLDER", script,
                             strerror(errno));
     else
-        code = script_run(r, script);
+        code = script_run(r, script, comparison);
     free(script);
     free(folder);
+    return code;
+}
+
+static int report_do(const report *r)
+{
+    FILE *comparison = tmpfile();
+    if (!comparison)
+        return kvb_complain("report", KVB_EXIT_MACHINE, "no temporary file: %s", strerror(errno));
+    int code = files_check(r, comparison);
+    if (!code)
+        code = report_make(r, comparison);
+    fclose(comparison);
     return code;
 }
 
@@ -109,12 +165,7 @@ static int report_main(int argc, char **argv)
     report r = {.output = "report"};
     int code = kvb_options_parse(&usage, &r, argc, argv);
     if (code < 0)
-        code = r.files.n ? files_check(&r) : kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
-    else
-        goto out;
-    if (!code)
-        code = report_make(&r);
-out:
+        code = r.files.n ? report_do(&r) : kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
     kvb_words_free(&r.files);
     return code;
 }

@@ -19,7 +19,7 @@ for element in tree.parse(sys.stdin).iter():
         print(f"table: {text(element.find(HTML + 'caption'))}")
         print("    " + " | ".join(text(head) for head in element.find(HTML + "thead").iter(HTML + "th")))
     elif name == "figure":
-        names = [text(title) for title in element.iter() if title.tag.endswith("}title")]
+        names = [text(title) for svg in element.iter() if svg.tag.endswith("}svg") for title in svg if title.tag.endswith("}title")]
         print(f"plot: {'; '.join(names)}")
     elif name == "summary":
         print(f"folded: {text(element)}")

@@ -44,7 +44,7 @@ class Page:
 def looks(page):
     """On a screen and on a phone, in the light and in the dark: nothing sticks out, everything can be read. What fits does not depend
     on colours, nor contrast on the width, so two of the four combinations show it."""
-    for width, dark in ((1280, False), (390, True)):
+    for width, dark in ((1400, False), (400, True)):
         page.open(width, dark)
         name = f"at {width} pixels, {'dark' if dark else 'light'}:"
         page.check(f"{name} the page scrolls sideways", page.js("document.documentElement.scrollWidth <= innerWidth"))
@@ -54,6 +54,11 @@ def looks(page):
         dim = page.js("""[...document.querySelectorAll("svg text")].filter((e) => !/^[0-9.]+$/.test(e.textContent) || !e.closest("#heat"))
             .filter((e) => contrast(e, "fill") < 4.5).map((e) => e.textContent)""")
         page.check(f"{name} text of plots is hard to read", not dim, dim)
+        # as large as the smallest print of a newspaper, at least
+        tiny = page.js("""[...document.querySelectorAll("svg")].filter((svg) => svg.getBoundingClientRect().width > 0).flatMap((svg) =>
+            [...svg.querySelectorAll("text")].filter((e) => e.textContent.trim() !== "" && parseFloat(getComputedStyle(e).fontSize) *
+            svg.getBoundingClientRect().width / svg.viewBox.baseVal.width < 7.5).map((e) => e.textContent))""")
+        page.check(f"{name} text of plots is tiny", not tiny, tiny)
         # a plot has ink of its data: marks in a colour of the series, or cells
         empty = page.js("""[...document.querySelectorAll("svg")].filter((svg) => !(svg.getBoundingClientRect().width > 100 &&
             svg.getBoundingClientRect().height > 50 && svg.getBBox().width > 50 && /var\\(--s[0-9]|fill: #[0-9a-f]{6}/.test(svg.innerHTML)))
@@ -118,11 +123,22 @@ def filters(page):
 def repeats(page, command_file):
     page.browser.click("#combinations tbody tr:not([hidden]) .again")
     command = page.js("""document.querySelector("#command").textContent""")
-    page.check("no command", command.startswith("kvbench run --workload "), command)
+    page.check("no command", command.startswith("kvbench run ") and " --workload " in command, command)
     with open(command_file, "w", encoding="utf-8") as file:
         file.write(command)
     page.browser.key("Escape")
     page.check("Escape leaves the command", page.js("""document.querySelector("#command").textContent""") == "")
+
+
+def tells(page):
+    """A tap on a point of the roofline says what it is. What lies on top of it may be another point."""
+    if not page.js("""document.querySelectorAll("#roofline .tip").length"""):
+        return
+    page.browser.click("#roofline .tip")
+    told = page.js("""document.querySelector("#command").textContent""")
+    page.check("a tap on a point says nothing", told in page.js("""[...document.querySelectorAll("#roofline .tip title")]
+        .map((e) => e.textContent)""") and "GFLOP/s" in told, told)
+    page.browser.key("Escape")
 
 
 def is_alone(page):
@@ -151,6 +167,7 @@ def main(path, command_file, text=None):
         sorts(page)
         filters(page)
         repeats(page, command_file)
+        tells(page)
         is_alone(page)
     finally:
         browser.close()
