@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: what the READMEs tell a reader to type works: their kernel, built from installed headers, passes the quick suite; the
-# example plug-in computes; the traces written by hand replay.
+# example plug-in computes; the traces written by hand replay, also over numbers that numpy wrote.
 . "$(dirname "$0")/lib.sh"
 
 # block FILE LANGUAGE PATTERN: the first fenced block of that language in which a line matches.
@@ -31,4 +31,34 @@ for name in mine groups; do
     ok "  and replays" "$KVBENCH" run --check --workload "$TMPDIR/$name.jsonl" --pool f16
     holds "  and passes" '^[1-9][0-9]* passed, 0 failed'
 done
+
+# Debian's numpy belongs to its own python3
+python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)
+if ! "$python" -c 'import numpy' 2>"$err"; then
+    report 0 "numpy writes tensors # SKIP no numpy: install the Debian package python3-numpy"
+    done_testing
+fi
+block workloads/README.md '' '"name":"own"' >"$TMPDIR/own.jsonl"
+block workloads/README.md python safetensors >"$TMPDIR/own.py"
+digest() { # digest NAME: replays it, and prints the hash of what attention gave
+    "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --cache seq --pool f32 --kernel reference -o "$TMPDIR/$1.jsonl" >&2 &&
+        grep -o '"out_digest": "[0-9a-f]*"' "$TMPDIR/$1.jsonl"
+}
+expect_exit 2 "a trace without its tensors" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
+one_line "  in one line"
+holds "  names them" 'own.safetensors' "$err"
+ok "numpy writes tensors" env -C "$TMPDIR" "$python" own.py
+ok "  that a trace names" "$KVBENCH" show "$TMPDIR/own.jsonl"
+ok "  and that replay" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
+holds "  and pass" '^[1-9][0-9]* passed, 0 failed'
+ok "  the numbers count" digest one
+cp "$out" "$TMPDIR/digest"
+sed -i 's/default_rng(1)/default_rng(2)/' "$TMPDIR/own.py"
+ok "other numbers" env -C "$TMPDIR" "$python" own.py
+ok "  replay too" digest two
+ok "  and give another result" test -s "$TMPDIR/digest" -a "$(cat "$out")" != "$(cat "$TMPDIR/digest")"
+sed -i 's/^tokens, layers, heads, kv_heads, dim = 40/tokens, layers, heads, kv_heads, dim = 30/' "$TMPDIR/own.py"
+ok "too few rows" env -C "$TMPDIR" "$python" own.py
+expect_exit 2 "  are refused" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
+holds "  with the tensor and its shape" "own.safetensors: tensor 'q.0'" "$err"
 done_testing
