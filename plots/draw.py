@@ -14,7 +14,7 @@ SERIES = [("#0b6fb8", "#58a6ff", 7), ("#c2410c", "#fb923c", 5), ("#15803d", "#4a
           ("#7a4a2b", "#d6a77f", 10), ("#3f3f9f", "#a5a5ff", 12)]
 INK, GRID = "#1b1f24", "#d4d9df"
 WORST = 30.0  # times the fastest at which the heat map's colours end
-SIZES = {"small": (460, 340), "square": (460, 500), "large": (640, 470)}  # of panels
+SIZES = {"small": (460, 340), "square": (460, 500)}  # of panels
 
 
 def css():

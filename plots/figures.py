@@ -145,7 +145,8 @@ def roofline_panel(runs, run, threads, records, names, key):
                  {"left": left, "right": right, "bottom": bottom, "top": top,
                   "types": kernel_types(runs), "tips": tips},
                  {"roofs": roofs, "slopes": slope_names, "peaks": peak_names, "points": series,
-                  "letters": joined_letters(marked, math.log(right / left), math.log(top / bottom))})
+                  "letters": joined_letters(marked, math.log(right / left), math.log(top / bottom)),
+                  "legend": [(f"{letter(i)}: {name}", []) for i, name in enumerate(names)]})
 
 
 def roofline(runs):
@@ -423,13 +424,13 @@ def is_frontier(point, points):
 
 def free_places(points, bottom, top):
     """Places for the names of points (x, y, name). A name stands to the left and below, where no better point can lie, and low
-    enough to touch no other name. Both axes are logarithmic, x from 1 to 40; text sizes are shares of them, for the size "large"."""
+    enough to touch no other name. Both axes are logarithmic, x from 1 to 40; text sizes are shares of them, for the size "square"."""
     placed = []
     for x, y, name in sorted(points, key=lambda p: (-p[1], p[0])):
         end, up = math.log(x / 1.08, 40), math.log(y / bottom, top / bottom)
-        start = end - 0.0145 * len(name)
-        while any(abs(up - other) < 0.042 and start < far and near < end for near, far, other in placed):
-            up -= 0.021
+        start = end - 0.02 * len(name)
+        while any(abs(up - other) < 0.04 and start < far and near < end for near, far, other in placed):
+            up -= 0.02
         placed.append((start, end, up))
         yield x, y, x / 1.08, bottom * (top / bottom) ** up, name
 
@@ -466,7 +467,7 @@ def formats(runs):
         "What storing K and V costs in accuracy, the attention itself computed exactly: median over the workloads, bars from "
         "least to largest. Bits with their share of scales and zeros, the mean of K and V. Named: formats that no other beats in "
         "both. Formats without any error (f32) have no place on this axis.",
-        "no format error in these files.", "large", [p for p in panels if p])
+        "no format error in these files.", "square", [p for p in panels if p])
 
 
 # How many marks a panel has, of those that tell something.

@@ -68,10 +68,10 @@ def pairs(key, caption, facts):
     return table(key, caption, columns, facts)
 
 
-def figure(svgs, caption, size):
-    """Panels of one plot side by side. Larger panels each have a box that scrolls."""
-    panels = "\n".join(tag("div", svg, class_="panel", tabindex="0" if size == "large" else None) for svg in svgs)
-    return tag("figure", tag("div", panels, class_=f"panels {size}") + tag("figcaption", escape(caption))) + "\n"
+def figure(svgs, caption):
+    """Panels of one plot side by side."""
+    panels = "\n".join(tag("div", svg, class_="panel") for svg in svgs)
+    return tag("figure", tag("div", panels, class_="panels") + tag("figcaption", escape(caption))) + "\n"
 
 
 def folded(summary, content):

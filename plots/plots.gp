@@ -2,6 +2,9 @@
 # The plots that gnuplot draws. draw.py sets: plot (which one), kind (svg, png or pdf), output, width and height in pixels,
 # title, ink, grid, and what the plot itself needs.
 set encoding utf8
+# Pictures name a roofline's letters below it; the page says them in its caption.
+below = plot eq 'roofline' && kind ne 'svg' ? 18 * legend : 0
+height = height + below
 if (kind eq 'svg') set terminal svg size width,height font 'sans-serif,12' noenhanced dashed
 if (kind eq 'png') set terminal pngcairo size 2*width,2*height font 'sans,12' fontscale 2 linewidth 2 pointscale 2 noenhanced
 if (kind eq 'pdf') set terminal pdfcairo size width/72.0 in,height/72.0 in font 'sans,12' noenhanced
@@ -24,13 +27,14 @@ set xlabel 'operations for each byte read'
 set ylabel 'GFLOP/s'
 set format '%g'
 unset title
-set label title at screen 0.56,0.97 center textcolor rgb ink
-set key at screen 0.56,0.94 center top horizontal maxcols 3 reverse Left samplen 1 width 1
-set lmargin at screen 0.15
+set label title at screen 0.57,1 - 15.0 / height center textcolor rgb ink
+set key at screen 0.57,1 - 30.0 / height center top horizontal maxcols 3 reverse Left samplen 1 width 1
+if (below) { set for [i = 1:legend] label legend_label[i] at screen 0.17,(18.0 * (legend - i) + 12) / height left textcolor rgb ink font ',11' }
+set lmargin at screen 0.17
 set rmargin at screen 0.97
-set bmargin at screen 0.13
-set tmargin at screen 0.80
-slope = atan2(0.67 * height / log(top / bottom), 0.82 * width / log(right / left)) * 180 / pi
+set bmargin at screen (65.0 + below) / height
+set tmargin at screen 1 - 100.0 / height
+slope = atan2((height - 165.0 - below) / log(top / bottom), 0.80 * width / log(right / left)) * 180 / pi
 plot for [i = 1:roofs] $roofs index i - 1 using 1:2 with lines linecolor rgb ink linewidth 1 dashtype i notitle, \
      for [i = 1:slopes] $slopes index i - 1 using 1:2:(slopes_label[i]) with labels left rotate by slope textcolor rgb ink font ',11' notitle, \
      for [i = 1:peaks] $peaks index i - 1 using 1:2:(peaks_label[i]) with labels right textcolor rgb ink font ',11' notitle, \

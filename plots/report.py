@@ -40,7 +40,7 @@ def source(name):
 
 
 def plot_body(chosen, folder):
-    body = figure([inline(panel, folder) for panel in chosen.panels], chosen.caption, chosen.size) if chosen.panels else ""
+    body = figure([inline(panel, folder) for panel in chosen.panels], chosen.caption) if chosen.panels else ""
     return body + (bullets(chosen.words) if chosen.words else "") or paragraph(f"Unavailable: {chosen.absent}")
 
 
