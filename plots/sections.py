@@ -129,7 +129,7 @@ def changed(runs, moved, plots):
                CHANGE, Column("reason", "", lambda row: row["reason"] or "")]
     return section("changed", "Before and after", head, paragraph(counts + ". Judged as `kvbench compare` does: a time is UNDECIDED "
                    "where its interval allows both no change and more than 5 %."), plots,
-                   table("axes", "Each kernel and each cache over all its combinations", columns, by_move(axes), "data"),
+                   table("axes", "Each kernel and each cache over all its combinations", columns, by_move(axes), "data") if axes else "",
                    table("changes", "Every combination, what moved most first", CHANGES, by_move(single), "data"))
 
 
@@ -293,7 +293,7 @@ def reason_of(record):
     reason = re.sub(r"^line \d+: ", "", record["reason"] or "no reason given")
     reason = re.sub(f"^cache {re.escape(record['cache'])} ", "the cache ", reason)
     for name in (record["pool_k"], record["pool_v"]):
-        reason = reason.replace(f"{name}: ", "").replace(f" {name} ", " ")
+        reason = re.sub(rf"(?<!\S){re.escape(name)}(: | )", "", reason)
     return reason
 
 
