@@ -13,6 +13,7 @@
 #define FEW_ROWS      20u /* what a person reads row by row */
 #define MOST_FAILURES 5u
 #define MOST_REASONS  8u
+#define MOST_NAMES    5u
 
 /* ---- what is summed up ----------------------------------------------------------------------------------- */
 
@@ -86,6 +87,56 @@ static void verdict_print(const view *v)
         fprintf(v->out, "# kvbench: FAILED, %zu of %zu did not pass\n\n", ran - passed, ran);
 }
 
+static bool is_witnessed(const kvb_result *r)
+{
+    return r->status == KVB_STATUS_PASS && r->error.witness_queries > 0;
+}
+
+static bool same_pools(const kvb_result *a, const kvb_result *b)
+{
+    return strcmp(a->pool_k, b->pool_k) == 0 && strcmp(a->pool_v, b->pool_v) == 0;
+}
+
+size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_too, char text[KVB_REASON])
+{
+    size_t count = 0, used = 0;
+
+    *text = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool known = !skipped_too && !is_witnessed(&results[i]); /* judged, named before, or of no interest */
+        char pools[KVB_KEY_PART];
+
+        for (size_t k = 0; k < n && !known; k++) {
+            bool judged = results[k].status != KVB_STATUS_SKIP && !is_witnessed(&results[k]);
+            bool before = k < i && (skipped_too || is_witnessed(&results[k]));
+
+            known = (judged || before) && same_pools(&results[k], &results[i]);
+        }
+        if (known)
+            continue;
+        kvb_key_pools(&results[i], pools);
+        if (count++ < MOST_NAMES)
+            used += (size_t)snprintf(text + used, KVB_REASON - used, "%s%s", used ? ", " : "", pools);
+    }
+    if (count > MOST_NAMES)
+        snprintf(text + used, KVB_REASON - used, " and %zu more", count - MOST_NAMES);
+    return count;
+}
+
+static void witnesses_print(const view *v)
+{
+    char pools[KVB_REASON];
+    size_t witnessed = 0;
+
+    for (size_t i = 0; i < v->n; i++)
+        witnessed += is_witnessed(&v->results[i]);
+    if (witnessed)
+        line_print(v, "%zu of the passed only witnessed: each query saw the right tokens, no output was judged",
+                   witnessed);
+    if (kvb_results_unjudged(v->results, v->n, false, pools))
+        line_print(v, "nothing judged pool %s: no output over it was compared with the truth", pools);
+}
+
 static void headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
@@ -99,6 +150,7 @@ static void headline_print(const view *v)
     line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s", count_of(v, KVB_STATUS_PASS),
                count_of(v, KVB_STATUS_FAIL), count_of(v, KVB_STATUS_CRASH), count_of(v, KVB_STATUS_TIMEOUT),
                count_of(v, KVB_STATUS_SKIP), seconds);
+    witnesses_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)

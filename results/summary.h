@@ -28,7 +28,7 @@ typedef struct kvb_summary {
  *  - in Markdown a heading with the verdict, then what comes after the rows here;
  *  - what is to be known before anything else: the run is not finished, or it cannot resolve 10 %;
  *  - the rows;
- *  - how many combinations have each status, the largest rho, the smallest difference that the run can resolve;
+ *  - how many combinations have each status, how many were only witnessed, which pools nothing judged, the largest rho, the smallest difference that the run can resolve;
  *  - failures with their reasons;
  *  - for each workload: how many passed, the fastest and how near it came to the machine's limit, the one of least memory;
  *  - the reasons of the skipped ones;
@@ -36,5 +36,11 @@ typedef struct kvb_summary {
  * Failures and skips of the same kind are counted, not repeated. 0, -ENOMEM or -EIO.
  */
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
+
+/*
+ * Names the pools over which no kernel's output was compared with the truth, because only witnesses passed there; with
+ * skipped_too also those that nothing ran over. "lin12, k=lin12,v=f16 and 3 more", in text. Returns how many; "" for none.
+ */
+size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_too, char text[KVB_REASON]);
 
 #endif

@@ -21,7 +21,6 @@
 #include "harness/selection/replay_command.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/memory_log.h"
-#include "kernels/cpu.h"
 #include "results/export.h"
 #include "results/summary.h"
 
@@ -34,7 +33,7 @@ typedef struct run {
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width, jobs;
     bool pairs, product, check, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
-        deterministic, resume, all, sinks, counters;
+        deterministic, resume, all, sinks, counters, require_judged;
     const char *out_name, *softcap_text;
     kvb_elem out_elem;
     kvb_logit_changes logits;
@@ -65,6 +64,8 @@ static const kvb_option options[] = {
     {"--product", NULL, "every combination: usual of full, and where parts are named but no --suite",
      KVB_FLAG(run, product)},
     {"--check", NULL, "judge, do not time: one pass of each combination, several at once", KVB_FLAG(run, check)},
+    {"--require-judged", NULL, "exit 1 where over some pool nothing but a witness passed: no output was judged there",
+     KVB_FLAG(run, require_judged)},
     {"--jobs", "N", "with --check: so many combinations at once; default: one for each core",
      KVB_NUMBER(run, jobs, 1, 1024)},
     {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
@@ -192,6 +193,9 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
 static int verdict(const run *r)
 {
     size_t ran = r->results.n - r->count[KVB_STATUS_SKIP];
+    char pools[KVB_REASON];
+    if (ran && r->require_judged && kvb_results_unjudged(r->results.at, r->results.n, true, pools))
+        return kvb_complain("run", KVB_EXIT_FAILED, "--require-judged: nothing was judged over %s", pools);
     return ran == 0 && r->shard.of == 1       ? KVB_EXIT_MACHINE
            : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK
                                               : KVB_EXIT_FAILED;
@@ -358,18 +362,6 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     return printed ? printed : verdict(r);
 }
 
-/* The file that --kernel best goes by, if it is asked for. An exit code. */
-static int best_prepare(run *r, const kvb_registry *registry)
-{
-    char why[512];
-    if (kvb_best_prepare(&r->best, &r->words.kernels, r->best_path, registry, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
-    const char *isa = kvb_cpu_level_names[kvb_cpu()], *was = r->best.file ? r->best.file->manifest.isa : isa;
-    if (strcmp(was, isa))
-        kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", r->best_path, was, isa);
-    return KVB_EXIT_OK;
-}
-
 /* Pairs or the product, times or not, and how many at once. An exit code. */
 static int coverage_choose(run *r)
 {
@@ -412,6 +404,9 @@ static int options_check(run *r)
         return code;
     if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
+    if (r->require_judged && r->shard.of > 1)
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--require-judged is of whole runs: a shard may hold a witness alone");
     if (r->cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
     int masked = kvb_cpu_mask_set(r->cpu_mask, why, sizeof why);
@@ -445,10 +440,10 @@ static int run_main(int argc, char **argv)
             kvb_complain("run", code, "%s", why);
             goto out;
         }
-    code = best_prepare(&r, registry);
-    if (code)
+    if (kvb_best_prepare(&r.best, &r.words.kernels, r.best_path, registry, why, sizeof why)) {
+        kvb_complain("run", code, "%s", why);
         goto out;
-    code = KVB_EXIT_USAGE;
+    }
     const kvb_pairs_options pairs = {.capacity = (uint32_t)r.capacity,
                                      .max_pairs = r.max_pairs,
                                      .logits = r.logits,

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/command_line.h"
+#include "kernels/cpu.h"
+
 static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes)
 {
     (void)problem, (void)why, (void)why_bytes;
@@ -38,8 +41,13 @@ int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path,
                        : "--best-from is what --kernel best goes by; say --kernel best too");
     else if (asked && kvb_best_open(best, path, registry, said, sizeof said))
         snprintf(why, why_bytes, "--best-from: %s", said);
-    else
+    else {
+        const char *isa = kvb_cpu_level_names[kvb_cpu()];
+        if (asked && strcmp(best->file->manifest.isa, isa))
+            kvb_complain("run", 0, "note: %s was measured at level %s, this run is at %s", path,
+                         best->file->manifest.isa, isa);
         return 0;
+    }
     return -EINVAL;
 }
 

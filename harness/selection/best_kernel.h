@@ -22,7 +22,7 @@ typedef struct kvb_best {
 /* Reads the file. 0, or a negative errno with why. */
 int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes);
 /* Opens it where a word of --kernel asks for it. path: of --best-from, or NULL. -EINVAL with why: one is said without the other,
- * or the file is no such file. */
+ * or the file is no such file. A file of another level of instructions is said on stderr. */
 int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path, const kvb_registry *registry,
                      char *why, size_t why_bytes);
 void kvb_best_close(kvb_best *best);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: caches and pools load as plug-ins. Both examples build from nothing but installed headers, are replayed and judged;
-# a codec that writes or reads wrong fails; a plug-in that needs more than the program exports is refused in one line.
+# a codec that writes or reads wrong fails; one that nothing can judge is told; a plug-in that needs more than the program exports
+# is refused in one line.
 . "$(dirname "$0")/lib.sh"
 
 ok "install" env -u MAKEFLAGS -u MFLAGS make -s -o all install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR"
@@ -43,6 +44,22 @@ wrong() { # NAME SED
 wrong "its scale is larger when written" 's|largest / LARGEST;|1.001f * &|'
 wrong "its scale is larger when read" 's|code_of(codes) \* scale|1.001f * &|'
 wrong "it drops the lowest bit" 's|to\[0\] = (unsigned char)codes|to[0] = (unsigned char)(codes \& 0xfe)|'
+
+# A format that brings no reference is only witnessed, right or wrong: the run says so, and fails where it is told to.
+sed -i 's|^    \.reference = .*||; s|^static void row_reference|__attribute__((unused)) &|' "$TMPDIR/mine/lin12.c"
+ok "a format without a reference builds" built lin12.so
+unjudged=(--plugin "$TMPDIR/mine/lin12.so" --pool lin12 --pool f16 --cache seq --workload plain-decode)
+ok "  is witnessed" "$KVBENCH" run --check "${unjudged[@]}" --kernel reference --kernel witness
+holds "  which is counted" '^2 of the passed only witnessed: '
+holds "  and what nothing judged is named" '^nothing judged pool lin12: '
+expect_exit 1 "  --require-judged fails" "$KVBENCH" run --check --require-judged "${unjudged[@]}" --kernel reference --kernel witness
+holds "  with its name" '^kvbench run: --require-judged: nothing was judged over lin12$' "$err"
+expect_exit 1 "  also where nothing ran over it" "$KVBENCH" run --check --require-judged "${unjudged[@]}" --kernel reference
+expect_exit 0 "  and passes where all is judged" "$KVBENCH" run --check --require-judged --pool f16 --cache seq --workload plain-decode \
+    --kernel reference --kernel witness
+lacks "  with nothing to name" '^nothing judged'
+expect_exit 2 "  and no shard can tell" "$KVBENCH" run --check --require-judged --shard 1/2 --suite quick
+cp caches/example-plugin/lin12.c "$TMPDIR/mine"
 
 # What the program exports is what the header promises.
 exported=$(nm -D --defined-only "$BUILD/kvbench" | awk '$NF ~ /^kvb_/ { print $NF }' | sort)

@@ -72,6 +72,7 @@ static void test_workloads(void **state)
         r[i].time.null_difference = 0.001 * (double)(i + 1);
     assert_summary(&plain, r, 5,
                    "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
                    "smallest difference this run can resolve: 1.1 % (4 null comparisons)\n\n"
                    "workload  passed  fastest        median  limit  smallest   memory\n"
                    "--------  ------  ------------  -------  -----  --------  -------\n"
@@ -89,6 +90,7 @@ static void test_workloads(void **state)
         "smallest difference this run can resolve: unknown (1 null comparison), so it cannot tell a change of\n"
         "    10 %; more passes (--sample-ms) can, or a duel of two builds (kvbench compare --help)\n\n"
         "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
+        "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
         "largest rho: 2 of decode/seq/f32/wrong/1/double\n"
         "fail decode/seq/f32/wrong/1/double: rho 2\n\n"
         "workload  passed  fastest                   median  smallest   memory\n"
@@ -97,6 +99,38 @@ static void test_workloads(void **state)
         "note: an old core\n"
         "the first failure alone: ./kvbench run --kernel wrong\n"
         "every row: the same command with --all; -o F.jsonl keeps the records for show, report and compare\n");
+}
+
+static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, size_t count, const char *names)
+{
+    char text[KVB_REASON];
+
+    assert_int_equal(kvb_results_unjudged(r, n, skipped_too, text), count);
+    assert_string_equal(text, names);
+}
+
+/* A pool is judged by any kernel in any place, named once, and not for a skip unless that is asked for. */
+static void test_unjudged(void **state)
+{
+    static const char *const pools[] = {"f32", "x1", "x2", "x3", "x4", "x5", "x6"};
+    kvb_result r[16];
+    size_t n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+        for (int again = 0; again < 2; again++) {
+            result_fill(&r[n], KVB_STATUS_PASS, pools[i], "witness", 10);
+            r[n++].error.witness_queries = 1;
+        }
+    result_fill(&r[n++], KVB_STATUS_FAIL, "f32", "mine", 10);
+    assert_unjudged(r, n, false, 6, "x1, x2, x3, x4, x5 and 1 more");
+    snprintf(r[3].pool_v, KVB_NAME, "f16");
+    assert_unjudged(r + 2, 2, false, 2, "x1, k=x1,v=f16");
+    assert_unjudged(r, 2, false, 1, "f32");
+    assert_unjudged(r + 14, 1, true, 0, "");
+    result_fill(&r[n], KVB_STATUS_SKIP, "x7", "mine", NAN);
+    assert_unjudged(r + 14, 2, false, 0, "");
+    assert_unjudged(r + 14, 2, true, 1, "x7");
 }
 
 /* Records of a run that only checked have no times. */
@@ -251,8 +285,9 @@ static void test_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_workloads), cmocka_unit_test(test_untimed), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_skips),     cmocka_unit_test(test_rows),    cmocka_unit_test(test_width),
+        cmocka_unit_test(test_workloads), cmocka_unit_test(test_unjudged), cmocka_unit_test(test_untimed),
+        cmocka_unit_test(test_failures),  cmocka_unit_test(test_skips),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_width),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
