@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/commands/run_debug.h"
 #include "harness/cpu_mask.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
@@ -35,6 +36,7 @@ typedef struct run {
     bool pairs, product, check, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged;
     const char *out_name, *softcap_text;
+    kvb_run_debug debug;
     kvb_elem out_elem;
     kvb_logit_changes logits;
     const kvb_suite *suite;
@@ -123,6 +125,11 @@ static const kvb_option options[] = {
      KVB_FLAG(run, no_machine)},
     {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
     {"--counters", NULL, "show what was counted: after the rows; in csv and json as columns", KVB_FLAG(run, counters)},
+    {"--only", "line=N,layer=N", "with --check: make and judge only these calls (event=N: counted from 0)",
+     KVB_TEXT(run, debug.only_text)},
+    {"--dump", "DIR", "with --check: the first failing call as safetensors, with a script that shows it",
+     KVB_TEXT(run, debug.dump)},
+    {"--gdb", NULL, "with --only: only say how gdb stops at these calls", KVB_FLAG(run, debug.gdb)},
     {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
     {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
     {"--first-touch", NULL, "team threads touch memory in equal parts; default where there are several NUMA nodes",
@@ -267,6 +274,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
             .command = command,
+            .only = r->debug.only_text ? &r->debug.only : NULL,
+            .dump = r->debug.dump,
             .wants = combination_wanted,
             .take = result_take,
             .ctx = r,
@@ -369,11 +378,12 @@ static int coverage_choose(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE, "--pairs or --product, not both");
     if (r->jobs && !r->check)
         return kvb_complain("run", KVB_EXIT_USAGE, "--jobs is of --check: what is timed runs alone");
-    if (r->check && r->timeline_path && r->jobs > 1)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--timeline is written by one combination at a time: --jobs 1");
+    if (r->check && (r->timeline_path || r->debug.dump) && r->jobs > 1)
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     if (!r->jobs)
-        r->jobs = r->timeline_path ? 1 : kvb_cores();
+        r->jobs = r->timeline_path || r->debug.dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }
 
@@ -431,7 +441,9 @@ static int run_main(int argc, char **argv)
     if (code >= 0)
         goto out;
     code = options_check(&r);
-    if (code)
+    if (!code)
+        code = kvb_run_debug_check(&r.debug, r.check, &usage, argc, argv);
+    if (code || r.debug.gdb)
         goto out;
     code = KVB_EXIT_USAGE;
     kvb_registry_init(registry);

@@ -185,6 +185,8 @@ static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trac
         snprintf(why, why_bytes, "%s: expected a step, prefill or propose: there is nothing to attend", path);
         return -EINVAL;
     }
+    if (!error && o->only && !kvb_only_fits(o->only, *trace, why, why_bytes))
+        return -EINVAL;
     return error ? error : kvb_trace_change_logits(*trace, &o->logits);
 }
 

@@ -7,6 +7,7 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/duel/plugins.h"
 #include "harness/replay/cache_state.h"
+#include "harness/replay/only.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
 
@@ -32,6 +33,8 @@ typedef struct kvb_matrix_options {
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events; /* hardware counters; NULL: the default ones */
     FILE *timeline;            /* NULL: none */
+    const kvb_only *only;      /* the calls that are made; NULL: all */
+    const char *dump;          /* NULL, or a folder for the first call that fails */
     const char *command;       /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
      * about before the first is run. */

@@ -339,6 +339,8 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .deterministic = o->deterministic,
                              .out_elem = o->out_elem,
                              .untimed = o->jobs > 0,
+                             .only = o->only,
+                             .dump = o->dump,
                              .timeline = o->timeline},
                   .seconds = o->seconds,
                   .unbound = o->unbound || o->jobs > 0,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/clock.h"
+#include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/traffic.h"
@@ -202,9 +203,25 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations)
     if (allocations > 1)
         snprintf(times, sizeof times, "%" PRIu64 " times; the first", allocations);
     kvb_heap_watch_words(what, sizeof what);
-    snprintf(p->misdeed, sizeof p->misdeed,
-             "line %" PRIu64 ": %.64s: attend() allocated or freed memory %s: %s",
+    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: attend() allocated or freed memory %s: %s",
              p->trace->events[p->place->event].line, p->options->kernel->name, times, what);
+}
+
+/* What the call returned, and what it left behind. */
+static int call_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
+                      uint32_t n, int error)
+{
+    char why[256];
+    if (error) {
+        const char *name = error < 0 ? strerrorname_np(-error) : NULL;
+        snprintf(why, sizeof why, "attend() returned %d%s%s%s%s%s", error, name ? " (-" : "", name ? name : "",
+                 name ? ", " : "", name ? strerror(-error) : "",
+                 name ? ")" : ": it is to return 0 or a negative errno");
+        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
+    }
+    if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
+        return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
+    return outputs_check(p, spec, n, layer);
 }
 
 int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
@@ -231,6 +248,8 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     kvb_kernel_io_poison(&p->io);
     rows_protect(p, spec, true);
     p->place->doing = "in the kernel's attend()";
+    if (p->options->only && p->options->only->text)
+        kvb_only_stop();
     kvb_guard_null(p->call.args.scratch ? NULL
                    : p->options->kernel->scratch_bytes
                        ? "scratch is NULL, as the kernel's scratch_bytes() asked for 0 bytes"
@@ -245,14 +264,8 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     if (allocations && !*p->misdeed)
         misdeed_note(p, allocations);
     rows_protect(p, spec, false);
-    if (error) {
-        const char *name = error < 0 ? strerrorname_np(-error) : NULL;
-        snprintf(why, sizeof why, "attend() returned %d%s%s%s%s%s", error, name ? " (-" : "", name ? name : "",
-                 name ? ", " : "", name ? strerror(-error) : "",
-                 name ? ")" : ": it is to return 0 or a negative errno");
-        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
-    }
-    if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
-        return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
-    return outputs_check(p, spec, n, layer);
+    error = call_judge(p, layer, spec, q, fed, n, error);
+    if (p->options->dump && (p->ended || p->diff.any_failed || *p->misdeed))
+        kvb_dump(p, spec, layer, n);
+    return error;
 }

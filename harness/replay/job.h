@@ -6,6 +6,7 @@
 #include "caches/cache.h"
 #include "harness/counters/counters.h"
 #include "harness/replay/cache_state.h"
+#include "harness/replay/only.h"
 #include "kernels/attend.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
@@ -43,6 +44,8 @@ typedef struct kvb_replay_options {
         *counters; /* open, on the counts below; NULL: none. Opened before the team's threads, so as to see them */
     kvb_own_counts *counts;  /* filled by the first pass */
     double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
+    const kvb_only *only;    /* the calls that are made; NULL: all */
+    const char *dump;        /* folder for the first failing call; NULL: none */
     FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
 } kvb_replay_options;
 

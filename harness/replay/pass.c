@@ -162,7 +162,8 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
         kvb_pass_charge(p, started, KVB_IN_CACHE);
         if (error)
             return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
-        if (event->kind != KVB_EVENT_FILL)
+        const kvb_only *only = p->options->only;
+        if (event->kind != KVB_EVENT_FILL && (!only || kvb_only_has(only, p->trace, p->place->event, layer)))
             error = kvb_pass_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, &traffic);
     }
     if (!error && p->number == 0 && event->kind != KVB_EVENT_FILL) {

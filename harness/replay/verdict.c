@@ -67,7 +67,7 @@ static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *r
         d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
 }
 
-void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
+void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
                     kvb_result *result)
 {
     result->rho = d->rho;
@@ -92,10 +92,9 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, uint64_t passes
     result->error.format_kl_mean = oracle->format.kl_mean;
     result->error.format_kl_max = oracle->format.kl_max;
     result->status = KVB_STATUS_FAIL;
-    if (d->rows != oracle->n_rows * passes)
+    if (d->rows != rows * passes)
         snprintf(result->reason, sizeof result->reason,
-                 "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes,
-                 oracle->n_rows);
+                 "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes, rows);
     else if (!(d->rho <= 1)) {
         failure_add(d, trace, result);
     } else

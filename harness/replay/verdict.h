@@ -7,8 +7,8 @@
 #include "results/result.h"
 
 /* Fills rho, error and status. It fails, with the reason, if rho is above 1 or if rows were not compared in every pass. */
-void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, uint64_t passes, const kvb_trace *trace,
-                    kvb_result *result);
+void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows, uint64_t passes,
+                    const kvb_trace *trace, kvb_result *result);
 
 /* A result that is judged fails, or fails for one reason more: what its kernel did beside its work. */
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result);

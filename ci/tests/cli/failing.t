@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: what a failing run says is enough to find the fault: the worst element, the first, what fails beside it, the event in words,
-# what the witness makes of the cache; the command of the first failure alone can be pasted into a shell.
+# what the witness makes of the cache; the command of the first failure alone can be pasted into a shell; one call can be run alone,
+# dumped, and stopped at; what a plug-in's name breaks is said.
 . "$(dirname "$0")/lib.sh"
 
 odd=$TMPDIR/"it's odd"
@@ -69,6 +70,62 @@ sed 's|\* PAGE + pos % PAGE;|* PAGE + (pos == 17 ? 16 : pos) % PAGE;|' caches/ex
 ok "a cache that writes a row over another" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -I. "$TMPDIR/pages.c" -o "$TMPDIR/pages.so"
 expect_exit 1 "  fails" "$KVBENCH" run --plugin "$TMPDIR/pages.so" --kernel flash "${fork[@]}" --cache pages -o "$TMPDIR/pages.jsonl"
 reason "$TMPDIR/pages.jsonl" '; the witness: line 2: visible set: query 16, layer 0, KV head 0 saw token 17, which it must not see'
+
+# ---- one call: --only, --dump, --gdb
+half=("$KVBENCH" run --check --plugin "$so" --kernel crime-half --cache seq)
+expect_exit 0 "--only a call that is right" "${half[@]}" --workload agent-fork --pool f32 --only line=2
+expect_exit 1 "--only one that is wrong" "${half[@]}" --workload agent-fork --pool f32 --only line=4,layer=1 -o "$TMPDIR/only.jsonl"
+reason "$TMPDIR/only.jsonl" '; first at line 4, layer 1, query 0, head 2, .*; in all [0-9]+ of 68;'
+expect_exit 1 "  the same by its number" "${half[@]}" --workload agent-fork --pool f32 --only layer=1,event=2 -o "$TMPDIR/event.jsonl"
+ok "  alike" cmp <(tail -n 1 "$TMPDIR/only.jsonl" | sed 's/"replay": "[^"]*"//') <(tail -n 1 "$TMPDIR/event.jsonl" | sed 's/"replay": "[^"]*"//')
+for bad in line=999 layer=2 line=x line=2,line=3 ''; do
+    expect_exit 2 "--only '$bad' is refused" "${half[@]}" --workload agent-fork --pool f32 --only "$bad"
+    one_line "  in one line"
+done
+expect_exit 2 "--gdb needs --only" "${half[@]}" --gdb
+expect_exit 2 "--only needs --check" "$KVBENCH" run --workload agent-fork --only line=2
+
+python=/usr/bin/python3 # Debian's
+expect_exit 1 "--dump" "${half[@]}" --workload agent-fork --pool f32 --dump "$odd/f32"
+expect_exit 1 "  of rows that are staged" "${half[@]}" --workload plain-decode-8x128 --pool q8_0 --dump "$odd/q8_0"
+expect_exit 2 "  no dump is overwritten" "${half[@]}" --workload agent-fork --pool f32 --dump "$odd/f32"
+if $python -c 'import numpy' 2>"$err"; then
+    for dump in f32 q8_0; do
+        ok "  its script shows the worst element of $dump" $python "$odd/$dump/difference.py"
+        holds "  in the upper half of the heads" '^query 0, head ([23]|1[6-9]|2[0-9]|3[01]), channel [0-9]+: got .* rho [0-9.e+]+; [1-9][0-9]* of [0-9]+ elements fail'
+        ok "  and what it holds gives what is exact, and not what came out" $python - "$odd/$dump" <<'PY'
+import json, sys, numpy as np
+call = np.load(sys.argv[1] + "/call.npz")
+raw = open(sys.argv[1] + "/call.safetensors", "rb").read()
+facts = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+q, k, v, mask = (call[name] for name in ("q", "k_decoded", "v_decoded", "mask"))
+group = q.shape[1] // k.shape[0]
+off = 0
+for t, h in np.ndindex(q.shape[:2]):
+    seen = mask[t]
+    s = k[h // group, seen].astype(float) @ q[t, h].astype(float) * float(facts["scale"])
+    w = np.exp(s - s.max())
+    o = w @ v[h // group, seen].astype(float) / w.sum()
+    if not np.isnan(call["exact"][t, h, 0]):
+        assert np.allclose(o, call["exact"][t, h], rtol=1e-5, atol=1e-7), (t, h)
+        assert abs(s.max() + np.log(w.sum()) - call["exact_lse"][t, h]) < 1e-5
+        off += bool((abs(call["out"][t, h] - o) > call["bound"][t, h]).any())
+assert off > 0 and facts["event"].endswith(": step of 1 token in sequence 0"), (off, facts)
+assert call["k_stored"].shape[:2] == k.shape[:2]
+PY
+    done
+else
+    report 0 "what a dump holds # SKIP not installed: python3-numpy"
+fi
+
+ok "--gdb says how to stop at a call" "${half[@]}" --workload agent-fork --pool f32 --only line=4,layer=1 --gdb
+gdb=$(sed "s/^gdb /gdb -batch -nx /; s/-ex run /-ex run -ex bt -ex kill /" "$out")
+if gdb -batch -nx -ex run true 2>&1 | grep -q 'exited normally'; then
+    bash -c "$gdb" >"$out" 2>&1
+    holds "  and it stops there" '^#0 .*kvb_only_stop'
+else
+    report 0 "  and it stops there # SKIP no gdb, or it may trace nothing here"
+fi
 
 # named NAME PATTERN: a plug-in with a kernel of this name is refused, in one line that says why.
 named() {

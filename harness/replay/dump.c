@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness/replay/dump.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "caches/pools/codec/codec.h"
+#include "kernels/convert.h"
+#include "workloads/output_file.h"
+#include "workloads/safetensors.h"
+
+#define MOST_TENSORS 16
+
+static const char script[] = "import json, os, numpy as np\n"
+                             "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
+                             "raw = open('call.safetensors', 'rb').read()\n"
+                             "begin = 8 + int.from_bytes(raw[:8], 'little')\n"
+                             "types = {'F32': 'f4', 'F64': 'f8', 'U8': 'u1', 'BOOL': '?'}\n"
+                             "call = {name: np.frombuffer(raw[begin + t['data_offsets'][0]:begin + "
+                             "t['data_offsets'][1]], types[t['dtype']]).reshape(t['shape'])\n"
+                             "        for name, t in json.loads(raw[8:begin]).items() if name != '__metadata__'}\n"
+                             "np.savez('call.npz', **call)\n"
+                             "rho = np.where(np.isnan(call['exact']), 0, np.nan_to_num(abs(call['out'] - "
+                             "call['exact']) / call['bound'], nan=np.inf))\n"
+                             "at = np.unravel_index(rho.argmax(), rho.shape)\n"
+                             "print('query %d, head %d, channel %d: got %.9g, exact %.9g, bound %.3g, rho %.3g;' % "
+                             "(*at, *(call[k][at] for k in ('out', 'exact', 'bound')), rho[at]),\n"
+                             "      (rho > 1).sum(), 'of', (~np.isnan(call['exact'])).sum(), 'elements fail')\n";
+
+typedef struct dump {
+    kvb_tensor tensors[MOST_TENSORS];
+    void *data[MOST_TENSORS];
+    size_t n;
+    bool no_memory;
+} dump;
+
+/* One more tensor, of zeros. Without memory a place that nobody reads. */
+static void *tensor_add(dump *d, const char *name, kvb_tensor_dtype dtype, uint64_t a, uint64_t b, uint64_t c)
+{
+    kvb_tensor *t = &d->tensors[d->n];
+    *t = (kvb_tensor){.name = name, .dtype = dtype, .n_dims = c ? 3 : 2, .shape = {a, b, c}};
+    t->bytes = a * b * (c ? c : 1) * kvb_tensor_dtype_bytes(dtype);
+    t->data = d->data[d->n++] = calloc(1, t->bytes + 1);
+    d->no_memory |= !t->data;
+    return d->data[d->n - 1];
+}
+
+static void rows_add(dump *d, const char *const names[2], const kvb_view *view, uint32_t heads)
+{
+    size_t codes = kvb_codes_bytes(view->format, view->dim);
+    char *stored = codes && view->format->elem != KVB_OPAQUE
+                       ? tensor_add(d, names[0], KVB_TENSOR_U8, heads, view->cells, codes)
+                       : NULL;
+    float *decoded = tensor_add(d, names[1], KVB_TENSOR_F32, heads, view->cells, view->dim);
+    for (uint32_t h = 0; h < heads && !d->no_memory; h++) {
+        view->format->read(view, h, 0, view->cells, decoded + (size_t)h * view->cells * view->dim);
+        for (uint32_t c = 0; c < view->cells && stored; c++)
+            memcpy(stored + ((size_t)h * view->cells + c) * codes, kvb_view_row(view, h, c), codes);
+    }
+}
+
+static void mask_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    uint8_t *seen = tensor_add(d, "mask", KVB_TENSOR_BOOL, problem->n_tok, problem->n_cells, 0);
+    for (uint32_t t = 0; t < problem->n_tok && !d->no_memory; t++) {
+        uint32_t cursor = 0;
+        for (kvb_run run; kvb_mask_next(&spec->mask, problem->n_tok, problem->n_cells, t, &cursor, &run);)
+            memset(seen + (size_t)t * problem->n_cells + run.begin, 1, run.end - run.begin);
+    }
+}
+
+/* What the oracle knows of the rows that it checks. */
+static void expected_fill(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new, double *exact,
+                          double *bound, double *exact_lse, double *bound_lse)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_oracle *oracle = p->options->oracle;
+    kvb_arithmetic arithmetic;
+    size_t rows = 0;
+    const kvb_expect *expect = kvb_oracle_rows(oracle, p->place->event, layer, &rows);
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    for (size_t i = 0; i < rows; i++) {
+        uint32_t query = problem->n_tok - n_new + expect[i].query;
+        size_t row = (size_t)query * problem->n_heads + expect[i].head;
+        kvb_expect e = expect[i];
+        if (kvb_oracle_reads_views(oracle) &&
+            kvb_oracle_solve_views(oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok, query, &e))
+            continue;
+        double scale = (double)problem->scale, cap = (double)problem->softcap;
+        bool empty = isinf(e.lse) && e.lse < 0;
+        for (uint32_t c = 0; c < problem->v_dim; c++) {
+            exact[row * problem->v_dim + c] = e.terms[c].o;
+            bound[row * problem->v_dim + c] = empty ? 0
+                                                    : kvb_bound_output(&arithmetic, KVB_BOUND_STATISTICAL, &e.row,
+                                                                       &e.terms[c], scale, cap, problem->out_elem);
+        }
+        exact_lse[row] = e.lse;
+        bound_lse[row] = kvb_bound_lse(&arithmetic, KVB_BOUND_STATISTICAL, &e.row, e.lse, scale, cap);
+    }
+}
+
+static void outputs_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    uint32_t n = problem->n_tok, heads = problem->n_heads, dim = problem->v_dim;
+    size_t rows = (size_t)n * heads;
+    float *q = tensor_add(d, "q", KVB_TENSOR_F32, n, heads, problem->k_dim);
+    float *out = tensor_add(d, "out", KVB_TENSOR_F32, n, heads, dim),
+          *lse = tensor_add(d, "lse", KVB_TENSOR_F32, n, heads, 0);
+    double *exact = tensor_add(d, "exact", KVB_TENSOR_F64, n, heads, dim);
+    double *bound = tensor_add(d, "bound", KVB_TENSOR_F64, n, heads, dim);
+    double *exact_lse = tensor_add(d, "exact_lse", KVB_TENSOR_F64, n, heads, 0);
+    double *bound_lse = tensor_add(d, "bound_lse", KVB_TENSOR_F64, n, heads, 0);
+    if (d->no_memory)
+        return;
+    memcpy(q, p->io.q, rows * problem->k_dim * sizeof *q);
+    memcpy(lse, p->io.lse, rows * sizeof *lse);
+    for (size_t row = 0; row < rows; row++) {
+        const void *of = kvb_kernel_io_row(&p->io, (uint32_t)(row / heads), (uint32_t)(row % heads));
+        kvb_elems_decode(problem->out_elem, out + row * dim, of, dim);
+        exact_lse[row] = bound_lse[row] = NAN;
+    }
+    for (size_t i = 0; i < rows * dim; i++)
+        exact[i] = bound[i] = NAN;
+    if (p->options->oracle)
+        expected_fill(p, spec, layer, n_new, exact, bound, exact_lse, bound_lse);
+}
+
+int kvb_dump_folder(const char *path, char *why, size_t why_bytes)
+{
+    char call[4096];
+    snprintf(call, sizeof call, "%.4000s/call.safetensors", path);
+    int error = mkdir(path, 0777) && errno != EEXIST ? -errno : access(call, F_OK) == 0 ? -EEXIST : 0;
+    if (error)
+        snprintf(why, why_bytes, "%s: %s", error == -EEXIST ? call : path, strerror(-error));
+    return error;
+}
+
+void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new)
+{
+    static const char *const k_names[] = {"k_stored", "k_decoded"}, *const v_names[] = {"v_stored", "v_decoded"};
+    char path[4096], python[4096], why[512] = "no memory", event[384], number[16], scale[32], softcap[32];
+    snprintf(path, sizeof path, "%.4000s/call.safetensors", p->options->dump);
+    snprintf(python, sizeof python, "%.4000s/difference.py", p->options->dump);
+    if (access(path, F_OK) == 0)
+        return;
+    dump d = {.n = 0};
+    outputs_add(&d, p, spec, layer, n_new);
+    rows_add(&d, k_names, &spec->k, spec->group->kv_heads);
+    if (!spec->group->latent)
+        rows_add(&d, v_names, &spec->v, spec->group->kv_heads);
+    mask_add(&d, p, spec);
+    kvb_event_words(&p->trace->events[p->place->event], event, sizeof event);
+    snprintf(number, sizeof number, "%u", layer);
+    snprintf(scale, sizeof scale, "%.9g", (double)p->call.args.problem.scale);
+    snprintf(softcap, sizeof softcap, "%.9g", (double)p->call.args.problem.softcap);
+    const char *const facts[] = {"event",    event,
+                                 "layer",    number,
+                                 "scale",    scale,
+                                 "softcap",  softcap,
+                                 "kernel",   p->options->kernel->name,
+                                 "k_format", spec->k.format->name,
+                                 "v_format", spec->v.format->name,
+                                 NULL};
+    kvb_output_file file;
+    int error = d.no_memory;
+    if (!error)
+        error = kvb_output_file_open(python, &file, why, sizeof why);
+    if (!error) {
+        fputs(script, file.stream);
+        error = kvb_output_file_close(&file, true, why, sizeof why);
+    }
+    if (!error)
+        error = kvb_safetensors_write(path, d.tensors, d.n, facts, why, sizeof why);
+    if (error)
+        fprintf(stderr, "kvbench run: --dump: %s\n", why);
+    for (size_t i = 0; i < d.n; i++)
+        free(d.data[i]);
+}

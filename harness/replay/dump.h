@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --dump DIR: what a failing call was given, what it gave and what it was to give, as DIR/call.safetensors:
+ *   q [n_tok][heads][k_dim] f32
+ *   k_stored, v_stored [kv_heads][cells][bytes]: codes, without side tables; k_decoded, v_decoded [kv_heads][cells][dim] f32;
+ *     of latent rows K alone
+ *   mask [n_tok][cells] bool
+ *   out [n_tok][heads][v_dim] f32, lse [n_tok][heads] f32
+ *   exact, bound [n_tok][heads][v_dim] f64, exact_lse, bound_lse [n_tok][heads] f64; NaN: no such row was checked
+ * and as metadata the event, layer, scale, softcap, kernel and formats.
+ * Beside it lies difference.py, which writes the same as call.npz and shows the worst element.
+ */
+#ifndef KVB_DUMP_H
+#define KVB_DUMP_H
+
+#include "harness/replay/attend.h"
+
+/* Makes the folder. -EEXIST, with why: it holds a call already; or what mkdir says. */
+int kvb_dump_folder(const char *path, char *why, size_t why_bytes);
+/* Writes the call that the pass made last; nothing if DIR has one. What fails is said on stderr. */
+void kvb_dump(const kvb_pass *pass, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new);
+
+#endif
