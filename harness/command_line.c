@@ -10,20 +10,56 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "harness/machine/team.h"
 #include "harness/progress.h"
 #include "results/near_name.h"
+#include "results/table.h"
 
-static void usage_print(const kvb_usage *usage)
+/* Options of every command: how tables look. */
+static struct {
+    const char *colour;
+    bool wide;
+} look;
+static const kvb_option common[] = {
+    {"--color", "WHEN", "what passed and failed in colour: auto (on a terminal, unless NO_COLOR is set), always, never",
+     KVB_OPTION_TEXT, 0, 0, 0},
+    {"--wide", NULL, "tables as wide as they are: nothing is folded, or left out to fit the terminal", KVB_OPTION_FLAG,
+     sizeof(const char *), 0, 0},
+    KVB_OPTIONS_END,
+};
+
+static void options_print(const kvb_option *o)
 {
-    printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
-    for (const kvb_option *o = usage->options; o->name; o++) {
+    for (; o->name; o++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
         printf("  %-24s %s\n", left, o->help);
     }
+}
+
+/* Sets how tables look. An exit code, or -1. */
+static int look_choose(const char *command)
+{
+    static const char words[] = "auto, always, never";
+    const char *when = look.colour ? look.colour : "auto", *no_color = getenv("NO_COLOR");
+    struct winsize size = {.ws_col = 0};
+    bool terminal = isatty(STDOUT_FILENO), automatic = !strcmp(when, "auto"), always = !strcmp(when, "always");
+    if (!automatic && !always && strcmp(when, "never"))
+        return kvb_unknown(command, "--color: unknown choice", when, words);
+    if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size))
+        size.ws_col = 0;
+    kvb_table_view(look.wide ? SIZE_MAX : size.ws_col, always || (automatic && terminal && !(no_color && *no_color)));
+    return -1;
+}
+
+static void usage_print(const kvb_usage *usage)
+{
+    printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
+    options_print(usage->options);
+    options_print(common);
     printf("  %-24s %s\n", "--help", "this text");
     printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it;\n      4 "
            "undecided (compare --strict)\n");
@@ -53,6 +89,9 @@ static const kvb_option *option_find(const kvb_usage *usage, const char *word, s
     for (const kvb_option *o = usage->options; o->name; o++)
         if (strlen(o->name) == length && !strncmp(o->name, word, length))
             return o;
+    for (const kvb_option *o = common; o->name; o++)
+        if (strlen(o->name) == length && !strncmp(o->name, word, length))
+            return o;
     return NULL;
 }
 
@@ -63,7 +102,7 @@ static int option_unknown(const kvb_usage *usage, const char *word)
     for (const kvb_option *o = usage->options; o->name && used < sizeof known; o++)
         used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
     if (used < sizeof known)
-        snprintf(known + used, sizeof known - used, " --help");
+        snprintf(known + used, sizeof known - used, " --color --wide --help");
     return kvb_unknown(usage->command, "unknown option", word, known + 1);
 }
 
@@ -134,10 +173,11 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
             return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s takes no value", o->name);
         if (o->argument && !value)
             value = argv[i];
-        if (value_take(o, into, value, why, sizeof why) < 0)
+        bool is_common = o >= common && o < common + sizeof common / sizeof *common;
+        if (value_take(o, is_common ? (void *)&look : into, value, why, sizeof why) < 0)
             return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s: %s", o->name, why);
     }
-    return -1;
+    return look_choose(usage->command);
 }
 
 void kvb_words_free(kvb_words *words)

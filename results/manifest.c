@@ -89,8 +89,8 @@ static const struct {
     const char *name;
     bool value; /* the next word is the option's value */
 } left_out[] = {
-    {"-o", true},     {"--resume", false}, {"--shard", true},    {"--format", true},
-    {"--all", false}, {"--junit", true},   {"--timeline", true},
+    {"-o", true},      {"--resume", false}, {"--shard", true},     {"--format", true}, {"--all", false},
+    {"--wide", false}, {"--color", true},   {"--counters", false}, {"--junit", true},  {"--timeline", true},
 };
 
 /* How long the first word is, as a shell would read it. */

@@ -147,9 +147,15 @@ static void headline_print(const view *v)
             worst = &v->results[i];
     if (!isnan(v->summary->seconds))
         snprintf(seconds, sizeof seconds, " in %.0f s", v->summary->seconds);
+    size_t ran = v->n - count_of(v, KVB_STATUS_SKIP);
+    const char *colour = v->summary->is_markdown || !ran
+                             ? ""
+                             : kvb_table_colour(ran == count_of(v, KVB_STATUS_PASS) ? "pass" : "fail", v->out);
+    fputs(colour, v->out);
     line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s", count_of(v, KVB_STATUS_PASS),
                count_of(v, KVB_STATUS_FAIL), count_of(v, KVB_STATUS_CRASH), count_of(v, KVB_STATUS_TIMEOUT),
                count_of(v, KVB_STATUS_SKIP), seconds);
+    fputs(*colour ? KVB_COLOUR_END : "", v->out);
     witnesses_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);

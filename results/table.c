@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ typedef struct column {
     bool right;   /* aligned to the right; cells that are numbers are numbers in JSON */
     size_t width; /* of the widest cell */
     size_t shown; /* width in print: less than `width` where the table is folded */
+    bool hidden;  /* left out, so that the table fits the terminal */
 } column;
 
 struct kvb_table {
@@ -28,6 +30,32 @@ struct kvb_table {
     char **cells; /* [n_rows][n_columns]; NULL: empty */
     size_t n_rows, room;
 };
+
+static size_t page = KVB_PAGE_COLUMNS; /* columns that lines keep to */
+static bool must_fit, coloured;
+
+void kvb_table_view(size_t columns, bool colours)
+{
+    page = columns ? columns : KVB_PAGE_COLUMNS;
+    must_fit = columns && columns != SIZE_MAX;
+    coloured = colours;
+}
+
+const char *kvb_table_colour(const char *word, const FILE *out)
+{
+    static const struct {
+        const char *word, *sequence;
+    } colours[] = {
+        {"pass", "\033[32m"}, {"fail", "\033[31m"},   {"crash", "\033[31m"},   {"timeout", "\033[31m"},
+        {"skip", "\033[33m"}, {"FASTER", "\033[32m"}, {"SLOWER", "\033[31m"},  {"LESS", "\033[32m"},
+        {"MORE", "\033[31m"}, {"BROKEN", "\033[31m"}, {"GONE", "\033[31m"},
+    };
+
+    for (size_t i = 0; coloured && out == stdout && i < sizeof colours / sizeof *colours; i++)
+        if (strcmp(colours[i].word, word) == 0)
+            return colours[i].sequence;
+    return "";
+}
 
 bool kvb_table_format_parse(const char *word, kvb_table_format *format)
 {
@@ -145,17 +173,33 @@ static void column_shrink(column *c, size_t least, size_t *excess)
     *excess -= less;
 }
 
+static size_t width_of(const kvb_table *table)
+{
+    size_t width = 0;
+
+    for (size_t i = 0; i < table->n_columns; i++)
+        width += table->columns[i].hidden ? 0 : table->columns[i].shown + 2;
+    return width - 2;
+}
+
 void kvb_table_fold(kvb_table *table)
 {
     column *first = &table->columns[0], *last = &table->columns[table->n_columns - 1];
-    size_t width = 2 * (table->n_columns - 1);
+    size_t width = width_of(table), excess = width > page ? width - page : 0;
 
-    for (size_t i = 0; i < table->n_columns; i++)
-        width += table->columns[i].shown;
-    size_t excess = width > KVB_PAGE_COLUMNS ? width - KVB_PAGE_COLUMNS : 0;
     if (!last->right && last != first)
         column_shrink(last, LAST_LEAST, &excess);
     column_shrink(first, excess + FIRST_LEAST <= first->shown ? FIRST_LEAST : FIRST_LEAST_UNFIT, &excess);
+}
+
+/* Folds and hides until the table fits: columns of numbers from the right, then what is left but the first. */
+static void table_fit(kvb_table *table)
+{
+    if (width_of(table) > page)
+        kvb_table_fold(table);
+    for (int all = 0; all < 2; all++)
+        for (size_t i = table->n_columns; i-- > 1 && width_of(table) > page;)
+            table->columns[i].hidden = table->columns[i].hidden || all || table->columns[i].right;
 }
 
 /* ---- one cell ------------------------------------------------------------------------------------------ */
@@ -258,6 +302,10 @@ static void text_row_print(const kvb_table *table, size_t row, FILE *out)
         const char *cell = cell_of(table, row, i);
         size_t width = kvb_utf8_width(cell), n = strlen(cell);
 
+        if (c->hidden)
+            continue;
+        bool says = strcmp(c->heading, "status") == 0 || strcmp(c->heading, "verdict") == 0;
+        const char *colour = says ? kvb_table_colour(cell, out) : "";
         if (i == 0 && width > c->shown) { /* folded: a line of its own */
             kvb_plain_put(cell, out);
             putc('\n', out);
@@ -271,7 +319,9 @@ static void text_row_print(const kvb_table *table, size_t row, FILE *out)
         owed += c->right ? gap : 0;
         if (n > 0) {
             spaces_put(owed, out);
+            fputs(colour, out);
             kvb_plain_put_n(cell, n, out);
+            fputs(*colour ? KVB_COLOUR_END : "", out);
             owed = 0;
         }
         for (; cell[n]; n = kvb_words_that_fit(cell, c->shown)) { /* folded: further lines */
@@ -286,18 +336,31 @@ static void text_row_print(const kvb_table *table, size_t row, FILE *out)
     putc('\n', out);
 }
 
-static void text_print(const kvb_table *table, FILE *out)
+static void text_print(kvb_table *table, FILE *out)
 {
+    const char *before = "(left out to fit the terminal: ";
+
+    if (must_fit && out == stdout)
+        table_fit(table);
     text_row_print(table, 0, out);
     for (size_t i = 0; i < table->n_columns; i++) {
+        if (table->columns[i].hidden)
+            continue;
+        fputs(i ? "  " : "", out);
         dashes_put(table->columns[i].shown, out);
-        fputs(i + 1 < table->n_columns ? "  " : "\n", out);
     }
+    fputc('\n', out);
     for (size_t row = 1; row <= table->n_rows; row++)
         text_row_print(table, row, out);
+    for (size_t i = 0; i < table->n_columns; i++)
+        if (table->columns[i].hidden) {
+            fprintf(out, "%s%s", before, table->columns[i].heading);
+            before = ", ";
+        }
+    fputs(*before == ',' ? "; --wide shows all)\n" : "", out);
 }
 
-static void md_print(const kvb_table *table, FILE *out)
+static void md_print(kvb_table *table, FILE *out)
 {
     for (size_t row = 0; row <= table->n_rows; row++) {
         for (size_t i = 0; i < table->n_columns; i++) {
@@ -322,7 +385,7 @@ static void md_print(const kvb_table *table, FILE *out)
     }
 }
 
-static void csv_print(const kvb_table *table, FILE *out)
+static void csv_print(kvb_table *table, FILE *out)
 {
     for (size_t row = 0; row <= table->n_rows; row++) {
         for (size_t i = 0; i < table->n_columns; i++) {
@@ -334,7 +397,7 @@ static void csv_print(const kvb_table *table, FILE *out)
     }
 }
 
-static void json_print(const kvb_table *table, FILE *out)
+static void json_print(kvb_table *table, FILE *out)
 {
     putc('[', out);
     for (size_t row = 0; row < table->n_rows; row++) {
@@ -358,7 +421,7 @@ static void json_print(const kvb_table *table, FILE *out)
     fputs(table->n_rows ? "\n]\n" : "]\n", out);
 }
 
-static void html_print(const kvb_table *table, FILE *out)
+static void html_print(kvb_table *table, FILE *out)
 {
     fputs("<table>\n<thead>\n", out);
     for (size_t row = 0; row <= table->n_rows; row++) {
@@ -375,9 +438,9 @@ static void html_print(const kvb_table *table, FILE *out)
     fputs("</tbody>\n</table>\n", out);
 }
 
-int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out)
+int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out)
 {
-    static void (*const prints[KVB_TABLE_FORMATS])(const kvb_table *, FILE *) = {
+    static void (*const prints[KVB_TABLE_FORMATS])(kvb_table *, FILE *) = {
         text_print, md_print, csv_print, json_print, html_print,
     };
 

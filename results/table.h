@@ -30,6 +30,17 @@ bool kvb_table_format_parse(const char *word, kvb_table_format *format);
 bool kvb_table_is_for_people(kvb_table_format format);
 
 /*
+ * How tables of text are shown on standard output. columns: lines are no longer, a table that is wider leaves columns out and says
+ * which; 0: lines keep to KVB_PAGE_COLUMNS where folding is enough; SIZE_MAX: nothing is folded. coloured: what passed and what
+ * did not. Usually 0 and not.
+ */
+void kvb_table_view(size_t columns, bool coloured);
+
+/* The escape sequence for a word of a status or a verdict ("pass", "fail", "SLOWER"), on `out`; "" where there is none. */
+const char *kvb_table_colour(const char *word, const FILE *out);
+#define KVB_COLOUR_END "\033[0m"
+
+/*
  * Columns are padded in text and Markdown. Cells are quoted as each format requires. JSON is an array of objects whose keys
  * are the headings; in right-aligned columns, cells that are JSON numbers are written as numbers. Bytes that are not UTF-8
  * are shown as '?'.
@@ -45,7 +56,7 @@ void kvb_table_drop_empty(kvb_table *table);
 /* Keeps lines of text within KVB_PAGE_COLUMNS where it can: a long first cell gets a line of its own, and a long last cell
  * goes on in further lines. The other formats do not change. */
 void kvb_table_fold(kvb_table *table);
-int kvb_table_print(const kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
+int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
 void kvb_table_free(kvb_table *table);
 
 /* ---- numbers with units -------------------------------------------------------------------------------- */

@@ -50,4 +50,26 @@ stopped 'oracle of long-decode, f32, f32' "$KVBENCH" run --workload long-decode 
     --check --oracle-pairs 100G
 report $((status != 143)) "stopped while the oracle is made"
 holds "  long before its end" '^0 passed, .* in [0-9]{1,2} s$' "$rows"
+
+# ---- tables on a terminal of 60 columns; elsewhere they are as wide as ever
+# typed WORDS…: what a terminal of 60 columns shows of `kvbench show` of a file in which two combinations did not pass
+"${run[@]}" --timeout 1 --check -o "$TMPDIR/t.jsonl" >"$out" 2>"$err"
+typed() { script -qec "stty cols 60; env $1 $KVBENCH show $TMPDIR/t.jsonl $2" /dev/null | tr -d '\r' >"$out"; }
+widest() { sed 's/\x1b\[[0-9;]*m//g' "$out" | sed -n '/^workload/,/^(left/p' | wc -L; }
+plain='NO_COLOR=1'
+typed TERM=xterm --all
+holds "what passed is green" $'\033\\[32mpass\033\\[0m'
+holds "what did not is red" $'\033\\[31mcrash\033\\[0m'
+ok "a table fits its terminal" test "$(widest)" -le 60
+typed $plain --all
+lacks "NO_COLOR is heeded" $'\033'
+holds "columns that are left out are named" '^\(left out to fit the terminal: .*peak.*; --wide shows all\)$'
+typed $plain "--all --color=always"
+holds "but --color=always is stronger" $'\033\\[31mcrash'
+typed $plain "--all --wide"
+holds "--wide shows all" '^workload .* status .* peak +reason$'
+ok "no terminal, no colours" "$KVBENCH" show "$TMPDIR/t.jsonl" --all
+lacks "  none" $'\033'
+expect_exit 2 "a colour that is no choice" "$KVBENCH" show "$TMPDIR/t.jsonl" --color sometimes
+holds "  is refused" "unknown choice 'sometimes'; .*known: auto, always, never" "$err"
 done_testing
