@@ -397,7 +397,7 @@ def power(args):
         return path
 
     def kernel_ratio(rows):
-        ratios = sorted(row["ratio"] for row in rows if row["metric"] == "time" and row["workload"] != "*")
+        ratios = sorted(row["ratio"] for row in rows if row["metric"] == "time" and row["workload"] != "*" and row["ratio"])
         return ratios[len(ratios) // 2]
 
     base = build(0)
@@ -410,23 +410,29 @@ def power(args):
         hits = found.setdefault(method, {}).setdefault(slowdown, [])
         hits.append(is_found(rows, slowdown))
 
+    def rounds(most, share):
+        """So many, or fewer where so large a share of the time has gone."""
+        for i in range(most):
+            if i >= 3 and time.time() - started > share * 60 * args.minutes:
+                return
+            yield i
+            print(f"power: round {i + 1} of {most} done after {time.time() - started:.0f} s", file=sys.stderr)
+
     # All builds take turns, so that an hour of the machine meets all alike.
-    for i in range(args.rounds * 3 // 4):
+    for i in rounds(args.rounds, 0.45):
         for s in slowdowns:
             rows = duel(plugins[s], SHORT_MS)
             count(("duel", SHORT_MS), s, rows)
             ratios[s].append(kernel_ratio(rows))
-        print(f"power: duel {i + 1} done after {time.time() - started:.0f} s", file=sys.stderr)
     files = {}
-    for ms, rounds in ((SHORT_MS, args.rounds), (LONG_MS, args.rounds * 3 // 8)):
-        for i in range(rounds):
+    for ms, share in ((SHORT_MS, 0.7), (LONG_MS, 0.95)):
+        for i in rounds(args.rounds, share):
             for s in ["base"] + slowdowns:
                 files.setdefault((ms, s), []).append(run(f"{ms}-{s}-{i}", base if s == "base" else plugins[s], ms))
-        print(f"power: runs of {ms} ms done after {time.time() - started:.0f} s", file=sys.stderr)
-        pairs = [(b, n) for b in range(rounds) for n in range(rounds)]
+        pairs = [(b, n) for b in files[(ms, "base")] for n in range(len(files[(ms, "base")]))]
         for s in slowdowns:
             for b, n in rng.sample(pairs, min(PAIRS, len(pairs))):
-                count(("files", ms), s, told("compare", ["compare", files[(ms, "base")][b], files[(ms, s)][n], "--format", "json",
+                count(("files", ms), s, told("compare", ["compare", b, files[(ms, s)][n], "--format", "json",
                                                          "--thresholds", thresholds]))
 
     def dated(path, number):
@@ -439,8 +445,8 @@ def power(args):
         return copy
 
     for length in (3, 5):
-        for s in slowdowns if args.rounds >= length else []:
-            for _ in range(3 * args.rounds):
+        for s in slowdowns if len(files[(SHORT_MS, "base")]) >= length else []:
+            for _ in range(3 * len(files[(SHORT_MS, "base")])):
                 drawn = rng.sample(files[(SHORT_MS, "base")], length) + rng.sample(files[(SHORT_MS, s)], length)
                 rows = told("compare", ["compare", "--history", "--format", "json", "--thresholds", thresholds] +
                             [dated(path, number) for number, path in enumerate(drawn)])
@@ -450,7 +456,7 @@ def power(args):
         manifest, combinations = json.loads(records.readline()), sum(1 for _ in records)
     mean = lambda what: sum(machine_seconds[what]) / len(machine_seconds[what])
     methods = {("files", SHORT_MS): (f"`compare` of two files, {SHORT_MS} ms", "1 + 1", 2 * mean(f"run {SHORT_MS}")),
-               ("files", LONG_MS): (f"`compare` of two files, {LONG_MS} ms", "1 + 1", 2 * mean(f"run {LONG_MS}") if (LONG_MS, "base") in files else 0),
+               ("files", LONG_MS): (f"`compare` of two files, {LONG_MS} ms", "1 + 1", 2 * mean(f"run {LONG_MS}")),
                ("history", 3): (f"`compare --history`, {SHORT_MS} ms", "3 + 3", 6 * mean(f"run {SHORT_MS}")),
                ("history", 5): (f"`compare --history`, {SHORT_MS} ms", "5 + 5", 10 * mean(f"run {SHORT_MS}")),
                ("duel", SHORT_MS): (f"duel of plug-ins, {SHORT_MS} ms a side", "in turns", mean(f"duel {SHORT_MS}"))}
@@ -460,8 +466,8 @@ def power(args):
               f"Written by `make table-power` in {time.time() - started:.0f} s. " + machine_line(manifest),
               f"The machine was shared: load average {min(loads):.1f} to {max(loads):.1f}, {sum(loads) / len(loads):.1f} in the mean.", "",
               f"The example plug-in's kernel against itself with a share of its work done once more, over {combinations} combinations, "
-              "threshold 1 %. Found: the kernel, the cache or a combination was named SLOWER. At 0 % the new build is the base, "
-              "built again: what is named there, SLOWER or FASTER, is a false alarm. The 99 % of a comparison are meant to hold it "
+              "threshold 1 %. Found: the kernel, the cache or a combination was named SLOWER. At 0 % the new build is the base "
+              "itself: what is named there, SLOWER or FASTER, is a false alarm. The 99 % of a comparison are meant to hold it "
               "to 1 in 100. Seconds: what one decision cost here.", "",
               "| method | runs | seconds | " + " | ".join("0 %: false alarms" if s == 0 else f"{s} %" for s in slowdowns) + " |",
               "|---|---|---:|" + "---:|" * len(slowdowns))
@@ -487,7 +493,8 @@ def main():
     parser.add_argument("--gpt2", help="the dump of GPT-2's K and V rows, f32")
     parser.add_argument("--run", default="", help="levels: more words for `kvbench run`, such as '--workload long-decode'; power: others than usual")
     parser.add_argument("--slowdowns", default="0,2,5,10,20", help="power: percent, with commas between; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=16, help="power: runs of each build; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=16, help="power: of duels and runs of each build, at most; default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=15, help="power: about as long, and fewer rounds then; default: %(default)s")
     parser.add_argument("--finished", action="store_true", help="levels: run nothing, tell what earlier calls finished")
     parser.add_argument("--notes", default=os.path.join(os.path.dirname(__file__), "formats-notes.md"))
     parser.add_argument("-o", "--output", required=True)
