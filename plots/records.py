@@ -122,7 +122,9 @@ def command_read(text):
 
 
 def again(record):
-    """The command that runs this combination alone, as its run did."""
+    """The command that runs this combination alone, as its run did. A failure brings it along."""
+    if record.get("replay"):
+        return record["replay"]
     kept, files = record["run"].command
     workload, _, values = record["workload"].partition("@")
     options = [("workload", files.get(workload, workload)), ("values", values), ("cache", record["cache"]), ("pool", pool(record)),

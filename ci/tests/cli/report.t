@@ -95,10 +95,10 @@ for r in passed:
     if r["workload"] == "plain-decode-8x128":
         r["workload"] = sys.argv[3]
     r["memory"]["timeline"] = []
-passed[0].update(status="fail", rho=3.5, reason="<i>wrong</i> & far")
+passed[0].update(status="fail", rho=3.5, reason="<i>wrong</i> & far", replay="kvbench run --seed 7 --workload 'of its own'")
 passed[1].update(status="crash", reason="signal 11")
 records += [dict(passed[2], workload=f"long-{i}", status="timeout", reason="120 s") for i in range(200)]
-records.append(dict(passed[2], pool_k="f16", pool_v="f16", status="skip", reason="flash-bf16: f16: no products of bf16: neither this nor that"))
+records.append(dict(passed[2], workload="skipped", pool_k="f16", pool_v="f16", status="skip", reason="flash-bf16: f16: no products of bf16: neither this nor that"))
 with open(sys.argv[2], "w") as out:
     for line in [manifest] + records:
         print(json.dumps(line), file=out)
@@ -107,6 +107,7 @@ ok "its page" "$KVBENCH" report "$TMPDIR/other.jsonl" -o "$TMPDIR/bad"
 holds "  says that it failed" '✗ other: failed' "$TMPDIR/bad/index.html"
 holds "  and counts" '[0-9]+ passed, 1 failed, 1 crashed, 200 timed out' "$TMPDIR/bad/index.html"
 holds "  with the reason" '&lt;i&gt;wrong&lt;/i&gt; &amp; far' "$TMPDIR/bad/index.html"
+holds "  and the command that its record brings" '<code>kvbench run --seed 7 --workload &#x27;of its own&#x27;</code>' "$TMPDIR/bad/index.html"
 holds "  groups what was skipped by reason, without the pool" '<summary>flash-bf16: no products of bf16: neither' "$TMPDIR/bad/index.html"
 holds "  says what is not there" 'Unavailable: no timeline of memory in these files' "$TMPDIR/bad/index.html"
 ok "both files in one page" "$KVBENCH" report "$run" "$TMPDIR/other.jsonl" -o "$TMPDIR/both"
