@@ -167,7 +167,7 @@ void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, ui
                                  "k_format", spec->k.format->name,
                                  "v_format", spec->v.format->name,
                                  NULL};
-    kvb_output_file file;
+    kvb_output_file file = {.stream = NULL};
     int error = d.no_memory;
     if (!error)
         error = kvb_output_file_open(python, &file, why, sizeof why);
