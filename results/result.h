@@ -235,13 +235,15 @@ bool kvb_result_begins_workload(const kvb_result *results, size_t i);
  * the smallest difference that a run can resolve: compare_time.h. 0 or -ENOMEM. */
 int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quantile, uint32_t *count);
 
-/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, median, p99, steps, rate, share of the read
- * bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns, p99_ns, gb_per_s,
- * of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us") and leave out columns that say nothing. skips: the
- * skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS. counters: of CSV and JSON a column for each that any
- * result has. 0, -ENOMEM or -EIO. */
+/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, median, its error, p99, steps, rate, share of
+ * the read bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns,
+ * median_error_ns (half its interval), p99_ns, gb_per_s, of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us")
+ * and leave out columns that say nothing. skips: the skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS.
+ * counters: of CSV and JSON a column for each that any result has. 0, -ENOMEM or -EIO. */
 int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool counters, kvb_table_format format,
                      FILE *out);
+/* "2.1 %": half the interval of the median, of the median. Empty if it is not known. */
+void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT]);
 /* For people: the counters of each result that has some, and why others could not be counted. 0, -ENOMEM or -EIO. */
 int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format format, FILE *out);
 /* The same in CSV, a result at a time, as they come; the first brings the headings. */

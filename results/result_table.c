@@ -7,14 +7,31 @@
 
 #include "results/schema.h"
 
-enum { WORKLOAD, CACHE, POOL, KERNEL, THREADS, STATUS, RHO, MEDIAN, P99, STEPS, GB_S, OF_READ, PEAK, REASON, COLUMNS };
+enum {
+    WORKLOAD,
+    CACHE,
+    POOL,
+    KERNEL,
+    THREADS,
+    STATUS,
+    RHO,
+    MEDIAN,
+    ERROR,
+    P99,
+    STEPS,
+    GB_S,
+    OF_READ,
+    PEAK,
+    REASON,
+    COLUMNS
+};
 
-static const char *const people[COLUMNS + 1] = {"workload", "cache",    "pool",    "kernel", ">threads",
-                                                "status",   ">rho",     ">median", ">p99",   ">steps",
-                                                ">GB/s",    ">of read", ">peak",   "reason", NULL};
-static const char *const programs[COLUMNS + 1] = {"workload",  "cache",    "pool",        "kernel",  ">threads",
-                                                  "status",    ">rho",     ">median_ns",  ">p99_ns", ">steps",
-                                                  ">gb_per_s", ">of_read", ">peak_bytes", "reason",  NULL};
+static const char *const people[COLUMNS + 1] = {"workload", "cache",   "pool",   "kernel", ">threads", "status",
+                                                ">rho",     ">median", ">±",     ">p99",   ">steps",   ">GB/s",
+                                                ">of read", ">peak",   "reason", NULL};
+static const char *const programs[COLUMNS + 1] = {
+    "workload",         "cache",   "pool",   "kernel",    ">threads", "status",      ">rho",   ">median_ns",
+    ">median_error_ns", ">p99_ns", ">steps", ">gb_per_s", ">of_read", ">peak_bytes", "reason", NULL};
 
 typedef char number_text[KVB_UNIT_TEXT];
 typedef char key_text[KVB_KEY_PART];
@@ -35,6 +52,11 @@ static void raw_print(double number, number_text text)
 static const char *or_null(const char *text)
 {
     return text[0] ? text : NULL;
+}
+
+void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
+{
+    number_print("%.2g %%", 50 * (time->high - time->low) / time->median, text);
 }
 
 /* Names of counters that some result has, in their order. */
@@ -105,7 +127,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
                       const counted *extra)
 {
     key_text pool, cache;
-    number_text threads, rho, median, p99, steps, rate, of_read, peak;
+    number_text threads, rho, median, error, p99, steps, rate, of_read, peak;
 
     kvb_key_pools(r, pool);
     kvb_key_cache(r, cache);
@@ -114,6 +136,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
     if (for_people) {
         number_print("%.3g", r->rho, rho);
         kvb_time_text(r->time.all.median, median);
+        kvb_error_text(&r->time.all, error);
         kvb_time_text(r->time.all.p99, p99);
         number_print("%.2f", r->traffic.gb_per_s, rate);
         number_print("%.1f %%", 100 * r->traffic.of_read, of_read);
@@ -121,6 +144,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
     } else {
         raw_print(r->rho, rho);
         raw_print(r->time.all.median, median);
+        raw_print((r->time.all.high - r->time.all.low) / 2, error);
         raw_print(r->time.all.p99, p99);
         raw_print(r->traffic.gb_per_s, rate);
         raw_print(r->traffic.of_read, of_read);
@@ -136,6 +160,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         [STATUS] = kvb_status_name(r->status),
         [RHO] = or_null(rho),
         [MEDIAN] = or_null(median),
+        [ERROR] = or_null(error),
         [P99] = or_null(p99),
         [STEPS] = r->time.all.samples && !for_people ? steps : NULL,
         [GB_S] = wide || !for_people ? or_null(rate) : NULL,

@@ -384,7 +384,7 @@ static standing standing_of(const view *v, const char *workload)
 static int workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
 {
     char passed[48], fastest[3 * KVB_KEY_PART] = "", smallest[2 * KVB_KEY_PART] = "", threads[32] = "";
-    char median[KVB_UNIT_TEXT] = "", limit[KVB_UNIT_TEXT] = "", memory[KVB_UNIT_TEXT] = "";
+    char median[KVB_UNIT_TEXT] = "", width[KVB_UNIT_TEXT] = "", limit[KVB_UNIT_TEXT] = "", memory[KVB_UNIT_TEXT] = "";
     char cache[KVB_KEY_PART], pools[KVB_KEY_PART];
 
     snprintf(passed, sizeof passed, s->passed == s->ran ? "%zu" : "%zu of %zu", s->passed, s->ran);
@@ -395,6 +395,7 @@ static int workload_row(kvb_table *table, const char *workload, const standing *
             snprintf(threads, sizeof threads, ", %u thread%s", s->fastest->threads, s->fastest->threads > 1 ? "s" : "");
         snprintf(fastest, sizeof fastest, "%s %s %s%s", cache, pools, s->fastest->kernel, threads);
         kvb_time_text(s->fastest->time.all.median, median);
+        kvb_error_text(&s->fastest->time.all, width);
         if (!isnan(s->fastest->traffic.of_limit))
             snprintf(limit, sizeof limit, "%.2g %%", 100 * s->fastest->traffic.of_limit);
     }
@@ -404,14 +405,15 @@ static int workload_row(kvb_table *table, const char *workload, const standing *
         snprintf(smallest, sizeof smallest, "%s %s", cache, pools);
         kvb_bytes_text(s->smallest->memory.allocator_peak, memory);
     }
-    return kvb_table_row(table, (const char *const[]){workload, passed, fastest, median, limit, smallest, memory});
+    return kvb_table_row(table,
+                         (const char *const[]){workload, passed, fastest, median, width, limit, smallest, memory});
 }
 
 /* A row for each workload that ran, in the order in which they come. */
 static int workloads_print(const view *v)
 {
-    kvb_table *table = kvb_table_new(
-        (const char *const[]){"workload", ">passed", "fastest", ">median", ">limit", "smallest", ">memory", NULL});
+    kvb_table *table = kvb_table_new((const char *const[]){"workload", ">passed", "fastest", ">median", ">±", ">limit",
+                                                           "smallest", ">memory", NULL});
     bool one_thread = kvb_results_one_thread(v->results, v->n), limits = false;
     size_t rows = 0;
     int error = table ? 0 : -ENOMEM;

@@ -46,8 +46,8 @@ const char *kvb_table_colour(const char *word, const FILE *out)
     static const struct {
         const char *word, *sequence;
     } colours[] = {
-        {"pass", "\033[32m"}, {"fail", "\033[31m"},   {"crash", "\033[31m"},   {"timeout", "\033[31m"},
-        {"skip", "\033[33m"}, {"FASTER", "\033[32m"}, {"SLOWER", "\033[31m"},  {"LESS", "\033[32m"},
+        {"pass", "\033[32m"}, {"fail", "\033[31m"},   {"crash", "\033[31m"},  {"timeout", "\033[31m"},
+        {"skip", "\033[33m"}, {"FASTER", "\033[32m"}, {"SLOWER", "\033[31m"}, {"LESS", "\033[32m"},
         {"MORE", "\033[31m"}, {"BROKEN", "\033[31m"}, {"GONE", "\033[31m"},
     };
 

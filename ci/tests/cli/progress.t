@@ -26,6 +26,7 @@ rows=$TMPDIR/rows said=$TMPDIR/said
 stopped() {
     local pattern=$1
     shift
+    : >"$said" # or the last run's lines would be taken for this one's
     KVB_PROGRESS=1 "$@" >"$rows" 2>"$said" &
     local pid=$!
     until grep -qE "$pattern" "$said" || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
@@ -55,7 +56,7 @@ holds "  long before its end" '^0 passed, .* in [0-9]{1,2} s$' "$rows"
 # typed WORDS…: what a terminal of 60 columns shows of `kvbench show` of a file in which two combinations did not pass
 "${run[@]}" --timeout 1 --check -o "$TMPDIR/t.jsonl" >"$out" 2>"$err"
 typed() { script -qec "stty cols 60; env $1 $KVBENCH show $TMPDIR/t.jsonl $2" /dev/null | tr -d '\r' >"$out"; }
-widest() { sed 's/\x1b\[[0-9;]*m//g' "$out" | sed -n '/^workload/,/^(left/p' | wc -L; }
+widest() { sed 's/\x1b\[[0-9;]*m//g' "$out" | awk '/^workload/ { on = 1 } /^.left/ { exit } on' | wc -L; }
 plain='NO_COLOR=1'
 typed TERM=xterm --all
 holds "what passed is green" $'\033\\[32mpass\033\\[0m'
