@@ -48,6 +48,8 @@ ok "what a run says that it resolves" "$KVBENCH" show base.jsonl
 holds "  is a figure" '^smallest difference this run can resolve: 0\.9 % \(30 null comparisons\)$'
 "$KVBENCH" compare base.jsonl mixed.jsonl >"$out"
 holds "  and the one that compare says" 'smallest difference these runs can resolve: 0\.9 % \(60 null comparisons\)$'
+ok "where it is coarse" "$KVBENCH" show noisy.jsonl
+holds "  that is said" '^smallest difference this run can resolve: [3-9][0-9]\.[0-9] % \(30 null comparisons\), so it cannot tell a change'
 ok "where it is unknown" "$KVBENCH" show one.jsonl
 grep -E -A 3 '^smallest difference this run can resolve: unknown \(1 null comparison\), so it cannot tell' "$out" | grep -q '^workload'
 report $? "  it is said before the rows"
