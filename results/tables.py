@@ -317,30 +317,36 @@ def levels(args):
 KERNEL = "kernels/example-plugin/online.c"
 ROW = "        row_attend(x, row / x->problem.n_heads, row % x->problem.n_heads);\n"
 PART = "static void part("
-# Put into that source: a share of the cells of each row once more. Fractions of cells add up over rows.
-AGAIN = """static void row_again(const kvb_attend *x, uint32_t t, uint32_t h)
+# Put into that source: a share of the cells once more. Shares add up over rows, and fractions of cells, so that a call is worth it.
+AGAIN = """static const volatile double share = SHARE; /* the same code in every build: only this number differs */
+static double due; /* of one row */
+
+__attribute__((noinline)) static void row_again(const kvb_attend *x, uint32_t t, uint32_t h)
 {
-    static double due;
+    static double cells;
     static volatile float kept;
     const kvb_problem *p = &x->problem;
     const float *q = x->q + ((size_t)t * p->n_heads + h) * p->k_dim;
     uint32_t kv = h / (p->n_heads / p->n_kv_heads), cursor = 0;
-    float max = -INFINITY, sum = 0, out[4096] = {0};
+    float max = -INFINITY, sum = 0, out[4096];
 
-    for (kvb_run run; kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
-        for (uint32_t cell = run.begin; cell < run.end; cell++)
-            for (due += SHARE; due >= 1; due -= 1) {
-                const float *k = kvb_view_row(&x->k, kv, cell), *v = kvb_view_row(&x->v, kv, cell);
-                float dot = 0;
-                for (uint32_t d = 0; d < p->k_dim; d++)
-                    dot += q[d] * k[d];
-                max = dot > max ? dot : max;
-                float w = expf(dot - max);
-                sum += w;
-                for (uint32_t d = 0; d < p->v_dim; d++)
-                    out[d] += w * v[d];
-            }
+    memset(out, 0, p->v_dim * sizeof *out);
+    for (kvb_run run; kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run);) {
+        cells += due * (run.end - run.begin);
+        for (uint32_t cell = run.begin; cells >= 1; cells -= 1, cell = cell + 1 < run.end ? cell + 1 : run.begin) {
+            const float *k = kvb_view_row(&x->k, kv, cell), *v = kvb_view_row(&x->v, kv, cell);
+            float dot = 0;
+            for (uint32_t d = 0; d < p->k_dim; d++)
+                dot += q[d] * k[d];
+            max = dot > max ? dot : max;
+            float w = expf(dot - max);
+            sum += w;
+            for (uint32_t d = 0; d < p->v_dim; d++)
+                out[d] += w * v[d];
+        }
+    }
     kept = kept + sum + out[0] + out[p->v_dim - 1];
+    due = 0;
 }
 
 """
@@ -365,8 +371,9 @@ def power(args):
         with open(KERNEL) as source, open(path + ".c", "w") as out:
             text = source.read()
             assert text.count(PART) == text.count(ROW) == 1
-            if share:
-                text = text.replace(PART, AGAIN + PART).replace(ROW, "    {\n" + ROW + ROW.replace("attend", "again") + "    }\n")
+            text = text.replace(PART, AGAIN + PART).replace(ROW, "    {\n" + ROW + "        if ((due += share) >= 0.1)\n    " +
+                                                            ROW.replace("attend", "again") + "    }\n")
+            text = "#include <string.h>\n" + text
             out.write(text)
         subprocess.run(["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-DSHARE={share}", "-Ikernels",
                         path + ".c", "-lm", "-o", path + ".so"], check=True)
@@ -401,9 +408,8 @@ def power(args):
         return ratios[len(ratios) // 2]
 
     base = build(0)
-    little, much = (kernel_ratio(duel(build(share), LONG_MS)) - 1 for share in (0.05, 0.5))
-    gain = (much - little) / 0.45  # what a share of the work costs of a step; the loop alone costs something, too
-    plugins = {s: build(s and max(0.001, (s / 100 - little) / gain + 0.05)) for s in slowdowns}
+    gain = (kernel_ratio(duel(build(0.5), LONG_MS)) - 1) / 0.5  # what a share of the work costs of a step
+    plugins = {s: build(s / 100 / gain) for s in slowdowns}
     found, ratios = {}, {s: [] for s in slowdowns}
 
     def count(method, slowdown, rows):
