@@ -11,6 +11,7 @@
 
 #include "harness/clock.h"
 #include "harness/interrupt.h"
+#include "harness/replay/apart.h"
 
 typedef struct entry {
     kvb_result result;
@@ -67,18 +68,21 @@ static void seat_clear(seat *s, double seconds)
 static void seats_wait(kvb_crew *c)
 {
     struct pollfd polled[c->options.jobs];
-    double deadline = INFINITY;
+    double deadline = INFINITY, left = INFINITY;
     for (uint32_t i = 0; i < c->options.jobs; i++) {
         const seat *s = &c->seats[i];
         polled[i] = (struct pollfd){.fd = s->of ? s->ended : -1, .events = POLLIN};
         if (s->of)
             deadline = fmin(deadline, s->deadline);
+        if (s->of && s->ended < 0)
+            left = 1e-3 * KVB_LOOK_MS;
     }
-    double left = fmax(0, deadline - kvb_now_seconds());
+    left = fmin(left, fmax(0, deadline - kvb_now_seconds()));
     int ready = poll(polled, c->options.jobs, (int)ceil(1000 * fmin(left, KVB_LONGEST_WAIT)));
     double now = kvb_now_seconds();
     for (uint32_t i = 0; i < c->options.jobs && ready >= 0; i++)
-        if (c->seats[i].of && (polled[i].revents || c->seats[i].deadline <= now))
+        if (c->seats[i].of && (polled[i].revents || c->seats[i].deadline <= now ||
+                               (c->seats[i].ended < 0 && kvb_process_ended(c->seats[i].child.pid))))
             seat_clear(&c->seats[i], 0);
 }
 

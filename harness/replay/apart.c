@@ -3,6 +3,7 @@
 #include "harness/replay/apart.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/clock.h"
 #include "harness/interrupt.h"
 
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
@@ -26,12 +28,22 @@ pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
     _exit(0);
 }
 
+bool kvb_process_ended(pid_t pid)
+{
+    siginfo_t end = {.si_pid = 0};
+    return waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT) < 0 || end.si_pid == pid;
+}
+
 bool kvb_process_wait(pid_t pid, double seconds, int *status)
 {
     int fd = pidfd_open(pid, 0);
     bool in_time = fd < 0 || kvb_wait_readable(fd, seconds);
     if (fd >= 0)
         close(fd);
+    for (double end = kvb_now_seconds() + seconds;
+         fd < 0 && seconds >= 0 && in_time && !kvb_stopped && !kvb_process_ended(pid);
+         in_time = kvb_now_seconds() < end)
+        poll(NULL, 0, KVB_LOOK_MS);
     if (!in_time)
         kill(pid, SIGKILL);
     while (waitpid(pid, status, 0) < 0 && errno == EINTR)

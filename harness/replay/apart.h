@@ -15,6 +15,10 @@ int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds);
 /* Forks: in the child, which dies with its parent and leaves no core, calls main(ctx) and ends. The child, or -errno. */
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx);
 
+/* Has the child ended? Where a system has no descriptors of processes (Valgrind 3.19), it is asked so often. */
+#define KVB_LOOK_MS 5
+bool kvb_process_ended(pid_t pid);
+
 /* Waits until the process has ended or its time is up (below 0: for ever); then it is killed. Returns whether it was in time. */
 bool kvb_process_wait(pid_t pid, double seconds, int *status);
 
