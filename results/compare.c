@@ -38,23 +38,37 @@ bool kvb_verdict_is_regression(kvb_verdict verdict)
     return verdicts[verdict].is_regression;
 }
 
-/* An exact quantity has a place in the record and a limit. */
+/* An exact quantity has a place in the record and a limit. Counts also have a source, and a share below which a change is none:
+ * a name's length moves what is allocated after it. */
 static const struct metric {
     const char *name;
     size_t offset;
     kvb_limit limit;
-    bool is_bytes;
+    bool is_bytes, is_count;
+    double same;
 } metrics[KVB_METRICS] = {
-    [KVB_METRIC_STATUS] = {"status", 0, 0, false},
-    [KVB_METRIC_TIME] = {"time", 0, KVB_LIMIT_TIME, false},
-    [KVB_METRIC_ALLOCATOR_PEAK] = {"allocator_peak", offsetof(kvb_result, memory.allocator_peak), KVB_LIMIT_MEMORY,
-                                   true},
-    [KVB_METRIC_SCRATCH] = {"scratch_bytes", offsetof(kvb_result, memory.scratch_bytes), KVB_LIMIT_MEMORY, true},
-    [KVB_METRIC_STAGED] = {"staged_bytes", offsetof(kvb_result, memory.staged_bytes), KVB_LIMIT_MEMORY, true},
-    [KVB_METRIC_COPIED] = {"copied_bytes", offsetof(kvb_result, memory.copied_bytes), KVB_LIMIT_MEMORY, true},
-    [KVB_METRIC_READ] = {"bytes_read", offsetof(kvb_result, traffic.bytes_read), KVB_LIMIT_BYTES, true},
-    [KVB_METRIC_WALK] = {"bytes_walk", offsetof(kvb_result, traffic.bytes_walk), KVB_LIMIT_BYTES, true},
-    [KVB_METRIC_RHO] = {"rho", offsetof(kvb_result, rho), KVB_LIMIT_RHO, false},
+#define RECORDED(key, member, limit, is_bytes)                                                                         \
+    {                                                                                                                  \
+        key, offsetof(kvb_result, member), limit, is_bytes, false, EXACT                                               \
+    }
+#define COUNTED(key, limit, same)                                                                                      \
+    {                                                                                                                  \
+#key, offsetof(kvb_result, counts.key), limit, false, true, same                                               \
+    }
+    [KVB_METRIC_STATUS] = {"status", 0, 0, false, false, 0},
+    [KVB_METRIC_TIME] = {"time", 0, KVB_LIMIT_TIME, false, false, 0},
+    [KVB_METRIC_ALLOCATOR_PEAK] = RECORDED("allocator_peak", memory.allocator_peak, KVB_LIMIT_MEMORY, true),
+    [KVB_METRIC_SCRATCH] = RECORDED("scratch_bytes", memory.scratch_bytes, KVB_LIMIT_MEMORY, true),
+    [KVB_METRIC_STAGED] = RECORDED("staged_bytes", memory.staged_bytes, KVB_LIMIT_MEMORY, true),
+    [KVB_METRIC_COPIED] = RECORDED("copied_bytes", memory.copied_bytes, KVB_LIMIT_MEMORY, true),
+    [KVB_METRIC_READ] = RECORDED("bytes_read", traffic.bytes_read, KVB_LIMIT_BYTES, true),
+    [KVB_METRIC_WALK] = RECORDED("bytes_walk", traffic.bytes_walk, KVB_LIMIT_BYTES, true),
+    [KVB_METRIC_RHO] = RECORDED("rho", rho, KVB_LIMIT_RHO, false),
+    [KVB_METRIC_INSTRUCTIONS] = COUNTED(instructions, KVB_LIMIT_COUNTS, 1e-4),
+    [KVB_METRIC_DATA_READS] = COUNTED(data_reads, KVB_LIMIT_COUNTS, 1e-4),
+    [KVB_METRIC_DATA_WRITES] = COUNTED(data_writes, KVB_LIMIT_COUNTS, 1e-4),
+    [KVB_METRIC_L1_MISSES] = COUNTED(l1_misses, KVB_LIMIT_MISSES, 1e-2),
+    [KVB_METRIC_LL_MISSES] = COUNTED(ll_misses, KVB_LIMIT_MISSES, 1e-2),
 };
 
 const char *kvb_metric_name(kvb_metric metric)
@@ -129,8 +143,13 @@ static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
         snprintf(f->reason, sizeof f->reason, "it was measured before, and is not now");
         return true;
     }
+    if (m->is_count && strcmp(f->base->counts.source, f->new->counts.source)) {
+        f->verdict = KVB_VERDICT_UNDECIDED;
+        snprintf(f->reason, sizeof f->reason, "counted by %s before", f->base->counts.source);
+        return f->metric == KVB_METRIC_INSTRUCTIONS; /* said once */
+    }
     double more = f->after - f->before;
-    if (fabs(more) <= EXACT * fabs(f->before))
+    if (fabs(more) <= m->same * fabs(f->before))
         return false;
     f->ratio = f->before > 0 ? f->after / f->before : NAN;
     double limit = kvb_thresholds_of(thresholds, f->new, m->limit);
@@ -318,6 +337,12 @@ static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_resul
     return f;
 }
 
+/* Were steps counted on both sides, and not timed? */
+static bool is_counted(const kvb_result *base, const kvb_result *new)
+{
+    return base->counts.passes && new->counts.passes && !base->time.passes && !new->time.passes;
+}
+
 /* Adds the findings of one combination: its status or time, then the exact quantities that changed. Times are judged later. */
 static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new,
                                const kvb_compare_options *options)
@@ -330,7 +355,7 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
     if (f->verdict != KVB_VERDICT_SAME)
         return 0;
     f->metric = KVB_METRIC_TIME;
-    c->compared += !kvb_time_is_same_measurement(base, new);
+    c->compared += !is_counted(base, new) && !kvb_time_is_same_measurement(base, new);
     for (kvb_metric m = KVB_METRIC_TIME + 1; m < KVB_METRICS; m++) {
         f = finding_add(c, room, base, new);
         if (!f)
@@ -362,6 +387,11 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
 
         if (f->metric != KVB_METRIC_TIME)
             continue;
+        if (is_counted(f->base, f->new)) {
+            f->verdict = KVB_VERDICT_SAME;
+            snprintf(f->reason, sizeof f->reason, "counted, not timed");
+            continue;
+        }
         c->times++;
         kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), f);
         if (options->no_time && f->verdict != KVB_VERDICT_SAME) {

@@ -27,17 +27,26 @@
 /*
  * What a comparison allows, from a small JSON file:
  *
- *   {"kvbench_thresholds": 1, "time": 0.05, "memory": 0, "bytes": 0, "rho": null, "confidence": 0.99,
+ *   {"kvbench_thresholds": 1, "time": 0.05, "memory": 0, "bytes": 0, "rho": null, "counts": 0.001,
+ *    "misses": 0.01, "confidence": 0.99,
  *    "patterns": [{"match": "long-decode/STAR/flash/STAR", "time": 0.10}, …]}      (STAR: an asterisk)
  *
  * time, memory (allocator_peak, scratch, staged, copied bytes), bytes (read, walked) and rho are relative: 0.05 allows 5 % more;
- * null allows any growth. Only the first key is required. fnmatch matches a pattern against kvb_key_name
+ * null allows any growth. counts are instructions, data reads and writes, misses the modelled ones, of `run --count`. Only the first key is required. fnmatch matches a pattern against kvb_key_name
  * ("workload/cache/pool/kernel/threads/growth"; an asterisk matches slashes too). If several match, the later one counts, key by
  * key. confidence is that of all combinations together.
  */
 #define KVB_THRESHOLD_PATTERNS 64u
 
-typedef enum kvb_limit { KVB_LIMIT_TIME, KVB_LIMIT_MEMORY, KVB_LIMIT_BYTES, KVB_LIMIT_RHO, KVB_LIMITS } kvb_limit;
+typedef enum kvb_limit {
+    KVB_LIMIT_TIME,
+    KVB_LIMIT_MEMORY,
+    KVB_LIMIT_BYTES,
+    KVB_LIMIT_RHO,
+    KVB_LIMIT_COUNTS,
+    KVB_LIMIT_MISSES,
+    KVB_LIMITS
+} kvb_limit;
 
 typedef struct kvb_threshold_pattern {
     char match[512];
@@ -52,7 +61,7 @@ typedef struct kvb_thresholds {
     size_t n;
 } kvb_thresholds;
 
-/* time 0.05, memory and bytes 0, any rho, confidence 0.99, no pattern. */
+/* time 0.05, memory and bytes 0, any rho, counts 0.001, misses 0.01, confidence 0.99, no pattern. */
 void kvb_thresholds_init(kvb_thresholds *thresholds);
 
 /* 0 or -errno with why: "file: key: what was expected", or "file:line: …" if it is not JSON. */
@@ -99,6 +108,11 @@ typedef enum kvb_metric {
     KVB_METRIC_READ,
     KVB_METRIC_WALK,
     KVB_METRIC_RHO,
+    KVB_METRIC_INSTRUCTIONS,
+    KVB_METRIC_DATA_READS,
+    KVB_METRIC_DATA_WRITES,
+    KVB_METRIC_L1_MISSES,
+    KVB_METRIC_LL_MISSES,
     KVB_METRICS
 } kvb_metric;
 const char *kvb_metric_name(kvb_metric metric); /* "time", "allocator_peak", … as in result files */

@@ -85,6 +85,8 @@ static void value_text(const kvb_finding *f, double value, char text[KVB_UNIT_TE
         kvb_bytes_text(value, text);
     else if (isnan(value))
         text[0] = 0;
+    else if (value >= 1e6 && isfinite(value))
+        snprintf(text, KVB_UNIT_TEXT, "%.2f M", 1e-6 * value);
     else
         snprintf(text, KVB_UNIT_TEXT, "%.3g", value);
 }

@@ -38,7 +38,8 @@
  *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …],
  *           groups [{layers, cells, cells_peak, high_water}, …]},
  *   placement,
- *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}
+ *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}},
+ *   counts {passes, source, instructions, data_reads, data_writes, l1_misses, ll_misses} (only of a run with --count)
  * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni, avx512bf16
  * or avx512fp16.
  * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order. Of each
@@ -63,6 +64,8 @@
  * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied, and how long it took.
  * memory.resident_peak is of the whole child process, with the workload's values and the memory of the bandwidth probe.
  * memory.staged: "k", "v" or "kv" if these rows were decoded to f32 for a kernel that does not read their format, else "".
+ * counts: exact, of the steps of one pass and not of the checks, by the source's model of a CPU with two levels of data caches.
+ * Counts of two sources are not compared.
  * memory.timeline: bytes of the rows of live cells, and bytes that the cache's allocator holds, after events of the first pass.
  * At most KVB_MEMORY_POINTS; the first, the last and the highest points are kept.
  */
@@ -201,6 +204,11 @@ typedef struct kvb_result {
     char placement[128]; /* how threads and memory were placed */
     kvb_counter counters[KVB_COUNTERS];
     uint32_t n_counters;
+    struct {
+        uint64_t passes; /* 0: nothing was counted */
+        char source[128];
+        double instructions, data_reads, data_writes, l1_misses, ll_misses;
+    } counts;
 } kvb_result;
 
 /* Makes an empty result: numbers that may be missing are NaN, counts 0, names empty; the status is skip. */

@@ -23,15 +23,27 @@ enum {
     OF_READ,
     PEAK,
     REASON,
+    INSTRUCTIONS,
+    READS,
+    WRITES,
+    L1_MISSES,
+    LL_MISSES,
     COLUMNS
 };
 
-static const char *const people[COLUMNS + 1] = {"workload", "cache",   "pool",   "kernel", ">threads", "status",
-                                                ">rho",     ">median", ">±",     ">p99",   ">steps",   ">GB/s",
-                                                ">of read", ">peak",   "reason", NULL};
-static const char *const programs[COLUMNS + 1] = {
-    "workload",         "cache",   "pool",   "kernel",    ">threads", "status",      ">rho",   ">median_ns",
-    ">median_error_ns", ">p99_ns", ">steps", ">gb_per_s", ">of_read", ">peak_bytes", "reason", NULL};
+static const char *const people[COLUMNS + 1] = {
+    "workload", "cache",   "pool",       "kernel",     ">threads", "status", ">rho",   ">median",
+    ">±",       ">p99",    ">steps",     ">GB/s",      ">of read", ">peak",  "reason", ">instructions",
+    ">reads",   ">writes", ">L1 misses", ">LL misses", NULL};
+static const char *const programs[COLUMNS + 1] = {"workload",      "cache",       "pool",
+                                                  "kernel",        ">threads",    "status",
+                                                  ">rho",          ">median_ns",  ">median_error_ns",
+                                                  ">p99_ns",       ">steps",      ">gb_per_s",
+                                                  ">of_read",      ">peak_bytes", "reason",
+                                                  ">instructions", ">data_reads", ">data_writes",
+                                                  ">l1_misses",    ">ll_misses",  NULL};
+
+#define COUNTS 5
 
 typedef char number_text[KVB_UNIT_TEXT];
 typedef char key_text[KVB_KEY_PART];
@@ -62,7 +74,7 @@ void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
 /* Names of counters that some result has, in their order. */
 typedef struct counted {
     const char *names[KVB_COUNTERS];
-    size_t n;
+    size_t n, from; /* their first column */
 } counted;
 
 static void counted_add(counted *list, const kvb_result *r)
@@ -127,12 +139,16 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
                       const counted *extra)
 {
     key_text pool, cache;
-    number_text threads, rho, median, error, p99, steps, rate, of_read, peak;
+    number_text threads, rho, median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
+    const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
+                                     r->counts.l1_misses, r->counts.ll_misses};
 
     kvb_key_pools(r, pool);
     kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)r->time.all.samples);
+    for (size_t i = 0; i < COUNTS; i++)
+        number_print(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i], exact[i]);
     if (for_people) {
         number_print("%.3g", r->rho, rho);
         kvb_time_text(r->time.all.median, median);
@@ -167,10 +183,15 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         [OF_READ] = or_null(of_read),
         [PEAK] = or_null(peak),
         [REASON] = wide || !for_people ? or_null(r->reason) : NULL,
+        [INSTRUCTIONS] = or_null(exact[0]),
+        [READS] = or_null(exact[1]),
+        [WRITES] = or_null(exact[2]),
+        [L1_MISSES] = or_null(exact[3]),
+        [LL_MISSES] = or_null(exact[4]),
     };
     for (size_t i = 0; i < extra->n; i++) {
         raw_print(count_of(r, extra->names[i]), counts[i]);
-        cells[COLUMNS + i] = or_null(counts[i]);
+        cells[extra->from + i] = or_null(counts[i]);
     }
     return kvb_table_row(table, cells);
 }
@@ -202,14 +223,14 @@ int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool count
 {
     bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
     const char *headings[COLUMNS + KVB_COUNTERS + 1] = {NULL};
-    counted extra = {.n = 0};
+    counted extra = {.from = for_people || counters ? COLUMNS : INSTRUCTIONS}; /* what was counted comes last */
     char right[KVB_COUNTERS][KVB_NAME + 1];
-    memcpy(headings, for_people ? people : programs, COLUMNS * sizeof *headings);
+    memcpy(headings, for_people ? people : programs, extra.from * sizeof *headings);
     for (size_t i = 0; i < n && counters && !for_people; i++)
         counted_add(&extra, &results[i]);
     for (size_t i = 0; i < extra.n; i++) {
         snprintf(right[i], sizeof right[i], ">%s", extra.names[i]);
-        headings[COLUMNS + i] = right[i];
+        headings[extra.from + i] = right[i];
     }
     kvb_table *table = kvb_table_new(headings);
     int error = table ? 0 : -ENOMEM;

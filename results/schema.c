@@ -263,6 +263,20 @@ static const kvb_field memory_fields[] = {
     END,
 };
 
+static const kvb_field counts_fields[] = { /* relative to counts */
+#define COUNTED(kind, key) \
+    {#key, KVB_FIELD_##kind, offsetof(kvb_result, counts.key) - offsetof(kvb_result, counts), sizeof(((kvb_result *)0)->counts.key), \
+     NULL, NULL, 0}
+    COUNTED(U64, passes),
+    COUNTED(TEXT, source),
+    COUNTED(COUNT, instructions),
+    COUNTED(COUNT, data_reads),
+    COUNTED(COUNT, data_writes),
+    COUNTED(COUNT, l1_misses),
+    COUNTED(COUNT, ll_misses),
+    END,
+};
+
 const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "workload", workload),
     FIELD(kvb_result, TEXT,   "cache", cache),
@@ -283,5 +297,6 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("memory", memory_fields),
     FIELD(kvb_result, TEXT,   "placement", placement),
     {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},
+    {"counts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, counts), 0, counts_fields, NULL, 0}, /* passes come first */
     END,
 };

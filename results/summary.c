@@ -161,6 +161,13 @@ static void headline_print(const view *v)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)
         line_print(v, "nothing was timed (--check)");
+    for (size_t i = 0; i < v->n; i++)
+        if (v->results[i].counts.passes) {
+            line_print(
+                v, "counts are of the steps, exact, by %s; AVX-512, prefetching, bandwidth and threads are not seen",
+                v->results[i].counts.source);
+            break;
+        }
     if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->unfinished)
         line_print(v, "nothing ran: every combination was skipped");
     if (worst) {

@@ -7,15 +7,18 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "rho"};
+static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "rho", "counts", "misses"};
 
 void kvb_thresholds_init(kvb_thresholds *thresholds)
 {
-    *thresholds =
-        (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05, [KVB_LIMIT_RHO] = INFINITY}, .confidence = KVB_CONFIDENCE};
+    *thresholds = (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05,
+                                             [KVB_LIMIT_RHO] = INFINITY,
+                                             [KVB_LIMIT_COUNTS] = 0.001,
+                                             [KVB_LIMIT_MISSES] = 0.01},
+                                   .confidence = KVB_CONFIDENCE};
 }
 
-/* Takes 0 .. 10 for memory, bytes and rho. No run could meet a time threshold of 0. */
+/* Takes 0 .. 10 for all but time. No run could meet a time threshold of 0. */
 static bool limit_read(kvb_limit limit, const json_t *value, double *number)
 {
     *number = json_is_null(value) ? INFINITY : json_number_value(value);
@@ -56,7 +59,7 @@ static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *wh
         int error = strcmp(key, "match") == 0 ? 0 : key_read(key, value, pattern->limit, why, why_bytes);
 
         if (error == -ENOENT)
-            snprintf(why, why_bytes, "%s: unknown key; known: match, time, memory, bytes, rho", key);
+            snprintf(why, why_bytes, "%s: unknown key; known: match, time, memory, bytes, rho, counts, misses", key);
         if (error)
             return -EINVAL;
     }
@@ -112,7 +115,8 @@ static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t
         else
             error = key_read(key, value, thresholds->limit, why, why_bytes);
         if (error == -ENOENT)
-            snprintf(why, why_bytes, "%s: unknown key; known: time, memory, bytes, rho, confidence, patterns", key);
+            snprintf(why, why_bytes,
+                     "%s: unknown key; known: time, memory, bytes, rho, counts, misses, confidence, patterns", key);
         if (error)
             return -EINVAL;
     }

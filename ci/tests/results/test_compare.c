@@ -134,7 +134,7 @@ static kvb_verdict exact(size_t offset, double before, double after)
 static void test_exact(void **state)
 {
     const size_t peak = offsetof(kvb_result, memory.allocator_peak), read = offsetof(kvb_result, traffic.bytes_read);
-    const size_t rho = offsetof(kvb_result, rho);
+    const size_t rho = offsetof(kvb_result, rho), counted = offsetof(kvb_result, counts.instructions);
 
     (void)state;
     assert_int_equal(exact(peak, 1 << 30, 1 << 30), KVB_VERDICTS);
@@ -143,6 +143,10 @@ static void test_exact(void **state)
     assert_int_equal(exact(peak, 0, 1), KVB_VERDICT_MORE);
     assert_int_equal(exact(peak, 1 << 20, NAN), KVB_VERDICT_CHANGED);
     assert_int_equal(exact(peak, NAN, 1 << 20), KVB_VERDICTS);
+    assert_int_equal(exact(counted, 1e6, 1e6 + 50), KVB_VERDICTS); /* where memory lies */
+    assert_int_equal(exact(counted, 1e6, 1e6 + 500), KVB_VERDICT_CHANGED);
+    assert_int_equal(exact(counted, 1e6, 1e6 + 1500), KVB_VERDICT_MORE);
+    assert_int_equal(exact(offsetof(kvb_result, counts.l1_misses), 1e6, 1e6 + 15000), KVB_VERDICT_MORE);
     assert_int_equal(exact(read, 1e6, 1e6 + 1), KVB_VERDICT_MORE);
     assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-10)), KVB_VERDICTS);
     assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-7)), KVB_VERDICT_CHANGED); /* reported, but no regression */
