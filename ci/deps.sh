@@ -15,6 +15,7 @@ report_packages=(python3 gnuplot-nox python3-matplotlib)
 check_packages=(git perl libcmocka-dev clang clang-format cppcheck shellcheck) # perl brings prove
 # Those that read what is exported, and the CI templates.
 check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml)
+check_packages+=(valgrind) # counts instructions
 check_packages+=(chromium-headless-shell) # reads the report
 
 list=no

@@ -10,6 +10,7 @@
 #include "harness/commands/run_debug.h"
 #include "harness/cpu_mask.h"
 #include "harness/interrupt.h"
+#include "harness/machine/count.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
@@ -33,7 +34,7 @@ typedef struct run {
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width, jobs;
-    bool pairs, product, check, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
+    bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged;
     const char *out_name, *softcap_text;
     kvb_run_debug debug;
@@ -68,6 +69,8 @@ static const kvb_option options[] = {
     {"--check", NULL, "judge, do not time: one pass of each combination, several at once", KVB_FLAG(run, check)},
     {"--require-judged", NULL, "exit 1 where over some pool nothing but a witness passed: no output was judged there",
      KVB_FLAG(run, require_judged)},
+    {"--count", NULL, "as --check, and count the steps' instructions, reads, writes and misses, exactly (valgrind)",
+     KVB_FLAG(run, counts)},
     {"--jobs", "N", "with --check: so many combinations at once; default: one for each core",
      KVB_NUMBER(run, jobs, 1, 1024)},
     {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
@@ -382,8 +385,7 @@ static int coverage_choose(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
-    if (!r->jobs)
-        r->jobs = r->timeline_path || r->debug.dump ? 1 : kvb_cores();
+    r->jobs = r->jobs ? r->jobs : r->timeline_path || r->debug.dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }
 
@@ -391,6 +393,7 @@ static int coverage_choose(run *r)
 static int options_check(run *r)
 {
     char why[512], *softcap_end = "";
+    r->check = r->check || r->counts;
     r->suite = kvb_suite_find(r->suite_name ? r->suite_name : "default");
     if (!r->suite)
         return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
@@ -408,10 +411,6 @@ static int options_check(run *r)
     if (r->resume && r->timeline_path)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--resume: what --timeline wrote before would be lost; go on without it");
-    int code = coverage_choose(r);
-    code = code ? code : kvb_counters_admit("run", &r->events);
-    if (code)
-        return code;
     if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
     if (r->require_judged && r->shard.of > 1)
@@ -419,10 +418,11 @@ static int options_check(run *r)
                             "--require-judged is of whole runs: a shard may hold a witness alone");
     if (r->cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
-    int masked = kvb_cpu_mask_set(r->cpu_mask, why, sizeof why);
+    int masked = kvb_cpu_mask_set(r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask, why, sizeof why);
     if (masked)
         return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
-    return KVB_EXIT_OK;
+    int code = coverage_choose(r);
+    return code ? code : kvb_counters_admit("run", &r->events);
 }
 
 static int run_main(int argc, char **argv)
@@ -443,6 +443,9 @@ static int run_main(int argc, char **argv)
     code = options_check(&r);
     if (!code)
         code = kvb_run_debug_check(&r.debug, r.check, &usage, argc, argv);
+    int counting = code || !r.counts ? 0 : kvb_count_start(argv, r.words.threads.at, why, sizeof why);
+    if (counting)
+        code = kvb_complain("run", counting == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "--count: %s", why);
     if (code || r.debug.gdb)
         goto out;
     code = KVB_EXIT_USAGE;

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "harness/machine/count.h"
 #include "harness/machine/team.h"
 #include "harness/installation.h"
 #include "kernels/cpu.h"
@@ -116,6 +117,8 @@ void kvb_openblas_ensure(char **argv)
     if (getenv(RESTARTED))
         return;
     const char *asked = word_value(argv, "--openblas-core"), *level = word_value(argv, "--cpu-mask");
+    for (char **word = argv; *word && !level; word++)
+        level = strcmp(*word, "--count") ? NULL : kvb_count_level();
     kvb_proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
     features_pick(flags, features, sizeof features);
     if (asked && strcmp(asked, "keep")) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/clock.h"
+#include "harness/machine/count.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
@@ -30,12 +31,14 @@ double kvb_pass_clock(kvb_pass *p)
     if (p->number == 0 && p->options->counters)
         kvb_counters_start(p->options->counters);
     counts_add(p->options->counts, &p->pending);
+    kvb_count_turn();
     return kvb_now_ns();
 }
 
 void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
 {
     double ns = kvb_now_ns() - started;
+    kvb_count_turn();
     if (p->number == 0 && p->options->counters)
         kvb_counters_stop(p->options->counters);
     p->step_ns += ns;

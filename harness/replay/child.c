@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/machine/count.h"
 #include "harness/machine/team.h"
 #include "harness/replay/apart.h"
 #include "harness/replay/guard.h"
@@ -74,6 +75,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         replay.team = kvb_threads_team(threads);
         kvb_first_touch(options->first_touch ? replay.team : NULL);
         placement_print(options, s->result.placement, sizeof s->result.placement);
+        kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
         s->done = !error; /* whatever a second look may come to */
         if (!error && s->result.status == KVB_STATUS_FAIL && s->result.rho > 1)
@@ -184,6 +186,7 @@ void kvb_child_end(kvb_child *child, double seconds, kvb_result *result)
         *result = s->result;
     else
         ending_report(child->options, s, in_time, status, result);
+    kvb_count_read(child->pid, result);
     munmap(s, shared_stride());
 }
 
