@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "results/summary.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 
 #include "results/compare_time.h"
+#include "results/reasons.h"
 
 #define FEW_ROWS      20u /* what a person reads row by row */
 #define MOST_FAILURES 5u
@@ -180,122 +180,10 @@ static void headline_print(const view *v)
 
 /* ---- reasons --------------------------------------------------------------------------------------------- */
 
-/* Results of one status with the same kind of reason. */
-typedef struct reason_group {
-    const kvb_result *first;
-    size_t n;
-    bool varies; /* reasons have different numbers in them */
-} reason_group;
-
-/* Copies the first line of the reason without what belongs to this record alone: the line of the trace, and the names of its
- * pools and its cache. */
-static void reason_reduce(const kvb_result *r, char text[KVB_REASON])
-{
-    const char *at = r->reason, *end = at + strcspn(at, "\r\n");
-    size_t used = 0, cache = strlen(r->cache);
-
-    if (strncmp(at, "line ", 5) == 0 && isdigit((unsigned char)at[5]) && strstr(at, ": "))
-        at = strstr(at, ": ") + 2;
-    if (strncmp(at, "cache ", 6) == 0 && strncmp(at + 6, r->cache, cache) == 0 && at[6 + cache] == ' ') {
-        used = (size_t)snprintf(text, KVB_REASON, "the cache");
-        at += 6 + cache;
-    }
-    while (at < end) {
-        const char *colon = strstr(at, ": ");
-        size_t n = (size_t)((colon && colon < end ? colon : end) - at), step = colon && colon < end ? n + 2 : n;
-        bool is_pool = n > 0 && step > n &&
-                       ((strlen(r->pool_k) == n && strncmp(at, r->pool_k, n) == 0) ||
-                        (strlen(r->pool_v) == n && strncmp(at, r->pool_v, n) == 0));
-
-        if (!is_pool) {
-            size_t room = KVB_REASON - 1 - used, taken = step < room ? step : room;
-
-            memcpy(text + used, at, taken);
-            used += taken;
-        }
-        at += step;
-    }
-    text[used] = 0;
-}
-
-/* Passes over a number that stands alone: 12, -3.5e-7, 8x128. */
-static const char *number_skip(const char *start, const char *at)
-{
-    bool stands_alone = at == start || at[-1] == ' ' || at[-1] == '(';
-    const char *digit = at + (*at == '-' || *at == '+');
-
-    if (!stands_alone || !isdigit((unsigned char)*digit))
-        return at;
-    while (isalnum((unsigned char)*digit) || (*digit && strchr(".+-", *digit)))
-        digit++;
-    return digit;
-}
-
-/* Is it the same text but for its numbers? */
-static bool is_alike(const char *a, const char *b)
-{
-    const char *x = a, *y = b;
-
-    for (;;) {
-        const char *after_x = number_skip(a, x), *after_y = number_skip(b, y);
-
-        if ((after_x == x) != (after_y == y))
-            return false;
-        if (after_x > x) {
-            x = after_x;
-            y = after_y;
-            continue;
-        }
-        if (*x != *y)
-            return false;
-        if (!*x)
-            return true;
-        x++;
-        y++;
-    }
-}
-
-static int larger_group(const void *a, const void *b)
-{
-    const reason_group *x = a, *y = b;
-
-    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->first < y->first ? -1 : 1;
-}
-
-/* Groups of the skipped results, or of the failed ones, from malloc; NULL: no memory. */
-static reason_group *groups_make(const view *v, bool skips, size_t *n_groups)
-{
-    reason_group *groups = malloc((v->n + 1) * sizeof *groups);
-    char text[KVB_REASON], other[KVB_REASON];
-
-    *n_groups = 0;
-    for (size_t i = 0; i < v->n && groups; i++) {
-        const kvb_result *r = &v->results[i];
-        size_t g = 0;
-
-        if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
-            continue;
-        reason_reduce(r, text);
-        text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* of a failure what follows are details */
-        for (; g < *n_groups; g++) {
-            reason_reduce(groups[g].first, other);
-            other[skips ? strlen(other) : strcspn(other, ";")] = 0;
-            if (groups[g].first->status == r->status && is_alike(text, other))
-                break;
-        }
-        if (g == *n_groups)
-            groups[(*n_groups)++] = (reason_group){.first = r};
-        else
-            groups[g].varies |= strcmp(text, other) != 0;
-        groups[g].n++;
-    }
-    return groups;
-}
-
 static int failures_print(const view *v)
 {
     size_t n_groups, more = 0;
-    reason_group *groups = groups_make(v, false, &n_groups);
+    kvb_reason_group *groups = kvb_reason_groups(v->results, v->n, false, &n_groups);
 
     for (size_t g = 0; groups && g < n_groups; g++) {
         const kvb_result *r = groups[g].first;
@@ -317,10 +205,17 @@ static int failures_print(const view *v)
     return groups ? 0 : -ENOMEM;
 }
 
+static int larger_group(const void *a, const void *b)
+{
+    const kvb_reason_group *x = a, *y = b;
+
+    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->first < y->first ? -1 : 1;
+}
+
 static int skips_print(const view *v)
 {
     size_t n_groups, more = 0;
-    reason_group *groups = groups_make(v, true, &n_groups);
+    kvb_reason_group *groups = kvb_reason_groups(v->results, v->n, true, &n_groups);
 
     if (groups && n_groups) {
         qsort(groups, n_groups, sizeof *groups, larger_group);
@@ -335,7 +230,7 @@ static int skips_print(const view *v)
             more += groups[g].n;
             continue;
         }
-        reason_reduce(groups[g].first, text);
+        kvb_reason_reduce(groups[g].first, text);
         line_print(v, "%*zu  %s%s", v->summary->is_markdown ? 0 : 5, groups[g].n, text,
                    groups[g].varies ? " (numbers vary)" : "");
     }

@@ -253,11 +253,10 @@ static int list_main(int argc, char **argv)
         goto out;
     }
     kvb_registry_init(&l->registry);
-    for (size_t i = 0; i < l->plugins.n; i++)
-        if (kvb_registry_load(&l->registry, l->plugins.at[i], why, sizeof why)) {
-            kvb_complain("list", code, "%s", why);
-            goto out;
-        }
+    if (kvb_registry_load_all(&l->registry, &l->plugins, why, sizeof why)) {
+        kvb_complain("list", code, "%s", why);
+        goto out;
+    }
     if (!kvb_table_format_parse(l->format_name, &format)) {
         kvb_unknown("list", "--format: unknown format", l->format_name, KVB_TABLE_FORMAT_WORDS);
         goto out;

@@ -143,9 +143,8 @@ static int format_resolve(settings *s)
 static int settings_resolve(settings *s)
 {
     char why[320];
-    for (size_t i = 0; i < s->plugins.n; i++)
-        if (kvb_registry_load(&s->registry, s->plugins.at[i], why, sizeof why))
-            return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    if (kvb_registry_load_all(&s->registry, &s->plugins, why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
     s->long_decode = s->scenario_names.n == 0;
     for (const kvb_scenario *const *all = kvb_scenarios; s->scenario_names.n == 0 && *all; all++)
         scenario_add(s, *all);

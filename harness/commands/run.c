@@ -236,9 +236,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
     bool streamed = r->format == KVB_TABLE_CSV && !r->counters;
     int error =
         people || streamed ? 0 : kvb_result_table(r->results.at, r->results.n, true, r->counters, r->format, stdout);
-    if (error)
-        return error;
-    return kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
+    return error ? error : kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
@@ -306,10 +304,9 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
     for (size_t i = 0; r->kept && i < r->kept->n; i++)
         if (result_keep(r, &r->kept->results[i]))
             return kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
-    if (r->kept) {
-        kvb_complain("run", 0, "note: %zu of %zu combinations were finished before", r->results.n, total);
-        return KVB_EXIT_OK;
-    }
+    if (r->kept)
+        return kvb_complain("run", KVB_EXIT_OK, "note: %zu of %zu combinations were finished before", r->results.n,
+                            total);
     if (!r->no_machine && (r->machine || !r->check) && (r->machine || total >= MACHINE_COMBINATIONS)) {
         kvb_progress_now("measuring the machine");
         kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
@@ -443,19 +440,14 @@ static int run_main(int argc, char **argv)
     code = options_check(&r);
     if (!code)
         code = kvb_run_debug_check(&r.debug, r.check, &usage, argc, argv);
-    int counting = code || !r.counts ? 0 : kvb_count_start(argv, r.words.threads.at, why, sizeof why);
-    if (counting)
-        code = kvb_complain("run", counting == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "--count: %s", why);
+    if (!code && r.counts)
+        code = kvb_count_start(argv, r.words.threads.at);
     if (code || r.debug.gdb)
         goto out;
     code = KVB_EXIT_USAGE;
     kvb_registry_init(registry);
-    for (size_t i = 0; i < r.plugins.n; i++)
-        if (kvb_registry_load(registry, r.plugins.at[i], why, sizeof why)) {
-            kvb_complain("run", code, "%s", why);
-            goto out;
-        }
-    if (kvb_best_prepare(&r.best, &r.words.kernels, r.best_path, registry, why, sizeof why)) {
+    if (kvb_registry_load_all(registry, &r.plugins, why, sizeof why) ||
+        kvb_best_prepare(&r.best, &r.words.kernels, r.best_path, registry, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
     }
@@ -480,12 +472,10 @@ static int run_main(int argc, char **argv)
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
         goto out;
     }
-    if (r.timeline_path && !(r.timeline = fopen(r.timeline_path, "w"))) {
+    if (r.timeline_path && !(r.timeline = kvb_timeline_open(r.timeline_path))) {
         kvb_complain("run", code, "%s: %s", r.timeline_path, strerror(errno));
         goto out;
     }
-    if (r.timeline)
-        fputs(kvb_timeline_heading, r.timeline);
     code = selections_run(&r, selections.at, selections.n, argc, argv);
     if (r.timeline && fclose(r.timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));

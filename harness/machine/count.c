@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "harness/command_line.h"
 #include "kernels/cpu.h"
 
 /* The caches that are modelled: the same on every machine, so that counts of two machines can be compared. */
@@ -28,16 +29,15 @@ const char *kvb_count_level(void)
     return kvb_cpu_level_names[kvb_cpu_has(KVB_CPU_AVX2, why, sizeof why) ? KVB_CPU_AVX2 : KVB_CPU_PORTABLE];
 }
 
-static int refuse(const char *const *threads, char *why, size_t why_bytes)
+static int refuse(const char *const *threads)
 {
     bool several = false;
     for (; threads && *threads; threads++)
         several = several || strcmp(*threads, "1");
     if (kvb_cpu() > KVB_CPU_AVX2)
-        snprintf(why, why_bytes, "Valgrind runs no AVX-512; --cpu-mask avx2 or portable");
-    else if (several)
-        snprintf(why, why_bytes, "only one thread can be counted; no --threads but 1");
-    return several || kvb_cpu() > KVB_CPU_AVX2 ? -EINVAL : 0;
+        return kvb_complain("run", KVB_EXIT_USAGE, "--count: Valgrind runs no AVX-512; --cpu-mask avx2 or portable");
+    return several ? kvb_complain("run", KVB_EXIT_USAGE, "--count: only one thread can be counted; no --threads but 1")
+                   : 0;
 }
 
 #if __has_include(<valgrind/callgrind.h>)
@@ -65,11 +65,11 @@ static void stack_align(const char *program, char **argv)
     setenv(FILLER, filler, 1);
 }
 
-int kvb_count_start(char **argv, const char *const *threads, char *why, size_t why_bytes)
+int kvb_count_start(char **argv, const char *const *threads)
 {
     size_t n = 0;
-    if (refuse(threads, why, why_bytes))
-        return -EINVAL;
+    if (refuse(threads))
+        return KVB_EXIT_USAGE;
     char program[4096], log_option[32], log_text[16];
     if (log_of_program() >= 0) {
         json_object_seed(1); /* else jansson takes a random one: memory is freed in another order, and lies elsewhere */
@@ -98,12 +98,12 @@ int kvb_count_start(char **argv, const char *const *threads, char *why, size_t w
         stack_align(program, argv);
         execvp(words[0], words);
     }
-    snprintf(why, why_bytes, "unavailable: valgrind: %s%s", strerror(errno),
-             errno == ENOENT ? "; install Debian's package valgrind" : "");
+    int error = errno;
     close(same);
     close(log);
     free(words);
-    return -ENOTSUP;
+    return kvb_complain("run", KVB_EXIT_MACHINE, "--count: unavailable: valgrind: %s%s", strerror(error),
+                        error == ENOENT ? "; install Debian's package valgrind" : "");
 }
 
 void kvb_count_open(void)
@@ -172,13 +172,14 @@ void kvb_count_read(pid_t child, kvb_result *result)
 
 #else
 
-int kvb_count_start(char **argv, const char *const *threads, char *why, size_t why_bytes)
+int kvb_count_start(char **argv, const char *const *threads)
 {
     (void)argv;
-    if (refuse(threads, why, why_bytes))
-        return -EINVAL;
-    snprintf(why, why_bytes, "unavailable: built without valgrind; install Debian's package valgrind and build again");
-    return -ENOTSUP;
+    if (refuse(threads))
+        return KVB_EXIT_USAGE;
+    return kvb_complain(
+        "run", KVB_EXIT_MACHINE,
+        "--count: unavailable: built without valgrind; install Debian's package valgrind and build again");
 }
 
 void kvb_count_open(void) {}

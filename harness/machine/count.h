@@ -16,9 +16,9 @@
 const char *kvb_count_level(void);
 
 /* Replaces this process by one that runs the words of the command, argv, under Callgrind. threads: the thread counts asked for,
- * ending with NULL, or NULL. Returns 0 in that process, at once; else why, and -EINVAL for what cannot be counted anywhere, -ENOTSUP
- * where Callgrind cannot be had. */
-int kvb_count_start(char **argv, const char *const *threads, char *why, size_t why_bytes);
+ * ending with NULL, or NULL. Returns 0 in that process, at once; else, said, KVB_EXIT_USAGE for what cannot be counted anywhere,
+ * KVB_EXIT_MACHINE where Callgrind cannot be had. */
+int kvb_count_start(char **argv, const char *const *threads);
 
 /* In a child: prepares for counting. What lies between an odd call of kvb_count_turn and the next one is counted. Without
  * Callgrind both do nothing. */

@@ -8,8 +8,15 @@
 
 #include "workloads/array.h"
 
-const char kvb_timeline_heading[] = "workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,"
-                                    "reserved_bytes,allocator_bytes,allocator_peak_bytes\n";
+FILE *kvb_timeline_open(const char *path)
+{
+    FILE *timeline = fopen(path, "w");
+    if (timeline)
+        fputs("workload,cache,pool_k,pool_v,kernel,threads,event,line,kind,cells_live,high_water,reserved_bytes,"
+              "allocator_bytes,allocator_peak_bytes\n",
+              timeline);
+    return timeline;
+}
 
 void kvb_timeline_print(FILE *timeline, const kvb_result *r, uint32_t number, const kvb_event *event,
                         kvb_step_kind kind, const kvb_cache_usage *usage, const kvb_allocator *allocator)

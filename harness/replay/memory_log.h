@@ -7,8 +7,8 @@
 #include "results/result.h"
 #include "workloads/trace.h"
 
-/* Heading of the timeline. */
-extern const char kvb_timeline_heading[];
+/* A timeline with its heading, to be closed with fclose; NULL with errno. */
+FILE *kvb_timeline_open(const char *path);
 
 /* One line of the timeline; `number` is the event's, counted from 0. */
 void kvb_timeline_print(FILE *timeline, const kvb_result *result, uint32_t number, const kvb_event *event,

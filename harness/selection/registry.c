@@ -159,3 +159,11 @@ int kvb_registry_load(kvb_registry *registry, const char *path, char *why, size_
         *registry = more;
     return result;
 }
+
+int kvb_registry_load_all(kvb_registry *registry, const kvb_words *paths, char *why, size_t why_bytes)
+{
+    int error = 0;
+    for (size_t i = 0; !error && i < paths->n; i++)
+        error = kvb_registry_load(registry, paths->at[i], why, why_bytes);
+    return error;
+}

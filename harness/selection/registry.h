@@ -4,6 +4,7 @@
 #define KVB_REGISTRY_H
 
 #include "caches/cache.h"
+#include "harness/command_line.h"
 #include "kernels/attend.h"
 
 typedef enum kvb_registry_kind { KVB_KERNELS, KVB_CACHES, KVB_POOLS, KVB_REGISTRY_KINDS } kvb_registry_kind;
@@ -32,6 +33,8 @@ void kvb_registry_init(kvb_registry *registry);
  * it was. A plug-in stays loaded until the process ends.
  */
 int kvb_registry_load(kvb_registry *registry, const char *path, char *why, size_t why_bytes);
+/* The same for each path of a list, up to the first that fails. */
+int kvb_registry_load_all(kvb_registry *registry, const kvb_words *paths, char *why, size_t why_bytes);
 
 /* The definition of that name, or NULL. */
 const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind kind, const char *name);

@@ -87,7 +87,7 @@ static void a_kernel_that_is_not_loaded(void **state)
 }
 
 static const char *const any[] = {"*", NULL};
-static kvb_workload files[1] = {{"a", "x/a.jsonl"}};
+static kvb_workload files[1] = {{.name = "a", .path = "x/a.jsonl"}};
 static const kvb_workloads workloads = {.at = files, .n = 1, .folder = "x"};
 
 /* --kernel with those two words; the second may be NULL. */

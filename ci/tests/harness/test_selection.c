@@ -18,7 +18,7 @@
 #include "harness/selection/pairs.h"
 
 static kvb_registry registry;
-static kvb_workload files[2] = {{"a", "x/a.jsonl"}, {"b", "x/b.jsonl"}};
+static kvb_workload files[2] = {{.name = "a", .path = "x/a.jsonl"}, {.name = "b", .path = "x/b.jsonl"}};
 static const kvb_workloads workloads = {.at = files, .n = 2, .folder = "x"};
 static const char *const every[] = {"*", NULL}, *const only_b[] = {"b", NULL}, *const only_seq[] = {"seq", NULL};
 static const char *const two_pools[] = {"f16", "q4_0", NULL}, *const one_pool[] = {"f16", NULL};
