@@ -17,6 +17,7 @@ make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"||
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
 --suite quick --plugin |s|$| --pool f32 --pool f32+had --pool k=q8_0,v=f16 --workload plain-decode --workload eagle-tree| | likewise
+run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --no-machine| | Valgrind is slow; without it there is nothing to walk
 run --workload agent-fork |s|$| --sample-ms 5| | a few passes are enough here
 --base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --sample-ms 20| | likewise
 long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --sample-ms 5 --oracle-pairs 50000 --no-null|;s|1,2|$THREADS|| likewise; one thread on one core

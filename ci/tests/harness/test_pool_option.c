@@ -86,7 +86,7 @@ static void refused(const char *word, const char *says)
 static void bad_words_are_told(void **state)
 {
     (void)state;
-    refused("q4_2", "unknown pool 'q4_2'; known: f32, f16, bf16");
+    refused("q4_2", "unknown pool 'q4_2'; did you mean 'q4_1'? known: f32, f16, bf16");
     refused("q4_2", "each also with +had");
     refused("+had", "unknown pool '+had'");
     refused("z*", "unknown pool 'z*'");

@@ -110,6 +110,9 @@ static void test_cut(void **state)
     assert_refused(good, 40, 1, "cut short");
 }
 
+#define DIGITS_100                                                                                                     \
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+
 static void test_fields(void **state)
 {
     (void)state;
@@ -138,12 +141,10 @@ static void test_fields(void **state)
                   3, "time.series: expected at most 64 elements, found 65");
     assert_change("\"joined\": [{\"date\"", "\"joined\": [{\"data\"", 1, "joined.0: expected the key \"date\"");
     assert_change("\"reason\": \"",
-                  "\"reason\": \"" /* 320 bytes of text do not fit */
-                  "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-                  "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-                  "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-                  "01234567890123456789",
-                  3, "reason: expected a string of at most 319 bytes");
+                  "\"reason\": \"" /* 1100 bytes of text do not fit */
+                  DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100 DIGITS_100
+                      DIGITS_100 DIGITS_100,
+                  3, "reason: expected a string of at most 1023 bytes");
     assert_change("\"cpu_features\": [\"avx2\"", "\"cpu_features\": [5", 1, "cpu_features: expected a string");
     assert_change("\"unavailable\": {\"cycles\": \"not permitted\"}", "\"unavailable\": {}", 3,
                   "counters.cycles: expected a reason");
