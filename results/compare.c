@@ -67,8 +67,8 @@ static const struct metric {
     [KVB_METRIC_INSTRUCTIONS] = COUNTED(instructions, KVB_LIMIT_COUNTS, 1e-4),
     [KVB_METRIC_DATA_READS] = COUNTED(data_reads, KVB_LIMIT_COUNTS, 1e-4),
     [KVB_METRIC_DATA_WRITES] = COUNTED(data_writes, KVB_LIMIT_COUNTS, 1e-4),
-    [KVB_METRIC_L1_MISSES] = COUNTED(l1_misses, KVB_LIMIT_MISSES, 1e-2),
-    [KVB_METRIC_LL_MISSES] = COUNTED(ll_misses, KVB_LIMIT_MISSES, 1e-2),
+    [KVB_METRIC_L1_MISSES] = COUNTED(l1_misses, KVB_LIMIT_MISSES, 3e-2),
+    [KVB_METRIC_LL_MISSES] = COUNTED(ll_misses, KVB_LIMIT_MISSES, 3e-2),
 };
 
 const char *kvb_metric_name(kvb_metric metric)

@@ -28,12 +28,12 @@
  * What a comparison allows, from a small JSON file:
  *
  *   {"kvbench_thresholds": 1, "time": 0.05, "memory": 0, "bytes": 0, "rho": null, "counts": 0.001,
- *    "misses": 0.01, "confidence": 0.99,
+ *    "misses": 0.03, "confidence": 0.99,
  *    "patterns": [{"match": "long-decode/STAR/flash/STAR", "time": 0.10}, …]}      (STAR: an asterisk)
  *
  * time, memory (allocator_peak, scratch, staged, copied bytes), bytes (read, walked) and rho are relative: 0.05 allows 5 % more;
- * null allows any growth. counts are instructions, data reads and writes, misses the modelled ones, of `run --count`. Only the first key is required. fnmatch matches a pattern against kvb_key_name
- * ("workload/cache/pool/kernel/threads/growth"; an asterisk matches slashes too). If several match, the later one counts, key by
+ * null allows any growth. counts are instructions, data reads and writes, misses the modelled ones, of `run --count`. Only the
+ * first key is required. fnmatch matches a pattern against kvb_key_name ("workload/cache/pool/kernel/threads/growth"; an asterisk matches slashes too). If several match, the later one counts, key by
  * key. confidence is that of all combinations together.
  */
 #define KVB_THRESHOLD_PATTERNS 64u
@@ -61,7 +61,7 @@ typedef struct kvb_thresholds {
     size_t n;
 } kvb_thresholds;
 
-/* time 0.05, memory and bytes 0, any rho, counts 0.001, misses 0.01, confidence 0.99, no pattern. */
+/* time 0.05, memory and bytes 0, any rho, counts 0.001, misses 0.03, confidence 0.99, no pattern. */
 void kvb_thresholds_init(kvb_thresholds *thresholds);
 
 /* 0 or -errno with why: "file: key: what was expected", or "file:line: …" if it is not JSON. */

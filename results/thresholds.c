@@ -14,7 +14,7 @@ void kvb_thresholds_init(kvb_thresholds *thresholds)
     *thresholds = (kvb_thresholds){.limit = {[KVB_LIMIT_TIME] = 0.05,
                                              [KVB_LIMIT_RHO] = INFINITY,
                                              [KVB_LIMIT_COUNTS] = 0.001,
-                                             [KVB_LIMIT_MISSES] = 0.01},
+                                             [KVB_LIMIT_MISSES] = 0.03},
                                    .confidence = KVB_CONFIDENCE};
 }
 

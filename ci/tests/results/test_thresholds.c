@@ -60,7 +60,7 @@ static void test_defaults(void **state)
     assert_true(limit("w", "k", KVB_LIMIT_TIME) == 0.05);
     assert_true(limit("w", "k", KVB_LIMIT_MEMORY) == 0 && limit("w", "k", KVB_LIMIT_BYTES) == 0);
     assert_true(isinf(limit("w", "k", KVB_LIMIT_RHO)));
-    assert_true(limit("w", "k", KVB_LIMIT_COUNTS) == 0.001 && limit("w", "k", KVB_LIMIT_MISSES) == 0.01);
+    assert_true(limit("w", "k", KVB_LIMIT_COUNTS) == 0.001 && limit("w", "k", KVB_LIMIT_MISSES) == 0.03);
     assert_true(thresholds.confidence == 0.99);
 }
 
