@@ -115,8 +115,8 @@ asan: ## run every test under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: ## run every test under ThreadSanitizer
 	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
-faults: ## plant each fault of ci/faults: the test it names must catch it
-	@ci/faults/run.py $(FAULTS) $(BUILD)
+faults: ## plant each fault of ci/faults: the test it names must catch it; FAULTS="NAME NAME" only these
+	@ci/faults/run.py $(BUILD) $(FAULTS)
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
