@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A function that the program exports, for plug-ins: see caches/plugin.h. */
 #define KVB_HOST __attribute__((visibility("default")))
@@ -66,9 +67,15 @@ static inline void *kvb_alloc(kvb_allocator *a, size_t bytes)
     return kvb_realloc(a, NULL, 0, bytes);
 }
 
-static inline void kvb_free(kvb_allocator *a, void *block, size_t bytes)
+static inline void *kvb_alloc_zeroed(kvb_allocator *a, size_t bytes)
 {
-    kvb_realloc(a, block, bytes, 0);
+    void *block = kvb_alloc(a, bytes);
+    return block ? memset(block, 0, bytes) : NULL;
+}
+
+static inline void kvb_free(kvb_allocator *a, void *block, size_t bytes) /* NULL is nothing */
+{
+    kvb_realloc(a, block, block ? bytes : 0, 0);
 }
 
 #endif

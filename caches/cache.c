@@ -16,9 +16,12 @@ struct kvb_cache {
     const kvb_model *model;
     kvb_cache_options options;
     kvb_account account;
-    kvb_store *stores[KVB_MODEL_GROUPS]; /* [n_groups] */
-    kvb_feed feed, next_feed;            /* of the plan in force; of the one being made */
-    bool planned;                        /* there is a plan in force */
+    kvb_store *stores[KVB_MODEL_GROUPS];            /* [n_groups] */
+    kvb_feed feed, next_feed;                       /* of the plan in force; of the one being made */
+    bool planned;                                   /* there is a plan in force */
+    uint64_t fetched[(KVB_MODEL_LAYERS + 63) / 64]; /* layers whose rows were stored under it */
+    uint64_t *matched;                              /* [matched_room] of the last seq_match */
+    size_t matched_room;
     char why[200];
 };
 
@@ -43,18 +46,27 @@ __attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, c
 
 /* ---- opening and closing ------------------------------------------------------------------------------ */
 
+static uint32_t ids_of(const kvb_cache_options *options)
+{
+    return options->seq_ids ? options->seq_ids : KVB_SEQ_IDS;
+}
+
 static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
                          size_t why_bytes)
 {
-    const char *wrong = o->capacity == 0                                 ? "capacity must be at least 1 cell"
-                        : o->seq_capacity == 0                           ? "seq_capacity must be at least 1 token"
-                        : o->min_chunk == 0                              ? "min_chunk must be at least 1 cell"
-                        : o->max_seqs == 0 || o->max_seqs > KVB_MAX_SEQS ? "max_seqs must be 1 .. 64"
-                                                                         : NULL;
-    if (wrong) {
+    uint32_t n_ids = ids_of(o);
+    const char *wrong = o->capacity == 0       ? "capacity must be at least 1 cell"
+                        : o->seq_capacity == 0 ? "seq_capacity must be at least 1 token"
+                        : o->min_chunk == 0    ? "min_chunk must be at least 1 cell"
+                                               : NULL;
+    if (wrong)
         snprintf(why, why_bytes, "%s", wrong);
+    else if (n_ids > KVB_MAX_SEQS)
+        snprintf(why, why_bytes, "seq_ids must be 1 .. %u", KVB_MAX_SEQS);
+    else if (o->max_seqs == 0 || o->max_seqs > n_ids)
+        snprintf(why, why_bytes, "max_seqs must be 1 .. %u, the number of sequence ids", n_ids);
+    if (wrong || n_ids > KVB_MAX_SEQS || o->max_seqs == 0 || o->max_seqs > n_ids)
         return -EINVAL;
-    }
     int error = kvb_model_check(model, why, why_bytes);
     if (error)
         return error;
@@ -69,6 +81,11 @@ static int options_check(const kvb_cache_type *type, const kvb_model *model, con
     return 0;
 }
 
+static kvb_store_site site_of(kvb_cache *c)
+{
+    return (kvb_store_site){c->type, c->model, &c->options, &c->account, c->why, sizeof c->why};
+}
+
 int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                    kvb_cache **cache, char *why, size_t why_bytes)
 {
@@ -81,9 +98,18 @@ int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb
         return -ENOMEM;
     }
     *c = (kvb_cache){.type = type, .model = model, .options = *options};
-    c->account = (kvb_account){
-        .allocator = options->allocator, .seq_capacity = options->seq_capacity, .max_seqs = options->max_seqs};
-    const kvb_store_site site = {type, model, &c->options, &c->account, c->why, sizeof c->why};
+    c->options.page_cells = options->page_cells ? options->page_cells : 16;
+    c->account = (kvb_account){.allocator = options->allocator,
+                               .seq_capacity = options->seq_capacity,
+                               .max_seqs = options->max_seqs,
+                               .n_ids = ids_of(options)};
+    uint32_t n_fed = type->flags & KVB_CACHE_FORGETS ? c->account.n_ids : 0;
+    error = kvb_account_open(&c->account);
+    if (!error)
+        error = kvb_feed_open(&c->feed, options->allocator, n_fed);
+    if (!error)
+        error = kvb_feed_open(&c->next_feed, options->allocator, n_fed);
+    const kvb_store_site site = site_of(c);
     for (uint32_t g = 0; g < model->n_groups && !error; g++)
         error = kvb_store_open(&site, g, &c->stores[g]);
     if (error) {
@@ -106,6 +132,7 @@ void kvb_cache_close(kvb_cache *c)
     kvb_feed_close(&c->feed, a);
     kvb_feed_close(&c->next_feed, a);
     kvb_account_close(&c->account);
+    kvb_free(a, c->matched, c->matched_room * sizeof *c->matched);
     kvb_free(a, c, sizeof *c);
 }
 
@@ -145,7 +172,7 @@ static int change_make(kvb_cache *c, const kvb_change *change)
     if (!error)
         error = kvb_account_reserve(&c->account, change);
     if (!error && feed)
-        error = kvb_feed_make(&c->next_feed, &c->account, change, c->type->flags & KVB_CACHE_FORGETS);
+        error = kvb_feed_make(&c->next_feed, &c->account, change);
     if (!error) {
         for (; prepared < n_groups && !error; prepared += !error)
             error = kvb_store_prepare(c->stores[prepared], change, feed);
@@ -161,6 +188,8 @@ static int change_make(kvb_cache *c, const kvb_change *change)
     for (uint32_t g = 0; g < n_groups; g++)
         kvb_store_adopt(c->stores[g], change, feed);
     if (feed) {
+        memset(c->fetched, 0, sizeof c->fetched);
+        c->account.shifted = false;
         kvb_feed old = c->feed;
         c->feed = c->next_feed;
         c->next_feed = old;
@@ -183,20 +212,57 @@ static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
     return 0;
 }
 
-bool kvb_cache_can_extend(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+/* Would a change of that kind, of tokens of these sequences, be taken? */
+static bool can_admit(const kvb_cache *c, kvb_change_kind kind, const uint32_t *seq_ids, uint32_t n)
 {
     char why[200];
     bool alone = !seq_ids || c->type->flags & KVB_CACHE_SEQ;
     for (uint32_t i = 0; i < n && !alone; i++)
         if (seq_ids[i] != 0)
             return false;
-    return !admission_check(c, &(kvb_change){.kind = KVB_CHANGE_STEP, .n = n, .seq_ids = seq_ids}, why, sizeof why);
+    return !admission_check(c, &(kvb_change){.kind = kind, .n = n, .seq_ids = seq_ids}, why, sizeof why);
+}
+
+bool kvb_cache_can_extend(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    return can_admit(c, KVB_CHANGE_STEP, seq_ids, n);
+}
+
+int kvb_cache_begin_step_tokens(kvb_cache *c, const uint32_t *seq_ids, const int32_t *tokens, uint32_t n)
+{
+    int error = seq_ids_check(c, seq_ids, n);
+    return error ? error
+                 : change_make(c, &(kvb_change){.kind = KVB_CHANGE_STEP, .n = n, .seq_ids = seq_ids, .tokens = tokens});
 }
 
 int kvb_cache_begin_step(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
 {
-    int error = seq_ids_check(c, seq_ids, n);
-    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_STEP, .n = n, .seq_ids = seq_ids});
+    return kvb_cache_begin_step_tokens(c, seq_ids, NULL, n);
+}
+
+int kvb_cache_seq_match(kvb_cache *c, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key,
+                        uint32_t *found, const uint64_t **ordinals)
+{
+    kvb_change change = {.kind = KVB_CHANGE_MATCH, .src = seq, .tokens = tokens, .extra_key = extra_key};
+    int error = flags_check(c, KVB_CACHE_PREFIX, "seq_match");
+    if (!error && (!tokens || !n || !found || !ordinals))
+        error = fail(c, -EINVAL, "a prompt and a place for the answer must be given");
+    if (!error)
+        error = kvb_account_check(&c->account, &change, c->why, sizeof c->why);
+    if (!error && kvb_grow(c->options.allocator, &c->matched, &c->matched_room, n))
+        error = fail(c, -ENOMEM, "no memory for a prompt of %u tokens", n);
+    if (error)
+        return error;
+    change.n = n - 1;
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        change.n = kvb_store_match(c->stores[g], tokens, change.n, extra_key, c->matched);
+    change.ordinals = c->matched;
+    error = change_make(c, &change);
+    if (error)
+        return error;
+    *found = change.n;
+    *ordinals = c->matched;
+    return 0;
 }
 
 int kvb_cache_seq_cp(kvb_cache *c, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
@@ -220,11 +286,41 @@ int kvb_cache_seq_keep(kvb_cache *c, uint32_t seq)
                                &(kvb_change){.kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END});
 }
 
+int kvb_cache_seq_reorder(kvb_cache *c, const uint32_t *dst, const uint32_t *src, uint32_t n)
+{
+    int error = flags_check(c, KVB_CACHE_REORDER, "seq_reorder");
+    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REORDER, .n = n, .dsts = dst, .srcs = src});
+}
+
+/* Of every group: is it known how K rows are turned, and can the format be? */
+static int turns_check(kvb_cache *c)
+{
+    const int unknown = kvb_model_unknown_rope(c->model);
+    if (unknown >= 0)
+        return fail(c, -ENOTSUP, "positions cannot be shifted: the rope of group %d is unknown", unknown);
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        if (!kvb_turn_supports(&c->model->groups[g], c->options.k_pool->format, c->why, sizeof c->why))
+            return -ENOTSUP;
+    return 0;
+}
+
+int kvb_cache_seq_add(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
+{
+    int error = flags_check(c, KVB_CACHE_SHIFT, "seq_add");
+    if (!error)
+        error = turns_check(c);
+    if (!error && delta == 0 && p1 >= p0) /* to move nothing, as far as to move by nothing */
+        p1 = p0;
+    return error ? error
+                 : change_make(c,
+                               &(kvb_change){.kind = KVB_CHANGE_SHIFT, .src = seq, .p0 = p0, .p1 = p1, .delta = delta});
+}
+
 int kvb_cache_clear(kvb_cache *c)
 {
     return change_make(
         c, &(kvb_change){
-               .kind = KVB_CHANGE_REMOVE, .src = KVB_MAX_SEQS, .others = true, .drops_nodes = true, .p1 = KVB_POS_END});
+               .kind = KVB_CHANGE_REMOVE, .src = UINT32_MAX, .others = true, .drops_nodes = true, .p1 = KVB_POS_END});
 }
 
 int kvb_cache_rewind(kvb_cache *c, uint32_t len)
@@ -235,42 +331,96 @@ int kvb_cache_rewind(kvb_cache *c, uint32_t len)
         return error;
     if (len > length)
         return fail(c, -EINVAL, "cannot rewind to %u: the length is %u", len, length);
-    /* An empty sequence may be cut back to nothing, which seq_rm would refuse. */
-    bool empty = length == 0 && c->account.n_nodes == 0;
-    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .p0 = len, .p1 = KVB_POS_END, .drops_nodes = empty});
+    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .p0 = len, .p1 = KVB_POS_END});
 }
 
-bool kvb_cache_can_propose(const kvb_cache *c, uint32_t n)
+int kvb_cache_defrag(kvb_cache *c)
 {
-    char why[200];
-    return c->type->flags & KVB_CACHE_TREE &&
-           !admission_check(c, &(kvb_change){.kind = KVB_CHANGE_PROPOSE, .n = n}, why, sizeof why);
+    const kvb_format *formats[] = {c->options.k_pool->format, c->options.v_pool->format};
+    for (int v = 0; v < 2; v++)
+        if (formats[v]->residual_cells)
+            return fail(c, -ENOTSUP, "rows of format '%s' cannot be copied as they are", formats[v]->name);
+    return change_make(c, &(kvb_change){.kind = KVB_CHANGE_DEFRAG});
 }
 
-int kvb_cache_propose(kvb_cache *c, const int32_t *parents, uint32_t n)
+bool kvb_cache_can_propose(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    return c->type->flags & KVB_CACHE_TREE && can_admit(c, KVB_CHANGE_PROPOSE, seq_ids, n);
+}
+
+int kvb_cache_propose(kvb_cache *c, const uint32_t *seq_ids, const int32_t *parents, uint32_t n)
 {
     int error = flags_check(c, KVB_CACHE_TREE, "propose");
     if (!error && !parents)
         error = fail(c, -EINVAL, "the nodes' parents must be given");
-    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_PROPOSE, .n = n, .parents = parents});
+    if (!error)
+        error = seq_ids_check(c, seq_ids, n);
+    return error ? error
+                 : change_make(
+                       c, &(kvb_change){.kind = KVB_CHANGE_PROPOSE, .n = n, .seq_ids = seq_ids, .parents = parents});
 }
 
-int kvb_cache_commit(kvb_cache *c, const uint32_t *accepted, uint32_t n)
+int kvb_cache_commit(kvb_cache *c, uint32_t seq, const uint32_t *accepted, uint32_t n)
 {
     int error = flags_check(c, KVB_CACHE_TREE, "commit");
-    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_COMMIT, .n = n, .accepted = accepted});
+    if (!error)
+        error = seq_ids_check(c, &seq, 1);
+    return error ? error
+                 : change_make(c, &(kvb_change){.kind = KVB_CHANGE_COMMIT, .src = seq, .n = n, .accepted = accepted});
+}
+
+/* ---- saving and loading ------------------------------------------------------------------------------------ */
+
+static int saved_seq_check(kvb_cache *c, uint32_t seq, const char *what)
+{
+    int error = flags_check(c, KVB_CACHE_SAVES, what);
+    if (!error && seq != KVB_SEQ_ALL)
+        error = seq_ids_check(c, &seq, 1);
+    if (!error && seq != KVB_SEQ_ALL && seq >= c->account.n_ids)
+        error = fail(c, -EINVAL, "sequence %u is out of range: 0 .. %u", seq, c->account.n_ids - 1);
+    if (!error && c->account.n_nodes)
+        error = fail(c, -EINVAL, "%u nodes are pending: commit first", c->account.n_nodes);
+    return error;
+}
+
+int kvb_cache_save(kvb_cache *c, uint32_t seq, const char *path)
+{
+    int error = saved_seq_check(c, seq, "save");
+    if (!error && c->account.shifted)
+        error = fail(c, -EINVAL, "positions have moved: their rows are turned with the next step");
+    for (uint32_t layer = 0; layer < c->model->n_layers && c->planned && !error; layer++)
+        if (!(c->fetched[layer / 64] >> layer % 64 & 1))
+            error = fail(c, -EINVAL, "a step is under way: rows of layer %u have not been stored yet", layer);
+    if (error)
+        return error;
+    const kvb_store_site site = site_of(c);
+    return kvb_saved_write(&site, c->stores, seq, path);
+}
+
+int kvb_cache_load(kvb_cache *c, uint32_t seq, const char *path)
+{
+    kvb_saved *saved = NULL;
+    int error = saved_seq_check(c, seq, "load");
+    if (error)
+        return error;
+    const kvb_store_site site = site_of(c);
+    error = kvb_saved_read(&site, c->stores, seq, path, &saved);
+    if (!error)
+        error = change_make(c, &(kvb_change){.kind = KVB_CHANGE_LOAD, .src = seq, .loaded = kvb_saved_account(saved)});
+    kvb_saved_free(saved, c->stores);
+    return error;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
 uint32_t kvb_cache_length(const kvb_cache *c, uint32_t seq)
 {
-    return seq < KVB_MAX_SEQS ? kvb_spans_next(&c->account.seq[seq]) : 0;
+    return seq < c->account.n_ids ? kvb_spans_next(&c->account.seq[seq]) : 0;
 }
 
-uint32_t kvb_cache_pending(const kvb_cache *c)
+uint32_t kvb_cache_pending(const kvb_cache *c, uint32_t seq)
 {
-    return c->account.n_nodes;
+    return seq < c->account.n_ids ? c->account.pending[seq] : 0;
 }
 
 uint32_t kvb_cache_feed(const kvb_cache *c, const uint64_t **ordinals)
@@ -309,6 +459,7 @@ int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *pos
         return fail(c, -EINVAL, v ? "layer %u is latent: V is part of K's rows" : "V rows of layer %u must be given",
                     layer);
     kvb_store_fetch(s, layer, k, v, spec);
+    c->fetched[layer / 64] |= UINT64_C(1) << layer % 64;
     return 0;
 }
 
@@ -318,11 +469,6 @@ void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usa
 }
 
 const kvb_cache_type *const kvb_builtin_caches[] = {
-    &kvb_cache_recompute,
-    &kvb_cache_slab,
-    &kvb_cache_contiguous,
-    &kvb_cache_seq,
-    &kvb_cache_window,
-    &kvb_cache_tree,
-    NULL,
+    &kvb_cache_recompute, &kvb_cache_slab,         &kvb_cache_contiguous, &kvb_cache_seq, &kvb_cache_window,
+    &kvb_cache_paged,     &kvb_cache_paged_prefix, &kvb_cache_tree,       NULL,
 };

@@ -13,7 +13,7 @@
  *  1. The plan is made once per step. Every control call that succeeds makes the one before stale: update_and_fetch without a
  *     plan in force is -EINVAL.
  *  2. A query sees a token iff it is alive, belongs to the query's sequence, its position is not above the query's, and the
- *     layer's group lets it be seen (kernels/model.h). In a tree: the committed prefix, its ancestors and itself, likewise.
+ *     layer's group lets it be seen (kernels/model.h). A node: its sequence's committed tokens, its ancestors and itself, likewise.
  *  3. A fork copies no bytes; a cell is freed when its last sequence leaves; shared rows are never
  *     written. (slab is the exception by definition: its rows are private, so a fork is a copy.)
  *  4. Reads are bounded by occupancy, never by capacity.
@@ -31,7 +31,7 @@
  *
  * Errors: 0 or a negative errno, kvb_cache_why() says why. -EINVAL: a call that breaks the protocol or names what does not
  * exist; -ENOSPC: capacity; -ENOMEM: allocation; -ENOTSUP: this cache cannot do that (why says what it can).
- * One thread at a time per cache. Sequence ids are 0 .. 63; positions are 0-based within a sequence.
+ * One thread at a time per cache. Sequence ids are 0 .. seq_ids-1 (store.h); positions are 0-based within a sequence.
  */
 #ifndef KVB_CACHE_H
 #define KVB_CACHE_H
@@ -69,27 +69,89 @@ uint32_t kvb_cache_length(const kvb_cache *cache, uint32_t seq); /* next positio
 
 /* ---- sequences: KVB_CACHE_SEQ. p0 <= p < p1 names positions; p1 may be KVB_POS_END ----------------------- */
 
+/* Of a range only what the sequence holds is meant. To copy or remove nothing, since the range or the sequence is empty, succeeds. */
 /* dst also holds src's tokens of that range. Where dst is alive the range is added to it; -EINVAL where both hold a position. */
 int kvb_cache_seq_cp(kvb_cache *cache, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1);
 int kvb_cache_seq_rm(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1);
 int kvb_cache_seq_keep(kvb_cache *cache, uint32_t seq); /* drop every other sequence */
+/* KVB_CACHE_REORDER, as beam search does: dst[i] holds what src[i] held before, for all i < n at once; of other sequences nothing
+ * changes. No dst twice (-EINVAL); a source may be named several times, and be a destination. One that holds nothing empties
+ * its destination. */
+int kvb_cache_seq_reorder(kvb_cache *cache, const uint32_t *dst, const uint32_t *src, uint32_t n);
+/*
+ * The sequence's tokens of that range move by delta positions: KVB_CACHE_SHIFT. -EINVAL where one would fall below position 0, or
+ * onto or across one that stays; -ENOSPC beyond seq_capacity, or for want of cells: a token that another sequence holds, too,
+ * becomes a row of its own, and the other one keeps its position. -ENOTSUP where a group's rope is unknown (kernels/model.h) or a
+ * pool's format cannot turn rows: one with residual cells, or a plug-in's own.
+ *
+ * K rows are turned when the next step begins, by the sum of the deltas since the step before (not at all where that is 0): decoded
+ * as format->read does; for each pair (x, y) and its angle delta * base^(-2i/dims), with c and s its cosine and sine, computed in
+ * double and rounded to f32, (x c - y s, x s + y c), each product, the sum and the difference rounded to f32; and encoded again.
+ */
+int kvb_cache_seq_add(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
 
-/* ---- a draft tree behind sequence 0: KVB_CACHE_TREE ------------------------------------------------------- */
+/* ---- prompts that begin as others did: KVB_CACHE_PREFIX ----------------------------------------------------- */
 
-bool kvb_cache_can_propose(const kvb_cache *cache, uint32_t n);
-/* Plan n more pending nodes, numbered on from those already pending. parents[i] is the number of an
- * earlier node, or -1: child of the committed end. Position = committed length + depth (root 0). */
-int kvb_cache_propose(kvb_cache *cache, const int32_t *parents, uint32_t n);
-/* Keep the path accepted[0..n-1] (first a root, each the child of the one before), drop the other
- * pending nodes. n = 0 drops all. */
-int kvb_cache_commit(kvb_cache *cache, const uint32_t *accepted, uint32_t n);
-uint32_t kvb_cache_pending(const kvb_cache *cache);
+/* begin_step with the tokens' vocabulary ids [n]: only rows of tokens that are known are found again. NULL: not known. */
+int kvb_cache_begin_step_tokens(kvb_cache *cache, const uint32_t *seq_ids, const int32_t *tokens, uint32_t n);
+/*
+ * An empty sequence is told the n tokens of its prompt. It comes to hold the longest beginning whose rows are there, in whole pages
+ * and at most n - 1 tokens; the others are then fed as ever. What has another extra key (an adapter, an image) is another prompt.
+ * *found tokens count as admitted: the ordinals that they would have had are used up. Those whose rows they take are in *ordinals
+ * [*found], the cache's until the next call. The plan in force is stale, whatever is found. -EINVAL: the sequence is not empty;
+ * -ENOSPC: none more may be alive.
+ */
+int kvb_cache_seq_match(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key,
+                        uint32_t *found, const uint64_t **ordinals);
+
+/* ---- draft trees behind sequences: KVB_CACHE_TREE ---------------------------------------------------------
+ * Behind sequence 0; with KVB_CACHE_SEQ behind any, several at once, while others step. A sequence that has nodes may only be
+ * proposed to and committed: every other call that reads or changes it is -EINVAL. */
+
+bool kvb_cache_can_propose(const kvb_cache *cache, const uint32_t *seq_ids, uint32_t n);
+/* Plan n more pending nodes, node i of sequence seq_ids[i] (NULL: all of 0). Those of a sequence are numbered on from those it has;
+ * parents[i] is the number of an earlier one of the same sequence, or -1: child of its committed end. Position = committed length +
+ * depth (root 0). */
+int kvb_cache_propose(kvb_cache *cache, const uint32_t *seq_ids, const int32_t *parents, uint32_t n);
+/* The nodes accepted[0..n-1] join the sequence: a root, then each the child of the one before. The sequence's other nodes are dropped,
+ * and their cells are free at once. n = 0 drops all. */
+int kvb_cache_commit(kvb_cache *cache, uint32_t seq, const uint32_t *accepted, uint32_t n);
+uint32_t kvb_cache_pending(const kvb_cache *cache, uint32_t seq); /* nodes of a sequence */
 
 /* ---- cutting back ------------------------------------------------------------------------------------------ */
 
 /* Keep positions 0 .. len-1 of sequence 0: KVB_CACHE_REWIND or KVB_CACHE_SEQ. */
 int kvb_cache_rewind(kvb_cache *cache, uint32_t len);
 int kvb_cache_clear(kvb_cache *cache); /* forget every token; keeps its memory */
+
+/*
+ * Compaction: the cells of each sequence lie in the order of its positions again, sequence by sequence, so that its reads are runs
+ * (one sequence without holes: rule 8 again) and the high-water mark is the number of cells in use. Stored rows are copied as they
+ * are. Caches seq and window; window also gives back what no query can see again. The others have nothing to move: cells of
+ * recompute, slab, contiguous and tree follow from positions, and pages are read wherever they lie. -ENOSPC where no cell is free, by
+ * which rows trade places; -ENOTSUP over formats with residual cells, which copies would round again.
+ */
+int kvb_cache_defrag(kvb_cache *cache);
+
+/* ---- save and load: KVB_CACHE_SAVES -------------------------------------------------------------------------- */
+
+/*
+ * A file holds a sequence, or with KVB_SEQ_ALL all of them: positions, ordinals, and rows bit by bit as they are stored, so that what
+ * goes on from it goes on as if it had never left. It says what it is of (version, groups and their limits, pool formats and fixed
+ * scales; of all sequences also the type of cache and its layout) and has a checksum. It is read by the kind of machine that wrote it.
+ *
+ * Save changes nothing. The rows of a step under way must have been stored; no nodes may be pending, and none of seq_add's shifts
+ * since the last step (-EINVAL). The file is written beside its place and renamed: whatever fails, what was there is whole. -ENOTSUP:
+ * a pool cannot be saved, or its rows share scales or slots with rows of other sequences, so that one cannot be taken out.
+ */
+int kvb_cache_save(kvb_cache *cache, uint32_t seq, const char *path);
+/*
+ * Load a sequence as an empty one, of any id; or all of them, in place of whatever was alive. Tokens come with their ordinals, and the
+ * next ordinal is above them all; a row that a sequence alive still holds is shared again where the cache shares cells. -EINVAL:
+ * not such a file, damaged, of another geometry, of all where one is asked for or the other way round, seq is alive; -ENOSPC:
+ * what it holds passes a limit of this cache; -ENOENT and its like: what the system said. What is refused has changed nothing.
+ */
+int kvb_cache_load(kvb_cache *cache, uint32_t seq, const char *path);
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
 
@@ -119,13 +181,21 @@ typedef struct kvb_cache_usage {
 
 void kvb_cache_usage_of(const kvb_cache *cache, uint32_t group, kvb_cache_usage *usage);
 
-extern const kvb_cache_type kvb_cache_recompute;  /* forgets all bytes; sequences, tree */
-extern const kvb_cache_type kvb_cache_slab;       /* one preallocated row for each sequence */
-extern const kvb_cache_type kvb_cache_contiguous; /* one growing sequence */
-extern const kvb_cache_type kvb_cache_seq;        /* cells shared by sequences */
-extern const kvb_cache_type kvb_cache_window;     /* as seq; drops what no query of a limited group can see again */
-extern const kvb_cache_type kvb_cache_tree;       /* committed prefix and pending nodes */
+extern const kvb_cache_type kvb_cache_recompute;    /* forgets all bytes; sequences, tree */
+extern const kvb_cache_type kvb_cache_slab;         /* one preallocated row for each sequence */
+extern const kvb_cache_type kvb_cache_contiguous;   /* one growing sequence */
+extern const kvb_cache_type kvb_cache_seq;          /* cells shared by sequences */
+extern const kvb_cache_type kvb_cache_window;       /* as seq; drops what no query of a limited group can see again */
+extern const kvb_cache_type kvb_cache_paged;        /* pages that sequences share, copied on write */
+extern const kvb_cache_type kvb_cache_paged_prefix; /* as paged; pages of a prompt are found again by what they hold */
+extern const kvb_cache_type kvb_cache_tree;         /* committed prefix and pending nodes */
 
 extern const kvb_cache_type *const kvb_builtin_caches[]; /* ends with NULL */
+
+/* The first of these KVB_CACHE_ flags that the cache has not, in words: "save and load"; NULL: it has them all. What can be cut back
+ * by sequences needs no KVB_CACHE_REWIND. */
+const char *kvb_cache_lacks(const kvb_cache_type *type, uint32_t flags);
+/* Of the flags that are calls, those that the cache has: ", sequences, draft trees". */
+void kvb_cache_can(const kvb_cache_type *type, char *text, size_t bytes);
 
 #endif

@@ -56,30 +56,65 @@ static kvb_expanded *expanded_of(kvb_call *call, const kvb_group *group)
     return e;
 }
 
+/* The kind of mask that the kernel is given in place of this one. */
+static kvb_mask_kind kind_taken(const kvb_kernel *kernel, kvb_mask_kind kind)
+{
+    const bool runs = kind == KVB_MASK_PAGES && kernel->masks & KVB_MASK_BIT(KVB_MASK_RUNS);
+    return kernel->masks & KVB_MASK_BIT(kind) ? kind : runs ? KVB_MASK_RUNS : KVB_MASK_EXPLICIT;
+}
+
+/* Makes e->mask in e->block, of e->mask.kind: 0 or -ENOMEM. */
+static int mask_turn(kvb_call *call, kvb_expanded *e, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells)
+{
+    const bool to_runs = e->mask.kind == KVB_MASK_RUNS;
+    const size_t row_words = n_cells ? ((size_t)n_cells + 63) / 64 : 1, held = e->bytes;
+    size_t n_runs = 0, starts = (((size_t)n_tok + 2) / 2) * sizeof(kvb_run);
+    for (uint32_t t = 0; t < n_tok && to_runs; t++) {
+        uint32_t cursor = 0;
+        for (kvb_run run; kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
+            n_runs++;
+    }
+    int rc = block_fit(call, "mask", &e->block, &e->bytes,
+                       to_runs ? starts + n_runs * sizeof(kvb_run) : n_tok * row_words * sizeof(uint64_t));
+    call->expanded_bytes += e->bytes - held;
+    if (rc)
+        return rc;
+    if (!to_runs) {
+        kvb_mask_expand(mask, n_tok, n_cells, e->block, row_words);
+        e->mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = e->block, .row_words = row_words};
+        return 0;
+    }
+    uint32_t *start = e->block, n = 0;
+    kvb_run *runs = (kvb_run *)(void *)((char *)e->block + starts);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        uint32_t cursor = 0;
+        start[t] = n;
+        for (kvb_run run; kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
+            runs[n++] = run;
+    }
+    start[n_tok] = n;
+    e->mask = (kvb_mask){.kind = KVB_MASK_RUNS, .row_start = start, .runs = runs};
+    return 0;
+}
+
 /* The mask as the kernel takes it. */
 static int mask_bind(kvb_call *call, const kvb_attend_spec *spec, uint32_t n_tok, uint32_t n_cells)
 {
-    const kvb_mask *mask = &spec->mask;
-    size_t row_words = ((size_t)n_cells + 63) / 64;
-    if (call->kernel->masks & KVB_MASK_BIT(mask->kind)) {
-        call->args.mask = *mask;
+    const kvb_mask_kind kind = kind_taken(call->kernel, spec->mask.kind);
+    if (kind == spec->mask.kind) {
+        call->args.mask = spec->mask;
         return 0;
     }
     kvb_expanded *e = expanded_of(call, spec->group);
-    if (e->generation != spec->generation || e->generation == 0) {
-        void *block = e->bits;
-        size_t held = e->bytes;
+    if (e->generation != spec->generation || e->generation == 0 || e->mask.kind != kind) {
         e->generation = 0;
-        e->row_words = row_words ? row_words : 1; /* a query that can see nothing still has a row */
-        int rc = block_fit(call, "mask", &block, &e->bytes, n_tok * e->row_words * sizeof *e->bits);
-        e->bits = block;
-        call->expanded_bytes += e->bytes - held;
+        e->mask.kind = kind;
+        int rc = mask_turn(call, e, &spec->mask, n_tok, n_cells);
         if (rc)
             return rc;
-        kvb_mask_expand(mask, n_tok, n_cells, e->bits, e->row_words);
         e->generation = spec->generation;
     }
-    call->args.mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = e->bits, .row_words = e->row_words};
+    call->args.mask = e->mask;
     return 0;
 }
 
@@ -100,17 +135,16 @@ static bool format_stages(const kvb_format *f)
 }
 
 /* The problem with the rows of those sides staged. */
-static kvb_problem problem_staged(const kvb_problem *problem, const kvb_attend_spec *spec, bool k, bool v)
+static kvb_problem problem_staged(const kvb_problem *problem, bool k, bool v)
 {
     kvb_problem p = *problem;
     p.k_format = k ? &kvb_format_staged : p.k_format;
     p.v_format = v ? &kvb_format_staged : p.v_format;
-    p.paged = (!k && spec->k.block_table) || (!v && spec->v.block_table);
     return p;
 }
 
 /* Finds the fewest sides to stage so that the kernel takes the problem, K first; 0 or -ENOTSUP. */
-static int stage_choose(kvb_call *call, kvb_problem *problem, const kvb_attend_spec *spec, char *why, size_t why_bytes)
+static int stage_choose(kvb_call *call, kvb_problem *problem, char *why, size_t why_bytes)
 {
     const kvb_kernel *kernel = call->kernel;
     const kvb_format *kf = problem->k_format, *vf = problem->v_format;
@@ -122,7 +156,7 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, const kvb_attend_s
         return -ENOTSUP;
     for (int sides = 1; sides <= 3; sides++) {
         bool k = sides & 1, v = sides & 2;
-        kvb_problem staged = problem_staged(problem, spec, k, v);
+        kvb_problem staged = problem_staged(problem, k, v);
         if ((k && !format_stages(kf)) || (v && !format_stages(vf)) || (problem->v_in_k && k != v) ||
             !kernel->supports(&staged, other, sizeof other))
             continue;
@@ -239,10 +273,9 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
         .scale = (float)group->scale,
         .softcap = group->softcap,
         .has_sinks = group->sink_logits != NULL,
-        .paged = spec->k.block_table || spec->v.block_table,
         .v_in_k = group->latent,
         .out_elem = call->out_elem,
-        .mask = kernel->masks & KVB_MASK_BIT(spec->mask.kind) ? spec->mask.kind : KVB_MASK_EXPLICIT,
+        .mask = kind_taken(kernel, spec->mask.kind),
         .k_format = spec->k.format,
         .v_format = spec->v.format,
         .deterministic = call->deterministic,
@@ -254,7 +287,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     call->args = (kvb_attend){
         .problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = group->sink_logits, .team = call->team};
     call->staged_k = call->staged_v = false;
-    rc = stage_choose(call, &problem, spec, why, why_bytes);
+    rc = stage_choose(call, &problem, why, why_bytes);
     if (rc)
         return rc;
     call->args.problem = problem;
@@ -283,7 +316,7 @@ void kvb_call_free(kvb_call *call)
 {
     kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
     for (uint32_t g = 0; g < KVB_MODEL_GROUPS; g++)
-        kvb_memory_give(call->source, call->expanded[g].bits, call->expanded[g].bytes);
+        kvb_memory_give(call->source, call->expanded[g].block, call->expanded[g].bytes);
     kvb_memory_give(call->source, call->stage_k, call->stage_k_bytes);
     kvb_memory_give(call->source, call->stage_v, call->stage_v_bytes);
     call->scratch = call->stage_k = call->stage_v = NULL;

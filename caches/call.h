@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into EXPLICIT for
- * kernels that take nothing else, provides scratch. Used by every runner, so that all call kernels alike.
+ * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into one that the kernel takes (PAGES into
+ * RUNS, else EXPLICIT), provides scratch. Used by every runner, so that all call kernels alike.
  *
  * Staging: where a kernel refuses a problem only because of a format, the rows of that side are decoded to f32, all
  * cells of every KV head, and it is those that the kernel is given. This is done at each call, on the team: it is what
@@ -12,12 +12,13 @@
 
 #include "caches/cache.h"
 
-/* A mask as bits, good for all layers of one group in one step. */
+/* A mask turned into another kind, good for all layers of one group in one step. */
 typedef struct kvb_expanded {
-    uint64_t generation; /* of the mask (kvb_attend_spec); 0: none */
+    uint64_t generation; /* of the mask that it was made of (kvb_attend_spec); 0: none */
     const kvb_group *group;
-    uint64_t *bits;
-    size_t bytes, row_words;
+    kvb_mask mask; /* EXPLICIT or RUNS, in the block */
+    void *block;
+    size_t bytes;
 } kvb_expanded;
 
 typedef struct kvb_call {

@@ -12,7 +12,7 @@
  *   kvb_spans_reserve, kvb_spans_append, kvb_spans_add, kvb_spans_cut, kvb_spans_free
  *                                                     a sequence as spans: which position lies in which cell
  *   kvb_plan_attend                                   what a query sees, from spans and the group's limits
- *   kvb_store_fail, kvb_store_move                    why a call failed; a row to be copied
+ *   kvb_store_fail, kvb_store_move, kvb_store_turn    why a call failed; a row to be copied; one that moves to another position
  *
  * A plug-in that needs another function of the program is refused when it is loaded. harness/exports.map is the same list;
  * a test compares them. Examples: caches/example-plugin.

@@ -16,7 +16,7 @@
 
 typedef struct session {
     struct session *next;
-    char *key;        /* NULL once closed */
+    char *key;        /* behind the session; NULL once closed */
     kvb_cache *cache; /* NULL while it is being opened */
     size_t references;
 } session;
@@ -65,15 +65,12 @@ static int key_reserve(const char *key, session **reserved, char *why, size_t wh
         snprintf(why, why_bytes, "session %s is open already", key);
         return -EEXIST;
     }
-    session *s = calloc(1, sizeof *s);
-    char *name = strdup(key);
-    if (!s || !name) {
-        free(s);
-        free(name);
+    session *s = calloc(1, sizeof *s + strlen(key) + 1);
+    if (!s) {
         snprintf(why, why_bytes, "no memory for session %s", key);
         return -ENOMEM;
     }
-    s->key = name;
+    s->key = strcpy((char *)(s + 1), key);
     s->next = sessions;
     s->references = 1;
     sessions = s;
@@ -88,7 +85,6 @@ static void session_free(session *s)
     if (!s)
         return;
     kvb_cache_close(s->cache);
-    free(s->key);
     free(s);
 }
 
@@ -149,7 +145,6 @@ int kvb_session_close(const char *key)
     session *last = NULL;
     bool open = s && s->cache;
     if (open) {
-        free(s->key);
         s->key = NULL;
         last = session_drop(s);
     }

@@ -27,6 +27,14 @@ int kvb_store_move(kvb_store *s, uint32_t from, uint32_t to)
     return error;
 }
 
+int kvb_store_turn(kvb_store *s, uint32_t cell, int32_t delta)
+{
+    int error = kvb_grow(s->allocator, &s->turns, &s->turns_room, s->n_turns + 1);
+    if (!error)
+        s->turns[s->n_turns++] = (kvb_turn){cell, delta};
+    return error;
+}
+
 /* ---- opening and closing -------------------------------------------------------------------------------- */
 
 static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
@@ -46,7 +54,7 @@ static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
     kvb_pool **pool = &s->pools[2 * (size_t)layer + is_v];
     int error = type->open(type, &options, pool);
     if (!error && s->type->flags & KVB_CACHE_PREALLOCATES)
-        error = type->ensure(*pool, s->pool_cells);
+        error = type->ensure(*pool, s->ensured = s->pool_cells);
     return error;
 }
 
@@ -59,10 +67,9 @@ static int pools_open(kvb_store *s, const kvb_store_site *site)
         return kvb_store_fail(s, -EINVAL, "pools of %llu cells cannot be: expected 1 .. %u", (unsigned long long)cells,
                               UINT32_MAX);
     s->pool_cells = (uint32_t)cells;
-    s->pools = kvb_alloc(s->allocator, n * sizeof *s->pools);
+    s->pools = kvb_alloc_zeroed(s->allocator, n * sizeof *s->pools);
     if (!s->pools)
         return kvb_store_fail(s, -ENOMEM, "no memory for the cache");
-    memset(s->pools, 0, n * sizeof *s->pools);
     s->n_pools = n;
     for (uint32_t layer = 0; layer < site->model->n_layers && !error; layer++) {
         if (kvb_model_group(site->model, layer) != s->group)
@@ -78,16 +85,23 @@ int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
 {
     const kvb_cache_type *type = site->type;
     kvb_allocator *a = site->options->allocator;
-    kvb_store *s = kvb_alloc(a, type->store_bytes);
+    kvb_store *s = kvb_alloc_zeroed(a, type->store_bytes);
     if (!s) {
         snprintf(site->why, site->why_bytes, "no memory for the cache");
         return -ENOMEM;
     }
-    memset(s, 0, type->store_bytes);
     s->type = type;
     s->group = &site->model->groups[g];
     s->account = site->account;
     s->options = site->options;
+    double bytes = 0;
+    for (uint32_t i = 0; i < site->model->n_groups; i++) {
+        const kvb_group *group = &site->model->groups[i];
+        const kvb_pool_type *k = s->options->k_pool, *v = s->options->v_pool;
+        double row = k->row_bytes(k, group->k_dim) + (group->latent ? 0 : v->row_bytes(v, group->v_dim));
+        bytes += row * group->kv_heads * kvb_model_layers_of(site->model, i);
+    }
+    s->cell_bytes = (uint64_t)bytes + ((double)(uint64_t)bytes < bytes);
     s->allocator = s->plan.allocator = s->next.allocator = a;
     s->why = site->why;
     s->why_bytes = site->why_bytes;
@@ -116,6 +130,7 @@ void kvb_store_close(kvb_store *s)
     kvb_plan_close(&s->plan);
     kvb_plan_close(&s->next);
     kvb_free(a, s->moves, s->moves_room * sizeof *s->moves);
+    kvb_turns_close(s);
     kvb_free(a, s, s->type->store_bytes);
 }
 
@@ -130,10 +145,33 @@ uint32_t kvb_store_room(const kvb_store *s, const kvb_change *change)
     return used < capacity ? capacity - used : 0;
 }
 
+uint32_t kvb_store_match(const kvb_store *s, const int32_t *tokens, uint32_t n, uint64_t extra_key, uint64_t *ordinals)
+{
+    return s->type->match ? s->type->match(s, tokens, n, extra_key, ordinals) : 0;
+}
+
+/* Rows of the whole cache go where they lay. */
+static int rows_return(kvb_store *s)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < s->load->n_rows && !error; i++)
+        error = kvb_store_move(s, i, s->load->cell[i]);
+    return error;
+}
+
+/* Can its cells be taken apart? */
+static bool is_apart(const kvb_pool *pool)
+{
+    return pool->type->raw_bytes(pool, &(uint32_t){0}, 1) > 0;
+}
+
 /* Cells that the pools must hold for what was prepared. */
-static uint32_t cells_wanted(const kvb_store *s, const kvb_plan *plan)
+static uint32_t cells_wanted(const kvb_store *s, const kvb_change *change, const kvb_plan *plan)
 {
     uint32_t cells = 0;
+    for (size_t i = 0; i < s->n_pools && change->kind == KVB_CHANGE_LOAD; i++)
+        if (s->pools[i] && s->load->cells && !is_apart(s->pools[i]))
+            cells = s->load->cells;
     for (uint32_t i = 0; plan && i < plan->n; i++)
         cells = cells > plan->cells[i] ? cells : plan->cells[i] + 1;
     for (size_t i = 0; i < s->n_moves; i++)
@@ -144,19 +182,25 @@ static uint32_t cells_wanted(const kvb_store *s, const kvb_plan *plan)
 int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
 {
     kvb_plan *plan = feed ? &s->next : NULL;
-    s->n_moves = 0;
+    s->n_moves = s->n_turns = 0;
     int error = plan ? kvb_plan_start(plan, feed->n) : 0;
+    if (!error && change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
+        error = rows_return(s);
     if (!error)
         error = s->type->prepare(s, change, feed, plan);
     if (error)
         return error;
     if (plan)
         kvb_plan_finish(plan);
-    uint32_t cells = cells_wanted(s, plan);
+    uint32_t cells = cells_wanted(s, change, plan);
     for (size_t i = 0; i < s->n_pools && cells && !error; i++)
         error = s->pools[i] ? s->pools[i]->type->ensure(s->pools[i], cells) : 0;
+    if (!error)
+        error = kvb_turns_reserve(s);
     if (error)
         kvb_store_undo(s, change, feed);
+    else if (cells > s->ensured)
+        s->ensured = cells;
     return error ? kvb_store_fail(s, error, "the pools cannot grow to %u cells: %s", cells, strerror(-error)) : 0;
 }
 
@@ -178,14 +222,55 @@ static void moves_make(kvb_store *s)
             if (s->pools[i])
                 s->pools[i]->type->gather_into(s->pools[i], base, from, n);
     }
+    for (size_t i = 0; i < s->n_moves && s->turns_pending; i++)
+        s->pending[s->moves[i].to] = s->pending[s->moves[i].from];
     s->cells_moved += s->n_moves;
+}
+
+bool kvb_store_holds(const kvb_store *s, uint32_t row, uint32_t cell)
+{
+    bool same = cell >= s->pending_room || !s->pending[cell];
+    for (size_t i = 0; i < s->n_pools && same; i++) {
+        const kvb_pool *pool = s->pools[i];
+        const size_t bytes = pool ? pool->type->raw_bytes(pool, &cell, 1) : 0;
+        if (!bytes)
+            continue;
+        pool->type->read_raw(pool, &cell, 1, s->load->scratch);
+        same = !memcmp(s->load->scratch, s->load->raw[i] + row * bytes, bytes);
+    }
+    return same;
+}
+
+/* Puts rows of the file in their cells. */
+static void rows_load(kvb_store *s, const kvb_change *change)
+{
+    if (change->src == KVB_SEQ_ALL && s->pending_room)
+        memset(s->pending, 0, s->pending_room * sizeof *s->pending);
+    for (size_t m = 0; m < s->n_moves; m++)
+        if (s->moves[m].to < s->pending_room)
+            s->pending[s->moves[m].to] = 0;
+    for (size_t i = 0; i < s->n_pools; i++) {
+        kvb_pool *pool = s->pools[i];
+        if (!pool || !s->load->raw[i])
+            continue;
+        if (!is_apart(pool))
+            pool->type->write_raw(pool, NULL, s->load->cells, s->load->raw[i]);
+        for (size_t m = 0; m < s->n_moves && is_apart(pool); m++)
+            pool->type->write_raw(pool, &s->moves[m].to, 1,
+                                  s->load->raw[i] + s->moves[m].from * pool->type->raw_bytes(pool, &s->moves[m].to, 1));
+    }
+    s->cells_written += s->n_moves;
 }
 
 void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
 {
     static _Atomic uint64_t generations; /* of this process: one kernel call serves caches that follow one another */
     uint32_t cells, high_water;
-    moves_make(s);
+    if (change->kind == KVB_CHANGE_LOAD)
+        rows_load(s, change);
+    else
+        moves_make(s);
+    kvb_turns_adopt(s);
     if (s->type->adopt)
         s->type->adopt(s, change, feed, feed ? &s->next : NULL);
     if (feed) {
@@ -194,6 +279,7 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
         s->next = old;
         s->plan.generation = atomic_fetch_add(&generations, 1) + 1;
         s->stored = false;
+        kvb_turns_make(s);
     }
     s->type->occupied(s, &cells, &high_water);
     s->cells_peak = s->cells_peak > cells ? s->cells_peak : cells;

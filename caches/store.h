@@ -12,9 +12,23 @@
  * account holds the new tokens of a STEP or PROPOSE already, and else is as before; when adopt() runs it is as after.
  *
  *   STEP, PROPOSE   prepare: plan->cells[i] is where fed token i is written, none of them twice; for each fed token in order
- *                   kvb_plan_attend() with the spans (position -> cell) of its sequence, the new tokens included
+ *                   kvb_plan_attend(), of a node kvb_plan_attend_node(), with the spans (position -> cell) of its sequence, the
+ *                   new tokens included
  *   COMMIT, COPY    prepare: kvb_store_move() for each row that is to be copied, in order
  *   REMOVE          nothing, as a rule; adopt lets go of cells
+ *   MATCH           prepare: the sequence's first change->n positions lie where match() found them
+ *   REORDER         prepare: what dsts are to hold, made aside, since a source may be a destination; adopt puts it there. Asked of
+ *                   a policy with KVB_CACHE_REORDER only
+ *   SHIFT           prepare: rows that others hold, too, or that lie elsewhere from now on, are copied with kvb_store_move(); then
+ *                   kvb_store_turn() for the cell of each token that is moved. Adopt lets the positions lie in them
+ *   DEFRAG          prepare: kvb_store_move() for each row that is to lie elsewhere. A policy whose cells follow from positions,
+ *                   or are read as well wherever they lie, has nothing to do
+ *   LOAD            of a sequence, prepare: kvb_store_move() from each row of store->load that has no cell yet (by its number in the
+ *                   file) to a cell. Of all: nothing is moved, the rows are put where they lay; prepare only looks whether its
+ *                   tables can say so (-EINVAL), adopt takes them over. KVB_CACHE_SAVES alone
+ *
+ * account->changed are the sequences that a call changes; account->alive is as the account is. Tables by sequence id have room
+ * for account->n_ids. A step costs by its sequences or by those alive, never by n_ids.
  *
  * Cells are below pool_cells(). A cell may be written again as soon as no sequence has it.
  * Errors: 0; -ENOSPC, -ENOMEM, -ENOTSUP (this policy cannot do that) with kvb_store_fail().
@@ -26,15 +40,21 @@
 #include "caches/bookkeeping/plan.h"
 #include "caches/pools/pool.h"
 
+#define KVB_MAX_PAGE 256u /* cells */
+
 /* What the caller of a cache wants. Model facts are not here. */
 typedef struct kvb_cache_options {
     uint32_t capacity;     /* most cells in use at once, in each group */
     uint32_t seq_capacity; /* longest sequence, in tokens (slab: cells of one row) */
-    uint32_t max_seqs;     /* most sequences alive at once, 1 .. 64 (slab: rows) */
+    uint32_t seq_ids;      /* sequence ids are 0 .. seq_ids-1, at most KVB_MAX_SEQS; 0: KVB_SEQ_IDS */
+    uint32_t max_seqs;     /* most sequences alive at once, 1 .. seq_ids (slab: rows) */
     uint32_t step;         /* most tokens of one step, by which a store that drops rows bounds its pools; 0: capacity */
     uint32_t rollback;     /* positions by which a sequence may fall behind its furthest one, in such a store */
     uint32_t min_chunk;    /* cells of the first growth */
-    kvb_growth growth;     /* of the pools */
+    uint32_t page_cells;   /* of a page, in a store that has pages: 1 .. 256; 0: 16 */
+    uint64_t
+        prefix_bytes;  /* most that a cache keeps of prompts that nobody holds, in whole pages; 0: what room there is */
+    kvb_growth growth; /* of the pools */
     const kvb_pool_type *k_pool, *v_pool;
     /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. Read by open only. */
     const float *const *k_amax, *const *v_amax;
@@ -45,6 +65,20 @@ typedef struct kvb_cache_options {
 typedef struct kvb_move {
     uint32_t from, to;
 } kvb_move;
+
+/* A cell whose token moves by so many positions. */
+typedef struct kvb_turn {
+    uint32_t cell;
+    int32_t delta;
+} kvb_turn;
+/* Of a store, what is being loaded; in the order of the sequences in kvb_change.loaded->alive. */
+typedef struct kvb_store_load {
+    const kvb_spans *rows;  /* position -> number of its row in the file; of the whole cache: the cell that it lay in */
+    uint32_t n_rows, cells; /* in the file; to which the pools had grown */
+    const uint32_t *cell;   /* [n_rows] ascending, of the whole cache: where each row lay */
+    const char *const *raw; /* [layers][2] the rows' bytes, as pools read them */
+    void *scratch;          /* for a row's bytes */
+} kvb_store_load;
 
 struct kvb_cache_type;
 
@@ -59,12 +93,24 @@ typedef struct kvb_store {
     size_t why_bytes;
     /* the host's own: */
     uint32_t pool_cells; /* most cells that the pools ever hold */
+    uint64_t cell_bytes; /* of K and V rows in all layers of the model, rounded up */
     kvb_pool **pools;    /* [layers of the model][2]: K, V. NULL: a layer of another group, V of latent rows */
     size_t n_pools;
     kvb_plan plan, next; /* in force; being made */
     kvb_move *moves;
     size_t n_moves, moves_room;
-    bool stored; /* a layer's rows have been written under the plan in force */
+    kvb_turn *turns; /* of the SHIFT in hand */
+    size_t n_turns, turns_room;
+    /* Positions by which cells' tokens have moved since their K rows were stored: the rows are turned by the sum when the next
+     * step begins. [pending_room]; beyond that, 0. */
+    int32_t *pending;
+    size_t pending_room;
+    bool turns_pending; /* one of them is not 0 */
+    float *turned;      /* where rows are turned: caches/turn.c */
+    size_t turned_room;
+    bool stored;      /* a layer's rows have been written under the plan in force */
+    uint32_t ensured; /* cells that the pools have grown to */
+    const kvb_store_load *load;
     uint64_t cells_written, cells_moved;
     uint32_t cells_peak, high_water_peak;
 } kvb_store;
@@ -72,10 +118,15 @@ typedef struct kvb_store {
 /* What a policy can do besides one sequence that grows. */
 enum {
     KVB_CACHE_SEQ = 1,          /* several sequences: seq_cp, seq_rm, seq_keep */
-    KVB_CACHE_TREE = 2,         /* pending nodes behind sequence 0: propose, commit */
+    KVB_CACHE_TREE = 2,         /* pending nodes behind sequence 0, or with _SEQ behind any: propose, commit */
     KVB_CACHE_REWIND = 4,       /* one sequence that can be cut back */
     KVB_CACHE_PREALLOCATES = 8, /* pools hold all their cells from the start */
-    KVB_CACHE_FORGETS = 16      /* keeps no rows: each step is fed its sequences' whole history */
+    KVB_CACHE_FORGETS = 16,     /* keeps no rows: each step is fed its sequences' whole history */
+    KVB_CACHE_EXACT = 32,       /* capacity is exact: what fits is every token that is alive, a shared one once */
+    KVB_CACHE_REORDER = 64,     /* sequences that take each other's places: seq_reorder */
+    KVB_CACHE_SHIFT = 128,      /* positions of a sequence can be moved: seq_add */
+    KVB_CACHE_PREFIX = 256,     /* finds the beginning of a prompt among the rows that it has: seq_match */
+    KVB_CACHE_SAVES = 512       /* save and load: it has lies() unless it FORGETS, and takes LOAD */
 };
 
 typedef struct kvb_cache_type {
@@ -95,6 +146,12 @@ typedef struct kvb_cache_type {
     /* Most tokens that a STEP of these sequences, or a PROPOSE, may bring: it is checked but not admitted yet. What fits is
      * never refused for want of cells, what does not always is. NULL: capacity less the cells in use. */
     uint32_t (*room)(const kvb_store *store, const kvb_change *change);
+    /* Of so many tokens of a new sequence, how many of the first ones it has rows of: theirs in ordinals [n]. NULL: none. */
+    uint32_t (*match)(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
+                      uint64_t *ordinals);
+    /* Which cells a sequence's rows lie in, position -> cell, into an empty list: 0 or -ENOMEM. NULL: it cannot be saved, or
+     * keeps no rows. */
+    int (*lies)(kvb_store *store, uint32_t seq, kvb_spans *cells);
     /* feed and plan are NULL unless the change is a STEP or PROPOSE. */
     int (*prepare)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan);
     void (*undo)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan);  /* or NULL */
@@ -105,5 +162,9 @@ typedef struct kvb_cache_type {
 KVB_HOST int kvb_store_fail(kvb_store *store, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Have a row copied, after those named before: 0 or -ENOMEM. From and to may be the same cell. */
 KVB_HOST int kvb_store_move(kvb_store *store, uint32_t from, uint32_t to);
+/* Have the K row of a cell turned to another position, after the moves: 0 or -ENOMEM. Each cell once. */
+KVB_HOST int kvb_store_turn(kvb_store *store, uint32_t cell, int32_t delta);
+/* Does this cell hold, bit by bit and in every layer, the row of that number of what is being loaded? */
+bool kvb_store_holds(const kvb_store *store, uint32_t row, uint32_t cell);
 
 #endif

@@ -2,8 +2,6 @@
 /* Option tables: parsing and help. */
 #include "harness/command_line.h"
 
-#include "results/table.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -19,15 +17,17 @@
 #include "results/table.h"
 
 /* Options of every command: how tables look. */
-static struct {
+typedef struct table_look {
     const char *colour;
     bool wide;
-} look;
+} table_look;
+
+static table_look look;
 static const kvb_option common[] = {
     {"--color", "WHEN", "what passed and failed in colour: auto (on a terminal, unless NO_COLOR is set), always, never",
-     KVB_OPTION_TEXT, 0, 0, 0},
-    {"--wide", NULL, "tables as wide as they are: nothing is folded, or left out to fit the terminal", KVB_OPTION_FLAG,
-     sizeof(const char *), 0, 0},
+     KVB_TEXT(table_look, colour)},
+    {"--wide", NULL, "tables as wide as they are: nothing is folded, or left out to fit the terminal",
+     KVB_FLAG(table_look, wide)},
     KVB_OPTIONS_END,
 };
 
@@ -70,10 +70,13 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
     va_list args;
     va_start(args, format);
     kvb_progress_end();
-    fprintf(stderr, "kvbench %s: ", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    char *text;
+    int n = vasprintf(&text, format, args);
     va_end(args);
+    for (int i = 0; i < n; i++) /* what is quoted may come from a hostile file: see workloads/why.h */
+        text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
+    fprintf(stderr, "kvbench %s: %s\n", command, n < 0 ? "no memory to say why" : text);
+    free(n < 0 ? NULL : text);
     return exit_code;
 }
 
@@ -99,10 +102,12 @@ static int option_unknown(const kvb_usage *usage, const char *word)
 {
     char known[1024] = "";
     size_t used = 0;
-    for (const kvb_option *o = usage->options; o->name && used < sizeof known; o++)
-        used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
+    const kvb_option *const lists[] = {usage->options, common};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++)
+            used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
     if (used < sizeof known)
-        snprintf(known + used, sizeof known - used, " --color --wide --help");
+        snprintf(known + used, sizeof known - used, " --help");
     return kvb_unknown(usage->command, "unknown option", word, known + 1);
 }
 

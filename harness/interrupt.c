@@ -11,16 +11,23 @@
 
 volatile sig_atomic_t kvb_stopped;
 
+static double asked; /* when, in seconds */
+
 static void stop_ask(int number)
 {
-    kvb_stopped = number;
+    if (!kvb_stopped) {
+        asked = kvb_now_seconds();
+        kvb_stopped = number;
+    } else if (kvb_now_seconds() - asked > KVB_ASKED_ONCE) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
 }
 
 void kvb_stop_catch(void)
 {
     static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction ask = {.sa_handler = stop_ask,
-                            .sa_flags = SA_RESETHAND}; /* waiting is interrupted, not restarted */
+    struct sigaction ask = {.sa_handler = stop_ask}; /* waiting is interrupted, not restarted */
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
         struct sigaction before;
         if (!sigaction(asking[i], NULL, &before) && before.sa_handler != SIG_IGN) /* nohup's wish stays */

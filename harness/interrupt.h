@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals that ask the program to stop: the first one is noted, a second one of the same kind ends the program at once. */
+/* Signals that ask the program to stop: the first one is noted, a later one ends the program at once. */
 #ifndef KVB_INTERRUPT_H
 #define KVB_INTERRUPT_H
 
@@ -11,6 +11,9 @@ extern volatile sig_atomic_t kvb_stopped;
 
 void kvb_stop_catch(void); /* from now on SIGINT, SIGTERM and SIGHUP ask */
 void kvb_stop_die(void);   /* ends the program as the signal that asked would have */
+
+/* Signals that come within so many seconds are one: who stops a program may tell it and its group, as timeout(1) does. */
+#define KVB_ASKED_ONCE 0.2
 
 /* Seconds after which a wait looks whether someone asked to stop: a signal that comes just before the wait does not end it. */
 #define KVB_LONGEST_WAIT 0.5

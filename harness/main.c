@@ -11,8 +11,17 @@
 #include "results/near_name.h"
 
 static const kvb_command *const commands[] = {
-    &kvb_command_run,     &kvb_command_list,  &kvb_command_show, &kvb_command_record, &kvb_command_machine,
-    &kvb_command_compare, &kvb_command_merge, &kvb_command_size, &kvb_command_report, NULL,
+    &kvb_command_run,
+    &kvb_command_list,
+    &kvb_command_show,
+    &kvb_command_record,
+    &kvb_command_machine,
+    &kvb_command_compare,
+    &kvb_command_merge,
+    &kvb_command_size,
+    &kvb_command_report,
+    &kvb_command_faults,
+    NULL,
 };
 
 static void help_print(FILE *out)

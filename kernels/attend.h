@@ -18,8 +18,8 @@
  *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints.
  *  - It runs its parallel parts on args->team, and uses only args->scratch for working memory.
  *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
- *  - It reads no cell at or above view.cells. A cell that the mask hides from every query may hold NaN, and
- *    must not change the result.
+ *  - It reads no cell at or above view.cells. A cell that the mask hides from a query, whoever else sees it, may hold NaN,
+ *    and must not change that query's result: 0 times NaN is NaN.
  *  - It declares its arithmetic truthfully. The error bound that it is judged by is derived from that
  *    declaration, so a kernel that rounds more than it declares fails.
  *
@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 5u
+#define KVB_ABI_VERSION 8u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -192,7 +192,6 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
 /*
  * Rows of K or V of one layer, head-major [n_kv_heads][cells][dim].
  * The row of KV head h in cell c starts at base + h * head_stride + c * cell_stride.
- * With a block table, c is first mapped: c = table[c / block_cells] * block_cells + c % block_cells.
  * Owned by the pool; valid until the next change to the cache that produced it.
  *
  * Side tables (NULL where the format has none). Axis CHANNELS: the scales of head h, cell c are the
@@ -219,8 +218,6 @@ struct kvb_view {
     const void *recent;
     const uint32_t *recent_slot; /* [(cells + w - 1) / w] */
     size_t recent_slot_stride, recent_head_stride;
-    const uint32_t *block_table; /* paged storage, or NULL */
-    uint32_t block_cells;        /* cells of a block when paged */
 };
 
 /* ---- masks: which cells a query sees ---------------------------------------------------------- */
@@ -230,22 +227,33 @@ typedef enum kvb_mask_kind {
     KVB_MASK_CAUSAL,   /* lower-right aligned: query t of n sees cells 0 .. cells-n+t */
     KVB_MASK_EXPLICIT, /* bit rows: query t sees cell c iff bit c%64 of bits[t*row_words + c/64] */
     KVB_MASK_RUNS,     /* CSR: query t sees runs[row_start[t]] .. runs[row_start[t+1]-1] */
+    KVB_MASK_PAGES,    /* page tables, which queries share: query t sees positions of pages[row_start[t]], … */
     KVB_MASK_KINDS
 } kvb_mask_kind;
 
 #define KVB_MASK_BIT(kind) (1u << (kind))
+#define KVB_MASKS_ALL      (KVB_MASK_BIT(KVB_MASK_KINDS) - 1) /* of a kernel that reads masks by kvb_mask_next() */
 
 /* Cells begin .. end-1. Runs of one query are disjoint and not empty, in any order. */
 typedef struct kvb_run {
     uint32_t begin, end;
 } kvb_run;
 
+/*
+ * PAGES: page p is cells p * page_cells .. (p + 1) * page_cells - 1. Position i of the sequence of query t lies in page
+ * pages[row_start[t] + i / page_cells], at its place i % page_cells; tables of two sequences may name the same page. The
+ * query sees positions seen[t].begin .. seen[t].end-1, and before them the first `sinks` ones, as far as there are any. An entry
+ * for positions that no query of its table sees may hold anything: its page may be gone.
+ */
 typedef struct kvb_mask {
     kvb_mask_kind kind;
     const uint64_t *bits;      /* EXPLICIT: [n_tok][row_words] */
     size_t row_words;          /* EXPLICIT: (cells + 63) / 64 or more */
-    const uint32_t *row_start; /* RUNS: [n_tok + 1] */
+    const uint32_t *row_start; /* RUNS: [n_tok + 1]; PAGES: [n_tok], of queries of one sequence the same */
     const kvb_run *runs;       /* RUNS: [row_start[n_tok]] */
+    const uint32_t *pages;     /* PAGES */
+    const kvb_run *seen;       /* PAGES: [n_tok], positions */
+    uint32_t page_cells, sinks;
 } kvb_mask;
 
 /* ---- the problem: supports(), scratch_bytes() and arithmetic() depend on nothing else ------------ */
@@ -260,7 +268,6 @@ typedef struct kvb_problem {
     float scale;       /* factor on q.k, usually 1/sqrt(k_dim) */
     float softcap;     /* 0: none */
     bool has_sinks;    /* one extra logit per query head, without a V row */
-    bool paged;        /* a view has a block table */
     bool v_in_k;       /* V is the first v_dim elements of the K row: v_format is k_format, and v repeats k's place */
     kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_mask_kind mask;
@@ -323,7 +330,8 @@ typedef struct kvb_arithmetic {
     kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
     kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
     /* Of the weights and of the sums over cells. step: of a weight times its V element, relative to the largest weight times
-     * the largest visible |v|. floor: of the same, relative to the largest weight. */
+     * the largest visible |v|; to nearest, so that none is off by more than itself. floor: of the same, relative to the largest
+     * weight. */
     kvb_rounding sums;
 } kvb_arithmetic;
 
@@ -331,6 +339,15 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_WITNESS 1u
 /* A built-in kernel whose code is chosen by the level of instruction sets in use: see kernels/cpu.h. Only shown. */
 #define KVB_KERNEL_VECTOR 2u
+
+/*
+ * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the formula above,
+ * so for rows of K as they are decoded, transform undone. k is the view that attend() gets, for what belongs to a whole KV head
+ * (head_scales); its rows and cells are not to be read. Depends on nothing else: not on n_tok, n_cells, mask or team. 0 or a
+ * negative errno.
+ */
+typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q,
+                            double *rounded);
 
 typedef struct kvb_kernel {
     const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
@@ -345,6 +362,9 @@ typedef struct kvb_kernel {
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
     void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic);
     int (*attend)(const kvb_attend *args);
+    /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens no
+     * bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
+    kvb_query_round *round_query;
 } kvb_kernel;
 
 /* ---- plug-ins ---------------------------------------------------------------------------------- */
@@ -373,21 +393,35 @@ typedef struct kvb_plugin_v1 {
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 
-/* Where cell c is stored: itself, or through the block table. */
-static inline uint32_t kvb_view_cell(const kvb_view *view, uint32_t c)
-{
-    return view->block_table ? view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells : c;
-}
-
 /* Row of KV head h in cell c: its codes. */
 static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_t c)
 {
-    return (const char *)view->base + h * view->head_stride + kvb_view_cell(view, c) * view->cell_stride;
+    return (const char *)view->base + h * view->head_stride + c * view->cell_stride;
+}
+
+/* kvb_mask_next() under PAGES; *cursor is a position. */
+static inline bool kvb_mask_next_pages(const kvb_mask *mask, uint32_t t, uint32_t *cursor, kvb_run *run)
+{
+    const uint32_t *pages = mask->pages + mask->row_start[t], n = mask->page_cells;
+    const kvb_run seen = mask->seen[t];
+    uint32_t pos = *cursor < mask->sinks || *cursor > seen.begin ? *cursor : seen.begin;
+    const uint32_t end = pos < mask->sinks && mask->sinks < seen.begin ? mask->sinks : seen.end;
+    if (pos >= end)
+        return false;
+    run->begin = run->end = pages[pos / n] * n + pos % n;
+    while (pos < end && run->end == pages[pos / n] * n + pos % n) { /* neighbouring pages are one run */
+        uint32_t some = n - pos % n < end - pos ? n - pos % n : end - pos;
+        run->end += some;
+        pos += some;
+    }
+    *cursor = pos;
+    return true;
 }
 
 /*
  * The visible cells of query t as runs, for every kind of mask: call with *cursor = 0, again until it returns false. Runs of a
- * RUNS mask come in its own order, which may be any, those of other masks ascending. EXPLICIT rows are scanned word by word.
+ * RUNS mask come in its own order, which may be any, those of PAGES in the order of positions, others ascending. EXPLICIT rows
+ * are scanned word by word.
  */
 static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
                                  kvb_run *run)
@@ -400,6 +434,8 @@ static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t 
         (*cursor)++;
         return true;
     }
+    if (mask->kind == KVB_MASK_PAGES)
+        return kvb_mask_next_pages(mask, t, cursor, run);
     if (mask->kind != KVB_MASK_EXPLICIT) {
         run->begin = 0;
         run->end = mask->kind == KVB_MASK_NONE ? n_cells : n_cells - n_tok + t + 1;

@@ -38,6 +38,11 @@ static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_byt
         return group_refuse(why, why_bytes, i, "window %u and chunk %u: expected one of them", g->window, g->chunk);
     if (g->sinks && !g->window)
         return group_refuse(why, why_bytes, i, "%u sinks without a window", g->sinks);
+    if (g->rope.dims % 2 || g->rope.dims > g->k_dim || g->rope.first > g->k_dim - g->rope.dims)
+        return group_refuse(why, why_bytes, i, "rope turns %u dims from %u on: expected an even number within k_dim %u",
+                            g->rope.dims, g->rope.first, g->k_dim);
+    if (g->rope.dims && !(g->rope.base > 0 && isfinite(g->rope.base)))
+        return group_refuse(why, why_bytes, i, "rope's base is %g: expected a number above 0", g->rope.base);
     if (!(g->scale >= (double)FLT_MIN && g->scale <= (double)FLT_MAX)) /* kernels get it as a float */
         return group_refuse(why, why_bytes, i, "scale is %g: expected a number above 0 that a float can hold",
                             g->scale);

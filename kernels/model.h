@@ -29,6 +29,19 @@ extern "C" {
 #define KVB_MODEL_GROUPS 32u   /* most groups */
 #define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
 
+/*
+ * The positional part of a group's K rows: what moving a stored token to another position needs. `dims` elements of each KV head's
+ * row, from element `first` on, are pairs: (first + i, first + i + dims/2), or with `neighbours` (first + 2i, first + 2i + 1). At
+ * position p pair i has been turned by the angle p * base^(-2i/dims).
+ */
+typedef struct kvb_rope {
+    bool known;      /* false: nobody says, and positions cannot be shifted */
+    bool neighbours; /* pairing */
+    uint32_t first;  /* element */
+    uint32_t dims;   /* even; 0: K rows have no positional part, so that nothing is to be turned */
+    double base;
+} kvb_rope;
+
 typedef struct kvb_group {
     uint32_t heads;        /* query heads, a multiple of kv_heads */
     uint32_t kv_heads;     /* heads of K and V */
@@ -38,6 +51,7 @@ typedef struct kvb_group {
     uint32_t sinks;        /* so many first positions are seen by every query as well; needs a window */
     uint32_t chunk;        /* positions; 0: no chunks. Not together with a window */
     double scale;          /* factor on q.k; kernels get it as f32 */
+    kvb_rope rope;         /* of K */
     float softcap;         /* of the scaled logits: softcap tanh(x / softcap); 0: none */
     /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the model, and
      * kept as long as the model is used. */
@@ -69,6 +83,15 @@ static inline uint32_t kvb_model_layers_of(const kvb_model *model, uint32_t grou
 static inline bool kvb_group_limits(const kvb_group *group)
 {
     return group->window || group->chunk;
+}
+
+/* Can positions be shifted? -1, or the first group of which nobody says how. */
+static inline int kvb_model_unknown_rope(const kvb_model *model)
+{
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        if (!model->groups[g].rope.known)
+            return (int)g;
+    return -1;
 }
 
 /* 0, or -EINVAL with the group and the field at fault in why. */

@@ -6,8 +6,8 @@
  *
  * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one query head.
  * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which may
- * hold NaN, is never multiplied. Where only some rows of a tile see a cell, the others add 0 times its V row: a V row that is not
- * finite spoils the whole tile.
+ * hold NaN, is never multiplied. Where only some rows of a tile see a cell, the others add 0 times its V row. If a sum of a tile
+ * is not finite, its sums are made once more, each row's over the cells that it sees.
  *
  * Scratch per thread, f32 unless said otherwise: scores [rows][n_cells], sums [rows][v_dim], max [rows],
  * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
@@ -16,6 +16,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/softmax.h"
+#include "kernels/vector/vector.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -129,9 +130,9 @@ static uint32_t row_head(const tile *tl, uint32_t r)
     return tl->head + (tl->by_tok ? 0 : r);
 }
 
-static bool staged(const kvb_problem *p, const kvb_format *format)
+static bool staged(const kvb_format *format)
 {
-    return !kvb_format_is_f32(format) || p->paged;
+    return !kvb_format_is_f32(format);
 }
 
 static size_t lines(size_t floats)
@@ -148,8 +149,8 @@ static layout layout_of(const kvb_problem *p)
     l.max = l.sums + lines(rows * p->v_dim);
     l.denominators = l.max + lines(rows);
     l.k = l.denominators + lines(rows);
-    l.v = l.k + (staged(p, p->k_format) ? lines(cells * p->k_dim) : 0);
-    l.bits = l.v + (staged(p, p->v_format) && !p->v_in_k ? lines(cells * p->v_dim) : 0);
+    l.v = l.k + (staged(p->k_format) ? lines(cells * p->k_dim) : 0);
+    l.bits = l.v + (staged(p->v_format) && !p->v_in_k ? lines(cells * p->v_dim) : 0);
     l.end = l.bits + (p->mask == KVB_MASK_EXPLICIT ? lines((cells + 63) / 64 * 2) : 0);
     return l;
 }
@@ -197,7 +198,7 @@ static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, 
 {
     if (p->n_cells == 0)
         return (matrix){stage, (int)view->dim}; /* never read */
-    if (!staged(p, view->format))
+    if (!staged(view->format))
         return (matrix){kvb_view_row(view, h, 0), (int)(view->cell_stride / sizeof(float))};
     kvb_rows_decode(view, h, 0, p->n_cells, stage);
     return (matrix){stage, (int)view->dim};
@@ -240,13 +241,14 @@ static void scores_multiply(const tile *tl, kvb_run run)
                    (int)p->k_dim);
 }
 
-/* sums [rows][v_dim] += weights . V */
-static void sums_multiply(const tile *tl, kvb_run run)
+/* sums [rows][v_dim] += weights . V, for `rows` rows from the r-th on */
+static void sums_multiply(const tile *tl, uint32_t r, uint32_t rows, kvb_run run)
 {
     const kvb_problem *p = &tl->args->problem;
 
-    sums_product(tl->sums, tl->scores + run.begin, (int)p->n_cells, tl->v.rows + (size_t)run.begin * tl->v.ld, tl->v.ld,
-                 (int)tl->rows, (int)(run.end - run.begin), (int)p->v_dim);
+    sums_product(tl->sums + (size_t)r * p->v_dim, tl->scores + (size_t)r * p->n_cells + run.begin, (int)p->n_cells,
+                 tl->v.rows + (size_t)run.begin * tl->v.ld, tl->v.ld, (int)rows, (int)(run.end - run.begin),
+                 (int)p->v_dim);
 }
 
 /* Row r's scores become weights; its sum and largest are kept. Cells below `end` that it does not see get 0. */
@@ -277,8 +279,30 @@ static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
     tl->denominators[r] = sum;
 }
 
+/* The sums of all rows at once, over what any of them sees. */
+static void sums_together(const tile *tl)
+{
+    uint32_t cursor = 0;
+    kvb_run run;
+
+    while (cover_next(tl, &cursor, &run))
+        sums_multiply(tl, 0, tl->rows, run);
+}
+
+static void sums_apart(const tile *tl)
+{
+    const kvb_problem *p = &tl->args->problem;
+    kvb_run run;
+
+    for (uint32_t r = 0; r < tl->rows; r++)
+        for (uint32_t cursor = 0; kvb_mask_next(&tl->args->mask, p->n_tok, p->n_cells, row_tok(tl, r), &cursor, &run);)
+            sums_multiply(tl, r, 1, run);
+}
+
 static void tile_attend(const tile *tl)
 {
+    const kvb_vector *vector = kvb_vector_at(kvb_cpu());
+    const size_t sums = lines((size_t)tl->rows * tl->args->problem.v_dim); /* what lies behind the last is 0 */
     uint32_t v_dim = tl->args->problem.v_dim, cursor = 0, end = 0;
     kvb_run run;
 
@@ -288,10 +312,12 @@ static void tile_attend(const tile *tl)
     }
     for (uint32_t r = 0; r < tl->rows; r++)
         row_weigh(tl, r, end);
-    memset(tl->sums, 0, (size_t)tl->rows * v_dim * sizeof *tl->sums);
-    cursor = 0;
-    while (cover_next(tl, &cursor, &run))
-        sums_multiply(tl, run);
+    memset(tl->sums, 0, sums * sizeof *tl->sums);
+    sums_together(tl);
+    if (tl->by_tok && !vector->all_finite(tl->sums, (uint32_t)sums)) {
+        memset(tl->sums, 0, sums * sizeof *tl->sums);
+        sums_apart(tl);
+    }
     for (uint32_t r = 0; r < tl->rows; r++)
         kvb_row_finish(tl->args, row_tok(tl, r), row_head(tl, r), tl->sums + (size_t)r * v_dim, tl->max[r],
                        tl->denominators[r]);
@@ -338,7 +364,7 @@ static void part(void *ctx, uint32_t i, uint32_t n)
 static bool strides_fit(const kvb_problem *p, const kvb_view *view)
 {
     size_t ld = view->cell_stride / sizeof(float);
-    return staged(p, view->format) || p->n_cells == 0 ||
+    return staged(view->format) || p->n_cells == 0 ||
            (view->cell_stride % sizeof(float) == 0 && ld >= view->dim && ld <= INT_MAX);
 }
 

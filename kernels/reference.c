@@ -93,8 +93,7 @@ static int attend(const kvb_attend *args)
 const kvb_kernel kvb_kernel_reference = {
     .name = "reference",
     .summary = "plain scalar f32, two passes: the one to read",
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
-             KVB_MASK_BIT(KVB_MASK_RUNS),
+    .masks = KVB_MASKS_ALL,
     .supports = kvb_readable_supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,

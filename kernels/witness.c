@@ -65,30 +65,45 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     *a = (kvb_arithmetic){.accumulator = KVB_F32};
 }
 
-/* The symbol of that many bits nearest to x. False: there is none. */
-static bool symbol_read(float x, uint32_t bits, uint32_t *symbol)
+#define BITS(i) 1u << (i), 2u << (i), 4u << (i), 8u << (i), 16u << (i), 32u << (i), 64u << (i), 128u << (i)
+
+/* Symbols of 1 bit: x [n], at most 32, as bits from 0 on. False: an element is no symbol. */
+static bool signs_read(const float *x, uint32_t n, uint32_t *bits)
 {
-    if (bits == 1) {
-        *symbol = x > 0.0f;
-        return x > 0.0f || x < 0.0f;
+    static const uint32_t place[32] = {BITS(0), BITS(8), BITS(16), BITS(24)};
+    uint32_t up = 0, none = 0;
+    for (uint32_t d = 0; d < n; d++) { /* no branches and no shifts: compilers make vectors of it */
+        uint32_t is_up = -(uint32_t)(x[d] > 0.0f), is_down = -(uint32_t)(x[d] < 0.0f);
+        up |= is_up & place[d];
+        none |= ~(is_up | is_down);
     }
-    if (!(x > -4.0f && x < 4.0f))
-        return false;
-    *symbol = (uint32_t)((x + 4.0f) / 2.0f);
-    return x != -2.0f && x != 0.0f && x != 2.0f; /* halfway between two symbols */
+    *bits = up;
+    return !none;
+}
+
+/* Symbols of 2 bits: x [n], at most 16, likewise. */
+static bool pairs_read(const float *x, uint32_t n, uint32_t *bits)
+{
+    *bits = 0;
+    for (uint32_t d = 0; d < n; d++) {
+        if (!(x[d] > -4.0f && x[d] < 4.0f) || x[d] == -2.0f || x[d] == 0.0f || x[d] == 2.0f) /* halfway between two */
+            return false;
+        *bits |= (uint32_t)((x[d] + 4.0f) / 2.0f) << 2 * d;
+    }
+    return true;
 }
 
 static uint32_t row_code(const float *x, uint32_t dim)
 {
-    uint32_t bits = dim >= 32 ? 1 : 2, code = 0, symbol;
-
-    for (uint32_t d = 0; d < dim; d++) {
-        uint32_t at = d * bits % 32;
-        if (!symbol_read(x[d], bits, &symbol))
+    uint32_t each = dim >= 32 ? 1 : 2, symbols = 32 / each, code = 0;
+    for (uint32_t d = 0; d < dim; d += symbols) {
+        uint32_t n = dim - d < symbols ? dim - d : symbols, bits;
+        uint32_t whole = n < symbols ? (1u << n * each) - 1 : UINT32_MAX;
+        if (!(each == 1 ? signs_read : pairs_read)(x + d, n, &bits))
             return KVB_WITNESS_TORN;
-        if (d * bits < 32)
-            code |= symbol << at;
-        else if ((code >> at & (bits == 1 ? 1u : 3u)) != symbol)
+        if (d == 0)
+            code = bits;
+        else if (bits != (code & whole))
             return KVB_WITNESS_TORN;
     }
     return code;
@@ -153,8 +168,7 @@ const kvb_kernel kvb_kernel_witness = {
     .name = "witness",
     .summary = "computes nothing: says which rows each query saw",
     .flags = KVB_KERNEL_WITNESS,
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
-             KVB_MASK_BIT(KVB_MASK_RUNS),
+    .masks = KVB_MASKS_ALL,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/model.h"
+
 /* For loops over channels: compiled for wider vectors as well. Each element goes through the same operations (products and
  * sums are never contracted), so the bits are the same. Sanitizers cannot run before main(), where one is chosen. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -15,23 +17,23 @@
 
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
 {
-    return 5 * (size_t)visible + 7 * (size_t)v_dim;
+    return 5 * (size_t)visible + 10 * (size_t)v_dim;
 }
 
 /* q.k and |q|.|k|. Many partial sums each: only so that additions need not wait for one another. */
-WIDE static double dot_with_reach(const float *q, const double *k, uint32_t dim, double *reach)
+WIDE static double dot_with_reach(const double *q, const double *k, uint32_t dim, double *reach)
 {
     enum { SUMS = 16 };
     double dot[SUMS] = {0}, mass[SUMS] = {0};
     uint32_t d = 0;
     for (; d + SUMS <= dim; d += SUMS)
         for (uint32_t j = 0; j < SUMS; j++) {
-            double product = (double)q[d + j] * k[d + j];
+            double product = q[d + j] * k[d + j];
             dot[j] += product;
             mass[j] += fabs(product);
         }
     for (; d < dim; d++) {
-        double product = (double)q[d] * k[d];
+        double product = q[d] * k[d];
         dot[0] += product;
         mass[0] += fabs(product);
     }
@@ -44,30 +46,52 @@ WIDE static double dot_with_reach(const float *q, const double *k, uint32_t dim,
     return dot[0];
 }
 
+/* q.k alone. */
+WIDE static double dot(const double *restrict q, const double *restrict k, uint32_t dim)
+{
+    enum { SUMS = 32 };
+    double sum[SUMS] = {0};
+    uint32_t d = 0;
+    for (; d + SUMS <= dim; d += SUMS)
+        for (uint32_t j = 0; j < SUMS; j++)
+            sum[j] += q[d + j] * k[d + j];
+    for (; d < dim; d++)
+        sum[0] += q[d] * k[d];
+    for (uint32_t n = SUMS / 2; n > 0; n /= 2)
+        for (uint32_t j = 0; j < n; j++)
+            sum[j] += sum[j + n];
+    return sum[0];
+}
+
 /* A_i from magnitudes: |q|.size, or the product of the norms where a transform mixes channels. */
 static double reach_of(const kvb_attention *a, const double *size, double q_norm)
 {
     double sum[4] = {0};
     for (uint32_t d = 0; d < a->k_dim; d++)
-        sum[d % 4] += size[d] * (a->k_turned ? size[d] : fabs((double)a->q[d]));
+        sum[d % 4] += size[d] * (a->k_turned ? size[d] : fabs(a->q[d]));
     double all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     return a->k_turned ? q_norm * sqrt(all) : all;
 }
 
-static double norm_of(const float *q, uint32_t dim)
+static double norm_of(const double *q, uint32_t dim)
 {
     double sum = 0;
     for (uint32_t d = 0; d < dim; d++)
-        sum += (double)q[d] * (double)q[d];
+        sum += q[d] * q[d];
     return sqrt(sum);
 }
 
-static double largest_of(const float *q, uint32_t dim)
+static double largest_of(const double *q, uint32_t dim)
 {
     double largest = 0;
     for (uint32_t d = 0; d < dim; d++)
-        largest = fmax(largest, fabs((double)q[d]));
+        largest = fmax(largest, fabs(q[d]));
     return largest;
+}
+
+static double capped(const kvb_attention *a, double s)
+{
+    return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
 double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach, double *shift)
@@ -79,7 +103,7 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
         for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
             size_t row = a->k_gathered ? i : t, at = row * a->k_dim;
             double mass, s = a->scale * dot_with_reach(a->q, a->k + at, a->k_dim, &mass);
-            logits[i] = a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
+            logits[i] = capped(a, s);
             if (reach) {
                 reach[i] = a->k_size ? reach_of(a, a->k_size + at, q_norm) : mass;
                 shift[i] = q_largest * a->k_sum[row];
@@ -102,7 +126,8 @@ static double row_sums(const kvb_attention *a, const double *weights, const doub
     *row = (kvb_bound_row){.visible = a->visible,
                            .q_largest = largest_of(a->q, a->k_dim),
                            .logit_max = a->sink ? (double)*a->sink : -INFINITY,
-                           .v_mix = a->v_mix};
+                           .v_mix = a->v_mix,
+                           .step = a->step};
     if (a->visible == 0 && !a->sink)
         return 0;
     for (uint32_t i = 0; i < a->visible; i++)
@@ -184,6 +209,40 @@ WIDE static void spread_sums(const kvb_attention *a, const double *weights, cons
         }
 }
 
+/* W_ic (oracle/bound.h) of the row at v and size. */
+static inline double whole_of(double v, double size)
+{
+    v = fabs(v);
+    return v < size ? size : v;
+}
+
+/* The sums of what rounding weights to steps may do. most: sums.step/2 of the largest weight times the largest V. */
+WIDE static void step_sums(const kvb_attention *a, const double *weights, double most, double *restrict steps,
+                           double *restrict steps2, double *restrict lost)
+{
+    uint32_t i = 0, dim = a->v_dim;
+    memset(steps, 0, dim * sizeof *steps);
+    memset(steps2, 0, dim * sizeof *steps2);
+    memset(lost, 0, dim * sizeof *lost);
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            size_t at = (size_t)(a->v_gathered ? i : t) * a->v_row;
+            const double *restrict v = a->v + at, *restrict sizes = a->v_size ? a->v_size + at : v;
+            double p = weights[i], row = 0;
+            for (uint32_t c = 0; a->v_offset && c < a->v_row; c++) {
+                double whole = whole_of(v[c], sizes[c]);
+                row = row < whole ? whole : row;
+            }
+            for (uint32_t c = 0; c < dim; c++) {
+                double whole = whole_of(v[c], sizes[c]), itself = p * (whole < row ? row : whole);
+                double off = itself < most ? itself : most;
+                steps[c] += off;
+                steps2[c] += off * off;
+                lost[c] += itself > most ? 0 : a->v_offset ? itself : p * v[c];
+            }
+        }
+}
+
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
                          kvb_bound_term *terms)
 {
@@ -191,6 +250,7 @@ void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row 
     double *logits = scratch, *reach = logits + n, *shift = reach + n, *weights = shift + n, *size = weights + n;
     double *o = size + n, *mass = o + dim, *v_max = mass + dim, *spread = v_max + dim;
     spreads sums = {.alone = spread, .by_a = spread + dim, .by_q = spread + 2 * dim, .by_s = spread + 3 * dim};
+    double *steps = spread + 4 * dim, *steps2 = steps + dim, *lost = steps2 + dim;
 
     *lse = kvb_attention_weigh(a, logits, reach, shift);
     for (size_t i = 0; i < n; i++)
@@ -209,6 +269,40 @@ void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row 
                                     .v_max = v_max[c]};
         row->v_largest = fmax(row->v_largest, v_max[c]);
     }
+    if (a->step > 0)
+        step_sums(a, weights, a->step / 2 * row->p_max * row->v_largest, steps, steps2, lost);
+    for (size_t c = 0; a->step > 0 && c < dim; c++) {
+        terms[c].steps = steps[c];
+        terms[c].steps2 = steps2[c];
+        terms[c].lost = fabs(lost[c]);
+    }
+}
+
+void kvb_attention_glance(const kvb_attention *a, const double *size_norm, double *scratch, kvb_bound_row *row,
+                          double *lse, double *o)
+{
+    size_t n = a->visible;
+    double *logits = scratch, *reach = logits + n, *shift = reach + n, *weights = shift + n, *size = weights + n;
+    double q_norm = norm_of(a->q, a->k_dim), q_largest = largest_of(a->q, a->k_dim);
+    double max = a->sink ? (double)*a->sink : -INFINITY;
+    uint32_t i = 0;
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            size_t at = a->k_gathered ? i : t;
+            double s = a->scale * dot(a->q, a->k + at * a->k_dim, a->k_dim);
+            logits[i] = capped(a, s);
+            reach[i] = q_norm * size_norm[at];
+            shift[i] = q_largest * a->k_sum[at];
+            max = fmax(max, logits[i]);
+        }
+    double sink = a->sink ? exp((double)*a->sink - max) : 0, sum = sink;
+    for (i = 0; i < n; i++)
+        sum += weights[i] = exp(logits[i] - max);
+    *lse = n || a->sink ? max + log(sum) : -INFINITY;
+    for (i = 0; i < n; i++)
+        weights[i] /= sum;
+    row_sums(a, weights, logits, reach, shift, a->sink ? sink / sum : 0, *lse, size, row);
+    output_sums(a, weights, o, NULL, NULL);
 }
 
 void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,

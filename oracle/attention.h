@@ -15,7 +15,7 @@ typedef struct kvb_token_run {
 } kvb_token_run;
 
 typedef struct kvb_attention {
-    const float *q;       /* [k_dim] */
+    const double *q;      /* [k_dim] */
     const double *k;      /* rows of one KV head by token identity: [tokens][k_dim] */
     const double *k_size; /* what reading those rounds relative to (oracle/storage.h): [tokens][k_dim]; NULL: |k| */
     const double *k_sum;  /* the sum of each row of k_size: [tokens] */
@@ -24,7 +24,9 @@ typedef struct kvb_attention {
     bool k_gathered;      /* rows, sizes and sums of K are those of the runs alone, one after the other: [visible]… */
     bool v_gathered;
     bool k_turned; /* K is stored transformed */
+    bool v_offset; /* V's codes have a zero: W_ic is the largest size of the row (oracle/bound.h) */
     double v_mix;  /* kvb_bound_row.v_mix */
+    double step;   /* kvb_bound_row.step */
     uint32_t k_dim, v_dim;
     uint32_t v_row; /* v_dim; k_dim where V is the beginning of K's rows */
     double scale;
@@ -45,6 +47,11 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
 /* Everything. terms: [v_dim]. The first `visible` doubles of scratch are left holding the logits. */
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
                          kvb_bound_term *terms);
+
+/* The sums of the whole row alone, and its output o [v_dim]. size_norm: the 2-norm of each row of k_size, in the order of k_sum:
+ * a_max and a_mean are those of ||q|| size_norm, which lies above A_i. row->v_largest is left at 0. */
+void kvb_attention_glance(const kvb_attention *a, const double *size_norm, double *scratch, kvb_bound_row *row,
+                          double *lse, double *o);
 
 /* What storing did to one row. */
 typedef struct kvb_format_row {

@@ -93,7 +93,20 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
     f->raised = exp(f->d_max + f->d_mean);
     if (a->sums.step > 0) /* elsewhere an infinite V of another channel does not matter */
-        f->steps = a->sums.step / 2 * sum_count(n, strength) * fmin(row->p_max * f->raised, 1) * row->v_largest;
+        f->steps_max = a->sums.step / 2 * (row->step > 0 ? n : sum_count(n, strength)) *
+                       fmin(row->p_max * f->raised, 1) * row->v_largest;
+    if (a->sums.step > 0 && row->step > 0)
+        f->steps_factor = f->raised * fmax(1, a->sums.step / row->step);
+    f->steps_worst = strength == KVB_BOUND_WORST || a->sums.step > row->step;
+}
+
+/* R */
+static double steps_bound(const kvb_bound_factors *f, const kvb_bound_term *t)
+{
+    if (f->steps_factor == 0)
+        return f->steps_max;
+    double sum = f->steps_worst ? t->steps : fmin(t->steps, t->lost + LAMBDA * sqrt(t->steps2));
+    return fmin(f->steps_max, f->steps_factor * sum);
 }
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
@@ -104,7 +117,7 @@ double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
     double weights = f->growth * (f->a * t->spread_a + f->q * t->spread_q + f->s * t->spread_s + f->flat * t->spread);
     weights = fmin(weights, fabs(t->o) + v_max);
     double mass = fmin(t->mass * f->v_mix * f->raised, v_max);
-    double rounded = ((1 + f->gamma) * (1 + f->u_p) - 1) * mass + (1 + f->gamma) * f->steps;
+    double rounded = ((1 + f->gamma) * (1 + f->u_p) - 1) * mass + (1 + f->gamma) * steps_bound(f, t);
     double sums = f->gamma < 1 ? (rounded + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma) : INFINITY;
     return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * v_max + f->omega;
 }

@@ -6,7 +6,7 @@
  *   B_c = F + (((1 + gamma)(1 + u_P) - 1) M + (1 + gamma) R + gamma (|o_c| + F)) / (1 - gamma) + u_out |o_c| + omega
  *   F   = G sum_i p_i |v_ic - o_c| (D_i + eta), at most |o_c| + max_i V_ic      wrong weights
  *   M   = sum_i p_i V_ic                                                        rounding of the sum over cells
- *   R   = n' sums.step/2 p_max V_largest                                        weights in steps
+ *   R   = raised (L_c + ||min(h p_max V_largest, p_i W_ic)||), h = sums.step/2   weights in steps
  *   D_i = tau ((1 + gamma_d)(1 + u_Q) - 1) A_i + tau (1 + gamma_d) (query.step/2 + query.floor) Q_i
  *         + tau scores.floor max|q| + 2u S_i (+ 4u softcap with a softcap)
  *   A_i = |q|.K_i,  Q_i = max_c |q_c| sum_c K_ic,  S_i = |s_i| + (s_max - s_i) / 2
@@ -49,13 +49,21 @@
  *          every cell and may point as k_i does, so both strengths take the 1-norm (lambda times the 2-norm would be
  *          1.2 times less at 128 channels). K_ic, not |k_ic|: where code * scale and zero are multiplied apart, one of
  *          them may meet the rounded q and the other q itself. What computing the steps rounds is in dot_chain.
- *   R      each visible cell's product is off by at most sums.step/2 times the largest weight times V_largest, the largest
+ *   R      each visible cell's product is off by at most h times the largest weight times V_largest, the largest
  *          V_ic of visible cells and of all channels (a kernel may have one step for several channels). Over the
- *          sum of the weights, the largest one is p_max, of the cells alone: a sink has no V row. Computed weights
- *          are up to exp(D_max + D_mean) times that, and at most 1. The n visible cells' errors are bounded and, at
- *          statistical strength, independent: n' = lambda sqrt(n) (Hoeffding: Probability inequalities for sums of
- *          bounded random variables, J. Amer. Statist. Assoc. 58, 1963), never above n; at worst n' = n. The sum of
- *          the weights is not rounded to steps: no such term in the denominator nor in the log-sum-exp.
+ *          sum of the weights, the largest one is p_max, of the cells alone: a sink has no V row. And it is off by at
+ *          most itself, since 0 is a multiple of the step: p_i W_ic, where W_ic is V_ic. Where codes have a zero, the
+ *          product may be of the code less the middle one and not of the element; W_ic is then the largest V_ic of
+ *          the row's channels, which is at least so much. Computed weights are up to
+ *          raised = exp(D_max + D_mean) times the exact ones, the largest at most 1. The cells' errors are bounded
+ *          and, at statistical strength, independent: ||x|| = lambda sqrt(sum x_i^2) (Hoeffding: Probability
+ *          inequalities for sums of bounded random variables, J. Amer. Statist. Assoc. 58, 1963). They are not where
+ *          products below half a step become 0 together, as beside a sink: what is lost then is L_c = |sum p_i v_ic|
+ *          over the cells whose p_i W_ic is the smaller, or sum p_i W_ic where it is not the element that is
+ *          rounded. R is never above the worst, without L_c and with ||x|| = sum x_i. The sum of the weights is not rounded to steps: no such term in the denominator nor in
+ *          the log-sum-exp. All of these depend on the step. Made for a step h0 < h the worst holds times h / h0;
+ *          without them R is n' h p_max V_largest, n' = lambda sqrt(n) or n.
+ *   Where a kernel says what it rounds q to (kvb_kernel.round_query), all sums are of that q, and query is 0 here.
  *   A kernel that declares steps declines transforms: Q_i and V_largest are those of rows that are multiplied as they
  *   are stored.
  *
@@ -76,7 +84,7 @@
  *
  * A sink is one more visible cell with v = 0, A = 0, Q = 0 and s = its logit.
  *
- * Every sum is independent of the kernel, so the oracle computes them once per output element.
+ * All sums but those of R are independent of the kernel, so the oracle computes them once per output element.
  */
 #ifndef KVB_BOUND_H
 #define KVB_BOUND_H
@@ -92,6 +100,9 @@ typedef struct kvb_bound_term {
     double spread_s; /* sum p_i |v_ic - o_c| S_i */
     double mass;     /* sum p_i V_ic */
     double v_max;    /* max V_ic over visible cells */
+    double steps;    /* sum of min(row.step/2 p_max V_largest, p_i W_ic); 0 without a step */
+    double steps2;   /* sum of their squares */
+    double lost;     /* L_c */
 } kvb_bound_term;
 
 /* Per row. */
@@ -105,6 +116,7 @@ typedef struct kvb_bound_row {
     double logit_max;              /* max s_i */
     double weight_sum;             /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
     double v_mix; /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
+    double step;  /* sums.step that the terms' steps are for; 0: none, they have no such sums */
 } kvb_bound_row;
 
 typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_bound_strength;
@@ -119,7 +131,9 @@ typedef struct kvb_bound_factors {
     double d_mean;        /* sum p_i (D_i + eta) */
     double growth;        /* G */
     double raised;        /* exp(d_max + d_mean): by how much a weight may be too large */
-    double steps;         /* R */
+    double steps_max;     /* R is at most this, */
+    double steps_factor;  /* and this times the terms' sums; 0: they have none */
+    bool steps_worst;     /* which hold at worst alone */
     double gamma;         /* of the sums over cells */
     double u, u_p, u_out;
     double omega_v;     /* times max V_ic */

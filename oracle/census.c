@@ -4,8 +4,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "oracle/history.h"
 #include "workloads/array.h"
 
 /* What is done with each place of a walk. */
@@ -17,12 +17,25 @@ static uint32_t queries_of(const kvb_event *e)
     return asks ? e->n : 0;
 }
 
+/* At the end of a walk. */
+static int moved_take(kvb_census *census, const kvb_history *history)
+{
+    const kvb_moved_row *moved;
+    census->n_moved = kvb_history_moved(history, &moved);
+    census->moved = malloc(census->n_moved * sizeof *moved + 1);
+    if (!census->moved)
+        return -ENOMEM;
+    if (census->n_moved)
+        memcpy(census->moved, moved, census->n_moved * sizeof *moved);
+    return 0;
+}
+
 /* Takes every place, or of the others than `wanted` only the number (tokens NULL, n 0). */
 static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *take, kvb_census *census)
 {
     uint32_t n_groups = census->model->n_groups;
     kvb_history *history;
-    int err = kvb_history_open(&history);
+    int err = kvb_history_open(census->tokens, &history);
     if (err)
         return err;
     for (size_t e = 0; !err && e < census->n_events; e++) {
@@ -36,6 +49,8 @@ static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *t
             err = n < 0 ? (int)n : take(census, place, tokens, n);
         }
     }
+    if (!err && !census->moved)
+        err = moved_take(census, history);
     kvb_history_free(history);
     return err;
 }
@@ -50,7 +65,7 @@ static int visible_take(kvb_census *census, size_t place, const uint64_t *tokens
 int kvb_census_take(const kvb_trace *trace, kvb_census *census)
 {
     int err = -ENOMEM;
-    *census = (kvb_census){.model = &trace->header.model, .n_events = trace->n_events};
+    *census = (kvb_census){.model = &trace->header.model, .n_events = trace->n_events, .tokens = trace->needs.tokens};
     census->first = calloc(trace->n_events + 1, sizeof *census->first);
     if (!census->first)
         goto out;
@@ -98,5 +113,6 @@ void kvb_census_free(kvb_census *census)
     free(census->visible);
     free(census->run_first);
     free(census->runs);
+    free(census->moved);
     *census = (kvb_census){0};
 }

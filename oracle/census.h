@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the queries of a trace see: first only how much (to choose what is checked), then for the chosen ones
- * which tokens. Two walks over the history. Inside the oracle only.
+ * which rows. Two walks over the history. Inside the oracle only.
  */
 #ifndef KVB_CENSUS_H
 #define KVB_CENSUS_H
 
 #include "oracle/attention.h"
-#include "workloads/trace.h"
+#include "oracle/history.h"
 
 /*
  * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of query and
@@ -22,6 +22,9 @@ typedef struct kvb_census {
     size_t *run_first; /* [queries x groups + 1] */
     kvb_token_run *runs;
     size_t n_runs, room_runs;
+    uint64_t tokens;      /* of the trace */
+    kvb_moved_row *moved; /* [n_moved] rows that shifts make: kvb_history_moved() */
+    size_t n_moved;
 } kvb_census;
 
 /* Where the census keeps what query `number` sees in a layer. */

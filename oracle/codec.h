@@ -49,6 +49,8 @@ double kvb_codec_bf16_value(uint16_t bits);
 /* The transform of attend.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
  * ..., then times the f32 nearest to 1/sqrt(block). */
 void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row);
+/* The way back in the same arithmetic: the stages, the factor, then the signs. */
+void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row);
 /* Its inverse, in double, with the same f32 factor: exact up to double rounding. */
 void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row);
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-static double element_read(kvb_elem elem, const void *out, size_t i)
+double kvb_output_value(kvb_elem elem, const void *out, size_t i)
 {
     if (elem == KVB_F32) {
         float x;
@@ -106,7 +106,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
 
     for (uint32_t c = 0; c < v_dim; c++) {
         const kvb_bound_term *term = &e->terms[c];
-        double got = element_read(out_elem, out, c);
+        double got = kvb_output_value(out_elem, out, c);
         double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
         double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
         double rho = ratio(error, bound);

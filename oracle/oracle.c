@@ -9,9 +9,12 @@
 #include <sys/mman.h>
 
 #include "oracle/census.h"
+#include "oracle/filter_truth.h"
+#include "oracle/opinion.h"
 #include "oracle/state.h"
 #include "oracle/sample.h"
 #include "oracle/solve.h"
+#include "oracle/storage.h"
 
 /* Results are kept below this by sampling, whatever the budget of pairs. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
@@ -19,20 +22,25 @@
 /* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to 25). */
 #define RESIDUAL_PAIRS 16u
 
-/* The runs of tokens that the sampled queries see. */
-static int sample_gather(const kvb_trace *trace, const kvb_sample *sample, kvb_census *census, uint32_t *visible_max)
+/* The runs of tokens that are seen by the sampled queries, and by those of which there is a second opinion. */
+static int sample_gather(const kvb_trace *trace, const kvb_sample *sample, const kvb_opinions *opinions,
+                         kvb_census *census, uint32_t *visible_max)
 {
     bool *wanted = calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *wanted);
     if (!wanted)
         return -ENOMEM;
-    *visible_max = 0;
     for (size_t i = 0; i < sample->n; i++) {
         const kvb_sample_row *row = &sample->rows[i];
-        size_t place = kvb_census_place(census, census->first[row->event] + row->query, row->layer);
-        wanted[place] = true;
-        if (census->visible[place] > *visible_max)
-            *visible_max = census->visible[place];
+        wanted[kvb_census_place(census, census->first[row->event] + row->query, row->layer)] = true;
     }
+    for (size_t i = 0; opinions && i < opinions->n_rows; i++) {
+        const kvb_expect *row = &opinions->rows[i].expect;
+        wanted[kvb_census_place(census, census->first[row->event] + row->query, row->layer)] = true;
+    }
+    *visible_max = 0;
+    for (size_t place = 0; place < census->first[census->n_events] * census->model->n_groups; place++)
+        if (wanted[place] && census->visible[place] > *visible_max)
+            *visible_max = census->visible[place];
     int err = kvb_census_gather(trace, wanted, census);
     free(wanted);
     return err;
@@ -82,36 +90,50 @@ static kvb_format_error format_reduce(const kvb_format_row *rows, size_t n)
     return format;
 }
 
+bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *why, size_t why_bytes)
+{
+    const kvb_format *unknown = !kvb_storage_reads(k) || k->residual_cells ? k : v->residual_cells ? v : NULL;
+    if (unknown)
+        snprintf(why, why_bytes, "format '%s': what is stored of rows after a seq_add is not known to the oracle",
+                 unknown->name);
+    return !unknown;
+}
+
 /* Chooses what is checked, and works it out. 0, -ENOMEM or -EINTR. */
 static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, kvb_oracle *oracle)
 {
     const kvb_model *m = &trace->header.model;
-    kvb_census census = {0};
+    kvb_census *census = &oracle->state->census;
     kvb_sample sample = {0};
     kvb_format_row *format_rows = NULL;
-    uint32_t visible_max, v_dim = 0;
+    uint32_t *visible_max = &oracle->state->visible_max, v_dim = 0;
     for (uint32_t g = 0; g < m->n_groups; g++)
         v_dim = v_dim > m->groups[g].v_dim ? v_dim : m->groups[g].v_dim;
     kvb_sample_options wanted = {
-        .max_pairs = options->max_pairs / (kvb_oracle_reads_views(oracle) ? RESIDUAL_PAIRS : 1),
-        .max_rows = ARENA_MAX_BYTES / (sizeof(kvb_expect) + v_dim * sizeof(kvb_bound_term)),
+        .max_pairs = options->max_pairs / (kvb_oracle_needs_writes(oracle) ? RESIDUAL_PAIRS : 1),
+        .max_rows = options->max_pairs == UINT64_MAX
+                        ? UINT64_MAX
+                        : ARENA_MAX_BYTES / (sizeof(kvb_expect) + v_dim * sizeof(kvb_bound_term)),
         .seed = options->seed,
     };
-    int err = kvb_census_take(trace, &census);
+    int err = kvb_census_take(trace, census);
     if (!err)
-        err = kvb_sample_choose(&census, &wanted, &sample);
+        err = kvb_sample_choose(census, &wanted, &sample);
+    if (!err && sample.n < sample.total_rows && !kvb_oracle_needs_writes(oracle))
+        err = kvb_opinions_open(census, options->opinion_pairs, options->seed, &oracle->opinions);
     if (!err)
-        err = sample_gather(trace, &sample, &census, &visible_max);
+        err = sample_gather(trace, &sample, oracle->opinions, census, visible_max);
     if (!err)
         err = results_open(m, &sample, oracle);
+    if (!err && !kvb_oracle_needs_writes(oracle))
+        err = kvb_filter_truth_open(oracle, m, census, kvb_state_rows(oracle->state), &oracle->filter);
     if (!err) {
         format_rows = calloc(sample.n + 1, sizeof *format_rows);
-        err = format_rows ? kvb_solve(oracle, &census, visible_max, options, format_rows) : -ENOMEM;
+        err = format_rows ? kvb_solve(oracle, census, *visible_max, options, format_rows) : -ENOMEM;
     }
     if (!err)
         oracle->format = format_reduce(format_rows, sample.n);
     free(format_rows);
-    kvb_census_free(&census);
     kvb_sample_free(&sample);
     return err;
 }
@@ -123,7 +145,11 @@ int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_
     int err = -ENOMEM;
     *oracle = NULL;
     if (o)
+        o->seed = options->seed;
+    if (o)
         err = kvb_oracle_state_open(trace, values, options, &o->state, why, why_bytes);
+    if (!err && trace->needs.shift && !kvb_oracle_follows_shifts(options->k_format, options->v_format, why, why_bytes))
+        err = -ENOTSUP;
     if (!err)
         err = rows_make(trace, options, o);
     if (err == -ENOMEM)
@@ -140,6 +166,8 @@ void kvb_oracle_free(kvb_oracle *oracle)
     if (!oracle)
         return;
     kvb_oracle_state_free(oracle->state);
+    kvb_filter_truth_free(oracle->filter);
+    kvb_opinions_free(oracle->opinions);
     if (oracle->arena)
         munmap(oracle->arena, oracle->arena_bytes);
     free(oracle);

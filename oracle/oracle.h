@@ -5,7 +5,8 @@
  *   1. did each query see the right tokens?              kvb_history_* with the witness kernel
  *   2. did the kernel compute attention of what is stored?   kvb_oracle_* and kvb_diff_*
  *   3. what did the storage format cost?                     kvb_format_error
- * Its work is done once for each (workload, K format, V format) and shared by all kernels.
+ * Its work is done once for each (workload, K format, V format) and shared by all kernels; again for those that round q or
+ * weights (oracle/rounded.h).
  */
 #ifndef KVB_ORACLE_H
 #define KVB_ORACLE_H
@@ -23,9 +24,10 @@ typedef struct kvb_oracle_options {
     const kvb_format *k_format, *v_format;
     const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads]: what head scales are made from, after the
                                                  * transform; NULL: none. Read by open only */
-    uint64_t max_pairs; /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
-                         * would take more than 256 MiB, a seeded sample is checked */
-    uint64_t seed;      /* of the sample */
+    uint64_t max_pairs;     /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
+                         * would take more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, whatever they take */
+    uint64_t opinion_pairs; /* budget likewise of second opinions (oracle/opinion.h) */
+    uint64_t seed;          /* of the sample */
     const kvb_team *team;
     const volatile sig_atomic_t *stop; /* set by a signal: end soon, with -EINTR; NULL: never */
 } kvb_oracle_options;
@@ -37,7 +39,8 @@ typedef struct kvb_expect {
     uint32_t layer, query, head;
     uint32_t visible; /* cells seen */
     double lse;
-    kvb_bound_row row;           /* sums of the whole row */
+    const double *q;             /* [k_dim] what K is multiplied with, in place of the workload's q; NULL: that */
+    kvb_bound_row row;           /* sums of the whole row; row.step is chosen before it is solved */
     const kvb_bound_term *terms; /* [v_dim of the layer]: exact output and sums, per channel */
 } kvb_expect;
 
@@ -50,32 +53,30 @@ typedef struct kvb_format_error {
 typedef struct kvb_oracle {
     kvb_expect *rows; /* sorted by event, layer, query, head */
     size_t n_rows;
+    uint64_t seed;       /* of the sample */
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
-    void *arena; /* its own mapping */
+    struct kvb_opinions *opinions; /* of rows beside those: oracle/opinion.h. NULL: there are none */
+    void *arena;                   /* its own mapping */
     size_t arena_bytes;
     struct kvb_oracle_state *state;
+    struct kvb_filter_truth *filter; /* what oracle/filter.h needs of some rows; NULL: of none */
 } kvb_oracle;
 
-/* 0, -ENOMEM, -EINTR when asked to stop, -ENOTSUP when it cannot store a format (why names it). Trace and values must outlive the oracle;
- * options and what they point to need not. */
+/* Returns 0; -ENOMEM; -EINTR when asked to stop; -ENOTSUP when it cannot store a format, and why names that format. Trace and
+ * values must outlive the oracle; options, and what they point to, need not. */
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);
+/* Does it know what these formats store of rows that seq_add moves? Else why. kvb_oracle_open() asks for itself. */
+bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *why, size_t why_bytes);
 void kvb_oracle_free(kvb_oracle *oracle);
 
 /*
- * Formats with residual cells (kvb_format.residual_cells) store a row according to what was written near it, which differs from
- * cache to cache: their expected rows above serve question 3 alone (a sequence stored by itself, its residual cells ending at
- * each query), and for question 2 the stored rows are read from the cache's view, row by row.
+ * Does a row's stored value depend on the order of writes? So it is for formats with residual cells, and the order differs from
+ * cache to cache. Then the expected rows above serve question 3 alone (a sequence stored by itself, its residual cells ending at
+ * each query); question 2 is answered over the oracle's account of the writes (oracle/window.h).
  */
-bool kvb_oracle_reads_views(const kvb_oracle *oracle);
-
-/*
- * What expect's row must be over the rows that are in the views now, where query `query` of n_tok sees the cells of
- * mask. *actual is filled; its terms live in the oracle until the next call (one thread at a time). 0 or -ENOMEM.
- */
-int kvb_oracle_solve_views(kvb_oracle *oracle, const kvb_expect *expect, const kvb_view *k, const kvb_view *v,
-                           const kvb_mask *mask, uint32_t n_tok, uint32_t query, kvb_expect *actual);
+bool kvb_oracle_needs_writes(const kvb_oracle *oracle);
 
 /* The rows of one (event, layer): *n of them from the returned one on. */
 const kvb_expect *kvb_oracle_rows(const kvb_oracle *oracle, uint32_t event, uint32_t layer, size_t *n);
@@ -100,14 +101,18 @@ typedef struct kvb_diff {
     uint64_t rows;        /* compared */
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */
-    /* Elements whose error is above its bound: the first of all; and how many, of how many, in all and in the first's call (event
-     * and layer), until the caller sets `again`: rows that were compared before are not counted once more. */
+    /* An element fails if its error is above its bound. `first` is the first that fails. `failed` counts the failing ones of all
+     * `elements`, and the first_* fields count those of the first's call (its event and layer). The caller sets `again` when rows
+     * come a second time: they are not counted then. */
     bool again, any_failed;
     kvb_diff_place first;
     uint64_t elements, failed;
     uint64_t first_elements, first_failed;
     uint64_t first_heads[KVB_MODEL_WIDTH / 64], first_queries[KVB_DIFF_QUERIES / 64]; /* bits */
 } kvb_diff;
+
+/* Element i of outputs of that type. */
+double kvb_output_value(kvb_elem elem, const void *out, size_t i);
 
 /* Compare one row: out [v_dim] of out_elem, lse NULL when not asked for. */
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *expect, uint32_t v_dim, const kvb_arithmetic *arithmetic,

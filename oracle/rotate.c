@@ -12,14 +12,15 @@ static float factor(uint32_t block)
     return (float)(1 / sqrt(block));
 }
 
-void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row)
+static void signs_flip(kvb_transform transform, uint32_t dim, float *row)
 {
-    if (transform == KVB_TRANSFORM_NONE)
-        return;
     for (uint32_t c = 0; c < dim; c++)
         if (transform == KVB_TRANSFORM_SIGNED_HADAMARD && kvb_sign_flip(c))
             row[c] = -row[c];
+}
 
+static void stages(uint32_t dim, float *row)
+{
     uint32_t block = kvb_transform_block(dim);
     float f = factor(block);
     for (uint32_t distance = 1; distance < block; distance *= 2)
@@ -31,6 +32,20 @@ void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row)
             }
     for (uint32_t c = 0; c < dim; c++)
         row[c] *= f;
+}
+
+void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row)
+{
+    signs_flip(transform, dim, row);
+    if (transform != KVB_TRANSFORM_NONE)
+        stages(dim, row);
+}
+
+void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row)
+{
+    if (transform != KVB_TRANSFORM_NONE)
+        stages(dim, row);
+    signs_flip(transform, dim, row);
 }
 
 void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row)

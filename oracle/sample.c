@@ -50,7 +50,7 @@ static void rows_settle(kvb_sample *sample, const kvb_census *census)
 }
 
 /* Counter-based bits: splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014). */
-static uint64_t bits_mix(uint64_t seed, uint64_t counter)
+uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter)
 {
     uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -67,7 +67,7 @@ static int rows_draw(const kvb_census *census, const kvb_sample_options *o, doub
         for (uint32_t layer = 0; layer < census->model->n_layers; layer++)
             for (size_t q = census->first[e]; q < census->first[e + 1]; q++)
                 for (uint32_t head = 0; head < kvb_model_group(census->model, layer)->heads; head++, counter++) {
-                    if ((double)(bits_mix(o->seed, counter) >> 11) * 0x1p-53 >= chance)
+                    if ((double)(kvb_sample_bits(o->seed, counter) >> 11) * 0x1p-53 >= chance)
                         continue;
                     uint32_t visible = visible_of(census, q, layer);
                     bool fits = sample->pairs + visible <= o->max_pairs && sample->n < o->max_rows;
@@ -94,7 +94,7 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
             continue;
         done = q;
         size_t number = census->first[event] + q;
-        uint64_t draw = bits_mix(~o->seed, number);
+        uint64_t draw = kvb_sample_bits(~o->seed, number);
         uint32_t layers[3] = {0, m->n_layers - 1, (uint32_t)(draw >> 32) % m->n_layers};
         for (uint32_t j = 0; j < 3; j++) {
             uint32_t heads = kvb_model_group(m, layers[j])->heads;
@@ -122,7 +122,7 @@ static int events_sample(const kvb_census *census, const kvb_sample_options *o, 
         memmove(events + 2, events + 1, (n - 2) * sizeof *events);
         events[1] = last;
         for (size_t i = n - 1; i > 2; i--) { /* Fisher-Yates over 2 .. n-1 */
-            size_t j = 2 + bits_mix(o->seed ^ 0x6576656e74u, i) % (i - 1), swap = events[i];
+            size_t j = 2 + kvb_sample_bits(o->seed ^ 0x6576656e74u, i) % (i - 1), swap = events[i];
             events[i] = events[j];
             events[j] = swap;
         }

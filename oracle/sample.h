@@ -30,6 +30,8 @@ typedef struct kvb_sample {
 #define KVB_SAMPLE_MIN_ROWS 64u
 
 int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *options, kvb_sample *sample);
+/* 64 bits that are the same for the same seed and counter, and otherwise as if drawn. */
+uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter);
 void kvb_sample_free(kvb_sample *sample);
 
 #endif

@@ -7,12 +7,18 @@
  */
 #include "oracle/solve.h"
 
+#include "oracle/filter_truth.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "oracle/opinion.h"
 
 /* What one thread works in. */
 typedef struct worker {
+    double *q; /* [k_dim] */
     double *scratch;
     kvb_stored k, v;    /* gathered rows, of the sides with residual cells */
     const float **seen; /* [visible_max] likewise */
@@ -28,17 +34,20 @@ typedef struct work {
     const volatile sig_atomic_t *stop; /* NULL: never */
     kvb_format_row *format_rows;
     uint32_t visible_max;
-    bool lossless; /* both formats hold every f32 exactly */
+    bool lossless; /* both formats hold every f32 exactly, or nobody asks what they cost */
     worker *workers;
     uint32_t n_workers;
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
     const kvb_storages *stores;
-    kvb_stored k, v;                 /* stored rows by token, of the sides without residual cells */
-    double *k_original, *v_original; /* [tokens][dim] before storing; NULL when lossless */
+    kvb_stored k, v;                 /* stored rows by number, of the sides without residual cells */
+    double *k_original, *v_original; /* [rows][dim] before storing; NULL when lossless */
+    float *moved;                    /* [moved rows][k_dim] what was stored of them; NULL: there are none */
+    float *moved_original;           /* likewise, had nothing been stored before; NULL when lossless */
     size_t *order;                   /* its rows */
     size_t n_order;
-    atomic_size_t next; /* of order, to be solved */
+    double *k_norm;     /* [rows] of the second opinion; NULL: there is none */
+    atomic_size_t next; /* of order, or of the calls of which there is a second opinion: to be solved */
 } work;
 
 /* ---- storing ------------------------------------------------------------------------------------------------ */
@@ -76,6 +85,56 @@ static void rows_store(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
+/* A K row as it was given to the store, or (original) as it would have been without stores before. */
+static const float *k_given(const work *w, uint64_t row, bool original)
+{
+    uint64_t tokens = w->state->values->tokens;
+    return row < tokens ? row_of(w, KVB_ROWS_K, row, w->group->k_dim)
+                        : (original ? w->moved_original : w->moved) + (row - tokens) * w->group->k_dim;
+}
+
+/* What is read back of a K row that was stored. */
+static void k_read(const work *w, uint64_t row, double *scratch, float *back)
+{
+    const kvb_storage *store = &w->stores->k;
+    const uint32_t dim = store->dim;
+    double *decoded = scratch, *sizes = scratch + dim, *coding = scratch + 2 * (size_t)dim;
+    kvb_storage_turn(store, k_given(w, row, false), (float *)(void *)coding);
+    kvb_storage_code(store, 1, coding, decoded, sizes);
+    kvb_storage_read(store, decoded, back);
+}
+
+/* Rows that shifts have made, each of one before it: K is read back, turned and stored again; V stays as it is. */
+static void moved_store(const work *w)
+{
+    const kvb_census *census = w->census;
+    const uint64_t tokens = w->state->values->tokens;
+    const uint32_t dim = w->group->k_dim, v_dim = w->group->v_dim;
+    double *scratch = w->workers[0].scratch;
+    for (size_t m = 0; m < census->n_moved && !is_stopped(w); m++) {
+        const kvb_moved_row *of = &census->moved[m];
+        float *row = w->moved + m * dim, *original = w->moved_original ? w->moved_original + m * dim : NULL;
+        if (of->delta)
+            k_read(w, of->of, scratch, row);
+        else
+            memcpy(row, k_given(w, of->of, false), dim * sizeof *row);
+        kvb_storage_shift(&w->group->rope, of->delta, row);
+        kvb_stored_put(&w->k, &w->stores->k, tokens + m, (const float *[]){row}, 1, scratch);
+        if (!w->group->latent) {
+            const float *v = row_of(w, KVB_ROWS_V, of->token, v_dim);
+            kvb_stored_put(&w->v, &w->stores->v, tokens + m, &v, 1, scratch);
+        }
+        if (!original)
+            continue;
+        memcpy(original, k_given(w, of->of, true), dim * sizeof *original);
+        kvb_storage_shift(&w->group->rope, of->delta, original);
+        for (uint32_t c = 0; c < dim; c++)
+            w->k_original[(tokens + m) * dim + c] = (double)original[c];
+        for (uint32_t c = 0; !w->group->latent && c < v_dim; c++)
+            w->v_original[(tokens + m) * v_dim + c] = w->v_original[of->token * v_dim + c];
+    }
+}
+
 /* What a query sees, in order of position, as a sequence of its own. */
 static void side_gather(const work *w, const worker *me, kvb_rows kind, size_t number, const kvb_storage *store,
                         const kvb_stored *side)
@@ -103,7 +162,7 @@ static void row_solve(work *w, size_t r, const worker *me)
     kvb_expect *expect = &w->oracle->rows[r];
     kvb_bound_term *terms = (kvb_bound_term *)expect->terms; /* of this oracle's arena */
     size_t place = kvb_census_place(census, query_number(w, r), w->layer);
-    kvb_attention attention = kvb_state_attention(w->state, expect);
+    kvb_attention attention = kvb_state_attention(w->state, expect, me->q);
 
     kvb_state_take(w->state, expect, w->k.rows ? &w->k : &me->k, !w->k.rows, w->v.rows ? &w->v : &me->v, !w->v.rows,
                    &attention);
@@ -111,6 +170,7 @@ static void row_solve(work *w, size_t r, const worker *me)
     attention.n_runs = census->run_first[place + 1] - census->run_first[place];
     attention.visible = expect->visible = census->visible[place];
     kvb_attention_solve(&attention, me->scratch, &expect->row, &expect->lse, terms);
+    kvb_filter_truth_row(w->oracle->filter, r, &attention, me->scratch, expect->lse, terms);
     if (w->lossless)
         return;
     attention.k = w->k_original;
@@ -142,6 +202,45 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
+/* The second opinion of a call, as far as its heads share the KV head in hand. */
+static void call_opine(const work *w, kvb_opinion_row *rows, size_t n, const worker *me)
+{
+    const kvb_census *census = w->census;
+    const kvb_opinion_head *head = &w->oracle->opinions->heads[w->layer][w->kv_head];
+    for (kvb_opinion_row *row = rows; row < rows + n; row++) {
+        if (row->expect.head / (w->group->heads / w->group->kv_heads) != w->kv_head)
+            continue;
+        size_t place = kvb_census_place(census, census->first[row->expect.event] + row->expect.query, w->layer);
+        kvb_attention attention = kvb_state_attention(w->state, &row->expect, me->q);
+        kvb_state_take(w->state, &row->expect, &w->k, false, &w->v, false, &attention);
+        attention.runs = census->runs + census->run_first[place];
+        attention.n_runs = census->run_first[place + 1] - census->run_first[place];
+        attention.visible = census->visible[place];
+        kvb_opinion_solve(&attention, head, w->k_norm, me->scratch, &row->expect, (double *)row->o);
+    }
+}
+
+/* Part of the team: takes calls. */
+static void opinions_solve(void *ctx, uint32_t i, uint32_t n)
+{
+    (void)n;
+    work *w = ctx;
+    for (size_t event; (event = atomic_fetch_add(&w->next, 1)) < w->census->n_events && !is_stopped(w);) {
+        size_t rows;
+        kvb_opinion_row *first = kvb_opinions_of(w->oracle->opinions, (uint32_t)event, w->layer, &rows);
+        call_opine(w, first, rows, &w->workers[i]);
+    }
+}
+
+static void opinions_prepare(const work *w)
+{
+    kvb_opinion_head *head = &w->oracle->opinions->heads[w->layer][w->kv_head];
+    for (uint64_t t = 0; t < kvb_state_rows(w->state); t++) {
+        w->k_norm[t] = kvb_opinion_take_k(head, &w->k, t);
+        kvb_opinion_take_v(head, w->group->latent ? &w->k : &w->v, t, w->group->v_dim);
+    }
+}
+
 static void team_run(work *w, void (*part)(void *ctx, uint32_t i, uint32_t n))
 {
     if (w->team)
@@ -162,11 +261,21 @@ static void heads_solve(work *w)
             for (size_t r = 0; r < w->oracle->n_rows; r++)
                 if (w->oracle->rows[r].layer == w->layer && w->oracle->rows[r].head / each == w->kv_head)
                     w->order[w->n_order++] = r;
-            if (w->n_order == 0)
+            if (w->n_order == 0 && !w->k_norm)
                 continue;
             team_run(w, rows_store);
+            if (w->moved)
+                moved_store(w);
+            if (w->oracle->filter)
+                kvb_filter_truth_v(w->oracle->filter, w->layer, w->kv_head, w->group->latent ? w->k.rows : w->v.rows,
+                                   w->group->latent ? w->k.dim : w->v.dim);
             atomic_store(&w->next, 0);
             team_run(w, rows_solve);
+            if (!w->k_norm || is_stopped(w))
+                continue;
+            opinions_prepare(w);
+            atomic_store(&w->next, 0);
+            team_run(w, opinions_solve);
         }
 }
 
@@ -176,46 +285,54 @@ static int worker_open(const work *w, const kvb_storages *stores, worker *me, si
 {
     bool k_residual = kvb_storage_has_residual(&stores->k), v_residual = kvb_storage_has_residual(&stores->v);
     int err = 0;
+    me->q = malloc(stores->k.dim * sizeof *me->q);
     me->scratch = malloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
     if (k_residual)
         err = kvb_stored_open(&me->k, &stores->k, w->visible_max);
     if (!err && v_residual)
         err = kvb_stored_open(&me->v, &stores->v, w->visible_max);
-    return !err && me->scratch && me->seen ? 0 : -ENOMEM;
+    return !err && me->q && me->scratch && me->seen ? 0 : -ENOMEM;
 }
 
 /* For the group in hand; stores: of a KV head of it. */
 static int buffers_open(work *w, const kvb_storages *stores)
 {
-    size_t tokens = w->state->values->tokens;
+    size_t rows = kvb_state_rows(w->state), moved = w->census->n_moved * (size_t)w->group->k_dim;
     size_t scratch = 2 * kvb_attention_scratch(w->visible_max, w->group->v_dim);
     size_t k_scratch = kvb_stored_scratch(&stores->k), v_scratch = kvb_stored_scratch(&stores->v);
     int err = 0;
 
+    k_scratch += 2 * (size_t)stores->k.dim; /* moved_store() */
     scratch = scratch > k_scratch ? scratch : k_scratch;
     scratch = scratch > v_scratch ? scratch : v_scratch;
     w->order = malloc((w->oracle->n_rows + 1) * sizeof *w->order);
     w->workers = calloc(w->n_workers, sizeof *w->workers);
-    if (!w->order || !w->workers)
+    if (w->oracle->opinions)
+        w->k_norm = malloc((rows + 1) * sizeof *w->k_norm);
+    if (!w->order || !w->workers || (w->oracle->opinions && !w->k_norm))
         return -ENOMEM;
     for (uint32_t i = 0; !err && i < w->n_workers; i++)
         err = worker_open(w, stores, &w->workers[i], scratch);
     if (!err && !kvb_storage_has_residual(&stores->k))
-        err = kvb_stored_open(&w->k, &stores->k, tokens);
+        err = kvb_stored_open(&w->k, &stores->k, rows);
     if (!err && !w->group->latent && !kvb_storage_has_residual(&stores->v))
-        err = kvb_stored_open(&w->v, &stores->v, tokens);
-    w->lossless = kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v);
+        err = kvb_stored_open(&w->v, &stores->v, rows);
+    w->lossless = !w->format_rows || (kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v));
+    if (!err && moved)
+        err = (w->moved = malloc(moved * sizeof *w->moved)) ? 0 : -ENOMEM;
     if (err || w->lossless)
         return err;
-    w->k_original = malloc((tokens * w->group->k_dim + 1) * sizeof *w->k_original);
-    w->v_original = malloc((tokens * w->group->v_dim + 1) * sizeof *w->v_original);
-    return w->k_original && w->v_original ? 0 : -ENOMEM;
+    w->k_original = malloc((rows * w->group->k_dim + 1) * sizeof *w->k_original);
+    w->v_original = malloc((rows * w->group->v_dim + 1) * sizeof *w->v_original);
+    w->moved_original = malloc((moved + 1) * sizeof *w->moved_original);
+    return w->k_original && w->v_original && w->moved_original ? 0 : -ENOMEM;
 }
 
 static void buffers_close(work *w)
 {
     for (uint32_t i = 0; w->workers && i < w->n_workers; i++) {
+        free(w->workers[i].q);
         free(w->workers[i].scratch);
         free(w->workers[i].seen);
         kvb_stored_close(&w->workers[i].k);
@@ -223,12 +340,17 @@ static void buffers_close(work *w)
     }
     free(w->workers);
     free(w->order);
+    free(w->k_norm);
     kvb_stored_close(&w->k);
     kvb_stored_close(&w->v);
     free(w->k_original);
     free(w->v_original);
+    free(w->moved);
+    free(w->moved_original);
+    w->moved = w->moved_original = NULL;
     w->workers = NULL;
     w->order = NULL;
+    w->k_norm = NULL;
     w->k_original = w->v_original = NULL;
 }
 

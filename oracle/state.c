@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an oracle keeps; and expected rows over what a cache's views hold now. */
+/* What an oracle keeps. */
 #include "oracle/state.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-/* Where one side's rows are read from the cache's view, the other side's must be legible there. */
-static int sides_check(const kvb_storages *s, char *why, size_t why_bytes)
-{
-    bool views = kvb_storage_has_residual(&s->k) || kvb_storage_has_residual(&s->v);
-    if (!views || (s->k.codec && s->v.codec))
-        return 0;
-    snprintf(why, why_bytes, "an opaque format cannot be judged beside one whose rows depend on their neighbours");
-    return -ENOTSUP;
-}
 
 static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint32_t layer, char *why, size_t why_bytes)
 {
@@ -32,8 +20,6 @@ static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint
             err = kvb_storage_init(&storages[h].v, o->v_format, g->v_dim, o->v_amax ? o->v_amax[layer] : NULL,
                                    g->kv_heads, h, why, why_bytes);
     }
-    if (!err)
-        err = sides_check(&storages[0], why, why_bytes);
     if (!err)
         state->has_residuals |= kvb_storage_has_residual(&storages[0].k) || kvb_storage_has_residual(&storages[0].v);
     return err;
@@ -70,10 +56,7 @@ void kvb_oracle_state_free(kvb_oracle_state *st)
     for (uint32_t layer = 0; st->storages && layer < st->model->n_layers; layer++)
         free(st->storages[layer]);
     free(st->storages);
-    kvb_stored_close(&st->k);
-    kvb_stored_close(&st->v);
-    free(st->scratch);
-    free(st->terms);
+    kvb_census_free(&st->census);
     free(st);
 }
 
@@ -82,16 +65,26 @@ const kvb_storages *kvb_state_storages(const kvb_oracle_state *st, uint32_t laye
     return &st->storages[layer][kv_head];
 }
 
-kvb_attention kvb_state_attention(const kvb_oracle_state *st, const kvb_expect *row)
+const float *kvb_state_q(const kvb_oracle_state *st, const kvb_expect *row)
 {
     const kvb_group *g = kvb_model_group(st->model, row->layer);
     uint64_t token = st->trace->events[row->event].first + row->query;
+    return kvb_values_rows(st->values, KVB_ROWS_Q, row->layer, token) + (size_t)row->head * g->k_dim;
+}
+
+kvb_attention kvb_state_attention(const kvb_oracle_state *st, const kvb_expect *row, double *q)
+{
+    const kvb_group *g = kvb_model_group(st->model, row->layer);
+    const float *values = kvb_state_q(st, row);
+    for (uint32_t c = 0; c < g->k_dim; c++)
+        q[c] = row->q ? row->q[c] : (double)values[c];
     return (kvb_attention){
-        .q = kvb_values_rows(st->values, KVB_ROWS_Q, row->layer, token) + (size_t)row->head * g->k_dim,
+        .q = q,
         .k_dim = g->k_dim,
         .v_dim = g->v_dim,
         .scale = (double)(float)g->scale, /* as kvb_problem has it */
         .softcap = (double)g->softcap,
+        .step = row->row.step,
         .sink = g->sink_logits ? &g->sink_logits[row->head] : NULL,
     };
 }
@@ -106,72 +99,7 @@ void kvb_state_take(const kvb_oracle_state *st, const kvb_expect *row, const kvb
     attention->v_dim = g->v_dim;
 }
 
-/* ---- rows of views --------------------------------------------------------------------------------------------- */
-
-bool kvb_oracle_reads_views(const kvb_oracle *oracle)
+bool kvb_oracle_needs_writes(const kvb_oracle *oracle)
 {
     return oracle->state->has_residuals;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Room for that many rows of the layer's group, whose old content is of no use. */
-static int room_make(kvb_oracle_state *st, const kvb_group *g, const kvb_storages *storages, uint32_t cells)
-{
-    if (st->group == g && cells <= st->cells && st->terms)
-        return 0;
-    if (st->group == g)
-        cells = (uint32_t)larger(cells, (size_t)st->cells + st->cells / 2);
-    kvb_stored_close(&st->k);
-    kvb_stored_close(&st->v);
-    free(st->scratch);
-    free(st->terms);
-    st->cells = 0;
-    st->group = g;
-    st->scratch =
-        malloc(larger(kvb_attention_scratch(cells, g->v_dim), larger(g->k_dim, g->v_dim)) * sizeof *st->scratch);
-    st->terms = malloc(g->v_dim * sizeof *st->terms);
-    bool no_rows = kvb_stored_open(&st->k, &storages->k, cells) || kvb_stored_open(&st->v, &storages->v, cells);
-    if (no_rows || !st->scratch || !st->terms)
-        return -ENOMEM;
-    st->cells = cells;
-    return 0;
-}
-
-int kvb_oracle_solve_views(kvb_oracle *oracle, const kvb_expect *expect, const kvb_view *k, const kvb_view *v,
-                           const kvb_mask *mask, uint32_t n_tok, uint32_t query, kvb_expect *actual)
-{
-    kvb_oracle_state *st = oracle->state;
-    const kvb_group *g = kvb_model_group(st->model, expect->layer);
-    uint32_t kv_head = expect->head / (g->heads / g->kv_heads), visible = 0, cursor = 0;
-    const kvb_storages *storages = kvb_state_storages(st, expect->layer, kv_head);
-    kvb_run run;
-
-    while (kvb_mask_next(mask, n_tok, k->cells, query, &cursor, &run))
-        visible += run.end - run.begin;
-    int err = room_make(st, g, storages, visible);
-    if (err)
-        return err;
-    uint32_t at = 0;
-    for (cursor = 0; kvb_mask_next(mask, n_tok, k->cells, query, &cursor, &run);)
-        for (uint32_t c = run.begin; c < run.end; c++, at++) {
-            kvb_stored_read(&st->k, &storages->k, at, k, kv_head, c, st->scratch);
-            if (!g->latent)
-                kvb_stored_read(&st->v, &storages->v, at, v, kv_head, c, st->scratch);
-        }
-
-    kvb_token_run all = {0, visible};
-    kvb_attention attention = kvb_state_attention(st, expect);
-    kvb_state_take(st, expect, &st->k, true, &st->v, true, &attention);
-    attention.runs = &all;
-    attention.n_runs = 1;
-    attention.visible = visible;
-    *actual = *expect;
-    actual->visible = visible;
-    actual->terms = st->terms;
-    kvb_attention_solve(&attention, st->scratch, &actual->row, &actual->lse, st->terms);
-    return 0;
 }

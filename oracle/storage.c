@@ -59,7 +59,7 @@ size_t kvb_storage_scratch(const kvb_storage *store)
 }
 
 /* What is left to do with a decoded row. */
-static void row_finish(const kvb_storage *store, double *row, double *size)
+void kvb_storage_finish(const kvb_storage *store, double *row, double *size)
 {
     if (store->format->transform == KVB_TRANSFORM_NONE)
         return;
@@ -74,16 +74,31 @@ static void row_finish(const kvb_storage *store, double *row, double *size)
     }
 }
 
-/* A row as it lies among the residual cells. */
-static void row_recent(const kvb_storage *store, const unsigned char *halves, double *row, double *size)
+void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)
 {
-    for (uint32_t c = 0; c < store->dim; c++) {
-        uint16_t bits;
-        memcpy(&bits, halves + 2 * (size_t)c, sizeof bits);
-        row[c] = kvb_codec_f16_value(bits);
-        size[c] = fabs(row[c]);
+    memcpy(turned, row, store->dim * sizeof *row);
+    kvb_codec_rotate(store->format->transform, store->dim, turned);
+    for (uint32_t c = 0; store->codec->block > 1 && c < store->dim; c++)
+        turned[c] = (float)kvb_codec_f16_value(kvb_codec_f16(turned[c]));
+}
+
+void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes)
+{
+    const kvb_codec *codec = store->codec;
+    const uint32_t dim = store->dim, block = codec->block;
+    const float *turned = scratch;
+    unsigned char *part[KVB_PARTS];
+    part[KVB_CODES] = (unsigned char *)scratch + (size_t)block * dim * sizeof *turned;
+    for (int p = KVB_SCALES; p < KVB_PARTS; p++)
+        part[p] = part[p - 1] + block * codec->bytes(codec, dim, p - 1);
+    memset(part[KVB_CODES], 0, block * codec->bytes(codec, dim, KVB_CODES)); /* bits of bytes are put */
+    codec->encode(codec, turned, n, dim, store->head_scale, part);
+    for (uint32_t i = 0; i < n; i++) {
+        const unsigned char *own[KVB_PARTS];
+        for (int p = 0; p < KVB_PARTS; p++)
+            own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * codec->bytes(codec, dim, p));
+        codec->decode(codec, own, dim, store->head_scale, rows + (size_t)i * dim, sizes + (size_t)i * dim);
     }
-    row_finish(store, row, size);
 }
 
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
@@ -98,59 +113,38 @@ void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32
     uint32_t dim = store->dim, block = codec->block, residual = store->format->residual_blocks;
     uint32_t n_blocks = n / block + (n % block > 0), closed = n_blocks > residual ? n_blocks - residual : 0;
     float *turned = scratch;
-    unsigned char *part[KVB_PARTS];
-    part[KVB_CODES] = (unsigned char *)(turned + (size_t)block * dim);
-    for (int p = KVB_SCALES; p < KVB_PARTS; p++)
-        part[p] = part[p - 1] + block * codec->bytes(codec, dim, p - 1);
-
     for (uint32_t b = 0; b < n_blocks; b++) {
         uint32_t first = b * block, held = n - first < block ? n - first : block;
-        for (uint32_t i = 0; i < held; i++) {
-            float *row = turned + (size_t)i * dim;
-            memcpy(row, rows[first + i], dim * sizeof *row);
-            kvb_codec_rotate(store->format->transform, dim, row);
-            for (uint32_t c = 0; block > 1 && c < dim; c++)
-                row[c] = (float)kvb_codec_f16_value(kvb_codec_f16(row[c]));
-        }
+        double *to = stored + (size_t)first * dim, *to_size = size + (size_t)first * dim;
+        for (uint32_t i = 0; i < held; i++)
+            kvb_storage_turn(store, rows[first + i], turned + (size_t)i * dim);
+        for (uint32_t c = 0; b >= closed && c < held * dim; c++)
+            to_size[c] = fabs(to[c] = (double)turned[c]);
         if (b < closed)
-            codec->encode(codec, turned, held, dim, store->head_scale, part);
-        for (uint32_t i = 0; i < held; i++) {
-            double *to = stored + (size_t)(first + i) * dim, *to_size = size + (size_t)(first + i) * dim;
-            const unsigned char *own[KVB_PARTS];
-            for (int p = 0; p < KVB_PARTS; p++)
-                own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * codec->bytes(codec, dim, p));
-            for (uint32_t c = 0; c < dim; c++) {
-                to[c] = (double)turned[(size_t)i * dim + c];
-                to_size[c] = fabs(to[c]);
-            }
-            if (b < closed)
-                codec->decode(codec, own, dim, store->head_scale, to, to_size);
-            row_finish(store, to, to_size);
-        }
+            kvb_storage_code(store, held, scratch, to, to_size);
+        for (uint32_t i = 0; i < held; i++)
+            kvb_storage_finish(store, to + (size_t)i * dim, to_size + (size_t)i * dim);
     }
 }
 
-void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h, uint32_t cell, double *stored,
-                      double *size)
+void kvb_storage_read(const kvb_storage *store, const double *decoded, float *row)
 {
-    const kvb_format *f = view->format;
-    uint32_t c = cell, w = f->residual_cells;
-    if (view->block_table)
-        c = view->block_table[c / view->block_cells] * view->block_cells + c % view->block_cells;
-    if (w && view->recent_slot && view->recent_slot[c / w] != KVB_SLOT_NONE) {
-        const unsigned char *slot = view->recent;
-        slot += view->recent_slot[c / w] * view->recent_slot_stride + h * view->recent_head_stride;
-        row_recent(store, slot + (size_t)(c % w) * store->dim * 2, stored, size);
-        return;
+    for (uint32_t c = 0; c < store->dim; c++)
+        row[c] = (float)decoded[c];
+    kvb_codec_unrotate_f32(store->format->transform, store->dim, row);
+}
+
+/* Each operation is one of floats: a double holds a product of two exactly, and what their sum rounds to. */
+void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row)
+{
+    for (uint32_t i = 0; 2 * i < rope->dims; i++) {
+        double angle = delta * pow(rope->base, -2.0 * i / rope->dims);
+        double c = (double)(float)cos(angle), s = (double)(float)sin(angle);
+        float *x = &row[rope->first + (rope->neighbours ? 2 * i : i)];
+        float *y = &row[rope->first + (rope->neighbours ? 2 * i + 1 : i + rope->dims / 2)];
+        float xc = (float)((double)*x * c), ys = (float)((double)*y * s);
+        float xs = (float)((double)*x * s), yc = (float)((double)*y * c);
+        *x = (float)((double)xc - (double)ys);
+        *y = (float)((double)xs + (double)yc);
     }
-    size_t unit = f->axis == KVB_AXIS_TOKENS ? c / f->group : c;
-    const unsigned char *base = view->base, *scales = view->scales, *zeros = view->zeros;
-    const unsigned char *part[KVB_PARTS] = {
-        base + h * view->head_stride + c * view->cell_stride,
-        scales ? scales + h * view->scale_head_stride + unit * view->scale_cell_stride : NULL,
-        zeros ? zeros + h * view->zero_head_stride + unit * view->zero_cell_stride : NULL,
-    };
-    float head_scale = view->head_scales ? view->head_scales[h] : 1.0f;
-    store->codec->decode(store->codec, part, store->dim, head_scale, stored, size);
-    row_finish(store, stored, size);
 }

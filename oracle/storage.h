@@ -11,6 +11,7 @@
 #ifndef KVB_STORAGE_H
 #define KVB_STORAGE_H
 
+#include "kernels/model.h"
 #include "oracle/codec.h"
 
 /* One side, K or V, of one layer and KV head. */
@@ -31,8 +32,22 @@ size_t kvb_storage_scratch(const kvb_storage *store);
  * before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
                       double *size);
-/* The row that a pool's view holds at a KV head and cell, whatever it was made of; head scales are the view's. */
-void kvb_storage_read(const kvb_storage *store, const kvb_view *view, uint32_t h, uint32_t cell, double *stored,
-                      double *size);
+
+/* A row as the codec encodes it: transformed, and of a format with residual cells rounded to f16. */
+void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned);
+/* n rows that are encoded together, and decoded again: [n][dim], still transformed. scratch begins with the turned rows. */
+void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes);
+/* What is left to do with a decoded row and its sizes: the transform undone. */
+void kvb_storage_finish(const kvb_storage *store, double *row, double *size);
+
+/* Is what the next one says of this format so? Not where products are rounded before a zero is added: of a scale in f32. */
+static inline bool kvb_storage_reads(const kvb_format *format)
+{
+    return format->elem != KVB_OPAQUE && !(kvb_format_has_zeros(format) && format->scale_elem == KVB_F32);
+}
+/* A decoded row, still transformed, as format->read of a pool gives it back: in f32, one rounding for each step. */
+void kvb_storage_read(const kvb_storage *store, const double *decoded, float *row);
+/* A K row becomes another one when its token moves by delta positions, in the f32 steps that cache.h prescribes. */
+void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row);
 
 #endif

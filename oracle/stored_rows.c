@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Are an element's terms larger than the element, or is it mixed from others? Elsewhere no sizes are kept. */
 static bool is_sized(const kvb_format *f)
@@ -59,11 +60,12 @@ void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at,
         sum_put(side, first + i);
 }
 
-void kvb_stored_read(const kvb_stored *side, const kvb_storage *store, size_t at, const kvb_view *view, uint32_t h,
-                     uint32_t cell, double *scratch)
+void kvb_stored_take(const kvb_stored *side, const kvb_storage *store, size_t at, double *row, double *size)
 {
-    kvb_storage_read(store, view, h, cell, side->rows + at * side->dim,
-                     side->sizes ? side->sizes + at * side->dim : scratch);
+    kvb_storage_finish(store, row, size);
+    memcpy(side->rows + at * side->dim, row, side->dim * sizeof *row);
+    if (side->sizes)
+        memcpy(side->sizes + at * side->dim, size, side->dim * sizeof *size);
     sum_put(side, at);
 }
 
@@ -83,5 +85,7 @@ void kvb_attention_take_v(kvb_attention *attention, const kvb_storage *store, co
     attention->v_size = side->sizes;
     attention->v_dim = attention->v_row = store->dim;
     attention->v_gathered = gathered;
+    attention->v_offset =
+        kvb_format_has_zeros(store->format) || store->format->elem == KVB_Q5_1 || store->format->elem == KVB_Q4_1;
     attention->v_mix = store->format->transform ? sqrt(kvb_transform_block(store->dim)) : 1;
 }

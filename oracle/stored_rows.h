@@ -43,9 +43,9 @@ size_t kvb_stored_scratch(const kvb_storage *store);
 /* Rows at .. at+n-1 become what the store makes of these n rows, a sequence of its own. */
 void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at, const float *const *rows, uint32_t n,
                     double *scratch);
-/* Row `at` becomes what a view holds. */
-void kvb_stored_read(const kvb_stored *side, const kvb_storage *store, size_t at, const kvb_view *view, uint32_t h,
-                     uint32_t cell, double *scratch);
+
+/* Row `at` becomes a decoded one, still transformed: row and size are changed. */
+void kvb_stored_take(const kvb_stored *side, const kvb_storage *store, size_t at, double *row, double *size);
 
 /* What an attention must know about its K and V: rows, sizes and transforms. */
 void kvb_attention_take_k(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered);

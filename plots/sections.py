@@ -64,6 +64,11 @@ def verdict_one(run):
         worst = max(judged, key=lambda r: r["rho"])
         facts.append(f"Largest rho {number(worst['rho'])} (error over the bound derived for it; above 1 fails): "
                      f"{worst['workload']}, {cache(worst)}, {pool(worst)}, {worst['kernel']}.")
+    rows = [sum(at(r, f"error.{key}") or 0 for r in run.records) for key in ("checked_rows", "total_rows")]
+    if rows[1]:
+        seen = sum(max(at(r, "error.checked_rows"), at(r, "error.looked.opinion") or 0) for r in run.records)
+        facts.append(f"Rows judged by the bound of their own sums: {number(rows[0] / rows[1], 'share')} of {rows[1]}; "
+                     f"by that or by a bound from above: {number(seen / rows[1], 'share')}.")
     known = resolution(run)
     facts.append("How far combinations differ from themselves: unavailable: no null comparisons in this file." if known is None
                  else f"99 % of comparisons of a combination with itself stay below {number(known, 'share')}.")

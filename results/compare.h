@@ -33,8 +33,8 @@
  *
  * time, memory (allocator_peak, scratch, staged, copied bytes), bytes (read, walked) and rho are relative: 0.05 allows 5 % more;
  * null allows any growth. counts are instructions, data reads and writes, misses the modelled ones, of `run --count`. Only the
- * first key is required. fnmatch matches a pattern against kvb_key_name ("workload/cache/pool/kernel/threads/growth"; an asterisk matches slashes too). If several match, the later one counts, key by
- * key. confidence is that of all combinations together.
+ * first key is required. fnmatch matches a pattern against kvb_key_name ("workload/cache/pool/kernel/threads/growth"; an asterisk
+ * matches slashes too). If several match, the later one counts, key by key. confidence is that of all combinations together.
  */
 #define KVB_THRESHOLD_PATTERNS 64u
 

@@ -33,6 +33,12 @@ double kvb_null_log(double difference)
     return difference < 1 ? -log1p(-difference) : log1p(difference);
 }
 
+double kvb_common_reach(double common, double tail, size_t nulls)
+{
+    /* the middle of n distances knows a standard deviation as well as 0.37 n values do (Rousseeuw, Croux, JASA 88, 1993) */
+    return common > 0 ? common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1)) : 0;
+}
+
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
                  double confidence, bool paired, kvb_compare_noise *noise)
 {
@@ -44,10 +50,12 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
     *noise = (kvb_compare_noise){
         .resolution = NAN, .tail = (1 - confidence) / (double)(compared ? compared : 1), .paired = paired};
     for (int i = 0; i < 2; i++) {
-        double quantile;
+        double quantile, middle;
         uint32_t nulls;
-        int error = kvb_results_null_quantile(sides[i].results, sides[i].n, &quantile, &nulls);
+        int error = kvb_results_null_quantile(sides[i].results, sides[i].n, 0.99, &quantile, &nulls);
 
+        if (!error)
+            error = kvb_results_null_quantile(sides[i].results, sides[i].n, 0.5, &middle, &nulls);
         if (error)
             return error;
         if (!paired || i == 0) /* measured side by side, both have the same ones */
@@ -57,7 +65,7 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
         /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
          * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null differences. */
         double wider = paired ? 1 : kvb_student_quantile(noise->tail, nulls) / KVB_NORMAL_99;
-
+        noise->common = paired ? 0 : fmax(noise->common, kvb_null_log(middle) / KVB_NORMAL_50);
         noise->floor = fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile));
         noise->known = true;
         noise->resolution = nulls < FEW_NULLS || noise->floor > WIDEST ? NAN : expm1(noise->floor);
@@ -164,9 +172,10 @@ static centre difference_of(const kvb_result *base, const kvb_result *new, bool 
     return difference;
 }
 
-kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double machine, double threshold)
+kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double faster, double slower,
+                               double threshold)
 {
-    double reach = log1p(threshold), slower = fmax(machine, 0), faster = fmin(machine, 0);
+    double reach = log1p(threshold);
 
     *low -= slower;
     *high -= faster;
@@ -233,7 +242,8 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_findin
         return;
     }
     double low = difference.at - half, high = difference.at + half;
-    f->verdict = kvb_interval_judge(difference.at, &low, &high, noise->machine, threshold);
+    f->verdict =
+        kvb_interval_judge(difference.at, &low, &high, fmin(noise->machine, 0), fmax(noise->machine, 0), threshold);
     if (f->verdict == KVB_VERDICT_UNDECIDED && half > WIDEST) {
         snprintf(f->reason, sizeof f->reason, "unknown interval: %s say too little",
                  floor >= sampling ? "null comparisons" : "so few passes");

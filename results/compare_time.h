@@ -12,9 +12,15 @@ typedef struct kvb_compare_noise {
     bool known;        /* do they say anything? */
     double floor;      /* the least half-width of an interval, as a logarithm */
     double tail;       /* how often one interval may miss */
-    double machine;    /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
+    double
+        common; /* what moves all combinations of a run alike, as a logarithm: a standard deviation. Null comparisons lie
+                        * within a run and do not hold it; runs of one tree showed about as much of it. 0 if paired */
+    double machine; /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
     bool paired;
 } kvb_compare_noise;
+
+/* How far `common`, which that many null comparisons tell, reaches but with probability tail. */
+double kvb_common_reach(double common, double tail, size_t nulls);
 
 /* Fills in everything but `machine`. compared: how many times will be judged. new may be NULL: one side alone. 0 or -ENOMEM. */
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
@@ -43,9 +49,10 @@ bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new)
  * infinite. */
 void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_finding *finding);
 
-/* estimate and interval are logarithms, threshold is relative. A change of the machine may explain as much of the difference;
- * the interval is widened by that. */
-kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double machine, double threshold);
+/* estimate and interval are logarithms, threshold is relative. What is common to all combinations, as a change of the machine,
+ * may explain a change of faster (<= 0) to slower (>= 0); the interval is widened by that. */
+kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double faster, double slower,
+                               double threshold);
 
 /* Writes a ratio as a change: "+4.2 %". */
 #define KVB_CHANGE_TEXT 32u

@@ -133,7 +133,7 @@ bool kvb_result_begins_workload(const kvb_result *results, size_t i)
     return true;
 }
 
-int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quantile, uint32_t *count)
+int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, double *quantile, uint32_t *count)
 {
     double *values = malloc((n + 1) * sizeof *values);
 
@@ -143,7 +143,7 @@ int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quant
     for (size_t i = 0; i < n; i++)
         if (results[i].time.null_difference >= 0) /* false for NaN */
             values[(*count)++] = results[i].time.null_difference;
-    *quantile = kvb_quantile(values, *count, 0.99);
+    *quantile = kvb_quantile(values, *count, p);
     free(values);
     return 0;
 }

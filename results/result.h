@@ -26,7 +26,9 @@
  *   folder), rho, out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
  *          at {event, layer, query, head, channel, got, want, bound} or null,
- *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max}, witness {queries, cells}},
+ *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max},
+ *          filter {rows, z} (only where rows went through the matched filter: oracle/filter.h), witness {queries, cells},
+ *          looked {scanned, opinion, moved, seed} (only where rows were looked at beside the checked ones)},
  *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
  *         kinds {prefill|decode|fork|verify|fill|control: {the same}},
  *         series [median of a pass, …], contexts [{cells, ns, samples}, …],
@@ -35,6 +37,7 @@
  *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
  *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
  *           cells_written, cells_moved, cells_reused, fragmentation, growths, copied_bytes, copy_ns, resident_peak, scratch_bytes,
+ *           prompts {offered, found} (only where prompts were offered to a cache that finds their beginnings; tokens),
  *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …],
  *           groups [{layers, cells, cells_peak, high_water}, …]},
  *   placement,
@@ -44,6 +47,10 @@
  * or avx512fp16.
  * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order. Of each
  * call only the rows of the event's own queries count. Equal digests mean equal bits. null: nothing was compared.
+ * error.checked_rows: in each pass compared by the bound of each row's own sums, of total_rows. error.looked, in each pass too:
+ * scanned: rows that were read whole, and were finite. opinion: those of them that were compared by a bound from above
+ * (oracle/opinion.h). moved: rows compared by their own bound that differ from pass to pass, in all passes together. seed: of the
+ * sample of checked rows.
  * error.format.bits_k, bits_v: bits of one stored value, with its share of scales and zeros.
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
@@ -77,6 +84,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "results/check.h"
 #include "results/table.h"
 
 #define KVB_RESULT_SCHEMA "kvbench.result/5"
@@ -146,12 +154,18 @@ typedef struct kvb_counter {
     char unavailable[96]; /* why the value is null */
 } kvb_counter;
 
+/* Rows that were looked at beside the checked ones. */
+typedef struct kvb_looked {
+    uint64_t scanned, opinion, moved, seed;
+} kvb_looked;
+
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     uint32_t threads;
     char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
     kvb_status status;
+    kvb_check check;         /* that failed it; not in records */
     char reason[KVB_REASON]; /* empty: null */
     char replay[KVB_REPLAY]; /* empty: no such key */
     double rho;              /* NaN: null */
@@ -159,11 +173,14 @@ typedef struct kvb_result {
     struct {
         double rho_worst, rho_lse, max_abs, rel_l2;
         uint64_t not_finite, checked_rows, total_rows;
+        kvb_looked looked;
         bool has_place;
         uint32_t event, layer, query, head, channel;
         double got, want, bound;
         double bits_k, bits_v;
         double format_max_abs, format_rel_l2, format_kl_mean, format_kl_max; /* NaN: not judged */
+        uint64_t filter_rows;                    /* that the matched filter judged (oracle/filter.h) */
+        double filter_z;                         /* its largest z */
         uint64_t witness_queries, witness_cells; /* checked by a witness: 0 for other kernels */
     } error;
     struct {
@@ -191,6 +208,8 @@ typedef struct kvb_result {
         double allocator_peak, allocator_live, reserved_bytes;
         double utilisation; /* most bytes ever live, over most bytes ever reserved */
         double cells, cells_peak, high_water, cells_written, cells_moved;
+        uint64_t prompts_offered,
+            prompts_found;    /* tokens of prompts offered to the cache; of those, what it had; 0: none were */
         double cells_reused;  /* rows written or moved into cells that had held another row */
         double fragmentation; /* 1 - cells_peak / high_water: the least share of holes below the high-water mark */
         double growths, copied_bytes, copy_ns;
@@ -239,11 +258,11 @@ void kvb_key_cache(const kvb_result *result, char text[KVB_KEY_PART]);
 /* Is results[i] the first one of its workload? */
 bool kvb_result_begins_workload(const kvb_result *results, size_t i);
 
-/* The 99 % quantile of a run's null differences, NaN if there are none. *count is how many there are. What follows from it for
- * the smallest difference that a run can resolve: compare_time.h. 0 or -ENOMEM. */
-int kvb_results_null_quantile(const kvb_result *results, size_t n, double *quantile, uint32_t *count);
+/* *quantile: that null difference of a run which a share p (0..1) of all of them does not exceed; NaN if there are none. *count: how
+ * many there are. compare_time.h makes of it the smallest difference that a run can resolve. 0 or -ENOMEM. */
+int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, double *quantile, uint32_t *count);
 
-/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, median, its error, p99, steps, rate, share of
+/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, rows checked, median, its error, p99, steps, rate, share of
  * the read bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns,
  * median_error_ns (half its interval), p99_ns, gb_per_s, of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us")
  * and leave out columns that say nothing. skips: the skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS.

@@ -15,6 +15,7 @@ enum {
     THREADS,
     STATUS,
     RHO,
+    CHECKED,
     MEDIAN,
     ERROR,
     P99,
@@ -32,16 +33,20 @@ enum {
 };
 
 static const char *const people[COLUMNS + 1] = {
-    "workload", "cache",   "pool",       "kernel",     ">threads", "status", ">rho",   ">median",
-    ">±",       ">p99",    ">steps",     ">GB/s",      ">of read", ">peak",  "reason", ">instructions",
-    ">reads",   ">writes", ">L1 misses", ">LL misses", NULL};
-static const char *const programs[COLUMNS + 1] = {"workload",      "cache",       "pool",
-                                                  "kernel",        ">threads",    "status",
-                                                  ">rho",          ">median_ns",  ">median_error_ns",
-                                                  ">p99_ns",       ">steps",      ">gb_per_s",
-                                                  ">of_read",      ">peak_bytes", "reason",
-                                                  ">instructions", ">data_reads", ">data_writes",
-                                                  ">l1_misses",    ">ll_misses",  NULL};
+    "workload",      "cache",  "pool",    "kernel",     ">threads",   "status",   ">rho",  ">checked",
+    ">median",       ">±",     ">p99",    ">steps",     ">GB/s",      ">of read", ">peak", "reason",
+    ">instructions", ">reads", ">writes", ">L1 misses", ">LL misses", NULL};
+static const char *const programs[COLUMNS + 1] = {"workload",      "cache",
+                                                  "pool",          "kernel",
+                                                  ">threads",      "status",
+                                                  ">rho",          ">checked_rows",
+                                                  ">median_ns",    ">median_error_ns",
+                                                  ">p99_ns",       ">steps",
+                                                  ">gb_per_s",     ">of_read",
+                                                  ">peak_bytes",   "reason",
+                                                  ">instructions", ">data_reads",
+                                                  ">data_writes",  ">l1_misses",
+                                                  ">ll_misses",    NULL};
 
 #define COUNTS 5
 
@@ -139,7 +144,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
                       const counted *extra)
 {
     key_text pool, cache;
-    number_text threads, rho, median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
+    number_text threads, rho, checked = "", median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
     const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
                                      r->counts.l1_misses, r->counts.ll_misses};
 
@@ -149,7 +154,9 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)r->time.all.samples);
     for (size_t i = 0; i < COUNTS; i++)
         number_print(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i], exact[i]);
+    double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
     if (for_people) {
+        number_print("%.3g %%", share, checked);
         number_print("%.3g", r->rho, rho);
         kvb_time_text(r->time.all.median, median);
         kvb_error_text(&r->time.all, error);
@@ -159,6 +166,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         kvb_bytes_text(r->memory.allocator_peak, peak);
     } else {
         raw_print(r->rho, rho);
+        number_print("%.0f", r->error.total_rows ? (double)r->error.checked_rows : NAN, checked);
         raw_print(r->time.all.median, median);
         raw_print((r->time.all.high - r->time.all.low) / 2, error);
         raw_print(r->time.all.p99, p99);
@@ -175,6 +183,8 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         [THREADS] = for_people && one_thread ? NULL : threads,
         [STATUS] = kvb_status_name(r->status),
         [RHO] = or_null(rho),
+        [CHECKED] =
+            wide || !for_people ? or_null(checked) : NULL, /* share of the rows, by the bound of their own sums */
         [MEDIAN] = or_null(median),
         [ERROR] = or_null(error),
         [P99] = or_null(p99),

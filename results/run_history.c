@@ -195,47 +195,58 @@ static size_t series_end(const value *values, size_t n, size_t first)
     return end;
 }
 
-/* The noise of a value, known before any series is looked at: that of the noisiest run. */
+/* The noise of values, known before any series is looked at: that of their runs. */
 typedef struct deviation {
-    double one;       /* standard deviation of one value */
+    double *of;       /* [files]: standard deviation of one value; 0: the run compared nothing with itself */
     double tail;      /* probability of a false change in one series */
-    unsigned freedom; /* degrees to which `one` is known */
+    unsigned freedom; /* degrees to which they are known */
 } deviation;
 
+/* The resolution told is the middle run's. */
 static int noise_of(kvb_result_file *const *files, size_t n, double confidence, kvb_run_history *history,
                     deviation *noise)
 {
-    history->resolution = NAN;
+    double *quantiles = malloc((n + 1) * sizeof *quantiles);
+    size_t known = 0;
+    int error = quantiles ? 0 : -ENOMEM;
+
     noise->tail = (1 - confidence) / (double)(history->series ? history->series : 1);
     noise->freedom = 1000;
-    for (size_t i = 0; i < n; i++) {
-        double quantile;
+    for (size_t i = 0; i < n && !error; i++) {
         uint32_t nulls;
-        int error = kvb_results_null_quantile(files[i]->results, files[i]->n, &quantile, &nulls);
+        double quantile;
 
-        if (error)
-            return error;
-        if (nulls > 0 && nulls < noise->freedom)
-            noise->freedom = nulls;
-        history->resolution = fmax(history->resolution, quantile); /* ignores a NaN */
+        error = kvb_results_null_quantile(files[i]->results, files[i]->n, 0.99, &quantile, &nulls);
+        if (error || !nulls)
+            continue;
+        noise->freedom = nulls < noise->freedom ? nulls : noise->freedom;
+        noise->of[i] =
+            kvb_null_log(quantile) / (KVB_NORMAL_99 * sqrt(2)); /* the null difference is that of two values */
+        quantiles[known++] = quantile;
     }
-    noise->one =
-        kvb_null_log(history->resolution) / (KVB_NORMAL_99 * sqrt(2)); /* the null difference is that of two values */
-    return 0;
+    history->resolution = known ? kvb_quantile(quantiles, known, 0.5) : NAN;
+    for (size_t i = 0; i < n && known; i++) /* what is not known is as the others */
+        if (noise->of[i] == 0)
+            noise->of[i] = kvb_null_log(history->resolution) / (KVB_NORMAL_99 * sqrt(2));
+    free(quantiles);
+    return error;
 }
 
 static int series_search(const value *values, size_t n, const deviation *noise, const kvb_thresholds *thresholds,
                          kvb_run_history *history, size_t *room)
 {
     kvb_changepoint changes[MOST_CHANGES];
-    double *logs = malloc(n * sizeof *logs);
+    double *logs = malloc(2 * n * sizeof *logs);
 
     if (!logs)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
+    double *of = logs + n;
+    for (size_t i = 0; i < n; i++) {
         logs[i] = log(values[i].result->time.all.median);
+        of[i] = noise->of[values[i].file];
+    }
     double least = log1p(kvb_thresholds_of(thresholds, values->result, KVB_LIMIT_TIME));
-    long found = kvb_changepoints_find(logs, n, noise->one, noise->freedom, noise->tail, least, changes, MOST_CHANGES);
+    long found = kvb_changepoints_find(logs, n, of, noise->freedom, noise->tail, least, changes, MOST_CHANGES);
     free(logs);
     for (long i = 0; i < found && i < (long)MOST_CHANGES; i++) {
         if (kvb_array_reserve(&history->changes, room, history->n + 1, sizeof *history->changes))
@@ -265,12 +276,12 @@ static int changes_order(const void *a, const void *b)
 int kvb_run_history_find(kvb_result_file *const *files, size_t n_files, const kvb_thresholds *thresholds,
                          kvb_run_history *history, char *why, size_t why_bytes)
 {
-    value *values;
-    deviation noise;
-    size_t n, room = 0;
+    value *values = NULL;
+    size_t n = 0, room = 0;
+    deviation noise = {.of = calloc(n_files + 1, sizeof *noise.of)};
 
     *history = (kvb_run_history){.resolution = NAN};
-    int error = values_take(files, n_files, &values, &n, why, why_bytes);
+    int error = noise.of ? values_take(files, n_files, &values, &n, why, why_bytes) : -ENOMEM;
     for (size_t i = 0, end; i < n && !error; i = end) {
         end = series_end(values, n, i);
         history->series += end - i > 1;
@@ -283,6 +294,7 @@ int kvb_run_history_find(kvb_result_file *const *files, size_t n_files, const kv
         error = series_search(&values[i], end - i, &noise, thresholds, history, &room);
     }
     free(values);
+    free(noise.of);
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory");
     if (error)

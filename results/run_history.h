@@ -34,7 +34,7 @@ typedef struct kvb_run_history {
     kvb_run_history_change *changes; /* by to_file, then the largest first */
     size_t n;
     size_t series;     /* combinations that passed in two runs or more */
-    double resolution; /* the largest 99 % quantile of a run's null differences; NaN: there is none */
+    double resolution; /* the middle run's 99 % quantile of null differences; NaN: there is none */
 } kvb_run_history;
 
 /* Sorts files by the dates of their manifests. */

@@ -133,6 +133,20 @@ static const kvb_field witness_fields[] = {
     END,
 };
 
+static const kvb_field looked_fields[] = {
+    FIELD(kvb_looked, U64, "scanned", scanned),
+    FIELD(kvb_looked, U64, "opinion", opinion),
+    FIELD(kvb_looked, U64, "moved", moved),
+    FIELD(kvb_looked, U64, "seed", seed),
+    END,
+};
+
+static const kvb_field filter_fields[] = { /* relative to filter_rows */
+    {"rows", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
+    {"z", KVB_FIELD_REAL, offsetof(kvb_result, error.filter_z) - offsetof(kvb_result, error.filter_rows), 0, NULL, NULL, 0},
+    END,
+};
+
 static const kvb_field error_fields[] = {
     FIELD(kvb_result, REAL, "rho_worst", error.rho_worst),
     FIELD(kvb_result, REAL, "rho_lse", error.rho_lse),
@@ -143,7 +157,9 @@ static const kvb_field error_fields[] = {
     FIELD(kvb_result, U64,  "total_rows", error.total_rows),
     {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0},
     OBJECT("format", format_fields),
+    {"filter", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.filter_rows), 0, filter_fields, NULL, 0}, /* rows come first */
     OBJECT("witness", witness_fields),
+    {"looked", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.looked), 0, looked_fields, NULL, 0}, /* scanned is first */
     END,
 };
 
@@ -239,6 +255,12 @@ static const kvb_field group_memory_fields[] = {
 };
 static const kvb_field group_memory = ELEMENT(kvb_group_memory, OBJECT, group_memory_fields);
 
+static const kvb_field prompts_fields[] = { /* relative to prompts_offered */
+    {"offered", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
+    {"found", KVB_FIELD_U64, offsetof(kvb_result, memory.prompts_found) - offsetof(kvb_result, memory.prompts_offered), 0, NULL, NULL, 0},
+    END,
+};
+
 static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "allocator_peak", memory.allocator_peak),
     FIELD(kvb_result, COUNT, "allocator_live", memory.allocator_live),
@@ -250,6 +272,7 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "cells_written", memory.cells_written),
     FIELD(kvb_result, COUNT, "cells_moved", memory.cells_moved),
     FIELD(kvb_result, COUNT, "cells_reused", memory.cells_reused),
+    {"prompts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, memory.prompts_offered), 0, prompts_fields, NULL, 0}, /* offered is first */
     FIELD(kvb_result, REAL,  "fragmentation", memory.fragmentation),
     FIELD(kvb_result, COUNT, "growths", memory.growths),
     FIELD(kvb_result, COUNT, "copied_bytes", memory.copied_bytes),

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- statistics.c */
-
 /* ---- order statistics --------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
@@ -275,10 +273,10 @@ size_t kvb_sign_rank(size_t n, double tail)
 #define FEW         6               /* a series of fewer values says nothing about its scatter */
 
 typedef struct search {
-    const double *logs;
+    const double *logs, *noise;
     double *scratch;
-    bool *begins;               /* [n]: does a level begin here? */
-    double noise, reach, least; /* reach: how many standard errors chance does not explain */
+    bool *begins;                 /* [n]: does a level begin here? */
+    double scatter, reach, least; /* reach: how many standard errors chance does not explain */
 } search;
 
 static double level_of(const search *s, size_t first, size_t end)
@@ -297,9 +295,13 @@ static double scatter_of(const double *logs, size_t n, double *scratch)
     return 1.4826 * kvb_quantile(scratch, n - 1, 0.5) / sqrt(2);
 }
 
-/* The median of one or two values is their mean, and as exact. */
-static double level_error(double noise, size_t n)
+/* Standard error of a level. The median of one or two values is their mean, and as exact. */
+static double level_error(const search *s, size_t first, size_t end)
 {
+    size_t n = end - first;
+
+    memcpy(s->scratch, s->noise + first, n * sizeof *s->scratch);
+    double noise = fmax(s->scatter, kvb_quantile(s->scratch, n, n > 2 ? 0.5 : 1));
     return noise * (n > 2 ? MEDIAN_LOSS : 1) / sqrt((double)n);
 }
 
@@ -307,7 +309,7 @@ static double level_error(double noise, size_t n)
 static kvb_changepoint change_of(const search *s, size_t first, size_t at, size_t end)
 {
     double change = level_of(s, at, end) - level_of(s, first, at);
-    double reach = s->reach * hypot(level_error(s->noise, at - first), level_error(s->noise, end - at));
+    double reach = s->reach * hypot(level_error(s, first, at), level_error(s, at, end));
 
     return (kvb_changepoint){.at = at, .change = change, .low = change - reach, .high = change + reach};
 }
@@ -371,16 +373,19 @@ static size_t changes_take(const search *s, size_t n, kvb_changepoint *changes, 
     return found;
 }
 
-long kvb_changepoints_find(const double *logs, size_t n, double noise, unsigned freedom, double tail, double least,
-                           kvb_changepoint *changes, size_t most)
+long kvb_changepoints_find(const double *logs, size_t n, const double *noise, unsigned freedom, double tail,
+                           double least, kvb_changepoint *changes, size_t most)
 {
     if (n < 2)
         return 0;
-    search s = {
-        .logs = logs, .scratch = malloc(n * sizeof *s.scratch), .begins = calloc(n, sizeof *s.begins), .least = least};
+    search s = {.logs = logs,
+                .noise = noise,
+                .scratch = malloc(n * sizeof *s.scratch),
+                .begins = calloc(n, sizeof *s.begins),
+                .least = least};
     long found = -ENOMEM;
     if (s.scratch && s.begins) {
-        s.noise = fmax(noise, scatter_of(logs, n, s.scratch));
+        s.scatter = scatter_of(logs, n, s.scratch);
         s.reach = kvb_student_quantile(tail / (double)(n - 1), freedom);
         segment_search(&s, 0, n);
         found = (long)changes_take(&s, n, changes, most);

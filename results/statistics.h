@@ -39,7 +39,8 @@ double kvb_null_difference(const double *values, size_t n);
 
 /* ---- distributions ------------------------------------------------------------------------------------- */
 
-#define KVB_NORMAL_99 2.5758293035489004 /* 99 % of a standard normal distribution lie within +- this */
+#define KVB_NORMAL_50 0.6744897501960817 /* half of a standard normal distribution lies within +- this */
+#define KVB_NORMAL_99 2.5758293035489004 /* and 99 % */
 
 /* The t for which P(|T| > t) = tail. T has Student's distribution with `freedom` degrees; above 200, the normal one. */
 double kvb_student_quantile(double tail, uint32_t freedom);
@@ -62,12 +63,13 @@ typedef struct kvb_changepoint {
 } kvb_changepoint;
 
 /*
- * logs: the logarithms of n values. noise: the least standard deviation of one value (from null comparisons; the scatter of the
- * series is used if it is larger), known to `freedom` degrees. tail: probability of a change found in a series without one.
- * least: smallest change that matters. Writes at most `most` changes in ascending order; returns how many there are, or
- * -ENOMEM.
+ * logs: the logarithms of n values. noise [n]: the least standard deviation of each (from the null comparisons of its run; the
+ * scatter of the series is used if it is larger), known to `freedom` degrees. A level of three and more is as noisy as its
+ * middle value, one of fewer as its noisiest: a noisy run does not hide what the others show. tail: probability of a change
+ * found in a series without one. least: smallest change that matters. Writes at most `most` changes in ascending order; returns
+ * how many there are, or -ENOMEM.
  */
-long kvb_changepoints_find(const double *logs, size_t n, double noise, unsigned freedom, double tail, double least,
-                           kvb_changepoint *changes, size_t most);
+long kvb_changepoints_find(const double *logs, size_t n, const double *noise, unsigned freedom, double tail,
+                           double least, kvb_changepoint *changes, size_t most);
 
 #endif

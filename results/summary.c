@@ -137,6 +137,27 @@ static void witnesses_print(const view *v)
         line_print(v, "nothing judged pool %s: no output over it was compared with the truth", pools);
 }
 
+/* What share of the rows was judged, and how. */
+static void shares_print(const view *v)
+{
+    uint64_t all = 0, checked = 0, opinion = 0, scanned = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const kvb_result *r = &v->results[i];
+        all += r->error.total_rows;
+        checked += r->error.checked_rows;
+        opinion += r->error.checked_rows < r->error.total_rows ? r->error.looked.opinion : r->error.total_rows;
+        scanned += r->error.checked_rows < r->error.total_rows ? r->error.looked.scanned : r->error.total_rows;
+    }
+    if (!all)
+        return;
+    char rest[128] = "";
+    if (checked < all)
+        snprintf(rest, sizeof rest, ", %.3g %% by that or a bound from above; %.3g %% looked at for NaN and infinity",
+                 100 * (double)opinion / (double)all, 100 * (double)scanned / (double)all);
+    line_print(v, "rows judged by the bound of their own sums: %.3g %% of %llu%s", 100 * (double)checked / (double)all,
+               (unsigned long long)all, rest);
+}
+
 static void headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
@@ -157,6 +178,7 @@ static void headline_print(const view *v)
                count_of(v, KVB_STATUS_SKIP), seconds);
     fputs(*colour ? KVB_COLOUR_END : "", v->out);
     witnesses_print(v);
+    shares_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)

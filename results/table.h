@@ -17,7 +17,7 @@ typedef enum kvb_table_format {
     KVB_TABLE_MD,
     KVB_TABLE_CSV,
     KVB_TABLE_JSON,
-    KVB_TABLE_HTML, /* a <table> for a page; users cannot choose it by name */
+    KVB_TABLE_HTML, /* a <table> for a page (page.h); users cannot choose it by name */
     KVB_TABLE_FORMATS
 } kvb_table_format;
 
@@ -30,9 +30,9 @@ bool kvb_table_format_parse(const char *word, kvb_table_format *format);
 bool kvb_table_is_for_people(kvb_table_format format);
 
 /*
- * How tables of text are shown on standard output. columns: lines are no longer, a table that is wider leaves columns out and says
- * which; 0: lines keep to KVB_PAGE_COLUMNS where folding is enough; SIZE_MAX: nothing is folded. coloured: what passed and what
- * did not. Usually 0 and not.
+ * How tables of text are shown on standard output. columns is the longest line: a wider table leaves columns out and names them.
+ * 0 (the usual value) folds lines at KVB_PAGE_COLUMNS where that is enough; SIZE_MAX folds nothing. coloured: words such as "pass"
+ * and "fail" have colours.
  */
 void kvb_table_view(size_t columns, bool coloured);
 

@@ -35,39 +35,58 @@ void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text
 
 void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 {
-    char what[256] = "", range[64] = "";
-    uint64_t set = 0;
-    if (e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_FILL) {
+    char what[256] = "", range[64] = "", refused[48] = "";
+    const kvb_event_kind kind = e->kind == KVB_EVENT_REFUSED ? e->call : e->kind;
+    uint64_t set[KVB_TRACE_MAX_SEQS / 64] = {0};
+    if (e->kind == KVB_EVENT_REFUSED)
+        snprintf(refused, sizeof refused, ", to be refused with %s", kvb_refusal_name(e->error));
+    if (e->seq) {
         for (uint32_t i = 0; i < e->n; i++)
-            set |= UINT64_C(1) << e->seq[i];
-        kvb_set_words("sequence", &set, KVB_TRACE_MAX_SEQS, what, sizeof what);
+            set[e->seq[i] / 64] |= UINT64_C(1) << e->seq[i] % 64;
+        kvb_set_words("sequence", set, KVB_TRACE_MAX_SEQS, what, sizeof what);
     }
     if (e->p1 != KVB_TRACE_POS_END)
         snprintf(range, sizeof range, ", positions %u to %u", e->p0, e->p1 - 1);
     else if (e->p0)
         snprintf(range, sizeof range, ", positions from %u on", e->p0);
-    const char *name = kvb_event_kind_name(e->kind), *s = e->n == 1 ? "" : "s";
+    const char *name = kvb_event_kind_name(kind), *s = e->n == 1 ? "" : "s";
     int used = snprintf(text, bytes, "line %" PRIu64 ": %s", e->line, name);
     text += used;
     bytes -= (size_t)used;
-    switch (e->kind) {
+    switch (kind) {
     case KVB_EVENT_COMMIT:
+        snprintf(what, sizeof what, "sequence %u", e->src);
+        snprintf(text, bytes, " of %u node%s in %s%s", e->n, s, what, refused);
+        break;
     case KVB_EVENT_PROPOSE:
-        snprintf(text, bytes, " of %u node%s", e->n, s);
+        snprintf(text, bytes, " of %u node%s in %s%s", e->n, s, what, refused);
         break;
     case KVB_EVENT_SEQ_CP:
-        snprintf(text, bytes, " from sequence %u to %u%s", e->src, e->dst, range);
+        snprintf(text, bytes, " from sequence %u to %u%s%s", e->src, e->dst, range, refused);
         break;
     case KVB_EVENT_SEQ_RM:
     case KVB_EVENT_SEQ_KEEP:
-        snprintf(text, bytes, " of sequence %u%s", e->src, range);
+        snprintf(text, bytes, " of sequence %u%s%s", e->src, range, refused);
+        break;
+    case KVB_EVENT_SEQ_ADD:
+        snprintf(text, bytes, " of %+d to sequence %u%s%s", (int)e->delta, e->src, range, refused);
         break;
     case KVB_EVENT_REWIND:
-        snprintf(text, bytes, " to %u token%s", e->len, e->len == 1 ? "" : "s");
+        snprintf(text, bytes, " to %u token%s%s", e->len, e->len == 1 ? "" : "s", refused);
+        break;
+    case KVB_EVENT_REORDER:
+        snprintf(text, bytes, " of %u sequence%s%s", e->n, s, refused);
+        break;
+    case KVB_EVENT_SAVE:
+    case KVB_EVENT_LOAD:
+        snprintf(what, sizeof what, "sequence %u", e->src);
+        snprintf(text, bytes, " of %s %s slot %u%s", e->src == KVB_TRACE_ALL ? "all" : what,
+                 kind == KVB_EVENT_SAVE ? "in" : "from", e->slot, refused);
         break;
     case KVB_EVENT_CLEAR:
+    case KVB_EVENT_DEFRAG:
         break;
     default:
-        snprintf(text, bytes, " of %u token%s in %s", e->n, s, what);
+        snprintf(text, bytes, " of %u token%s in %s%s", e->n, s, what, refused);
     }
 }

@@ -17,28 +17,44 @@
  *      {"layers":[1], "heads":4, "kv_heads":1, "k_dim":32, "v_dim":16, "latent":true, "scale":0.2, "softcap":30}]},
  *    "values":{"profile":"llama","seed":1}}
  *   every layer is in one group; optional in a group: "scale" (1/sqrt(k_dim)), "latent", "window" with "sinks", "chunk",
- *   "softcap", "sink_logits" (one for each query head)
+ *   "softcap", "sink_logits" (one for each query head), "rope":{"base":10000,"dims":16,"first":0,"pairing":"halves"}: which
+ *   elements of a K row are turned with the position, in pairs (i, i + dims/2), or "neighbours" (2i, 2i+1); "dims":0: none are.
+ *   first is 0, or v_dim of latent rows, unless it is told. What moves positions needs every group's rope
  *
  *   {"step":{"pos":[0,1],"seq":[0,0],"tok":[17,4]}}   tok (vocabulary ids) optional
  *   {"prefill":{"seq":0,"from":0,"n":32}}              sugar for a step; optional tok
+ *   {"prefill":{"seq":0,"from":0,"n":2,"tok":[1,2],"reuse":0}}   the beginning of an empty sequence's prompt is taken from what the
+ *                                                      cache has, if it can, under that extra key; its queries are not asked
  *   {"fill":{"seq":0,"n":32768}}                       rows enter the cache without queries
  *   {"seq_cp":{"src":0,"dst":1,"p0":0,"p1":32}}        p0, p1 optional: the whole sequence
  *   {"seq_rm":{"seq":1,"p0":8,"p1":12}}                p0, p1 optional
  *   {"seq_keep":{"seq":3}}
- *   {"propose":{"parents":[-1,0,0,1]}}                 a step over tree nodes of sequence 0; optional tok
- *   {"commit":{"accepted":[0,2]}}
+ *   {"propose":{"parents":[-1,0,0,1]}}                 a step over tree nodes; optional tok, and seq (of each node; absent: 0)
+ *   {"commit":{"accepted":[0,2]}}                      optional seq (absent: 0)
  *   {"rewind":{"len":40}}                              sequence 0
  *   {"clear":{}}
+ *   {"reorder":{"dst":[0,1,2],"src":[1,1,0]}}          dst[i] holds what src[i] held before, for all i at once; no dst twice
+ *   {"seq_add":{"seq":0,"p0":64,"p1":128,"delta":-32}} its tokens there move by delta positions; p0, p1 optional
+ *   {"defrag":{}}                                      the cache may order its cells anew: nobody sees anything else
+ *   {"save":{"slot":2,"seq":1}}                        keeps what a sequence holds in slot 0 .. 63; without seq: all of them
+ *   {"load":{"slot":2,"seq":4}}                        what was saved of a sequence becomes sequence 4, or without seq: all
+ *                                                      sequences become what was saved of all
+ *   {"step":{"pos":[8],"seq":[0]},"refused":"ENOSPC"}  any event: must be refused, with ENOSPC or EINVAL, and change nothing
  *
  * Every token that a step, prefill, fill or propose brings has an identity: its ordinal in the trace.
- * Identity keys its values (workloads/values.h) and is the row number in recorded tensors.
+ * Identity keys its values (workloads/values.h) and is the row number in recorded tensors. In a trace with "reuse" tokens behind
+ * the same prefix have the values of the first of them (workloads/alike.h).
  *
  * Validated while streaming: JSON, keys, types and ranges; a position must be the next one of its
- * sequence (largest live + 1); a sequence that is named by seq_cp (src), seq_rm, seq_keep must be alive
- * (hold at least one token); what seq_cp adds to a destination that is alive must not overlap its positions; parents
- * must be earlier nodes; accepted must be a path from a root; nothing but propose and commit may happen while nodes are pending;
- * propose and rewind need sequence 0 to be the only one alive; rewind must not pass the length;
- * sequence ids are 0 .. 63, and at most KVB_TRACE_MAX_STEP tokens enter in one event
+ * sequence (largest live + 1); p0 must not be above p1, but the range may be empty and so may be the sequence, or what it holds
+ * of the range: nothing is then copied or removed; what seq_cp adds to a destination that is alive must not overlap its positions; parents
+ * must be earlier nodes; accepted must be a path from a root; parents and accepted are numbers among the
+ * nodes of one sequence; of a sequence that has nodes pending nothing but propose and commit may speak, nor any seq_keep or clear;
+ * what seq_add moves may not fall below position 0, or onto or across what stays;
+ * rewind needs sequence 0 to be the only one alive, and must not pass the length; load needs a slot that was saved,
+ * of a sequence or of all as it says, and a sequence that is empty; between seq_add and the next step nothing can be saved;
+ * an event that must be refused is one that breaks a rule: of capacity with ENOSPC, of what is alive or pending with EINVAL;
+ * sequence ids are 0 .. 4095, and at most KVB_TRACE_MAX_STEP tokens enter in one event
  * (KVB_TRACE_MAX_FILL for fill).
  *
  * Errors: -EINVAL for bad content, -EIO and what fopen says otherwise; why gets "file:line: what was
@@ -55,7 +71,7 @@
 #include "kernels/model.h"
 
 #define KVB_TRACE_VERSION   2 /* the newest; 1 is read as well, and written where it says all */
-#define KVB_TRACE_MAX_SEQS  64u
+#define KVB_TRACE_MAX_SEQS  4096u
 #define KVB_TRACE_MAX_STEP  65536u
 #define KVB_TRACE_MAX_FILL  (1u << 24)
 #define KVB_TRACE_MAX_CELLS (1u << 26) /* tokens alive at once, and of a trace in all */
@@ -82,26 +98,44 @@ typedef enum kvb_event_kind {
     KVB_EVENT_SEQ_KEEP,
     KVB_EVENT_REWIND,
     KVB_EVENT_CLEAR,
+    KVB_EVENT_REORDER,
+    KVB_EVENT_SEQ_ADD,
+    KVB_EVENT_DEFRAG,
+    KVB_EVENT_SAVE,
+    KVB_EVENT_LOAD,
+    KVB_EVENT_REFUSED, /* a call that must fail and change nothing */
     KVB_EVENT_KINDS
 } kvb_event_kind;
 
 #define KVB_TRACE_POS_END UINT32_MAX
+#define KVB_TRACE_ALL     UINT32_MAX /* as the sequence of save and load */
+#define KVB_TRACE_SLOTS   64u
 
 const char *kvb_event_kind_name(kvb_event_kind kind); /* the key of its line */
+const char *kvb_refusal_name(int error);              /* "ENOSPC" of -ENOSPC; NULL: nothing is refused with that */
 
 typedef struct kvb_event {
     kvb_event_kind kind;
-    uint64_t line;      /* 1-based, in the trace */
-    uint32_t n;         /* step, prefill, fill, propose: tokens; commit: accepted nodes */
-    uint64_t first;     /* identity of the first of the n tokens; the others follow */
-    uint32_t *pos;      /* [n] position of each token, computed for every kind that brings tokens */
-    uint32_t *seq;      /* [n] */
-    int32_t *tok;       /* [n] vocabulary ids, or NULL */
-    int32_t *parents;   /* propose: [n], numbers among the pending nodes; -1: a root */
-    uint32_t *accepted; /* commit: [n] */
-    uint32_t src, dst;  /* seq_cp; src also for seq_rm and seq_keep */
-    uint32_t p0, p1;    /* seq_cp, seq_rm */
-    uint32_t len;       /* rewind */
+    uint64_t line;  /* 1-based, in the trace */
+    uint32_t n;     /* step, prefill, fill, propose: tokens; commit: accepted nodes; seq_cp, load: tokens that it adds;
+                            reorder: destinations; seq_add: tokens that it moves */
+    uint64_t first; /* identity of the first of the n tokens; the others follow */
+    uint32_t *pos;  /* [n] position of each token, computed for every kind that brings tokens */
+    uint32_t *seq;  /* [n] */
+    int32_t *tok;   /* [n] vocabulary ids, or NULL */
+    int32_t *parents;    /* propose: [n], numbers among the pending nodes of the same sequence; -1: a root */
+    uint32_t *accepted;  /* commit: [n], of src's nodes */
+    bool reuse;          /* prefill: of a prompt whose beginning may be taken from what the cache has */
+    uint64_t extra_key;  /* under which, at most 2^63 - 1; else 0 */
+    uint32_t *dsts;      /* reorder: [n] sequences, */
+    uint32_t *srcs;      /* and whose content each of them gets */
+    uint32_t src, dst;   /* seq_cp; src also for seq_rm, seq_keep, seq_add, commit, save and load */
+    uint32_t p0, p1;     /* seq_cp, seq_rm, seq_add */
+    int32_t delta;       /* seq_add */
+    uint32_t len;        /* rewind */
+    uint32_t slot;       /* save, load */
+    kvb_event_kind call; /* refused: of which kind the call is; the other members are that kind's */
+    int error;           /* refused: what it must be answered, -EINVAL or -ENOSPC; else 0 */
 } kvb_event;
 
 /* "line 12: step of 8 tokens in sequences 0 to 7" */
@@ -111,11 +145,15 @@ void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text
 
 /* What a cache needs in order to replay the trace. */
 typedef struct kvb_trace_needs {
-    bool seq, tree, rewind, fill; /* faces and events that occur */
-    uint32_t cells;               /* most tokens alive at once (shared ones once, pending ones too) */
-    uint32_t seqs;                /* largest sequence id + 1 */
-    uint32_t seq_len;             /* longest sequence */
-    uint32_t step;                /* most tokens in one step, prefill or propose */
+    bool seq, tree, rewind, fill, reorder, shift, defrag; /* faces and events that occur */
+    bool slots;                                           /* something is saved */
+    bool reuse;                                           /* likewise, of use to a cache that has the face */
+    uint32_t full;     /* capacity that a cache must have to refuse what it must; 0: nothing for want of cells */
+    uint32_t cells;    /* most tokens alive at once (shared ones once, pending ones too) */
+    uint32_t seqs;     /* largest sequence id + 1 */
+    uint32_t alive;    /* most sequences alive at once */
+    uint32_t seq_len;  /* longest sequence */
+    uint32_t step;     /* most tokens in one step, prefill or propose */
     uint32_t rollback; /* most positions by which a sequence, or a copy of it, falls behind its furthest one */
     uint64_t tokens;   /* of the trace in all */
     uint64_t queries;  /* tokens that also ask: all but those of fill */
@@ -143,9 +181,10 @@ typedef struct kvb_trace {
     kvb_trace_needs needs;
     kvb_event *events;
     size_t n_events;
+    uint32_t *like; /* [needs.tokens] the first token with the same rows; NULL: each token has its own */
 } kvb_trace;
 
-/* capacity > 0 overrides the header's. */
+/* capacity > 0 overrides the header's, but for what must be refused. */
 int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes);
 void kvb_trace_free(kvb_trace *trace);
 

@@ -12,9 +12,29 @@
 
 /* ---- what the lines look like ------------------------------------------------------------------------ */
 
-/* Where a field goes. The first five are arrays, in the order of kvb_event_store.block. */
-typedef enum slot { POS, SEQ, ACCEPTED, TOK, PARENTS, SEQ_ID, FROM, COUNT, SRC, DST, P0, P1, LEN, SLOTS } slot;
-#define N_ARRAYS (PARENTS + 1)
+/* Where a field goes. Those up to SRCS are arrays, in the order of kvb_event_store.block. */
+typedef enum slot {
+    POS,
+    SEQ,
+    ACCEPTED,
+    TOK,
+    PARENTS,
+    DSTS,
+    SRCS,
+    SEQ_ID,
+    FROM,
+    COUNT,
+    SRC,
+    DST,
+    P0,
+    P1,
+    LEN,
+    REUSE,
+    DELTA,
+    SLOT,
+    SLOTS
+} slot;
+#define N_ARRAYS (SRCS + 1)
 
 typedef struct field {
     const char *key;
@@ -24,12 +44,13 @@ typedef struct field {
     int64_t min, max;  /* of the number, or of each element */
 } field;
 
-#define MAX_FIELDS 4
+#define MAX_FIELDS 5
 typedef struct line_form {
     const char *name;
     field fields[MAX_FIELDS]; /* those with a key */
 } line_form;
 
+#define REFUSED "refused"
 #define SEQ_MAX (KVB_TRACE_MAX_SEQS - 1)
 #define POS_MAX (KVB_TRACE_MAX_CELLS - 1)
 #define TOKENS                                                                                                         \
@@ -37,31 +58,61 @@ typedef struct line_form {
         "tok", TOK, true, false, 0, INT32_MAX                                                                          \
     }
 
-static const line_form line_forms[KVB_EVENT_KINDS] = {
+static const line_form line_forms[] = {
     [KVB_EVENT_STEP] = {"step",
                         {{"pos", POS, false, false, 0, POS_MAX}, {"seq", SEQ, false, false, 0, SEQ_MAX}, TOKENS}},
     [KVB_EVENT_PREFILL] = {"prefill",
                            {{"seq", SEQ_ID, false, false, 0, SEQ_MAX},
                             {"from", FROM, false, false, 0, POS_MAX},
                             {"n", COUNT, false, false, 1, KVB_TRACE_MAX_STEP},
-                            TOKENS}},
+                            TOKENS,
+                            {"reuse", REUSE, true, false, 0, INT64_MAX}}},
     [KVB_EVENT_FILL] = {"fill",
                         {{"seq", SEQ_ID, false, false, 0, SEQ_MAX}, {"n", COUNT, false, false, 1, KVB_TRACE_MAX_FILL}}},
-    [KVB_EVENT_PROPOSE] = {"propose", {{"parents", PARENTS, false, false, -1, POS_MAX}, TOKENS}},
-    [KVB_EVENT_COMMIT] = {"commit", {{"accepted", ACCEPTED, false, true, 0, POS_MAX}}},
+    [KVB_EVENT_PROPOSE] =
+        {"propose", {{"parents", PARENTS, false, false, -1, POS_MAX}, {"seq", SEQ, true, false, 0, SEQ_MAX}, TOKENS}},
+    [KVB_EVENT_COMMIT] = {"commit",
+                          {{"accepted", ACCEPTED, false, true, 0, POS_MAX}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
     [KVB_EVENT_SEQ_CP] = {"seq_cp",
                           {{"src", SRC, false, false, 0, SEQ_MAX},
                            {"dst", DST, false, false, 0, SEQ_MAX},
                            {"p0", P0, true, false, 0, POS_MAX},
-                           {"p1", P1, true, false, 1, KVB_TRACE_POS_END}}},
+                           {"p1", P1, true, false, 0, KVB_TRACE_POS_END}}},
     [KVB_EVENT_SEQ_RM] = {"seq_rm",
                           {{"seq", SRC, false, false, 0, SEQ_MAX},
                            {"p0", P0, true, false, 0, POS_MAX},
-                           {"p1", P1, true, false, 1, KVB_TRACE_POS_END}}},
+                           {"p1", P1, true, false, 0, KVB_TRACE_POS_END}}},
     [KVB_EVENT_SEQ_KEEP] = {"seq_keep", {{"seq", SRC, false, false, 0, SEQ_MAX}}},
     [KVB_EVENT_REWIND] = {"rewind", {{"len", LEN, false, false, 0, KVB_TRACE_MAX_CELLS}}},
     [KVB_EVENT_CLEAR] = {"clear", {{0}}},
+    [KVB_EVENT_REORDER] = {"reorder",
+                           {{"dst", DSTS, false, false, 0, SEQ_MAX}, {"src", SRCS, false, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_SEQ_ADD] = {"seq_add",
+                           {{"seq", SRC, false, false, 0, SEQ_MAX},
+                            {"p0", P0, true, false, 0, POS_MAX},
+                            {"p1", P1, true, false, 0, KVB_TRACE_POS_END},
+                            {"delta", DELTA, false, false, -(int64_t)POS_MAX, POS_MAX}}},
+    [KVB_EVENT_DEFRAG] = {"defrag", {{0}}},
+    [KVB_EVENT_SAVE] = {"save",
+                        {{"slot", SLOT, false, false, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_LOAD] = {"load",
+                        {{"slot", SLOT, false, false, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_REFUSED] = {REFUSED, {{0}}}, /* a key beside that of the call */
 };
+
+static const struct {
+    const char *name;
+    int error;
+} refusals[] = {{"ENOSPC", -ENOSPC}, {"EINVAL", -EINVAL}};
+#define N_REFUSALS (sizeof refusals / sizeof *refusals)
+
+const char *kvb_refusal_name(int error)
+{
+    for (size_t i = 0; i < N_REFUSALS; i++)
+        if (refusals[i].error == error)
+            return refusals[i].name;
+    return NULL;
+}
 
 const char *kvb_event_kind_name(kvb_event_kind kind)
 {
@@ -213,6 +264,10 @@ static void event_fill(kvb_event_store *store, const parsed *p)
     e->tok = p->arrays[TOK] ? (int32_t *)array[TOK] : NULL;
     e->parents = p->arrays[PARENTS] ? (int32_t *)array[PARENTS] : NULL;
     e->accepted = p->arrays[ACCEPTED] ? array[ACCEPTED] : NULL;
+    e->dsts = p->arrays[DSTS] ? array[DSTS] : NULL;
+    e->srcs = p->arrays[SRCS] ? array[SRCS] : NULL;
+    for (uint32_t i = 0; i < e->n && e->parents && !p->arrays[SEQ]; i++)
+        e->seq[i] = 0;
     if (e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_FILL) {
         for (uint32_t i = 0; i < e->n; i++) {
             e->pos[i] = (uint32_t)p->numbers[FROM] + i;
@@ -224,13 +279,17 @@ static void event_fill(kvb_event_store *store, const parsed *p)
     e->p0 = (uint32_t)p->numbers[P0];
     e->p1 = (uint32_t)p->numbers[P1];
     e->len = (uint32_t)p->numbers[LEN];
+    e->reuse = p->numbers[REUSE] >= 0;
+    e->extra_key = e->reuse ? (uint64_t)p->numbers[REUSE] : 0;
+    e->delta = (int32_t)p->numbers[DELTA];
+    e->slot = (uint32_t)p->numbers[SLOT];
 }
 
 static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t why_bytes)
 {
-    char list[160];
+    char list[256];
     size_t at = 0;
-    for (unsigned k = 0; k < KVB_EVENT_KINDS; k++) {
+    for (unsigned k = 0; k < KVB_EVENT_REFUSED; k++) {
         *kind = (kvb_event_kind)k;
         if (strcmp(name, line_forms[k].name) == 0)
             return 0;
@@ -239,13 +298,34 @@ static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t w
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown event \"%.40s\", known: %s", name, list);
 }
 
+/* 0, or what the event must be answered. */
+static int refusal_parse(const json_t *value, int *error, char *why, size_t why_bytes)
+{
+    const char *name = json_string_value(value);
+    *error = 0;
+    for (size_t i = 0; i < N_REFUSALS && name; i++)
+        if (!strcmp(name, refusals[i].name))
+            *error = refusals[i].error;
+    if (!value || *error)
+        return 0;
+    return kvb_why_set(-EINVAL, why, why_bytes, "\"" REFUSED "\": expected \"%s\" or \"%s\"", refusals[0].name,
+                       refusals[1].name);
+}
+
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes)
 {
-    if (!json_is_object(line) || json_object_size(line) != 1)
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected an object with one key, the event's name");
+    const json_t *refused = json_object_get(line, REFUSED);
+    if (!json_is_object(line) || json_object_size(line) != 1 + (refused != NULL))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "expected an object with one key, the event's name, and perhaps \"" REFUSED "\"");
     void *member = json_object_iter((json_t *)line);
     kvb_event_kind kind;
+    int error;
+    if (!strcmp(json_object_iter_key(member), REFUSED))
+        member = json_object_iter_next((json_t *)line, member);
     int err = kind_find(json_object_iter_key(member), &kind, why, why_bytes);
+    if (!err)
+        err = refusal_parse(refused, &error, why, why_bytes);
     if (err)
         return err;
     const line_form *form = &line_forms[kind];
@@ -253,15 +333,17 @@ int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_
     if (!json_is_object(body))
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", form->name,
                            kvb_json_type_name(body));
-    parsed p = {.numbers[P1] = KVB_TRACE_POS_END};
-    store->event = (kvb_event){.kind = kind};
+    parsed p = {.numbers[P1] = KVB_TRACE_POS_END, .numbers[REUSE] = -1};
+    if (kind == KVB_EVENT_SAVE || kind == KVB_EVENT_LOAD)
+        p.numbers[SRC] = KVB_TRACE_ALL;
+    store->event = (kvb_event){.kind = kind, .error = error};
     err = fields_parse(body, form, &p, why, why_bytes);
     if (!err)
         err = tokens_count(form, &p, &store->event.n, why, why_bytes);
     if (err)
         return err;
-    if (p.numbers[P0] >= p.numbers[P1])
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"p0\" %lld is not below \"p1\" %lld", form->name,
+    if (p.numbers[P0] > p.numbers[P1])
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"p0\" %lld is above \"p1\" %lld", form->name,
                            (long long)p.numbers[P0], (long long)p.numbers[P1]);
     if (store_reserve(store, store->event.n))
         return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", form->name);

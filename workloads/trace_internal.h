@@ -34,7 +34,7 @@ void kvb_json_double_print(FILE *out, double x);
 /* An event and room for its arrays, used again for each line. Zero at first. */
 typedef struct kvb_event_store {
     kvb_event event;
-    uint32_t *block; /* five arrays of room elements: pos, seq, accepted, tok, parents */
+    uint32_t *block; /* arrays of room elements: pos, seq, accepted, tok, parents, dsts, srcs */
     size_t room;
 } kvb_event_store;
 
@@ -53,9 +53,11 @@ const char *kvb_json_type_name(const json_t *value);
 typedef struct kvb_trace_state kvb_trace_state;
 
 kvb_trace_state *kvb_trace_state_new(void); /* NULL: no memory */
+/* The header has been read. */
+void kvb_trace_state_begin(kvb_trace_state *state, const kvb_trace_header *header);
 void kvb_trace_state_free(kvb_trace_state *state);
-/* Validate the event against what is alive, complete it (first, positions) and apply it. After a failure
- * the state is of no further use. capacity 0: no limit. */
+/* Validate the event against what is alive, complete it (first, positions) and apply it; one that must be refused is not
+ * applied, and becomes KVB_EVENT_REFUSED. After a failure the state is of no further use. capacity 0: no limit. */
 int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 const kvb_trace_needs *kvb_trace_state_needs(const kvb_trace_state *state);
 

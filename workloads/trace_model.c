@@ -40,6 +40,7 @@ static const model_field fields[] = {
     LIMIT(sinks),
     LIMIT(chunk),
 };
+static const char *const PAIRINGS[] = {"halves", "neighbours"};
 enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
 
 int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
@@ -171,10 +172,36 @@ static int layers_parse(const json_t *list, uint32_t g, bool *taken, kvb_model *
     return 0;
 }
 
+static int rope_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+{
+    static const char *const known[] = {"base", "dims", "first", "pairing", NULL};
+    kvb_rope *rope = &group->rope;
+    int64_t dims = 0, first = group->latent ? group->v_dim : 0;
+    if (!json_is_object(block))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"rope\": expected an object, found %s",
+                           kvb_json_type_name(block));
+    int err = kvb_json_keys_check(block, "header: \"rope\"", known, why, why_bytes);
+    if (!err)
+        err = kvb_json_integer_get(block, "dims", 0, KVB_MODEL_WIDTH, &dims, why, why_bytes);
+    if (!err && json_object_get(block, "first"))
+        err = kvb_json_integer_get(block, "first", 0, KVB_MODEL_WIDTH, &first, why, why_bytes);
+    if (!err)
+        err = number_get(block, "base", 0, &rope->base, why, why_bytes);
+    const char *pairing = json_string_value(json_object_get(block, "pairing"));
+    rope->neighbours = pairing && !strcmp(pairing, PAIRINGS[1]);
+    if (!err && dims && !rope->neighbours && !(pairing && !strcmp(pairing, PAIRINGS[0])))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"rope\": \"pairing\": expected \"%s\" or \"%s\"",
+                          PAIRINGS[0], PAIRINGS[1]);
+    rope->known = true;
+    rope->dims = (uint32_t)dims;
+    rope->first = dims ? (uint32_t)first : 0;
+    return err;
+}
+
 static int group_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
 {
     static const char *const known[] = {"layers", "heads", "kv_heads", "k_dim",   "v_dim",       "latent", "window",
-                                        "sinks",  "chunk", "scale",    "softcap", "sink_logits", NULL};
+                                        "sinks",  "chunk", "scale",    "softcap", "sink_logits", "rope",   NULL};
     int err = kvb_json_keys_check(block, "header", known, why, why_bytes);
     for (size_t i = 0; i < FIELDS && !err; i++) {
         int64_t number = 0;
@@ -187,6 +214,9 @@ static int group_parse(const json_t *block, kvb_group *group, char *why, size_t 
         err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"latent\": expected true or false, found %s",
                           kvb_json_type_name(latent));
     group->latent = json_is_true(latent);
+    const json_t *rope = json_object_get(block, "rope");
+    if (!err && rope)
+        err = rope_parse(rope, group, why, why_bytes);
     return err ? err : logits_parse(block, group, why, why_bytes);
 }
 
@@ -280,7 +310,8 @@ void kvb_json_double_print(FILE *out, double x)
 bool kvb_model_is_plain(const kvb_model *model)
 {
     const kvb_group *g = &model->groups[0];
-    return model->n_groups == 1 && !g->latent && !kvb_group_limits(g) && !(g->softcap > 0) && !g->sink_logits;
+    return model->n_groups == 1 && !g->latent && !g->rope.known && !kvb_group_limits(g) && !(g->softcap > 0) &&
+           !g->sink_logits;
 }
 
 static void group_print(FILE *out, const kvb_model *model, uint32_t g)
@@ -304,6 +335,14 @@ static void group_print(FILE *out, const kvb_model *model, uint32_t g)
     if (group.softcap > 0) {
         fputs(",\"softcap\":", out);
         kvb_json_double_print(out, (double)group.softcap);
+    }
+    if (group.rope.known && group.rope.dims) {
+        fputs(",\"rope\":{\"base\":", out);
+        kvb_json_double_print(out, group.rope.base);
+        fprintf(out, ",\"dims\":%u,\"first\":%u,\"pairing\":\"%s\"}", group.rope.dims, group.rope.first,
+                PAIRINGS[group.rope.neighbours]);
+    } else if (group.rope.known) {
+        fputs(",\"rope\":{\"dims\":0}", out);
     }
     for (uint32_t h = 0; group.sink_logits && h < group.heads; h++) {
         fputs(h ? "," : ",\"sink_logits\":[", out);

@@ -5,6 +5,7 @@
  */
 #include "workloads/trace_internal.h"
 #include "workloads/why.h"
+#include "workloads/alike.h"
 #include "workloads/array.h"
 
 #include <errno.h>
@@ -24,8 +25,9 @@ struct kvb_trace_reader {
     kvb_trace_header header;
     kvb_event_store store;
     kvb_trace_state *state;
-    uint32_t capacity;
-    int failed; /* the error after which nothing more is read */
+    uint32_t capacity; /* of the cache: the header's, or what overrides it */
+    uint32_t stated;   /* the header's: what is to be refused is refused by it */
+    int failed;        /* the error after which nothing more is read */
 };
 
 /* 1: a line that is not blank; 0: end. */
@@ -84,7 +86,8 @@ static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
     json_decref(json);
     if (err)
         return reader_fail(r, err, text, why, why_bytes);
-    r->capacity = r->header.capacity;
+    r->capacity = r->stated = r->header.capacity;
+    kvb_trace_state_begin(r->state, &r->header);
     return 0;
 }
 
@@ -130,8 +133,10 @@ int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why,
     json_t *json = got == 1 ? line_parse(reader, text, sizeof text) : NULL;
     int err = got < 0 ? got : json ? kvb_event_parse(json, &reader->store, text, sizeof text) : -EINVAL;
     json_decref(json);
-    if (!err)
-        err = kvb_trace_state_apply(reader->state, &reader->store.event, reader->capacity, text, sizeof text);
+    if (!err) {
+        const uint32_t capacity = reader->store.event.error ? reader->stated : reader->capacity;
+        err = kvb_trace_state_apply(reader->state, &reader->store.event, capacity, text, sizeof text);
+    }
     if (err)
         return reader_fail(reader, err, text, why, why_bytes);
     reader->store.event.line = reader->line_number;
@@ -167,6 +172,8 @@ static void event_clear(kvb_event *event)
     free(event->tok);
     free(event->parents);
     free(event->accepted);
+    free(event->dsts);
+    free(event->srcs);
 }
 
 /* *array becomes a copy of its n elements of 4 bytes; NULL stays. */
@@ -184,7 +191,7 @@ static int array_copy(void **array, uint32_t n)
 
 static int event_copy(kvb_event *copy, const kvb_event *event)
 {
-    void *arrays[] = {event->pos, event->seq, event->tok, event->parents, event->accepted};
+    void *arrays[] = {event->pos, event->seq, event->tok, event->parents, event->accepted, event->dsts, event->srcs};
     int err = 0;
     for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) {
         if (err)
@@ -198,6 +205,8 @@ static int event_copy(kvb_event *copy, const kvb_event *event)
     copy->tok = arrays[2];
     copy->parents = arrays[3];
     copy->accepted = arrays[4];
+    copy->dsts = arrays[5];
+    copy->srcs = arrays[6];
     if (err)
         event_clear(copy);
     return err;
@@ -241,6 +250,8 @@ int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char 
         }
     }
     t->needs = *kvb_trace_reader_needs(reader);
+    if (t->needs.reuse && kvb_alike_find(t, &t->like))
+        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
 out:
     kvb_trace_reader_close(reader);
     if (err)
@@ -257,6 +268,7 @@ void kvb_trace_free(kvb_trace *trace)
     for (size_t i = 0; i < trace->n_events; i++)
         event_clear(&trace->events[i]);
     free(trace->events);
+    free(trace->like);
     free(trace->path);
     kvb_trace_header_clear(&trace->header);
     free(trace);

@@ -117,7 +117,8 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
     for (uint32_t i = begin; i < end; i++) {
         for (unsigned kind = e->kind == KVB_EVENT_FILL ? KVB_ROWS_K : KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
             if (kvb_values_floats(kvb_model_group(g->values->model, layer), (kvb_rows)kind))
-                g->profile->rows(g->values->model, g->seed, (kvb_rows)kind, layer, e->first + i, e->pos[i],
+                g->profile->rows(g->values->model, g->seed, (kvb_rows)kind, layer,
+                                 g->trace->like ? g->trace->like[e->first + i] : e->first + i, e->pos[i],
                                  rows_at(g->values, (kvb_rows)kind, layer, e->first + i));
     }
 }
@@ -129,7 +130,7 @@ static void part_make(void *ctx, uint32_t part, uint32_t n)
     uint64_t task = 0;
     for (size_t e = 0; e < g->trace->n_events; e++) {
         const kvb_event *event = &g->trace->events[e];
-        if (!event->pos) /* brings no tokens */
+        if (event->kind > KVB_EVENT_PROPOSE) /* brings no tokens */
             continue;
         for (uint32_t begin = 0; begin < event->n; begin += TASK_TOKENS) {
             uint32_t end = event->n - begin < TASK_TOKENS ? event->n : begin + TASK_TOKENS;

@@ -16,7 +16,7 @@
 typedef enum kvb_rows { KVB_ROWS_Q, KVB_ROWS_K, KVB_ROWS_V, KVB_ROWS_KINDS } kvb_rows;
 
 typedef struct kvb_profile {
-    const char *name;    /* gaussian, llama, qwen, peaked, flat, tags */
+    const char *name;    /* gaussian, llama, qwen, peaked, needle, flat, tags */
     const char *summary; /* one line, with the source of its shape */
     /* One token's rows [heads of that kind][dim]; pos is the token's position. */
     void (*rows)(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t pos,

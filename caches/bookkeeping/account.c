@@ -1,308 +1,291 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The account of a cache's tokens: what may be done, and doing it. */
+/* The account of a cache's tokens: making a change of it. What may be done: account_check.c. */
 #include "caches/bookkeeping/account.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+enum { LISTS = 5 }; /* alive, changed, place, tally, pending: one block */
+
+int kvb_account_open(kvb_account *a)
+{
+    a->seq = kvb_alloc_zeroed(a->allocator, a->n_ids * sizeof *a->seq);
+    a->alive = kvb_alloc_zeroed(a->allocator, LISTS * a->n_ids * sizeof *a->alive);
+    if (!a->seq || !a->alive)
+        return -ENOMEM;
+    a->changed = a->alive + a->n_ids;
+    a->place = a->changed + a->n_ids;
+    a->tally = a->place + a->n_ids;
+    a->pending = a->tally + a->n_ids;
+    return 0;
+}
 
 void kvb_account_close(kvb_account *a)
 {
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t s = 0; s < a->n_ids && a->seq; s++)
         kvb_spans_free(&a->seq[s], a->allocator);
+    kvb_free(a->allocator, a->seq, a->n_ids * sizeof *a->seq);
+    kvb_free(a->allocator, a->alive, LISTS * a->n_ids * sizeof *a->alive);
     kvb_free(a->allocator, a->node, a->node_room * sizeof *a->node);
+    kvb_spans_aside_free(&a->reordered, a->allocator);
     *a = (kvb_account){.allocator = a->allocator};
-}
-
-/* ---- may it be done? --------------------------------------------------------------------------------- */
-
-typedef struct refusal {
-    char *why;
-    size_t why_bytes;
-} refusal;
-
-__attribute__((format(printf, 3, 4))) static int refuse(const refusal *r, int error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(r->why, r->why_bytes, format, args);
-    va_end(args);
-    return error;
-}
-
-static uint32_t alive_count(const kvb_account *a)
-{
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        n += a->seq[s].tokens > 0;
-    return n;
-}
-
-static int seq_check(uint32_t seq, const refusal *r)
-{
-    return seq < KVB_MAX_SEQS ? 0 : refuse(r, -EINVAL, "sequence %u is out of range: 0 .. %u", seq, KVB_MAX_SEQS - 1);
-}
-
-static int alive_check(const kvb_account *a, uint32_t seq, const refusal *r)
-{
-    int error = seq_check(seq, r);
-    return error || a->seq[seq].tokens ? error : refuse(r, -EINVAL, "sequence %u is empty", seq);
-}
-
-static int pending_check(const kvb_account *a, const refusal *r)
-{
-    return a->n_nodes ? refuse(r, -EINVAL, "%u nodes are pending: commit first", a->n_nodes) : 0;
-}
-
-static int length_check(const kvb_account *a, uint32_t seq, uint32_t more, const refusal *r)
-{
-    uint32_t next = kvb_spans_next(&a->seq[seq]);
-    bool fits = more <= a->seq_capacity && next <= a->seq_capacity - more;
-    return fits ? 0 : refuse(r, -ENOSPC, "sequence %u would pass its %u positions", seq, a->seq_capacity);
-}
-
-static int step_check(const kvb_account *a, const kvb_change *change, const refusal *r)
-{
-    uint32_t adds[KVB_MAX_SEQS] = {0}, alive = alive_count(a);
-    int error = change->n ? pending_check(a, r) : refuse(r, -EINVAL, "a step needs at least one token");
-    if (!change->seq_ids) { /* a count alone, which may be absurd: no loop over it */
-        adds[0] = change->n;
-        alive += a->seq[0].tokens == 0;
-    }
-    for (uint32_t i = 0; change->seq_ids && i < change->n && !error; i++) {
-        uint32_t s = change->seq_ids[i];
-        error = seq_check(s, r);
-        if (!error && adds[s]++ == 0)
-            alive += a->seq[s].tokens == 0;
-    }
-    if (!error && alive > a->max_seqs)
-        error = refuse(r, -ENOSPC, "no room for %u sequences: at most %u may be alive", alive, a->max_seqs);
-    for (uint32_t s = 0; s < KVB_MAX_SEQS && !error; s++)
-        error = adds[s] ? length_check(a, s, adds[s], r) : 0;
-    return error;
-}
-
-static int propose_check(const kvb_account *a, const kvb_change *change, const refusal *r)
-{
-    if (change->n == 0)
-        return refuse(r, -EINVAL, "a proposal needs at least one node");
-    for (uint32_t i = 0; change->parents && i < change->n; i++)
-        if (change->parents[i] < -1 || change->parents[i] >= (int64_t)a->n_nodes + i)
-            return refuse(r, -EINVAL, "parent %d of node %u is not an earlier node", (int)change->parents[i],
-                          a->n_nodes + i);
-    if (!a->seq[0].tokens && alive_count(a) >= a->max_seqs) /* a commit would bring it to life */
-        return refuse(r, -ENOSPC, "no room for sequence 0: at most %u may be alive", a->max_seqs);
-    return 0;
-}
-
-static int commit_check(const kvb_account *a, const kvb_change *change, const refusal *r)
-{
-    int64_t parent = -1;
-    if (change->n && !change->accepted)
-        return refuse(r, -EINVAL, "accepted nodes must be given");
-    for (uint32_t i = 0; i < change->n; i++) {
-        uint32_t node = change->accepted[i];
-        if (node >= a->n_nodes)
-            return refuse(r, -EINVAL, "accepted node %u is not pending: there are %u", node, a->n_nodes);
-        if (a->node[node].parent != parent)
-            return refuse(r, -EINVAL, "accepted node %u is the child of %d, not of %d", node, (int)a->node[node].parent,
-                          (int)parent);
-        parent = node;
-    }
-    return length_check(a, 0, change->n, r);
-}
-
-static int range_check(const kvb_change *change, const refusal *r)
-{
-    return change->p0 <= change->p1 ? 0 : refuse(r, -EINVAL, "positions %u .. %u are no range", change->p0, change->p1);
-}
-
-static int copy_check(const kvb_account *a, const kvb_change *change, const refusal *r)
-{
-    uint32_t where;
-    int error = pending_check(a, r);
-    if (!error)
-        error = alive_check(a, change->src, r);
-    if (!error)
-        error = seq_check(change->dst, r);
-    if (!error)
-        error = range_check(change, r);
-    if (error)
-        return error;
-    const kvb_spans *src = &a->seq[change->src], *dst = &a->seq[change->dst];
-    if (kvb_spans_meet(src, dst, change->p0, change->p1, &where))
-        return refuse(r, -EINVAL, "sequence %u has position %u already", change->dst, where);
-    bool adds = kvb_spans_meet(src, src, change->p0, change->p1, &where);
-    if (adds && !dst->tokens && alive_count(a) >= a->max_seqs)
-        return refuse(r, -ENOSPC, "no room for another sequence: at most %u may be alive", a->max_seqs);
-    return 0;
-}
-
-static int remove_check(const kvb_account *a, const kvb_change *change, const refusal *r)
-{
-    if (change->drops_nodes) /* clear: there is nothing to be wrong */
-        return 0;
-    int error = pending_check(a, r);
-    if (!error)
-        error = alive_check(a, change->src, r);
-    return error ? error : range_check(change, r);
-}
-
-int kvb_account_check(const kvb_account *a, const kvb_change *change, char *why, size_t why_bytes)
-{
-    static int (*const checks[])(const kvb_account *, const kvb_change *, const refusal *) = {
-        [KVB_CHANGE_STEP] = step_check, [KVB_CHANGE_PROPOSE] = propose_check, [KVB_CHANGE_COMMIT] = commit_check,
-        [KVB_CHANGE_COPY] = copy_check, [KVB_CHANGE_REMOVE] = remove_check,
-    };
-    return checks[change->kind](a, change, &(refusal){why, why_bytes});
 }
 
 /* ---- doing it ------------------------------------------------------------------------------------------- */
 
-void kvb_change_spans(const kvb_change *change, uint32_t spans[KVB_MAX_SEQS])
+/* Notes the sequences of a step or proposal, and counts in each the spans that its tokens make if every stretch of neighbours makes
+ * one; nodes make one each. */
+static void step_tally(kvb_account *a, const kvb_change *change)
 {
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        spans[s] = 0;
-    for (uint32_t i = 0; i < change->n; i++)
-        spans[kvb_change_seq(change, i)] += i == 0 || kvb_change_seq(change, i) != kvb_change_seq(change, i - 1);
+    for (uint32_t i = 0; i < change->n; i++) {
+        uint32_t s = kvb_change_seq(change, i);
+        if (change->kind == KVB_CHANGE_STEP && i > 0 && s == kvb_change_seq(change, i - 1))
+            continue;
+        if (a->tally[s]++ == 0)
+            a->changed[a->n_changed++] = s;
+    }
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Notes the sequences that let go of something, in the order of their ids. */
+static void removed_note(kvb_account *a, const kvb_change *change)
+{
+    if (!change->others)
+        a->changed[a->n_changed++] = change->src;
+    for (uint32_t i = 0; i < a->n_alive && change->others; i++)
+        if (a->alive[i] != change->src)
+            a->changed[a->n_changed++] = a->alive[i];
+    qsort(a->changed, a->n_changed, sizeof *a->changed, by_id);
+}
+
+/* Stretches of tokens that follow each other. */
+static size_t stretches(const uint64_t *ordinals, uint32_t n)
+{
+    size_t some = n > 0;
+    for (uint32_t i = 1; i < n; i++)
+        some += ordinals[i] != ordinals[i - 1] + 1;
+    return some;
+}
+
+/* Notes the sequences that come, and with the whole cache those that go; room for their tokens: 0 or -ENOMEM. */
+static int load_reserve(kvb_account *a, const kvb_change *change)
+{
+    const kvb_account *l = change->loaded;
+    int error = 0;
+    for (uint32_t i = 0; i < a->n_alive && change->src == KVB_SEQ_ALL; i++)
+        a->changed[a->n_changed++] = a->alive[i];
+    for (uint32_t i = 0; i < l->n_alive && !error; i++) {
+        const uint32_t s = l->alive[i];
+        if (!a->seq[s].tokens)
+            a->changed[a->n_changed++] = s;
+        error = kvb_spans_reserve(&a->seq[s], a->allocator, l->seq[s].n);
+    }
+    return error;
 }
 
 int kvb_account_reserve(kvb_account *a, const kvb_change *change)
 {
-    uint32_t spans[KVB_MAX_SEQS];
     int error = 0;
+    a->n_changed = 0;
     switch (change->kind) {
     case KVB_CHANGE_STEP:
-        kvb_change_spans(change, spans);
-        for (uint32_t s = 0; s < KVB_MAX_SEQS && !error; s++)
-            error = spans[s] ? kvb_spans_reserve(&a->seq[s], a->allocator, spans[s]) : 0;
-        return error;
     case KVB_CHANGE_PROPOSE: /* with room for a commit of all nodes, which then cannot fail */
-        error = kvb_grow(a->allocator, &a->node, &a->node_room, (size_t)a->n_nodes + change->n);
-        return error ? error : kvb_spans_reserve(&a->seq[0], a->allocator, (size_t)a->n_nodes + change->n);
+        step_tally(a, change);
+        for (uint32_t i = 0; i < a->n_changed; i++) {
+            uint32_t s = a->changed[i];
+            error = error ? error : kvb_spans_reserve(&a->seq[s], a->allocator, (size_t)a->pending[s] + a->tally[s]);
+            a->tally[s] = 0;
+        }
+        if (!error && change->kind == KVB_CHANGE_PROPOSE)
+            error = kvb_grow(a->allocator, &a->node, &a->node_room, (size_t)a->n_nodes + change->n);
+        return error;
     case KVB_CHANGE_COMMIT:
+        a->changed[a->n_changed++] = change->src;
         return 0;
     case KVB_CHANGE_COPY:
+        a->changed[a->n_changed++] = change->dst;
         return kvb_spans_reserve(&a->seq[change->dst], a->allocator, a->seq[change->src].n);
     case KVB_CHANGE_REMOVE:
-        for (uint32_t s = 0; s < KVB_MAX_SEQS && !error; s++)
-            if (a->seq[s].tokens && (s == change->src) != change->others)
-                error = kvb_spans_reserve(&a->seq[s], a->allocator, 1);
-        return error;
+        removed_note(a, change);
+        return change->others ? 0 : kvb_spans_reserve(&a->seq[change->src], a->allocator, 1);
+    case KVB_CHANGE_MATCH:
+        a->changed[a->n_changed++] = change->src;
+        return kvb_spans_reserve(&a->seq[change->src], a->allocator, stretches(change->ordinals, change->n));
+    case KVB_CHANGE_REORDER:
+        for (uint32_t i = 0; i < change->n; i++)
+            a->changed[a->n_changed++] = change->dsts[i];
+        return kvb_spans_gather(&a->reordered, a->allocator, a->seq, change->srcs, change->n);
+    case KVB_CHANGE_DEFRAG:
+        return 0;
+    case KVB_CHANGE_SHIFT: /* which cuts two spans in two */
+        a->changed[a->n_changed++] = change->src;
+        return kvb_spans_reserve(&a->seq[change->src], a->allocator, 2);
+    case KVB_CHANGE_LOAD:
+        return load_reserve(a, change);
     }
     return -EINVAL;
 }
 
+/* What the sequences hold that change. */
+static uint32_t changed_tokens(const kvb_account *a)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < a->n_changed; i++)
+        n += a->seq[a->changed[i]].tokens;
+    return n;
+}
+
+/* A node more of a sequence, or fewer. */
+static void pending_count(kvb_account *a, uint32_t seq, int by)
+{
+    const bool was = a->pending[seq];
+    a->pending[seq] += (uint32_t)by;
+    if (!a->seq[seq].tokens && was != (a->pending[seq] > 0))
+        a->n_promised += was ? UINT32_MAX : 1;
+}
+
+static void node_admit(kvb_account *a, uint32_t seq, int32_t parent, uint64_t ordinal)
+{
+    const uint32_t depth = parent < 0 ? 0 : a->node[kvb_account_node(a, seq, (uint32_t)parent)].depth + 1;
+    a->node[a->n_nodes++] = (kvb_node){ordinal, seq, a->pending[seq], parent, depth};
+    pending_count(a, seq, 1);
+}
+
+/* The accepted nodes of src join it, the others are gone. */
+static void nodes_commit(kvb_account *a, const kvb_change *change)
+{
+    kvb_spans *seq = &a->seq[change->src];
+    const uint32_t len = kvb_spans_next(seq);
+    uint32_t left = 0;
+    pending_count(a, change->src, -(int)a->pending[change->src]);
+    for (uint32_t i = 0; i < change->n; i++)
+        kvb_spans_append(seq, len + i, a->node[kvb_account_node(a, change->src, change->accepted[i])].ordinal);
+    for (uint32_t i = 0; i < a->n_nodes; i++)
+        if (a->node[i].seq != change->src)
+            a->node[left++] = a->node[i];
+    a->n_nodes = left;
+}
+
+/* The sequences that have changed join those alive, or leave them; `had`: what they held before. */
+static void alive_settle(kvb_account *a, uint32_t had)
+{
+    a->held += changed_tokens(a) - had;
+    for (uint32_t i = 0; i < a->n_changed; i++) {
+        uint32_t s = a->changed[i], at = a->place[s];
+        bool listed = at < a->n_alive && a->alive[at] == s;
+        if (a->seq[s].tokens && !listed) {
+            a->place[s] = a->n_alive;
+            a->alive[a->n_alive++] = s;
+        } else if (!a->seq[s].tokens && listed) {
+            a->alive[at] = a->alive[--a->n_alive];
+            a->place[a->alive[at]] = at;
+        }
+    }
+}
+
 void kvb_account_admit(kvb_account *a, const kvb_change *change, uint32_t *positions)
 {
-    uint32_t len = kvb_spans_next(&a->seq[0]);
-    if (change->kind == KVB_CHANGE_PROPOSE && a->n_nodes == 0)
-        a->first_node = a->next_ordinal;
+    uint32_t had = changed_tokens(a);
     for (uint32_t i = 0; i < change->n; i++) {
+        const uint32_t seq = kvb_change_seq(change, i);
+        kvb_spans *s = &a->seq[seq];
+        positions[i] = kvb_spans_next(s);
         if (change->kind == KVB_CHANGE_PROPOSE) {
-            int32_t parent = change->parents[i];
-            uint32_t depth = parent < 0 ? 0 : a->node[parent].depth + 1;
-            a->node[a->n_nodes++] = (kvb_node){parent, depth};
-            positions[i] = len + depth;
+            node_admit(a, seq, change->parents[i], a->next_ordinal + i);
+            positions[i] += a->node[a->n_nodes - 1].depth;
         } else {
-            kvb_spans *s = &a->seq[kvb_change_seq(change, i)];
-            positions[i] = kvb_spans_next(s);
             kvb_spans_append(s, positions[i], a->next_ordinal + i);
         }
     }
     a->next_ordinal += change->n;
+    alive_settle(a, had);
 }
 
 void kvb_account_withdraw(kvb_account *a, const kvb_change *change, const uint32_t *positions)
 {
+    uint32_t had = changed_tokens(a);
     a->next_ordinal -= change->n;
-    if (change->kind == KVB_CHANGE_PROPOSE)
-        a->n_nodes -= change->n;
-    else
-        for (uint32_t i = 0; i < change->n; i++) /* a sequence's first one cuts them all */
+    for (uint32_t i = 0; i < change->n; i++)
+        if (change->kind == KVB_CHANGE_PROPOSE)
+            pending_count(a, a->node[--a->n_nodes].seq, -1);
+        else /* a sequence's first one cuts them all */
             kvb_spans_cut(&a->seq[kvb_change_seq(change, i)], positions[i], KVB_POS_END);
+    alive_settle(a, had);
+}
+
+static void shift_apply(kvb_account *a, const kvb_change *change)
+{
+    kvb_spans *s = &a->seq[change->src];
+    const uint64_t ordinals = (UINT64_C(1) << KVB_REVISION_AT) - 1;
+    kvb_spans_split(s, change->p0);
+    kvb_spans_split(s, change->p1);
+    a->shifts++;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->span[i].pos >= change->p0 && s->span[i].pos < change->p1) {
+            a->shifted = true;
+            s->span[i].pos += (uint32_t)change->delta;
+            s->span[i].at = (s->span[i].at & ordinals) | (uint64_t)a->shifts << KVB_REVISION_AT;
+        }
+}
+
+static void load_apply(kvb_account *a, const kvb_account *l)
+{
+    for (uint32_t i = 0; i < a->n_changed; i++)
+        kvb_spans_cut(&a->seq[a->changed[i]], 0, KVB_POS_END);
+    for (uint32_t i = 0; i < l->n_alive; i++)
+        kvb_spans_add(&a->seq[l->alive[i]], &l->seq[l->alive[i]], 0, KVB_POS_END);
+    a->next_ordinal = a->next_ordinal > l->next_ordinal ? a->next_ordinal : l->next_ordinal;
+    a->shifts = a->shifts > l->shifts ? a->shifts : l->shifts;
 }
 
 void kvb_account_apply(kvb_account *a, const kvb_change *change)
 {
-    uint32_t len = kvb_spans_next(&a->seq[0]);
+    uint32_t had = changed_tokens(a);
+    for (; change->drops_nodes && a->n_nodes; a->n_nodes--)
+        pending_count(a, a->node[a->n_nodes - 1].seq, -1);
     if (change->kind == KVB_CHANGE_COPY)
         kvb_spans_add(&a->seq[change->dst], &a->seq[change->src], change->p0, change->p1);
+    if (change->kind == KVB_CHANGE_SHIFT)
+        shift_apply(a, change);
     if (change->kind == KVB_CHANGE_COMMIT)
-        for (uint32_t i = 0; i < change->n; i++)
-            kvb_spans_append(&a->seq[0], len + i, a->first_node + change->accepted[i]);
-    if (change->kind == KVB_CHANGE_REMOVE)
-        for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-            if ((s == change->src) != change->others)
-                kvb_spans_cut(&a->seq[s], change->p0, change->p1);
-    if (change->kind == KVB_CHANGE_COMMIT || change->drops_nodes)
-        a->n_nodes = 0;
+        nodes_commit(a, change);
+    for (uint32_t i = 0; i < a->n_changed && change->kind == KVB_CHANGE_REMOVE; i++)
+        kvb_spans_cut(&a->seq[a->changed[i]], change->p0, change->p1);
+    for (uint32_t i = 0; i < change->n && change->kind == KVB_CHANGE_MATCH; i++)
+        kvb_spans_append(&a->seq[change->src], i, change->ordinals[i]);
+    if (change->kind == KVB_CHANGE_MATCH)
+        a->next_ordinal += change->n;
+    if (change->kind == KVB_CHANGE_REORDER)
+        kvb_spans_scatter(&a->reordered, a->allocator, a->seq, change->dsts);
+    if (change->kind == KVB_CHANGE_LOAD)
+        load_apply(a, change->loaded);
+    if (change->drops_nodes || (change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL))
+        a->shifted = false;
+    alive_settle(a, had);
 }
 
-/* ---- reading it ------------------------------------------------------------------------------------------ */
-
-/* Does the sequence hold this token? A token has one position, in whichever sequence. */
-static bool holds_token(const kvb_spans *s, uint32_t pos, uint64_t ordinal)
+int kvb_account_put(kvb_account *a, uint32_t seq, const kvb_span *tokens, size_t n)
 {
-    size_t low = 0, high = s->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->span[middle].pos + s->span[middle].n <= pos)
-            low = middle + 1;
-        else
-            high = middle;
+    kvb_spans *s = &a->seq[seq];
+    int error = kvb_spans_reserve(s, a->allocator, n);
+    for (size_t i = 0; i < n && !error; i++) {
+        s->span[s->n++] = tokens[i];
+        s->tokens += tokens[i].n;
+        const uint64_t end = (tokens[i].at & ((UINT64_C(1) << KVB_REVISION_AT) - 1)) + tokens[i].n;
+        const uint32_t revision = (uint32_t)(tokens[i].at >> KVB_REVISION_AT);
+        a->next_ordinal = a->next_ordinal > end ? a->next_ordinal : end;
+        a->shifts = a->shifts > revision ? a->shifts : revision;
     }
-    return low < s->n && s->span[low].pos <= pos && s->span[low].at + (pos - s->span[low].pos) == ordinal;
-}
-
-void kvb_account_visit(const kvb_account *a, uint64_t seqs, kvb_token_visit *visit, void *ctx)
-{
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        for (size_t i = 0; seqs >> s & 1 && i < a->seq[s].n; i++)
-            for (uint32_t j = 0; j < a->seq[s].span[i].n; j++) {
-                uint32_t pos = a->seq[s].span[i].pos + j, first = 0;
-                uint64_t ordinal = a->seq[s].span[i].at + j;
-                while (first < s && !(seqs >> first & 1 && holds_token(&a->seq[first], pos, ordinal)))
-                    first++;
-                visit(ctx, s, first, pos, ordinal);
-            }
-}
-
-/* Tokens of n from pos on, whose ordinals are pos + shift, that none of sequences 0 .. below-1 holds. */
-static uint32_t fresh_count(const kvb_account *a, uint32_t below, uint32_t pos, uint32_t n, uint64_t shift)
-{
-    uint32_t end = pos + n, fresh = 0;
-    while (below > 0 && a->seq[below - 1].n == 0)
-        below--;
-    if (below == 0)
-        return n;
-    const kvb_spans *other = &a->seq[below - 1];
-    for (size_t i = 0; i < other->n && pos < end; i++) {
-        kvb_span shared = kvb_span_clip(other->span[i], pos, end);
-        if (shared.n == 0 || shared.at - shared.pos != shift)
-            continue;
-        if (shared.pos > pos)
-            fresh += fresh_count(a, below - 1, pos, shared.pos - pos, shift);
-        pos = shared.pos + shared.n;
-    }
-    return pos < end ? fresh + fresh_count(a, below - 1, pos, end - pos, shift) : fresh;
-}
-
-uint32_t kvb_account_tokens(const kvb_account *a)
-{
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        for (size_t i = 0; i < a->seq[s].n; i++) {
-            const kvb_span *span = &a->seq[s].span[i];
-            n += fresh_count(a, s, span->pos, span->n, span->at - span->pos);
-        }
-    return n;
-}
-
-void kvb_account_path(const kvb_account *a, uint32_t node, uint32_t *path)
-{
-    int64_t at = node;
-    for (uint32_t i = a->node[node].depth + 1; i-- > 0; at = a->node[at].parent)
-        path[i] = (uint32_t)at;
+    a->changed[0] = seq;
+    a->n_changed = 1;
+    alive_settle(a, 0);
+    return error;
 }

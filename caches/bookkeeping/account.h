@@ -1,39 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The account of a cache's tokens, kept once, above its stores: which tokens each sequence holds, at which positions, and the
- * pending nodes of a draft tree behind sequence 0. Tokens go by their ordinals. No cells, no bytes.
+ * pending nodes of draft trees behind sequences. Tokens go by their ordinals. No cells, no bytes.
  *
  * A control call is data, a kvb_change. It is checked first, which changes nothing. Tokens that it brings are then admitted,
  * so that stores see them while they prepare, and withdrawn if a store cannot; everything else is applied at the end, when
  * nothing can fail any more.
+ *
+ * A token that is moved to another position is stored anew: it gets a revision, the number of the shift that moved it, above the
+ * ordinal's own bits. So two sequences share a token where they hold it with one revision.
  */
 #ifndef KVB_ACCOUNT_H
 #define KVB_ACCOUNT_H
 
 #include "caches/bookkeeping/spans.h"
 
-#define KVB_MAX_SEQS 64u        /* sequence ids are 0 .. 63 */
+#define KVB_MAX_SEQS 4096u      /* most sequence ids of a cache */
+#define KVB_SEQ_IDS  64u        /* ids of a cache that is not told how many */
 #define KVB_POS_END  UINT32_MAX /* as p1: to the end of the sequence */
+#define KVB_SEQ_ALL  UINT32_MAX /* as a sequence to save or load: the whole cache */
+
+#define KVB_REVISION_AT  40u                       /* bit of a token's number where its revision begins */
+#define KVB_REVISION_MAX ((UINT32_C(1) << 24) - 1) /* shifts of a cache */
 
 typedef enum kvb_change_kind {
     KVB_CHANGE_STEP,    /* n tokens enter, each at the next position of its sequence */
     KVB_CHANGE_PROPOSE, /* n pending nodes enter */
-    KVB_CHANGE_COMMIT,  /* n accepted nodes join sequence 0, the other pending ones go */
+    KVB_CHANGE_COMMIT,  /* n accepted nodes of src join it, its other pending ones go */
     KVB_CHANGE_COPY,    /* dst also holds src's tokens at positions p0 .. p1-1 */
-    KVB_CHANGE_REMOVE   /* src, or with `others` every sequence but src, lets go of positions p0 .. p1-1 */
+    KVB_CHANGE_REMOVE,  /* src lets go of positions p0 .. p1-1, or with `others` every sequence but src of all it has */
+    KVB_CHANGE_REORDER, /* dsts[i] holds what srcs[i] held before, for all i < n at once */
+    KVB_CHANGE_SHIFT,   /* what src has at positions p0 .. p1-1 moves by delta */
+    KVB_CHANGE_MATCH,   /* src, which is empty, comes to hold n tokens that the cache has */
+    KVB_CHANGE_DEFRAG,  /* cells trade places; tokens stay where they are */
+    KVB_CHANGE_LOAD /* src, which is empty, takes what was saved of a sequence; KVB_SEQ_ALL: all of them become what was saved */
 } kvb_change_kind;
 
 /* One control call. */
 typedef struct kvb_change {
     kvb_change_kind kind;
     uint32_t n;
-    const uint32_t *seq_ids; /* STEP: [n]; NULL: all of sequence 0 */
+    const uint32_t *seq_ids; /* STEP, PROPOSE: [n]; NULL: all of sequence 0 */
     const int32_t *
-        parents; /* PROPOSE: [n] numbers of earlier pending nodes; -1: child of the committed end. NULL to check only */
-    const uint32_t *accepted; /* COMMIT: [n] numbers of pending nodes: a root, then each the child of the one before */
+        parents; /* PROPOSE: [n] numbers of earlier nodes of the same sequence; -1: child of its end. NULL to check only */
+    const uint32_t *accepted; /* COMMIT: [n] numbers of src's nodes: a root, then each the child of the one before */
+    const int32_t *tokens;    /* STEP: [n] vocabulary ids, or NULL: not known. MATCH: [n] those of the beginning */
+    const uint64_t *ordinals; /* MATCH: [n] of the tokens that it comes to hold */
+    uint64_t extra_key;       /* MATCH */
     uint32_t src, dst, p0, p1;
+    int32_t delta; /* SHIFT */
     bool others;
-    bool drops_nodes; /* REMOVE: pending nodes go, too; else there may be none */
+    bool drops_nodes;                 /* REMOVE: pending nodes go, too; else there may be none */
+    const uint32_t *dsts, *srcs;      /* REORDER: [n]; no dst twice */
+    const struct kvb_account *loaded; /* LOAD: what was saved, under the ids that it gets */
 } kvb_change;
 
 static inline uint32_t kvb_change_seq(const kvb_change *change, uint32_t i)
@@ -41,32 +60,44 @@ static inline uint32_t kvb_change_seq(const kvb_change *change, uint32_t i)
     return change->seq_ids ? change->seq_ids[i] : 0;
 }
 
-/* STEP: the spans that its tokens make in each sequence if each stretch of neighbours in the step makes one; 0: not in it. */
-void kvb_change_spans(const kvb_change *change, uint32_t spans[KVB_MAX_SEQS]);
-
-/* A node of a draft tree. A parent has a lower number than its children. */
+/* A pending node. Those of a sequence are numbered from 0 on; a parent has a lower number than its children. */
 typedef struct kvb_node {
-    int32_t parent; /* -1: a root */
+    uint64_t ordinal;
+    uint32_t seq, number;
+    int32_t parent; /* its number; -1: a root */
     uint32_t depth; /* of a root 0 */
 } kvb_node;
 
 typedef struct kvb_account {
     kvb_allocator *allocator;
-    uint32_t seq_capacity;       /* longest sequence, in tokens */
-    uint32_t max_seqs;           /* most sequences alive at once */
-    uint64_t next_ordinal;       /* of the token admitted next */
-    kvb_spans seq[KVB_MAX_SEQS]; /* position -> ordinal */
-    kvb_node *node;              /* [n_nodes] pending */
+    uint32_t seq_capacity; /* longest sequence, in tokens */
+    uint32_t max_seqs;     /* most sequences alive at once */
+    uint32_t n_ids;        /* sequence ids are 0 .. n_ids-1 */
+    uint64_t next_ordinal; /* of the token admitted next */
+    bool shifted;          /* positions have moved since the last step */
+    kvb_spans *seq;        /* [n_ids] position -> ordinal */
+    uint32_t *alive;       /* [n_alive] sequences that hold a token, in any order */
+    uint32_t *changed;     /* [n_changed] sequences that the change reserved for last changes, each once */
+    uint32_t n_alive, n_changed;
+    uint32_t shifts; /* made so far */
+    uint32_t held;   /* tokens of all sequences together; one that several hold counts in each */
+    uint32_t *place; /* [n_ids] where in `alive` a sequence is, if it is */
+    uint32_t *tally; /* [n_ids] counts of the call under way, else zero */
+    kvb_node *node;  /* [n_nodes] pending, of all sequences in the order in which they came */
     uint32_t n_nodes;
     size_t node_room;
-    uint64_t first_node; /* ordinal of node 0; the others follow */
+    uint32_t *pending;   /* [n_ids] nodes of each sequence */
+    uint32_t n_promised; /* empty sequences that have nodes: a commit may bring them to life */
+    kvb_spans_aside reordered;
 } kvb_account;
 
+/* Tables for n_ids sequences; allocator and limits are set: 0 or -ENOMEM, to be closed as well. */
+int kvb_account_open(kvb_account *account);
 void kvb_account_close(kvb_account *account);
 
 /* May it be done? 0, -EINVAL or -ENOSPC (a limit of the account's) with why. */
 int kvb_account_check(const kvb_account *account, const kvb_change *change, char *why, size_t why_bytes);
-/* All memory that applying it will want: 0 or -ENOMEM. */
+/* All memory that applying it will want, and `changed`: 0 or -ENOMEM. */
 int kvb_account_reserve(kvb_account *account, const kvb_change *change);
 /* STEP and PROPOSE, checked and reserved: the tokens enter. positions [n]: theirs. */
 void kvb_account_admit(kvb_account *account, const kvb_change *change, uint32_t *positions);
@@ -74,14 +105,22 @@ void kvb_account_withdraw(kvb_account *account, const kvb_change *change, const 
 /* The other kinds, likewise. */
 void kvb_account_apply(kvb_account *account, const kvb_change *change);
 
-uint32_t kvb_account_tokens(const kvb_account *account); /* distinct ones in all sequences */
+/* An account that stands for what was saved: a sequence without tokens gets these. 0 or -ENOMEM. */
+int kvb_account_put(kvb_account *account, uint32_t seq, const kvb_span *tokens, size_t n);
+/* Distinct tokens of a LOAD; of one sequence those that none alive holds at its place. */
+uint32_t kvb_account_brings(const kvb_account *account, const kvb_change *change);
 
-/* A token that sequence `seq` holds; `first`: the lowest of the visited sequences that holds it. */
-typedef void kvb_token_visit(void *ctx, uint32_t seq, uint32_t first, uint32_t pos, uint64_t ordinal);
-/* Every token of every sequence in the set (bit s: sequence s): sequences ascending, positions ascending in each. */
-void kvb_account_visit(const kvb_account *account, uint64_t seqs, kvb_token_visit *visit, void *ctx);
+/* Tokens of the sequence at positions p0 .. p1-1 that no other sequence holds. */
+uint32_t kvb_account_alone(const kvb_account *account, uint32_t seq, uint32_t p0, uint32_t p1);
 
-/* The path from a root to the node, both included: path [depth + 1]. */
+/* Tokens that sequence `seq` holds; `holder`: a sequence visited before that holds them too, or seq. */
+typedef void kvb_span_visit(void *ctx, uint32_t seq, uint32_t holder, kvb_span tokens);
+/* Every token of the sequences seqs [n], no two of them the same: in their order, positions ascending in each. */
+void kvb_account_visit(const kvb_account *account, const uint32_t *seqs, uint32_t n, kvb_span_visit *visit, void *ctx);
+
+/* The place in account->node of the sequence's node of that number: there is one. */
+uint32_t kvb_account_node(const kvb_account *account, uint32_t seq, uint32_t number);
+/* The path from a root to node[node], both included, as places in `node`: path [depth + 1]. */
 void kvb_account_path(const kvb_account *account, uint32_t node, uint32_t *path);
 
 #endif

@@ -9,7 +9,9 @@
 int kvb_plan_start(kvb_plan *p, uint32_t n)
 {
     p->n = n;
-    p->n_rows = p->n_runs = p->extent = 0;
+    p->n_rows = p->n_runs = p->extent = p->page_cells = 0;
+    p->n_pages = 0;
+    p->table = NULL;
     int error = kvb_grow(p->allocator, &p->cells, &p->cells_room, n);
     if (!error)
         error = kvb_grow(p->allocator, &p->row_start, &p->row_start_room, (size_t)n + 1);
@@ -24,6 +26,7 @@ void kvb_plan_close(kvb_plan *p)
     kvb_free(p->allocator, p->row_start, p->row_start_room * sizeof *p->row_start);
     kvb_free(p->allocator, p->runs, p->runs_room * sizeof *p->runs);
     kvb_free(p->allocator, p->path, p->path_room * sizeof *p->path);
+    kvb_free(p->allocator, p->pages, p->pages_room * sizeof *p->pages);
     kvb_spans_free(&p->seen, p->allocator);
     *p = (kvb_plan){.allocator = p->allocator};
 }
@@ -91,30 +94,69 @@ int kvb_plan_attend(kvb_plan *p, const kvb_group *g, const kvb_spans *spans, uin
     return 0;
 }
 
-int kvb_plan_attend_nodes(kvb_plan *p, const kvb_group *g, const kvb_account *account, const kvb_spans *prefix,
-                          uint32_t base, uint32_t first, const uint32_t *positions)
+int kvb_plan_attend_node(kvb_plan *p, const kvb_group *g, const kvb_account *account, const kvb_spans *prefix,
+                         uint32_t base, const uint32_t *cells, uint32_t node, uint32_t pos)
 {
-    int error = 0;
-    for (uint32_t node = first; node < account->n_nodes && !error; node++) {
-        uint32_t depth = account->node[node].depth, root = positions[node - first] - depth;
-        p->seen.n = p->seen.tokens = 0;
-        error = kvb_grow(p->allocator, &p->path, &p->path_room, (size_t)depth + 1);
-        if (!error)
-            error = kvb_spans_reserve(&p->seen, p->allocator, prefix->n + depth + 1);
-        if (error)
-            return error;
-        kvb_spans_add(&p->seen, prefix, 0, KVB_POS_END);
-        kvb_account_path(account, node, p->path);
-        for (uint32_t i = 0; i <= depth; i++)
-            kvb_spans_append(&p->seen, root + i, base + p->path[i]);
-        error = kvb_plan_attend(p, g, &p->seen, root + depth);
+    const uint32_t depth = account->node[node].depth, root = pos - depth;
+    p->seen.n = p->seen.tokens = 0;
+    int error = kvb_grow(p->allocator, &p->path, &p->path_room, (size_t)depth + 1);
+    if (!error)
+        error = kvb_spans_reserve(&p->seen, p->allocator, prefix->n + depth + 1);
+    if (error)
+        return error;
+    kvb_spans_add(&p->seen, prefix, 0, KVB_POS_END);
+    kvb_account_path(account, node, p->path);
+    for (uint32_t i = 0; i <= depth; i++)
+        kvb_spans_append(&p->seen, root + i, cells ? cells[p->path[i]] : base + p->path[i]);
+    return kvb_plan_attend(p, g, &p->seen, pos);
+}
+
+int kvb_plan_attend_pages(kvb_plan *p, const kvb_group *g, const uint32_t *table, uint32_t page_cells, uint32_t pos)
+{
+    const uint32_t n = pos / page_cells + 1,
+                   had = p->n_rows && p->table == table ? p->row_start[p->n_rows - 1] : UINT32_MAX;
+    const size_t start = had == UINT32_MAX ? p->n_pages : had;
+    assert(p->n_rows < p->n && (p->page_cells || !p->n_rows));
+    int error = start + n < UINT32_MAX ? kvb_grow(p->allocator, &p->pages, &p->pages_room, start + n) : -ENOMEM;
+    if (!error)
+        error = kvb_grow(p->allocator, &p->runs, &p->runs_room, (size_t)p->n_rows + 1);
+    if (error)
+        return error;
+    p->page_cells = page_cells;
+    p->sinks = g->sinks;
+    p->table = table;
+    const uint32_t first = kvb_first_seen(g, pos);
+    for (; p->n_pages < start + n; p->n_pages++) {
+        const uint32_t entry = (uint32_t)(p->n_pages - start), page = table[entry];
+        const bool seen = entry >= first / page_cells || entry * page_cells < g->sinks; /* else there may be none */
+        const uint32_t end = seen && entry + 1 < n ? (page + 1) * page_cells : 0;
+        p->pages[p->n_pages] = page;
+        p->extent = p->extent > end ? p->extent : end;
     }
-    return error;
+    const uint32_t last = table[n - 1] * page_cells + pos % page_cells + 1;
+    p->extent = p->extent > last ? p->extent : last;
+    p->runs[p->n_rows] = (kvb_run){first, pos + 1};
+    p->row_start[p->n_rows++] = (uint32_t)start;
+    return 0;
+}
+
+/* The same as is_tail() where queries see pages: one table, of the first pages in order, seen from the first on. */
+static bool is_tail_of_pages(const kvb_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_pages; i++)
+        if (p->pages[i] != i)
+            return false;
+    for (uint32_t t = 0; t < p->n; t++)
+        if (p->row_start[t] != 0 || p->runs[t].begin > p->sinks || p->runs[t].end + (p->n - 1 - t) != p->extent)
+            return false;
+    return true;
 }
 
 /* Does every query see all cells from the first to its own, and are the queries the last cells, in order? */
 static bool is_tail(const kvb_plan *p)
 {
+    if (p->page_cells)
+        return is_tail_of_pages(p);
     for (uint32_t t = 0; t < p->n; t++) {
         uint32_t at = p->row_start[t];
         if (p->row_start[t + 1] != at + 1 || p->runs[at].begin != 0 || p->runs[at].end + (p->n - 1 - t) != p->extent)
@@ -131,7 +173,9 @@ void kvb_plan_finish(kvb_plan *p)
         p->is_run = p->cells[i] == p->cells[i - 1] + 1;
     for (uint32_t i = 0; i < p->n_runs; i++)
         p->extent = p->extent > p->runs[i].end ? p->extent : p->runs[i].end;
-    p->mask = !is_tail(p) ? KVB_MASK_RUNS : p->n == 1 ? KVB_MASK_NONE : KVB_MASK_CAUSAL;
+    p->mask = is_tail(p)      ? (p->n == 1 ? KVB_MASK_NONE : KVB_MASK_CAUSAL)
+              : p->page_cells ? KVB_MASK_PAGES
+                              : KVB_MASK_RUNS;
 }
 
 kvb_mask kvb_plan_mask(const kvb_plan *p)
@@ -140,6 +184,13 @@ kvb_mask kvb_plan_mask(const kvb_plan *p)
     if (p->mask == KVB_MASK_RUNS) {
         mask.row_start = p->row_start;
         mask.runs = p->runs;
+    }
+    if (p->mask == KVB_MASK_PAGES) {
+        mask.row_start = p->row_start;
+        mask.pages = p->pages;
+        mask.seen = p->runs;
+        mask.page_cells = p->page_cells;
+        mask.sinks = p->sinks;
     }
     return mask;
 }

@@ -15,17 +15,22 @@ typedef struct kvb_plan {
     kvb_allocator *allocator;
     uint64_t generation; /* of its mask: no other mask in this process has this number */
     bool is_run;         /* cells[i] == cells[0] + i for all i */
-    kvb_mask_kind mask;  /* NONE, CAUSAL or RUNS */
+    kvb_mask_kind mask;  /* NONE, CAUSAL, RUNS or PAGES */
     uint32_t n;          /* fed tokens; all of them are queries */
     uint32_t extent;     /* readable cells: 0 .. extent-1 */
     uint32_t n_rows;     /* queries that have their runs */
     uint32_t n_runs;     /* of all queries */
     uint32_t *cells;     /* [n] where each fed token is written */
-    uint32_t *row_start; /* [n + 1] */
+    uint32_t *row_start; /* [n + 1] as of kvb_mask */
     kvb_run *runs;       /* [n_runs] */
     uint32_t *path;      /* of the tree node in hand */
     kvb_spans seen;      /* likewise */
-    size_t cells_room, row_start_room, runs_room, path_room;
+    uint32_t page_cells; /* 0: queries see runs. Else pages, and of them what follows */
+    uint32_t sinks;
+    uint32_t *pages; /* [n_pages] tables, one after the other */
+    size_t n_pages;
+    const uint32_t *table; /* the last one, in the store */
+    size_t cells_room, row_start_room, runs_room, path_room, pages_room;
 } kvb_plan;
 
 /* Begin anew with room for n fed tokens, whose cells are the caller's to fill in: 0 or -ENOMEM. */
@@ -36,10 +41,16 @@ int kvb_plan_start(kvb_plan *plan, uint32_t n);
  * ascending by cell, so that memory goes by once. 0 or -ENOMEM.
  */
 KVB_HOST int kvb_plan_attend(kvb_plan *plan, const kvb_group *group, const kvb_spans *spans, uint32_t pos);
-/* The next queries are the pending nodes from number `first` on: each sees the prefix's spans and the nodes on its path, node i
- * lying in cell base + i. positions: of the nodes from `first` on. 0 or -ENOMEM. */
-int kvb_plan_attend_nodes(kvb_plan *plan, const kvb_group *group, const kvb_account *account, const kvb_spans *prefix,
-                          uint32_t base, uint32_t first, const uint32_t *positions);
+/*
+ * The same for a sequence without holes up to pos that lies in pages: its position p in page table[p / page_cells]. All queries of
+ * a plan are named this way or none is. Queries of one table that follow each other share it. 0 or -ENOMEM.
+ */
+KVB_HOST int kvb_plan_attend_pages(kvb_plan *plan, const kvb_group *group, const uint32_t *table, uint32_t page_cells,
+                                   uint32_t pos);
+/* The next query is a pending node, account->node[node], at position pos: it sees its sequence's spans and the nodes on its path,
+ * node i lying in cell base + i, or in cells[i] where they are given. 0 or -ENOMEM. */
+int kvb_plan_attend_node(kvb_plan *plan, const kvb_group *group, const kvb_account *account, const kvb_spans *prefix,
+                         uint32_t base, const uint32_t *cells, uint32_t node, uint32_t pos);
 /* All cells are filled in and all queries have their runs: finds the simplest mask that says the same. */
 void kvb_plan_finish(kvb_plan *plan);
 void kvb_plan_close(kvb_plan *plan);

@@ -59,6 +59,28 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
     s->n = kept;
 }
 
+void kvb_spans_split(kvb_spans *s, uint32_t p)
+{
+    size_t i = 0;
+    while (i < s->n && s->span[i].pos + s->span[i].n <= p)
+        i++;
+    if (i == s->n || s->span[i].pos >= p)
+        return;
+    assert(s->n < s->room);
+    for (size_t j = s->n++; j > i; j--)
+        s->span[j] = s->span[j - 1];
+    s->span[i].n = p - s->span[i].pos;
+    s->span[i + 1] = kvb_span_clip(s->span[i + 1], p, UINT32_MAX);
+}
+
+uint32_t kvb_spans_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += kvb_span_clip(s->span[i], p0, p1).n;
+    return n;
+}
+
 void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -84,6 +106,43 @@ void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
             s->span[kept++] = left;
     }
     s->n = kept;
+}
+
+void kvb_spans_aside_free(kvb_spans_aside *aside, kvb_allocator *allocator)
+{
+    for (uint32_t i = 0; i < aside->n; i++)
+        kvb_spans_free(&aside->list[i], allocator);
+    kvb_free(allocator, aside->list, aside->n * sizeof *aside->list);
+    *aside = (kvb_spans_aside){0};
+}
+
+int kvb_spans_gather(kvb_spans_aside *aside, kvb_allocator *allocator, const kvb_spans *lists, const uint32_t *src,
+                     uint32_t n)
+{
+    kvb_spans_aside_free(aside, allocator);
+    aside->list = n ? kvb_alloc_zeroed(allocator, n * sizeof *aside->list) : NULL;
+    aside->n = aside->list ? n : 0;
+    int error = n && !aside->list ? -ENOMEM : 0;
+    for (uint32_t i = 0; i < n && !error; i++) {
+        if (lists[src[i]].n == 0)
+            continue;
+        error = kvb_spans_reserve(&aside->list[i], allocator, lists[src[i]].n);
+        if (!error)
+            kvb_spans_add(&aside->list[i], &lists[src[i]], 0, UINT32_MAX);
+    }
+    if (error)
+        kvb_spans_aside_free(aside, allocator);
+    return error;
+}
+
+void kvb_spans_scatter(kvb_spans_aside *aside, kvb_allocator *allocator, kvb_spans *lists, const uint32_t *dst)
+{
+    for (uint32_t i = 0; i < aside->n; i++) {
+        kvb_spans old = lists[dst[i]];
+        lists[dst[i]] = aside->list[i];
+        aside->list[i] = old;
+    }
+    kvb_spans_aside_free(aside, allocator);
 }
 
 bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_t p1, uint32_t *where)

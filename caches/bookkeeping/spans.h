@@ -34,6 +34,23 @@ KVB_HOST void kvb_spans_add(kvb_spans *spans, const kvb_spans *from, uint32_t p0
 /* Let go of positions p0 <= p < p1. Takes the room of one span where it cuts one in two. */
 KVB_HOST void kvb_spans_cut(kvb_spans *spans, uint32_t p0, uint32_t p1);
 
+/* Lists that are to take others' places, all at once. Zero at first. */
+typedef struct kvb_spans_aside {
+    kvb_spans *list; /* [n] */
+    uint32_t n;
+} kvb_spans_aside;
+
+/* Copies of lists[src[i]], i < n, in place of what was aside: 0 or -ENOMEM with nothing aside. */
+int kvb_spans_gather(kvb_spans_aside *aside, kvb_allocator *allocator, const kvb_spans *lists, const uint32_t *src,
+                     uint32_t n);
+/* lists[dst[i]] is what was gathered i-th; nothing is aside any more. */
+void kvb_spans_scatter(kvb_spans_aside *aside, kvb_allocator *allocator, kvb_spans *lists, const uint32_t *dst);
+void kvb_spans_aside_free(kvb_spans_aside *aside, kvb_allocator *allocator);
+/* A span that holds position p and others below it is cut in two there. Takes the room of one span. */
+void kvb_spans_split(kvb_spans *spans, uint32_t p);
+/* How many positions p0 <= p < p1 are held. */
+uint32_t kvb_spans_within(const kvb_spans *spans, uint32_t p0, uint32_t p1);
+
 /* Do both hold a position p0 <= p < p1? *where: the lowest. */
 bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_t p1, uint32_t *where);
 

@@ -11,13 +11,19 @@
 
 #define PAGE 16u /* cells */
 
+/* Of one sequence. */
+typedef struct page_table {
+    uint32_t *page; /* of positions 16 i .. 16 i + 15, + 1; 0: none */
+    size_t room;    /* entries */
+    uint32_t adds;  /* tokens of the step that room() is asked about; else 0 */
+} page_table;
+
 typedef struct pages_store {
     kvb_store store;
     uint32_t n_pages;
-    uint8_t *used;                   /* [n_pages] is it in a table? */
-    uint32_t *table[KVB_MAX_SEQS];   /* page of positions 16 i .. 16 i + 15, + 1; 0: none */
-    size_t table_room[KVB_MAX_SEQS]; /* entries */
-    kvb_spans cells;                 /* of one sequence, for plans */
+    uint8_t *used;     /* [n_pages] is it in a table? */
+    page_table *table; /* [n_ids] */
+    kvb_spans cells;   /* of one sequence, for plans */
     struct taken {
         uint32_t seq, entry;
     } * taken; /* entries that the call under way has filled */
@@ -30,33 +36,34 @@ static uint64_t pool_cells(const kvb_store *s)
     return ((uint64_t)s->options->capacity + PAGE - 1) / PAGE * PAGE + (uint64_t)PAGE * s->options->max_seqs;
 }
 
-static int store_open(kvb_store *s)
-{
-    pages_store *p = (pages_store *)s;
-    p->n_pages = (uint32_t)(pool_cells(s) / PAGE);
-    p->used = kvb_alloc(s->allocator, p->n_pages);
-    if (!p->used)
-        return kvb_store_fail(s, -ENOMEM, "no memory for %u pages", p->n_pages);
-    memset(p->used, 0, p->n_pages);
-    return 0;
-}
-
 static void store_close(kvb_store *s)
 {
     pages_store *p = (pages_store *)s;
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++)
-        kvb_free(s->allocator, p->table[q], p->table_room[q] * sizeof *p->table[q]);
+    for (uint32_t q = 0; q < s->account->n_ids && p->table; q++)
+        kvb_free(s->allocator, p->table[q].page, p->table[q].room * sizeof *p->table[q].page);
+    kvb_free(s->allocator, p->table, s->account->n_ids * sizeof *p->table);
     kvb_free(s->allocator, p->taken, p->taken_room * sizeof *p->taken);
     kvb_free(s->allocator, p->used, p->n_pages);
     kvb_spans_free(&p->cells, s->allocator);
 }
 
+static int store_open(kvb_store *s)
+{
+    pages_store *p = (pages_store *)s;
+    p->n_pages = (uint32_t)(pool_cells(s) / PAGE);
+    p->used = kvb_alloc_zeroed(s->allocator, p->n_pages);
+    p->table = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *p->table);
+    if (p->used && p->table)
+        return 0;
+    store_close(s);
+    return kvb_store_fail(s, -ENOMEM, "no memory for %u pages", p->n_pages);
+}
+
 static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 {
     const pages_store *p = (const pages_store *)s;
-    *cells = *high_water = 0;
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++)
-        *cells += s->account->seq[q].tokens;
+    *cells = s->account->held;
+    *high_water = 0;
     for (uint32_t i = 0; i < p->n_pages; i++)
         if (p->used[i])
             *high_water = (i + 1) * PAGE;
@@ -73,15 +80,17 @@ static uint32_t pages_free(const pages_store *p)
 /* All of the step, or nothing: a sequence whose last page is full needs a page for its next token. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
-    uint32_t adds[KVB_MAX_SEQS] = {0}, wanted = 0, cells, high_water;
+    const pages_store *p = (const pages_store *)s;
+    uint32_t wanted = 0, cells, high_water;
     for (uint32_t i = 0; i < change->n; i++)
-        adds[kvb_change_seq(change, i)]++;
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++) {
-        uint32_t next = kvb_spans_next(&s->account->seq[q]);
-        wanted += (next + adds[q] + PAGE - 1) / PAGE - (next + PAGE - 1) / PAGE;
+        p->table[kvb_change_seq(change, i)].adds++;
+    for (uint32_t i = 0; i < change->n; i++) {
+        uint32_t q = kvb_change_seq(change, i), next = kvb_spans_next(&s->account->seq[q]);
+        wanted += (next + p->table[q].adds + PAGE - 1) / PAGE - (next + PAGE - 1) / PAGE;
+        p->table[q].adds = 0;
     }
     occupied(s, &cells, &high_water);
-    bool fits = wanted <= pages_free((const pages_store *)s) && change->n <= s->options->capacity - cells;
+    bool fits = wanted <= pages_free(p) && change->n <= s->options->capacity - cells;
     return fits ? change->n : 0;
 }
 
@@ -89,24 +98,25 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
 static int cell_take(pages_store *p, uint32_t seq, uint32_t pos, uint32_t *cell)
 {
     kvb_store *s = &p->store;
-    size_t had = p->table_room[seq], entry = pos / PAGE;
-    int error = kvb_grow(s->allocator, &p->table[seq], &p->table_room[seq], entry + 1);
+    page_table *table = &p->table[seq];
+    size_t had = table->room, entry = pos / PAGE;
+    int error = kvb_grow(s->allocator, &table->page, &table->room, entry + 1);
     if (!error)
         error = kvb_grow(s->allocator, &p->taken, &p->taken_room, p->n_taken + 1);
     if (error)
         return error;
-    memset(p->table[seq] + had, 0, (p->table_room[seq] - had) * sizeof *p->table[seq]);
-    if (!p->table[seq][entry]) {
+    memset(table->page + had, 0, (table->room - had) * sizeof *table->page);
+    if (!table->page[entry]) {
         uint32_t page = 0;
         while (page < p->n_pages && p->used[page])
             page++;
         if (page == p->n_pages)
             return kvb_store_fail(s, -ENOSPC, "no page is free: all %u are in use", p->n_pages);
         p->used[page] = 1;
-        p->table[seq][entry] = page + 1;
+        table->page[entry] = page + 1;
         p->taken[p->n_taken++] = (struct taken){seq, (uint32_t)entry};
     }
-    *cell = (p->table[seq][entry] - 1) * PAGE + pos % PAGE;
+    *cell = (table->page[entry] - 1) * PAGE + pos % PAGE;
     return 0;
 }
 
@@ -116,8 +126,8 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     (void)change, (void)feed, (void)plan;
     for (; p->n_taken > 0; p->n_taken--) {
         struct taken *t = &p->taken[p->n_taken - 1];
-        p->used[p->table[t->seq][t->entry] - 1] = 0;
-        p->table[t->seq][t->entry] = 0;
+        p->used[p->table[t->seq].page[t->entry] - 1] = 0;
+        p->table[t->seq].page[t->entry] = 0;
     }
 }
 
@@ -194,16 +204,19 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
 {
     pages_store *p = (pages_store *)s;
     (void)feed, (void)plan;
-    for (uint32_t q = 0; q < KVB_MAX_SEQS && change->kind == KVB_CHANGE_REMOVE; q++)
-        for (size_t entry = 0; entry < p->table_room[q]; entry++) {
+    for (uint32_t c = 0; c < s->account->n_changed && change->kind == KVB_CHANGE_REMOVE; c++) {
+        const page_table *table = &p->table[s->account->changed[c]];
+        const kvb_spans *left = &s->account->seq[s->account->changed[c]];
+        for (size_t entry = 0; entry < table->room; entry++) {
             uint32_t held = 0, first = (uint32_t)entry * PAGE;
-            for (size_t i = 0; i < s->account->seq[q].n; i++)
-                held += kvb_span_clip(s->account->seq[q].span[i], first, first + PAGE).n;
-            if (held || !p->table[q][entry])
+            for (size_t i = 0; i < left->n; i++)
+                held += kvb_span_clip(left->span[i], first, first + PAGE).n;
+            if (held || !table->page[entry])
                 continue;
-            p->used[p->table[q][entry] - 1] = 0;
-            p->table[q][entry] = 0;
+            p->used[table->page[entry] - 1] = 0;
+            table->page[entry] = 0;
         }
+    }
 }
 
 static const kvb_cache_type pages = {

@@ -58,6 +58,17 @@ typedef struct kvb_pool_type {
     void (*view)(const kvb_pool *pool, uint32_t cells, kvb_view *view);
     /* Bytes reserved for cells now: of lanes, windows and slack, without the pool's own struct and fixed tables. */
     size_t (*reserved)(const kvb_pool *pool);
+    /*
+     * Stored bytes out and in, for saving: exact, and the same whatever a pool of this type, heads and dim has lived through. All
+     * NULL: this pool cannot be saved. cells: [n], in any order, each by itself; NULL: all that the pool knows of cells
+     * 0 .. n-1, n being the count last given to ensure() or less.
+     */
+    size_t (*raw_bytes)(const kvb_pool *pool, const uint32_t *cells,
+                        uint32_t n); /* 0: cells share scales or slots, and go by NULL alone */
+    void (*read_raw)(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw);
+    void (*write_raw)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw);
+    /* May write_raw(NULL, n) take these? NULL: any bytes. */
+    bool (*check_raw)(const kvb_pool *pool, uint32_t n, const void *raw);
 } kvb_pool_type;
 
 /* Every pool begins with its type and what growing has cost; the rest is its own. */

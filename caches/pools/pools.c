@@ -83,7 +83,8 @@
     .supports = kvb_kind_supports, .row_bytes = kvb_kind_row_bytes, .bytes = FUNCTIONS##_bytes,                        \
     .open = FUNCTIONS##_open, .close = FUNCTIONS##_close, .ensure = FUNCTIONS##_ensure,                                \
     .write_run = FUNCTIONS##_write_run, .scatter = FUNCTIONS##_scatter, .gather_into = FUNCTIONS##_gather_into,        \
-    .view = FUNCTIONS##_view, .reserved = FUNCTIONS##_reserved
+    .view = FUNCTIONS##_view, .reserved = FUNCTIONS##_reserved, .raw_bytes = FUNCTIONS##_raw_bytes,                    \
+    .read_raw = FUNCTIONS##_read_raw, .write_raw = FUNCTIONS##_write_raw, .check_raw = FUNCTIONS##_check_raw
 
 #define KIND(OBJECT, FUNCTIONS, NAME, SUMMARY, RULE, ROTATED, ...)                                                     \
     static const kvb_pool_kind OBJECT = {                                                                              \

@@ -325,3 +325,118 @@ size_t kvb_residual_reserved(const kvb_pool *pool)
     return bytes[PART_SLOTS] + kvb_residual_bytes(pool->type, o, p->lanes.usable) -
            kvb_residual_bytes(pool->type, o, 0);
 }
+
+/* ---- as it lies ---------------------------------------------------------------------------------------------- */
+
+/* What comes before the blocks' `held`, the lanes and the slots. */
+typedef struct raw_head {
+    uint32_t block[SLOTS];
+    uint64_t written[SLOTS], clock;
+} raw_head;
+
+static uint32_t blocks_of(const residual *p, uint32_t cells)
+{
+    return (uint32_t)(((uint64_t)cells + p->kind->format.residual_cells - 1) / p->kind->format.residual_cells);
+}
+
+static size_t slots_bytes(const residual *p)
+{
+    size_t bytes[PARTS];
+    part_sizes(&p->kind->format, &p->lanes.options, bytes);
+    return bytes[PART_SLOTS];
+}
+
+/* Bytes of a lane's units of one head that the cells 0 .. n-1 lie in. */
+static size_t lane_used(const kvb_pool_lane *lane, uint32_t n)
+{
+    return ((size_t)n + lane->shape.unit_cells - 1) / lane->shape.unit_cells * lane->shape.unit_bytes;
+}
+
+size_t kvb_residual_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n)
+{
+    const residual *p = const_residual_of(pool);
+    size_t bytes = sizeof(raw_head) + blocks_of(p, n) * sizeof *p->held + slots_bytes(p);
+    for (int l = 0; l < KVB_LANES; l++)
+        bytes += p->lanes.options.n_kv_heads * lane_used(&p->lanes.lane[l], n);
+    return cells ? 0 : bytes;
+}
+
+/* Has this unit of a lane been encoded? One that has not may hold anything. */
+static bool unit_known(const residual *p, const kvb_pool_lane *lane, uint32_t cell)
+{
+    const uint32_t w = p->kind->format.residual_cells, block = cell / w;
+    const uint64_t held = p->held[block];
+    return p->recent_slot[block] == KVB_SLOT_NONE && (lane->shape.unit_cells > 1 ? held > 0 : held >> cell % w & 1);
+}
+
+void kvb_residual_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw)
+{
+    const residual *p = const_residual_of(pool);
+    const kvb_pool_options *o = &p->lanes.options;
+    const uint32_t w = p->kind->format.residual_cells;
+    const size_t row = o->dim * sizeof(uint16_t), held_bytes = blocks_of(p, n) * sizeof *p->held;
+    raw_head head = {.clock = p->clock};
+    char *to = raw;
+    assert(!cells && n <= p->lanes.usable);
+    memset(raw, 0, kvb_residual_raw_bytes(pool, NULL, n));
+    memcpy(head.block, p->block, sizeof head.block);
+    memcpy(head.written, p->written, sizeof head.written);
+    memcpy(to, &head, sizeof head);
+    memcpy(to + sizeof head, p->held, held_bytes);
+    to += sizeof head + held_bytes;
+    for (int l = 0; l < KVB_LANES; l++) {
+        const kvb_pool_lane *lane = &p->lanes.lane[l];
+        for (uint32_t h = 0; h < o->n_kv_heads && lane->shape.unit_bytes; h++)
+            for (uint32_t cell = 0; cell < n; cell += lane->shape.unit_cells, to += lane->shape.unit_bytes)
+                if (unit_known(p, lane, cell))
+                    memcpy(to, kvb_lane_at(lane, h, cell), lane->shape.unit_bytes);
+    }
+    for (uint32_t s = 0; s < p->kind->format.residual_blocks; s++)
+        for (uint32_t h = 0; h < o->n_kv_heads; h++)
+            for (uint32_t i = 0; i < w; i++, to += row)
+                if (p->block[s] != KVB_SLOT_NONE && p->held[p->block[s]] >> i & 1)
+                    memcpy(to, slot_row(p, s, h, i), row);
+}
+
+void kvb_residual_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
+{
+    residual *p = residual_of(pool);
+    const uint32_t blocks = blocks_of(p, n), most = blocks_of(p, p->lanes.options.capacity);
+    const char *from = raw;
+    raw_head head;
+    assert(!cells && n <= p->lanes.usable);
+    memcpy(&head, from, sizeof head);
+    from += sizeof head;
+    memcpy(p->block, head.block, sizeof head.block);
+    memcpy(p->written, head.written, sizeof head.written);
+    p->clock = head.clock;
+    memset(p->recent_slot, 0xff, most * sizeof *p->recent_slot);
+    for (uint32_t s = 0; s < SLOTS; s++)
+        if (p->block[s] != KVB_SLOT_NONE)
+            p->recent_slot[p->block[s]] = s;
+    memcpy(p->held, from, blocks * sizeof *p->held);
+    memset(p->held + blocks, 0, (most - blocks) * sizeof *p->held);
+    from += blocks * sizeof *p->held;
+    for (int l = 0; l < KVB_LANES; l++) {
+        const size_t bytes = lane_used(&p->lanes.lane[l], n);
+        for (uint32_t h = 0; h < p->lanes.options.n_kv_heads && bytes; h++, from += bytes)
+            memcpy(kvb_lane_at(&p->lanes.lane[l], h, 0), from, bytes);
+    }
+    memcpy(p->slots, from, slots_bytes(p));
+}
+
+/* Slots belong to blocks that there are, no two to the same one. */
+bool kvb_residual_check_raw(const kvb_pool *pool, uint32_t n, const void *raw)
+{
+    const residual *p = const_residual_of(pool);
+    raw_head head;
+    bool right = true;
+    memcpy(&head, raw, sizeof head);
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        const uint32_t b = head.block[s];
+        right = right && (b == KVB_SLOT_NONE || (b < blocks_of(p, n) && s < p->kind->format.residual_blocks));
+        for (uint32_t other = 0; other < s; other++)
+            right = right && (b == KVB_SLOT_NONE || b != head.block[other]);
+    }
+    return right;
+}

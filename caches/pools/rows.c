@@ -169,3 +169,47 @@ size_t kvb_rows_reserved(const kvb_pool *pool)
     return kvb_rows_bytes(pool->type, &r->lanes.options, r->lanes.usable) -
            kvb_rows_bytes(pool->type, &r->lanes.options, 0);
 }
+
+/* ---- as it lies ---------------------------------------------------------------------------------------------- */
+
+size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n)
+{
+    const kvb_lanes *lanes = &const_rows_of(pool)->lanes;
+    size_t bytes = 0;
+    (void)cells;
+    for (int l = 0; l < KVB_LANES; l++)
+        bytes += lanes->lane[l].shape.unit_bytes;
+    return n * lanes->options.n_kv_heads * bytes;
+}
+
+/* Cell by cell: each lane's units of all heads, out or in. */
+static void raw_copy(const kvb_lanes *lanes, const uint32_t *cells, uint32_t n, char *raw, bool out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t cell = cells ? cells[i] : i;
+        assert(cell < lanes->usable);
+        for (int l = 0; l < KVB_LANES; l++) {
+            const size_t bytes = lanes->lane[l].shape.unit_bytes;
+            for (uint32_t h = 0; h < lanes->options.n_kv_heads && bytes; h++, raw += bytes) {
+                void *stored = kvb_lane_at(&lanes->lane[l], h, cell);
+                memcpy(out ? raw : stored, out ? stored : raw, bytes);
+            }
+        }
+    }
+}
+
+void kvb_rows_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw)
+{
+    raw_copy(&const_rows_of(pool)->lanes, cells, n, raw, true);
+}
+
+void kvb_rows_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
+{
+    raw_copy(&rows_of(pool)->lanes, cells, n, (char *)(uintptr_t)raw, false);
+}
+
+bool kvb_rows_check_raw(const kvb_pool *pool, uint32_t n, const void *raw)
+{
+    (void)pool, (void)n, (void)raw;
+    return true; /* each code means a number */
+}

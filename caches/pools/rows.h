@@ -32,6 +32,10 @@ void kvb_rows_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const f
 void kvb_rows_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
 void kvb_rows_view(const kvb_pool *pool, uint32_t cells, kvb_view *view);
 size_t kvb_rows_reserved(const kvb_pool *pool);
+size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n);
+void kvb_rows_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw);
+void kvb_rows_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw);
+bool kvb_rows_check_raw(const kvb_pool *pool, uint32_t n, const void *raw);
 
 /* ... and those of rows that are encoded together with their neighbours, when their block closes (residual.c). */
 size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);
@@ -43,5 +47,9 @@ void kvb_residual_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, con
 void kvb_residual_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n);
 void kvb_residual_view(const kvb_pool *pool, uint32_t cells, kvb_view *view);
 size_t kvb_residual_reserved(const kvb_pool *pool);
+size_t kvb_residual_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n);
+void kvb_residual_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw);
+void kvb_residual_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw);
+bool kvb_residual_check_raw(const kvb_pool *pool, uint32_t n, const void *raw);
 
 #endif

@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seq: cells shared by up to 64 sequences; a fork moves no bytes, and a cell is free when its last sequence has left it.
+ * seq: cells shared by sequences; a fork moves no bytes, and a cell is free when its last sequence has left it.
  * window: the same, but a group with limits lets go of rows that no query can see again, so that its cells are those of its
- * window and not of the whole history.
- *
- * What can be let go of follows from where a sequence may still be cut back to: options->rollback positions behind the next
- * one. Going back further, or copying from further back, is refused as far as it needs what is gone.
+ * window and not of the whole history (kept.h).
  */
 #include "caches/cache.h"
+#include "caches/stores/compact.h"
+#include "caches/stores/kept.h"
+#include "caches/stores/seq.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-typedef struct seq_store {
-    kvb_store store;
-    kvb_spans cells[KVB_MAX_SEQS]; /* position -> cell */
-    uint16_t *refs;                /* [refs_room] sequences that hold a cell; 0: free */
-    size_t refs_room;
-    uint32_t live;       /* cells held */
-    uint32_t high_water; /* largest cell held + 1 */
-    uint32_t first_free; /* no cell below it is free */
-} seq_store;
 
 static seq_store *seq_of(kvb_store *s)
 {
@@ -32,9 +22,29 @@ static seq_store *seq_of(kvb_store *s)
 static void store_close(kvb_store *s)
 {
     seq_store *c = seq_of(s);
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++)
+    uint32_t n_ids = s->account->n_ids;
+    for (uint32_t q = 0; q < n_ids && c->cells; q++)
         kvb_spans_free(&c->cells[q], s->allocator);
+    kvb_free(s->allocator, c->cells, n_ids * sizeof *c->cells);
+    kvb_free(s->allocator, c->next, n_ids * sizeof *c->next);
     kvb_free(s->allocator, c->refs, c->refs_room * sizeof *c->refs);
+    kvb_spans_aside_free(&c->reordered, s->allocator);
+    kvb_free(s->allocator, c->nodes, c->nodes_room * sizeof *c->nodes);
+    kvb_free(s->allocator, c->resolved, c->resolved_room * sizeof *c->resolved);
+    kvb_free(s->allocator, c->copies, c->copies_room * sizeof *c->copies);
+    kvb_spans_free(&c->shifted, s->allocator);
+    kvb_compaction_close(s, &c->compaction);
+}
+
+static int store_open(kvb_store *s)
+{
+    seq_store *c = seq_of(s);
+    c->cells = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *c->cells);
+    c->next = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *c->next);
+    if (c->cells && c->next)
+        return 0;
+    store_close(s);
+    return -ENOMEM;
 }
 
 static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
@@ -50,19 +60,24 @@ static bool is_free(const seq_store *c, uint32_t cell)
     return cell >= c->high_water || !c->refs[cell];
 }
 
-/* One sequence more, or less, holds the cells of that part of a sequence. */
-static void part_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool more)
+/* One sequence more, or less, holds a cell; or a node takes or leaves it. */
+static void cell_hold(seq_store *c, uint32_t cell, bool more)
+{
+    assert(more || c->refs[cell] > 0);
+    c->live += more && c->refs[cell] == 0;
+    c->refs[cell] = (uint16_t)(more ? c->refs[cell] + 1 : c->refs[cell] - 1);
+    c->live -= !more && c->refs[cell] == 0;
+    if (!more && c->refs[cell] == 0 && cell < c->first_free)
+        c->first_free = cell;
+}
+
+/* The same of the cells of that part of a sequence. */
+void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool more)
 {
     for (size_t i = 0; i < c->cells[seq].n; i++) {
         kvb_span part = kvb_span_clip(c->cells[seq].span[i], p0, p1);
-        for (uint64_t cell = part.at; cell < part.at + part.n; cell++) {
-            assert(more || c->refs[cell] > 0);
-            c->live += more && c->refs[cell] == 0;
-            c->refs[cell] = (uint16_t)(more ? c->refs[cell] + 1 : c->refs[cell] - 1);
-            c->live -= !more && c->refs[cell] == 0;
-            if (!more && c->refs[cell] == 0 && cell < c->first_free)
-                c->first_free = (uint32_t)cell;
-        }
+        for (uint32_t j = 0; j < part.n; j++)
+            cell_hold(c, (uint32_t)part.at + j, more);
     }
 }
 
@@ -70,14 +85,12 @@ static void bounds_settle(seq_store *c)
 {
     while (c->high_water > 0 && !c->refs[c->high_water - 1])
         c->high_water--;
-    if (c->first_free > c->high_water)
-        c->first_free = c->high_water;
     while (c->first_free < c->high_water && c->refs[c->first_free])
         c->first_free++;
 }
 
 /* First fit: the lowest run of n free cells; where there is none, the n lowest free ones. picked [n], ascending. */
-static void cells_pick(const seq_store *c, uint32_t n, uint32_t *picked)
+void kvb_seq_pick(const seq_store *c, uint32_t n, uint32_t *picked)
 {
     uint32_t start = c->first_free, cell = start;
     while (cell < c->high_water && cell - start < n) {
@@ -92,7 +105,7 @@ static void cells_pick(const seq_store *c, uint32_t n, uint32_t *picked)
             picked[i++] = next;
 }
 
-static int refs_reserve(seq_store *c, uint32_t cells)
+int kvb_seq_reserve(seq_store *c, uint32_t cells)
 {
     size_t had = c->refs_room;
     int error = kvb_grow(c->store.allocator, &c->refs, &c->refs_room, cells);
@@ -103,35 +116,26 @@ static int refs_reserve(seq_store *c, uint32_t cells)
 
 /* ---- what can be let go of ---------------------------------------------------------------------------------- */
 
+static int window_open(kvb_store *s)
+{
+    seq_of(s)->drops = kvb_group_limits(s->group);
+    return store_open(s);
+}
+
 static bool drops(const kvb_store *s)
 {
-    return s->type == &kvb_cache_window && kvb_group_limits(s->group);
-}
-
-/* Positions from the sinks up to this one, excluded, are needed no more where the next query is at pos. */
-static uint32_t needed_from(const kvb_store *s, uint32_t pos)
-{
-    uint32_t back = pos < s->options->rollback ? 0 : pos - s->options->rollback;
-    uint32_t from = drops(s) ? kvb_first_seen(s->group, back) : 0;
-    return from > s->group->sinks ? from : s->group->sinks;
-}
-
-/* Where the next query of each sequence is; of a step whose tokens the account holds already its first one. */
-static void queries_find(const kvb_store *s, const kvb_feed *feed, uint32_t next[KVB_MAX_SEQS])
-{
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++)
-        next[q] = kvb_spans_next(&s->account->seq[q]);
-    for (uint32_t i = feed ? feed->n : 0; i-- > 0;)
-        next[feed->seqs[i]] = feed->positions[i];
+    return ((const seq_store *)s)->drops;
 }
 
 /* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are. */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
-    uint32_t next[KVB_MAX_SEQS];
-    queries_find(&c->store, feed, next);
-    for (uint32_t q = 0; q < KVB_MAX_SEQS && drops(&c->store); q++)
-        part_hold(c, q, c->store.group->sinks, needed_from(&c->store, next[q]), back);
+    const kvb_account *a = c->store.account;
+    if (!drops(&c->store))
+        return;
+    kvb_queries_find(&c->store, feed, c->next);
+    for (uint32_t i = 0; i < a->n_alive; i++)
+        kvb_seq_hold(c, a->alive[i], c->store.group->sinks, kvb_needed_from(&c->store, c->next[a->alive[i]]), back);
 }
 
 /* Cells that are free once every sequence has let go of what it will. */
@@ -147,48 +151,14 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
     return live < s->pool_cells ? s->pool_cells - live : 0;
 }
 
-static uint32_t tokens_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
-{
-    uint32_t n = 0;
-    for (size_t i = 0; i < s->n; i++)
-        n += kvb_span_clip(s->span[i], p0, p1).n;
-    return n;
-}
-
-/* Would a sequence that goes on at `next` see tokens of positions p0 .. p1-1 whose rows sequence `from` has let go of? */
-static int reach_check(kvb_store *s, uint32_t from, uint32_t next, uint32_t p0, uint32_t p1)
-{
-    uint32_t first = kvb_first_seen(s->group, next), sinks = s->group->sinks;
-    first = first > sinks ? first : sinks;
-    first = first > p0 ? first : p0;
-    p1 = p1 < next ? p1 : next;
-    if (!drops(s) || first >= p1 ||
-        tokens_within(&s->account->seq[from], first, p1) == tokens_within(&seq_of(s)->cells[from], first, p1))
-        return 0;
-    return kvb_store_fail(
-        s, -ENOTSUP,
-        "a query at position %u would see positions %u .. %u, some of which sequence %u has let go of: "
-        "it keeps %u (rollback) behind what is seen",
-        next, first, p1 - 1, from, s->options->rollback);
-}
-
-/* Largest position p0 <= p < p1 that is held, + 1; 0: none is. */
-static uint32_t next_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
-{
-    uint32_t next = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        kvb_span part = kvb_span_clip(s->span[i], p0, p1);
-        next = part.n ? part.pos + part.n : next;
-    }
-    return next;
-}
-
 /* ---- control calls ------------------------------------------------------------------------------------------ */
 
 static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     seq_store *c = seq_of(s);
     (void)plan;
+    if (change->kind == KVB_CHANGE_LOAD && change->src != KVB_SEQ_ALL)
+        kvb_spans_cut(&c->cells[change->src], 0, KVB_POS_END);
     if (change->kind != KVB_CHANGE_STEP)
         return;
     for (uint32_t i = 0; i < feed->n; i++)
@@ -197,23 +167,19 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     bounds_settle(c);
 }
 
-/* Makes room for the spans of the new tokens. Dropping the cells between sinks and window splits a span: one more. */
-static int spans_reserve(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
+/* The new tokens' spans. Dropping the cells between sinks and window will split a span: room for one more. */
+static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
 {
-    uint64_t last[KVB_MAX_SEQS];
-    size_t more[KVB_MAX_SEQS];
+    const kvb_account *a = c->store.account;
     int error = 0;
-    for (uint32_t q = 0; q < KVB_MAX_SEQS; q++) {
-        const kvb_spans *held = &c->cells[q];
-        last[q] = held->n ? held->span[held->n - 1].at + held->span[held->n - 1].n - 1 : UINT64_MAX - 1;
-        more[q] = held->n && drops(&c->store);
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        kvb_spans *held = &c->cells[feed->seqs[i]];
+        error = kvb_spans_reserve(held, c->store.allocator, 1);
+        if (!error)
+            kvb_spans_append(held, feed->positions[i], plan->cells[i]);
     }
-    for (uint32_t i = 0; i < feed->n; i++) {
-        more[feed->seqs[i]] += plan->cells[i] != last[feed->seqs[i]] + 1;
-        last[feed->seqs[i]] = plan->cells[i];
-    }
-    for (uint32_t q = 0; q < KVB_MAX_SEQS && !error; q++)
-        error = more[q] ? kvb_spans_reserve(&c->cells[q], c->store.allocator, more[q]) : 0;
+    for (uint32_t i = 0; i < a->n_alive && !error && drops(&c->store); i++)
+        error = kvb_spans_reserve(&c->cells[a->alive[i]], c->store.allocator, 1);
     return error;
 }
 
@@ -221,17 +187,141 @@ static int step_prepare(seq_store *c, const kvb_change *change, const kvb_feed *
 {
     kvb_store *s = &c->store;
     rows_drop(c, feed, false);
-    cells_pick(c, feed->n, plan->cells);
-    int error = spans_reserve(c, feed, plan);
+    kvb_seq_pick(c, feed->n, plan->cells);
+    int error = spans_extend(c, feed, plan);
     if (!error)
-        error = refs_reserve(c, plan->cells[feed->n - 1] + 1);
-    for (uint32_t i = 0; i < feed->n && !error; i++)
-        kvb_spans_append(&c->cells[feed->seqs[i]], feed->positions[i], plan->cells[i]);
+        error = kvb_seq_reserve(c, plan->cells[feed->n - 1] + 1);
     for (uint32_t i = 0; i < feed->n && !error; i++)
         error = kvb_plan_attend(plan, s->group, &c->cells[feed->seqs[i]], feed->positions[i]);
     if (error)
         undo(s, change, feed, plan);
     return error;
+}
+
+/* A node takes a cell as a token does; its sequence will hold it once it is accepted. With room for a commit of all, which then
+ * cannot fail. */
+static int propose_prepare(seq_store *c, const kvb_feed *feed, kvb_plan *plan)
+{
+    kvb_store *s = &c->store;
+    const kvb_account *a = s->account;
+    const uint32_t before = a->n_nodes - feed->n;
+    kvb_seq_pick(c, feed->n, plan->cells);
+    int error = kvb_seq_reserve(c, plan->cells[feed->n - 1] + 1);
+    if (!error)
+        error = kvb_grow(s->allocator, &c->nodes, &c->nodes_room, a->n_nodes);
+    if (!error)
+        error = kvb_grow(s->allocator, &c->resolved, &c->resolved_room, a->n_nodes);
+    for (uint32_t i = 0; i < a->n_changed && !error; i++)
+        error = kvb_spans_reserve(&c->cells[a->changed[i]], s->allocator, a->pending[a->changed[i]]);
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        c->nodes[before + i] = plan->cells[i];
+        error = kvb_plan_attend_node(plan, s->group, a, &c->cells[feed->seqs[i]], 0, c->nodes, before + i,
+                                     feed->positions[i]);
+    }
+    return error;
+}
+
+/* Tells the nodes of other sequences from those of this one, while the account still has them. */
+static void commit_prepare(seq_store *c, const kvb_change *change)
+{
+    const kvb_account *a = c->store.account;
+    const uint32_t own = a->pending[change->src];
+    uint32_t left = 0, dropped = a->n_nodes - own + change->n;
+    c->n_left = a->n_nodes - own;
+    for (uint32_t i = 0; i < a->n_nodes; i++) {
+        const kvb_node *node = &a->node[i];
+        uint32_t at = 0;
+        while (at < change->n && (node->seq != change->src || node->number != change->accepted[at]))
+            at++;
+        const uint32_t place = node->seq != change->src ? left++ : at < change->n ? c->n_left + at : dropped++;
+        c->resolved[place] = c->nodes[i];
+    }
+}
+
+/* Picks cells for copies of those that others hold, too. */
+static int copies_pick(seq_store *c, const kvb_change *change)
+{
+    const kvb_spans *held = &c->cells[change->src];
+    uint32_t n = 0;
+    for (size_t i = 0; i < held->n; i++) {
+        const kvb_span part = kvb_span_clip(held->span[i], change->p0, change->p1);
+        for (uint64_t cell = part.at; cell < part.at + part.n; cell++)
+            n += c->refs[cell] > 1;
+    }
+    c->n_copies = 0;
+    if (n > c->store.pool_cells - c->live)
+        return kvb_store_fail(&c->store, -ENOSPC,
+                              "no room for copies of %u tokens that other sequences hold, too: there is room for %u", n,
+                              c->store.pool_cells - c->live);
+    int error = kvb_grow(c->store.allocator, &c->copies, &c->copies_room, n);
+    if (error || n == 0)
+        return error;
+    kvb_seq_pick(c, n, c->copies);
+    c->n_copies = n;
+    return kvb_seq_reserve(c, c->copies[n - 1] + 1);
+}
+
+/* The sequence's cells as they will be, in c->shifted. Runs of cells that stay runs make one span. */
+static int shift_prepare(seq_store *c, const kvb_change *change)
+{
+    const kvb_spans *held = &c->cells[change->src];
+    kvb_spans *to = &c->shifted;
+    size_t copied = 0;
+    int error = copies_pick(c, change);
+    to->n = to->tokens = 0;
+    for (size_t i = 0; i < held->n; i++)
+        for (uint32_t j = 0; j < held->span[i].n && !error; j++) {
+            const uint32_t pos = held->span[i].pos + j;
+            uint32_t cell = (uint32_t)held->span[i].at + j;
+            const bool moves = pos >= change->p0 && pos < change->p1;
+            error = kvb_spans_reserve(to, c->store.allocator, 1);
+            if (!error && moves && c->refs[cell] > 1) {
+                error = kvb_store_move(&c->store, cell, c->copies[copied]);
+                cell = c->copies[copied++];
+            }
+            if (!error && moves)
+                error = kvb_store_turn(&c->store, cell, change->delta);
+            if (!error)
+                kvb_spans_append(to, moves ? pos + (uint32_t)change->delta : pos, cell);
+        }
+    return error || !drops(&c->store) ? error : kvb_kept_shift_check(&c->store, change, to);
+}
+
+static void shift_adopt(seq_store *c, const kvb_change *change)
+{
+    const kvb_spans was = c->cells[change->src];
+    kvb_seq_hold(c, change->src, change->p0, change->p1, false);
+    c->cells[change->src] = c->shifted;
+    c->shifted = was;
+    for (size_t i = 0; i < c->n_copies; i++)
+        c->high_water = c->high_water > c->copies[i] ? c->high_water : c->copies[i] + 1;
+    for (size_t i = 0; i < c->store.n_turns; i++) {
+        uint16_t *refs = &c->refs[c->store.turns[i].cell];
+        c->live += *refs == 0;
+        ++*refs;
+    }
+}
+
+static int defrag_prepare(seq_store *c)
+{
+    int error = kvb_compact(&c->store, &c->compaction, c->cells, c->high_water, drops(&c->store));
+    return error ? error : kvb_seq_reserve(c, c->compaction.live);
+}
+
+static void defrag_adopt(seq_store *c)
+{
+    const kvb_account *a = c->store.account;
+    for (uint32_t cell = 0; cell < c->high_water; cell++)
+        c->refs[cell] = 0;
+    c->live = c->first_free = 0;
+    c->high_water = c->compaction.live;
+    for (uint32_t i = 0; i < a->n_alive; i++) {
+        const uint32_t q = a->alive[i];
+        const kvb_spans was = c->cells[q];
+        c->cells[q] = c->compaction.cells[q];
+        c->compaction.cells[q] = was;
+        kvb_seq_hold(c, q, 0, KVB_POS_END, true);
+    }
 }
 
 static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
@@ -241,23 +331,30 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     switch (change->kind) {
     case KVB_CHANGE_STEP:
         return step_prepare(c, change, feed, plan);
-    case KVB_CHANGE_COPY: {
-        uint32_t next = kvb_spans_next(&s->account->seq[change->dst]);
-        uint32_t copied = next_within(&s->account->seq[change->src], change->p0, change->p1);
-        error = reach_check(s, change->src, next > copied ? next : copied, change->p0, change->p1);
+    case KVB_CHANGE_PROPOSE:
+        return propose_prepare(c, feed, plan);
+    case KVB_CHANGE_COMMIT:
+        commit_prepare(c, change);
+        return 0;
+    case KVB_CHANGE_COPY:
+        error = drops(s) ? kvb_kept_check(s, change, c->cells) : 0;
         return error ? error : kvb_spans_reserve(&c->cells[change->dst], s->allocator, c->cells[change->src].n);
-    }
-    case KVB_CHANGE_REMOVE:
-        for (uint32_t q = 0; q < KVB_MAX_SEQS && !error; q++) {
-            if ((q == change->src) == change->others || !s->account->seq[q].tokens)
-                continue;
-            uint32_t next = next_within(&s->account->seq[q], change->p1, KVB_POS_END);
-            next = next ? next : next_within(&s->account->seq[q], 0, change->p0);
-            error = reach_check(s, q, next, 0, next);
-            if (!error)
-                error = kvb_spans_reserve(&c->cells[q], s->allocator, 1);
-        }
+    case KVB_CHANGE_LOAD:
+        error = kvb_seq_load_prepare(c, change);
+        if (error)
+            undo(s, change, feed, plan);
         return error;
+    case KVB_CHANGE_REMOVE:
+        error = drops(s) ? kvb_kept_check(s, change, c->cells) : 0;
+        for (uint32_t i = 0; i < s->account->n_changed && !error; i++)
+            error = kvb_spans_reserve(&c->cells[s->account->changed[i]], s->allocator, 1);
+        return error;
+    case KVB_CHANGE_REORDER: /* with what its source has let go of: a sequence goes on from where that was */
+        return kvb_spans_gather(&c->reordered, s->allocator, c->cells, change->srcs, change->n);
+    case KVB_CHANGE_SHIFT:
+        return shift_prepare(c, change);
+    case KVB_CHANGE_DEFRAG:
+        return defrag_prepare(c);
     default:
         return 0;
     }
@@ -265,10 +362,11 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
 
 static void step_adopt(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
 {
-    uint32_t next[KVB_MAX_SEQS];
-    queries_find(&c->store, feed, next);
-    for (uint32_t q = 0; q < KVB_MAX_SEQS && drops(&c->store); q++)
-        kvb_spans_cut(&c->cells[q], c->store.group->sinks, needed_from(&c->store, next[q]));
+    const kvb_account *a = c->store.account;
+    if (drops(&c->store))
+        kvb_queries_find(&c->store, feed, c->next);
+    for (uint32_t i = 0; i < a->n_alive && drops(&c->store); i++)
+        kvb_spans_cut(&c->cells[a->alive[i]], c->store.group->sinks, kvb_needed_from(&c->store, c->next[a->alive[i]]));
     for (uint32_t i = 0; i < feed->n; i++) {
         c->refs[plan->cells[i]] = 1;
         c->high_water = c->high_water > plan->cells[i] ? c->high_water : plan->cells[i] + 1;
@@ -276,21 +374,56 @@ static void step_adopt(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
     c->live += feed->n;
 }
 
+/* All cells are held for their destinations before any is let go of. */
+static void reorder_adopt(seq_store *c, const kvb_change *change)
+{
+    for (uint32_t i = 0; i < change->n; i++)
+        kvb_seq_hold(c, change->srcs[i], 0, KVB_POS_END, true);
+    for (uint32_t i = 0; i < change->n; i++)
+        kvb_seq_hold(c, change->dsts[i], 0, KVB_POS_END, false);
+    kvb_spans_scatter(&c->reordered, c->store.allocator, c->cells, change->dsts);
+}
+
+/* Accepted nodes stay in their cells, which are their sequence's now. */
+static void commit_adopt(seq_store *c, const kvb_change *change)
+{
+    const uint32_t end = kvb_spans_next(&c->store.account->seq[change->src]), *own = c->resolved + c->n_left;
+    for (uint32_t i = 0; i < change->n; i++)
+        kvb_spans_append(&c->cells[change->src], end - change->n + i, own[i]);
+    for (uint32_t i = c->n_left + change->n; i < c->n_nodes; i++)
+        cell_hold(c, c->resolved[i], false);
+    for (c->n_nodes = 0; c->n_nodes < c->n_left; c->n_nodes++)
+        c->nodes[c->n_nodes] = c->resolved[c->n_nodes];
+}
+
 static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     seq_store *c = seq_of(s);
-    if (change->kind == KVB_CHANGE_STEP)
+    if (feed)
         step_adopt(c, feed, plan);
+    if (change->kind == KVB_CHANGE_PROPOSE)
+        c->n_nodes += feed->n;
+    if (change->kind == KVB_CHANGE_COMMIT)
+        commit_adopt(c, change);
+    for (; change->drops_nodes && c->n_nodes; c->n_nodes--)
+        cell_hold(c, c->nodes[c->n_nodes - 1], false);
+    if (change->kind == KVB_CHANGE_SHIFT)
+        shift_adopt(c, change);
+    if (change->kind == KVB_CHANGE_DEFRAG)
+        defrag_adopt(c);
     if (change->kind == KVB_CHANGE_COPY) {
-        part_hold(c, change->src, change->p0, change->p1, true);
+        kvb_seq_hold(c, change->src, change->p0, change->p1, true);
         kvb_spans_add(&c->cells[change->dst], &c->cells[change->src], change->p0, change->p1);
     }
-    for (uint32_t q = 0; q < KVB_MAX_SEQS && change->kind == KVB_CHANGE_REMOVE; q++) {
-        if ((q == change->src) == change->others)
-            continue;
-        part_hold(c, q, change->p0, change->p1, false);
+    if (change->kind == KVB_CHANGE_LOAD)
+        kvb_seq_load(c, change, change->src == KVB_SEQ_ALL);
+    for (uint32_t i = 0; i < s->account->n_changed && change->kind == KVB_CHANGE_REMOVE; i++) {
+        uint32_t q = s->account->changed[i];
+        kvb_seq_hold(c, q, change->p0, change->p1, false);
         kvb_spans_cut(&c->cells[q], change->p0, change->p1);
     }
+    if (change->kind == KVB_CHANGE_REORDER)
+        reorder_adopt(c, change);
     bounds_settle(c);
 }
 
@@ -298,8 +431,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
 static uint64_t window_cells(const kvb_store *s)
 {
     const kvb_cache_options *o = s->options;
-    uint64_t span = s->group->window ? s->group->window - 1 : s->group->chunk - 1;
-    uint64_t kept = span + s->group->sinks + o->rollback, step = o->step ? o->step : o->capacity;
+    uint64_t kept = drops(s) ? kvb_needed_most(s) + s->group->sinks : 0, step = o->step ? o->step : o->capacity;
     uint64_t cells = drops(s) ? o->max_seqs * kept + step : o->capacity;
     return cells < o->capacity ? cells : o->capacity;
 }
@@ -315,11 +447,13 @@ static bool window_serves(const kvb_model *model, char *why, size_t why_bytes)
 
 const kvb_cache_type kvb_cache_seq = {
     .name = "seq",
-    .summary = "cells shared by up to 64 sequences; a fork copies nothing",
-    .flags = KVB_CACHE_SEQ,
+    .summary = "cells shared by sequences; a fork copies nothing, an accepted draft stays where it is",
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_EXACT | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
     .store_bytes = sizeof(seq_store),
+    .open = store_open,
     .close = store_close,
     .occupied = occupied,
+    .lies = kvb_seq_lies,
     .prepare = prepare,
     .undo = undo,
     .adopt = adopt,
@@ -328,13 +462,15 @@ const kvb_cache_type kvb_cache_seq = {
 const kvb_cache_type kvb_cache_window = {
     .name = "window",
     .summary = "as seq; layers with a window or chunks drop the rows that no query can see again",
-    .flags = KVB_CACHE_SEQ,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
     .store_bytes = sizeof(seq_store),
     .serves = window_serves,
+    .open = window_open,
     .close = store_close,
     .pool_cells = window_cells,
     .occupied = occupied,
     .room = room,
+    .lies = kvb_seq_lies,
     .prepare = prepare,
     .undo = undo,
     .adopt = adopt,

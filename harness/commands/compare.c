@@ -102,9 +102,9 @@ static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
         free(paths[i]);
     }
     free(paths);
-    return error ? kvb_complain("compare", KVB_EXIT_USAGE, "%s", why)
-                 : kvb_complain("compare", KVB_EXIT_USAGE,
-                                "--against: no baseline '%s' of the new run's machine; known: %s", o->against, names);
+    return error
+               ? kvb_complain("compare", KVB_EXIT_USAGE, "%s", why)
+               : kvb_unknown("compare", "--against: of the new run's machine there is no baseline", o->against, names);
 }
 
 static int baseline_open(const compare *o, side *base, const kvb_manifest *manifest)

@@ -77,6 +77,7 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
             .duel = duel,
             .min_chunk = 256,
             .max_pairs = MAX_PAIRS,
+            .opinion_pairs = KVB_OPINION_PAIRS,
             .oracle_pairs = w->oracle_pairs ? w->oracle_pairs : suite->parts[i].oracle_pairs,
             .seed = w->seed,
             .seconds = (double)w->seconds,

@@ -84,9 +84,9 @@ static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
 
 static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
 {
-    bool seq = c->flags & KVB_CACHE_SEQ, rewind = seq || c->flags & KVB_CACHE_REWIND;
-    snprintf(text, bytes, "%s; can do: steps%s%s%s", c->summary, seq ? ", sequences" : "",
-             c->flags & KVB_CACHE_TREE ? ", draft trees" : "", rewind ? ", rewind" : "");
+    char can[200];
+    kvb_cache_can(c, can, sizeof can);
+    snprintf(text, bytes, "%s; can do: steps%s", c->summary, can);
 }
 
 /* Bits that a value takes, scales, windows and tables counted, in a pool full to its last cell. */

@@ -15,7 +15,7 @@
 #include "workloads/live/exact.h"
 #include "workloads/live/live.h"
 
-#define MAX_SCENARIOS 16u
+#define MAX_SCENARIOS 64u
 
 typedef struct settings {
     /* as typed */
@@ -70,8 +70,9 @@ static const kvb_usage usage = {
     .about =
         "Plays scenarios with a small live transformer and writes each as a workload: NAME.jsonl (events) with\n"
         "NAME.safetensors (every q, K and V row), and NAME-8x128.jsonl (the same events, seeded values, 8 KV\n"
-        "heads of 128). A recording is the same whatever cache it was made over: the kernel `exact` sums in\n"
-        "double, so that the order of cells leaves no mark.\n\n"
+        "heads of 128, or NAME-KVHEADSxDIM, as the model has that it is named after). A recording is the same\n"
+        "whatever cache it was made over: the kernel `exact` sums in double, so that the order of cells leaves no\n"
+        "mark.\n\n"
         "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of 128):\n"
         "lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by --shrink; at most\n"
         "--sequences are alive, each request enters as one leaves, and all decode in lockstep.\n\n"
@@ -94,7 +95,7 @@ static void scenario_add(settings *s, const kvb_scenario *scenario)
 
 static int scenario_unknown(const char *name)
 {
-    char known[256] = "";
+    char known[1024] = "";
     size_t used = 0;
     for (const kvb_scenario *const *s = kvb_scenarios; *s && used < sizeof known; s++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", (*s)->name);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench run: replay the matrix, check it, measure it, record it. */
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/commands/run_debug.h"
+#include "harness/commands/run_options.h"
 #include "harness/cpu_mask.h"
 #include "harness/interrupt.h"
-#include "harness/machine/count.h"
+#include "harness/counters/count.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/counters/counters.h"
@@ -23,148 +24,11 @@
 #include "harness/selection/replay_command.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/memory_log.h"
+#include "kernels/kernels.h"
 #include "results/export.h"
 #include "results/summary.h"
 
 #define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
-
-typedef struct run {
-    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
-        *best_path, *junit_path, *shard_text;
-    kvb_selection_words words;
-    kvb_words plugins, events;
-    uint64_t capacity, min_chunk, max_pairs, oracle_pairs, seed, seconds, sample_ms, width, jobs;
-    bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
-        deterministic, resume, all, sinks, counters, require_judged;
-    const char *out_name, *softcap_text;
-    kvb_run_debug debug;
-    kvb_elem out_elem;
-    kvb_logit_changes logits;
-    const kvb_suite *suite;
-    kvb_best best;
-    kvb_table_format format;
-    kvb_cache_state cache_state;
-    FILE *timeline;
-    /* while running */
-    bool by_pairs;   /* not the product */
-    size_t left_out; /* combinations that could run too */
-    kvb_shard shard;
-    kvb_result_file *kept; /* what an earlier run has finished, or NULL */
-    kvb_result_writer *writer;
-    kvb_export *junit;
-    kvb_results results;
-    size_t count[KVB_STATUSES];
-    char *why; /* of the writer */
-    size_t why_bytes;
-} run;
-
-static const kvb_option options[] = {
-    {"--suite", "NAME", "quick, default or full (see `kvbench list suites`); default: default",
-     KVB_TEXT(run, suite_name)},
-    {"--pairs", NULL,
-     "as few combinations as let every two of workload, cache, pool and kernel meet: usual of quick and default",
-     KVB_FLAG(run, pairs)},
-    {"--product", NULL, "every combination: usual of full, and where parts are named but no --suite",
-     KVB_FLAG(run, product)},
-    {"--check", NULL, "judge, do not time: one pass of each combination, several at once", KVB_FLAG(run, check)},
-    {"--require-judged", NULL, "exit 1 where over some pool nothing but a witness passed: no output was judged there",
-     KVB_FLAG(run, require_judged)},
-    {"--count", NULL, "as --check, and count the steps' instructions, reads, writes and misses, exactly (valgrind)",
-     KVB_FLAG(run, counts)},
-    {"--jobs", "N", "with --check: so many combinations at once; default: one for each core",
-     KVB_NUMBER(run, jobs, 1, 1024)},
-    {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
-    {"--cache", "GLOB", "only these caches; repeatable", KVB_WORDS(run, words.caches)},
-    {"--pool", "GLOB|k=K,v=V",
-     "only these pools for K and V, or K and V apart; NAME+had: behind a Hadamard transform; repeatable",
-     KVB_WORDS(run, words.pools)},
-    {"--kernel", "GLOB|best",
-     "only these kernels; 'best': for each combination the fastest one of an earlier run; repeatable",
-     KVB_WORDS(run, words.kernels)},
-    {"--best-from", "F.jsonl", "the result file that --kernel best goes by", KVB_TEXT(run, best_path)},
-    {"--threads", "N[-M][,N...]", "thread counts, one thread bound to each core; all: every core; default 1",
-     KVB_WORDS(run, words.threads)},
-    {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
-     KVB_WORDS(run, words.values)},
-    {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp; default double; repeatable",
-     KVB_WORDS(run, words.growths)},
-    {"--no-staging", NULL, "no rows decoded to f32 for kernels that do not read their format: such are skipped",
-     KVB_FLAG(run, no_staging)},
-    {"--deterministic", NULL, "kernels give the same bits whatever the number of threads (out_digest in the record)",
-     KVB_FLAG(run, deterministic)},
-    {"--out", "ELEM", "outputs in f32, f16 or bf16; default f32", KVB_TEXT(run, out_name)},
-    {"--softcap", "X", "cap logits at X in every workload: X tanh(logit / X)", KVB_TEXT(run, softcap_text)},
-    {"--sinks", NULL, "one sink logit for each query head in every workload, N(0,1) by --seed", KVB_FLAG(run, sinks)},
-    {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(run, cpu_mask)},
-    {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
-    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, folder)},
-    {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
-    {"--junit", "F.xml", "write JUnit XML too, for CI; other formats: `kvbench show F.jsonl --format NAME`",
-     KVB_TEXT(run, junit_path)},
-    {"--resume", NULL, "keep what an earlier run of this command wrote to -o before it was killed; run the rest",
-     KVB_FLAG(run, resume)},
-    {"--shard", "I/N", "only every N-th combination, from the I-th on: `kvbench merge` joins the files of all N",
-     KVB_TEXT(run, shard_text)},
-    {"--format", "FORMAT", "table or md: a summary; csv: every combination, as soon as it is final; json: every one",
-     KVB_TEXT(run, format_name)},
-    {"--all", NULL, "with table or md: every combination too, and why each skipped one was", KVB_FLAG(run, all)},
-    {"--capacity", "CELLS", "hard bound of each cache; default: what the workload needs",
-     KVB_NUMBER(run, capacity, 1, KVB_TRACE_MAX_CELLS)},
-    {"--min-chunk", "CELLS", "first growth of a pool; default 256", KVB_NUMBER(run, min_chunk, 1, KVB_TRACE_MAX_CELLS)},
-    {"--max-pairs", "N", "skip where one step attends more (query, cell) pairs; default 64M",
-     KVB_NUMBER(run, max_pairs, 1, UINT64_MAX)},
-    {"--oracle-pairs", "N", "(query, head, cell) visits of the oracle; a larger workload is sampled",
-     KVB_NUMBER(run, oracle_pairs, 1, UINT64_MAX)},
-    {"--seed", "N", "of the oracle's sample and of generated values; default: what the trace says",
-     KVB_NUMBER(run, seed, 0, UINT64_MAX)},
-    {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(run, seconds, 1, 86400)},
-    {"--sample-ms", "MS", "for the passes of one combination, at least one; default: the suite's",
-     KVB_NUMBER(run, sample_ms, 1, 3600000)},
-    {"--width", "PERCENT", "of the median's interval, at which passes end early; default 2",
-     KVB_NUMBER(run, width, 1, 100)},
-    {"--cache-state", "STATE", "natural (all layers in turn), hot or cold; default natural", KVB_TEXT(run, state_name)},
-    {"--machine", NULL, "measure the machine for the manifest even where the run is small", KVB_FLAG(run, machine)},
-    {"--no-machine", NULL, "do not measure it even where the run is large: seconds less, where rates do not matter",
-     KVB_FLAG(run, no_machine)},
-    {"--events", "NAME", "PAPI event to count in place of the default ones; repeatable", KVB_WORDS(run, events)},
-    {"--counters", NULL, "show what was counted: after the rows; in csv and json as columns", KVB_FLAG(run, counters)},
-    {"--only", "line=N,layer=N", "with --check: make and judge only these calls (event=N: counted from 0)",
-     KVB_TEXT(run, debug.only_text)},
-    {"--dump", "DIR", "with --check: the first failing call as safetensors, with a script that shows it",
-     KVB_TEXT(run, debug.dump)},
-    {"--gdb", NULL, "with --only: only say how gdb stops at these calls", KVB_FLAG(run, debug.gdb)},
-    {"--timeline", "F.csv", "memory after each event of each combination", KVB_TEXT(run, timeline_path)},
-    {"--oversubscribe", NULL, "allow more threads than cores, unbound", KVB_FLAG(run, oversubscribe)},
-    {"--first-touch", NULL, "team threads touch memory in equal parts; default where there are several NUMA nodes",
-     KVB_FLAG(run, first_touch)},
-    {"--no-null", NULL, "no second process for the null comparison: faster, where times do not matter",
-     KVB_FLAG(run, no_null)},
-    {"--no-guard", NULL, "no guard pages around what a kernel is handed", KVB_FLAG(run, unguarded)},
-    {"--openblas-core", "NAME", "OPENBLAS_CORETYPE to use; 'keep': what OpenBLAS chooses",
-     KVB_TEXT(run, openblas_core)},
-    KVB_OPTIONS_END,
-};
-
-static const kvb_usage usage = {
-    .command = "run",
-    .synopsis = "[options]",
-    .about =
-        "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
-        "check every query against the double-precision oracle; measure; record.\n"
-        "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
-        "above 1 fails. Suites quick and default run enough combinations for every pair of workload, cache, pool\n"
-        "and kernel to meet; where you name some of these without --suite, and in suite full, all are run, and\n"
-        "those that cannot be are skipped, with the reason.\n"
-        "Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What a killed\n"
-        "or stopped run left there the same command keeps with --resume (failures too), and begins anew without.\n\n"
-        "  kvbench run --suite quick -o quick.jsonl\n"
-        "  kvbench run --suite quick --check\n"
-        "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
-        "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
-        "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --growth '*'\n"
-        "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
-    .options = options,
-};
 
 /* Into the table and the summary. */
 static int result_keep(run *r, const kvb_result *result)
@@ -199,6 +63,19 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
     return kept < 0 ? kept : !kept;
 }
 
+/* Did a combination run that was asked for? A witness beside kernels that were named was not. */
+static bool asked_ran(const run *r)
+{
+    bool named = r->words.kernels.n == 0;
+    for (size_t i = 0; i < r->words.kernels.n; i++)
+        named |= !fnmatch(r->words.kernels.at[i], kvb_kernel_witness.name, 0);
+    for (size_t i = 0; i < r->results.n; i++)
+        if (r->results.at[i].status != KVB_STATUS_SKIP &&
+            (named || strcmp(r->results.at[i].kernel, kvb_kernel_witness.name)))
+            return true;
+    return false;
+}
+
 /* Of a shard nothing has to be possible: others may hold all that is. */
 static int verdict(const run *r)
 {
@@ -206,9 +83,9 @@ static int verdict(const run *r)
     char pools[KVB_REASON];
     if (ran && r->require_judged && kvb_results_unjudged(r->results.at, r->results.n, true, pools))
         return kvb_complain("run", KVB_EXIT_FAILED, "--require-judged: nothing was judged over %s", pools);
-    return ran == 0 && r->shard.of == 1       ? KVB_EXIT_MACHINE
-           : ran == r->count[KVB_STATUS_PASS] ? KVB_EXIT_OK
-                                              : KVB_EXIT_FAILED;
+    return ran != r->count[KVB_STATUS_PASS]   ? KVB_EXIT_FAILED
+           : asked_ran(r) || r->shard.of != 1 ? KVB_EXIT_OK
+                                              : KVB_EXIT_MACHINE;
 }
 
 /* The summary, on stderr if a program reads the rows on stdout. */
@@ -255,8 +132,13 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .best = &r->best,
             .capacity = (uint32_t)r->capacity,
             .min_chunk = (uint32_t)r->min_chunk,
+            .page_cells = (uint32_t)r->page_cells,
+            .prefix_bytes = r->prefix_bytes,
             .max_pairs = r->max_pairs,
-            .oracle_pairs = r->oracle_pairs ? r->oracle_pairs : part->oracle_pairs,
+            .oracle_pairs = r->exhaustive     ? UINT64_MAX
+                            : r->oracle_pairs ? r->oracle_pairs
+                                              : part->oracle_pairs,
+            .opinion_pairs = r->opinion_pairs,
             .seed = r->seed,
             .seconds = (double)r->seconds,
             .sample_seconds = 1e-3 * (double)(r->sample_ms ? r->sample_ms : part->sample_ms),
@@ -281,7 +163,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .take = result_take,
             .ctx = r,
         };
-        kvb_replay_begin(&usage, argc, argv, part, r->check, command, sizeof command);
+        kvb_replay_begin(&kvb_run_usage, argc, argv, part, r->check, command, sizeof command);
         first += selections[i].n_has;
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
@@ -426,7 +308,9 @@ static int run_main(int argc, char **argv)
 {
     run r = {.format_name = "table",
              .min_chunk = 256,
+             .page_cells = 16,
              .max_pairs = 64u << 20,
+             .opinion_pairs = KVB_OPINION_PAIRS,
              .seconds = 120,
              .state_name = "natural",
              .out_name = "f32",
@@ -434,12 +318,12 @@ static int run_main(int argc, char **argv)
     kvb_registry *registry = malloc(sizeof *registry);
     kvb_selections selections = {.n = 0};
     char why[1536] = "";
-    int code = registry ? kvb_options_parse(&usage, &r, argc, argv) : KVB_EXIT_MACHINE;
+    int code = registry ? kvb_options_parse(&kvb_run_usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
         goto out;
     code = options_check(&r);
     if (!code)
-        code = kvb_run_debug_check(&r.debug, r.check, &usage, argc, argv);
+        code = kvb_run_debug_check(&r.debug, r.check, &kvb_run_usage, argc, argv);
     if (!code && r.counts)
         code = kvb_count_start(argv, r.words.threads.at);
     if (code || r.debug.gdb)
@@ -465,6 +349,9 @@ static int run_main(int argc, char **argv)
                                            .oversubscribe = r.oversubscribe,
                                            .no_staging = r.no_staging,
                                            .pairs = r.by_pairs ? &pairs : NULL};
+    r.words.witness = r.no_witness                    ? KVB_WITNESS_NONE
+                      : r.counts || r.debug.only_text ? KVB_WITNESS_NAMED
+                                                      : KVB_WITNESS_BESIDE;
     kvb_progress_start("run", 0);
     kvb_progress_now("choosing combinations");
     int selected = kvb_selections_make(&select, &selections, why, sizeof why);

@@ -3,6 +3,7 @@
 #ifndef KVB_RUN_DEBUG_H
 #define KVB_RUN_DEBUG_H
 
+#include "harness/command_line.h"
 #include "harness/replay/only.h"
 
 typedef struct kvb_run_debug {

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "harness/machine/count.h"
+#include "harness/counters/count.h"
 #include "harness/machine/team.h"
 #include "harness/installation.h"
 #include "kernels/cpu.h"

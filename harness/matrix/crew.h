@@ -17,8 +17,8 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -EN
 
 /*
  * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can be
- * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR (harness/interrupt.h); or why no
- * child could be made. The caller has no threads running.
+ * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR
+ * (harness/interrupt.h); or why no child could be made. The caller has no threads running.
  */
 int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, const kvb_result *result);
 

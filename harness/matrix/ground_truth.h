@@ -11,9 +11,10 @@ typedef struct kvb_truth_options {
     const kvb_trace *trace;
     const kvb_values *values, *tags; /* NULL: there are none */
     kvb_pool_pair pools;
-    bool oracle;        /* one is wanted */
-    uint64_t max_pairs; /* of the oracle, in (query, head, cell) visits */
-    uint64_t seed;      /* of its sample */
+    bool oracle;            /* one is wanted */
+    uint64_t max_pairs;     /* of the oracle, in (query, head, cell) visits */
+    uint64_t opinion_pairs; /* of its second opinions, likewise */
+    uint64_t seed;          /* of its sample */
 } kvb_truth_options;
 
 typedef struct kvb_truth {
@@ -25,15 +26,5 @@ typedef struct kvb_truth {
 /* 0, also where no oracle can be had; -ENOMEM; else a negative errno with why. The caller has no threads running. */
 int kvb_truth_open(const kvb_truth_options *options, kvb_truth *truth, char *why, size_t why_bytes);
 void kvb_truth_close(kvb_truth *truth);
-
-/*
- * Calibration: the largest magnitudes that a workload's K or V rows have, which formats with a fixed scale (of the layer, or
- * of each KV head) are opened with. Engines take it from a calibration set; here the set is the workload itself, the best
- * that a fixed scale can be.
- * *amax: [layers] of [kv_heads], of all tokens' rows (KVB_ROWS_K or KVB_ROWS_V), after the format's transform, one block to be
- * freed; NULL where the format fixes no scale. NaN counts as 0. 0 or -ENOMEM.
- */
-int kvb_calibrate(const kvb_model *model, const kvb_values *values, kvb_rows kind, const kvb_format *format,
-                  const float ***amax);
 
 #endif

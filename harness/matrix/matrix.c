@@ -110,7 +110,7 @@ static int pools_check(const kvb_selection *s, kvb_trace *const *traces, char *w
     bool fits = s->n_workloads == 0 || s->n_pools == 0;
     for (size_t p = 0; p < s->n_pools && !fits; p++)
         for (size_t w = 0; w < s->n_workloads && !fits; w++)
-            fits = kvb_pair_fits(&s->pools[p], &traces[w]->header.model, why, why_bytes);
+            fits = kvb_pair_fits(&s->pools[p], traces[w], why, why_bytes);
     if (fits)
         why[0] = '\0';
     return fits ? 0 : -EINVAL;
@@ -153,13 +153,13 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
                      size_t why_bytes)
 {
     const kvb_selection *s = o->selection;
-    const kvb_crew_options judges = {.jobs = o->jobs, .take = o->take, .ctx = o->ctx};
+    const kvb_crew_options untimed = {.jobs = o->jobs ? o->jobs : kvb_cores(), .take = o->take, .ctx = o->ctx};
     kvb_crew *crew = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];
     size_t each = s->n_pools * kvb_block_size(s);
     int error = peaks_measure(o, peaks);
-    if (!error && o->jobs)
-        error = kvb_crew_open(&judges, &crew);
+    if (!error && !o->duel)
+        error = kvb_crew_open(&untimed, &crew);
     for (size_t first = 0; first < kvb_matrix_size(s) && !error; first += each) {
         kvb_spot at = kvb_spot_of(s, first);
         kvb_lane l = {.options = o,

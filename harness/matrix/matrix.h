@@ -7,9 +7,12 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/duel/plugins.h"
 #include "harness/replay/cache_state.h"
+#include "harness/replay/job.h"
 #include "harness/replay/only.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
+
+#define KVB_OPINION_PAIRS (16u << 20) /* usual budget of second opinions: below a second of one core */
 
 typedef struct kvb_matrix_options {
     const kvb_selection *selection; /* dealt */
@@ -18,12 +21,15 @@ typedef struct kvb_matrix_options {
     const kvb_best *best;           /* for selections with kvb_kernel_best; else NULL */
     uint32_t capacity;              /* cells; 0: what each trace needs */
     uint32_t min_chunk;             /* cells */
-    uint64_t max_pairs;             /* (query, cell) pairs of one step above which a combination is skipped */
-    uint64_t oracle_pairs;          /* the oracle's budget, in (query, head, cell) visits */
-    uint64_t seed;                  /* of the oracle's sample, and of generated values when not 0 */
-    double seconds;                 /* time limit of a combination */
-    double sample_seconds;          /* for the passes of one combination; one pass is always made */
-    double width;                   /* relative, of the interval of the median, at which passes end early */
+    uint32_t page_cells;
+    uint64_t prefix_bytes;
+    uint64_t max_pairs;     /* (query, cell) pairs of one step above which a combination is skipped */
+    uint64_t oracle_pairs;  /* the oracle's budget, in (query, head, cell) visits; UINT64_MAX: all */
+    uint64_t opinion_pairs; /* of its second opinions, likewise */
+    uint64_t seed;          /* of the oracle's sample, and of generated values when not 0 */
+    double seconds;         /* time limit of a combination */
+    double sample_seconds;  /* for the passes of one combination; one pass is always made */
+    double width;           /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
     bool unguarded, unbound, first_touch, no_staging, deterministic;
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
@@ -33,9 +39,12 @@ typedef struct kvb_matrix_options {
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events; /* hardware counters; NULL: the default ones */
     FILE *timeline;            /* NULL: none */
-    const kvb_only *only;      /* the calls that are made; NULL: all */
-    const char *dump;          /* NULL, or a folder for the first call that fails */
-    const char *command;       /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
+    /* As of kvb_child_options: called in each child before its replay. NULL: none. */
+    int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
+    const void *enter_ctx;
+    const kvb_only *only; /* the calls that are made; NULL: all */
+    const char *dump;     /* NULL, or a folder for the first call that fails */
+    const char *command;  /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
      * about before the first is run. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);

@@ -18,9 +18,15 @@
 
 #define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
 
-bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_model *m, char *why, size_t why_bytes)
+bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes)
 {
-    bool fits = true;
+    const kvb_model *m = &trace->header.model;
+    bool fits = !trace->needs.shift || kvb_oracle_follows_shifts(pair->k->format, pair->v->format, why, why_bytes);
+    const kvb_pool_type *residual = pair->k->format->residual_cells ? pair->k : pair->v;
+    if (fits && trace->needs.defrag && residual->format->residual_cells) {
+        snprintf(why, why_bytes, "rows of %s cannot be copied as they are, as defrag does", residual->name);
+        return false;
+    }
     for (uint32_t i = 0; i < m->n_groups && fits; i++) {
         const kvb_group *g = &m->groups[i];
         fits = (!pair->k->supports || pair->k->supports(pair->k, g->k_dim, why, why_bytes)) &&
@@ -38,7 +44,7 @@ static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const cha
         return false;
     if (!kvb_replay_fits(l->trace, r->cache, why, why_bytes) || !kvb_growth_available(r->growth, why, why_bytes))
         return false;
-    if (!kvb_pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, &l->trace->header.model, why, why_bytes))
+    if (!kvb_pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, l->trace, why, why_bytes))
         return false;
     const char *lack = !r->values ? (kvb_is_witness(r->kernel) ? l->tags_why : l->values_why)
                        : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why
@@ -146,6 +152,7 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     r->v_pool = b->pools[side].v;
     r->growth = s->growths[at.growth];
     r->values = witness ? l->tags : l->values;
+    r->untimed |= witness && !l->options->duel; /* how long it takes is of no interest */
     r->k_amax = t->amax[witness][0];
     r->v_amax = t->amax[witness][1];
     r->oracle = witness ? NULL : t->oracle;
@@ -174,7 +181,9 @@ static int null_run(block *b, size_t i, kvb_result *result)
     kvb_result again;
     double first = result->time.all.median, inside = result->time.null_difference;
     b->child.replay.timeline = NULL;
+    b->child.replay.unjudged = result->time.passes > 1; /* else what was timed was judged, too: alike with alike */
     int error = combination_run(b, i, &again);
+    b->child.replay.unjudged = false;
     b->child.replay.timeline = b->lane->options->timeline;
     if (!error && again.status == KVB_STATUS_PASS)
         result->time.null_difference = fmax(isnan(inside) ? 0 : inside, fabs(again.time.all.median / first - 1));
@@ -221,28 +230,78 @@ typedef struct course {
     size_t taken;        /* those before are with the caller */
 } course;
 
-/* Gives the caller what is final, in order: a run that ends early has lost as little as can be. */
+static bool is_witness(const block *b, size_t i)
+{
+    const kvb_selection *s = b->lane->options->selection;
+    return kvb_is_witness(s->kernels[kvb_spot_of(s, b->first + i).kernel]);
+}
+
+/* Does the crew run it, after all that is timed? */
+static bool is_untimed(const block *b, size_t i)
+{
+    return !b->lane->options->duel && is_witness(b, i);
+}
+
+/* Gives the caller what is final, in order, up to the first witness: a run that ends early has lost as little as can be. */
 static int course_take(const block *b, course *c)
 {
     const kvb_matrix_options *o = b->lane->options;
     int error = 0;
-    for (; c->taken < b->n && (c->final[c->taken] || !is_wanted(b, c->taken)) && !error; c->taken++)
-        for (size_t side = 0; side < b->n_sides && is_wanted(b, c->taken) && !error; side++) {
+    for (; c->taken < b->n && !error; c->taken++) {
+        bool is_next = is_wanted(b, c->taken);
+        if (is_next && !c->final[c->taken])
+            break;
+        for (size_t side = 0; side < b->n_sides && is_next && !error; side++) {
             const kvb_result *result = &c->results[c->taken * b->n_sides + side];
             if (*result->kernel) /* else that side lacks a part */
                 error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, result);
         }
+    }
     return error;
 }
 
-/* Each combination once, then those that are quick once more. */
+/* Calls with poison, in a child of their own: they may add a failure to the result. */
+static int poison_run(const block *b, size_t i, kvb_result *result)
+{
+    kvb_child_options child;
+    kvb_result named;
+    combination_prepare(b, i, KVB_DUEL_BASE, &child, &named);
+    child.replay.aside = child.replay.untimed = true;
+    child.replay.timeline = NULL;
+    return kvb_child_run(&child, result);
+}
+
+/* Hands the crew the witnesses, each with the results before it. Nothing is timed until they have ended, but the next oracle is
+ * solved meanwhile. */
+static int witnesses_begin(const block *b, course *c)
+{
+    int error = 0;
+    for (; c->taken < b->n && !error && !kvb_stopped; c->taken++) {
+        kvb_child_options child;
+        kvb_result result = c->results[c->taken];
+        bool runs = false;
+        if (!is_wanted(b, c->taken))
+            continue;
+        if (is_untimed(b, c->taken))
+            runs = combination_prepare(b, c->taken, KVB_DUEL_BASE, &child, &result);
+        if (runs && b->lane->options->timeline) { /* one file: one writer at a time */
+            error = kvb_child_run(&child, &result);
+            runs = false;
+        }
+        child.unbound = true;
+        error = error ? error : kvb_crew_add(b->lane->crew, runs ? &child : NULL, &result);
+    }
+    return error;
+}
+
+/* Each combination once, then those that are quick once more, then what is not timed. */
 static int course_run(block *b, course *c, char *why, size_t why_bytes)
 {
     const kvb_matrix_options *o = b->lane->options;
-    int error = 0, taken = 0;
+    int error = 0, taken = o->duel ? 0 : kvb_crew_finish(b->lane->crew);
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < b->n && !error && !taken && !kvb_stopped; i++) {
-            if (!is_wanted(b, i) || c->final[i])
+            if (!is_wanted(b, i) || c->final[i] || is_untimed(b, i))
                 continue;
             kvb_result *result = &c->results[i * b->n_sides];
             double started = kvb_now_seconds();
@@ -250,10 +309,14 @@ static int course_run(block *b, course *c, char *why, size_t why_bytes)
                     : round ? null_run(b, i, result)
                             : combination_run(b, i, result);
             bool again = round == 0 && !o->no_null && !o->duel && result->status == KVB_STATUS_PASS &&
-                         *result->out_digest /* of no witness */ && kvb_now_seconds() - started < NULL_SECONDS;
+                         kvb_now_seconds() - started < NULL_SECONDS;
+            if (!error && !again && !kvb_stopped && !o->duel && result->status == KVB_STATUS_PASS)
+                error = poison_run(b, i, result);
             c->final[i] = !error && !again && !kvb_stopped; /* stopped: its child did not live to its end */
             taken = course_take(b, c);
         }
+    if (!o->duel && !error && !taken && !kvb_stopped)
+        taken = witnesses_begin(b, c);
     if (error)
         snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
     return error ? error : taken ? taken : kvb_stopped ? -EINTR : 0;
@@ -278,7 +341,7 @@ static int combinations_judge(const block *b, char *why, size_t why_bytes)
 
 static int combinations_run(block *b, char *why, size_t why_bytes)
 {
-    if (b->lane->crew)
+    if (b->lane->options->jobs)
         return combinations_judge(b, why, why_bytes);
 
     course c = {.results = calloc(b->n * b->n_sides, sizeof *c.results), .final = calloc(b->n, sizeof *c.final)};
@@ -286,6 +349,20 @@ static int combinations_run(block *b, char *why, size_t why_bytes)
     free(c.results);
     free(c.final);
     return error;
+}
+
+/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows. FNV-1a. */
+static uint64_t sample_seed(const kvb_lane *l, const kvb_pool_pair *pools)
+{
+    const char *const words[] = {l->name, l->profile ? l->profile : "", pools->k->name, pools->v->name};
+    uint64_t seed = l->options->seed ^ UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (const char *c = words[i];; c++) {
+            seed = (seed ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+            if (!*c)
+                break;
+        }
+    return seed;
 }
 
 /* What both sides' combinations are judged by, into truth [n_sides]. */
@@ -302,7 +379,8 @@ static int truths_open(block *b, bool judged, kvb_truth *truth, char *why, size_
                                      .pools = *own,
                                      .oracle = judged,
                                      .max_pairs = l->options->oracle_pairs,
-                                     .seed = l->options->seed};
+                                     .opinion_pairs = l->options->opinion_pairs,
+                                     .seed = own->k && own->v ? sample_seed(l, own) : 0};
         char said[KVB_REASON];
         if (!own->k || !own->v)
             continue;
@@ -330,6 +408,8 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
         .child = {.replay = {.trace = l->trace,
                              .capacity = o->capacity,
                              .min_chunk = o->min_chunk,
+                             .page_cells = o->page_cells,
+                             .prefix_bytes = o->prefix_bytes,
                              .max_pairs = o->max_pairs,
                              .seconds = o->sample_seconds,
                              .width = o->width,
@@ -345,7 +425,9 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                   .seconds = o->seconds,
                   .unbound = o->unbound || o->jobs > 0,
                   .first_touch = o->first_touch,
-                  .events = o->events},
+                  .events = o->events,
+                  .enter = o->enter,
+                  .enter_ctx = o->enter_ctx},
     };
     bool any = false, judged = false; /* anything at all; something that an oracle is for */
     for (size_t i = 0; i < b.n; i++)

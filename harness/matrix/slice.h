@@ -19,7 +19,7 @@ typedef struct kvb_lane {
     char values_why[KVB_REASON], tags_why[KVB_REASON];
     const double *peaks;   /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
     const bool *wanted;    /* of each combination of the selection: is it to be run? */
-    struct kvb_crew *crew; /* judges them, several at once; NULL: they are timed */
+    struct kvb_crew *crew; /* runs what is not timed, several at once; NULL: of a duel */
 } kvb_lane;
 
 /* An empty result with the names of a combination; a stand-in for a kernel is replaced where an earlier run knows by what.
@@ -30,8 +30,8 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *options, kvb_sp
 /* "f32", "f16", "bf16": of outputs. */
 bool kvb_out_parse(const char *name, kvb_elem *elem);
 
-/* Does the pair store rows of this model? */
-bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_model *model, char *why, size_t why_bytes);
+/* Does the pair store rows of the trace's model, and do what the trace does with them? */
+bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes);
 
 /* Runs those that are wanted among the kvb_block_size combinations from `first` on. What kvb_matrix_run returns. */
 int kvb_block_run(const kvb_lane *lane, size_t first, char *why, size_t why_bytes);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "harness/clock.h"
-#include "harness/machine/count.h"
+#include "harness/counters/count.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
@@ -28,6 +28,8 @@ static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
 
 double kvb_pass_clock(kvb_pass *p)
 {
+    if (p->options->aside)
+        return 0;
     if (p->number == 0 && p->options->counters)
         kvb_counters_start(p->options->counters);
     counts_add(p->options->counts, &p->pending);
@@ -37,6 +39,8 @@ double kvb_pass_clock(kvb_pass *p)
 
 void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
 {
+    if (p->options->aside)
+        return;
     double ns = kvb_now_ns() - started;
     kvb_count_turn();
     if (p->number == 0 && p->options->counters)
@@ -51,10 +55,20 @@ int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
     const kvb_event *event = &p->trace->events[p->place->event];
     p->ended = true;
     p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
+    p->result->check = KVB_CHECK_PROTOCOL;
     snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
              why && *why ? why : strerror(-error));
     if (p->result->status == KVB_STATUS_FAIL)
         kvb_event_add(event, p->result);
+    return error;
+}
+
+int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
+{
+    if (kvb_check_is_off(check))
+        return 0;
+    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->options->kernel->name, why);
+    p->result->check = check;
     return error;
 }
 
@@ -135,41 +149,98 @@ static int call_count(kvb_pass *p)
     return 0;
 }
 
+int kvb_pass_judged(kvb_pass *p, uint32_t layer, kvb_judged *judged)
+{
+    char why[256];
+    judged->n = 0;
+    kvb_call_arithmetic(&p->call, &judged->arithmetic);
+    int error = kvb_rounded_rows(p->rounded, &p->call.args, p->place->event, layer, &judged->arithmetic, &judged->rows,
+                                 &judged->n, why, sizeof why);
+    if (!error || !*why)
+        return error;
+    judged->n = 0;
+    return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
+}
+
+int kvb_pass_judge_row(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, const kvb_judged *judged,
+                       const kvb_expect *expect, kvb_diff *diff)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const uint32_t query = problem->n_tok - n + expect->query;
+    kvb_expect actual = *expect;
+    int error = 0;
+    if (p->window)
+        error = kvb_window_solve(p->window, expect, &(kvb_attend_of){&spec->mask, spec->k.cells, problem->n_tok, query},
+                                 &actual);
+    if (error)
+        return error == -EILSEQ ? kvb_every_row_unheld(p, expect->layer, expect) : error;
+    kvb_diff_row(diff, &actual, problem->v_dim, &judged->arithmetic, (double)problem->scale, (double)problem->softcap,
+                 problem->out_elem, kvb_kernel_io_row(&p->io, query, expect->head),
+                 &p->io.lse[(size_t)query * problem->n_heads + expect->head]);
+    return 0;
+}
+
+/* Residuals of the first pass, for what no row shows alone. */
+static void filter_add(kvb_pass *p, uint32_t layer, const kvb_judged *judged, uint32_t n)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    size_t rows;
+    const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, layer, &rows); /* the same rows */
+    for (size_t i = 0; i < judged->n && p->number == 0 && !p->window; i++)
+        if (kvb_pass_asks(p, n, own[i].query))
+            kvb_filter_add(p->filter, &own[i], &judged->rows[i], &judged->arithmetic, problem->out_elem,
+                           kvb_kernel_io_row(&p->io, problem->n_tok - n + own[i].query, own[i].head));
+}
+
 /* Compares the outputs of the event's n tokens, the last ones of the call, with the oracle. */
 static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer)
 {
     const kvb_replay_options *o = p->options;
     const kvb_problem *problem = &p->call.args.problem;
     char why[256];
+    int failed = 0;
     if (!kvb_kernel_io_written(&p->io, why, sizeof why))
-        return kvb_pass_refuse(p, -EILSEQ, o->kernel->name, why);
-    if (o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
-        return kvb_pass_refuse(p, -EILSEQ, o->kernel->name, why);
+        failed = kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
+    if (!failed && o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+        failed = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
+    if (failed)
+        return failed;
     if (!o->oracle) {
         int found = kvb_witness_check_step(&p->witness, p->history, spec->group, problem, p->call.scratch, n, layer,
                                            why, sizeof why);
-        return found > 0 ? kvb_pass_refuse(p, -EILSEQ, "visible set", why) : found;
+        return found > 0 ? kvb_pass_fail(p, KVB_CHECK_WITNESS, why) : found;
     }
+    if (o->unjudged && !p->window) /* whose passes are all judged */
+        return 0;
+    kvb_written *written = &p->written[(size_t)p->place->event * p->trace->header.model.n_layers + layer];
+    const uint32_t n_asked = n < problem->n_tok ? n : problem->n_tok;
+    const uint64_t digest = kvb_kernel_io_digest(&p->io, n_asked, KVB_DIGEST_START);
     if (p->number == 0)
-        p->digest = kvb_kernel_io_digest(&p->io, n, p->digest);
-    size_t rows;
-    const kvb_expect *expect = kvb_oracle_rows(o->oracle, p->place->event, layer, &rows);
-    kvb_arithmetic arithmetic;
-    kvb_call_arithmetic(&p->call, &arithmetic);
-    for (size_t i = 0; i < rows; i++) {
-        uint32_t query = problem->n_tok - n + expect[i].query;
-        size_t row = (size_t)query * problem->n_heads + expect[i].head;
-        kvb_expect actual = expect[i];
-        int error = kvb_oracle_reads_views(o->oracle)
-                        ? kvb_oracle_solve_views(o->oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok,
-                                                 query, &actual)
-                        : 0;
-        if (error)
-            return error;
-        kvb_diff_row(&p->diff, &actual, problem->v_dim, &arithmetic, (double)problem->scale, (double)problem->softcap,
-                     problem->out_elem, kvb_kernel_io_row(&p->io, query, expect[i].head), &p->io.lse[row]);
+        p->digest = kvb_kernel_io_digest(&p->io, n_asked, p->digest);
+    /* Over windowed pools each pass looks at other rows. */
+    if (p->number > 0 && !p->window && digest == written->digest) {
+        p->diff.rows += written->rows;
+        p->every.diff.rows += written->opinions;
+        p->every.scanned += written->scanned;
+        return 0;
     }
-    return 0;
+    const kvb_written before = {digest, p->diff.rows, p->every.diff.rows, p->every.scanned};
+    kvb_judged judged;
+    kvb_arithmetic arithmetic; /* as declared: second opinions are of the workload's own q */
+    int error = kvb_pass_judged(p, layer, &judged);
+    for (size_t i = 0; i < judged.n && !error; i++) {
+        bool asked = kvb_pass_asks(p, n, judged.rows[i].query);
+        p->not_asked += !asked && p->number == 0;
+        error = asked ? kvb_pass_judge_row(p, spec, n, &judged, &judged.rows[i], &p->diff) : 0;
+    }
+    filter_add(p, layer, &judged, n);
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    if (!error && !p->ended)
+        error = kvb_every_row_check(p, spec, n, layer, &arithmetic);
+    if (p->number == 0)
+        *written = (kvb_written){digest, p->diff.rows - before.rows, p->every.diff.rows - before.opinions,
+                                 p->every.scanned - before.scanned};
+    return error;
 }
 
 /* Brings the processor's caches into the state asked for. */
@@ -220,11 +291,23 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, 
         snprintf(why, sizeof why, "attend() returned %d%s%s%s%s%s", error, name ? " (-" : "", name ? name : "",
                  name ? ", " : "", name ? strerror(-error) : "",
                  name ? ")" : ": it is to return 0 or a negative errno");
-        return kvb_pass_refuse(p, -EPROTO, p->options->kernel->name, why);
+        error = kvb_pass_fail(p, KVB_CHECK_RETURN, why);
     }
-    if (memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
-        return kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, "attend() wrote to q");
-    return outputs_check(p, spec, n, layer);
+    if (!error && memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
+        error = kvb_pass_fail(p, KVB_CHECK_INPUTS, "attend() wrote to q");
+    return error ? error : outputs_check(p, spec, n, layer);
+}
+
+/* Makes the prepared call again with hidden cells poisoned, where there are any. In a pass aside it has not been made yet. */
+static int hidden_check(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n)
+{
+    bool planned = false;
+    int error = kvb_check_is_off(KVB_CHECK_POISON) ? 0 : kvb_poison_plan(p, layer, n, &planned);
+    if (error || !planned)
+        return error;
+    if (p->options->aside)
+        kvb_call_run(&p->call, p->io.out, p->io.lse);
+    return kvb_poison_run(p, layer, spec, n);
 }
 
 int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed, uint32_t n,
@@ -244,6 +327,8 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
     if (error)
         return kvb_pass_refuse(p, error, p->options->kernel->name, why);
+    if (p->options->aside)
+        return hidden_check(p, layer, spec, n);
     error = call_count(p);
     if (error)
         return error;
@@ -268,7 +353,9 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
         misdeed_note(p, allocations);
     rows_protect(p, spec, false);
     error = call_judge(p, layer, spec, q, fed, n, error);
-    if (p->options->dump && (p->ended || p->diff.any_failed || *p->misdeed))
+    if (!error && p->options->untimed && p->options->oracle && !p->diff.any_failed)
+        error = hidden_check(p, layer, spec, n);
+    if (p->options->dump && (p->ended || p->diff.any_failed || p->every.diff.any_failed || *p->misdeed))
         kvb_dump(p, spec, layer, n);
     return error;
 }

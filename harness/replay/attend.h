@@ -5,12 +5,24 @@
 
 #include "caches/call.h"
 #include "caches/session.h"
+#include "harness/replay/every_row.h"
 #include "harness/replay/job.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/memory_log.h"
+#include "harness/replay/poison_check.h"
+#include "harness/replay/pool_watch.h"
 #include "harness/replay/samples.h"
 #include "harness/replay/step_kind.h"
 #include "harness/replay/witness_check.h"
+#include "oracle/rounded.h"
+#include "oracle/filter.h"
+#include "workloads/slot_files.h"
+
+/* A call of the first pass: its outputs' bits, and how much of them was looked at. A later pass that writes the same bits there
+ * is not judged again. */
+typedef struct kvb_written {
+    uint64_t digest, rows, opinions, scanned;
+} kvb_written;
 
 /* Where timed time goes. */
 typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
@@ -22,11 +34,17 @@ typedef struct kvb_pass {
     kvb_result *result;
     /* of the pass under way */
     kvb_allocator allocator;
+    kvb_model model; /* what the cache is opened with */
     kvb_cache *cache;
-    kvb_history *history; /* witness only */
+    kvb_history *history; /* of witnesses, and of caches that take prompts from what they have */
+    uint64_t not_asked; /* of the oracle's rows, in the first pass: the cache had what they would have been asked for */
+    uint64_t offered, found; /* tokens of prompts, and those of them that the cache had, likewise */
+    kvb_pool_watch *watch;   /* with pools whose rows depend on the order of writes, else NULL */
+    kvb_window *window;      /* what they hold, likewise */
     kvb_kinship kinship;
     uint64_t number; /* 0: the first, in which traffic, counters and the timeline are taken */
     /* of all passes */
+    kvb_slot_files slots; /* of a trace that saves */
     kvb_call call;
     kvb_kernel_io io;
     uint32_t *position;          /* [tokens] of every token so far, by identity */
@@ -42,8 +60,13 @@ typedef struct kvb_pass {
     double account_ns[KVB_ACCOUNTS], step_ns;
     uint64_t intervals; /* that were timed: each costs a look at the clock */
     kvb_witness_check witness;
+    kvb_poison_check poison;
+    kvb_rounded *rounded; /* what outputs are judged by */
     kvb_diff diff;
+    kvb_every_row every;
+    kvb_filter *filter;     /* of the first pass; NULL: the oracle keeps no rows for it */
     uint64_t digest;        /* of the first pass' outputs */
+    kvb_written *written;   /* [events][layers] */
     kvb_own_counts pending; /* added in the next timed interval, as counts must rise while counters run */
     kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
     bool staged_k, staged_v;                 /* in some layer */
@@ -66,9 +89,32 @@ double kvb_pass_clock(kvb_pass *pass);
 void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 /* Records in the result that the call `what` failed at the present event. Returns the error. */
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
-/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones. */
+/* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
+int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
+/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones, or, of an event
+ * whose first ones are not asked, all of the event's. */
 int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
                     uint32_t n, kvb_step_traffic *step);
+
+/* Is that query of the event's n tokens in the call? */
+static inline bool kvb_pass_asks(const kvb_pass *pass, uint32_t n, uint32_t query)
+{
+    return (uint64_t)pass->call.args.problem.n_tok + query >= n;
+}
+
+/* What a call's outputs are judged by. */
+typedef struct kvb_judged {
+    const kvb_expect *rows; /* [n] */
+    size_t n;
+    kvb_arithmetic arithmetic; /* what the rows leave of the kernel's declaration */
+} kvb_judged;
+
+/* What the call that was made last, of this layer, is judged by. 0 or an error; the pass may be refused for what the kernel
+ * says of its rounding. */
+int kvb_pass_judged(kvb_pass *pass, uint32_t layer, kvb_judged *judged);
+/* Compares one row of the call's outputs, of the event's n tokens, with the oracle. 0 or an error. */
+int kvb_pass_judge_row(kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, const kvb_judged *judged,
+                       const kvb_expect *expect, kvb_diff *diff);
 
 /* Bytes of a cell's K and V rows in all layers of one group. */
 double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);

@@ -11,20 +11,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/machine/count.h"
+#include "harness/counters/count.h"
 #include "harness/machine/team.h"
 #include "harness/replay/apart.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/second_look.h"
 #include "harness/replay/verdict.h"
+#include "workloads/slot_files.h"
 
 /* What parent and child share. */
 typedef struct kvb_child_shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
-    char fault[160]; /* what the guard said of a fault; empty: nothing */
+    kvb_slot_files slots; /* of a trace that saves: what a child leaves there when it is killed, the parent removes */
+    char fault[160];      /* what the guard said of a fault; empty: nothing */
 } kvb_child_shared;
 
 /* The guard's word on a fault: left for the parent, by a signal handler. */
@@ -62,6 +64,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     }
     kvb_threads *threads;
     kvb_own_counts counts = {0};
+    replay.slots = *s->slots.folder ? s->slots.folder : NULL;
     of_child = s;
     kvb_guard_install(fault_report);
     replay.counts = &counts;
@@ -74,7 +77,8 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     if (!error) {
         replay.team = kvb_threads_team(threads);
         kvb_first_touch(options->first_touch ? replay.team : NULL);
-        placement_print(options, s->result.placement, sizeof s->result.placement);
+        if (!replay.aside)
+            placement_print(options, s->result.placement, sizeof s->result.placement);
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
         s->done = !error; /* whatever a second look may come to */
@@ -110,6 +114,7 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;
+    result->check = in_time ? KVB_CHECK_CRASH : KVB_CHECK_TIMEOUT;
     snprintf(result->reason, sizeof result->reason, "%s%s%s %s", s->fault, *s->fault ? ": " : "", how, where);
     if (known)
         kvb_event_add(&options->replay.trace->events[place->event], result);
@@ -139,13 +144,19 @@ static int child_start(const kvb_child_options *options, bool takes_turns, kvb_c
     int ends[2] = {-1, -1};
     if (takes_turns && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -errno;
+    char why[320];
+    int error = options->replay.trace && options->replay.trace->needs.slots
+                    ? kvb_slot_files_open(&s->slots, why, sizeof why)
+                    : 0;
     birth b = {options, ends[1], s};
-    pid_t pid = kvb_process_start(child_begin, &b);
-    int error = pid < 0 ? (int)pid : 0;
+    pid_t pid = error ? error : kvb_process_start(child_begin, &b);
+    error = pid < 0 ? (int)pid : 0;
     if (takes_turns)
         close(ends[1]); /* the last copy goes with the child: that tells its end */
     if (error && takes_turns)
         close(ends[0]);
+    if (error)
+        kvb_slot_files_close(&s->slots);
     *child = (kvb_child){options, s, pid, ends[0]};
     return error;
 }
@@ -186,6 +197,7 @@ void kvb_child_end(kvb_child *child, double seconds, kvb_result *result)
         *result = s->result;
     else
         ending_report(child->options, s, in_time, status, result);
+    kvb_slot_files_close(&s->slots);
     kvb_count_read(child->pid, result);
     munmap(s, shared_stride());
 }

@@ -79,17 +79,22 @@ static void expected_fill(const kvb_pass *p, const kvb_attend_spec *spec, uint32
                           double *bound, double *exact_lse, double *bound_lse)
 {
     const kvb_problem *problem = &p->call.args.problem;
-    kvb_oracle *oracle = p->options->oracle;
     kvb_arithmetic arithmetic;
+    char why[256];
     size_t rows = 0;
-    const kvb_expect *expect = kvb_oracle_rows(oracle, p->place->event, layer, &rows);
+    const kvb_expect *expect;
     kvb_call_arithmetic(&p->call, &arithmetic);
+    if (kvb_rounded_rows(p->rounded, &p->call.args, p->place->event, layer, &arithmetic, &expect, &rows, why,
+                         sizeof why))
+        return;
     for (size_t i = 0; i < rows; i++) {
         uint32_t query = problem->n_tok - n_new + expect[i].query;
         size_t row = (size_t)query * problem->n_heads + expect[i].head;
         kvb_expect e = expect[i];
-        if (kvb_oracle_reads_views(oracle) &&
-            kvb_oracle_solve_views(oracle, &expect[i], &spec->k, &spec->v, &spec->mask, problem->n_tok, query, &e))
+        if (!kvb_pass_asks(p, n_new, e.query))
+            continue;
+        const kvb_attend_of of = {&spec->mask, spec->k.cells, problem->n_tok, query};
+        if (p->window && kvb_window_solve(p->window, &expect[i], &of, &e))
             continue;
         double scale = (double)problem->scale, cap = (double)problem->softcap;
         bool empty = isinf(e.lse) && e.lse < 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --dump DIR: what a failing call was given, what it gave and what it was to give, as DIR/call.safetensors:
+ * --dump DIR writes the first failing call to DIR/call.safetensors: its inputs, its outputs, and the exact outputs. The tensors:
  *   q [n_tok][heads][k_dim] f32
  *   k_stored, v_stored [kv_heads][cells][bytes]: codes, without side tables; k_decoded, v_decoded [kv_heads][cells][dim] f32;
  *     of latent rows K alone

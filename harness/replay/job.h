@@ -30,8 +30,12 @@ typedef struct kvb_replay_options {
     const kvb_team *team;
     uint32_t capacity;  /* cells; 0: what the trace needs */
     uint32_t min_chunk; /* cells */
+    uint32_t page_cells;
+    uint64_t prefix_bytes;
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     bool untimed;       /* one pass, judged; no times, rates or counters */
+    bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */
+    bool aside;         /* only the calls with poison are made, and nothing is reported but a kernel that they spoil */
     double seconds;     /* of passes, checks included; one pass is always made */
     double width;       /* of the interval of the median, relative, at which passes end early */
     /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
@@ -45,6 +49,7 @@ typedef struct kvb_replay_options {
     kvb_own_counts *counts;  /* filled by the first pass */
     double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
     const kvb_only *only;    /* the calls that are made; NULL: all */
+    const char *slots;       /* folder for what the trace saves; NULL: one of its own */
     const char *dump;        /* folder for the first failing call; NULL: none */
     FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
 } kvb_replay_options;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "results/table.h"
+#include "harness/command_line.h"
 
 int kvb_only_parse(const char *text, kvb_only *only, char *why, size_t why_bytes)
 {
@@ -52,28 +52,4 @@ bool kvb_only_fits(const kvb_only *only, const kvb_trace *trace, char *why, size
 __attribute__((noinline)) void kvb_only_stop(void)
 {
     __asm__ volatile("");
-}
-
-bool kvb_only_gdb(const kvb_usage *usage, int argc, char **argv, char *text, size_t bytes)
-{
-    static const char *const first[] = {"gdb",
-                                        "-ex",
-                                        "set follow-fork-mode child",
-                                        "-ex",
-                                        "set breakpoint pending on",
-                                        "-ex",
-                                        "break kvb_only_stop",
-                                        "-ex",
-                                        "run",
-                                        "--args"};
-    static const char *const without[] = {"--gdb", "--timeout", "--jobs", NULL};
-    static const char *const last[] = {"--jobs", "1", "--timeout", "86400"};
-    bool fits = true;
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        fits &= kvb_shell_add(text, bytes, first[i]);
-    fits &= kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
-            kvb_command_without(usage, without, argc, argv, text, bytes);
-    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
-        fits &= kvb_shell_add(text, bytes, last[i]);
-    return fits;
 }

@@ -3,7 +3,9 @@
 #ifndef KVB_ONLY_H
 #define KVB_ONLY_H
 
-#include "harness/command_line.h"
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "workloads/trace.h"
 
 typedef struct kvb_only {
@@ -18,9 +20,5 @@ bool kvb_only_has(const kvb_only *only, const kvb_trace *trace, uint32_t event, 
 bool kvb_only_fits(const kvb_only *only, const kvb_trace *trace, char *why, size_t why_bytes);
 /* Called just before attend() of such a call, where --only is said: a place for a debugger to stop at. */
 void kvb_only_stop(void);
-
-/* Appends the command line that stops there in gdb: argv [argc] of `kvbench run`, kvb_options_parse took it. False: no room. */
-
-bool kvb_only_gdb(const kvb_usage *usage, int argc, char **argv, char *text, size_t bytes);
 
 #endif

@@ -17,6 +17,8 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
 {
     double ns = p->step_ns;
     p->step_ns = 0;
+    if (p->options->aside)
+        return 0;
     return kvb_sample_add(&p->times[kind], ns);
 }
 
@@ -31,22 +33,29 @@ static const uint32_t *seqs_of(const kvb_pass *p, const kvb_event *event, uint32
 /* Does the cache say that there is room for n tokens of the event? */
 static bool admits(const kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    return event->kind == KVB_EVENT_PROPOSE ? kvb_cache_can_propose(p->cache, n)
-                                            : kvb_cache_can_extend(p->cache, seqs_of(p, event, from), n);
+    return event->parents ? kvb_cache_can_propose(p->cache, seqs_of(p, event, from), n)
+                          : kvb_cache_can_extend(p->cache, seqs_of(p, event, from), n);
 }
 
 /* Plans n tokens of an event from token `from` on. */
 static int step_begin(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    return event->kind == KVB_EVENT_PROPOSE ? kvb_cache_propose(p->cache, event->parents, n)
-                                            : kvb_cache_begin_step(p->cache, seqs_of(p, event, from), n);
+    return event->parents
+               ? kvb_cache_propose(p->cache, seqs_of(p, event, from), event->parents, n)
+               : kvb_cache_begin_step_tokens(p->cache, seqs_of(p, event, from),
+                                             event->tok && p->trace->needs.reuse ? event->tok + from : NULL, n);
 }
 
-static int control_run(kvb_cache *c, const kvb_event *event)
+static int control_run(kvb_pass *p, const kvb_event *event, kvb_event_kind kind)
 {
-    switch (event->kind) {
+    kvb_cache *c = p->cache;
+    switch (kind) {
+    case KVB_EVENT_SAVE:
+        return kvb_cache_save(c, event->src, kvb_slot_files_path(&p->slots, event->slot));
+    case KVB_EVENT_LOAD:
+        return kvb_cache_load(c, event->src, kvb_slot_files_path(&p->slots, event->slot));
     case KVB_EVENT_COMMIT:
-        return kvb_cache_commit(c, event->accepted, event->n);
+        return kvb_cache_commit(c, event->src, event->accepted, event->n);
     case KVB_EVENT_SEQ_CP:
         return kvb_cache_seq_cp(c, event->src, event->dst, event->p0, event->p1);
     case KVB_EVENT_SEQ_RM:
@@ -55,6 +64,12 @@ static int control_run(kvb_cache *c, const kvb_event *event)
         return kvb_cache_seq_keep(c, event->src);
     case KVB_EVENT_REWIND:
         return kvb_cache_rewind(c, event->len);
+    case KVB_EVENT_REORDER:
+        return kvb_cache_seq_reorder(c, event->dsts, event->srcs, event->n);
+    case KVB_EVENT_DEFRAG:
+        return kvb_cache_defrag(c);
+    case KVB_EVENT_SEQ_ADD:
+        return kvb_cache_seq_add(c, event->src, event->p0, event->p1, event->delta);
     default:
         return kvb_cache_clear(c);
     }
@@ -147,10 +162,11 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
     kvb_step_kind kind = kvb_step_kind_of(&p->kinship, event);
     kvb_step_traffic traffic = {0};
     const uint64_t *tokens;
-    uint32_t fed;
+    uint32_t fed = 0;
     int error = step_plan(p, event, from, n);
     if (!error)
         error = feed_take(p, n, &tokens, &fed);
+    n = event->kind == KVB_EVENT_FILL ? n : event->n;
     for (uint32_t layer = 0; layer < p->trace->header.model.n_layers && !error; layer++) {
         const float *k = rows_feed(p, KVB_ROWS_K, layer, tokens, fed);
         const float *v = rows_feed(p, KVB_ROWS_V, layer, tokens, fed);
@@ -162,6 +178,10 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
         kvb_pass_charge(p, started, KVB_IN_CACHE);
         if (error)
             return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
+        char why[128];
+        p->place->doing = "in the check";
+        if (p->watch && (error = kvb_pool_watch_tell(p->watch, p->window, tokens, fed, why, sizeof why)))
+            return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
         const kvb_only *only = p->options->only;
         if (event->kind != KVB_EVENT_FILL && (!only || kvb_only_has(only, p->trace, p->place->event, layer)))
             error = kvb_pass_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, &traffic);
@@ -176,13 +196,111 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
     return error ? error : step_end(p, kind);
 }
 
+static bool takes_prompts(const kvb_pass *p)
+{
+    return p->trace->needs.reuse && p->options->cache->flags & KVB_CACHE_PREFIX;
+}
+
+/* Offers a prompt to a cache that may have its beginning: *found tokens, which must have the prefixes of the prompt's. */
+static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
+{
+    const uint64_t *ordinals;
+    char why[256];
+    *found = 0;
+    if (!event->reuse || !takes_prompts(p))
+        return 0;
+    p->place->doing = "in the cache's seq_match";
+    double started = kvb_pass_clock(p);
+    int error = kvb_cache_seq_match(p->cache, event->seq[0], event->tok, event->n, event->extra_key, found, &ordinals);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    if (error)
+        return kvb_pass_refuse(p, error, "seq_match", kvb_cache_why(p->cache));
+    if (*found >= event->n)
+        return kvb_pass_refuse(p, -EPROTO, "seq_match", "the cache has all of the prompt, and no query is left");
+    for (uint32_t i = 0; i < *found; i++)
+        if (!kvb_history_same_prefix(p->history, ordinals[i], event->first + i, why, sizeof why))
+            return kvb_pass_refuse(p, -EPROTO, "seq_match", why);
+    p->found += p->number == 0 ? *found : 0;
+    p->offered += p->number == 0 ? event->n : 0;
+    return 0;
+}
+
+/* What the pools hold is kept, or comes back: the oracle's account of it follows. */
+static int slot_tell(kvb_pass *p, const kvb_event *event)
+{
+    char why[128];
+    const bool saves = event->kind == KVB_EVENT_SAVE;
+    if (!p->watch || (!saves && event->kind != KVB_EVENT_LOAD))
+        return 0;
+    int error = kvb_pool_watch_tell(p->watch, p->window, NULL, 0, why, sizeof why);
+    if (error)
+        return error == -EILSEQ ? kvb_pass_refuse(p, error, "control call", why) : error;
+    if (saves)
+        return kvb_window_save(p->window, event->slot);
+    kvb_window_load(p->window, event->slot);
+    return 0;
+}
+
 static int control_step(kvb_pass *p, const kvb_event *event)
 {
     p->place->doing = "in a control call";
     double started = kvb_pass_clock(p);
-    int error = control_run(p->cache, event);
+    int error = control_run(p, event, event->kind);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
-    return error ? kvb_pass_refuse(p, error, "control call", kvb_cache_why(p->cache)) : step_end(p, KVB_KIND_CONTROL);
+    if (error)
+        return kvb_pass_refuse(p, error, "control call", kvb_cache_why(p->cache));
+    error = slot_tell(p, event);
+    return error ? error : step_end(p, KVB_KIND_CONTROL);
+}
+
+/* What a call that is refused must leave as it is. */
+typedef struct state {
+    uint64_t usage[KVB_MODEL_GROUPS][7];
+    uint64_t tokens; /* of the sequences' lengths together, and pending nodes */
+    uint64_t fed;
+} state;
+
+static state state_of(const kvb_pass *p)
+{
+    const uint64_t *feed;
+    state s = {.fed = kvb_cache_feed(p->cache, &feed)};
+    for (uint32_t g = 0; g < p->trace->header.model.n_groups; g++) {
+        kvb_cache_usage u;
+        kvb_cache_usage_of(p->cache, g, &u);
+        const uint64_t counts[] = {u.cells_live,  u.cells_peak, u.high_water,    u.cells_written,
+                                   u.cells_moved, u.growths,    u.reserved_bytes};
+        memcpy(s.usage[g], counts, sizeof counts);
+    }
+    for (uint32_t q = 0; q < p->trace->needs.seqs; q++)
+        s.tokens += kvb_cache_length(p->cache, q) + kvb_cache_pending(p->cache, q);
+    return s;
+}
+
+/* A call that the cache must refuse, with the error that the trace says, and leave everything as it was. */
+static int refusal_run(kvb_pass *p, const kvb_event *event)
+{
+    const char *call = kvb_event_kind_name(event->call), *error = kvb_refusal_name(event->error);
+    const bool steps = event->call <= KVB_EVENT_PROPOSE;
+    const state before = state_of(p);
+    char why[320];
+    p->place->doing = "in a call that it must refuse";
+    bool admitted = steps && event->error == -ENOSPC && admits(p, event, 0, event->n);
+    int got = steps ? step_begin(p, event, 0, event->n) : control_run(p, event, event->call);
+    const state after = state_of(p);
+    if (got == -ENOTSUP)
+        return kvb_pass_refuse(p, got, call, kvb_cache_why(p->cache));
+    if (!got)
+        snprintf(why, sizeof why, "was to be refused with %s, and was taken", error);
+    else if (got != event->error)
+        snprintf(why, sizeof why, "was to be refused with %s, and was with %s: %s", error, strerror(-got),
+                 kvb_cache_why(p->cache));
+    else if (admitted)
+        snprintf(why, sizeof why, "was refused with %s, as it was to be, but can_extend had said yes", error);
+    else if (memcmp(&before, &after, sizeof before))
+        snprintf(why, sizeof why, "was refused with %s, as it was to be, but has changed the cache", error);
+    else
+        return 0;
+    return kvb_pass_refuse(p, -EPROTO, call, why);
 }
 
 void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group)
@@ -223,12 +341,16 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
 static int event_run(kvb_pass *p, const kvb_event *event)
 {
     int error = p->history ? kvb_history_apply(p->history, event) : 0;
-    if (event->kind > KVB_EVENT_PROPOSE) {
+    if (event->kind == KVB_EVENT_REFUSED) {
+        error = error ? error : refusal_run(p, event);
+    } else if (event->kind > KVB_EVENT_PROPOSE) {
         error = error ? error : control_step(p, event);
     } else {
         uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
         memcpy(p->position + event->first, event->pos, event->n * sizeof *p->position);
-        for (uint32_t from = 0; from < event->n && !error; from += chunk)
+        uint32_t found = 0;
+        error = error ? error : prompt_offer(p, event, &found);
+        for (uint32_t from = found; from < event->n && !error; from += chunk)
             error = step_run(p, event, from, event->n - from < chunk ? event->n - from : chunk);
     }
     if (!error)
@@ -243,28 +365,44 @@ static int cache_open(kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
     const kvb_trace_needs *needs = &o->trace->needs;
+    const uint32_t capacity = needs->full ? needs->full : o->capacity;
     char why[256] = "";
     /* slab may hold a shared token once for each sequence */
-    uint64_t all = (uint64_t)needs->seqs * needs->seq_len;
+    uint64_t all = (uint64_t)needs->alive * needs->seq_len;
     all = all < needs->cells ? needs->cells : all > KVB_TRACE_MAX_CELLS ? KVB_TRACE_MAX_CELLS : all;
     kvb_cache_options cache = {
-        .capacity = o->capacity ? o->capacity : (uint32_t)all,
+        .capacity = capacity ? capacity : (uint32_t)all,
         .seq_capacity = needs->seq_len,
-        .max_seqs = needs->seqs,
+        .seq_ids = needs->seqs,
+        .max_seqs = needs->alive,
         .step = needs->fill && needs->step < FILL_CHUNK ? FILL_CHUNK : needs->step,
         .rollback = needs->rollback,
         .min_chunk = o->min_chunk,
-        .k_pool = o->k_pool,
-        .v_pool = o->v_pool,
+        .page_cells = o->page_cells,
+        .prefix_bytes = o->prefix_bytes,
+        .k_pool = p->watch ? kvb_pool_watch_type(p->watch, false) : o->k_pool,
+        .v_pool = p->watch ? kvb_pool_watch_type(p->watch, true) : o->v_pool,
         .growth = o->growth,
         .k_amax = o->k_amax,
         .v_amax = o->v_amax,
         .allocator = &p->allocator,
     };
+    /* Tags are symbols and no vectors: a cache that replays them has nothing to turn. Where rows lie is the same. */
+    p->model = o->trace->header.model;
+    for (uint32_t g = 0; g < p->model.n_groups && !strcmp(o->values->profile, "tags"); g++)
+        p->model.groups[g].rope.dims = 0;
     p->allocator = (kvb_allocator){.source = o->guarded ? &kvb_guarded_source : &kvb_plain_source};
     p->place->doing = "in the cache's open";
-    int error = kvb_session_open(SESSION, o->cache, &o->trace->header.model, &cache, &p->cache, why, sizeof why);
+    int error = kvb_session_open(SESSION, o->cache, &p->model, &cache, &p->cache, why, sizeof why);
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
+}
+
+/* Rows of these pools depend on the order of writes, which is noted and told to the oracle. */
+static int writes_watch(kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
+    int error = kvb_window_open(o->oracle, &p->window);
+    return error ? error : kvb_pool_watch_open(o->k_pool, o->v_pool, &p->place->layer, &p->watch);
 }
 
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
@@ -281,25 +419,37 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
     };
     place->event = place->layer = 0;
+    char why[320];
+    if (o->slots)
+        snprintf(p->slots.folder, sizeof p->slots.folder, "%s", o->slots);
+    else if (o->trace->needs.slots && kvb_slot_files_open(&p->slots, why, sizeof why))
+        return kvb_pass_refuse(p, -EIO, "save", why);
     p->position = malloc((tokens ? tokens : 1) * sizeof *p->position);
     if (!p->position)
         return -ENOMEM;
-    return o->oracle ? 0 : kvb_witness_check_open(&p->witness, tokens);
+    if (!o->oracle)
+        return kvb_witness_check_open(&p->witness, tokens);
+    p->written = calloc(o->trace->n_events * o->trace->header.model.n_layers + 1, sizeof *p->written);
+    int error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
+    return error ? error : kvb_filter_open(o->oracle, &p->filter);
 }
 
 int kvb_pass_run(kvb_pass *p)
 {
-    int error = cache_open(p);
+    int error = p->options->oracle && kvb_oracle_needs_writes(p->options->oracle) ? writes_watch(p) : 0;
+    error = error ? error : cache_open(p);
     p->kinship = (kvb_kinship){0};
-    if (!error && !p->options->oracle)
-        error = kvb_history_open(&p->history);
+    if (!error && (!p->options->oracle || takes_prompts(p)))
+        error = kvb_history_open(p->trace->needs.tokens, &p->history);
+    if (!error && p->history && p->trace->needs.reuse)
+        kvb_history_know_prefixes(p->history);
     for (uint32_t i = 0; i < p->trace->n_events && !error; i++) {
         p->place->event = i;
         error = event_run(p, &p->trace->events[i]);
     }
     char why[128];
     if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
-        error = kvb_pass_refuse(p, -EILSEQ, p->options->kernel->name, why);
+        error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     p->allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";
     kvb_session_release(p->cache);
@@ -307,6 +457,10 @@ int kvb_pass_run(kvb_pass *p)
     p->cache = NULL;
     kvb_history_free(p->history);
     p->history = NULL;
+    kvb_window_free(p->window);
+    p->window = NULL;
+    kvb_pool_watch_free(p->watch);
+    p->watch = NULL;
     p->diff.again = true;
     p->number++;
     return error;
@@ -314,9 +468,14 @@ int kvb_pass_run(kvb_pass *p)
 
 void kvb_pass_close(kvb_pass *p)
 {
+    if (!p->options->slots)
+        kvb_slot_files_close(&p->slots);
     kvb_call_free(&p->call);
     kvb_kernel_io_free(&p->io);
     kvb_witness_check_close(&p->witness);
+    kvb_poison_check_free(&p->poison);
+    kvb_rounded_free(p->rounded);
+    kvb_filter_free(p->filter);
     for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
         kvb_samples_free(&p->times[kind]);
         kvb_samples_free(&p->cells[kind]);
@@ -324,6 +483,7 @@ void kvb_pass_close(kvb_pass *p)
     }
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
         free(p->rows[kind]);
+    free(p->written);
     free(p->position);
     free(p->positions);
     free(p->seen);

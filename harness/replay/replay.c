@@ -16,15 +16,17 @@
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 
-#define FEW_PROBES 5u /* of the bandwidth, where there are few passes */
+#define FEW_PROBES 5u   /* of the bandwidth, where there are few passes */
+#define SHORT_PASS 0.15 /* seconds: after a first pass that took less there is a second one, which is not judged */
 
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     const kvb_trace_needs *needs = &trace->needs;
-    const char *lack = needs->seq && !(cache->flags & KVB_CACHE_SEQ)                           ? "several sequences"
-                       : needs->tree && !(cache->flags & KVB_CACHE_TREE)                       ? "propose and commit"
-                       : needs->rewind && !(cache->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)) ? "rewind"
-                                                                                               : NULL;
+    const char *lack =
+        kvb_cache_lacks(cache, (needs->seq ? KVB_CACHE_SEQ : 0u) | (needs->tree ? KVB_CACHE_TREE : 0u) |
+                                   (needs->rewind ? KVB_CACHE_REWIND : 0u) | (needs->reorder ? KVB_CACHE_REORDER : 0u) |
+                                   (needs->shift ? KVB_CACHE_SHIFT : 0u) | (needs->slots ? KVB_CACHE_SAVES : 0u) |
+                                   (needs->full ? KVB_CACHE_EXACT : 0u));
     if (lack)
         snprintf(why, why_bytes, "cache %s cannot do %s", cache->name, lack);
     return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));
@@ -66,6 +68,8 @@ static bool goes_on(const kvb_pass *p, double started, double first)
     size_t passes = (size_t)p->number;
     if (o->turn)
         return o->turn(o->turn_ctx);
+    if (passes == 1 && first < SHORT_PASS)
+        return true;
     return kvb_now_seconds() - started + first < o->seconds &&
            (passes % 4 ||
             kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) >= o->width);
@@ -161,6 +165,8 @@ static void memory_report(const kvb_pass *p)
     result->memory.cells_reused = fmax(0, stored - all.high_water);
     result->memory.fragmentation = all.high_water ? fmax(0, 1 - peak / all.high_water) : NAN;
     result->memory.growths = (double)all.growths;
+    result->memory.prompts_offered = p->offered;
+    result->memory.prompts_found = p->found;
     result->memory.copied_bytes = (double)all.copied_bytes;
     if (!o->untimed) { /* what is measured, not counted */
         result->memory.resident_peak = (double)self.ru_maxrss * 1024;
@@ -190,12 +196,13 @@ static int times_report(const kvb_pass *p)
 }
 
 /* Rows that are to be compared in each pass. */
-static size_t rows_due(const kvb_replay_options *o)
+static size_t rows_due(const kvb_pass *p)
 {
+    const kvb_replay_options *o = p->options;
     size_t due = 0;
     for (size_t i = 0; o->only && i < o->oracle->n_rows; i++)
         due += kvb_only_has(o->only, o->trace, o->oracle->rows[i].event, o->oracle->rows[i].layer);
-    return o->only ? due : o->oracle->n_rows;
+    return (o->only ? due : o->oracle->n_rows) - p->not_asked;
 }
 
 static int report(kvb_pass *p, const kvb_roofline *roofline)
@@ -215,10 +222,12 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     result->error.witness_queries = p->witness.queries;
     result->error.witness_cells = p->witness.cells;
     result->status = KVB_STATUS_PASS;
-    if (p->options->oracle)
-        snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
-    if (p->options->oracle)
-        kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p->options), p->number, p->trace, result);
+    if (!p->options->oracle || p->options->unjudged)
+        return 0;
+    snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
+    kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, result);
+    kvb_every_row_judge(p, p->number, result);
+    kvb_filter_judge(p->filter, result);
     return 0;
 }
 
@@ -237,7 +246,7 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         if (!error)
             error = passes_run(&p, &roofline, started);
     }
-    if (!error)
+    if (!error && !options->aside)
         error = report(&p, &roofline);
     if (*p.misdeed && (!error || p.ended))
         kvb_misdeed_judge(p.misdeed, result);

@@ -58,7 +58,7 @@ size_t kvb_warmup_passes(const kvb_samples times[KVB_STEP_KINDS], size_t passes)
     size_t warmup = passes / 2;
     if (passes < 2 * STEADY_WINDOW || !totals) {
         free(totals);
-        return passes >= MANY_PASSES; /* too few to compare: leave out the first, which found cold memory */
+        return passes > 1; /* too few to compare: leave out the first, which was judged and found cold memory */
     }
     for (size_t p = 0; p < passes; p++)
         for (size_t k = 0; k < ATTENDING; k++)

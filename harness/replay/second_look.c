@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/matrix/ground_truth.h"
+#include "harness/replay/calibrate.h"
 #include "harness/replay/replay.h"
 #include "kernels/kernels.h"
 

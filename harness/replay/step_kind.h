@@ -11,7 +11,9 @@
 
 /* Which sequences stem from one trunk. Zero at first: none do. */
 typedef struct kvb_kinship {
-    uint64_t kin[KVB_TRACE_MAX_SEQS]; /* for each sequence, bits of those that share a trunk with it */
+    uint16_t family[KVB_TRACE_MAX_SEQS];      /* of each sequence: that of the trunk it was copied from last; 0: none */
+    uint16_t members[KVB_TRACE_MAX_SEQS + 1]; /* of each family */
+    uint16_t saved[KVB_TRACE_SLOTS];          /* family of the sequence that a slot holds; of all none is known */
 } kvb_kinship;
 
 /* Learn from a control event. */

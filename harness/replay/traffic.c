@@ -16,6 +16,11 @@ void kvb_traffic_count(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, u
     if (mask->kind == KVB_MASK_RUNS) /* the row starts, two to a word, and the runs */
         traffic->mask_words = ((uint64_t)n_tok + 2) / 2 + mask->row_start[n_tok];
     for (uint32_t t = 0; t < n_tok; t++) {
+        if (mask->kind ==
+            KVB_MASK_PAGES) { /* what it sees, where its table begins, and each table once, two entries to a word */
+            bool again = t > 0 && mask->row_start[t] == mask->row_start[t - 1];
+            traffic->mask_words += 2 + (again ? 0 : mask->seen[t].end / mask->page_cells / 2);
+        }
         uint32_t cursor = 0;
         kvb_run run;
         while (kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run)) {

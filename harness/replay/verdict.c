@@ -35,12 +35,28 @@ void kvb_event_add(const kvb_event *event, kvb_result *result)
 
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
 {
-    if (result->status == KVB_STATUS_PASS)
-        add(result, "%s; what it wrote is right", misdeed);
-    else
-        add(result, "; besides, %s", misdeed);
-    if (result->status == KVB_STATUS_PASS)
-        result->status = KVB_STATUS_FAIL;
+    if (result->status != KVB_STATUS_PASS)
+        return add(result, "; besides, %s", misdeed);
+    if (kvb_check_is_off(KVB_CHECK_ALLOCATIONS))
+        return;
+    result->status = KVB_STATUS_FAIL;
+    result->check = KVB_CHECK_ALLOCATIONS;
+    add(result, "%s; what it wrote is right", misdeed);
+}
+
+void kvb_filter_judge(const kvb_filter *filter, kvb_result *result)
+{
+    char words[192];
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    result->error.filter_rows = kvb_filter_rows(filter);
+    result->error.filter_z = kvb_filter_peaks(filter, peaks);
+    kvb_filter_words(peaks, words, sizeof words);
+    if (!*words || kvb_check_is_off(KVB_CHECK_FILTER))
+        return;
+    add(result, "%s%s", result->status == KVB_STATUS_FAIL ? "; " : "", words);
+    if (result->status != KVB_STATUS_FAIL)
+        result->check = KVB_CHECK_FILTER;
+    result->status = KVB_STATUS_FAIL;
 }
 
 /* The worst element, the first one that fails, and what fails beside it. */
@@ -67,18 +83,9 @@ static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *r
         d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
 }
 
-void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
-                    kvb_result *result)
+static void worst_note(const kvb_diff *d, kvb_result *result)
 {
     result->rho = d->rho;
-    result->error.rho_worst = d->rho_worst;
-    result->error.rho_lse = d->rho_lse;
-    result->error.max_abs = d->max_abs;
-    result->error.rel_l2 = d->rel_l2;
-    result->error.not_finite = d->not_finite;
-    result->error.checked_rows = d->rows / passes;
-    result->error.total_rows = oracle->total_rows;
-    result->error.has_place = d->rows > 0;
     result->error.event = d->worst.event;
     result->error.layer = d->worst.layer;
     result->error.query = d->worst.query;
@@ -87,6 +94,32 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     result->error.got = d->worst.got;
     result->error.want = d->worst.want;
     result->error.bound = d->worst.bound;
+}
+
+void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
+{
+    result->error.not_finite += d->not_finite;
+    if (d->rho <= 1 || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_OPINION))
+        return;
+    result->status = KVB_STATUS_FAIL;
+    result->check = KVB_CHECK_OPINION;
+    worst_note(d, result);
+    add(result, "second opinion: ");
+    failure_add(d, trace, result);
+}
+
+void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
+                    kvb_result *result)
+{
+    result->error.rho_worst = d->rho_worst;
+    result->error.rho_lse = d->rho_lse;
+    result->error.max_abs = d->max_abs;
+    result->error.rel_l2 = d->rel_l2;
+    result->error.not_finite = d->not_finite;
+    result->error.checked_rows = d->rows / passes;
+    result->error.total_rows = oracle->total_rows;
+    result->error.has_place = d->rows > 0;
+    worst_note(d, result);
     result->error.format_max_abs = oracle->format.max_abs;
     result->error.format_rel_l2 = oracle->format.rel_l2;
     result->error.format_kl_mean = oracle->format.kl_mean;
@@ -95,7 +128,8 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     if (d->rows != rows * passes)
         snprintf(result->reason, sizeof result->reason,
                  "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes, rows);
-    else if (!(d->rho <= 1)) {
+    else if (!(d->rho <= 1) && !kvb_check_is_off(KVB_CHECK_BOUND)) {
+        result->check = KVB_CHECK_BOUND;
         failure_add(d, trace, result);
     } else
         result->status = KVB_STATUS_PASS;

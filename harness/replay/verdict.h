@@ -3,12 +3,18 @@
 #ifndef KVB_VERDICT_H
 #define KVB_VERDICT_H
 
+#include "oracle/filter.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
 
 /* Fills rho, error and status. It fails, with the reason, if rho is above 1 or if rows were not compared in every pass. */
 void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows, uint64_t passes,
                     const kvb_trace *trace, kvb_result *result);
+
+/* The same of second opinions (oracle/opinion.h), after the others: of what they find only what fails is told. */
+void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, kvb_result *result);
+/* Fills error.filter. A result that has passed fails, and one that fails does so for one reason more, if a z is above the limit. */
+void kvb_filter_judge(const kvb_filter *filter, kvb_result *result);
 
 /* A result that is judged fails, or fails for one reason more: what its kernel did beside its work. */
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result);

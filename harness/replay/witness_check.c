@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Visible sets, as multisets: every expected token is stamped, every seen one must take a stamp off. */
+/* Visible sets, as multisets: every expected row counts its token's stamp up, every seen one must count one down. */
 #include "harness/replay/witness_check.h"
 
 #include <errno.h>
@@ -23,12 +23,16 @@ void kvb_witness_check_close(kvb_witness_check *check)
 }
 
 /* What one query saw at one KV head; 0, or 1 with why. */
-static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_want, const uint32_t *seen,
-                     uint32_t n_seen, bool latent, uint32_t layer, uint32_t head, char *why, size_t why_bytes)
+static int row_check(kvb_witness_check *check, const kvb_history *history, const uint64_t *want, uint64_t n_want,
+                     const uint32_t *seen, uint32_t n_seen, bool latent, uint32_t layer, uint32_t head, char *why,
+                     size_t why_bytes)
 {
-    uint64_t expected = ++check->epoch, met = ++check->epoch;
-    for (uint64_t i = 0; i < n_want; i++)
-        check->stamp[want[i]] = expected;
+    const uint64_t met = ++check->epoch; /* and more: rows of the token that are still expected */
+    check->epoch += n_want;
+    for (uint64_t i = 0; i < n_want; i++) {
+        uint64_t *stamp = &check->stamp[kvb_history_token(history, want[i])];
+        *stamp = (*stamp < met ? met : *stamp) + 1;
+    }
     for (uint32_t i = 0; i < n_seen; i++) {
         uint64_t token = seen[2 * i] % KVB_TAG_TOKENS;
         if (seen[2 * i] == KVB_WITNESS_TORN || seen[2 * i + 1] == KVB_WITNESS_TORN)
@@ -38,21 +42,23 @@ static int row_check(kvb_witness_check *check, const uint64_t *want, uint64_t n_
         else if (seen[2 * i + 1] != kvb_tag_code(token, layer, head, !latent))
             snprintf(why, why_bytes, "saw K of token %llu with a V row that is not its own (code %08x)",
                      (unsigned long long)token, seen[2 * i + 1]);
-        else if (token >= check->tokens || check->stamp[token] < expected)
+        else if (token >= check->tokens || check->stamp[token] < met)
             snprintf(why, why_bytes, "saw token %llu, which it must not see", (unsigned long long)token);
         else if (check->stamp[token] == met)
             snprintf(why, why_bytes, "saw token %llu twice", (unsigned long long)token);
         else {
-            check->stamp[token] = met;
+            check->stamp[token]--;
             continue;
         }
         return 1;
     }
-    for (uint64_t i = 0; i < n_want; i++)
-        if (check->stamp[want[i]] != met) {
-            snprintf(why, why_bytes, "did not see token %llu", (unsigned long long)want[i]);
+    for (uint64_t i = 0; i < n_want; i++) {
+        uint64_t token = kvb_history_token(history, want[i]);
+        if (check->stamp[token] != met) {
+            snprintf(why, why_bytes, "did not see token %llu", (unsigned long long)token);
             return 1;
         }
+    }
     return 0;
 }
 
@@ -63,6 +69,8 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
     char what[160];
     for (uint32_t i = 0; i < n_new; i++) {
         const uint64_t *want;
+        if ((uint64_t)problem->n_tok + i < n_new) /* not asked */
+            continue;
         int64_t n_want = kvb_history_visible(history, group, i, &want);
         if (n_want < 0)
             return (int)n_want;
@@ -70,7 +78,8 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
         for (uint32_t h = 0; h < problem->n_kv_heads; h++) {
             uint32_t n_seen = *kvb_witness_count(scratch, problem, t, h);
             const uint32_t *seen = kvb_witness_seen(scratch, problem, t, h);
-            if (row_check(check, want, (uint64_t)n_want, seen, n_seen, group->latent, layer, h, what, sizeof what)) {
+            if (row_check(check, history, want, (uint64_t)n_want, seen, n_seen, group->latent, layer, h, what,
+                          sizeof what)) {
                 snprintf(why, why_bytes, "query %u, layer %u, KV head %u %s", i, layer, h, what);
                 return 1;
             }

@@ -186,7 +186,7 @@ static int dims_print(const axis *empty, const kvb_problem *plain)
 /* Masks are declared, so supports() is not asked. Others are not declined either: the caller expands them. */
 static int masks_print(const axis *empty)
 {
-    static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs"};
+    static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs", "pages"};
     axis a = *empty;
     for (unsigned m = 0; m < KVB_MASK_KINDS; m++)
         verdict_add(&a, names[m], a.kernel->masks & KVB_MASK_BIT(m), "");
@@ -211,18 +211,16 @@ static int outputs_print(const axis *empty, const kvb_problem *plain)
 static int extras_print(const axis *empty, const kvb_problem *plain)
 {
     axis a = *empty;
-    kvb_problem latent = *plain, paged = *plain, softcap = *plain, sinks = *plain, same = *plain;
+    kvb_problem latent = *plain, softcap = *plain, sinks = *plain, same = *plain;
     latent.v_in_k = true; /* DeepSeek's: 512 latent channels and 64 with positions, one KV head */
     latent.n_kv_heads = 1;
     latent.k_dim = 576;
     latent.v_dim = 512;
     latent.v_format = latent.k_format;
-    paged.paged = true;
     softcap.softcap = 30;
     sinks.has_sinks = true;
     same.deterministic = true;
     problem_ask(&a, "MLA", &latent);
-    problem_ask(&a, "paged", &paged);
     problem_ask(&a, "softcap", &softcap);
     problem_ask(&a, "sinks", &sinks);
     problem_ask(&a, "deterministic", &same);
@@ -267,7 +265,7 @@ int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char 
         char kernels[256] = "", pools[512] = "";
         bool read = false;
         for (size_t i = 0; i < s->n_kernels && !read; i++)
-            read = kvb_kernel_reads(s->kernels[i], k, v);
+            read = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[i])) && kvb_kernel_reads(s->kernels[i], k, v);
         if (read)
             continue;
         for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++)
@@ -277,7 +275,8 @@ int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char 
             const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
             bool any = false;
             for (size_t j = 0; j < s->n_kernels && !any; j++)
-                any = kvb_kernel_reads(s->kernels[j], pool->format, pool->format);
+                any = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[j])) &&
+                      kvb_kernel_reads(s->kernels[j], pool->format, pool->format);
             if (any)
                 name_add(pools, sizeof pools, ", ", pool->name);
         }

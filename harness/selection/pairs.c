@@ -183,19 +183,23 @@ static double triangle(double n, double limit)
  * for it. */
 static double event_work(const kvb_event *event, double limit, bool forgets, double *rows)
 {
-    double length[KVB_TRACE_MAX_SEQS] = {0}, pairs = 0;
+    uint64_t met[KVB_TRACE_MAX_SEQS / 64] = {0};
+    double pairs = 0, longest = 0;
     *rows = event->n;
     for (uint32_t i = 0; i < event->n; i++) {
-        double past = event->pos[i] + 1.0, *l = &length[event->kind == KVB_EVENT_PROPOSE ? 0 : event->seq[i]];
+        double past = event->pos[i] + 1.0;
         pairs += past < limit ? past : limit;
-        *l = *l > past ? *l : past;
+        longest = longest > past ? longest : past;
     }
-    if (!forgets)
-        return pairs;
-    pairs = *rows = 0;
-    for (size_t i = 0; i < KVB_TRACE_MAX_SEQS; i++) {
-        pairs += triangle(length[i], limit);
-        *rows += length[i];
+    if (forgets && event->kind == KVB_EVENT_PROPOSE)
+        *rows = longest, pairs = triangle(longest, limit);
+    else if (forgets)
+        pairs = *rows = 0;
+    for (uint32_t i = event->n; i-- > 0 && forgets && event->kind != KVB_EVENT_PROPOSE;) { /* of a sequence the last */
+        uint64_t bit = UINT64_C(1) << event->seq[i] % 64, *set = &met[event->seq[i] / 64];
+        pairs += *set & bit ? 0 : triangle(event->pos[i] + 1.0, limit);
+        *rows += *set & bit ? 0 : event->pos[i] + 1.0;
+        *set |= bit;
     }
     return pairs;
 }
@@ -254,8 +258,7 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
         for (size_t c = 0; c < s->n_caches; c++)
             p->cost[w * s->n_caches + c] = cache_cost(o, p->traces[w], s->caches[c]);
         for (size_t i = 0; i < s->n_pools; i++)
-            p->stores[w * s->n_pools + i] =
-                kvb_pair_fits(&s->pools[i], &p->traces[w]->header.model, unused, sizeof unused);
+            p->stores[w * s->n_pools + i] = kvb_pair_fits(&s->pools[i], p->traces[w], unused, sizeof unused);
     }
     for (p->kernel = 0; p->kernel < s->n_kernels; p->kernel++) {
         int error = kvb_apart(kernel_ask, p, o->seconds);
@@ -295,18 +298,24 @@ static uint32_t number_of(values *of, const char *a, const char *b)
     return (uint32_t)i;
 }
 
+static bool can_run(const part *p, kvb_spot at)
+{
+    const kvb_selection *s = p->selection;
+    return p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools) &&
+           !isnan(p->cost[at.workload * s->n_caches + at.cache]);
+}
+
 static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS_DIMS])
 {
     const kvb_selection *s = p->selection;
     kvb_spot at = kvb_spot_of(s, i);
     const char *profile = s->values[at.values];
     double dear = s->kernels[at.kernel] == &kvb_kernel_reference ? PLAIN_DEAR : 1;
-    bool fits = p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools);
     return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
                                   number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
                                   number_of(&dims[2], s->caches[at.cache]->name, ""),
                                   number_of(&dims[3], s->kernels[at.kernel]->name, "")},
-                           .cost = fits ? dear * p->cost[at.workload * s->n_caches + at.cache] : NAN};
+                           .cost = can_run(p, at) ? dear * p->cost[at.workload * s->n_caches + at.cache] : NAN};
 }
 
 /* Combinations that a candidate stands for: with all threads and growths. */
@@ -315,21 +324,52 @@ static size_t each_of(const kvb_selection *s)
     return s->n_threads * s->n_growths;
 }
 
-/* Leaves in the selection what is chosen; candidates are those that it had, in order. */
-static const kvb_candidate *selection_thin(kvb_selection *s, const kvb_candidate *candidate)
+/* Is this a combination of a witness that goes beside other kernels? Such are no candidates. */
+static bool is_beside(const kvb_selection *s, size_t i)
 {
-    size_t each = each_of(s);
-    for (size_t i = 0; i < kvb_matrix_size(s); i += each) {
-        if (!s->has[i])
-            continue;
-        if (!candidate->chosen) {
-            memset(&s->has[i], false, each * sizeof *s->has);
-            s->n_has -= each;
-            s->n_left_out += isnan(candidate->cost) ? 0 : each;
-        }
-        candidate++;
+    bool others = false;
+    for (size_t k = 0; k < s->n_kernels; k++)
+        others |= !kvb_is_witness(s->kernels[k]);
+    return others && kvb_is_witness(s->kernels[kvb_spot_of(s, i).kernel]);
+}
+
+/* Takes the combinations out of the selection that a candidate stands for. */
+static size_t block_drop(kvb_selection *s, size_t first)
+{
+    size_t dropped = 0;
+    for (size_t i = first; i < first + each_of(s); i++) {
+        dropped += s->has[i];
+        s->has[i] = false;
     }
-    return candidate;
+    s->n_has -= dropped;
+    return dropped;
+}
+
+/* Leaves in the selection what is chosen, and with each workload, pools and cache that is, the witness. Candidates are those
+ * that it had, in order; *next: behind its last. 0 or -ENOMEM. */
+static int selection_thin(const part *p, const kvb_candidate *candidate, const kvb_candidate **next)
+{
+    kvb_selection *s = p->selection;
+    bool *met = calloc(s->n_workloads * s->n_pools * s->n_caches + 1, sizeof *met);
+    for (int witnesses = 0; met && witnesses < 2; witnesses++)
+        for (size_t i = 0; i < kvb_matrix_size(s); i += each_of(s)) {
+            kvb_spot at = kvb_spot_of(s, i);
+            bool *here = &met[(at.workload * s->n_pools + at.pools) * s->n_caches + at.cache];
+            if (!s->has[i] || is_beside(s, i) != witnesses)
+                continue;
+            if (witnesses) {
+                size_t left = *here && can_run(p, at) ? 0 : block_drop(s, i);
+                s->n_left_out += can_run(p, at) ? left : 0;
+                continue;
+            }
+            *here |= candidate->chosen;
+            size_t dropped = candidate->chosen ? 0 : block_drop(s, i);
+            s->n_left_out += isnan(candidate->cost) ? 0 : dropped;
+            candidate++;
+        }
+    *next = candidate;
+    free(met);
+    return met ? 0 : -ENOMEM;
 }
 
 static int parts_thin(const part *parts, const kvb_selections *s)
@@ -337,7 +377,7 @@ static int parts_thin(const part *parts, const kvb_selections *s)
     values dims[KVB_PAIRS_DIMS] = {{.n = 0}};
     size_t n = 0, most = 1;
     for (size_t i = 0; i < s->n; i++) {
-        n += s->at[i].n_has / each_of(&s->at[i]);
+        n += kvb_matrix_size(&s->at[i]) / each_of(&s->at[i]);
         most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
     }
     kvb_candidate *candidates = calloc(n + 1, sizeof *candidates), *next = candidates;
@@ -347,13 +387,13 @@ static int parts_thin(const part *parts, const kvb_selections *s)
         dims[d].at = texts + d * most;
     for (size_t i = 0; i < s->n && !error; i++)
         for (size_t c = 0; c < kvb_matrix_size(&s->at[i]); c += each_of(&s->at[i]))
-            if (s->at[i].has[c])
+            if (s->at[i].has[c] && !is_beside(&s->at[i], c))
                 *next++ = candidate_of(&parts[i], c, dims);
     if (!error)
-        error = kvb_pairs_cover(candidates, n);
+        error = kvb_pairs_cover(candidates, (size_t)(next - candidates));
     const kvb_candidate *done = candidates;
     for (size_t i = 0; i < s->n && !error; i++)
-        done = selection_thin(&s->at[i], done);
+        error = selection_thin(&parts[i], done, &done);
     free(candidates);
     free(texts);
     return error;

@@ -9,10 +9,10 @@
 
 /* Options of `kvbench run` that choose combinations, or say where results go. */
 static const char *const left_out[] = {
-    "--suite",   "--pairs",     "--product",    "--jobs",    "--workload", "--cache",    "--pool",
-    "--kernel",  "--best-from", "--values",     "--threads", "--growth",   "-o",         "--junit",
-    "--resume",  "--shard",     "--format",     "--all",     "--only",     "--dump",     "--gdb",
-    "--machine", "--timeline",  "--no-machine", "--wide",    "--color",    "--counters", NULL,
+    "--suite",     "--pairs",  "--product",  "--jobs",       "--workload", "--cache",   "--pool",     "--kernel",
+    "--best-from", "--values", "--threads",  "--growth",     "-o",         "--junit",   "--resume",   "--shard",
+    "--format",    "--all",    "--only",     "--dump",       "--gdb",      "--machine", "--timeline", "--no-machine",
+    "--wide",      "--color",  "--counters", "--no-witness", NULL,
 };
 
 void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
@@ -53,13 +53,14 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, kvb_spot at, 
         {"--kernel", r->kernel},
         {"--threads", threads},
         {"--growth", s->growths[at.growth] ? r->growth : NULL},
+        {"--no-witness", kvb_is_witness(s->kernels[at.kernel]) ? NULL : ""}, /* is not beside it */
     };
     bool fits = *begin != '\0';
     snprintf(r->replay, sizeof r->replay, "%s", begin + (*begin == ' '));
     for (size_t i = 0; i < sizeof words / sizeof *words && fits; i++)
         if (words[i][1])
             fits = kvb_shell_add(r->replay, sizeof r->replay, words[i][0]) &&
-                   kvb_shell_add(r->replay, sizeof r->replay, words[i][1]);
+                   (!*words[i][1] || kvb_shell_add(r->replay, sizeof r->replay, words[i][1]));
     if (!fits)
         r->replay[0] = '\0';
 }

@@ -12,6 +12,7 @@
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 #include "harness/machine/team.h"
+#include "kernels/kernels.h"
 #include "results/near_name.h"
 #include "workloads/values.h"
 
@@ -94,6 +95,20 @@ static int kernels_choose(const kvb_selection_words *words, const kvb_registry *
     if (best && !error)
         s->kernels[s->n_kernels++] = &kvb_kernel_best;
     return error;
+}
+
+/* As the rule says, where no witness is named. */
+static void witness_choose(const kvb_selection_words *words, kvb_selection *s)
+{
+    size_t others = 0;
+    for (size_t i = 0; i < s->n_kernels; i++)
+        if (!kvb_is_witness(s->kernels[i]))
+            s->kernels[others++] = s->kernels[i];
+        else if (words->kernels.n || words->witness != KVB_WITNESS_NONE)
+            return; /* it is there, and stays */
+    s->n_kernels = others;
+    if (words->witness == KVB_WITNESS_BESIDE)
+        s->kernels[s->n_kernels++] = &kvb_kernel_witness;
 }
 
 static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
@@ -241,6 +256,8 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
                              typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
     if (!error)
         error = kernels_choose(words, registry, s, why, why_bytes);
+    if (!error)
+        witness_choose(words, s);
     for (size_t i = 0; i < s->n_caches; i++)
         s->caches[i] = caches[i];
     if (!error)
@@ -333,7 +350,7 @@ kvb_spot kvb_spot_of(const kvb_selection *s, size_t i)
 
 static bool is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)
 {
-    bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && at.values > 0;
+    bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && (at.values > 0 || at.threads > 0);
     for (size_t e = 0; e < n_earlier && !elsewhere; e++)
         elsewhere = kvb_selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
                                          &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);

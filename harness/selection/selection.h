@@ -12,9 +12,17 @@
 #include "harness/selection/suite.h"
 #include "results/result.h"
 
+/* Does the witness run beside the kernels, once for each workload, cache, pools and growth? */
+typedef enum kvb_witness_rule {
+    KVB_WITNESS_NAMED,  /* as any other kernel */
+    KVB_WITNESS_BESIDE, /* also where other kernels are named */
+    KVB_WITNESS_NONE    /* only where it is named */
+} kvb_witness_rule;
+
 /* The words as typed; an empty list means what the suite says, or everything. */
 typedef struct kvb_selection_words {
     kvb_words workloads, caches, pools, kernels, threads, values, growths;
+    kvb_witness_rule witness;
 } kvb_selection_words;
 
 #define KVB_MAX_POOL_PAIRS    256u
@@ -64,7 +72,8 @@ size_t kvb_matrix_size(const kvb_selection *selection); /* of all */
 /* The i-th combination of all. */
 kvb_spot kvb_spot_of(const kvb_selection *selection, size_t i);
 
-/* Fills in `has`: all but what is left to the first values (a witness sees tags, whatever they are), or to an earlier
+/* Fills in `has`: all but what is left to the first values and the first thread count (a witness sees tags, whatever they
+ * are, and alone), or to an earlier
  * selection. 0 or -ENOMEM. */
 int kvb_selection_deal(kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 

@@ -16,17 +16,30 @@
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
 
-/* The recorded workloads are small: all of their queries are checked. *-8x128 are the same events at 8 KV heads and head_dim 128,
- * which every format's groups divide: samples are. */
+/* The recorded and the hand-written workloads are small: all of their queries are checked. Those written by hand ask for no
+ * format. Histories are recorded for what is done to sequences: of formats a few will do. The twins are recorded events at KV heads
+ * and dims of real models, most of them 8 of 128, which every format's groups divide: samples are checked. */
+#define QUICK                                                                                                          \
+    "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
+        "sink-window", "mla-decode", "gpt-oss-like", "context-shift"
+#define PROMPTS "prefix-reuse", "paged-sharing", "continuous-admission"
+#define HISTORIES                                                                                                      \
+    "beam-search", "context-shift", "evict-rollback", "save-restore", "preempt-resume", "spec-batch", PROMPTS
 #define RECORDED                                                                                                       \
-    LIST("plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",         \
-         "sink-window")
-#define IN_FULL  8000000
-#define A_SAMPLE 60000
+    "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
+        "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"
+#define WRITTEN "engine-calls", "full-cache"
+#define TWINS                                                                                                          \
+    "plain-decode-*", "batched-multi-seq-*", "agent-fork-*", "eagle-tree-*", "parallel-sample-*", "sliding-window-*",  \
+        "sink-window-*", "mla-decode-*", "gpt-oss-like-*", "gemma-like-*", "chunked-local-*"
+#define ALL_TWINS    "*-8x128", "*-1x576", "*-8x64", "*-4x256"
+#define SOME_FORMATS LIST("f32", "f16", "bf16", "q8_0", "e4m3", "kivi4")
+#define IN_FULL      8000000
+#define A_SAMPLE     60000
 
 static const kvb_suite_part quick_parts[] = {
     {
-        .workloads = RECORDED,
+        .workloads = LIST(QUICK, PROMPTS, WRITTEN),
         .pools = FLOATS,
         .sample_ms = 20,
         .oracle_pairs = IN_FULL,
@@ -40,21 +53,33 @@ static const kvb_suite_part quick_parts[] = {
 };
 static const kvb_suite_part default_parts[] = {
     {
-        .workloads = RECORDED,
+        .workloads = LIST(RECORDED),
         .pools = EVERY_FORMAT,
-        .sample_ms = 80,
+        .sample_ms = 40,
         .oracle_pairs = IN_FULL,
     },
     {
-        .workloads = LIST("*-8x128"),
+        .workloads = LIST(TWINS),
         .pools = EVERY_FORMAT,
-        .sample_ms = 80,
+        .sample_ms = 40,
         .oracle_pairs = A_SAMPLE,
+    },
+    {
+        .workloads = LIST(HISTORIES),
+        .pools = SOME_FORMATS,
+        .sample_ms = 40,
+        .oracle_pairs = IN_FULL,
+    },
+    {
+        .workloads = LIST(WRITTEN),
+        .pools = FLOATS,
+        .sample_ms = 40,
+        .oracle_pairs = IN_FULL,
     },
     {
         .workloads = LIST("long-decode"),
         .pools = FLOATS,
-        .sample_ms = 80,
+        .sample_ms = 40,
         .oracle_pairs = 1000000,
     },
 };
@@ -62,14 +87,14 @@ static const kvb_suite_part full_parts[] = {
     {
         .workloads = LIST("*"),
         .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
-        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "needle", "flat"),
         .sample_ms = 1000,
         .oracle_pairs = 40000000,
     },
     {
-        .workloads = LIST("*-8x128", "long-decode"),
+        .workloads = LIST(ALL_TWINS, "long-decode"),
         .pools = EVERY_FORMAT,
-        .values = LIST("gaussian", "llama", "qwen", "peaked", "flat"),
+        .values = LIST("gaussian", "llama", "qwen", "peaked", "needle", "flat"),
         .sample_ms = 200,
         .oracle_pairs = 4000000,
     },
@@ -86,7 +111,8 @@ static const kvb_suite quick = {
 };
 static const kvb_suite standard = {
     .name = "default",
-    .summary = "each pair of all workloads, caches, kernels and formats; a 32k context in f32, f16, bf16",
+    .summary =
+        "each pair of all workloads, caches, kernels and formats; engines' calls and a 32k context in f32, f16, bf16",
     .by_pairs = true,
     PARTS(default_parts),
 };

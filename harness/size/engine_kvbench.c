@@ -64,15 +64,16 @@ static void shares_find(const kvb_size_subject *s, kvb_size_allocation *out)
 static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes)
 {
-    kvb_size_step steps[KVB_SIZE_STEPS];
-    uint64_t bytes[KVB_SIZE_STEPS + 1];
     char ignored[160];
-    kvb_size_subject *s = calloc(1, sizeof *s);
     *out = (kvb_size_allocation){0};
     int error = ask_check(sized, ask, why, why_bytes);
-    if (!s) {
+    size_t most = error ? 0 : KVB_SIZE_STEPS(ask->sequences);
+    kvb_size_subject *s = calloc(1, sizeof *s);
+    kvb_size_step *steps = calloc(most + 1, sizeof *steps);
+    uint64_t *bytes = calloc(most + 1, sizeof *bytes);
+    if (!error && (!s || !steps || !bytes)) {
         snprintf(why, why_bytes, "no memory for a prediction");
-        return -ENOMEM;
+        error = -ENOMEM;
     }
     if (!error)
         error = kvb_size_cache_model(sized, &s->model, why, why_bytes);
@@ -86,6 +87,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         s->cache = windows ? &kvb_cache_window : ask->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
         s->options = (kvb_cache_options){.capacity = history.sequences * history.context,
                                          .seq_capacity = history.context,
+                                         .seq_ids = history.sequences,
                                          .max_seqs = history.sequences,
                                          .step = history.chunk > history.sequences ? history.chunk : history.sequences,
                                          .min_chunk = FIRST_CHUNK,
@@ -98,6 +100,8 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         if (!error)
             shares_find(s, out);
     }
+    free(bytes);
+    free(steps);
     free(s);
     return error;
 }

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "harness/size/room.h"
 #include "workloads/array.h"
 
 int kvb_size_piece_add(kvb_size_pieces *p, uint64_t pos, uint64_t cell, uint64_t n)
@@ -45,36 +47,63 @@ int kvb_size_pieces_drop(kvb_size_pieces *p, uint64_t from, uint64_t to)
     return 0;
 }
 
-static int by_cell(const void *a, const void *b)
+/* The next cell from this one on that is used, or is free; `end` where there is none below it. */
+static uint64_t next_cell(const kvb_size_cells *c, uint64_t from, uint64_t end, bool used)
 {
-    const kvb_size_piece *x = a, *y = b;
-    return (x->cell > y->cell) - (x->cell < y->cell);
+    while (from < end) {
+        uint64_t word = from / 64 < c->room ? c->used[from / 64] : 0, wanted = (used ? word : ~word) >> from % 64;
+        if (wanted)
+            from += (uint64_t)__builtin_ctzll(wanted);
+        if (wanted || from / 64 >= c->room)
+            return wanted && from < end ? from : end;
+        from = (from / 64 + 1) * 64;
+    }
+    return end;
 }
 
-int kvb_size_cells_take(const kvb_size_pieces *held, uint64_t n, uint64_t bound, kvb_size_pieces *taken)
+int kvb_size_cells_take(kvb_size_cells *c, uint64_t n, uint64_t bound, kvb_size_pieces *taken)
 {
-    kvb_size_pieces all = {0};
-    uint64_t free_from = 0, left = n;
+    bool known = c->run_n && n >= c->run_n && c->run_from > c->first_free;
+    uint64_t left = n, run = known ? c->run_from : c->first_free, end = run;
     int error = 0;
     taken->n = 0;
-    for (size_t s = 0; s < KVB_SIZE_SEQUENCES; s++)
-        for (size_t i = 0; i < held[s].n && !error; i++) /* neighbours in no order: positions keep them apart */
-            error = kvb_size_piece_add(&all, 2 * all.n + 1, held[s].at[i].cell, held[s].at[i].n);
-    if (!error && all.n)
-        qsort(all.at, all.n, sizeof *all.at, by_cell);
-    for (int together = 1; together >= 0 && !error && left; together--) {
-        free_from = 0;
-        for (size_t i = 0; i <= all.n && !error && left; i++) {
-            uint64_t end = i < all.n ? all.at[i].cell : bound, gap = end > free_from ? end - free_from : 0;
-            uint64_t some = together ? (gap >= left ? left : 0) : gap < left ? gap : left;
-            if (some)
-                error = kvb_size_piece_add(taken, n - left, free_from, some);
-            left -= some;
-            free_from = i < all.n ? all.at[i].cell + all.at[i].n : free_from;
+    while (run < bound && (end = next_cell(c, run, run + n < bound ? run + n : bound, true)) - run < n)
+        run = next_cell(c, end, bound, false);
+    c->run_n = n;
+    c->run_from = run;
+    if (run == bound)
+        run = c->first_free;
+    for (; left && !error; run = next_cell(c, end, bound, false)) {
+        end = next_cell(c, run, run + left < bound ? run + left : bound, true);
+        error = kvb_size_piece_add(taken, n - left, run, end - run);
+        left -= end - run;
+    }
+    for (size_t i = 0; i < taken->n && !error; i++) {
+        uint64_t cell = taken->at[i].cell, cells_end = cell + taken->at[i].n;
+        size_t had = c->room;
+        error = kvb_array_reserve(&c->used, &c->room, cells_end / 64 + 1, sizeof *c->used);
+        if (!error)
+            memset(c->used + had, 0, (c->room - had) * sizeof *c->used);
+        for (; cell < cells_end && !error; cell++)
+            c->used[cell / 64] |= UINT64_C(1) << cell % 64;
+    }
+    c->first_free = next_cell(c, c->first_free, bound, false);
+    return error;
+}
+
+void kvb_size_cells_give(kvb_size_cells *c, const kvb_size_pieces *held, uint64_t from, uint64_t to)
+{
+    for (size_t i = 0; i < held->n; i++) {
+        const kvb_size_piece *p = &held->at[i];
+        uint64_t low = from > p->pos ? from : p->pos, high = to < p->pos + p->n ? to : p->pos + p->n;
+        for (uint64_t pos = low; pos < high; pos++) {
+            uint64_t cell = p->cell + (pos - p->pos);
+            c->used[cell / 64] &= ~(UINT64_C(1) << cell % 64);
+            c->first_free = c->first_free < cell ? c->first_free : cell;
+            uint64_t joined = cell < c->run_n ? 0 : cell - c->run_n; /* with free cells below it */
+            c->run_from = c->run_from < joined ? c->run_from : joined;
         }
     }
-    free(all.at);
-    return error;
 }
 
 uint64_t kvb_size_runs(const kvb_size_pieces *p, const kvb_group *g, uint64_t pos)
@@ -102,4 +131,38 @@ uint64_t kvb_size_runs(const kvb_size_pieces *p, const kvb_group *g, uint64_t po
             end = cell + (high - low);
         }
     return runs;
+}
+
+int64_t kvb_size_queries(uint64_t *runs_room, const kvb_size_pieces *pieces, uint64_t n_spans, const kvb_group *g,
+                         uint64_t pos, uint64_t n, uint64_t before)
+{
+    bool limited = g->window || g->chunk, last_grows = pieces->n && pieces->at[pieces->n - 1].pos <= pos;
+    if (!limited && last_grows) { /* each sees all pieces but for the end of the last one */
+        uint64_t runs = kvb_size_runs(pieces, g, pos + n - 1);
+        need(runs_room, before + n_spans + 1);
+        climb(runs_room, before + n_spans + 1, runs, n - 1);
+        return (int64_t)(before + n * runs);
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        need(runs_room, before + n_spans + 1);
+        before += kvb_size_runs(pieces, g, pos + i);
+    }
+    return (int64_t)before;
+}
+
+uint64_t kvb_size_kept_from(const kvb_cache_options *o, const kvb_group *g, uint64_t len)
+{
+    const uint64_t back = len > o->rollback ? len - o->rollback : 0;
+    const uint64_t first = g->chunk ? back / g->chunk * g->chunk : back >= g->window ? back - g->window + 1 : 0;
+    return first > g->sinks ? first : g->sinks;
+}
+
+kvb_size_pieces kvb_size_fed_pieces(uint64_t len, uint64_t had_at, uint64_t new_at, uint64_t n, kvb_size_piece at[2])
+{
+    at[0] = (kvb_size_piece){0, had_at, len};
+    at[len > 0] = (kvb_size_piece){len, new_at, n};
+    if (len > 0 && had_at + len != new_at)
+        return (kvb_size_pieces){at, 2, 2};
+    at[0].n = len + n;
+    return (kvb_size_pieces){at, 1, 2};
 }

@@ -9,8 +9,7 @@
 
 #include "caches/cache.h"
 
-#define KVB_SIZE_SEQUENCES 64u /* as KVB_MAX_SEQS */
-#define KVB_SIZE_DRAFTS    64u /* most roots of a proposal */
+#define KVB_SIZE_DRAFTS 64u /* most roots of a proposal */
 
 /* One kind of step, several times over. */
 typedef struct kvb_size_step {
@@ -23,17 +22,17 @@ typedef struct kvb_size_step {
 /* Every sequence is prefilled in chunks, one sequence after the other; its last tokens come one by one, all sequences
  * together. */
 typedef struct kvb_size_history {
-    uint32_t sequences; /* 1 .. 64 */
+    uint32_t sequences; /* 1 .. KVB_MAX_SEQS */
     uint32_t context;   /* tokens of each, at least 1 */
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
     uint32_t drafts;    /* of each of those, in a tree */
 } kvb_size_history;
 
-#define KVB_SIZE_STEPS (2 * KVB_SIZE_SEQUENCES + 1)
+#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 1)
 
-/* Its steps, fewest entries; the number of entries. */
-size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step steps[KVB_SIZE_STEPS]);
+/* Its steps [at most KVB_SIZE_STEPS(sequences)], fewest entries; the number of entries. */
+size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step *steps);
 
 /* A cache that is to be opened. options.allocator is not looked at. */
 typedef struct kvb_size_subject {
@@ -41,6 +40,11 @@ typedef struct kvb_size_subject {
     kvb_model model;
     kvb_cache_options options;
 } kvb_size_subject;
+
+/* May the cache of the subject, with n_ids sequence ids and so many tokens in it, take the step with all its times? 0, or -EINVAL
+ * with why. */
+int kvb_size_step_check(const kvb_size_subject *subject, uint32_t n_ids, const kvb_size_step *step, uint64_t tokens,
+                        char *why, size_t why_bytes);
 
 /*
  * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0, or with

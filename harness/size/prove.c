@@ -12,10 +12,11 @@ typedef struct run {
     kvb_cache *cache;
     const kvb_size_subject *subject;
     kvb_proof_rows *rows;
-    uint32_t *position;               /* [ordinals] of every token admitted so far */
-    uint32_t *fed;                    /* [ordinals] positions of the fed tokens */
-    uint32_t ordinals, cells;         /* admitted, alive */
-    uint32_t len[KVB_SIZE_SEQUENCES]; /* tokens of each sequence */
+    uint32_t *position;         /* [ordinals] of every token admitted so far */
+    uint32_t *fed;              /* [ordinals] positions of the fed tokens */
+    uint32_t *ids;              /* [ordinals] of the step's tokens */
+    uint32_t ordinals, cells;   /* admitted, alive */
+    uint32_t len[KVB_MAX_SEQS]; /* tokens of each sequence */
 } run;
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -48,28 +49,17 @@ static int rows_want(kvb_proof_rows *rows, size_t n)
 static int step_begin(run *r, const kvb_size_step *s)
 {
     static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
-    uint32_t ids[KVB_SIZE_SEQUENCES], n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
+    uint32_t n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t seq = s->n_seqs > 1 ? s->first + i : s->first;
-        r->position[r->ordinals++] = r->len[seq] + (s->n_seqs > 1 || s->drafts ? 0 : i);
+        r->ids[i] = s->n_seqs > 1 ? s->first + i : s->first;
+        r->position[r->ordinals++] = r->len[r->ids[i]] + (s->n_seqs > 1 || s->drafts ? 0 : i);
     }
-    for (uint32_t i = 0; i < s->n_seqs; i++) {
+    for (uint32_t i = 0; i < s->n_seqs; i++)
         r->len[s->first + i] += s->tokens;
-        ids[i] = s->first + i;
-    }
     r->cells += s->n_seqs * s->tokens;
     if (s->drafts)
-        return kvb_cache_propose(r->cache, roots, n);
-    if (s->n_seqs == 1 && s->first == 0)
-        return kvb_cache_begin_step(r->cache, NULL, n);
-    if (s->n_seqs > 1)
-        return kvb_cache_begin_step(r->cache, ids, n);
-    uint32_t *same = malloc(n * sizeof *same);
-    for (uint32_t i = 0; same && i < n; i++)
-        same[i] = s->first;
-    int error = same ? kvb_cache_begin_step(r->cache, same, n) : -ENOMEM;
-    free(same);
-    return error;
+        return kvb_cache_propose(r->cache, NULL, roots, n);
+    return kvb_cache_begin_step(r->cache, s->n_seqs == 1 && s->first == 0 ? NULL : r->ids, n);
 }
 
 /* Hand every layer the rows that the plan wants. */
@@ -116,7 +106,7 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
         error = r->rows ? step_store(r) : 0;
         if (!error && steps[i].drafts) {
             uint32_t last = steps[i].drafts - 1;
-            error = kvb_cache_commit(r->cache, &last, 1);
+            error = kvb_cache_commit(r->cache, 0, &last, 1);
         }
         if (error)
             return error;
@@ -170,23 +160,31 @@ int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, 
 {
     size_t n_single;
     uint64_t ordinals;
-    run r = {.subject = subject, .rows = rows};
+    run *r = calloc(1, sizeof *r);
     kvb_size_step *single = steps_unroll(steps, n, &n_single, &ordinals);
     uint64_t *predicted = calloc(n_single + 1, sizeof *predicted);
-    int error = single && predicted ? 0 : -ENOMEM;
+    int error = r && single && predicted ? 0 : -ENOMEM;
     *proof = (kvb_size_proof){0};
     if (!error) {
         error = kvb_size_predict(subject, single, n_single, predicted, why, why_bytes);
         if (!error) {
-            r.position = malloc((ordinals + 1) * sizeof *r.position);
-            r.fed = malloc((ordinals + 1) * sizeof *r.fed);
-            error = r.position && r.fed ? cache_run(&r, single, n_single, predicted, proof, why, why_bytes) : -ENOMEM;
+            *r = (run){.subject = subject,
+                       .rows = rows,
+                       .position = malloc((ordinals + 1) * sizeof *r->position),
+                       .fed = malloc((ordinals + 1) * sizeof *r->fed),
+                       .ids = malloc((ordinals + 1) * sizeof *r->ids)};
+            error = r->position && r->fed && r->ids ? cache_run(r, single, n_single, predicted, proof, why, why_bytes)
+                                                    : -ENOMEM;
         }
     }
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory to replay %llu tokens", (unsigned long long)ordinals);
-    free(r.position);
-    free(r.fed);
+    if (r) {
+        free(r->position);
+        free(r->fed);
+        free(r->ids);
+    }
+    free(r);
     free(predicted);
     free(single);
     return error;

@@ -125,22 +125,21 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
 /* What all layers will take: the figure that is proved by those that are built. */
 static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, kvb_size_verified *out)
 {
-    uint64_t bytes[KVB_SIZE_STEPS + 1];
-    int error = kvb_size_predict(s, steps, n, bytes, out->why, sizeof out->why);
+    uint64_t *bytes = calloc(n + 1, sizeof *bytes);
+    int error = bytes ? kvb_size_predict(s, steps, n, bytes, out->why, sizeof out->why) : -ENOMEM;
     out->whole = error ? 0 : bytes[n];
+    free(bytes);
     return error;
 }
 
 /* Builds it and says what was found. What stops a cache half-way is a failure, but for memory that is not there. */
-static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
+static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *history, const kvb_size_step *steps,
+                                    size_t n, kvb_size_verified *out, kvb_proof_rows *rows)
 {
     kvb_size_subject *s = &out->subject;
-    kvb_size_history history = history_of(v->proving, &s->model, s->cache);
-    kvb_size_step steps[KVB_SIZE_STEPS];
-    size_t n = kvb_size_steps(&history, steps);
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
         return KVB_SIZE_UNAVAILABLE;
-    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, &history), &out->stored, out->why, sizeof out->why);
+    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, history), &out->stored, out->why, sizeof out->why);
     if (!layers)
         return KVB_SIZE_UNAVAILABLE;
     kvb_model whole = s->model;
@@ -153,6 +152,19 @@ static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out,
     snprintf(out->why, sizeof out->why, "%llu bytes were predicted, %llu are held",
              (unsigned long long)out->proof.predicted, (unsigned long long)out->proof.allocated);
     return KVB_SIZE_DIFFERS;
+}
+
+static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
+{
+    kvb_size_history history = history_of(v->proving, &out->subject.model, out->subject.cache);
+    kvb_size_step *steps = calloc(KVB_SIZE_STEPS(history.sequences), sizeof *steps);
+    kvb_size_verdict verdict = KVB_SIZE_UNAVAILABLE;
+    if (steps)
+        verdict = steps_prove(v, &history, steps, kvb_size_steps(&history, steps), out, rows);
+    else
+        snprintf(out->why, sizeof out->why, "no memory for a prediction");
+    free(steps);
+    return verdict;
 }
 
 /* One thread's part: the verdicts that no other has begun. */
@@ -197,6 +209,7 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
                     .model = *v->model,
                     .options = {.capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0),
                                 .seq_capacity = h.context,
+                                .seq_ids = h.sequences,
                                 .max_seqs = h.sequences,
                                 .step = h.chunk > h.sequences ? h.chunk : h.sequences,
                                 .min_chunk = FIRST_CHUNK,

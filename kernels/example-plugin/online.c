@@ -92,8 +92,7 @@ static int attend(const kvb_attend *args)
 static const kvb_kernel online = {
     .name = "online",
     .summary = "example plug-in: streaming softmax, scalar f32",
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
-             KVB_MASK_BIT(KVB_MASK_RUNS),
+    .masks = KVB_MASKS_ALL,
     .supports = supports,
     .arithmetic = arithmetic,
     .attend = attend,

@@ -4,8 +4,8 @@
  * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (kvb_row_state). The
  * products multiply.
  *
- * Where only some rows of a group see a cell, the others add 0 times its V row: a V row that is not finite spoils the whole
- * group. A cell that no row of a group sees is never read.
+ * Where only some rows of a group see a cell, the others add 0 times its V row. If that is not finite, neither are their sums,
+ * and the pass is made once more by groups of rows that see the same cells. A cell that no row of a group sees is never read.
  *
  * Scratch: the mask as bits (RUNS only), the costs of the tiles, two slots a part for the results of split units, and a
  * workspace and a partial for each thread.
@@ -15,11 +15,15 @@
 #include "kernels/convert.h"
 #include "kernels/softmax.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define LOG2_E 1.4426950408889634
 #define LN_2   0.6931471805599453
+
+#define SOME_ROWS 16u
 
 /* Where things lie in scratch; bytes, whole cache lines. */
 typedef struct layout {
@@ -40,7 +44,8 @@ static layout layout_of(const kvb_product *product, const kvb_problem *p, uint32
     const uint32_t toks = kvb_plan_tile_toks(p), rows = toks * (p->n_heads / p->n_kv_heads);
     layout l = {.query_bytes = product->query_bytes(p)};
 
-    l.bits = p->mask == KVB_MASK_RUNS ? lines(kvb_mask_bits_bytes(p->n_tok, p->n_cells)) : 0;
+    l.bits =
+        p->mask == KVB_MASK_RUNS || p->mask == KVB_MASK_PAGES ? lines(kvb_mask_bits_bytes(p->n_tok, p->n_cells)) : 0;
     l.tile_ends = l.bits + lines(kvb_plan_tiles(p) * sizeof(uint64_t));
     l.sums = lines(rows * sizeof(kvb_row_state));
     l.partial = l.sums + (size_t)rows * kvb_v_width(p) * sizeof(float);
@@ -123,6 +128,25 @@ static uint32_t unit_rows(const kvb_flash *f, const kvb_share *unit)
     return kvb_plan_toks(&f->plan, unit->tile) * f->plan.group;
 }
 
+/* Makes the pass over a share, and writes its rows if it is a whole unit. If rows met cells that they do not see and something is
+ * not finite, it does so once more with rows apart. */
+static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
+{
+    const uint32_t rows = unit_rows(f, share), width = f->v.width;
+    bool mixed = true, finite = false;
+
+    for (int apart = 0; mixed && !finite; apart++) {
+        mixed = kvb_flash_pass(f, share, w, partial, apart);
+        finite = true;
+        for (uint32_t r = 0, some; r < rows; r += some) { /* so many that they are still in the nearest cache */
+            some = rows - r < SOME_ROWS ? rows - r : SOME_ROWS;
+            for (uint32_t i = r; i < r + some && share->whole; i++)
+                row_finish(f, share, i, partial);
+            finite &= !mixed || f->loops->vector->all_finite(partial->sums + (size_t)r * width, some * width);
+        }
+    }
+}
+
 static void parts_run(void *ctx, uint32_t i, uint32_t n)
 {
     const job *j = ctx;
@@ -140,9 +164,7 @@ static void parts_run(void *ctx, uint32_t i, uint32_t n)
         uint64_t cursor = 0;
         while (kvb_plan_share(&f->plan, part, &cursor, &share)) {
             kvb_partial partial = share.whole ? own : slot_at(j, share.slot);
-            kvb_flash_pass(f, &share, &w, &partial);
-            for (uint32_t r = 0; share.whole && r < unit_rows(f, &share); r++)
-                row_finish(f, &share, r, &partial);
+            share_run(f, &share, &w, &partial);
         }
     }
 }
@@ -204,6 +226,25 @@ int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
     args->team->run(args->team, parts_run, &j);
     if (splits(&f->plan))
         args->team->run(args->team, parts_merge, &j);
+    return 0;
+}
+
+int kvb_flash_round_query(const kvb_product *product, const kvb_problem *p, const kvb_view *k, uint32_t head,
+                          const float *q, double *rounded)
+{
+    const kvb_attend args = {.problem = *p, .k = *k};
+    kvb_flash f = {.args = &args, .product = product, .loops = kvb_loops_at(kvb_cpu())};
+    uint32_t h = head / (p->n_heads / p->n_kv_heads);
+    void *encoded = aligned_alloc(64, product->query_bytes(p));
+
+    if (!encoded)
+        return -ENOMEM;
+    kvb_side_init(&f.k, f.loops->vector, &args.k, p->v_in_k ? kvb_v_width(p) : p->k_dim, kvb_padded(p->k_dim));
+    product->query(&f, h, q, encoded);
+    product->decoded(&f, encoded, rounded);
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        rounded[c] /= (double)kvb_side_factor(&f.k, h); /* which query() multiplied by */
+    free(encoded);
     return 0;
 }
 

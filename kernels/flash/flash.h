@@ -98,6 +98,8 @@ typedef struct kvb_product {
 
     /* Encodes q [k_dim] for KV head h, once for all blocks. */
     void (*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
+    /* The q that an encoded row stands for, of rows as they are stored. NULL: q is not rounded. */
+    void (*decoded)(const kvb_flash *flash, const void *encoded, double *q);
     /* w->scores[r][i]: group row r times K row of cell i. */
     void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
     /* sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
@@ -161,18 +163,19 @@ typedef struct kvb_partial {
     float *sums;          /* [rows][width of V], 64-byte aligned */
 } kvb_partial;
 
-/* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result. */
-void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial);
+/* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result. Did
+ * rows meet cells that they do not see? apart: none may, rows that see the same cells are taken together. */
+bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
+                    bool apart);
 
 /* ---- the call: flash.c. What a product's kernel is made of ------------------------------------------------------- */
-
-#define KVB_FLASH_MASKS                                                                                                \
-    (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
-     KVB_MASK_BIT(KVB_MASK_RUNS))
 
 bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes);
 bool kvb_flash_supports(const kvb_product *product, const kvb_problem *problem, char *why, size_t why_bytes);
 size_t kvb_flash_scratch_bytes(const kvb_product *product, const kvb_problem *problem, uint32_t n_threads);
 int kvb_flash_attend(const kvb_product *product, const kvb_attend *args);
+/* kvb_kernel.round_query: encodes q as attend() does, and decodes that. For products that take no transformed rows. */
+int kvb_flash_round_query(const kvb_product *product, const kvb_problem *problem, const kvb_view *k, uint32_t head,
+                          const float *q, double *rounded);
 
 #endif

@@ -34,15 +34,17 @@ static bool ascending(const kvb_mask *mask, uint32_t n_tok)
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits)
 {
     uint64_t *row = bits;
-    if (mask->kind != KVB_MASK_RUNS || ascending(mask, n_tok))
+    if (mask->kind != KVB_MASK_PAGES && (mask->kind != KVB_MASK_RUNS || ascending(mask, n_tok)))
         return;
     memset(bits, 0, kvb_mask_bits_bytes(n_tok, n_cells));
-    for (uint32_t t = 0; t < n_tok; t++, row += row_words(n_cells))
-        for (uint32_t i = mask->row_start[t]; i < mask->row_start[t + 1]; i++)
-            for (uint32_t c = mask->runs[i].begin, end = mask->runs[i].end; c < end; c += BLOCK - c % BLOCK) {
+    for (uint32_t t = 0; t < n_tok; t++, row += row_words(n_cells)) {
+        uint32_t cursor = 0;
+        for (kvb_run run; kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
+            for (uint32_t c = run.begin; c < run.end; c += BLOCK - c % BLOCK) {
                 uint32_t first = c / BLOCK * BLOCK;
-                row[c / BLOCK] |= bits_between(c - first, end - first);
+                row[c / BLOCK] |= bits_between(c - first, run.end - first);
             }
+    }
     *mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words(n_cells)};
 }
 

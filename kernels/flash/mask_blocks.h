@@ -10,7 +10,7 @@
 
 #define TILE_TOKS 256u /* most tokens of a tile */
 
-/* kvb_blocks needs ascending runs. A RUNS mask with others becomes EXPLICIT; bits: kvb_mask_bits_bytes(), 8-byte aligned. */
+/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; bits: kvb_mask_bits_bytes(), 8-byte aligned. */
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 

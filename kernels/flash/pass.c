@@ -18,6 +18,8 @@ typedef struct pass {
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head;
+    bool apart; /* rows of a group see the same cells */
+    bool mixed; /* set where they did not: some added 0 times V rows that they do not see */
 } pass;
 
 static void queries_encode(const pass *x, const kvb_share *share, uint32_t rows)
@@ -126,11 +128,12 @@ static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t wor
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static void block_attend(const pass *x, const kvb_block *block)
+static void block_attend(pass *x, const kvb_block *block)
 {
     kvb_row_group g;
-    bool together = kvb_block_together(&x->flash->plan, block);
+    bool together = !x->apart && kvb_block_together(&x->flash->plan, block);
 
+    x->mixed |= together && kvb_block_same(block, 0) < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
         if (n == 1 && block->word[i] != UINT64_MAX) {
@@ -163,7 +166,7 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t ce
  * equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so that the places
  * do not fall into the same sets of a cache. Cells left over make a last turn.
  */
-static void span_attend(const pass *x, const kvb_block *block, uint32_t span)
+static void span_attend(pass *x, const kvb_block *block, uint32_t span)
 {
     const kvb_flash *f = x->flash;
     kvb_row_group g;
@@ -203,20 +206,21 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
     return n < span ? (uint32_t)n : span;
 }
 
-void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
+/* Overwrites the partial with what the share's blocks give. */
+static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
 {
+    const kvb_flash *flash = x->flash;
     const kvb_problem *p = &flash->args->problem;
-    uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
-    pass x = {.flash = flash, .w = w, .partial = partial, .kv_head = share->kv_head};
+    const kvb_partial *partial = x->partial;
+    const uint32_t rows = toks * flash->plan.group;
     uint64_t at = 1; /* the plan counts 1 for the tile itself */
     kvb_blocks blocks;
     kvb_block block;
 
-    queries_encode(&x, share, rows);
     for (uint32_t r = 0; r < rows; r++)
         partial->state[r] = (kvb_row_state){.max = -INFINITY};
     for (uint32_t tok = 0; tok < toks; tok++)
-        w->waiting[tok].n = 0;
+        x->w->waiting[tok].n = 0;
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
     while ((share->whole || at < share->end) && kvb_blocks_next(&blocks, &block)) {
@@ -225,8 +229,19 @@ void kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
         uint32_t to = share->whole ? block.span : blocks_before(share->end, at, cost, block.span);
         at += block.span * cost;
         block.first += from * BLOCK;
-        span_attend(&x, &block, to - from);
+        span_attend(x, &block, to - from);
     }
     for (uint32_t tok = 0; tok < toks; tok++)
-        waiting_attend(&x, tok);
+        waiting_attend(x, tok);
+}
+
+bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
+                    bool apart)
+{
+    const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
+    pass x = {.flash = flash, .w = w, .partial = partial, .kv_head = share->kv_head, .apart = apart};
+
+    queries_encode(&x, share, rows);
+    share_attend(&x, share, toks);
+    return x.mixed;
 }

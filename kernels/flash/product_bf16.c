@@ -5,8 +5,10 @@
  */
 #include "kernels/flash/flash.h"
 
+#include "kernels/convert.h"
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,6 +90,16 @@ static void bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *enc
     f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, scaled, encoded);
 }
 
+static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    const float *back = encoded;
+    float scaled[BF16_MAX_DIM];
+    kvb_elems_decode(KVB_BF16, scaled, (const char *)encoded + 64, dim);
+    for (uint32_t c = 0; c < dim; c++) /* as the instruction takes it */
+        q[c] = fabs((double)scaled[c]) < BF16_LEAST ? 0 : (double)scaled[c] * (double)*back;
+}
+
 static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
@@ -139,6 +151,7 @@ const kvb_product kvb_product_bf16 = {
     .query_bytes = bf16_query_bytes,
     .scratch_bytes = bf16_scratch_bytes,
     .query = bf16_query,
+    .decoded = bf16_decoded,
     .scores = bf16_scores,
     .sums = bf16_sums,
     .cost = bf16_cost,
@@ -164,14 +177,20 @@ static int attend(const kvb_attend *args)
     return kvb_flash_attend(&kvb_product_bf16, args);
 }
 
+static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    return kvb_flash_round_query(&kvb_product_bf16, p, k, head, q, rounded);
+}
+
 const kvb_kernel kvb_kernel_flash_bf16 = {
     .name = "flash-bf16",
     .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
     .flags = KVB_KERNEL_VECTOR,
-    .masks = KVB_FLASH_MASKS,
+    .masks = KVB_MASKS_ALL,
     .available = available,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = bf16_arithmetic,
     .attend = attend,
+    .round_query = round_query,
 };

@@ -5,6 +5,7 @@
  */
 #include "kernels/flash/flash.h"
 
+#include "kernels/convert.h"
 #include "kernels/kernels.h"
 
 #include <stdio.h>
@@ -91,10 +92,20 @@ static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* A query row as f16, and behind it as floats. */
+/* A query row as f16, and behind it room for it as floats. */
 static size_t f16_query_bytes(const kvb_problem *p)
 {
     return kvb_f16_query_bytes(p->k_dim) + kvb_float_query_bytes(p);
+}
+
+static void f16_decoded(const kvb_flash *f, const void *encoded, double *q)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    const float *back = encoded; /* with the 2^8 that undo an E4M3 row's 2^-8 */
+    float scaled[F16_MAX_DIM];
+    kvb_elems_decode(KVB_F16, scaled, (const char *)encoded + 64, dim);
+    for (uint32_t c = 0; c < dim; c++)
+        q[c] = (double)scaled[c] * (double)*back / (f->k.view->format->elem == KVB_E4M3 ? 256 : 1);
 }
 
 static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
@@ -103,6 +114,19 @@ static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *enco
     float *floats = (float *)(void *)((char *)encoded + kvb_f16_query_bytes(dim));
     kvb_float_query(f, h, q, floats);
     f->loops->f16->query(f->k.view->format, dim, floats, encoded);
+}
+
+/* The floats of an encoded row become what its f16 are, so that every block of cells meets the same q. */
+static const float *f16_query_floats(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g, uint32_t r)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    char *encoded = w->queries + g->row[r] * f->query_bytes;
+    float *floats = (float *)(void *)(encoded + kvb_f16_query_bytes(dim));
+    double rounded[F16_MAX_DIM];
+    f16_decoded(f, encoded, rounded);
+    for (uint32_t c = 0; c < dim; c++)
+        floats[c] = (float)rounded[c];
+    return floats;
 }
 
 /* The group's rows of one side, where they lie. found: `at` has them already, as where V lies in K's rows. */
@@ -142,7 +166,6 @@ static uint32_t rows_at_once(const kvb_row_group *g, uint32_t r)
 
 static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
-    const size_t floats_at = kvb_f16_query_bytes(f->args->problem.k_dim);
     const kvb_stored_rows keys = rows_find(f, &f->k, g, g->key, false);
     const void *queries[TILE_ROWS];
 
@@ -155,7 +178,7 @@ static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
             continue;
         const kvb_stored_rows again = rows_as_floats(&f->k, g, &keys, w->scratch, at);
         for (uint32_t i = 0; i < rows; i++)
-            floats[i] = (const char *)queries[r + i] + floats_at;
+            floats[i] = f16_query_floats(f, w, g, r + i);
         f->loops->vector->dots(&again, floats, rows, w->scores + r * BLOCK);
     }
 }
@@ -183,6 +206,7 @@ const kvb_product kvb_product_f16 = {
     .query_bytes = f16_query_bytes,
     .scratch_bytes = kvb_float_tiles_bytes,
     .query = f16_query,
+    .decoded = f16_decoded,
     .scores = f16_scores,
     .sums = f16_sums,
     .cost = f16_cost,
@@ -208,14 +232,20 @@ static int attend(const kvb_attend *args)
     return kvb_flash_attend(&kvb_product_f16, args);
 }
 
+static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    return kvb_flash_round_query(&kvb_product_f16, p, k, head, q, rounded);
+}
+
 const kvb_kernel kvb_kernel_flash_f16 = {
     .name = "flash-f16",
     .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
     .flags = KVB_KERNEL_VECTOR,
-    .masks = KVB_FLASH_MASKS,
+    .masks = KVB_MASKS_ALL,
     .available = available,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = f16_arithmetic,
     .attend = attend,
+    .round_query = round_query,
 };

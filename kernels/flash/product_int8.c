@@ -61,12 +61,23 @@ static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
     return true;
 }
 
+/*
+ * A product of a weight and d, in steps, is off by half a step times what the code is less the middle one, `offset` at most. That is
+ * relative to the largest element: where there is a zero, to code * d + |zero|, and a row's group has the code 2 * offset - 1;
+ * else its scale is made from its largest element, but for IQ4_NL's, whose scale is fitted to all: a third less at most.
+ */
+static double weights_step(kvb_elem elem)
+{
+    const int8_elem of = int8_elem_of(elem);
+    return of.has_m ? 1.01 * of.offset / (2 * of.offset - 1) : elem == KVB_IQ4_NL ? 1.5 : 1.01;
+}
+
 static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     kvb_float_arithmetic(p, a);
     a->dot_chain += 2; /* roundings of the step of q, and of q in units of it */
     a->query.step = INT8_QUERY_STEP;
-    a->sums.step = 2 * INT8_WEIGHT_STEP; /* a scale times the largest code may exceed the largest element */
+    a->sums.step = weights_step(p->v_in_k ? p->k_format->elem : p->v_format->elem) * INT8_WEIGHT_STEP;
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -89,6 +100,11 @@ static void int8_query_encode(const kvb_flash *f, uint32_t h, const float *q, vo
 {
     (void)h;
     f->loops->vector->int8_query(f->k.view->format, f->args->problem.k_dim, q, encoded);
+}
+
+static void int8_query_decode(const kvb_flash *f, const void *encoded, double *q)
+{
+    f->loops->vector->int8_decoded(f->k.view->format, f->args->problem.k_dim, encoded, q);
 }
 
 static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
@@ -117,6 +133,7 @@ const kvb_product kvb_product_int8 = {
     .query_bytes = int8_query_bytes_of,
     .scratch_bytes = int8_scratch_bytes_of,
     .query = int8_query_encode,
+    .decoded = int8_query_decode,
     .scores = int8_scores,
     .sums = int8_sums,
     .cost = int8_cost,
@@ -137,13 +154,19 @@ static int attend(const kvb_attend *args)
     return kvb_flash_attend(&kvb_product_int8, args);
 }
 
+static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    return kvb_flash_round_query(&kvb_product_int8, p, k, head, q, rounded);
+}
+
 const kvb_kernel kvb_kernel_flash_int8 = {
     .name = "flash-int8",
     .summary = "the same by integer products: q and weights rounded to 8 bits",
     .flags = KVB_KERNEL_VECTOR,
-    .masks = KVB_FLASH_MASKS,
+    .masks = KVB_MASKS_ALL,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = int8_arithmetic,
     .attend = attend,
+    .round_query = round_query,
 };

@@ -55,7 +55,7 @@ float kvb_side_factor(const kvb_side *side, uint32_t h)
 void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at)
 {
     const kvb_view *v = side->view;
-    if (g->again && !v->block_table)
+    if (g->again)
         for (uint32_t i = 0; i < n; i++)
             at[i] = (const char *)at[i] + g->ahead * v->cell_stride;
     else

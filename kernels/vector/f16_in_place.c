@@ -29,7 +29,7 @@ VEC_INLINE row_beside row_beside_of(kvb_elem elem, const kvb_stored_rows *rows, 
     if (elem != KVB_UINT8)
         return (row_beside){0};
     const kvb_view *v = rows->view;
-    const size_t at = kvb_view_cell(v, rows->cells[i]), h = rows->kv_head;
+    const size_t at = rows->cells[i], h = rows->kv_head;
     return (row_beside){(const uint8_t *)v->scales + h * v->scale_head_stride + at * v->scale_cell_stride,
                         (const uint8_t *)v->zeros + h * v->zero_head_stride + at * v->zero_cell_stride,
                         (uint32_t)__builtin_ctz(v->format->group)};

@@ -209,11 +209,7 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
     const size_t stride = view->cell_stride;
 
     rows->n = n;
-    if (view->block_table)
-        for (uint32_t i = 0; i < n; i++)
-            rows->at[i] = kvb_view_cell(view, cells[i]);
-    else
-        memcpy(rows->at, cells, n * sizeof *cells);
+    memcpy(rows->at, cells, n * sizeof *cells);
     for (uint32_t i = 0; i < n; i++)
         rows->row[i] = base + rows->at[i] * stride;
 }

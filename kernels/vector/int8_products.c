@@ -92,6 +92,19 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
         channels_store(s.elem, whole + c, (char *)encoded + int8_query_codes_at(&s) + c * sizeof(int32_t) / TILE_CODES);
 }
 
+void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const void *encoded, double *q)
+{
+    static const uint8_t plain[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_first[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const int8_shape s = int8_shape_of(k, dim);
+    const uint8_t *order = TILE_CODES == 4 && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
+    const char *codes = (const char *)encoded + int8_query_codes_at(&s);
+    const double step = (double)((const int8_query *)encoded)->step;
+    for (uint32_t i = 0; i < dim; i++) {
+        const int code = TILE_CODES == 4 ? ((const int8_t *)codes)[i] : ((const int16_t *)(const void *)codes)[i];
+        q[i / 8 * 8 + order[i % 8]] = code * step;
+    }
+}
+
 /* ---- scores ----------------------------------------------------------------------------------------------------- */
 
 typedef struct keys {

@@ -27,7 +27,6 @@ typedef struct cell_span {
 typedef struct head_place {
     const kvb_view *view;
     const uint8_t *codes, *scales, *zeros, *recent; /* of the head; absent tables point to the codes */
-    cell_span page;                                 /* at: its first cell in storage */
     cell_span block;                                /* at: its slot, or KVB_SLOT_NONE */
     cell_span group;                                /* at: its number */
 } head_place;
@@ -58,15 +57,6 @@ static inline bool span_holds(cell_span *s, uint32_t cell, uint32_t n)
         return true;
     *s = (cell_span){.start = cell / n * n, .n = n, .at = cell / n};
     return false;
-}
-
-/* Where a paged cell is stored. */
-static inline uint32_t cell_stored(head_place *p, uint32_t cell)
-{
-    const kvb_view *v = p->view;
-    if (!span_holds(&p->page, cell, v->block_cells))
-        p->page.at = v->block_table[p->page.at] * v->block_cells;
-    return p->page.at + (cell - p->page.start);
 }
 
 /* For formats with residual cells. Fields are stored one by one: copying a whole struct would wait for all of its parts. */
@@ -103,16 +93,10 @@ static void tails_clear(uint32_t dim, uint32_t n, float *rows, size_t stride)
         memset(rows + i * stride + dim, 0, (stride - dim) * sizeof *rows);
 }
 
-__attribute__((noinline)) static void cells_map(head_place *p, const uint32_t *cells, uint32_t n, uint32_t *mapped)
-{
-    for (uint32_t i = 0; i < n; i++)
-        mapped[i] = cell_stored(p, cells[i]);
-}
-
 __attribute__((noinline)) static void residual_find_all(head_place *p, const uint32_t *cells, uint32_t n, row_place *at)
 {
     for (uint32_t i = 0; i < n; i++)
-        residual_find(p, p->view->block_table ? cell_stored(p, cells[i]) : cells[i], at + i);
+        residual_find(p, cells[i], at + i);
 }
 
 #define LOAD(NAME)                                                                                                     \
@@ -131,19 +115,12 @@ __attribute__((noinline)) static void residual_find_all(head_place *p, const uin
     static void NAME##_load(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, float *rows,             \
                             size_t stride)                                                                             \
     {                                                                                                                  \
-        uint32_t mapped[PLACES];                                                                                       \
-        head_place p = head_open(v, h);                                                                                \
-        for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
-            const uint32_t *here = cells;                                                                              \
-            some = v->block_table && n > PLACES ? PLACES : n;                                                          \
-            if (v->block_table)                                                                                        \
-                cells_map(&p, cells, some, mapped), here = mapped;                                                     \
-            if (v->dim == COMMON_DIM)                                                                                  \
-                NAME##_rows(v, &p, here, some, COMMON_DIM, rows, stride);                                              \
-            else                                                                                                       \
-                NAME##_rows(v, &p, here, some, v->dim, rows, stride);                                                  \
-            tails_clear(v->dim, some, rows, stride);                                                                   \
-        }                                                                                                              \
+        const head_place p = head_open(v, h);                                                                          \
+        if (v->dim == COMMON_DIM)                                                                                      \
+            NAME##_rows(v, &p, cells, n, COMMON_DIM, rows, stride);                                                    \
+        else                                                                                                           \
+            NAME##_rows(v, &p, cells, n, v->dim, rows, stride);                                                        \
+        tails_clear(v->dim, n, rows, stride);                                                                          \
     }
 PLAIN(LOAD)
 

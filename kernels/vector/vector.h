@@ -129,6 +129,9 @@ float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint
 /* sums[c] *= factor for c < dim. */
 void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor);
 
+/* Are all sums[c], c < dim, finite? */
+bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim);
+
 /* ---- block products ---------------------------------------------------------------------------------------------- */
 
 /*
@@ -156,6 +159,8 @@ typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *ce
 #define INT8_QUERY_STEP  (1.0 / 127)
 #define INT8_WEIGHT_STEP (1.0 / 127)
 kvb_query_fn KVB_ISA_NAME(kvb_int8_query);
+/* The q [dim] that an encoded query row stands for. */
+void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const void *encoded, double *q);
 kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
 kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 
@@ -251,7 +256,9 @@ typedef struct kvb_f16_loops {
     X(product)                                                                                                         \
     X(weigh)                                                                                                           \
     X(rescale)                                                                                                         \
+    X(all_finite)                                                                                                      \
     X(int8_query)                                                                                                      \
+    X(int8_decoded)                                                                                                    \
     X(int8_scores)                                                                                                     \
     X(int8_sums)
 

@@ -8,9 +8,10 @@
 
 #include <math.h>
 
-#define GROUP      16u       /* n, the number of scores, is rounded up to a multiple of this */
-#define MOST_OVER  8.0f      /* exponent that a weight may reach before max is raised */
-#define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
+#define GROUP      16u        /* n, the number of scores, is rounded up to a multiple of this */
+#define MOST_OVER  8.0f       /* exponent that a weight may reach before max is raised */
+#define INFINITE   0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
+#define EXP2_LEAST (-126.0f)  /* below this a power would be subnormal, and is taken to be 0 */
 
 /*
  * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
@@ -96,6 +97,14 @@ float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint
     }
 #undef GROUPS
     return 1;
+}
+
+bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim)
+{
+    vi most = vi_set(0);
+    for (uint32_t c = 0; c < dim; c += VL)
+        most = vi_size_max(most, vf_load(sums + c));
+    return vi_largest(most) < INFINITE;
 }
 
 void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor)

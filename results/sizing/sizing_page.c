@@ -6,35 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/page.h"
 #include "results/sizing/sizing.h"
 
 /* The plot's geometry in units of its viewBox, small enough that a phone shows its text large enough. */
 enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 20, TOP = 12, BOTTOM = 36, POINTS = 96 };
-
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>kvbench size</title>\n<style>\n"
-    ":root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #fff; --box: #f5f7f9; --line: "
-    "#d4d9df;\n"
-    "  --s0: #0b6fb8; --s1: #c2410c; --s2: #15803d; --s3: #8b3fb0; --s4: #946200; --s5: #0f766e; }\n"
-    "@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #a3adb8; --page: #14181d; --box: #1d232a;\n"
-    "  --line: #3a424c; --s0: #58a6ff; --s1: #fb923c; --s2: #4ade80; --s3: #d79bf5; --s4: #eab308; --s5: #2dd4bf; } }\n"
-    "body { margin: 0 auto; max-width: 90rem; padding: 1rem; background: var(--page); color: var(--ink);\n"
-    "  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }\n"
-    "h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; border-top: 1px solid var(--line); padding-top: 1rem; }\n"
-    "figure { margin: 0; max-width: 36rem; } figcaption { color: var(--soft); font-size: 0.9rem; }\n"
-    "svg { display: block; width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--ink); "
-    "}\n"
-    "svg .grid { stroke: var(--line); } svg .budget { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 2 3; }\n"
-    "svg .line { fill: none; }\n"
-    ".legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; list-style: none; padding: 0; margin: 0.25rem 0; }\n"
-    ".legend svg { display: inline-block; width: 2.2rem; height: 0.6rem; margin-right: 0.4rem; }\n"
-    ".scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: 1rem 0; }\n"
-    "table { border-collapse: collapse; font-size: 0.8125rem; overflow-wrap: normal; }\n"
-    "th, td { padding: 0.25rem 0.6rem; text-align: left; border-top: 1px solid var(--line); white-space: nowrap; }\n"
-    "thead th { background: var(--box); border-top: 0; } .n { text-align: right; font-variant-numeric: tabular-nums; "
-    "}\n"
-    "</style>\n</head>\n<body>\n<h1>What memory the context takes</h1>\n";
 
 /* What the past takes by this row's engine and format at another context. NAN: the engine cannot have it. */
 static double held_at(const kvb_size_row *row, double context)
@@ -177,7 +153,7 @@ static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t 
 
 int kvb_size_page(const kvb_sizes *rows, FILE *out)
 {
-    fputs(head, out);
+    kvb_page_begin("kvbench size", "What memory the context takes", out);
     for (size_t i = 0, n; i < rows->n; i += n) {
         for (n = 1; i + n < rows->n && rows->at[i + n].model == rows->at[i].model; n++)
             ;
@@ -189,6 +165,6 @@ int kvb_size_page(const kvb_sizes *rows, FILE *out)
     fprintf(out, "<h2>Tables</h2>\n");
     int error = kvb_size_table(rows, KVB_TABLE_HTML, out);
 
-    fprintf(out, "</body>\n</html>\n");
+    kvb_page_end(out);
     return error ? error : ferror(out) ? -EIO : 0;
 }

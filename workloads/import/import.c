@@ -29,7 +29,7 @@ typedef struct live_sequence {
 typedef struct schedule {
     const kvb_import_options *options;
     live_sequence live[KVB_TRACE_MAX_SEQS];
-    uint32_t alive;
+    uint32_t alive, pos[KVB_TRACE_MAX_SEQS], seq[KVB_TRACE_MAX_SEQS]; /* of a step */
     kvb_trace_writer *writer;
     kvb_import_outcome *outcome;
 } schedule;
@@ -82,22 +82,22 @@ static int request_admit(schedule *s, const kvb_import_request *request, char *w
 /* One token for each live sequence; then those that are done leave. */
 static int step_decode(schedule *s, char *why, size_t why_bytes)
 {
-    uint32_t pos[KVB_TRACE_MAX_SEQS], seq[KVB_TRACE_MAX_SEQS], n = 0;
+    uint32_t n = 0;
     for (uint32_t id = 0; id < s->options->sequences; id++) {
         if (!s->live[id].request)
             continue;
-        pos[n] = s->live[id].length++;
-        seq[n++] = id;
+        s->pos[n] = s->live[id].length++;
+        s->seq[n++] = id;
     }
-    int err = kvb_trace_write(s->writer, &(kvb_event){.kind = KVB_EVENT_STEP, .n = n, .pos = pos, .seq = seq}, why,
-                              why_bytes);
+    int err = kvb_trace_write(s->writer, &(kvb_event){.kind = KVB_EVENT_STEP, .n = n, .pos = s->pos, .seq = s->seq},
+                              why, why_bytes);
     for (uint32_t i = 0; !err && i < n; i++) {
-        live_sequence *live = &s->live[seq[i]];
+        live_sequence *live = &s->live[s->seq[i]];
         if (live->length < live->request->input + live->request->output)
             continue;
-        err = kvb_trace_write(s->writer,
-                              &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = seq[i], .p0 = 0, .p1 = KVB_TRACE_POS_END},
-                              why, why_bytes);
+        err = kvb_trace_write(
+            s->writer, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s->seq[i], .p0 = 0, .p1 = KVB_TRACE_POS_END}, why,
+            why_bytes);
         live->request = NULL;
         s->alive--;
     }
@@ -109,7 +109,7 @@ int kvb_import_write(const kvb_import_requests *requests, const kvb_import_optio
 {
     assert(requests->n && options->shrink && options->sequences && options->sequences <= KVB_TRACE_MAX_SEQS);
     *outcome = (kvb_import_outcome){0};
-    schedule s = {.options = options, .outcome = outcome};
+    schedule *s = calloc(1, sizeof *s);
     char *source = NULL, *note = NULL;
     int err = -ENOMEM;
     if (asprintf(&source, "%s, first %zu requests, token counts divided by %u", options->format->summary, requests->n,
@@ -120,29 +120,32 @@ int kvb_import_write(const kvb_import_requests *requests, const kvb_import_optio
                  "arrival times dropped, all decode in lockstep)",
                  options->format->block_tokens ? ", shared prefixes" : "", options->sequences) < 0)
         note = NULL;
-    if (!source || !note) {
+    if (!s || !source || !note) {
         snprintf(why, why_bytes, "%s: no memory", path);
         goto out;
     }
+    s->options = options;
+    s->outcome = outcome;
     kvb_trace_header header = {.name = (char *)name,
                                .source = source,
                                .note = note,
                                .model = model,
                                .profile = (char *)"llama",
                                .seed = options->seed};
-    err = kvb_trace_create(path, &header, &s.writer, why, why_bytes);
-    for (size_t next = 0; !err && (next < requests->n || s.alive);) {
-        if (next < requests->n && s.alive < options->sequences)
-            err = request_admit(&s, &requests->at[next++], why, why_bytes);
+    err = kvb_trace_create(path, &header, &s->writer, why, why_bytes);
+    for (size_t next = 0; !err && (next < requests->n || s->alive);) {
+        if (next < requests->n && s->alive < options->sequences)
+            err = request_admit(s, &requests->at[next++], why, why_bytes);
         else
-            err = step_decode(&s, why, why_bytes);
+            err = step_decode(s, why, why_bytes);
     }
     if (err)
-        kvb_trace_writer_close(s.writer, false, NULL, 0);
+        kvb_trace_writer_close(s->writer, false, NULL, 0);
     else
-        err = kvb_trace_writer_close(s.writer, true, why, why_bytes);
+        err = kvb_trace_writer_close(s->writer, true, why, why_bytes);
 out:
     free(source);
     free(note);
+    free(s);
     return err;
 }

@@ -43,7 +43,7 @@ static int branch_out(kvb_scene *scene, kvb_scene_seq *seqs)
 
 static int play(kvb_scene *scene)
 {
-    kvb_scene_seq seqs[KVB_MAX_SEQS];
+    kvb_scene_seq seqs[FORK + 1];
     kvb_scene_seq *batch[] = {&seqs[1], &seqs[2], &seqs[3], &seqs[4], &seqs[5], &seqs[6], &seqs[FORK]};
     kvb_scene_seq *finalists[] = {&seqs[2], &seqs[4], &seqs[FORK]};
     kvb_runner *runner = &scene->runner;
@@ -73,7 +73,7 @@ const kvb_scenario kvb_scenario_agent_fork = {
     .name = "agent-fork",
     .summary = "live model: trunk, 6 branches, a branch of a branch, backtracking, losers dropped, winner kept",
     .cache = "seq",
-    .needs_seq = true,
+    .needs = KVB_CACHE_SEQ,
     .capacity = 1024,
     .seq_capacity = 128,
     .max_seqs = 8,

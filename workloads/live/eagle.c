@@ -18,55 +18,80 @@ static uint32_t level_end(const kvb_eagle_shape *shape, uint32_t begin)
     return end;
 }
 
-/* Let the draft fill in tok[1 ..], feeding it every node. */
-static int propose(kvb_runner *draft, const kvb_eagle_shape *shape, const int32_t *parents, int32_t *tok)
+/* Nodes begin .. end-1 of all trees in one call; logits follow in the order of rounds, then nodes. */
+static int nodes_propose(kvb_runner *r, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds, uint32_t n,
+                         int32_t (*tok)[KVB_EAGLE_MAX_NODES], uint32_t begin, uint32_t end)
+{
+    uint32_t seqs[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES], at = 0;
+    int32_t parents[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES], all[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES];
+    for (uint32_t q = 0; q < n; q++)
+        for (uint32_t node = begin; node < end; node++, at++) {
+            seqs[at] = rounds[q].seq;
+            parents[at] = node ? (int32_t)shape->parents[node] : -1;
+            all[at] = tok[q][node];
+        }
+    return kvb_runner_propose(r, seqs, parents, all, at);
+}
+
+/* Lets the draft fill in tok[][1 ..], feeding it every node. */
+static int draft_propose(kvb_runner *draft, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds, uint32_t n,
+                         int32_t (*tok)[KVB_EAGLE_MAX_NODES])
 {
     for (uint32_t begin = 0, end; begin < shape->n; begin = end) {
         end = level_end(shape, begin);
-        int err = kvb_runner_propose(draft, parents + begin, tok + begin, end - begin);
+        int err = nodes_propose(draft, shape, rounds, n, tok, begin, end);
         if (err)
             return err;
         for (uint32_t child = end, rank = 0; child < shape->n && shape->parents[child] < end; child++) {
             rank = child > end && shape->parents[child] == shape->parents[child - 1] ? rank + 1 : 0;
-            tok[child] = kvb_runner_best(draft, shape->parents[child] - begin, rank);
+            for (uint32_t q = 0; q < n; q++)
+                tok[q][child] = kvb_runner_best(draft, q * (end - begin) + shape->parents[child] - begin, rank);
         }
     }
     return 0;
 }
 
-int kvb_eagle_run(kvb_runner *target, kvb_runner *draft, const kvb_eagle_shape *shape, int32_t root,
-                  kvb_eagle_round *round, kvb_runner **failed)
+int kvb_eagle_propose(kvb_runner *target, kvb_runner *draft, const kvb_eagle_shape *shape, kvb_eagle_round *rounds,
+                      uint32_t n, kvb_runner **failed)
 {
-    int32_t parents[KVB_EAGLE_MAX_NODES], tok[KVB_EAGLE_MAX_NODES];
-    assert(shape->n <= KVB_EAGLE_MAX_NODES);
-    parents[0] = -1;
-    tok[0] = root;
-    for (uint32_t i = 1; i < shape->n; i++)
-        parents[i] = (int32_t)shape->parents[i];
-
+    int32_t tok[KVB_EAGLE_BATCH][KVB_EAGLE_MAX_NODES];
+    assert(shape->n <= KVB_EAGLE_MAX_NODES && n <= KVB_EAGLE_BATCH);
+    for (uint32_t q = 0; q < n; q++)
+        tok[q][0] = rounds[q].root;
     *failed = draft;
-    int err = propose(draft, shape, parents, tok);
+    int err = draft_propose(draft, shape, rounds, n, tok);
     if (err)
         return err;
     *failed = target;
-    err = kvb_runner_propose(target, parents, tok, shape->n);
-    if (err)
-        return err;
-
-    uint32_t path[KVB_EAGLE_MAX_NODES] = {0}, n = 1;
-    round->n = 0;
-    for (uint32_t child = 1;; child = path[n - 1] + 1) {
-        int32_t wanted = kvb_runner_best(target, path[n - 1], 0);
-        while (child < shape->n && !(shape->parents[child] == path[n - 1] && tok[child] == wanted))
-            child++;
-        round->tokens[round->n++] = wanted;
-        if (child == shape->n)
-            break;
-        path[n++] = child;
+    err = nodes_propose(target, shape, rounds, n, tok, 0, shape->n);
+    for (uint32_t q = 0; q < n && !err; q++) {
+        kvb_eagle_round *round = &rounds[q];
+        round->path[0] = round->n = 0;
+        for (uint32_t child = 1;; child = round->path[round->n] + 1) {
+            const uint32_t last = round->path[round->n];
+            int32_t wanted = kvb_runner_best(target, q * shape->n + last, 0);
+            while (child < shape->n && !(shape->parents[child] == last && tok[q][child] == wanted))
+                child++;
+            round->tokens[round->n++] = wanted;
+            if (child == shape->n)
+                break;
+            round->path[round->n] = child;
+        }
     }
-    err = kvb_runner_commit(target, path, n);
-    if (err)
-        return err;
-    *failed = draft;
-    return kvb_runner_commit(draft, path, n);
+    return err;
+}
+
+int kvb_eagle_commit(kvb_runner *target, kvb_runner *draft, const kvb_eagle_round *rounds, uint32_t n,
+                     kvb_runner **failed)
+{
+    int err = 0;
+    for (uint32_t q = 0; q < n && !err; q++) {
+        *failed = target;
+        err = kvb_runner_commit(target, rounds[q].seq, rounds[q].path, rounds[q].n);
+        if (err)
+            break;
+        *failed = draft;
+        err = kvb_runner_commit(draft, rounds[q].seq, rounds[q].path, rounds[q].n);
+    }
+    return err;
 }

@@ -38,8 +38,10 @@ static int play_tree(kvb_scene *scene)
 
     kvb_live_outcome *outcome = scene->outcome;
     while (!err && outcome->rounds < ROUNDS) {
-        kvb_eagle_round round;
-        err = kvb_eagle_run(&scene->runner, &draft, &kvb_eagle_shape_25, seq.next, &round, &failed);
+        kvb_eagle_round round = {.seq = 0, .root = seq.next};
+        err = kvb_eagle_propose(&scene->runner, &draft, &kvb_eagle_shape_25, &round, 1, &failed);
+        if (!err)
+            err = kvb_eagle_commit(&scene->runner, &draft, &round, 1, &failed);
         if (err)
             break;
         outcome->rounds++;
@@ -79,10 +81,11 @@ const kvb_scenario kvb_scenario_eagle_tree = {
     .note = "The draft model is the target's weights with seeded noise of 0.075 of each matrix's root mean square: it "
             "agrees often by construction.",
     .cache = "tree",
-    .needs_tree = true,
+    .needs = KVB_CACHE_TREE,
     .capacity = CAPACITY,
     .seq_capacity = CAPACITY,
     .max_seqs = 1,
+    .greedy = &kvb_scenario_eagle_greedy,
     .play = play_tree,
 };
 

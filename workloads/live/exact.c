@@ -10,9 +10,10 @@ static bool exact_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     bool plain = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
     plain = plain && p->k_format->transform == KVB_TRANSFORM_NONE && p->v_format->transform == KVB_TRANSFORM_NONE;
-    if (!plain || p->softcap > 0 || p->has_sinks)
-        snprintf(why, why_bytes, "exact: f32 rows and output, no softcap, no sinks");
-    return plain && !(p->softcap > 0) && !p->has_sinks;
+    plain = plain && !(p->softcap > 0);
+    if (!plain)
+        snprintf(why, why_bytes, "exact: f32 rows and output, no softcap");
+    return plain;
 }
 
 /* Scores of one row [n_cells] and one output row [v_dim], in double. */
@@ -35,7 +36,8 @@ static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)
     uint32_t kv_head = head / (p->n_heads / p->n_kv_heads), cursor = 0;
     size_t row = (size_t)t * p->n_heads + head;
     const float *q = args->q + row * p->k_dim;
-    double *score = args->scratch, *sum = score + p->n_cells, max = -INFINITY, total = 0;
+    double *score = args->scratch, *sum = score + p->n_cells,
+           max = p->has_sinks ? (double)args->sinks[head] : -INFINITY;
     kvb_run run;
 
     while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
@@ -47,6 +49,7 @@ static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)
             score[c] = s * p->scale;
             max = fmax(max, score[c]);
         }
+    double total = p->has_sinks ? exp((double)args->sinks[head] - max) : 0;
     for (uint32_t i = 0; i < p->v_dim; i++)
         sum[i] = 0;
     cursor = 0;
@@ -76,8 +79,7 @@ static int exact_attend(const kvb_attend *args)
 const kvb_kernel kvb_live_kernel_exact = {
     .name = "exact",
     .summary = "sums in double, rounded to f32 once: for recording",
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |
-             KVB_MASK_BIT(KVB_MASK_RUNS),
+    .masks = KVB_MASKS_ALL,
     .supports = exact_supports,
     .scratch_bytes = exact_scratch_bytes,
     .arithmetic = exact_arithmetic,

@@ -36,15 +36,20 @@ typedef struct kvb_scenario {
     const char *summary; /* one line; the "source" of the trace */
     const char *note;    /* of the trace, or NULL */
     const char *cache;   /* the natural cache to record over */
-    bool needs_seq;      /* what it cannot do without */
-    bool needs_tree;
-    uint32_t layers;       /* of seeded weights; 0: as the default model */
-    uint32_t full_every;   /* every so manieth layer is without limits; 0: all have them */
-    kvb_group limits;      /* window, sinks, chunk of the others */
-    uint32_t rollback;     /* with limits: most positions by which a sequence is cut back */
-    uint32_t capacity;     /* cells */
-    uint32_t seq_capacity; /* tokens of the longest sequence */
-    uint32_t max_seqs;     /* alive at once */
+    uint32_t
+        needs; /* KVB_CACHE_ flags: what it cannot do without. With _SHIFT its trace says what K's rope is: others are of
+                          * version 1, which everybody reads */
+    uint32_t layers; /* of seeded weights; 0: as the default model */
+    void (*geometry)(
+        kvb_model_config *config);     /* of seeded weights: what else differs from the default model, or NULL */
+    const kvb_group *real;             /* heads, dims and scale of the seeded twin; NULL: Llama 3 8B's */
+    uint32_t full_every;               /* every so manieth layer is without limits; 0: all have them */
+    kvb_group limits;                  /* window, sinks, chunk of the others */
+    uint32_t rollback;                 /* with limits: most positions by which a sequence is cut back */
+    uint32_t capacity;                 /* cells */
+    uint32_t seq_capacity;             /* tokens of the longest sequence */
+    uint32_t max_seqs;                 /* alive at once */
+    const struct kvb_scenario *greedy; /* speculative: plain decoding that must say the same; else NULL */
     int (*play)(struct kvb_scene *scene);
 } kvb_scenario;
 
@@ -55,9 +60,24 @@ extern const kvb_scenario kvb_scenario_eagle_tree;
 extern const kvb_scenario kvb_scenario_parallel_sample;
 extern const kvb_scenario kvb_scenario_sliding_window;
 extern const kvb_scenario kvb_scenario_sink_window;
+extern const kvb_scenario kvb_scenario_mla_decode;
+extern const kvb_scenario kvb_scenario_gpt_oss_like;
+extern const kvb_scenario kvb_scenario_gemma_like;
+extern const kvb_scenario kvb_scenario_chunked_local;
+extern const kvb_scenario kvb_scenario_prefix_reuse;
+extern const kvb_scenario kvb_scenario_paged_sharing;
+extern const kvb_scenario kvb_scenario_continuous_admission;
+extern const kvb_scenario kvb_scenario_beam_search;
+extern const kvb_scenario kvb_scenario_spec_batch;
+extern const kvb_scenario kvb_scenario_context_shift;
+extern const kvb_scenario kvb_scenario_evict_rollback;
+extern const kvb_scenario kvb_scenario_save_restore;
+extern const kvb_scenario kvb_scenario_preempt_resume;
 
 /* The prompt of eagle-tree, continued by plain greedy decoding: what eagle-tree must say too. Unlisted. */
 extern const kvb_scenario kvb_scenario_eagle_greedy;
+/* The same of spec-batch. */
+extern const kvb_scenario kvb_scenario_spec_greedy;
 
 extern const kvb_scenario *const kvb_scenarios[];        /* ends with NULL */
 const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */
@@ -74,13 +94,19 @@ void kvb_live_outcome_free(kvb_live_outcome *outcome);
 
 /* Of the weights that a scenario makes itself. */
 void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config);
+int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why,
+                         size_t why_bytes);
 
-/* The layers of these weights in groups, with the limits of the scenario (NULL: none). */
-void kvb_live_model(const kvb_scenario *scenario, const kvb_model_config *config, kvb_model *model);
+/* The layers of these weights in groups, with the limits of the scenario (NULL: none). Sink logits are the weights' own; without
+ * layers, as of weights that are not made yet, there are none. */
+void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model);
+
+/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM". */
+void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes);
 
 /*
- * Play and write directory/NAME.jsonl with its .safetensors, and directory/NAME-8x128.jsonl: the same events
- * with seeded values at a realistic geometry. options->recorder is ignored. 0 or a negative errno.
+ * Play and write directory/NAME.jsonl with its .safetensors, and its twin, as NAME-8x128.jsonl: the same events with seeded
+ * values at a realistic geometry. options->recorder is ignored. 0 or a negative errno.
  */
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);

@@ -31,6 +31,15 @@ static void project(const float *w, const float *x, size_t rows, size_t columns,
         y[r] = dot(w + r * columns, x, columns);
 }
 
+/* y [columns] = x [rows] w [rows][columns] */
+static void project_back(const float *w, const float *x, size_t rows, size_t columns, float *y)
+{
+    memset(y, 0, columns * sizeof *y);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < columns; i++)
+            y[i] += x[r] * w[r * columns + i];
+}
+
 /* out may be x */
 static void normalise(const float *x, const float *gain, size_t n, float eps, float *out)
 {
@@ -52,13 +61,57 @@ void kvb_model_rope(float *x, uint32_t dim, uint32_t position, double theta)
 }
 
 /* Heads of one token's q or K: QK-norm, then RoPE. */
-static void position_heads(float *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position)
+static void position_heads(float *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position,
+                           bool rope)
 {
     for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
         if (gain)
             normalise(x, gain, c->head_dim, c->norm_eps, x);
-        kvb_model_rope(x, c->head_dim, position, c->rope_theta);
+        if (rope)
+            kvb_model_rope(x, c->head_dim, position, c->rope_theta);
     }
+}
+
+/* One head's part of kv_b: K's, and V's behind it. */
+static const float *up_of(const kvb_model_config *c, const kvb_layer_weights *w, uint32_t head)
+{
+    return w->kv_b + (size_t)head * (c->head_dim - c->rope_dim + c->v_dim) * c->kv_lora_rank;
+}
+
+/* q, K and V rows of one token, latent; x: normalised; work [heads * head_dim + kv_lora_rank + rope_dim]. */
+static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, const float *x, uint32_t position,
+                        float *work, float *q, float *k, float *v)
+{
+    uint32_t rank = c->kv_lora_rank, rest = c->head_dim - c->rope_dim;
+    float *head = work, *row = work + (size_t)c->heads * c->head_dim;
+    project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
+    project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
+    normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
+    kvb_model_rope(row + rank, c->rope_dim, position, c->rope_theta);
+    for (uint32_t h = 0; h < c->heads; h++, head += c->head_dim) {
+        const float *up = up_of(c, w, h);
+        kvb_model_rope(head + rest, c->rope_dim, position, c->rope_theta);
+        if (c->expanded) {
+            memcpy(q + h * c->head_dim, head, c->head_dim * sizeof *q);
+            project(up, row, rest, rank, k + h * c->head_dim);
+            memcpy(k + h * c->head_dim + rest, row + rank, c->rope_dim * sizeof *k);
+            project(up + rest * rank, row, c->v_dim, rank, v + h * c->v_dim);
+        } else {
+            project_back(up, head, rest, rank, q);
+            memcpy(q + rank, head + rest, c->rope_dim * sizeof *q);
+            q += rank + c->rope_dim;
+        }
+    }
+    if (!c->expanded)
+        memcpy(k, row, (rank + c->rope_dim) * sizeof *k);
+}
+
+/* V rows of one token's heads [heads * v_dim] from what it attended of latent rows [heads][kv_lora_rank]. */
+static void latent_outputs(const kvb_model_config *c, const kvb_layer_weights *w, const float *attended, float *out)
+{
+    size_t rest = c->head_dim - c->rope_dim, rank = c->kv_lora_rank;
+    for (uint32_t h = 0; h < c->heads; h++)
+        project(up_of(c, w, h) + rest * rank, attended + h * rank, c->v_dim, rank, out + h * c->v_dim);
 }
 
 /* x += SwiGLU(norm(x)); row [hidden], gate and up [ffn] are working memory. */
@@ -96,33 +149,44 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
                       const uint32_t *positions, uint32_t n, uint32_t n_new, float *logits)
 {
     const kvb_model_config *c = &weights->config;
-    size_t hidden = c->hidden, q_row = (size_t)c->heads * c->head_dim, kv_row = (size_t)c->kv_heads * c->head_dim;
-    int err = work_grow(work, n * (hidden + 2 * q_row + 2 * kv_row) + hidden + 2 * (size_t)c->ffn);
+    const kvb_group g = kvb_model_config_group(c);
+    size_t hidden = c->hidden, q_row = (size_t)g.heads * g.k_dim, out_row = (size_t)g.heads * g.v_dim;
+    size_t k_row = (size_t)g.kv_heads * g.k_dim, v_row = g.latent ? 0 : (size_t)g.kv_heads * g.v_dim;
+    size_t o_row = c->kv_lora_rank ? (size_t)c->heads * c->v_dim : out_row;
+    size_t latent = c->kv_lora_rank ? (size_t)c->heads * c->head_dim + c->kv_lora_rank + c->rope_dim + o_row : 0;
+    int err = work_grow(work, n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
     if (err) {
         snprintf(op->why, sizeof op->why, "no memory for a step of %u tokens", n);
         return err;
     }
-    float *x = work->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * kv_row, *attended = v + n * kv_row;
-    float *row = attended + n * q_row, *gate = row + hidden, *up = gate + c->ffn;
+    float *x = work->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * k_row, *attended = v + n * v_row;
+    float *row = attended + n * out_row, *gate = row + hidden, *up = gate + c->ffn, *heads = up + c->ffn;
 
     for (size_t t = 0; t < n; t++)
         memcpy(x + t * hidden, weights->embed + (size_t)tok[t] * hidden, hidden * sizeof *x);
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         const kvb_layer_weights *w = &weights->layers[layer];
+        bool rope = !c->no_rope_every || (layer + 1) % c->no_rope_every;
         for (size_t t = 0; t < n; t++) {
             normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
+            if (c->kv_lora_rank) {
+                latent_rows(c, w, row, positions[t], heads, q + t * q_row, k + t * k_row, v + t * v_row);
+                continue;
+            }
             project(w->q, row, q_row, hidden, q + t * q_row);
-            project(w->k, row, kv_row, hidden, k + t * kv_row);
-            project(w->v, row, kv_row, hidden, v + t * kv_row);
-            position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t]);
-            position_heads(k + t * kv_row, w->k_norm, c, c->kv_heads, positions[t]);
+            project(w->k, row, k_row, hidden, k + t * k_row);
+            project(w->v, row, v_row, hidden, v + t * v_row);
+            position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t], rope);
+            position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, positions[t], rope);
         }
-        err = kvb_update_and_attend(op, q, k, v, positions, n, layer, attended);
+        err = kvb_update_and_attend(op, q, k, g.latent ? NULL : v, positions, n, layer, attended);
         if (err)
             return err;
         /* of the last layer's output only the new tokens' is asked for */
         for (size_t t = layer + 1 < c->layers ? 0 : n - n_new; t < n; t++) {
-            project(w->o, attended + t * q_row, hidden, q_row, row);
+            if (g.latent)
+                latent_outputs(c, w, attended + t * out_row, heads);
+            project(w->o, g.latent ? heads : attended + t * out_row, hidden, o_row, row);
             for (size_t i = 0; i < hidden; i++)
                 x[t * hidden + i] += row[i];
             mlp(c, w, x + t * hidden, row, gate, up);

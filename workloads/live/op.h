@@ -24,7 +24,7 @@ typedef struct kvb_live_op {
 void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
 
 /*
- * Store k [n_tok][kv_heads][dim] and v, fetch the cache's spec, attend q [n_tok][heads][dim] into
+ * Store k [n_tok][kv_heads][dim] and v (latent: NULL), fetch the cache's spec, attend q [n_tok][heads][dim] into
  * out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
  */
 int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,

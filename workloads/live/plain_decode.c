@@ -4,7 +4,7 @@
 
 enum { FIRST_PART = 48, SECOND_PART = 80, CHUNK = 16, DECODE = 64 };
 
-static int play(kvb_scene *scene)
+int kvb_play_plain_decode(kvb_scene *scene)
 {
     kvb_scene_seq seq = {.id = 0};
     int err = kvb_scene_prefill(scene, seq.id, 0, 0, FIRST_PART);
@@ -24,5 +24,5 @@ const kvb_scenario kvb_scenario_plain_decode = {
     .capacity = 256,
     .seq_capacity = 256,
     .max_seqs = 1,
-    .play = play,
+    .play = kvb_play_plain_decode,
 };

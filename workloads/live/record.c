@@ -3,36 +3,52 @@
 #include "workloads/live/live.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "workloads/live/rng.h"
+
 /* Heads and dims of Llama 3 8B, one layer: what attention costs does not depend on how many there are. */
-static const kvb_model realistic = {
+static const kvb_model llama = {
     .n_layers = 1,
     .n_groups = 1,
     .groups =
         {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
-static const char realistic_suffix[] = "-8x128", realistic_profile[] = "llama";
+static const kvb_rope llama_rope = {.known = true, .base = 500000, .dims = 128};
+static const char realistic_profile[] = "llama";
+
+#define TWIN_SINKS 0x73696e6b73u /* stream of the twin's sink logits: "sinks" */
+#define MOST_KINDS 2u            /* of layers: with limits and without */
 
 enum { LONG_FILL = 32768, LONG_DECODE = 32 };
 
-/* The realistic geometry, one layer of each group that the scenario has. */
-static void realistic_make(const kvb_scenario *scenario, kvb_model *model)
+/* The realistic geometry, one layer of each kind that the scenario has; with sink logits, into `sinks`, where its model has them. */
+static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float sinks[MOST_KINDS][KVB_MODEL_WIDTH],
+                           kvb_model *model)
 {
-    const kvb_model_config one_of_each = {
-        .layers = scenario->full_every ? 2 : 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
     kvb_scenario two = *scenario;
-    two.full_every = scenario->full_every ? 2 : 0;
-    kvb_live_model(&two, &one_of_each, model);
+    two.full_every = scenario->full_every ? MOST_KINDS : 0;
+    kvb_model_config config;
+    kvb_scenario_config(scenario, &config);
+    kvb_live_model(&two, &(kvb_weights){.config = {.layers = scenario->full_every ? MOST_KINDS : 1}}, model);
     for (uint32_t g = 0; g < model->n_groups; g++) {
-        kvb_group limits = model->groups[g];
-        model->groups[g] = realistic.groups[0];
-        model->groups[g].window = limits.window;
-        model->groups[g].sinks = limits.sinks;
-        model->groups[g].chunk = limits.chunk;
+        kvb_group *group = &model->groups[g], limits = *group;
+        *group = scenario->real ? *scenario->real : llama.groups[0];
+        group->rope = (scenario->needs & KVB_CACHE_SHIFT) ? llama_rope : (kvb_rope){.known = false};
+        group->window = limits.window;
+        group->sinks = limits.sinks;
+        group->chunk = limits.chunk;
+        for (uint32_t h = 0; config.sink_logits && h < group->heads; h++)
+            sinks[g][h] = kvb_live_normal(seed, TWIN_SINKS + g, h);
+        group->sink_logits = config.sink_logits ? sinks[g] : NULL;
     }
+}
+
+void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes)
+{
+    const kvb_group *real = scenario->real ? scenario->real : llama.groups;
+    snprintf(suffix, bytes, "-%ux%u", real->kv_heads, real->k_dim);
 }
 
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
@@ -41,11 +57,13 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
     int err = kvb_recorder_save(recorder, directory, scenario->name, scenario->summary, scenario->note, why, why_bytes);
     if (err)
         return err;
-    char name[96], source[256];
-    snprintf(name, sizeof name, "%s%s", scenario->name, realistic_suffix);
+    char name[96], source[256], suffix[24];
+    kvb_live_twin_suffix(scenario, suffix, sizeof suffix);
+    snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
     snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
     kvb_model model;
-    realistic_make(scenario, &model);
+    float sinks[MOST_KINDS][KVB_MODEL_WIDTH];
+    realistic_make(scenario, options->seed, sinks, &model);
     return kvb_recorder_save_seeded(recorder, directory, name, source, scenario->note, &model, realistic_profile,
                                     options->seed, why, why_bytes);
 }
@@ -54,22 +72,26 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
                     kvb_live_outcome *outcome, char *why, size_t why_bytes)
 {
     *outcome = (kvb_live_outcome){0};
-    kvb_model_config config;
-    kvb_model model;
-    kvb_scenario_config(scenario, &config);
-    kvb_live_model(scenario, options->weights ? &options->weights->config : &config, &model);
-    kvb_recorder recorder;
-    int err = kvb_recorder_open(&recorder, &model);
-    if (err) {
-        snprintf(why, why_bytes, "%s: no memory for the recorder", scenario->name);
-        return err;
-    }
     kvb_live_options recording = *options;
+    kvb_weights *seeded = NULL;
+    int err = options->weights ? 0 : kvb_scenario_weights(scenario, options->seed, &seeded, why, why_bytes);
+    if (err)
+        return err;
+    if (seeded)
+        recording.weights = seeded;
+    kvb_model model;
+    kvb_live_model(scenario, recording.weights, &model);
+    kvb_recorder recorder;
+    err = kvb_recorder_open(&recorder, &model);
+    if (err)
+        snprintf(why, why_bytes, "%s: no memory for the recorder", scenario->name);
     recording.recorder = &recorder;
-    err = kvb_live_play(scenario, &recording, outcome, why, why_bytes);
+    if (!err)
+        err = kvb_live_play(scenario, &recording, outcome, why, why_bytes);
     if (!err)
         err = save(scenario, &recorder, options, directory, why, why_bytes);
     kvb_recorder_close(&recorder);
+    kvb_weights_close(seeded);
     return err;
 }
 
@@ -94,7 +116,7 @@ int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, 
         snprintf(why, why_bytes, "%s: no memory", KVB_LONG_DECODE);
     else
         err = kvb_recorder_save_seeded(&recorder, directory, KVB_LONG_DECODE,
-                                       "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &realistic,
+                                       "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &llama,
                                        realistic_profile, seed, why, why_bytes);
 out:
     free(pos);

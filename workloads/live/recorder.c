@@ -44,6 +44,8 @@ static void event_free(kvb_event *e)
     free(e->tok);
     free(e->parents);
     free(e->accepted);
+    free(e->dsts);
+    free(e->srcs);
 }
 
 void kvb_recorder_close(kvb_recorder *r)
@@ -109,6 +111,8 @@ int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
     e->tok = copy(event->tok, e->n, sizeof *e->tok, &ok);
     e->parents = copy(event->parents, e->n, sizeof *e->parents, &ok);
     e->accepted = copy(event->accepted, e->n, sizeof *e->accepted, &ok);
+    e->dsts = copy(event->dsts, e->n, sizeof *e->dsts, &ok);
+    e->srcs = copy(event->srcs, e->n, sizeof *e->srcs, &ok);
     if (!ok) {
         event_free(e);
         return -ENOMEM;
@@ -228,8 +232,11 @@ int kvb_recorder_save_seeded(const kvb_recorder *r, const char *directory, const
                                .seed = seed};
     int err = -ENOMEM;
     snprintf(why, why_bytes, "no memory");
+    bool with_tok = false; /* only prompts that are found again need to be known */
+    for (size_t i = 0; i < r->n_events; i++)
+        with_tok = with_tok || r->events[i].reuse;
     if (trace)
-        err = save_events(r, trace, &header, false, why, why_bytes);
+        err = save_events(r, trace, &header, with_tok, why, why_bytes);
     free(trace);
     return err;
 }

@@ -60,6 +60,7 @@ void kvb_runner_close(kvb_runner *r)
         kvb_session_release(r->cache);
         kvb_session_close(r->key);
     }
+    kvb_slot_files_close(&r->slots);
     kvb_call_free(&r->op.call);
     kvb_forward_free(&r->work);
     free(r->tok);
@@ -125,9 +126,10 @@ static int forward(kvb_runner *r, const kvb_event *event)
     int err = record(r, event);
     if (err)
         return err;
-    kvb_live_op_begin(&r->op, event->n);
+    const uint32_t asked = event->n - r->not_asked;
+    kvb_live_op_begin(&r->op, asked);
     uint32_t n = r->op.n_fed;
-    assert(n >= event->n && "a plan feeds at least its own tokens");
+    assert(n >= asked && "a plan feeds at least its own tokens");
     err = reserve_fed(r, n);
     if (err)
         return err;
@@ -136,7 +138,7 @@ static int forward(kvb_runner *r, const kvb_event *event)
         r->fed_tok[i] = r->tok[r->op.ordinals[i]];
         r->fed_pos[i] = r->pos[r->op.ordinals[i]];
     }
-    err = kvb_model_forward(r->weights, &r->work, &r->op, r->fed_tok, r->fed_pos, n, event->n, r->logits);
+    err = kvb_model_forward(r->weights, &r->work, &r->op, r->fed_tok, r->fed_pos, n, asked, r->logits);
     if (err)
         snprintf(r->why, sizeof r->why, "%s", r->op.why);
     return err;
@@ -158,27 +160,64 @@ static int step_failed(kvb_runner *r, int err, uint32_t n)
     return -EPROTO;
 }
 
+/* A step whose sequences have the first `found` of its tokens already. */
+static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
+{
+    const uint32_t *seq = event->seq, n = event->n - found;
+    r->not_asked = found;
+    if (!kvb_cache_can_extend(r->cache, seq + found, n))
+        return no_room(r, n);
+    int err = kvb_cache_begin_step_tokens(r->cache, seq + found, event->tok + found, n);
+    if (err)
+        return step_failed(r, err, n);
+    memcpy(r->tok + r->n_tokens, event->tok, event->n * sizeof *r->tok);
+    r->n_tokens += event->n;
+    return forward(r, event);
+}
+
+int kvb_runner_prompt(kvb_runner *r, uint32_t seq, const int32_t *tok, uint32_t n, uint64_t extra_key)
+{
+    uint32_t found = 0, *seqs = malloc(n * sizeof *seqs);
+    const uint64_t *ordinals;
+    int err = seqs ? reserve_tokens(r, n) : no_memory(r);
+    if (!err && !r->op.recorder && kvb_cache_type_of(r->cache)->flags & KVB_CACHE_PREFIX) { /* all rows are recorded */
+        err = kvb_cache_seq_match(r->cache, seq, tok, n, extra_key, &found, &ordinals);
+        err = err ? cache_failed(r, err) : 0;
+    }
+    for (uint32_t i = 0; i < n && !err; i++) {
+        r->pos[r->n_tokens + i] = i;
+        seqs[i] = seq;
+    }
+    if (!err)
+        err = step_rest(r,
+                        &(kvb_event){.kind = KVB_EVENT_PREFILL,
+                                     .n = n,
+                                     .pos = r->pos + r->n_tokens,
+                                     .seq = seqs,
+                                     .tok = (int32_t *)(uintptr_t)tok,
+                                     .reuse = true,
+                                     .extra_key = extra_key},
+                        found);
+    free(seqs);
+    return err;
+}
+
 int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n)
 {
     int err = reserve_tokens(r, n);
     if (err)
         return err;
-    uint32_t next[KVB_MAX_SEQS], *pos = r->pos + r->n_tokens;
-    for (uint32_t i = 0; i < n; i++)
-        next[seq[i]] = kvb_cache_length(r->cache, seq[i]);
-    for (uint32_t i = 0; i < n; i++)
-        pos[i] = next[seq[i]]++;
-    if (!kvb_cache_can_extend(r->cache, seq, n))
-        return no_room(r, n);
-    err = kvb_cache_begin_step(r->cache, seq, n);
-    if (err)
-        return step_failed(r, err, n);
-    memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
-    r->n_tokens += n;
+    uint32_t *pos = r->pos + r->n_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t before = i; /* behind the token of its sequence that comes last before it */
+        while (before > 0 && seq[before - 1] != seq[i])
+            before--;
+        pos[i] = before ? pos[before - 1] + 1 : kvb_cache_length(r->cache, seq[i]);
+    }
     /* the event is copied by the recorder: it may borrow what is const here */
     kvb_event event = {
         .kind = kind, .n = n, .pos = pos, .seq = (uint32_t *)(uintptr_t)seq, .tok = (int32_t *)(uintptr_t)tok};
-    return forward(r, &event);
+    return step_rest(r, &event, 0);
 }
 
 int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
@@ -208,45 +247,101 @@ int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
     return record(r, &event);
 }
 
-int kvb_runner_propose(kvb_runner *r, const int32_t *parents, const int32_t *tok, uint32_t n)
+int kvb_runner_seq_reorder(kvb_runner *r, const uint32_t *dst, const uint32_t *src, uint32_t n)
+{
+    int err = kvb_cache_seq_reorder(r->cache, dst, src, n);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {
+        .kind = KVB_EVENT_REORDER, .n = n, .dsts = (uint32_t *)(uintptr_t)dst, .srcs = (uint32_t *)(uintptr_t)src};
+    return record(r, &event);
+}
+
+int kvb_runner_seq_add(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
+{
+    int err = kvb_cache_seq_add(r->cache, seq, p0, p1, delta);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SEQ_ADD, .src = seq, .p0 = p0, .p1 = p1, .delta = delta};
+    return record(r, &event);
+}
+
+int kvb_runner_defrag(kvb_runner *r)
+{
+    int err = kvb_cache_defrag(r->cache);
+    return err ? cache_failed(r, err) : record(r, &(kvb_event){.kind = KVB_EVENT_DEFRAG});
+}
+
+int kvb_runner_save(kvb_runner *r, uint32_t slot, uint32_t seq)
+{
+    int err = *r->slots.folder ? 0 : kvb_slot_files_open(&r->slots, r->why, sizeof r->why);
+    if (err)
+        return err;
+    err = kvb_cache_save(r->cache, seq, kvb_slot_files_path(&r->slots, slot));
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SAVE, .src = seq, .slot = slot};
+    return record(r, &event);
+}
+
+int kvb_runner_load(kvb_runner *r, uint32_t slot, uint32_t seq)
+{
+    int err = kvb_cache_load(r->cache, seq, kvb_slot_files_path(&r->slots, slot));
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_LOAD, .src = seq, .slot = slot};
+    return record(r, &event);
+}
+
+/* Depth of a sequence's node of that number. */
+static uint32_t depth_of(const kvb_runner *r, uint32_t seq, uint32_t number)
+{
+    uint32_t i = 0;
+    while (r->node[i].seq != seq || number-- > 0)
+        i++;
+    return r->node[i].depth;
+}
+
+int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parents, const int32_t *tok, uint32_t n)
 {
     assert(r->n_pending + n <= KVB_RUNNER_NODES);
     int err = reserve_tokens(r, n);
     if (err)
         return err;
-    if (r->n_pending == 0)
-        r->committed = kvb_cache_length(r->cache, 0);
     uint32_t *pos = r->pos + r->n_tokens;
-    if (!kvb_cache_can_propose(r->cache, n))
+    if (!kvb_cache_can_propose(r->cache, seq, n))
         return no_room(r, n);
-    err = kvb_cache_propose(r->cache, parents, n);
+    err = kvb_cache_propose(r->cache, seq, parents, n);
     if (err)
         return step_failed(r, err, n);
-    uint32_t seq[KVB_RUNNER_NODES] = {0};
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t depth = parents[i] < 0 ? 0 : r->depth[parents[i]] + 1;
-        r->depth[r->n_pending + i] = depth;
-        pos[i] = r->committed + depth;
+        uint32_t depth = parents[i] < 0 ? 0 : depth_of(r, seq[i], (uint32_t)parents[i]) + 1;
+        r->node[r->n_pending++] = (struct kvb_runner_node){seq[i], depth};
+        pos[i] = kvb_cache_length(r->cache, seq[i]) + depth;
     }
-    r->n_pending += n;
+    r->not_asked = 0;
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
     r->n_tokens += n;
     kvb_event event = {.kind = KVB_EVENT_PROPOSE,
                        .n = n,
                        .pos = pos,
-                       .seq = seq,
+                       .seq = (uint32_t *)(uintptr_t)seq,
                        .tok = (int32_t *)(uintptr_t)tok,
                        .parents = (int32_t *)(uintptr_t)parents};
     return forward(r, &event);
 }
 
-int kvb_runner_commit(kvb_runner *r, const uint32_t *accepted, uint32_t n)
+int kvb_runner_commit(kvb_runner *r, uint32_t seq, const uint32_t *accepted, uint32_t n)
 {
-    int err = kvb_cache_commit(r->cache, accepted, n);
+    uint32_t left = 0;
+    int err = kvb_cache_commit(r->cache, seq, accepted, n);
     if (err)
         return cache_failed(r, err);
-    r->n_pending = 0;
-    kvb_event event = {.kind = KVB_EVENT_COMMIT, .n = n, .accepted = (uint32_t *)(uintptr_t)accepted};
+    for (uint32_t i = 0; i < r->n_pending; i++)
+        if (r->node[i].seq != seq)
+            r->node[left++] = r->node[i];
+    r->n_pending = left;
+    kvb_event event = {.kind = KVB_EVENT_COMMIT, .src = seq, .n = n, .accepted = (uint32_t *)(uintptr_t)accepted};
     return record(r, &event);
 }
 
@@ -254,7 +349,7 @@ int32_t kvb_runner_best(const kvb_runner *r, uint32_t i, uint32_t rank)
 {
     uint32_t vocab = r->weights->config.vocab;
     int32_t best[MAX_RANK];
-    assert(rank < MAX_RANK && rank < vocab);
-    kvb_model_best(r->logits + (size_t)i * vocab, vocab, rank + 1, best);
+    assert(rank < MAX_RANK && rank < vocab && i >= r->not_asked);
+    kvb_model_best(r->logits + (size_t)(i - r->not_asked) * vocab, vocab, rank + 1, best);
     return best[rank];
 }

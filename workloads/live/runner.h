@@ -8,6 +8,7 @@
 #define KVB_LIVE_RUNNER_H
 
 #include "workloads/live/model.h"
+#include "workloads/slot_files.h"
 
 #define KVB_RUNNER_NODES 256u /* most pending tree nodes */
 
@@ -43,9 +44,13 @@ typedef struct kvb_runner {
     uint32_t max_fed;
     float *logits; /* [new tokens of the last step][vocab] */
     size_t logits_floats;
-    uint32_t depth[KVB_RUNNER_NODES]; /* of pending tree nodes, a root 0 */
-    uint32_t n_pending, committed;    /* nodes; tokens before them */
-    char why[256];                    /* one line about the call that failed */
+    uint32_t not_asked; /* first tokens of the last step that have no logits: the cache had their rows */
+    struct kvb_runner_node {
+        uint32_t seq, depth;  /* of a root 0 */
+    } node[KVB_RUNNER_NODES]; /* [n_pending] */
+    uint32_t n_pending;
+    kvb_slot_files slots; /* made when something is saved first */
+    char why[256];        /* one line about the call that failed */
 } kvb_runner;
 
 /* All calls: 0 or a negative errno with runner->why. The runner must stay where it is once opened. */
@@ -57,14 +62,24 @@ void kvb_runner_close(kvb_runner *runner);
  * be of sequence 0. */
 int kvb_runner_step(kvb_runner *runner, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n);
 
+/* A prefill of an empty sequence's prompt, whose beginning is taken from what the cache has, if it can; the last token is always asked. */
+int kvb_runner_prompt(kvb_runner *runner, uint32_t seq, const int32_t *tok, uint32_t n, uint64_t extra_key);
+
 /* Sequence control; needs the seq face. */
 int kvb_runner_seq_cp(kvb_runner *runner, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1);
 int kvb_runner_seq_rm(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1);
 int kvb_runner_seq_keep(kvb_runner *runner, uint32_t seq);
+int kvb_runner_seq_reorder(kvb_runner *runner, const uint32_t *dst, const uint32_t *src, uint32_t n);
+int kvb_runner_seq_add(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
+int kvb_runner_defrag(kvb_runner *runner);
 
-/* One forward pass over n further tree nodes; needs the tree face. */
-int kvb_runner_propose(kvb_runner *runner, const int32_t *parents, const int32_t *tok, uint32_t n);
-int kvb_runner_commit(kvb_runner *runner, const uint32_t *accepted, uint32_t n);
+/* A sequence, or KVB_SEQ_ALL, is kept in a slot; what is in the slot comes back, as that sequence or in place of all. */
+int kvb_runner_save(kvb_runner *runner, uint32_t slot, uint32_t seq);
+int kvb_runner_load(kvb_runner *runner, uint32_t slot, uint32_t seq);
+
+/* One forward pass over n further tree nodes, node i of sequence seq[i]; needs the tree face, and for others than 0 the seq face. */
+int kvb_runner_propose(kvb_runner *runner, const uint32_t *seq, const int32_t *parents, const int32_t *tok, uint32_t n);
+int kvb_runner_commit(kvb_runner *runner, uint32_t seq, const uint32_t *accepted, uint32_t n);
 
 /* The rank-th best next token after new token i of the last step (rank 0: greedy). */
 int32_t kvb_runner_best(const kvb_runner *runner, uint32_t i, uint32_t rank);

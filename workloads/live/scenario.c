@@ -16,8 +16,13 @@
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
 
 const kvb_scenario *const kvb_scenarios[] = {
-    &kvb_scenario_plain_decode,    &kvb_scenario_batched_multi_seq, &kvb_scenario_agent_fork,  &kvb_scenario_eagle_tree,
-    &kvb_scenario_parallel_sample, &kvb_scenario_sliding_window,    &kvb_scenario_sink_window, NULL,
+    &kvb_scenario_plain_decode,  &kvb_scenario_batched_multi_seq,    &kvb_scenario_agent_fork,
+    &kvb_scenario_eagle_tree,    &kvb_scenario_parallel_sample,      &kvb_scenario_sliding_window,
+    &kvb_scenario_sink_window,   &kvb_scenario_mla_decode,           &kvb_scenario_gpt_oss_like,
+    &kvb_scenario_gemma_like,    &kvb_scenario_chunked_local,        &kvb_scenario_beam_search,
+    &kvb_scenario_context_shift, &kvb_scenario_evict_rollback,       &kvb_scenario_prefix_reuse,
+    &kvb_scenario_paged_sharing, &kvb_scenario_continuous_admission, &kvb_scenario_spec_batch,
+    &kvb_scenario_save_restore,  &kvb_scenario_preempt_resume,       NULL,
 };
 
 const kvb_scenario *kvb_scenario_find(const char *name)
@@ -33,26 +38,37 @@ void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config)
     *config = kvb_model_config_default;
     if (scenario->layers)
         config->layers = scenario->layers;
+    if (scenario->geometry)
+        scenario->geometry(config);
 }
 
-void kvb_live_model(const kvb_scenario *scenario, const kvb_model_config *c, kvb_model *model)
+/* Of the same weights, and so of rows of one shape. */
+static bool alike(const kvb_group *a, const kvb_group *b)
 {
-    kvb_group all = {.heads = c->heads,
-                     .kv_heads = c->kv_heads,
-                     .k_dim = c->head_dim,
-                     .v_dim = c->head_dim,
-                     .scale = 1.0 / sqrt(c->head_dim)};
-    *model = (kvb_model){.n_layers = c->layers, .n_groups = 1, .groups = {all, all}};
-    if (!scenario || !kvb_group_limits(&scenario->limits))
-        return;
-    model->groups[0].window = scenario->limits.window;
-    model->groups[0].sinks = scenario->limits.sinks;
-    model->groups[0].chunk = scenario->limits.chunk;
-    for (uint32_t layer = 0; scenario->full_every && layer < c->layers; layer++)
-        if (layer % scenario->full_every == scenario->full_every - 1) {
-            model->group_of[layer] = 1;
-            model->n_groups = 2;
+    return a->rope.dims == b->rope.dims && a->window == b->window && a->sinks == b->sinks && a->chunk == b->chunk &&
+           a->sink_logits == b->sink_logits;
+}
+
+void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model)
+{
+    *model = (kvb_model){.n_layers = weights->config.layers};
+    for (uint32_t layer = 0; layer < model->n_layers; layer++) {
+        kvb_group g = kvb_model_config_group(&weights->config);
+        if (scenario && (!scenario->full_every || (layer + 1) % scenario->full_every)) {
+            g.window = scenario->limits.window;
+            g.sinks = scenario->limits.sinks;
+            g.chunk = scenario->limits.chunk;
         }
+        if (scenario && scenario->needs & KVB_CACHE_SHIFT)
+            g.rope = kvb_model_config_rope(&weights->config, layer);
+        g.sink_logits = weights->layers ? weights->layers[layer].sinks : NULL;
+        uint8_t at = 0;
+        while (at < model->n_groups && !alike(&model->groups[at], &g))
+            at++;
+        model->groups[at] = g;
+        model->group_of[layer] = at;
+        model->n_groups += at == model->n_groups;
+    }
 }
 
 /* What the scenario needs that this cache does not have, in why; false: nothing. */
@@ -62,11 +78,10 @@ static bool lacks(const kvb_scenario *scenario, const kvb_cache_type *cache, cha
     kvb_model model;
     char text[160];
     kvb_scenario_config(scenario, &config);
-    kvb_live_model(scenario, &config, &model);
-    if ((scenario->needs_seq && !(cache->flags & KVB_CACHE_SEQ)) ||
-        (scenario->needs_tree && !(cache->flags & KVB_CACHE_TREE)))
-        snprintf(why, why_bytes, "%s needs %s, which cache %s cannot do", scenario->name,
-                 scenario->needs_tree ? "propose and commit" : "several sequences", cache->name);
+    kvb_live_model(scenario, &(kvb_weights){.config = config}, &model);
+    const char *lack = kvb_cache_lacks(cache, scenario->needs);
+    if (lack)
+        snprintf(why, why_bytes, "%s needs %s, which cache %s cannot do", scenario->name, lack, cache->name);
     else if (cache->serves && !cache->serves(&model, text, sizeof text))
         snprintf(why, why_bytes, "%s: %s", scenario->name, text);
     else
@@ -114,8 +129,8 @@ int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weigh
     return err;
 }
 
-/* The scenario's own model. */
-static int weights_seed(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why, size_t why_bytes)
+int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why,
+                         size_t why_bytes)
 {
     kvb_model_config config;
     kvb_scenario_config(scenario, &config);
@@ -133,7 +148,7 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
         return -ENOTSUP;
     kvb_weights *seeded = NULL;
     kvb_scene scene = {.scenario = scenario, .options = options, .outcome = outcome, .weights = options->weights};
-    int err = options->weights ? 0 : weights_seed(scenario, options->seed, &seeded, why, why_bytes);
+    int err = options->weights ? 0 : kvb_scenario_weights(scenario, options->seed, &seeded, why, why_bytes);
     if (err)
         return err;
     if (seeded)
@@ -143,7 +158,7 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
                  KVB_LIVE_MIN_VOCAB, scene.weights->config.vocab);
         return -EINVAL;
     }
-    kvb_live_model(scenario, &scene.weights->config, &scene.model);
+    kvb_live_model(scenario, scene.weights, &scene.model);
     err = kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
     if (!err) {
         scene.runner.op.recorder = options->recorder;
@@ -194,9 +209,9 @@ int kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i)
 
 int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps)
 {
-    uint32_t ids[KVB_MAX_SEQS];
-    int32_t tok[KVB_MAX_SEQS];
-    assert(n <= KVB_MAX_SEQS);
+    uint32_t ids[KVB_SCENE_SEQS];
+    int32_t tok[KVB_SCENE_SEQS];
+    assert(n <= KVB_SCENE_SEQS);
     for (uint32_t step = 0; step < steps; step++) {
         for (uint32_t i = 0; i < n; i++) {
             ids[i] = seqs[i]->id;
@@ -220,6 +235,12 @@ int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *ds
     dst->length = keep;
     uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
     return kvb_scene_check(scene, kvb_runner_seq_cp(&scene->runner, src->id, id, 0, p1));
+}
+
+int kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta)
+{
+    seq->length += (uint32_t)delta;
+    return kvb_scene_check(scene, kvb_runner_seq_add(&scene->runner, seq->id, p0, KVB_POS_END, delta));
 }
 
 int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)

@@ -19,6 +19,9 @@ typedef struct kvb_scene {
 /* Positions that a scenario's sequence may reach. */
 #define KVB_SCENE_POSITIONS 384u
 
+/* Most sequences that are decoded together. */
+#define KVB_SCENE_SEQS 64u
+
 /* A sequence that is being decoded. */
 typedef struct kvb_scene_seq {
     uint32_t id;
@@ -46,8 +49,15 @@ int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, u
 int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep);
 /* Take the sequence's last n tokens back, and choose the second best in place of the first of them. */
 int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n);
+/* Move what the sequence holds from position p0 on, its end, by delta positions. */
+int kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta);
 /* Another choice at the sequence's end than the one made before: the second best. */
 int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
+
+/* Histories that scenarios share. */
+int kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
+int kvb_play_branches(kvb_scene *scene);     /* of one trunk, windows of 24 or less */
+int kvb_play_batch(kvb_scene *scene);        /* three prompts, windows of 16 or less */
 
 /* A runner of these weights over the scene's cache type, under that key, without a recorder. */
 int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);

@@ -25,10 +25,26 @@ const kvb_model_config kvb_model_config_default = {
 };
 
 /* What a side of a tensor measures. */
-typedef enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_Q, SIDE_KV, SIDE_HEAD, SIDE_FFN, SIDE_VOCAB } side;
+typedef enum side {
+    SIDE_ONE,
+    SIDE_HIDDEN,
+    SIDE_Q,
+    SIDE_KV,
+    SIDE_HEAD,
+    SIDE_FFN,
+    SIDE_VOCAB,
+    SIDE_O,      /* V rows of all query heads */
+    SIDE_LATENT, /* the latent row */
+    SIDE_DOWN,   /* with K's part that has positions */
+    SIDE_UP,     /* K's other part, and V, of all heads */
+    SIDE_HEADS,
+} side;
+
+/* Which models have a tensor. */
+typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS } whose;
 
 /* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the
- * embedding, of an output element per unit of input for a matrix, and the gain itself for a norm. Strong
+ * embedding, of an output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Strong
  * V and O and sharp attention (gains on q and K) let the context, not only the last token, choose the
  * next one; without that, greedy decoding of random weights falls into short cycles. */
 typedef struct tensor_kind {
@@ -36,28 +52,37 @@ typedef struct tensor_kind {
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
     side rows, columns;
     float spread;
+    whose models;
 } tensor_kind;
 
 static const tensor_kind in_layer[] = {
-    {"input_layernorm.weight", offsetof(kvb_layer_weights, attn_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
-    {"self_attn.q_proj.weight", offsetof(kvb_layer_weights, q), SIDE_Q, SIDE_HIDDEN, 1.0f},
-    {"self_attn.k_proj.weight", offsetof(kvb_layer_weights, k), SIDE_KV, SIDE_HIDDEN, 1.0f},
-    {"self_attn.v_proj.weight", offsetof(kvb_layer_weights, v), SIDE_KV, SIDE_HIDDEN, 1.0f},
-    {"self_attn.q_norm.weight", offsetof(kvb_layer_weights, q_norm), SIDE_HEAD, SIDE_ONE, 1.5f},
-    {"self_attn.k_norm.weight", offsetof(kvb_layer_weights, k_norm), SIDE_HEAD, SIDE_ONE, 1.5f},
-    {"self_attn.o_proj.weight", offsetof(kvb_layer_weights, o), SIDE_HIDDEN, SIDE_Q, 2.0f},
-    {"post_attention_layernorm.weight", offsetof(kvb_layer_weights, mlp_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
-    {"mlp.gate_proj.weight", offsetof(kvb_layer_weights, gate), SIDE_FFN, SIDE_HIDDEN, 1.0f},
-    {"mlp.up_proj.weight", offsetof(kvb_layer_weights, up), SIDE_FFN, SIDE_HIDDEN, 1.0f},
-    {"mlp.down_proj.weight", offsetof(kvb_layer_weights, down), SIDE_HIDDEN, SIDE_FFN, 2.0f},
+    {"input_layernorm.weight", offsetof(kvb_layer_weights, attn_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
+    {"self_attn.q_proj.weight", offsetof(kvb_layer_weights, q), SIDE_Q, SIDE_HIDDEN, 1.0f, ALL},
+    {"self_attn.k_proj.weight", offsetof(kvb_layer_weights, k), SIDE_KV, SIDE_HIDDEN, 1.0f, PLAIN},
+    {"self_attn.v_proj.weight", offsetof(kvb_layer_weights, v), SIDE_KV, SIDE_HIDDEN, 1.0f, PLAIN},
+    {"self_attn.q_norm.weight", offsetof(kvb_layer_weights, q_norm), SIDE_HEAD, SIDE_ONE, 1.5f, NORMED},
+    {"self_attn.k_norm.weight", offsetof(kvb_layer_weights, k_norm), SIDE_HEAD, SIDE_ONE, 1.5f, NORMED},
+    {"self_attn.o_proj.weight", offsetof(kvb_layer_weights, o), SIDE_HIDDEN, SIDE_O, 2.0f, ALL},
+    {"post_attention_layernorm.weight", offsetof(kvb_layer_weights, mlp_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
+    {"mlp.gate_proj.weight", offsetof(kvb_layer_weights, gate), SIDE_FFN, SIDE_HIDDEN, 1.0f, ALL},
+    {"mlp.up_proj.weight", offsetof(kvb_layer_weights, up), SIDE_FFN, SIDE_HIDDEN, 1.0f, ALL},
+    {"mlp.down_proj.weight", offsetof(kvb_layer_weights, down), SIDE_HIDDEN, SIDE_FFN, 2.0f, ALL},
 };
 static const tensor_kind outside[] = {
-    {"model.embed_tokens.weight", offsetof(kvb_weights, embed), SIDE_VOCAB, SIDE_HIDDEN, 1.0f},
-    {"model.norm.weight", offsetof(kvb_weights, norm), SIDE_HIDDEN, SIDE_ONE, 1.0f},
-    {"lm_head.weight", offsetof(kvb_weights, lm_head), SIDE_VOCAB, SIDE_HIDDEN, 1.0f},
+    {"model.embed_tokens.weight", offsetof(kvb_weights, embed), SIDE_VOCAB, SIDE_HIDDEN, 1.0f, ALL},
+    {"model.norm.weight", offsetof(kvb_weights, norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
+    {"lm_head.weight", offsetof(kvb_weights, lm_head), SIDE_VOCAB, SIDE_HIDDEN, 1.0f, UNTIED},
+};
+/* In layers too, but numbered after all others: a tensor's number is its seed, and what was recorded stays as it is. */
+static const tensor_kind added[] = {
+    {"self_attn.kv_a_proj_with_mqa.weight", offsetof(kvb_layer_weights, kv_a), SIDE_DOWN, SIDE_HIDDEN, 2.0f, LATENT},
+    {"self_attn.kv_a_layernorm.weight", offsetof(kvb_layer_weights, kv_a_norm), SIDE_LATENT, SIDE_ONE, 1.5f, LATENT},
+    {"self_attn.kv_b_proj.weight", offsetof(kvb_layer_weights, kv_b), SIDE_UP, SIDE_LATENT, 1.5f, LATENT},
+    {"self_attn.sinks", offsetof(kvb_layer_weights, sinks), SIDE_HEADS, SIDE_ONE, 2.0f, SINKS},
 };
 #define IN_LAYER (sizeof in_layer / sizeof *in_layer)
 #define OUTSIDE  (sizeof outside / sizeof *outside)
+#define ADDED    (sizeof added / sizeof *added)
 
 static uint64_t side_length(const kvb_model_config *c, side s)
 {
@@ -69,6 +94,11 @@ static uint64_t side_length(const kvb_model_config *c, side s)
         [SIDE_HEAD] = c->head_dim,
         [SIDE_FFN] = c->ffn,
         [SIDE_VOCAB] = c->vocab,
+        [SIDE_O] = (uint64_t)c->heads * (c->kv_lora_rank ? c->v_dim : c->head_dim),
+        [SIDE_LATENT] = c->kv_lora_rank,
+        [SIDE_DOWN] = (uint64_t)c->kv_lora_rank + c->rope_dim,
+        [SIDE_UP] = (uint64_t)c->heads * (c->head_dim - c->rope_dim + c->v_dim),
+        [SIDE_HEADS] = c->heads,
     };
     return length[s];
 }
@@ -76,11 +106,17 @@ static uint64_t side_length(const kvb_model_config *c, side s)
 /* Tensors that this model does not have. */
 static bool is_absent(const kvb_model_config *c, const tensor_kind *kind)
 {
-    return (kind->rows == SIDE_HEAD && !c->qk_norm) || (kind == &outside[OUTSIDE - 1] && c->tied);
+    const bool has[] = {[ALL] = true,
+                        [NORMED] = c->qk_norm,
+                        [UNTIED] = !c->tied,
+                        [PLAIN] = !c->kv_lora_rank,
+                        [LATENT] = c->kv_lora_rank,
+                        [SINKS] = c->sink_logits};
+    return !has[kind->models];
 }
 
-/* Kind of tensor i of the model (checkpoint order: embedding, layers, norm, lm head) and its layer, or
- * NULL past the last. Absent ones keep their number. */
+/* Kind of tensor i of the model (embedding, layers, norm, lm head, what was added to layers) and its layer, or NULL past the
+ * last. Absent ones keep their number. */
 static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *layer)
 {
     size_t in_layers = IN_LAYER * c->layers;
@@ -92,13 +128,38 @@ static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *l
         return &in_layer[(i - 1) % IN_LAYER];
     }
     i -= in_layers;
-    return i < OUTSIDE ? &outside[i] : NULL;
+    if (i < OUTSIDE)
+        return &outside[i];
+    i -= OUTSIDE;
+    *layer = i / ADDED;
+    return *layer < c->layers ? &added[i % ADDED] : NULL;
 }
 
 static float **pointer_of(kvb_weights *w, const tensor_kind *kind, size_t layer)
 {
     char *base = layer == SIZE_MAX ? (char *)w : (char *)&w->layers[layer];
     return (float **)(void *)(base + kind->place);
+}
+
+kvb_group kvb_model_config_group(const kvb_model_config *c)
+{
+    bool absorbed = c->kv_lora_rank && !c->expanded;
+    return (kvb_group){.heads = c->heads,
+                       .kv_heads = absorbed ? 1 : c->kv_heads,
+                       .k_dim = absorbed ? c->kv_lora_rank + c->rope_dim : c->head_dim,
+                       .v_dim = absorbed          ? c->kv_lora_rank
+                                : c->kv_lora_rank ? c->v_dim
+                                                  : c->head_dim,
+                       .latent = absorbed,
+                       .scale = 1.0 / sqrt(c->head_dim)};
+}
+
+kvb_rope kvb_model_config_rope(const kvb_model_config *c, uint32_t layer)
+{
+    bool none = c->no_rope_every && (layer + 1) % c->no_rope_every == 0;
+    uint32_t dims = none ? 0 : c->kv_lora_rank ? c->rope_dim : c->head_dim;
+    uint32_t rest = c->expanded ? c->head_dim - c->rope_dim : c->kv_lora_rank;
+    return (kvb_rope){.known = true, .base = c->rope_theta, .dims = dims, .first = dims && c->kv_lora_rank ? rest : 0};
 }
 
 int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_bytes)
@@ -124,6 +185,17 @@ int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_byte
     }
     if (c->head_dim % 2) {
         snprintf(why, why_bytes, "head_dim must be even for RoPE, is %u", c->head_dim);
+        return -EINVAL;
+    }
+    if (c->kv_lora_rank && (c->kv_heads != c->heads || c->qk_norm || c->no_rope_every || !c->v_dim || !c->rope_dim ||
+                            c->rope_dim % 2 || c->rope_dim >= c->head_dim)) {
+        snprintf(why, why_bytes,
+                 "latent attention has as many K heads as heads, v_dim, positions in every layer, no QK-norm; its "
+                 "rope_dim is even and below head_dim");
+        return -EINVAL;
+    }
+    if (c->sink_logits && c->layers > KVB_MODEL_GROUPS) {
+        snprintf(why, why_bytes, "layers with sink logits are a group each: at most %u", KVB_MODEL_GROUPS);
         return -EINVAL;
     }
     if (!(c->rope_theta > 0) || !isfinite(c->rope_theta)) {
@@ -223,8 +295,8 @@ void kvb_weights_seed(kvb_weights *weights, uint64_t seed)
             continue;
         kvb_weight weight;
         weight_of(weights, kind, layer, &weight);
-        bool is_norm = weight.n_dims == 1, is_embedding = kind == &outside[0];
-        float sigma = is_embedding ? kind->spread : kind->spread / sqrtf((float)weight.shape[1]);
+        bool is_sinks = kind->models == SINKS, is_norm = weight.n_dims == 1 && !is_sinks;
+        float sigma = kind == &outside[0] || is_sinks ? kind->spread : kind->spread / sqrtf((float)weight.shape[1]);
         for (size_t e = 0; e < weight.n; e++) {
             float normal = kvb_live_normal(seed, i, e);
             weight.data[e] = is_norm ? kind->spread * (1.0f + 0.1f * normal) : sigma * normal;

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/model.h"
+
 /* Model facts, as config.json of a checkpoint states them. */
 typedef struct kvb_model_config {
     uint32_t layers;
@@ -21,12 +23,24 @@ typedef struct kvb_model_config {
     uint32_t vocab;
     double rope_theta;
     float norm_eps;
-    bool tied;    /* the lm head is the embedding */
-    bool qk_norm; /* RMSNorm of each q and K head before RoPE */
+    bool tied;              /* the lm head is the embedding */
+    bool qk_norm;           /* RMSNorm of each q and K head before RoPE */
+    bool sink_logits;       /* one more logit for each query head, learned (gpt-oss) */
+    uint32_t no_rope_every; /* every so manieth layer knows no positions (Llama 4); 0: none */
+    /* Latent attention (DeepSeek's MLA), 0: none. K and V of all heads are made of one row of kv_lora_rank elements; the last
+     * rope_dim elements of a q head meet a K row with positions, which all heads share. */
+    uint32_t kv_lora_rank, rope_dim;
+    uint32_t v_dim; /* of latent attention: elements of a V row */
+    bool expanded;  /* the cache holds K and V of each head, not the latent row: the same model, for comparison */
 } kvb_model_config;
 
 /* The model of the shipped workloads. */
 extern const kvb_model_config kvb_model_config_default;
+
+/* Rows and scale of a layer, as the cache gets them; no limits, and no rope. */
+kvb_group kvb_model_config_group(const kvb_model_config *config);
+/* The positional part of a layer's K rows. */
+kvb_rope kvb_model_config_rope(const kvb_model_config *config, uint32_t layer);
 
 /* 0, or -EINVAL with what was expected. */
 int kvb_model_config_check(const kvb_model_config *config, char *why, size_t why_bytes);
@@ -37,10 +51,15 @@ typedef struct kvb_layer_weights {
     float *k, *v;     /* [kv_heads * head_dim][hidden] */
     float *q_norm;    /* [head_dim], NULL without qk_norm */
     float *k_norm;
-    float *o;         /* [hidden][heads * head_dim] */
+    float *o;         /* [hidden][heads * elements of a V row] */
     float *mlp_norm;  /* [hidden] */
     float *gate, *up; /* [ffn][hidden] */
     float *down;      /* [hidden][ffn] */
+    /* of latent attention, in place of k and v: */
+    float *kv_a;      /* [kv_lora_rank + rope_dim][hidden] */
+    float *kv_a_norm; /* [kv_lora_rank] */
+    float *kv_b;      /* for each head [head_dim - rope_dim of K, then v_dim of V][kv_lora_rank] */
+    float *sinks;     /* [heads], NULL without sink_logits */
 } kvb_layer_weights;
 
 typedef struct kvb_weights {

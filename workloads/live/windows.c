@@ -20,7 +20,7 @@ enum {
     ALONE = 130        /* steps of the fork alone */
 };
 
-static int play_branches(kvb_scene *scene)
+int kvb_play_branches(kvb_scene *scene)
 {
     kvb_scene_seq seqs[FORK + 1], *batch[] = {&seqs[1], &seqs[2], &seqs[3], &seqs[FORK]};
     int err = kvb_scene_prefill(scene, 0, 0, 0, TRUNK);
@@ -64,7 +64,7 @@ enum {
     STEPS_AFTER = 40 /* of those that are left */
 };
 
-static int play_sinks(kvb_scene *scene)
+int kvb_play_batch(kvb_scene *scene)
 {
     kvb_scene_seq seqs[BATCH + 1], *batch[] = {&seqs[0], &seqs[1], &seqs[2]},
                                    *rest[] = {&seqs[1], &seqs[2], &seqs[BATCH]};
@@ -94,7 +94,7 @@ const kvb_scenario kvb_scenario_sliding_window = {
         "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a fork inside the "
         "window, one sequence on to ten windows",
     .cache = "window",
-    .needs_seq = true,
+    .needs = KVB_CACHE_SEQ,
     .layers = 6,
     .full_every = 6,
     .limits = {.window = WINDOW},
@@ -102,7 +102,7 @@ const kvb_scenario kvb_scenario_sliding_window = {
     .capacity = 1024,
     .seq_capacity = 320,
     .max_seqs = 5,
-    .play = play_branches,
+    .play = kvb_play_branches,
 };
 
 const kvb_scenario kvb_scenario_sink_window = {
@@ -111,11 +111,11 @@ const kvb_scenario kvb_scenario_sink_window = {
         "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded together, one "
         "forked, one cut back",
     .cache = "window",
-    .needs_seq = true,
+    .needs = KVB_CACHE_SEQ,
     .limits = {.window = SINK_WINDOW, .sinks = SINKS},
     .rollback = 8,
     .capacity = 1024,
     .seq_capacity = 256,
     .max_seqs = 4,
-    .play = play_sinks,
+    .play = kvb_play_batch,
 };

@@ -137,7 +137,7 @@ void kvb_codec_read(const kvb_view *v, uint32_t h, uint32_t first, uint32_t n, f
     float head_scale = v->head_scales ? v->head_scales[h] : 1.0f;
 
     for (uint32_t i = 0; i < n; i++, rows += v->dim) {
-        uint32_t c = kvb_view_cell(v, first + i), slot = w ? v->recent_slot[c / w] : KVB_SLOT_NONE;
+        uint32_t c = first + i, slot = w ? v->recent_slot[c / w] : KVB_SLOT_NONE;
         const char *scales = v->scales, *zeros = v->zeros;
         if (scales)
             scales += h * v->scale_head_stride + c / shared * v->scale_cell_stride;

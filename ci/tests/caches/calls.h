@@ -3,11 +3,20 @@
 #ifndef KVB_TEST_CALLS_H
 #define KVB_TEST_CALLS_H
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "rig.h"
-#include "naive.h"
+#include "naive_reorder.h"
+#include "naive_saved.h"
+#include "naive_trees.h"
+#include "naive_shift.h"
+#include "naive_sight.h"
 
 static uint64_t random_state;
 static uint32_t random_seqs; /* sequences that are mostly named */
+static uint32_t random_ids;  /* of the cache */
+static bool random_saves = true;
 
 static inline uint32_t random_below(uint32_t n)
 {
@@ -18,14 +27,77 @@ static inline uint32_t random_below(uint32_t n)
     return (uint32_t)((z ^ (z >> 31)) % n);
 }
 
-typedef enum call_kind { EXTEND, STEP, COPY, REMOVE, KEEP, CLEAR, PROPOSE, COMMIT, REWIND, CALLS } call_kind;
+typedef enum call_kind {
+    EXTEND,
+    STEP,
+    COPY,
+    REMOVE,
+    KEEP,
+    CLEAR,
+    PROPOSE,
+    COMMIT,
+    REWIND,
+    REORDER,
+    SHIFT,
+    DEFRAG,
+    SAVE,
+    LOAD,
+    CALLS
+} call_kind;
 
 typedef struct call {
     call_kind kind;
-    uint32_t n, src, dst, p0, p1;
-    uint32_t ids[16];
+    uint32_t n, src, dst, p0, p1, slot;
+    int32_t delta;
+    uint32_t ids[16], srcs[16]; /* REORDER: ids are the destinations */
     int32_t parents[16];
 } call;
+
+/* ---- the files of slots ---------------------------------------------------------------------------------------- */
+
+static char slots_folder[256];
+static bool slots_made;
+
+/* Removes what is saved. */
+static inline void slots_clear(void)
+{
+    char path[300];
+    for (uint32_t slot = 0; slot < NAIVE_SLOTS && slots_made; slot++) {
+        snprintf(path, sizeof path, "%s/%u", slots_folder, slot);
+        unlink(path);
+    }
+}
+
+static inline void slots_remove(void)
+{
+    slots_clear();
+    rmdir(slots_folder);
+}
+
+/* Nothing is saved. The folder lies in memory where that can be: histories come by the thousand. */
+static inline void slots_open(void)
+{
+    const char *where = getenv("TMPDIR");
+    where = !access("/dev/shm", W_OK) ? "/dev/shm" : where ? where : "/tmp";
+    if (!slots_made) {
+        snprintf(slots_folder, sizeof slots_folder, "%.200s/kvbench-slots-XXXXXX", where);
+        slots_made = mkdtemp(slots_folder);
+        assert_true(slots_made);
+        atexit(slots_remove);
+    }
+    slots_clear();
+}
+
+static inline const char *slot_path(uint32_t slot)
+{
+    static char path[300];
+    if (!slots_made)
+        slots_open();
+    snprintf(path, sizeof path, "%s/%u", slots_folder, slot);
+    return path;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------------------- */
 
 static inline int cache_call(kvb_cache *cache, const call *c)
 {
@@ -43,11 +115,21 @@ static inline int cache_call(kvb_cache *cache, const call *c)
     case CLEAR:
         return kvb_cache_clear(cache);
     case PROPOSE:
-        return kvb_cache_propose(cache, c->parents, c->n);
+        return kvb_cache_propose(cache, c->ids, c->parents, c->n);
     case COMMIT:
-        return kvb_cache_commit(cache, c->ids, c->n);
+        return kvb_cache_commit(cache, c->src, c->ids, c->n);
     case REWIND:
         return kvb_cache_rewind(cache, c->p0);
+    case REORDER:
+        return kvb_cache_seq_reorder(cache, c->ids, c->srcs, c->n);
+    case SHIFT:
+        return kvb_cache_seq_add(cache, c->src, c->p0, c->p1, c->delta);
+    case DEFRAG:
+        return kvb_cache_defrag(cache);
+    case SAVE:
+        return kvb_cache_save(cache, c->src, slot_path(c->slot));
+    case LOAD:
+        return kvb_cache_load(cache, c->src, slot_path(c->slot));
     case CALLS:
         break;
     }
@@ -56,7 +138,7 @@ static inline int cache_call(kvb_cache *cache, const call *c)
 
 static inline int model_call(naive *m, const call *c)
 {
-    static const uint32_t zeros[NAIVE_LEN];
+    static const uint32_t zeros[NAIVE_STEP];
     switch (c->kind) {
     case EXTEND:
         return naive_step(m, zeros, c->n);
@@ -72,11 +154,21 @@ static inline int model_call(naive *m, const call *c)
         naive_clear(m);
         return 0;
     case PROPOSE:
-        return naive_propose(m, c->parents, c->n);
+        return naive_propose(m, c->ids, c->parents, c->n);
     case COMMIT:
-        return naive_commit(m, c->ids, c->n);
+        return naive_commit(m, c->src, c->ids, c->n);
     case REWIND:
         return naive_rewind(m, c->p0);
+    case REORDER:
+        return naive_reorder(m, c->ids, c->srcs, c->n);
+    case SHIFT:
+        return naive_shift(m, c->src, c->p0, c->p1, c->delta);
+    case DEFRAG:
+        return naive_defrag(m);
+    case SAVE:
+        return naive_save(m, c->slot, c->src);
+    case LOAD:
+        return naive_load(m, c->slot, c->src);
     case CALLS:
         break;
     }
@@ -86,61 +178,124 @@ static inline int model_call(naive *m, const call *c)
 /* A sequence id: mostly of a few, now and then the last one or one too high. */
 static inline uint32_t random_seq(void)
 {
-    return random_below(40) ? random_below(random_seqs) : 62 + random_below(3);
+    return random_below(40) ? random_below(random_seqs) : random_ids - 2 + random_below(3);
+}
+
+/* Nodes of one sequence or of several, mostly of those that have some. */
+static inline void parents_draw(const naive *m, call *c)
+{
+    const bool one = random_below(2), known = m->n_nodes && random_below(2);
+    for (uint32_t i = 0; i < 16; i++) {
+        c->ids[i] = one && i ? c->ids[0] : known ? m->node_seq[random_below(m->n_nodes)] : random_seq();
+        c->ids[i] = m->type->flags & KVB_CACHE_SEQ ? c->ids[i] : 0;
+        uint32_t number = naive_pending(m, c->ids[i]);
+        for (uint32_t j = 0; j < i; j++)
+            number += c->ids[j] == c->ids[i];
+        c->parents[i] = (int32_t)(random_below(3) ? random_below(number + 1) : number) - 1;
+    }
+    if (random_below(30) == 0)
+        c->parents[0] = (int32_t)(naive_pending(m, c->ids[0]) + random_below(2) * 100);
 }
 
 static inline void path_draw(const naive *m, call *c)
 {
     int32_t at = -1;
     c->n = 0;
-    for (uint32_t i = 0; i < m->n_nodes && c->n < 16; i++)
+    if (m->n_nodes && random_below(8)) /* else of a sequence that may have none */
+        c->src = m->node_seq[random_below(m->n_nodes)];
+    for (uint32_t i = 0, number = 0; i < m->n_nodes && c->n < 16; i++) {
+        if (m->node_seq[i] != c->src)
+            continue;
         if (m->parent[i] == at && random_below(4)) {
-            c->ids[c->n++] = i;
-            at = (int32_t)i;
+            c->ids[c->n++] = number;
+            at = (int32_t)number;
         }
+        number++;
+    }
     if (random_below(10) == 0) /* a wrong one */
         c->ids[c->n++ % 16] = random_below(20);
     c->n = c->n > 16 ? 16 : c->n;
 }
 
+/* A little up or down, or down to where a hole begins. */
+static inline void shift_draw(const naive *m, call *c)
+{
+    c->delta = (int32_t)random_below(9) - 3;
+    if (c->src >= m->n_ids || random_below(3) == 0)
+        return;
+    for (uint32_t i = 0, next = 0; i < m->seqs[c->src].n; next = naive_pos(m, c->src, i++) + 1)
+        if (naive_pos(m, c->src, i) > next) {
+            c->p0 = naive_pos(m, c->src, i);
+            c->delta = (int32_t)next - (int32_t)c->p0 + (int32_t)random_below(2);
+            return;
+        }
+}
+
+/* What is saved, or loaded as an empty sequence; now and then the wrong one. */
+static inline void saved_draw(const naive *m, call *c)
+{
+    c->slot = random_below(NAIVE_SLOTS);
+    if (!(m->type->flags & KVB_CACHE_SEQ) && random_below(10))
+        c->src = 0;
+    if (c->kind == LOAD && m->type->flags & KVB_CACHE_SEQ && random_below(10))
+        for (uint32_t i = 0; i < random_seqs && (c->src >= m->n_ids || m->seqs[c->src].n); i++)
+            c->src = i;
+    if (c->kind == SAVE ? random_below(6) == 0 : naive_slots[c->slot].whole && random_below(10))
+        c->src = KVB_SEQ_ALL;
+}
+
 /* One random call, mostly a legal one, of what the cache can do. */
 static inline call call_draw(const naive *m)
 {
-    static const call_kind mix[] = {EXTEND, EXTEND, STEP,  STEP,    STEP,    STEP,    STEP,   COPY,   COPY,  REMOVE,
-                                    REMOVE, KEEP,   CLEAR, PROPOSE, PROPOSE, PROPOSE, COMMIT, COMMIT, REWIND};
+    static const call_kind mix[] = {EXTEND,  EXTEND,  STEP,   STEP,   STEP,   STEP,    STEP,    STEP,
+                                    STEP,    COPY,    COPY,   REMOVE, REMOVE, KEEP,    CLEAR,   PROPOSE,
+                                    PROPOSE, PROPOSE, COMMIT, COMMIT, REWIND, REORDER, REORDER, SHIFT,
+                                    SHIFT,   DEFRAG,  SAVE,   LOAD,   LOAD,   STEP,    STEP,    STEP};
     call c = {.kind = CALLS};
     bool have = false;
+    random_ids = m->n_ids;
     while (!have) {
         c.kind = mix[random_below(sizeof mix / sizeof *mix)];
-        have = c.kind == EXTEND || c.kind == CLEAR;
+        have = c.kind == EXTEND || c.kind == CLEAR || c.kind == DEFRAG || c.kind == SAVE || c.kind == LOAD;
         have = have || (m->type->flags & KVB_CACHE_SEQ && c.kind >= STEP && c.kind <= KEEP);
         have = have || (m->type->flags & KVB_CACHE_TREE && (c.kind == PROPOSE || c.kind == COMMIT));
         have = have || (m->type->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND) && c.kind == REWIND);
+        have = have || (m->type->flags & KVB_CACHE_REORDER && c.kind == REORDER);
+        have = have || (m->type->flags & KVB_CACHE_SHIFT && c.kind == SHIFT);
         have = have && (c.kind != CLEAR || random_below(6) == 0);
+        have = have && ((c.kind != DEFRAG && c.kind != SHIFT) || random_below(3) == 0);
         have = have && (c.kind != KEEP || random_below(3) == 0);
-        have = have && (!m->n_nodes || c.kind == PROPOSE || c.kind == COMMIT || random_below(8) == 0);
+        have = have && ((random_saves && m->type->flags & KVB_CACHE_SAVES) || (c.kind != SAVE && c.kind != LOAD));
+        have = have && (!m->n_nodes || c.kind == PROPOSE || c.kind == COMMIT ||
+                        random_below(m->type->flags & KVB_CACHE_SEQ ? 2 : 8) == 0);
     }
     c.n = random_below(20) ? 1 + random_below(random_below(3) ? 4 : 14) : 0;
     c.src = random_seq();
     c.dst = random_seq();
-    uint32_t len = c.src < KVB_MAX_SEQS && c.kind != REWIND ? naive_len(m, c.src) : naive_len(m, 0);
+    uint32_t len = c.src < m->n_ids && c.kind != REWIND ? naive_len(m, c.src) : naive_len(m, 0);
     c.p0 = random_below(2) ? random_below(len + 2) : 0;
     c.p1 = random_below(2) ? KVB_POS_END : random_below(len + 2);
-    if (c.kind == COPY && c.dst < KVB_MAX_SEQS && random_below(3) == 0) /* goes on where the destination ends */
+    if (c.kind == COPY && c.dst < m->n_ids && random_below(3) == 0) /* goes on where the destination ends */
         c.p0 = naive_len(m, c.dst);
     if (c.kind == REWIND && c.p0 == 0)
         c.p0 = len;
+    if (c.kind == SHIFT)
+        shift_draw(m, &c);
+    if (c.kind == SAVE || c.kind == LOAD)
+        saved_draw(m, &c);
     bool same = random_below(3) == 0;
     for (uint32_t i = 0; i < 16; i++) {
         c.ids[i] = i && same ? c.ids[0] : random_seq();
-        c.parents[i] = (int32_t)random_below(m->n_nodes + i + 1) - 1;
-        if (random_below(3) == 0)
-            c.parents[i] = (int32_t)(m->n_nodes + i) - 1;
+        c.srcs[i] = random_seq();
     }
-    if (random_below(30) == 0)
-        c.parents[0] = (int32_t)(m->n_nodes + random_below(2) * 100);
+    if (c.kind == PROPOSE)
+        parents_draw(m, &c);
+    if (c.kind == COMMIT && !(m->type->flags & KVB_CACHE_SEQ))
+        c.src = 0;
     if (c.kind == COMMIT)
         path_draw(m, &c);
+    for (uint32_t i = 0; c.kind == REORDER && i < c.n && random_below(30); i++) /* else one may be named twice */
+        c.ids[i] = i ? (c.ids[i - 1] + 1) % m->n_ids : random_below(random_seqs);
     return c;
 }
 

@@ -14,36 +14,54 @@
 
 #include "caches/cache.h"
 
-enum { NAIVE_TOKENS = 8192, NAIVE_LEN = 256, NAIVE_GROUPS = 3 };
+#ifndef NAIVE_SEQS
+#define NAIVE_SEQS KVB_SEQ_IDS /* most sequence ids */
+#define NAIVE_LEN  256         /* longest sequence */
+#define NAIVE_STEP 256         /* most tokens of a step */
+#endif
+enum { NAIVE_TOKENS = 8192, NAIVE_GROUPS = 3, NAIVE_ROWS = 16 * NAIVE_TOKENS, NAIVE_SLOTS = 3 };
 
 typedef struct naive_token {
     uint64_t ordinal;
-    bool gone[NAIVE_GROUPS]; /* cache window has let go of its row in that group */
+    uint64_t row; /* its number: what sequences share. A shift makes others */
+    uint32_t pos;
+    bool gone[NAIVE_GROUPS]; /* the cache has let go of its row in that group */
 } naive_token;
+
+/* Cache paged: which page, by a number that none had before, each sequence names for its positions; 0: none. */
+typedef struct naive_pages {
+    uint64_t id[NAIVE_SEQS][NAIVE_LEN], next;
+} naive_pages;
 
 typedef struct naive {
     const kvb_cache_type *type;
     const kvb_model *model;
-    uint32_t capacity, seq_capacity, max_seqs, rollback, step;
-    uint32_t *pos; /* [NAIVE_TOKENS] by ordinal */
+    uint32_t capacity, seq_capacity, n_ids, max_seqs, rollback, step, page_cells;
+    naive_pages pages[NAIVE_GROUPS];
+    uint32_t *pos; /* [NAIVE_TOKENS] by ordinal: where it was admitted */
     uint64_t next;
-    struct {
+    uint64_t moved; /* rows that shifts have made, numbered from NAIVE_TOKENS on */
+    struct naive_seq {
         uint32_t n;
         naive_token token[NAIVE_LEN]; /* in the order of positions */
-    } seqs[KVB_MAX_SEQS];
+    } seqs[NAIVE_SEQS];               /* [n_ids] */
     uint32_t n_nodes;
     uint64_t node[NAIVE_LEN];
-    int32_t parent[NAIVE_LEN];
+    uint32_t node_seq[NAIVE_LEN];
+    int32_t parent[NAIVE_LEN]; /* its number among the nodes of its sequence */
     /* the step in force */
     bool valid, tree;
     uint32_t n_new;
     uint64_t first; /* ordinal of the first new token */
-    uint32_t ids[NAIVE_LEN];
+    uint32_t ids[NAIVE_STEP];
+    bool saved[NAIVE_SLOTS]; /* what: naive_saved.h */
+    bool shifted;            /* since the last step */
+    bool residual; /* a pool has residual cells: rows cannot be copied as they are, nor saved without all others */
 } naive;
 
 static inline uint32_t naive_pos(const naive *m, uint32_t s, uint32_t i)
 {
-    return m->pos[m->seqs[s].token[i].ordinal];
+    return m->seqs[s].token[i].pos;
 }
 
 static inline uint32_t naive_len(const naive *m, uint32_t s)
@@ -51,11 +69,36 @@ static inline uint32_t naive_len(const naive *m, uint32_t s)
     return m->seqs[s].n ? naive_pos(m, s, m->seqs[s].n - 1) + 1 : 0;
 }
 
+/* Pending nodes of a sequence. */
+static inline uint32_t naive_pending(const naive *m, uint32_t s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        n += m->node_seq[i] == s;
+    return n;
+}
+
+/* The place of a sequence's node of that number; -1: of none. */
+static inline int32_t naive_node(const naive *m, uint32_t s, int32_t number)
+{
+    for (uint32_t i = 0; i < m->n_nodes && number >= 0; i++)
+        if (m->node_seq[i] == s && number-- == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+/* Sequences that hold something, or may once their nodes are committed. */
 static inline uint32_t naive_alive(const naive *m)
 {
     uint32_t n = 0;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t s = 0; s < m->n_ids; s++)
         n += m->seqs[s].n > 0;
+    for (uint32_t i = 0; i < m->n_nodes; i++) {
+        bool first = !m->seqs[m->node_seq[i]].n;
+        for (uint32_t j = 0; j < i; j++)
+            first = first && m->node_seq[j] != m->node_seq[i];
+        n += first;
+    }
     return n;
 }
 
@@ -75,33 +118,142 @@ static inline bool naive_lets(const kvb_group *g, uint32_t p, uint32_t j)
     return g->chunk == 0 || j / g->chunk == p / g->chunk;
 }
 
-static inline bool naive_drops(const naive *m, uint32_t g)
+static inline bool naive_paged(const naive *m)
 {
-    return m->type == &kvb_cache_window && (m->model->groups[g].window > 0 || m->model->groups[g].chunk > 0);
+    return m->type == &kvb_cache_paged || m->type == &kvb_cache_paged_prefix;
 }
 
-/* Is the token gone once cache window has let go of what no query at or after the next position less rollback can see? */
+static inline bool naive_drops(const naive *m, uint32_t g)
+{
+    return (m->type == &kvb_cache_window || m->type == &kvb_cache_paged) &&
+           (m->model->groups[g].window > 0 || m->model->groups[g].chunk > 0);
+}
+
+/* Is the token gone once the cache has let go of what no query at or after the next position less rollback can see: a token, or
+ * of pages those with no other? */
 static inline bool naive_forgotten(const naive *m, uint32_t g, uint32_t s, uint32_t i)
 {
     const kvb_group *group = &m->model->groups[g];
-    uint32_t j = naive_pos(m, s, i), next = naive_len(m, s), p = next > m->rollback ? next - m->rollback : 0;
-    return m->seqs[s].token[i].gone[g] || (naive_drops(m, g) && j < p && j >= group->sinks && !naive_lets(group, p, j));
+    const uint32_t n = naive_paged(m) ? m->page_cells : 1, next = naive_len(m, s), page = naive_pos(m, s, i) / n;
+    const uint32_t p = next > m->rollback ? next - m->rollback : 0;
+    bool unseen = naive_drops(m, g);
+    for (uint32_t j = page * n; j < (page + 1) * n && unseen; j++)
+        unseen = j < p && j >= group->sinks && !naive_lets(group, p, j);
+    return m->seqs[s].token[i].gone[g] || unseen;
 }
+
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
+
+/* Most pages that so many positions in a row lie in. */
+static inline uint32_t naive_pages_of(const naive *m, uint32_t positions)
+{
+    return positions ? (positions - 1 + m->page_cells - 1) / m->page_cells + 1 : 0;
+}
+
+/* With limits: what each sequence keeps, its page at hand whole, and the most that a step can begin. */
+static inline uint32_t naive_pages_most(const naive *m, uint32_t g)
+{
+    const kvb_group *group = &m->model->groups[g];
+    const uint32_t n = m->page_cells, all = (m->capacity + n - 1) / n + (n > 1 ? 2 * m->max_seqs : 0);
+    uint32_t step = m->step ? m->step : m->capacity, pages = 0;
+    for (uint32_t s = 0; s < m->max_seqs && naive_drops(m, g); s++) {
+        const uint32_t needed = (group->window ? group->window : group->chunk) - 1 + m->rollback;
+        pages += (group->sinks + n - 1) / n + (needed ? naive_pages_of(m, needed) : n > 1);
+        pages += step > 0; /* a first token in a page of its own */
+        step -= step > 0;
+    }
+    pages += step / n;
+    return naive_drops(m, g) && pages < all ? pages : all;
+}
+
+/* Pages that some sequence names. */
+static inline uint32_t naive_pages_live(const naive_pages *p)
+{
+    static uint64_t counted[4 * NAIVE_TOKENS], round; /* in which round a page was counted last */
+    uint32_t n = 0;
+    round++;
+    for (uint32_t s = 0; s < NAIVE_SEQS; s++)
+        for (uint32_t i = 0; i < NAIVE_LEN; i++)
+            if (p->id[s][i] && counted[p->id[s][i]] != round) {
+                counted[p->id[s][i]] = round;
+                n++;
+            }
+    return n;
+}
+
+/* The sequence writes the page of a position: a new one unless it has one to itself. */
+static inline void naive_page_write(naive_pages *p, uint32_t s, uint32_t i)
+{
+    bool own = p->id[s][i];
+    for (uint32_t other = 0; other < NAIVE_SEQS && own; other++)
+        own = other == s || p->id[other][i] != p->id[s][i];
+    if (!own)
+        p->id[s][i] = ++p->next;
+}
+
+/* Sequences name no page where they have no rows, or (after) will have none once they have let go of what they will. */
+static inline void naive_pages_drop(const naive *m, uint32_t g, naive_pages *p, bool after)
+{
+    for (uint32_t s = 0; s < m->n_ids; s++) {
+        bool held[NAIVE_LEN] = {false};
+        for (uint32_t i = 0; i < m->seqs[s].n; i++)
+            if (after ? !naive_forgotten(m, g, s, i) : !m->seqs[s].token[i].gone[g])
+                held[naive_pos(m, s, i) / m->page_cells] = true;
+        for (uint32_t i = 0; i < NAIVE_LEN; i++)
+            if (!held[i])
+                p->id[s][i] = 0;
+    }
+}
+
+/* What a step makes of the pages of a group. Fits it? */
+static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, const uint32_t *ids, uint32_t n)
+{
+    uint32_t adds[NAIVE_SEQS] = {0};
+    naive_pages_drop(m, g, p, true);
+    for (uint32_t i = 0; i < n; i++)
+        naive_page_write(p, ids[i], (naive_len(m, ids[i]) + adds[ids[i]]++) / m->page_cells);
+    return naive_pages_live(p) <= naive_pages_most(m, g);
+}
+
+static inline bool naive_pages_cp(const naive *m, uint32_t g, naive_pages *p, uint32_t src, uint32_t dst, uint32_t p0,
+                                  uint32_t p1)
+{
+    for (uint32_t i = 0; i < m->seqs[src].n; i++) {
+        uint32_t pos = naive_pos(m, src, i), at = pos / m->page_cells;
+        if (pos < p0 || pos >= p1 || m->seqs[src].token[i].gone[g] || p->id[dst][at] == p->id[src][at])
+            continue;
+        if (p->id[dst][at])
+            naive_page_write(p, dst, at);
+        else
+            p->id[dst][at] = p->id[src][at];
+    }
+    return naive_pages_live(p) <= naive_pages_most(m, g);
+}
+
+static inline void naive_pages_settle(naive *m)
+{
+    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m); g++)
+        naive_pages_drop(m, g, &m->pages[g], false);
+}
+
+/* ---- cells ------------------------------------------------------------------------------------------------------- */
 
 /* Cells in use in the group, now or (after) once it has let go of what it will: shared tokens once, but in a slab once for
  * each sequence. */
 static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
 {
-    static uint64_t counted[NAIVE_TOKENS], round; /* in which round a token was counted last */
+    static uint64_t counted[NAIVE_ROWS], round; /* in which round a row was counted last */
     uint32_t n = m->n_nodes;
+    if (naive_paged(m))
+        return naive_pages_live(&m->pages[g]) * m->page_cells;
     round++;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t s = 0; s < m->n_ids; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++) {
             const naive_token *t = &m->seqs[s].token[i];
             if ((after ? naive_forgotten(m, g, s, i) : t->gone[g]) ||
-                (counted[t->ordinal] == round && m->type != &kvb_cache_slab))
+                (counted[t->row] == round && m->type != &kvb_cache_slab))
                 continue;
-            counted[t->ordinal] = round;
+            counted[t->row] = round;
             n++;
         }
     return n;
@@ -113,43 +265,51 @@ static inline uint32_t naive_cells(const naive *m, uint32_t g)
     const kvb_group *group = &m->model->groups[g];
     uint32_t kept = (group->window ? group->window : group->chunk) - 1 + group->sinks + m->rollback;
     uint32_t cells = m->max_seqs * kept + (m->step ? m->step : m->capacity);
-    return naive_drops(m, g) && cells < m->capacity ? cells : m->capacity;
+    return naive_paged(m)                             ? naive_pages_most(m, g) * m->page_cells
+           : naive_drops(m, g) && cells < m->capacity ? cells
+                                                      : m->capacity;
 }
 
-static inline bool naive_fits(const naive *m, uint32_t n)
+/* Do n tokens fit? ids: of a step, else NULL. */
+static inline bool naive_fits(const naive *m, const uint32_t *ids, uint32_t n)
 {
-    for (uint32_t g = 0; g < m->model->n_groups; g++)
+    static naive_pages trial;
+    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m) && ids; g++) {
+        trial = m->pages[g];
+        if (!naive_pages_step(m, g, &trial, ids, n))
+            return false;
+    }
+    for (uint32_t g = 0; g < m->model->n_groups && !naive_paged(m); g++)
         if (naive_live(m, g, true) + n > naive_cells(m, g))
             return false;
     return true;
 }
 
-/* Would a query at position p of the sequence see something that is gone, among positions p0 .. p1-1? */
-static inline bool naive_misses(const naive *m, uint32_t s, uint32_t p, uint32_t p0, uint32_t p1)
+/* Would a query at position p of the sequence see something that is gone in the group, among positions p0 .. p1-1? */
+static inline bool naive_misses(const naive *m, uint32_t g, uint32_t s, uint32_t p, uint32_t p0, uint32_t p1)
 {
-    for (uint32_t g = 0; g < m->model->n_groups; g++)
-        for (uint32_t i = 0; i < m->seqs[s].n; i++) {
-            uint32_t j = naive_pos(m, s, i);
-            if (m->seqs[s].token[i].gone[g] && j >= p0 && j < p1 && j < p && naive_lets(&m->model->groups[g], p, j))
-                return true;
-        }
+    for (uint32_t i = 0; i < m->seqs[s].n; i++) {
+        uint32_t j = naive_pos(m, s, i);
+        if (m->seqs[s].token[i].gone[g] && j >= p0 && j < p1 && j < p && naive_lets(&m->model->groups[g], p, j))
+            return true;
+    }
     return false;
 }
 
 /* What a step is answered, without making it. */
 static inline int naive_admit(const naive *m, const uint32_t *ids, uint32_t n)
 {
-    uint32_t adds[KVB_MAX_SEQS] = {0}, fresh = 0;
-    if (n == 0 || m->n_nodes)
+    uint32_t adds[NAIVE_SEQS] = {0}, fresh = 0;
+    if (n == 0)
         return -EINVAL;
     for (uint32_t i = 0; i < n; i++)
-        if (ids[i] >= KVB_MAX_SEQS)
+        if (ids[i] >= m->n_ids || naive_pending(m, ids[i]))
             return -EINVAL;
     for (uint32_t i = 0; i < n; i++)
         fresh += adds[ids[i]]++ == 0 && m->seqs[ids[i]].n == 0;
-    if (!naive_fits(m, n) || naive_alive(m) + fresh > m->max_seqs)
+    if (!naive_fits(m, ids, n) || naive_alive(m) + fresh > m->max_seqs)
         return -ENOSPC;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t s = 0; s < m->n_ids; s++)
         if (adds[s] && naive_len(m, s) + adds[s] > m->seq_capacity)
             return -ENOSPC;
     return 0;
@@ -160,18 +320,23 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     int error = naive_admit(m, ids, n);
     if (error)
         return error;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m); g++)
+        naive_pages_step(m, g, &m->pages[g], ids, n);
+    for (uint32_t s = 0; s < m->n_ids; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++)
             for (uint32_t g = 0; g < m->model->n_groups; g++)
                 m->seqs[s].token[i].gone[g] = naive_forgotten(m, g, s, i);
     m->first = m->next;
+    m->shifted = false;
     m->n_new = n;
     m->valid = true;
     m->tree = false;
     for (uint32_t i = 0; i < n; i++) {
         m->ids[i] = ids[i];
         m->pos[m->next] = naive_len(m, ids[i]);
-        m->seqs[ids[i]].token[m->seqs[ids[i]].n++] = (naive_token){.ordinal = m->next++};
+        m->seqs[ids[i]].token[m->seqs[ids[i]].n++] =
+            (naive_token){.ordinal = m->next, .row = m->next, .pos = m->pos[m->next]};
+        m->next++;
     }
     return 0;
 }
@@ -179,7 +344,7 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
 static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
 {
     uint32_t n = 0, next = 0;
-    if (m->n_nodes || src >= KVB_MAX_SEQS || dst >= KVB_MAX_SEQS || !m->seqs[src].n || p0 > p1)
+    if (src >= m->n_ids || dst >= m->n_ids || p0 > p1 || naive_pending(m, src) || naive_pending(m, dst))
         return -EINVAL;
     for (uint32_t i = 0; i < m->seqs[src].n; i++) {
         uint32_t p = naive_pos(m, src, i);
@@ -196,14 +361,22 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
     if (m->type == &kvb_cache_slab && n && naive_live(m, 0, false) + n > m->capacity)
         return -ENOSPC;
     next = next > naive_len(m, dst) ? next : naive_len(m, dst);
-    if (n && naive_misses(m, src, next, p0, p1))
-        return -ENOTSUP;
+    static naive_pages trial[NAIVE_GROUPS];
+    for (uint32_t g = 0; g < m->model->n_groups && n; g++) { /* each group is asked for both, one after the other */
+        if (naive_misses(m, g, src, next, p0, p1))
+            return -ENOTSUP;
+        trial[g] = m->pages[g];
+        if (naive_paged(m) && !naive_pages_cp(m, g, &trial[g], src, dst, p0, p1))
+            return -ENOSPC;
+    }
+    for (uint32_t g = 0; g < m->model->n_groups && n; g++)
+        m->pages[g] = trial[g];
     for (uint32_t i = 0; i < m->seqs[src].n && n; i++) {
         naive_token t = m->seqs[src].token[i];
-        if (m->pos[t.ordinal] < p0 || m->pos[t.ordinal] >= p1)
+        if (t.pos < p0 || t.pos >= p1)
             continue;
         uint32_t at = m->seqs[dst].n++; /* its place among those that are there */
-        for (; at > 0 && naive_pos(m, dst, at - 1) > m->pos[t.ordinal]; at--)
+        for (; at > 0 && naive_pos(m, dst, at - 1) > t.pos; at--)
             m->seqs[dst].token[at] = m->seqs[dst].token[at - 1];
         m->seqs[dst].token[at] = t;
     }
@@ -220,139 +393,52 @@ static inline int naive_cut(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
         if (p < p0 || p >= p1)
             next = p + 1;
     }
-    if (next < naive_len(m, s) && naive_misses(m, s, next, 0, next))
-        return -ENOTSUP;
+    for (uint32_t g = 0; g < m->model->n_groups && next < naive_len(m, s); g++)
+        if (naive_misses(m, g, s, next, 0, next))
+            return -ENOTSUP;
     for (uint32_t i = 0; i < m->seqs[s].n; i++)
         if (naive_pos(m, s, i) < p0 || naive_pos(m, s, i) >= p1)
             m->seqs[s].token[n++] = m->seqs[s].token[i];
     m->seqs[s].n = n;
+    naive_pages_settle(m);
     m->valid = false;
     return 0;
 }
 
 static inline int naive_rm(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
 {
-    if (m->n_nodes || s >= KVB_MAX_SEQS || !m->seqs[s].n || p0 > p1)
+    if (s >= m->n_ids || p0 > p1 || naive_pending(m, s))
         return -EINVAL;
     return naive_cut(m, s, p0, p1);
 }
 
 static inline int naive_keep(naive *m, uint32_t keep)
 {
-    if (m->n_nodes || keep >= KVB_MAX_SEQS || !m->seqs[keep].n)
+    if (m->n_nodes || keep >= m->n_ids)
         return -EINVAL;
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    for (uint32_t s = 0; s < m->n_ids; s++)
         if (s != keep)
             m->seqs[s].n = 0;
+    naive_pages_settle(m);
     m->valid = false;
     return 0;
 }
 
 static inline int naive_rewind(naive *m, uint32_t len)
 {
-    if (m->n_nodes || len > naive_len(m, 0))
+    if (naive_pending(m, 0) || len > naive_len(m, 0))
         return -EINVAL;
     return naive_cut(m, 0, len, UINT32_MAX);
 }
 
-/* Room for n nodes, one of which may bring sequence 0 to life? */
-static inline bool naive_proposable(const naive *m, uint32_t n)
-{
-    return n > 0 && naive_fits(m, n) && (m->seqs[0].n || naive_alive(m) < m->max_seqs);
-}
-
-static inline int naive_propose(naive *m, const int32_t *parents, uint32_t n)
-{
-    if (n == 0)
-        return -EINVAL;
-    for (uint32_t i = 0; i < n; i++)
-        if (parents[i] < -1 || parents[i] >= (int32_t)(m->n_nodes + i))
-            return -EINVAL;
-    if (!naive_proposable(m, n))
-        return -ENOSPC;
-    m->first = m->next;
-    m->n_new = n;
-    m->valid = m->tree = true;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t pos = naive_len(m, 0);
-        for (int32_t at = parents[i]; at >= 0; at = m->parent[at])
-            pos++;
-        m->pos[m->next] = pos;
-        m->parent[m->n_nodes] = parents[i];
-        m->node[m->n_nodes++] = m->next++;
-    }
-    return 0;
-}
-
-static inline int naive_commit(naive *m, const uint32_t *accepted, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (accepted[i] >= m->n_nodes || m->parent[accepted[i]] != (i ? (int32_t)accepted[i - 1] : -1))
-            return -EINVAL;
-    if (naive_len(m, 0) + n > m->seq_capacity)
-        return -ENOSPC;
-    for (uint32_t i = 0; i < n; i++)
-        m->seqs[0].token[m->seqs[0].n++] = (naive_token){.ordinal = m->node[accepted[i]]};
-    m->n_nodes = 0;
-    m->valid = false;
-    return 0;
-}
-
 static inline void naive_clear(naive *m)
 {
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
+    m->shifted = false;
+    for (uint32_t s = 0; s < m->n_ids; s++)
         m->seqs[s].n = 0;
+    naive_pages_settle(m);
     m->n_nodes = 0;
     m->valid = false;
-}
-
-static inline int naive_compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The sequence as which a fed token sees, or -1: it is a pending node. -2: it has no place in the feed. */
-static inline int naive_role(const naive *m, uint64_t ordinal)
-{
-    if (m->tree) {
-        for (uint32_t i = 0; i < m->n_nodes; i++)
-            if (m->node[i] == ordinal)
-                return -1;
-        return naive_holds(m, 0, ordinal) ? 0 : -2;
-    }
-    if (ordinal >= m->first)
-        return (int)m->ids[ordinal - m->first];
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
-        for (uint32_t i = 0; i < m->n_new; i++)
-            if (m->ids[i] == s && naive_holds(m, s, ordinal))
-                return (int)s;
-    return -2;
-}
-
-/* Ordinals that a fed token must see in the layer, ascending. */
-static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t ordinal, uint64_t *want)
-{
-    uint32_t n = 0;
-    int role = naive_role(m, ordinal);
-    uint32_t s = role > 0 ? (uint32_t)role : 0;
-    for (uint32_t i = 0; i < m->seqs[s].n; i++)
-        if (naive_pos(m, s, i) <= m->pos[ordinal])
-            want[n++] = m->seqs[s].token[i].ordinal;
-    if (role == -1) {
-        int32_t at = 0;
-        while (m->node[at] != ordinal)
-            at++;
-        for (; at >= 0; at = m->parent[at])
-            want[n++] = m->node[at];
-    }
-    uint32_t all = n;
-    n = 0;
-    for (uint32_t i = 0; i < all; i++)
-        if (naive_lets(kvb_model_group(m->model, layer), m->pos[ordinal], m->pos[want[i]]))
-            want[n++] = want[i];
-    qsort(want, n, sizeof *want, naive_compare);
-    return n;
 }
 
 #endif

@@ -20,7 +20,7 @@
 
 #include "caches/cache.h"
 
-enum { RIG_GROUPS = 3, RIG_LAYERS = 3, RIG_KV_HEADS = 2, RIG_K_DIM = 4, RIG_V_DIM = 3, RIG_MAX_STEP = 512 };
+enum { RIG_GROUPS = 3, RIG_LAYERS = 3, RIG_KV_HEADS = 2, RIG_K_DIM = 4, RIG_V_DIM = 3, RIG_MAX_STEP = 4096 };
 enum { RIG_CODED_DIM = 128, RIG_CODED_TOKENS = 1024 }; /* what every format can store; ordinals below */
 
 typedef struct rig {
@@ -29,11 +29,13 @@ typedef struct rig {
     char why[160];
     const kvb_pool_type *pool; /* of K and V; NULL: f32 */
     kvb_growth growth;
-    uint32_t rollback, step;
+    uint32_t seq_ids, rollback, step, page_cells;
     uint32_t n_groups;            /* 0: one. Layer l is of group l % n_groups */
     kvb_group groups[RIG_GROUPS]; /* what they differ in: window, sinks, chunk, latent; heads and dims the rig sets */
     kvb_model model;
-    uint64_t n_ordinals; /* of rows handed in so far */
+    uint64_t n_ordinals;   /* of rows handed in so far */
+    const int32_t *tokens; /* of the steps to come; NULL: not known */
+    uint64_t prefix_bytes;
     /* kept by rig_step() and rig_propose() */
     uint64_t next;                  /* ordinal of the next token */
     uint32_t n_new;                 /* tokens of the step in force */
@@ -60,6 +62,7 @@ static inline kvb_group rig_group_make(const rig *r, uint32_t g)
     group.k_dim = r->pool ? RIG_CODED_DIM : RIG_K_DIM + g;
     group.v_dim = r->pool ? RIG_CODED_DIM : RIG_V_DIM + (g == 2);
     group.scale = 1;
+    group.rope.known = true; /* nothing is to be turned: rows stay what they say */
     return group;
 }
 
@@ -79,9 +82,12 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
     const kvb_cache_options options = {
         .capacity = capacity,
         .seq_capacity = seq_capacity,
+        .seq_ids = r->seq_ids,
         .max_seqs = max_seqs,
         .step = r->step,
         .rollback = r->rollback,
+        .prefix_bytes = r->prefix_bytes,
+        .page_cells = r->page_cells ? r->page_cells : 1,
         .min_chunk = min_chunk,
         .growth = r->growth,
         .k_pool = r->pool ? r->pool : kvb_builtin_pools[0],
@@ -231,16 +237,19 @@ static inline int rig_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. */
+/* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. pos_of: each one's position; NULL:
+ * tokens have moved, and one may be seen in two places. */
 static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint32_t layer, const uint32_t *pos_of,
                                 uint32_t n_tok, uint32_t t, uint64_t *seen)
 {
     uint32_t n = 0, cursor = 0, last_end = 0;
-    bool limited = kvb_group_limits(spec->group); /* then in the order of positions, else of cells */
+    bool pages = spec->mask.kind == KVB_MASK_PAGES;
+    bool limited = kvb_group_limits(spec->group) || pages; /* then in the order of positions, else of cells */
     kvb_run run;
     while (kvb_mask_next(&spec->mask, n_tok, spec->k.cells, t, &cursor, &run)) {
         assert_true(run.begin < run.end && run.end <= spec->k.cells);
-        assert_true(n == 0 || (limited ? run.begin != last_end : run.begin > last_end)); /* joined where they touch */
+        assert_true(n == 0 || pages ||
+                    (limited ? run.begin != last_end : run.begin > last_end)); /* joined where they touch */
         last_end = run.end;
         for (uint32_t c = run.begin; c < run.end; c++) {
             seen[n] = rig_owner(r, &spec->k, layer, 0, c, 1);
@@ -248,13 +257,13 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
                 assert_int_equal(rig_owner(r, &spec->k, layer, h, c, 1), seen[n]);
                 assert_int_equal(rig_owner(r, &spec->v, layer, h, c, spec->group->latent ? 1 : 2), seen[n]);
             }
-            assert_true(!limited || n == 0 || pos_of[seen[n - 1]] < pos_of[seen[n]]);
+            assert_true(!limited || !pos_of || n == 0 || pos_of[seen[n - 1]] < pos_of[seen[n]]);
             n++;
         }
     }
     if (n > 0)
         qsort(seen, n, sizeof *seen, rig_compare);
-    for (uint32_t i = 1; i < n; i++)
+    for (uint32_t i = 1; i < n && pos_of; i++)
         assert_true(seen[i] != seen[i - 1]);
     return n;
 }
@@ -263,10 +272,10 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
 
 static inline int rig_step(rig *r, const uint32_t *ids, size_t n)
 {
-    uint32_t len[KVB_MAX_SEQS];
+    static uint32_t len[KVB_MAX_SEQS];
     for (uint32_t s = 0; s < KVB_MAX_SEQS; s++)
         len[s] = kvb_cache_length(r->cache, s);
-    int error = kvb_cache_begin_step(r->cache, ids, (uint32_t)n);
+    int error = kvb_cache_begin_step_tokens(r->cache, ids, r->tokens, (uint32_t)n);
     for (size_t i = 0; i < n && !error; i++)
         r->pos[r->next++] = len[ids ? ids[i] : 0]++;
     r->n_new = error ? r->n_new : (uint32_t)n;
@@ -275,9 +284,9 @@ static inline int rig_step(rig *r, const uint32_t *ids, size_t n)
 
 static inline int rig_propose(rig *r, const int32_t *parents, size_t n)
 {
-    uint32_t pending = kvb_cache_pending(r->cache), length = kvb_cache_length(r->cache, 0);
+    uint32_t pending = kvb_cache_pending(r->cache, 0), length = kvb_cache_length(r->cache, 0);
     uint64_t node = r->next - pending;
-    int error = kvb_cache_propose(r->cache, parents, (uint32_t)n);
+    int error = kvb_cache_propose(r->cache, NULL, parents, (uint32_t)n);
     for (size_t i = 0; i < n && !error; i++)
         r->pos[r->next++] = parents[i] < 0 ? length : r->pos[node + (uint64_t)parents[i]] + 1;
     r->n_new = error ? r->n_new : (uint32_t)n;

@@ -78,7 +78,17 @@ static void every_kind_expands(void **state)
         kvb_run runs[] = {{0, n}, {1, 2}, {n - 1, n}};
         uint32_t row_start[] = {0, 1, 1, 3};
         uint64_t source[3 * 5], bits[3 * 6];
-        kvb_mask mask = {.bits = source, .row_words = 5, .row_start = row_start, .runs = runs};
+        uint32_t pages[] = {n - 1, 0, 1,
+                            n / 2}; /* of one cell; the first query's are all four, the others' from the second on */
+        kvb_run seen[] = {{2, 4}, {0, 0}, {1, 3}};
+        kvb_mask mask = {.bits = source,
+                         .row_words = 5,
+                         .row_start = row_start,
+                         .runs = runs,
+                         .pages = pages,
+                         .seen = seen,
+                         .page_cells = 1,
+                         .sinks = 1};
         for (size_t w = 0; w < 15; w++)
             source[w] = UINT64_C(0x84210000f00f0001);
         for (int kind = 0; kind < KVB_MASK_KINDS; kind++) {
@@ -88,12 +98,14 @@ static void every_kind_expands(void **state)
             kvb_mask out = {.bits = bits, .row_words = 6};
             for (uint32_t t = 0; t < 3; t++)
                 for (uint32_t c = 0; c < 6 * 64; c++) {
-                    bool sees = kind == KVB_MASK_NONE       ? true
-                                : kind == KVB_MASK_CAUSAL   ? c <= n - 3 + t
-                                : kind == KVB_MASK_EXPLICIT ? c < n && bit(&mask, t, c)
-                                : t == 0                    ? true
-                                : t == 1                    ? false
-                                                            : c == 1 || c == n - 1;
+                    bool sees = kind == KVB_MASK_NONE              ? true
+                                : kind == KVB_MASK_CAUSAL          ? c <= n - 3 + t
+                                : kind == KVB_MASK_EXPLICIT        ? c < n && bit(&mask, t, c)
+                                : kind == KVB_MASK_PAGES && t == 0 ? c == n - 1 || c == 1 || c == n / 2
+                                : kind == KVB_MASK_PAGES && t == 2 ? c == 0 || c == 1 || c == n / 2
+                                : t == 0                           ? true
+                                : t == 1                           ? false
+                                                                   : c == 1 || c == n - 1;
                     assert_int_equal(bit(&out, t, c), c < n && sees);
                 }
         }
@@ -102,7 +114,6 @@ static void every_kind_expands(void **state)
 
 static void problem_is_stated(void **state)
 {
-    uint32_t table[1] = {0};
     float q[1] = {0}, out, lse;
     char why[80] = "";
     kvb_call call = {.kernel = &picky, .team = &team, .out_elem = KVB_BF16};
@@ -110,7 +121,6 @@ static void problem_is_stated(void **state)
     const kvb_problem *p = &call.args.problem;
     (void)state;
 
-    spec.v.block_table = table;
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         call.deterministic = deterministic;
         assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
@@ -119,7 +129,7 @@ static void problem_is_stated(void **state)
     const uint32_t sizes[] = {p->n_tok, p->n_heads, p->n_kv_heads, p->k_dim, p->v_dim, p->n_cells};
     assert_memory_equal(sizes, ((uint32_t[]){3, 6, 2, 24, 16, 70}), sizeof sizes);
     assert_true(p->scale == 0.25f && p->softcap == 0.0f);
-    assert_true(p->has_sinks && p->paged && p->v_in_k);
+    assert_true(p->has_sinks && p->v_in_k);
     assert_int_equal(p->out_elem, KVB_BF16);
     assert_int_equal(p->mask, KVB_MASK_NONE);
     assert_ptr_equal(p->k_format, &f32);
@@ -136,7 +146,7 @@ static void problem_is_stated(void **state)
 
     spec = spec_of(&plain, 70); /* another group of the same model: nothing is left of the first */
     assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
-    assert_true(!p->has_sinks && !p->paged && !p->v_in_k && !call.args.sinks);
+    assert_true(!p->has_sinks && !p->v_in_k && !call.args.sinks);
     assert_int_equal(p->n_heads, 1);
     spec = spec_of(&capped, 10); /* what the kernel says where it refuses */
     assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), -ENOTSUP);
@@ -190,6 +200,38 @@ static void a_mask_is_expanded_once(void **state)
     assert_int_equal(call.expanded_bytes, 0);
 }
 
+/* For a kernel that takes RUNS page tables become those, in the order of positions; for another one bits. */
+static void pages_become_what_is_taken(void **state)
+{
+    static const uint32_t pages[] = {7, 2, 3, 0}, row_start[] = {0, 0, 3};
+    static const kvb_run seen[] = {{3, 11}, {9, 12}, {0, 4}},
+                         want[] = {{28, 29}, {31, 32}, {8, 15}, {28, 29}, {13, 16}, {0, 4}};
+    static const uint32_t starts[] = {0, 3, 5, 6};
+    char why[80] = "";
+    (void)state;
+    for (uint32_t masks = KVB_MASK_BIT(KVB_MASK_RUNS); masks <= KVB_MASKS_ALL; masks = 2 * masks + 1) {
+        kvb_kernel kernel = picky;
+        kernel.masks = masks;
+        kvb_call call = {.kernel = &kernel, .team = &team};
+        kvb_attend_spec spec = spec_of(&plain, 32);
+        spec.mask = (kvb_mask){
+            .kind = KVB_MASK_PAGES, .row_start = row_start, .pages = pages, .seen = seen, .page_cells = 4, .sinks = 1};
+        for (uint64_t layer = 0; layer < 3; layer++) {
+            spec.generation = 5 + layer / 2;
+            assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 3, why, sizeof why), 0);
+            assert_int_equal(call.args.mask.kind, call.args.problem.mask);
+            assert_int_equal(call.args.mask.kind, masks & 1u << KVB_MASK_PAGES ? KVB_MASK_PAGES : KVB_MASK_RUNS);
+            if (call.args.mask.kind == KVB_MASK_PAGES) {
+                assert_ptr_equal(call.args.mask.pages, pages);
+                continue;
+            }
+            assert_memory_equal(call.args.mask.row_start, starts, sizeof starts);
+            assert_memory_equal(call.args.mask.runs, want, sizeof want);
+        }
+        kvb_call_free(&call);
+    }
+}
+
 /* More groups than a model has: those of a second one find a place, too. */
 static void groups_of_another_model_find_a_place(void **state)
 {
@@ -216,6 +258,7 @@ int main(void)
         cmocka_unit_test(every_kind_expands),
         cmocka_unit_test(problem_is_stated),
         cmocka_unit_test(a_mask_is_expanded_once),
+        cmocka_unit_test(pages_become_what_is_taken),
         cmocka_unit_test(groups_of_another_model_find_a_place),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -21,7 +21,8 @@ static void test_one_plan(void **state)
         assert_int_equal(kvb_cache_feed(r.cache, &after), 5);
         assert_ptr_equal(before, after);
         assert_ptr_equal(a.k.base, b.k.base);
-        assert_memory_equal(&a.mask, &b.mask, sizeof a.mask);
+        assert_int_equal(a.mask.kind, b.mask.kind);
+        assert_true(a.mask.row_start == b.mask.row_start && a.mask.runs == b.mask.runs && a.mask.bits == b.mask.bits);
         assert_int_equal(a.generation, b.generation);
         assert_int_equal(rig_usage(&r).cells_written, 5);
         rig_close(&r);
@@ -83,16 +84,24 @@ static const struct {
     {KVB_CACHE_SEQ, false, false, 0, {.kind = COPY, .src = 0, .dst = 1, .p0 = 2, .p1 = 2}}, /* nothing */
     {KVB_CACHE_SEQ, false, false, 0, {.kind = COPY, .src = 0, .dst = 0, .p0 = 4, .p1 = 9}}, /* nothing */
     {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = COPY, .src = 0, .dst = 0, .p0 = 3, .p1 = 4}},
-    {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = COPY, .src = 1, .dst = 0, .p1 = KVB_POS_END}},
+    {KVB_CACHE_SEQ, false, false, 0, {.kind = COPY, .src = 1, .dst = 0, .p1 = KVB_POS_END}}, /* nothing */
     {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = COPY, .src = 0, .dst = 64, .p1 = KVB_POS_END}},
     {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = COPY, .src = 0, .dst = 1, .p0 = 3, .p1 = 2}},
     {KVB_CACHE_SEQ, false, false, 0, {.kind = REMOVE, .src = 0, .p0 = 2, .p1 = 3}},
-    {KVB_CACHE_SEQ, false, false, 0, {.kind = REMOVE, .src = 0, .p0 = 9, .p1 = 9}}, /* nothing */
-    {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = REMOVE, .src = 1, .p1 = KVB_POS_END}},
+    {KVB_CACHE_SEQ, false, false, 0, {.kind = REMOVE, .src = 0, .p0 = 9, .p1 = 9}},  /* nothing */
+    {KVB_CACHE_SEQ, false, false, 0, {.kind = REMOVE, .src = 1, .p1 = KVB_POS_END}}, /* nothing */
     {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = REMOVE, .src = 64, .p1 = KVB_POS_END}},
     {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = REMOVE, .src = 0, .p0 = 3, .p1 = 2}},
     {KVB_CACHE_SEQ, false, false, 0, {.kind = KEEP, .src = 0}},
-    {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = KEEP, .src = 1}},
+    {KVB_CACHE_SEQ, false, false, 0, {.kind = KEEP, .src = 1}},
+    {KVB_CACHE_SEQ, false, false, -EINVAL, {.kind = KEEP, .src = 64}},
+    {KVB_CACHE_REORDER, false, false, 0, {.kind = REORDER, .n = 0}},
+    {KVB_CACHE_REORDER, false, false, 0, {.kind = REORDER, .n = 3, .ids = {2, 0, 1}, .srcs = {0, 1, 0}}},
+    {KVB_CACHE_REORDER, false, false, 0, {.kind = REORDER, .n = 1, .ids = {0}, .srcs = {1}}}, /* emptied */
+    {KVB_CACHE_REORDER, false, false, -EINVAL, {.kind = REORDER, .n = 2, .ids = {1, 1}, .srcs = {0, 0}}},
+    {KVB_CACHE_REORDER, false, false, -EINVAL, {.kind = REORDER, .n = 1, .ids = {64}, .srcs = {0}}},
+    {KVB_CACHE_REORDER, false, false, -EINVAL, {.kind = REORDER, .n = 1, .ids = {0}, .srcs = {64}}},
+    {KVB_CACHE_REORDER, false, false, -ENOSPC, {.kind = REORDER, .n = 4, .ids = {1, 2, 3, 4}}}, /* of four at most */
     {KVB_CACHE_SEQ | KVB_CACHE_REWIND, false, false, 0, {.kind = REWIND, .p0 = 2}},
     {KVB_CACHE_SEQ | KVB_CACHE_REWIND, false, false, 0, {.kind = REWIND, .p0 = 4}}, /* nothing */
     {KVB_CACHE_SEQ | KVB_CACHE_REWIND, false, false, -EINVAL, {.kind = REWIND, .p0 = 5}},
@@ -109,11 +118,13 @@ static const struct {
     {KVB_CACHE_TREE, true, false, 0, {.kind = COMMIT, .n = 1, .ids = {1}}}, /* moved */
     {KVB_CACHE_TREE, true, false, -EINVAL, {.kind = COMMIT, .n = 2, .ids = {0, 1}}},
     {KVB_CACHE_TREE, true, false, -EINVAL, {.kind = COMMIT, .n = 1, .ids = {2}}},
+    {KVB_CACHE_TREE, true, false, -EINVAL, {.kind = COMMIT, .n = 2, .ids = {0, 0}}},
     {KVB_CACHE_TREE, true, false, 0, {.kind = CLEAR}},
     {KVB_CACHE_TREE, true, false, -EINVAL, {.kind = EXTEND, .n = 1}},
     {KVB_CACHE_SEQ, true, false, -EINVAL, {.kind = COPY, .src = 0, .dst = 1, .p1 = KVB_POS_END}},
     {KVB_CACHE_SEQ, true, false, -EINVAL, {.kind = REMOVE, .src = 0, .p1 = KVB_POS_END}},
     {KVB_CACHE_SEQ, true, false, -EINVAL, {.kind = KEEP, .src = 0}},
+    {KVB_CACHE_REORDER, true, false, -EINVAL, {.kind = REORDER, .n = 1, .ids = {1}, .srcs = {0}}},
     {KVB_CACHE_SEQ | KVB_CACHE_REWIND, true, false, -EINVAL, {.kind = REWIND, .p0 = 2}},
 };
 
@@ -171,18 +182,27 @@ static void test_stale_plans(void **state)
 static void test_caches(void **state)
 {
     (void)state;
-    enum { S = KVB_CACHE_SEQ, T = KVB_CACHE_TREE, R = KVB_CACHE_REWIND };
+    enum {
+        S = KVB_CACHE_SEQ | KVB_CACHE_REORDER,
+        T = KVB_CACHE_TREE,
+        R = KVB_CACHE_REWIND,
+        E = KVB_CACHE_EXACT,
+        P = KVB_CACHE_SHIFT,
+        V = KVB_CACHE_SAVES
+    };
     static const struct {
         const kvb_cache_type *type;
         const char *name;
         uint32_t flags;
     } want[] = {
-        {&kvb_cache_recompute, "recompute", S | T | KVB_CACHE_FORGETS},
-        {&kvb_cache_slab, "slab", S | KVB_CACHE_PREALLOCATES},
-        {&kvb_cache_contiguous, "contiguous", R},
-        {&kvb_cache_seq, "seq", S},
-        {&kvb_cache_window, "window", S},
-        {&kvb_cache_tree, "tree", T | R},
+        {&kvb_cache_recompute, "recompute", S | T | E | KVB_CACHE_FORGETS | V},
+        {&kvb_cache_slab, "slab", S | P | KVB_CACHE_PREALLOCATES | V},
+        {&kvb_cache_contiguous, "contiguous", R | E | V},
+        {&kvb_cache_seq, "seq", S | T | E | P | V},
+        {&kvb_cache_window, "window", S | P | V},
+        {&kvb_cache_paged, "paged", S | V},
+        {&kvb_cache_paged_prefix, "paged-prefix", S | KVB_CACHE_PREFIX},
+        {&kvb_cache_tree, "tree", T | R | E | V},
     };
     for (size_t i = 0; i < N(want); i++) {
         assert_ptr_equal(kvb_builtin_caches[i], want[i].type);

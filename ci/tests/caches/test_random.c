@@ -7,7 +7,8 @@
 #include "calls.h"
 
 typedef struct tally {
-    uint32_t steps, by_mask[KVB_MASK_KINDS], refused, no_memory, no_space, no_reach, joined, long_seqs;
+    uint32_t steps, by_mask[KVB_MASK_KINDS], refused, no_memory, no_space, no_reach, joined, long_seqs, reordered,
+        loaded, beside, trees;
 } tally;
 
 /* Models by what limits their groups; step and rollback are for cache window. */
@@ -87,7 +88,8 @@ static void step_check(rig *r, const naive *m, tally *t)
         generation_check(spec.generation, made, group);
         for (uint32_t q = 0; q < n; q++) {
             uint32_t n_want = naive_visible(m, layer, ordinals[q], want);
-            assert_int_equal(rig_seen(r, &spec, layer, m->pos, n, q, seen), n_want);
+            assert_int_equal(rig_seen(r, &spec, layer, naive_moved(m, ordinals[q]) ? NULL : m->pos, n, q, seen),
+                             n_want);
             assert_memory_equal(seen, want, n_want * sizeof *want);
         }
         t->by_mask[spec.mask.kind]++;
@@ -103,11 +105,11 @@ static void state_check(rig *r, naive *m, tally *t)
         assert_int_equal(usage.cells_live, live);
         assert_true(usage.cells_peak >= live && usage.cells_peak <= naive_cells(m, g));
     }
-    for (uint32_t s = 0; s < KVB_MAX_SEQS; s++) {
+    for (uint32_t s = 0; s < m->n_ids; s++) {
         assert_int_equal(kvb_cache_length(r->cache, s), naive_len(m, s));
+        assert_int_equal(kvb_cache_pending(r->cache, s), naive_pending(m, s));
         t->long_seqs += m->seqs[s].n > m->capacity;
     }
-    assert_int_equal(kvb_cache_pending(r->cache), m->n_nodes);
 }
 
 static void plan_check(rig *r, naive *m, tally *t)
@@ -147,14 +149,16 @@ static int call_make(rig *r, const call *c, uint64_t fail)
 /* Does the cache say of a step, before it is made, what will become of it? Saying so takes no memory. */
 static void forecast_check(rig *r, const naive *m, const call *c)
 {
-    static const uint32_t zeros[NAIVE_LEN];
+    static const uint32_t zeros[NAIVE_STEP];
     uint64_t requests = r->allocator.requests;
     if (c->kind == EXTEND || c->kind == STEP) {
         const uint32_t *ids = c->kind == STEP ? c->ids : NULL;
         assert_int_equal(kvb_cache_can_extend(r->cache, ids, c->n), naive_admit(m, ids ? ids : zeros, c->n) == 0);
     }
     bool has_tree = m->type->flags & KVB_CACHE_TREE;
-    assert_int_equal(kvb_cache_can_propose(r->cache, c->n), has_tree && naive_proposable(m, c->n));
+    assert_int_equal(kvb_cache_can_propose(r->cache, NULL, c->n), has_tree && naive_proposable(m, zeros, c->n));
+    if (c->kind == PROPOSE)
+        assert_int_equal(kvb_cache_can_propose(r->cache, c->ids, c->n), naive_proposable(m, c->ids, c->n));
     assert_int_equal(r->allocator.requests, requests);
 }
 
@@ -163,24 +167,30 @@ static void random_run(const kvb_cache_type *type, const struct shape *shape, ui
     static uint32_t pos[NAIVE_TOKENS];
     static naive m;
     rig r = {.growth = seed % 3 ? KVB_GROWTH_DOUBLE : KVB_GROWTH_RESERVE,
+             .seq_ids = seed % 2 ? 5 + (uint32_t)(seed % 9) : 0,
              .rollback = shape->rollback,
              .step = shape->step,
+             .page_cells = (uint32_t[]){1, 4, 7}[seed % 3],
              .n_groups = shape->n_groups};
     memcpy(r.groups, shape->groups, sizeof r.groups);
     m = (naive){.type = type,
                 .model = &r.model,
                 .capacity = 72,
                 .seq_capacity = shape->seq_capacity,
+                .n_ids = r.seq_ids ? r.seq_ids : KVB_SEQ_IDS,
                 .max_seqs = 5,
                 .rollback = shape->rollback,
                 .step = shape->step,
+                .page_cells = r.page_cells,
                 .pos = pos};
     random_state = seed;
+    slots_open();
+    random_saves = seed % 3 == 0; /* loading ends what would become long */
     random_seqs = seed % 4 ? 5 : 1;
     assert_int_equal(rig_try_open(&r, type, m.capacity, m.seq_capacity, m.max_seqs, 4), 0);
     for (uint32_t i = 0; i < calls; i++) {
         call c = call_draw(&m);
-        bool joins = c.kind == COPY && c.dst < KVB_MAX_SEQS && m.seqs[c.dst].n;
+        bool joins = c.kind == COPY && c.dst < m.n_ids && m.seqs[c.dst].n;
         uint32_t had = joins ? m.seqs[c.dst].n : 0;
         forecast_check(&r, &m, &c);
         int got = call_make(&r, &c, random_below(4) ? 0 : 1 + random_below(4 * r.model.n_groups));
@@ -197,8 +207,12 @@ static void random_run(const kvb_cache_type *type, const struct shape *shape, ui
         assert_int_equal(got, want);
         t->refused += want != 0;
         t->no_space += want == -ENOSPC;
-        t->no_reach += want == -ENOTSUP;
+        t->no_reach += want == -ENOTSUP && c.kind != SAVE && c.kind != LOAD;
+        t->beside += c.kind == STEP && !want && m.n_nodes;
+        t->trees += c.kind == COMMIT && !want && m.n_nodes;
+        t->reordered += c.kind == REORDER && c.n > 1 && !want;
         t->joined += joins && !want && m.seqs[c.dst].n > had;
+        t->loaded += c.kind == LOAD && !want;
         state_check(&r, &m, t);
         plan_check(&r, &m, t);
     }
@@ -208,19 +222,28 @@ static void random_run(const kvb_cache_type *type, const struct shape *shape, ui
 static void cache_run(const kvb_cache_type *type)
 {
     enum { CACHES = 80, CALLS_EACH = 200 }; /* many young caches: growing is where memory can fail */
-    bool drops = type == &kvb_cache_window, seqs = type->flags & KVB_CACHE_SEQ;
+    bool pages = type == &kvb_cache_paged || type == &kvb_cache_paged_prefix, drops = type == &kvb_cache_window;
+    bool limits = drops || type == &kvb_cache_paged, seqs = type->flags & KVB_CACHE_SEQ;
     tally t = {0};
     for (uint64_t seed = 1; seed <= CACHES; seed++)
         random_run(type, &shapes[drops ? 1 + seed % (SHAPES - 1) : seed % SHAPES], seed, CALLS_EACH, &t);
-    print_message(
-        "# %s: %u steps checked; NONE %u CAUSAL %u RUNS %u; %u calls refused, %u for want of cells, %u without "
-        "memory, %u out of reach; %u copies joined a sequence, %u times one was longer than the capacity\n",
-        type->name, t.steps, t.by_mask[KVB_MASK_NONE], t.by_mask[KVB_MASK_CAUSAL], t.by_mask[KVB_MASK_RUNS], t.refused,
-        t.no_space, t.no_memory, t.no_reach, t.joined, t.long_seqs);
+    print_message("# %s: %u steps checked; NONE %u CAUSAL %u RUNS %u PAGES %u; %u calls refused, %u for want of cells, "
+                  "%u without "
+                  "memory, %u out of reach; %u copies joined a sequence, %u times what was saved was loaded, %u times "
+                  "one was longer than the capacity\n",
+                  type->name, t.steps, t.by_mask[KVB_MASK_NONE], t.by_mask[KVB_MASK_CAUSAL], t.by_mask[KVB_MASK_RUNS],
+                  t.by_mask[KVB_MASK_PAGES], t.refused, t.no_space, t.no_memory, t.no_reach, t.joined, t.loaded,
+                  t.long_seqs);
     assert_true(t.steps > CACHES * CALLS_EACH / 2 && t.refused > 20 && t.no_space > 20 && t.no_memory > 20);
     assert_true(t.by_mask[KVB_MASK_NONE] > 20 && t.by_mask[KVB_MASK_CAUSAL] > 20 && t.by_mask[KVB_MASK_RUNS] > 20);
+    assert_int_equal(t.by_mask[KVB_MASK_PAGES] > 20, pages);
+    bool both = seqs && type->flags & KVB_CACHE_TREE; /* steps and commits while other sequences have nodes */
+    assert_true(both ? t.beside > 100 && t.trees > 100 : t.beside + t.trees == 0);
+    assert_true(seqs ? t.reordered > 100 : t.reordered == 0);
     assert_true(seqs ? t.joined > 20 : t.joined == 0);
-    assert_true(drops ? t.no_reach > 20 && t.long_seqs > 20 : t.no_reach + t.long_seqs == 0);
+    assert_true(limits ? t.no_reach > 20 : t.no_reach == 0);
+    assert_true(limits ? t.long_seqs > 20 : pages || t.long_seqs == 0); /* pages hold more than the capacity */
+    assert_true(type->flags & KVB_CACHE_SAVES ? t.loaded > 15 : t.loaded == 0);
 }
 
 static void test_recompute(void **state)
@@ -248,6 +271,16 @@ static void test_window(void **state)
     (void)state;
     cache_run(&kvb_cache_window);
 }
+static void test_paged(void **state)
+{
+    (void)state;
+    cache_run(&kvb_cache_paged);
+}
+static void test_paged_prefix(void **state)
+{
+    (void)state;
+    cache_run(&kvb_cache_paged_prefix);
+}
 static void test_tree(void **state)
 {
     (void)state;
@@ -257,8 +290,9 @@ static void test_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute), cmocka_unit_test(test_slab),   cmocka_unit_test(test_contiguous),
-        cmocka_unit_test(test_seq),       cmocka_unit_test(test_window), cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_recompute), cmocka_unit_test(test_slab),         cmocka_unit_test(test_contiguous),
+        cmocka_unit_test(test_seq),       cmocka_unit_test(test_window),       cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_paged),     cmocka_unit_test(test_paged_prefix),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("random calls against a naive model", tests, NULL, NULL);

@@ -235,8 +235,10 @@ static void test_6_not_the_tail(void **state)
         assert_int_equal(rig_step(&r, NULL, 4), 0);
         rig_store(&r);
         assert_int_equal(rig_step(&r, IDS(1, 1, 1)), 0);
-        assert_int_equal(rig_store(&r).mask.kind, KVB_MASK_RUNS); /* cells before its own */
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, 2), 0);  /* of seq cells 4 and 5 are free, 6 is not */
+        const bool pages = type == &kvb_cache_paged || type == &kvb_cache_paged_prefix;
+        const kvb_mask_kind apart = pages ? KVB_MASK_PAGES : KVB_MASK_RUNS;
+        assert_int_equal(rig_store(&r).mask.kind, apart);        /* cells before its own */
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, 2), 0); /* of seq cells 4 and 5 are free, 6 is not */
         assert_int_equal(rig_step(&r, NULL, 2), 0);
         assert_int_equal(rig_store(&r).mask.kind, KVB_MASK_CAUSAL);
         rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 7));
@@ -344,8 +346,9 @@ static void test_10_open_refuses(void **state)
         uint32_t capacity, seq_capacity, max_seqs, min_chunk;
         const char *what;
     } bad[] = {
-        {0, 8, 1, 4, "capacity"},  {8, 0, 1, 4, "seq_capacity"}, {8, 8, 0, 4, "max_seqs"},
-        {8, 8, 65, 4, "max_seqs"}, {8, 8, 1, 0, "min_chunk"},
+        {0, 8, 1, 4, "capacity"},  {8, 0, 1, 4, "seq_capacity"},
+        {8, 8, 0, 4, "max_seqs"},  {8, 8, 65, 4, "max_seqs must be 1 .. 64"},
+        {8, 8, 1, 0, "min_chunk"},
     };
     EACH_CACHE(type, 0)
     {
@@ -360,7 +363,13 @@ static void test_10_open_refuses(void **state)
             assert_int_equal(r.allocator.current_bytes, 0);
         }
     }
-    rig r = {.n_groups = 2};
+    rig r = {.n_groups = 2, .seq_ids = KVB_MAX_SEQS + 1};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_seq, 8, 8, 1, 4), -EINVAL);
+    assert_string_equal(r.why, "seq_ids must be 1 .. 4096");
+    r.seq_ids = 3;
+    assert_int_equal(rig_try_open(&r, &kvb_cache_seq, 8, 8, 4, 4), -EINVAL);
+    assert_string_equal(r.why, "max_seqs must be 1 .. 3, the number of sequence ids");
+    r.seq_ids = 0;
     assert_int_equal(rig_try_open(&r, &kvb_cache_slab, 8, UINT32_MAX, 64, 4), -EINVAL); /* 2^38 cells */
     assert_int_equal(rig_try_open(&r, &kvb_cache_window, 8, 8, 1, 4), -ENOTSUP);
     assert_non_null(strstr(r.why, "no layer has a window or chunks"));
@@ -409,23 +418,23 @@ static void test_tree_commit(void **state)
         assert_int_equal(rig_propose(&r, PARENTS(-1, -1, 0, 1)), 0);
         rig_store(&r);
         assert_int_equal(rig_propose(&r, PARENTS(2, 3)), 0);
-        assert_int_equal(kvb_cache_pending(r.cache), 6);
+        assert_int_equal(kvb_cache_pending(r.cache, 0), 6);
         rig_sees(&r, 0, TOKENS(0, 1, 2, 4, 6));
         rig_sees(&r, 1, TOKENS(0, 1, 3, 5, 7));
-        assert_int_equal(kvb_cache_commit(r.cache, IDS(1, 2)), -EINVAL);
-        assert_int_equal(kvb_cache_pending(r.cache), 6);
-        assert_int_equal(kvb_cache_commit(r.cache, IDS(1, 3, 5)), 0);
-        assert_int_equal(kvb_cache_pending(r.cache), 0);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 2)), -EINVAL);
+        assert_int_equal(kvb_cache_pending(r.cache, 0), 6);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 3, 5)), 0);
+        assert_int_equal(kvb_cache_pending(r.cache, 0), 0);
         assert_int_equal(kvb_cache_length(r.cache, 0), 5);
-        assert_int_equal(rig_usage(&r).cells_moved, forgets(type) ? 0 : 3);
+        assert_int_equal(rig_usage(&r).cells_moved, type == &kvb_cache_tree ? 3 : 0); /* others stay in their cells */
         assert_int_equal(rig_usage(&r).cells_live, 5);
         assert_int_equal(rig_step(&r, NULL, 1), 0);
         rig_sees(&r, 0, TOKENS(0, 1, 3, 5, 7, 8));
         /* Longer than a sequence may be: the commit is refused, and a shorter one taken. */
         assert_int_equal(rig_propose(&r, PARENTS(-1, 0, 1)), 0);
         rig_store(&r);
-        assert_int_equal(kvb_cache_commit(r.cache, IDS(0, 1, 2)), -ENOSPC);
-        assert_int_equal(kvb_cache_commit(r.cache, IDS(0, 1)), 0);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(0, 1, 2)), -ENOSPC);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(0, 1)), 0);
         assert_int_equal(kvb_cache_length(r.cache, 0), 8);
         rig_close(&r);
     }
@@ -443,11 +452,11 @@ static void test_tree_chain(void **state)
     kvb_attend_spec spec = rig_store(&r);
     assert_int_equal(spec.mask.kind, KVB_MASK_CAUSAL);
     assert_int_equal(spec.k.cells, 5);
-    assert_int_equal(kvb_cache_commit(r.cache, IDS(0, 1)), 0);
+    assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(0, 1)), 0);
     assert_int_equal(rig_usage(&r).cells_moved, 0);
     assert_int_equal(rig_propose(&r, PARENTS(-1)), 0);
     assert_int_equal(rig_store(&r).mask.kind, KVB_MASK_NONE);
-    assert_int_equal(kvb_cache_commit(r.cache, NULL, 0), 0);
+    assert_int_equal(kvb_cache_commit(r.cache, 0, NULL, 0), 0);
     assert_int_equal(kvb_cache_length(r.cache, 0), 4);
     rig_close(&r);
 }

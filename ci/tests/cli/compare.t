@@ -10,7 +10,7 @@ cd "$TMPDIR" || exit 1 # golden output names files
 make_run() { # OUT.jsonl CHANGE…
     "$root/ci/tests/cli/fixtures/results.py" matrix "${@:2}" >"$1"
 }
-ok "a run" "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel reference --sample-ms 5 --no-null \
+ok "a run" "$KVBENCH" run --no-witness --workload plain-decode --cache seq --pool f32 --kernel reference --sample-ms 5 --no-null \
     -o run.jsonl
 ok "with itself" "$KVBENCH" compare run.jsonl run.jsonl --strict
 holds "  it is the same" '^1 combinations: 1 SAME$'
@@ -97,7 +97,7 @@ ok "  it is" "$KVBENCH" compare --against main slower.jsonl --baselines kept --s
 expect_exit 2 "a name that leads elsewhere" "$KVBENCH" compare --save ../main base.jsonl --baselines kept
 one_line "  in one line"
 expect_exit 2 "a baseline that is not there" "$KVBENCH" compare --against nope slower.jsonl --baselines kept
-holds "  and those that are" "no baseline 'nope' of the new run's machine; known: main$" "$err"
+holds "  and those that are" "of the new run's machine there is no baseline 'nope'; known: main$" "$err"
 expect_exit 2 "a baseline that another machine has" "$KVBENCH" compare --against main moved.jsonl --baselines kept
 one_line "  in one line"
 

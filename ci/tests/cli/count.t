@@ -48,15 +48,15 @@ holds "  and says what counted" '^counts are of the steps, exact, by callgrind [
 holds "  and what it cannot see" 'AVX-512, prefetching, bandwidth and threads are not seen'
 
 expect_exit 0 "the same tree twice is the same" "$KVBENCH" compare "$TMPDIR/base/counts.jsonl" "$TMPDIR/same/counts.jsonl" --strict
-holds "  all of it" '^4 combinations: (2 LESS, )?4 SAME$' # rho is of other rows
-ok "  within 0.01 %" python3 - "$TMPDIR"/{base,same}/counts.jsonl <<'PY'
+holds "  all of it" '^4 combinations: ([24] LESS, )?4 SAME$' # rho is of other rows
+ok "  within 0.03 %" python3 - "$TMPDIR"/{base,same}/counts.jsonl <<'PY'
 import json, sys
 base, same = ([json.loads(line)["counts"] for line in list(open(path))[1:]] for path in sys.argv[1:])
 assert len(base) == 4
 for a, b in zip(base, same):
     assert a["source"] == b["source"] and a["instructions"] > 1e5 and a["ll_misses"] <= a["l1_misses"] < a["data_reads"], a
     for key in "instructions", "data_reads", "data_writes":
-        assert abs(b[key] / a[key] - 1) <= 1e-4, (key, a, b)
+        assert abs(b[key] / a[key] - 1) <= 3e-4, (key, a, b)
 PY
 expect_exit 1 "2 % more work is found" "$KVBENCH" compare "$TMPDIR/base/counts.jsonl" "$TMPDIR/more/counts.jsonl"
 holds "  as a regression" '^REGRESSION: [0-9]+ MORE'

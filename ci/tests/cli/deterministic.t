@@ -10,7 +10,7 @@ ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O
     -fvisibility=hidden -Ikernels ci/tests/cli/plugins/uneven.c -o "$so" -lm
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
-    expect_exit 0 "$*" "$KVBENCH" run --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
+    expect_exit 0 "$*" "$KVBENCH" run --no-witness --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
         --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!w]*' --threads 1,2 --oversubscribe --check -o "$r" \
         "$@"
 }

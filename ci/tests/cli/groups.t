@@ -23,14 +23,15 @@ import json, sys
 records = [json.loads(line) for line in open(sys.argv[1])][1:]
 assert {r["status"] for r in records} <= {"pass", "skip"}, [r["reason"] for r in records if r["status"] == "fail"]
 passed = [r for r in records if r["status"] == "pass" and r["kernel"] == "reference"]
-assert {r["cache"] for r in passed} == {"recompute", "slab", "contiguous", "seq", "window", "tree"}
+assert {r["cache"] for r in passed} == {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "tree"}
 for pool in "f32", "f16", "q8_0":
     digests = {r["cache"]: r["out_digest"] for r in passed if r["pool_k"] == pool}
     assert len(set(digests.values())) == 1, (pool, digests)
 assert all([g["layers"] for g in r["memory"]["groups"]] == [2, 1, 1] for r in passed)
 PY
 
-ok "windows, every cache that fits" "${run[@]}" --workload sliding-window --workload sink-window --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
+ok "windows, every cache that fits" "${run[@]}" --workload sliding-window --workload sink-window \
+    --workload gpt-oss-like --workload chunked-local --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
     -o "$TMPDIR/windows.out"
 ok "  cache window holds a quarter of what seq holds, and says the same" python3 - "$TMPDIR/windows.out" <<'PY'
 import json, sys
@@ -46,7 +47,21 @@ for (workload, cache, pool), dropped in by.items():
     # the first group of each is the one with the window
     assert 4 * dropped["memory"]["groups"][0]["cells"] <= masked["memory"]["groups"][0]["cells"], workload
     seen += 1
-assert seen == 6, seen
+assert seen == 12, seen
+PY
+
+ok "positions move, every cache that can" "${run[@]}" --workload ci/tests/whole/shifts.jsonl --workload context-shift \
+    --pool f32 --pool k=f16,v=bf16 --pool e4m3 --kernel reference --kernel flash --kernel witness -o "$TMPDIR/moved.out"
+ok "  with windows masked or dropped, the same bits" python3 - "$TMPDIR/moved.out" <<'PY'
+import json, sys
+records = [json.loads(line) for line in open(sys.argv[1])][1:]
+assert {r["status"] for r in records} <= {"pass", "skip"}
+passed = [r for r in records if r["status"] == "pass"]
+assert {(r["workload"], r["cache"]) for r in passed} == {(w, c) for w in ("shifts", "context-shift") for c in ("slab", "seq", "window")}
+digest = {(r["workload"], r["cache"], r["pool_k"], r["kernel"]): r["out_digest"] for r in passed if r["kernel"] == "reference"}
+for (workload, cache, pool, kernel), bits in digest.items():
+    assert cache != "window" or bits == digest[workload, "seq", pool, kernel], (workload, pool, kernel)
+assert all("cannot do" in r["reason"] or "witness" in r["reason"] for r in records if r["status"] == "skip"), records
 PY
 
 asked() { # what is asked, and what the record says of it

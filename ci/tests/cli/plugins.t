@@ -30,6 +30,9 @@ ok "the pool is judged, in every cache" replay --plugin "$TMPDIR/mine/lin12.so" 
 for cache in recompute seq slab window; do
     holds "  and passes in $cache" "\"cache\": \"$cache\", \"pool_k\": \"lin12\".*\"status\": \"pass\"" "$records"
 done
+ok "  also beside a pool whose rows depend on their neighbours" replay --plugin "$TMPDIR/mine/lin12.so" --pool k=lin12,v=kivi4-v \
+    --cache slab --workload agent-fork-8x128
+holds "  and is judged there" '"pool_k": "lin12", "pool_v": "kivi4-v".*"status": "pass".*"rho": [0-9]' "$records"
 ok "  both together pass" replay --plugin "$TMPDIR/mine/pages.so" --plugin "$TMPDIR/mine/lin12.so" --cache pages \
     --pool k=lin12,v=f16 --workload agent-fork --workload sliding-window
 

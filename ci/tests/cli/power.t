@@ -4,7 +4,7 @@
 # what each one names, and says how large the slowdowns and how busy the machine was.
 . "$(dirname "$0")/lib.sh"
 
-ok "the table of power, of two small workloads" results/tables.py power --kvbench "$KVBENCH" --work "$TMPDIR/work" \
+ok "the table of power, of two small workloads" results/table_power.py --kvbench "$KVBENCH" --work "$TMPDIR/work" \
     --run '--workload plain-decode --workload sink-window --values own --values llama --cache seq --pool f32' \
     --slowdowns 0,300 --rounds 3 -o "$TMPDIR/power.md"
 page=$TMPDIR/power.md

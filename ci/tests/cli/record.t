@@ -19,6 +19,12 @@ ok "layers with windows" record --scenario sliding-window -o "$dir"
 holds "their row" '^sliding-window +window +202 +334 '
 holds "their groups" '"groups":\[\{"layers":\[0,1,2,3,4\],.*"window":24,.*\{"layers":\[5\],' "$dir/sliding-window.jsonl"
 
+ok "latent attention" record --scenario mla-decode -o "$dir"
+holds "its rows" '"heads":8,"kv_heads":1,"k_dim":40,"v_dim":32,"latent":true' "$dir/mla-decode.jsonl"
+holds "those of a real model" '"heads":16,"kv_heads":1,"k_dim":576,"v_dim":512,"latent":true' "$dir/mla-decode-1x576.jsonl"
+ok "sink logits" record --scenario gpt-oss-like -o "$dir"
+holds "a layer's own" '"layers":\[2\],.*"window":16,.*"sink_logits":\[' "$dir/gpt-oss-like.jsonl"
+
 ok "the synthetic one" record --scenario long-decode -o "$dir"
 ok "it is there" test -s "$dir/long-decode.jsonl"
 
@@ -32,8 +38,14 @@ ok "the model says the same" cmp "$dir/plain-decode.jsonl" "$dir/loaded/plain-de
 ok "another seed" record --scenario plain-decode --seed 2 -o "$dir/seed2"
 ok "says something else" bash -c "! cmp -s $dir/plain-decode.jsonl $dir/seed2/plain-decode.jsonl"
 
-ok "--check" record --check --scenario plain-decode --scenario agent-fork --scenario sink-window
-holds "a cache that drops rows says the same" '^sink-window +window +[0-9]+ +yes'
+ok "--check" record --check --scenario plain-decode --scenario agent-fork --scenario sink-window \
+    --scenario mla-decode --scenario gpt-oss-like --scenario gemma-like --scenario chunked-local --scenario beam-search \
+    --scenario context-shift --scenario evict-rollback
+for name in sink-window gpt-oss-like gemma-like chunked-local beam-search context-shift evict-rollback; do
+    holds "a cache that drops rows says the same of $name" "^$name +window +[0-9]+ +yes"
+done
+lacks "what keeps no rows has none to move" '^context-shift +recompute'
+holds "latent rows too" '^mla-decode +paged +65 +yes'
 lacks "where there are no windows it has no row" '^(plain-decode|agent-fork) +window'
 holds "every cache that can do it has a row" '^agent-fork +slab +205 +yes'
 holds "recompute too" '^plain-decode +recompute +65 +yes'

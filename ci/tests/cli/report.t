@@ -6,7 +6,7 @@
 browser=ci/tests/browser
 
 run=$TMPDIR/run.jsonl
-ok "a run to report" "$KVBENCH" run --workload plain-decode-8x128 --workload eagle-tree --cache seq --cache tree --pool f16 \
+ok "a run to report" "$KVBENCH" run --no-witness --workload plain-decode-8x128 --workload eagle-tree --cache seq --cache tree --pool f16 \
     --pool q4_0 --pool f32 --kernel flash --kernel openblas --kernel flash-int8 --sample-ms 1 --no-null --oracle-pairs 20000 \
     --machine -o "$run"
 ok "its page" "$KVBENCH" report "$run" -o "$TMPDIR/page"

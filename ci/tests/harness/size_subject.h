@@ -41,6 +41,7 @@ static inline kvb_size_subject subject_make(const kvb_cache_type *cache, const k
         .model = alike(1, rows_of(2, 1, 128, 128)),
         .options = {.capacity = sequences * context,
                     .seq_capacity = context,
+                    .seq_ids = sequences,
                     .max_seqs = sequences,
                     .min_chunk = 16,
                     .growth = growth,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: probes read every line, multiply what they say and stay finite, and agree with an independent loop. */
+/* Shows: probes read every line, multiply what they say and stay finite. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,22 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/machine/peak_kernel.h"
-#include "harness/machine/profile.h"
 #include "harness/machine/rate.h"
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
 
 static kvb_threads *team_start(uint32_t n)
 {
@@ -163,127 +152,6 @@ static void quantiles_are_nearest_rank(void **state)
     assert_true(rate.median == 7 && rate.low == 7 && rate.high == 7 && rate.samples == 1);
 }
 
-/* ---- an independent implementation: one stream of vector additions. The vectors are as wide as the CPU has: with
- * loads of 8 or 16 bytes a core has too few cache lines under way, and gets two thirds of the bandwidth from DRAM. ---- */
-
-static uint64_t add_16(const char *p, size_t bytes)
-{
-    typedef uint64_t vector __attribute__((vector_size(16)));
-    const vector *v = (const void *)p;
-    vector a = {0}, b = a, c = a, d = a;
-    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
-        a += v[i];
-        b += v[i + 1];
-        c += v[i + 2];
-        d += v[i + 3];
-    }
-    a += b + c + d;
-    return a[0] + a[1];
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static uint64_t add_64(const char *p, size_t bytes)
-{
-    typedef uint64_t vector __attribute__((vector_size(64)));
-    const vector *v = (const void *)p;
-    vector a = {0}, b = a, c = a, d = a;
-    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
-        a += v[i];
-        b += v[i + 1];
-        c += v[i + 2];
-        d += v[i + 3];
-    }
-    a += b + c + d;
-    return a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
-}
-
-__attribute__((target("avx2"))) static uint64_t add_32(const char *p, size_t bytes)
-{
-    typedef uint64_t vector __attribute__((vector_size(32)));
-    const vector *v = (const void *)p;
-    vector a = {0}, b = a, c = a, d = a;
-    for (size_t i = 0; i + 4 <= bytes / sizeof *v; i += 4) {
-        a += v[i];
-        b += v[i + 1];
-        c += v[i + 2];
-        d += v[i + 3];
-    }
-    a += b + c + d;
-    return a[0] + a[1] + a[2] + a[3];
-}
-#endif
-
-typedef struct adding {
-    uint64_t (*add)(const char *p, size_t bytes);
-    const kvb_probe_memory *memory;
-    uint64_t sums[64];
-} adding;
-
-static void part_add(void *ctx, uint32_t i, uint32_t n)
-{
-    adding *job = ctx;
-    size_t part = job->memory->bytes / n;
-    job->sums[i] = job->add(job->memory->base + i * part, part);
-}
-
-static double add_ns(adding *job, const kvb_team *team)
-{
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
-    team->run(team, part_add, job);
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    return (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
-}
-
-#define PAIRS 9
-
-/* Time of our pass over time of the loop: the median of neighbours, in turns, so that drift and strangers cancel. */
-static double ratio_median(adding *job, const kvb_team *team)
-{
-    double ratio[PAIRS];
-    kvb_rate rate;
-    for (int i = 0; i < PAIRS; i++) {
-        double first = i % 2 ? add_ns(job, team) : 0, ours = kvb_read_pass(team, job->memory, job->memory->bytes, 1);
-        ratio[i] = ours / (i % 2 ? first : add_ns(job, team));
-    }
-    kvb_rate_of(ratio, PAIRS, &rate);
-    return rate.median;
-}
-
-static void dram_agrees_with_a_plain_loop(void **state)
-{
-    (void)state;
-#if defined(SANITIZED) || !defined(__OPTIMIZE__)
-    skip();
-#endif
-    kvb_machine_profile profile;
-    adding job = {.add = add_16};
-    assert_int_equal(kvb_profile_describe("", &profile), 0);
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f"))
-        job.add = add_64;
-    else if (__builtin_cpu_supports("avx2"))
-        job.add = add_32;
-#endif
-    uint32_t n = kvb_cores() < 2 ? 1 : 2;
-    size_t most = (size_t)3 << 29, bytes = profile.level[3].working_set < most ? profile.level[3].working_set : most;
-    kvb_threads *threads = team_start(n);
-    kvb_probe_memory memory;
-    assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), bytes, &memory), 0);
-    job.memory = &memory;
-    double ratio = 0;
-    bool agrees = false;
-    for (int attempt = 0; attempt < 8 && !agrees; attempt++) { /* the machine has other work, too */
-        ratio = ratio_median(&job, kvb_threads_team(threads));
-        agrees = ratio > 0.9 && ratio < 1.1;
-        print_message("# %u threads, %zu MiB: read kernel takes %.3f of the plain loop's time\n", n, bytes >> 20,
-                      ratio);
-    }
-    kvb_probe_memory_close(&memory);
-    kvb_threads_end(threads);
-    assert_true(agrees);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,7 +162,6 @@ int main(void)
         cmocka_unit_test(memory_is_whole_pages_for_each_thread),
         cmocka_unit_test(bandwidths_have_samples),
         cmocka_unit_test(quantiles_are_nearest_rank),
-        cmocka_unit_test(dram_agrees_with_a_plain_loop),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bandwidth", tests, NULL, NULL);

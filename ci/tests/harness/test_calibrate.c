@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "harness/matrix/ground_truth.h"
+#include "harness/replay/calibrate.h"
 
 enum { TOKENS = 5 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the first signal asks and ends waiting, a second one ends the program as it would have without; who ignores signals
- * goes on. */
+/* Shows: the first signal asks and ends waiting, one that comes together with it is the same, a later one ends the program as it
+ * would have without; who ignores signals goes on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness/interrupt.h"
@@ -19,7 +20,16 @@ static void second_ends(void)
     raise(SIGTERM);
     if (kvb_stopped != SIGTERM || kvb_wait_readable(-1, 1e6))
         _exit(1);
+    nanosleep(&(struct timespec){.tv_nsec = (long)(1.5e9 * KVB_ASKED_ONCE)}, NULL);
     raise(SIGTERM);
+}
+
+static void both_are_one(void)
+{
+    kvb_stop_catch();
+    raise(SIGTERM);
+    raise(SIGTERM);
+    _exit(kvb_stopped == SIGTERM ? 7 : 1);
 }
 
 static void asked_and_dies(void)
@@ -53,9 +63,11 @@ static void signals_stop(void **state)
 {
     (void)state;
     int second = status_of(second_ends), first = status_of(asked_and_dies), ignored = status_of(ignored_before);
+    int both = status_of(both_are_one);
     assert_true(WIFSIGNALED(second) && WTERMSIG(second) == SIGTERM);
     assert_true(WIFSIGNALED(first) && WTERMSIG(first) == SIGINT);
     assert_int_equal(WEXITSTATUS(ignored), 7);
+    assert_true(WIFEXITED(both) && WEXITSTATUS(both) == 7);
 }
 
 static void waiting_ends(void **state)

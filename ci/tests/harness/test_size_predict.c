@@ -19,7 +19,7 @@ static void known_sum(void **state)
     prove(&s, steps, 2, &proof);
     size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 · 8 is above the capacity */
     size_t plans = 100 * 4 + 101 * 4 + 128 * 8 + 16 * 4 + 16 * 4 + 16 * 8;  /* the prefill's, the single token's */
-    size_t feeds = 100 * 16 + 16 * 16, account = 16 * 16;
+    size_t feeds = 100 * 16 + 16 * 16, account = 16 * 16 + 32 + 5 * 4;
     assert_int_equal(proof.allocated,
                      kvb_cache_struct_bytes(s.cache, &s.model) + 3 * 2 * (pool + cells) + plans + feeds + account);
     assert_int_equal(proof.cells, 101);
@@ -81,7 +81,7 @@ static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *
     uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 3 : 1;
     const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree ? 4 : 0};
     kvb_size_subject s = subject_make(cache, pool, growth, sequences, 78);
-    kvb_size_step steps[KVB_SIZE_STEPS];
+    kvb_size_step steps[KVB_SIZE_STEPS(3)];
     kvb_size_proof proof;
     s.model = alike(2, rows_of(2, 1, 128, 128)); /* one layer sees all, the other a window and sinks */
     s.model.n_groups = 2;
@@ -165,7 +165,7 @@ static kvb_model any_model(bool small)
 /* Sequences in any order, of any lengths, alone or several together; drafts in a tree. */
 static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t most)
 {
-    uint32_t used = 0, len[KVB_SIZE_SEQUENCES] = {0};
+    uint32_t used = 0, len[KVB_MAX_SEQS] = {0};
     size_t n = 0;
     for (size_t tries = 0; tries < 4 * most && n < most; tries++) {
         kvb_size_step step = {0, 1, 1 + below(40), 0, 1 + below(3)};
@@ -173,7 +173,7 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
             step.first = below(s->options.max_seqs);
             if (below(2))
                 step.n_seqs = 1 + below(s->options.max_seqs - step.first);
-        } else if (has(s->cache, KVB_CACHE_TREE) && below(2)) {
+        } else if (s->cache == &kvb_cache_tree && below(2)) {
             step.drafts = 1 + below(30);
         }
         if (step.n_seqs > 1 || step.drafts)
@@ -203,17 +203,21 @@ static void random_histories(void **state)
         if (!kvb_growth_available(growth, why, sizeof why))
             growth = KVB_GROWTH_DOUBLE;
         const kvb_cache_type *cache = kvb_builtin_caches[i % n_caches()];
-        kvb_size_subject s =
-            subject_make(cache, f16(), growth, has(cache, KVB_CACHE_SEQ) ? 1 + below(9) : 1, 60 + below(200));
+        kvb_size_subject s = subject_make(cache, f16(), growth,
+                                          !has(cache, KVB_CACHE_SEQ) ? 1 : 1 + below(i % 10 ? 9 : 90), 60 + below(200));
         bool huge = growth == KVB_GROWTH_RESERVE_THP || growth == KVB_GROWTH_DOUBLE_THP;
         kvb_size_step steps[12];
         kvb_size_proof proof;
         do
             s.model = any_model(huge);
         while (cache->serves && !cache->serves(&s.model, why, sizeof why));
+        s.options.seq_ids += below(2) ? below(100) : 0;
+        if (s.options.max_seqs <= KVB_SEQ_IDS && below(3) == 0)
+            s.options.seq_ids = 0;
         s.options.min_chunk = 1 + below(100);
         s.options.capacity -= below(50);
         s.options.rollback = below(2) ? below(20) : 0;
+        s.options.page_cells = below(3) ? 1 + below(40) : 0;
         s.options.k_pool = any_pool(&s.model, false);
         s.options.v_pool = any_pool(&s.model, true);
         size_t n_steps = any_steps(&s, steps, 12);
@@ -222,17 +226,39 @@ static void random_histories(void **state)
             s.options.step = s.options.step > tokens ? s.options.step : tokens;
         }
         prove(&s, steps, n_steps, &proof);
-        for (uint32_t g = 0; cache == &kvb_cache_window && g < s.model.n_groups; g++) /* far past some window? */
-            dropped += kvb_group_limits(&s.model.groups[g]) && s.options.step &&
-                       proof.cells > 2 * s.options.max_seqs *
-                                             (s.model.groups[g].window + s.model.groups[g].chunk +
-                                              s.model.groups[g].sinks + s.options.rollback) +
-                                         s.options.step;
+        for (uint32_t g = 0; (cache == &kvb_cache_window || cache == &kvb_cache_paged) && g < s.model.n_groups; g++)
+            dropped += /* far past some window? */
+                kvb_group_limits(&s.model.groups[g]) && s.options.step &&
+                proof.cells > 2 * s.options.max_seqs *
+                                      (s.model.groups[g].window + s.model.groups[g].chunk + s.model.groups[g].sinks +
+                                       s.options.rollback) +
+                                  s.options.step;
         lengths += proof.lengths;
     }
     print_message("# %u histories, compared at %lu lengths; %u groups let go of most of their rows\n", n, lengths,
                   dropped);
     assert_true(lengths > 3600 && dropped > 5);
+}
+
+/* Each id takes some bytes, and each sequence of a step; the cells of a window are given back and found again. */
+static void many_sequences(void **state)
+{
+    enum { SEQUENCES = 4096 };
+    static kvb_size_step steps[KVB_SIZE_STEPS(SEQUENCES)];
+    (void)state;
+    for (uint32_t i = 0; i < n_caches(); i++) {
+        const kvb_cache_type *cache = kvb_builtin_caches[i];
+        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0};
+        kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, SEQUENCES, 5);
+        kvb_size_proof proof;
+        if (!has(cache, KVB_CACHE_SEQ))
+            continue;
+        s.model = alike(1, rows_of(1, 1, 4, 4));
+        s.model.groups[0].window = cache == &kvb_cache_window || cache == &kvb_cache_paged ? 2 : 0;
+        s.options.step = SEQUENCES;
+        prove(&s, steps, kvb_size_steps(&history, steps), &proof);
+        assert_int_equal(proof.cells, SEQUENCES * 5);
+    }
 }
 
 /* Taken in one go, equal steps come to the same as one by one. */
@@ -247,9 +273,9 @@ static void at_once_or_one_by_one(void **state)
         const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, sequences, context);
         s.model.groups[0].window = 1 + below(500);
-        kvb_size_step steps[KVB_SIZE_STEPS], one = {0};
+        kvb_size_step steps[KVB_SIZE_STEPS(5)], one = {0};
         static kvb_size_step single[5 * 5000];
-        static uint64_t at_once[KVB_SIZE_STEPS + 1], by_one[5 * 5000 + 1];
+        static uint64_t at_once[KVB_SIZE_STEPS(5) + 1], by_one[5 * 5000 + 1];
         size_t n = kvb_size_steps(&history, steps), n_single = 0;
         char why[160];
         for (size_t k = 0; k < n; k++) {
@@ -270,6 +296,7 @@ int main(void)
         cmocka_unit_test(known_sum),        cmocka_unit_test(known_window),
         cmocka_unit_test(what_is_refused),  cmocka_unit_test(every_combination),
         cmocka_unit_test(random_histories), cmocka_unit_test(at_once_or_one_by_one),
+        cmocka_unit_test(many_sequences),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);

@@ -205,7 +205,7 @@ static void the_engine_is_its_cache(void **state)
         const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0};
         kvb_size_subject s = subject_make(i ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE,
                                           (uint32_t)sequences[i], 700);
-        kvb_size_step steps[KVB_SIZE_STEPS];
+        kvb_size_step steps[KVB_SIZE_STEPS(5)];
         kvb_size_proof proof;
         kvb_size_allocation held;
         char why[200];
@@ -229,7 +229,7 @@ static void what_the_engine_refuses(void **state)
         kvb_size_ask ask;
         const char *why;
     } asks[] = {
-        {{.context = 10, .sequences = 65, .k = plain, .v = plain}, "a cache of kvbench holds up to 64 sequences"},
+        {{.context = 10, .sequences = 4097, .k = plain, .v = plain}, "a cache of kvbench holds up to 4096 sequences"},
         {{.context = 10, .sequences = 1, .tp = 2, .k = plain, .v = plain}, "kvbench runs on one rank"},
         {{.context = 1ull << 32, .sequences = 1, .k = plain, .v = plain},
          "a cache of kvbench numbers 1 .. 4294967295 cells"},

@@ -35,7 +35,7 @@ static int rig_open(void **state)
     static const kvb_event past = {.kind = KVB_EVENT_PREFILL, .n = 5, .first = 0, .pos = pos, .seq = seq};
     static const kvb_event step = {.kind = KVB_EVENT_STEP, .n = 1, .first = 5, .pos = pos + 5, .seq = seq};
     memset(&r, 0, sizeof r);
-    assert_int_equal(kvb_history_open(&r.history), 0);
+    assert_int_equal(kvb_history_open(64, &r.history), 0);
     assert_int_equal(kvb_history_apply(r.history, &past), 0);
     assert_int_equal(kvb_history_apply(r.history, &step), 0);
     assert_int_equal(kvb_witness_check_open(&r.check, TOKENS + 1), 0); /* the trace has one more, later */

@@ -166,8 +166,8 @@ static inline double answer_weight_error(const kvb_problem *p, const kvb_arithme
 }
 
 /* Every element of out, and of lse when it was asked for, within its bound of the answer. `note` is for the message. */
-static inline void answer_judge(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
-                                const char *note)
+static inline void answer_judge_rows(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
+                                     const char *note, size_t begin, size_t end)
 {
     const kvb_problem *p = &args->problem;
     double u = 0x1p-24, u_out = p->out_elem == KVB_F16 ? 0x1p-11 : p->out_elem == KVB_BF16 ? 0x1p-8 : u;
@@ -175,7 +175,7 @@ static inline void answer_judge(const struct answer *answer, const kvb_attend *a
     kvb_arithmetic a;
 
     kernel->arithmetic(p, &a);
-    for (size_t r = 0; r < (size_t)p->n_tok * p->n_heads; r++) {
+    for (size_t r = begin; r < end; r++) {
         const struct answer_row *row = &answer->rows[r];
         double rel = answer_weight_error(p, &a, row);
         double steps = a.sums.step / 2 * row->seen * row->product * (1 + rel) + a.sums.floor * row->seen * (1 + rel);
@@ -196,6 +196,12 @@ static inline void answer_judge(const struct answer *answer, const kvb_attend *a
             fail_msg("%s %s: lse[%zu][%zu] = %.9g, exact %.9g", kernel->name, note, r / p->n_heads, r % p->n_heads, lse,
                      row->lse);
     }
+}
+
+static inline void answer_judge(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
+                                const char *note)
+{
+    answer_judge_rows(answer, args, kernel, note, 0, (size_t)args->problem.n_tok * args->problem.n_heads);
 }
 
 #endif

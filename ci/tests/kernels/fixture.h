@@ -87,7 +87,7 @@ struct shape {
     kvb_mask_kind mask;
     kvb_elem k_elem, v_elem, out_elem;
     float softcap;
-    bool sinks, v_in_k, paged, deterministic;
+    bool sinks, v_in_k, deterministic;
     bool any_order; /* of runs: cut here and there, and shuffled */
     enum scatter scatter;
     uint32_t gap;   /* elements between the rows of neighbouring cells */
@@ -101,9 +101,10 @@ struct fixture {
     kvb_team team;
     bool *visible; /* [n_tok][n_cells] */
     void *k, *v, *k_side, *v_side;
-    uint32_t *table, *row_start;
+    uint32_t *pages, *row_start;
     uint64_t *bits;
-    kvb_run *runs;
+    kvb_run *runs, *seen;
+    uint32_t page_cells, page_sinks;
     float *q, *sinks, *lse;
     void *out;
     struct answer answer; /* worked out when first judged: what a test changes before counts */
@@ -125,6 +126,55 @@ static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
     return scatter == SCATTER_ANY || c / 64 % 11 == 3 || (c / 64 % 7 == 2 && t % 3 == 1);
 }
 
+/* Page tables of a few sequences, which begin alike, and what each query sees of one: windows, first positions, nothing. */
+static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
+{
+    static const uint32_t sizes[] = {1, 3, 4, 16, 64};
+    uint32_t size = sizes[random_below(rng, 5)];
+    size = size < s->n_cells ? size : 1;
+    const uint32_t n = s->n_cells / size; /* pages; the cells behind the last one are nobody's */
+
+    f->page_cells = size;
+    f->page_sinks = random_below(rng, 2) * random_below(rng, 7);
+    f->pages = exact_alloc((size_t)s->n_tok * n * sizeof *f->pages, 0);
+    f->seen = exact_alloc(s->n_tok * sizeof *f->seen, 0);
+    f->row_start = exact_alloc((s->n_tok + 1) * sizeof *f->row_start, 0);
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        const bool again = t > 0 && random_below(rng, 2); /* of the sequence of the query before */
+        uint32_t *table = f->pages + (size_t)t * n, shared = t ? random_below(rng, n + 1) : 0;
+        f->row_start[t] = again ? f->row_start[t - 1] : t * n;
+        for (uint32_t i = 0; i < n; i++)
+            table[i] = i;
+        for (uint32_t i = 0; i < n; i++) { /* begins as the first table does; the rest in any order */
+            uint32_t k = i;
+            while (i < shared && table[k] != f->pages[i])
+                k++;
+            if (i >= shared)
+                k = i + random_below(rng, n - i);
+            const uint32_t taken = table[k];
+            table[k] = table[i];
+            table[i] = taken;
+        }
+        if (n == 0 || (s->empty && random_below(rng, s->empty) == 0))
+            continue;
+        kvb_run *seen = &f->seen[t];
+        seen->end = 1 + random_below(rng, n * size);
+        seen->begin = random_below(rng, 2) ? random_below(rng, seen->end) : 0;
+        for (uint32_t pos = 0; pos < seen->end; pos++)
+            if (pos >= seen->begin || pos < f->page_sinks)
+                f->visible[(size_t)t * s->n_cells + f->pages[f->row_start[t] + pos / size] * size + pos % size] = true;
+    }
+    for (uint32_t i = 0; i < s->n_tok * n; i++) { /* entries that nobody sees lead nowhere */
+        bool needed = false;
+        for (uint32_t t = 0; t < s->n_tok && !needed; t++) {
+            const uint32_t entry = i - f->row_start[t], first = entry * size, end = first + size;
+            needed = i >= f->row_start[t] && entry < n && first < f->seen[t].end &&
+                     (end > f->seen[t].begin || first < f->page_sinks);
+        }
+        f->pages[i] = needed ? f->pages[i] : UINT32_MAX;
+    }
+}
+
 /* Which cells each query sees. A few cells stay hidden from all. */
 static inline void visible_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
 {
@@ -134,7 +184,9 @@ static inline void visible_draw(struct fixture *f, const struct shape *s, uint64
     for (uint32_t c = 0; c < s->n_cells && s->scatter == SCATTER_ANY; c++)
         hidden[c] = random_below(rng, 6) == 0 || (c > 70 && c < 140); /* whole words of bits too */
     f->visible = exact_alloc((size_t)s->n_tok * s->n_cells, 0);
-    for (uint32_t t = 0; t < s->n_tok; t++) {
+    if (s->mask == KVB_MASK_PAGES)
+        pages_draw(f, s, rng);
+    for (uint32_t t = 0; t < s->n_tok && s->mask != KVB_MASK_PAGES; t++) {
         bool blind = s->empty && random_below(rng, s->empty) == 0;
         for (uint32_t c = 0; c < s->n_cells; c++) {
             bool *seen = &f->visible[(size_t)t * s->n_cells + c];
@@ -175,6 +227,16 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
     size_t words = ((size_t)s->n_cells + 63) / 64 + 1; /* one more than needed: row_words must be honoured */
     uint32_t n = 0;
 
+    f->args.mask = (kvb_mask){.kind = s->mask};
+    if (s->mask == KVB_MASK_PAGES) {
+        f->args.mask = (kvb_mask){.kind = KVB_MASK_PAGES,
+                                  .row_start = f->row_start,
+                                  .pages = f->pages,
+                                  .seen = f->seen,
+                                  .page_cells = f->page_cells,
+                                  .sinks = f->page_sinks};
+        return;
+    }
     f->bits = exact_alloc(s->n_tok * words * sizeof *f->bits, 0);
     f->row_start = exact_alloc((s->n_tok + 1) * sizeof *f->row_start, 0);
     f->runs = exact_alloc(s->n_tok * ((size_t)s->n_cells + 1) * sizeof *f->runs, 0);
@@ -195,7 +257,6 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
             n = f->row_start[t] + runs_shuffle(f->runs + f->row_start[t], n - f->row_start[t], &rng);
         f->row_start[t + 1] = n;
     }
-    f->args.mask = (kvb_mask){.kind = s->mask};
     if (s->mask == KVB_MASK_EXPLICIT) {
         f->args.mask.bits = f->bits;
         f->args.mask.row_words = words;
@@ -204,8 +265,6 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
         f->args.mask.runs = f->runs;
     }
 }
-
-#define TEST_BLOCK 4u /* cells of a block when paged */
 
 /* Any code of channel d; with the first of a block its scale. */
 static inline void q8_0_draw(char *row, uint32_t d, uint64_t *rng)
@@ -216,12 +275,12 @@ static inline void q8_0_draw(char *row, uint32_t d, uint64_t *rng)
     block[2 + d % 32] = (char)random_below(rng, 256);
 }
 
-/* Rows of one side; cells no query sees, gaps and unmapped cells hold NaN. */
+/* Rows of one side; cells no query sees, gaps hold NaN. */
 static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem format, uint32_t dim, kvb_view *view,
                                void **side, uint64_t *rng)
 {
     kvb_elem elem = test_formats[format].elem;
-    uint32_t blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK, stored = s->paged ? blocks * TEST_BLOCK : s->n_cells;
+    const uint32_t stored = s->n_cells;
     size_t bytes = elem_bytes(elem), cell = row_bytes(elem, dim) + s->gap * bytes;
     char *rows = exact_alloc(s->n_kv_heads * stored * cell, 0xff);
     uint32_t windows = (stored + TEST_WINDOW - 1) / TEST_WINDOW, slots = 0;
@@ -248,9 +307,7 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
                        .recent = recents,
                        .recent_slot = slot,
                        .recent_slot_stride = s->n_kv_heads * recent * 2,
-                       .recent_head_stride = recent * 2,
-                       .block_table = s->paged ? f->table : NULL,
-                       .block_cells = s->paged ? TEST_BLOCK : 0};
+                       .recent_head_stride = recent * 2};
     for (uint32_t w = 0; w < windows && slot; w++) /* one in three is not encoded yet */
         slot[w] = w % 3 == 1 ? slots++ : KVB_SLOT_NONE;
     for (uint32_t c = 0; c < s->n_cells; c++) {
@@ -258,14 +315,13 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
         for (uint32_t t = 0; t < s->n_tok; t++)
             seen |= f->visible[(size_t)t * s->n_cells + c];
         for (uint32_t h = 0; h < s->n_kv_heads && seen; h++) {
-            uint32_t at = cell_at(view, c);
-            char *row = rows + (h * (size_t)stored + at) * cell;
+            char *row = rows + (h * (size_t)stored + c) * cell;
             if (scales) { /* scale and zero of one sign: |code * scale| + |zero| is then the element's size */
-                scales[h * stored + at] = fabsf(random_value(rng)) / 256;
-                zeros[h * stored + at] = fabsf(random_value(rng)) / 2;
+                scales[h * stored + c] = fabsf(random_value(rng)) / 256;
+                zeros[h * stored + c] = fabsf(random_value(rng)) / 2;
             }
             for (uint32_t d = 0; d < dim; d++) {
-                uint16_t *held = scales ? (uint16_t *)(uintptr_t)recent_row(view, h, at) : NULL;
+                uint16_t *held = scales ? (uint16_t *)(uintptr_t)recent_row(view, h, c) : NULL;
                 if (held)
                     elem_store(KVB_F16, held + d, random_value(rng));
                 else if (scales)
@@ -283,7 +339,7 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
 static inline void fixture_build(struct fixture *f, const struct shape *s)
 {
     uint64_t rng = s->seed;
-    uint32_t n_heads = s->n_kv_heads * s->group, blocks = (s->n_cells + TEST_BLOCK - 1) / TEST_BLOCK;
+    uint32_t n_heads = s->n_kv_heads * s->group;
     kvb_problem *p = &f->args.problem;
 
     memset(f, 0, sizeof *f);
@@ -296,7 +352,6 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
                        .scale = 1.0f / sqrtf((float)s->k_dim),
                        .softcap = s->softcap,
                        .has_sinks = s->sinks,
-                       .paged = s->paged,
                        .v_in_k = s->v_in_k,
                        .out_elem = s->out_elem,
                        .mask = s->mask,
@@ -307,9 +362,6 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
     f->args.team = &f->team;
     visible_draw(f, s, &rng);
     mask_build(f, s);
-    f->table = exact_alloc(blocks * sizeof *f->table, 0);
-    for (uint32_t b = 0; b < blocks; b++)
-        f->table[b] = blocks - 1 - b;
     f->k = rows_build(f, s, s->k_elem, s->k_dim, &f->args.k, &f->k_side, &rng);
     if (s->v_in_k) {
         f->args.v = f->args.k;
@@ -332,8 +384,8 @@ static inline void fixture_build(struct fixture *f, const struct shape *s)
 
 static inline void fixture_free(struct fixture *f)
 {
-    void *blocks[] = {f->visible, f->k,    f->v, f->k_side, f->v_side, f->table, f->row_start,
-                      f->bits,    f->runs, f->q, f->sinks,  f->lse,    f->out};
+    void *blocks[] = {f->visible, f->k,    f->v,    f->k_side, f->v_side, f->pages, f->row_start,
+                      f->bits,    f->runs, f->seen, f->q,      f->sinks,  f->lse,   f->out};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         free(blocks[i]);
     answer_free(&f->answer);

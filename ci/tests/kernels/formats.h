@@ -90,12 +90,6 @@ static inline void elem_store(kvb_elem elem, void *dst, float x)
 #define TEST_WINDOW   4u           /* cells of a window */
 #define TEST_HADAMARD KVB_CODEBOOK /* stands for f32 behind a transform in test_formats[] */
 
-/* Where a view has cell c; by the definition in attend.h, without kvb_view_row. */
-static inline uint32_t cell_at(const kvb_view *v, uint32_t c)
-{
-    return v->block_table ? v->block_table[c / v->block_cells] * v->block_cells + c % v->block_cells : c;
-}
-
 /* The f16 row of a cell whose window is not encoded yet, or NULL. */
 static inline const uint16_t *recent_row(const kvb_view *v, uint32_t h, uint32_t at)
 {
@@ -118,8 +112,7 @@ static inline double hadamard_value(const float *row, uint32_t dim, uint32_t d)
 /* Element d of the row of head h in cell c. */
 static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
 {
-    uint32_t at = cell_at(v, c);
-    const char *row = (const char *)v->base + h * v->head_stride + at * v->cell_stride;
+    const char *row = (const char *)v->base + h * v->head_stride + c * v->cell_stride;
 
     if (v->format->transform)
         return hadamard_value((const float *)(const void *)row, v->dim, d);
@@ -127,10 +120,10 @@ static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_
         return elem_value(KVB_F16, row + d / 32 * 34) * (signed char)row[d / 32 * 34 + 2 + d % 32];
     if (v->format->elem != KVB_UINT8)
         return elem_value(v->format->elem, row + d * elem_bytes(v->format->elem));
-    const uint16_t *recent = recent_row(v, h, at);
+    const uint16_t *recent = recent_row(v, h, c);
     float scale, zero;
-    memcpy(&scale, (const char *)v->scales + h * v->scale_head_stride + at * v->scale_cell_stride, sizeof scale);
-    memcpy(&zero, (const char *)v->zeros + h * v->zero_head_stride + at * v->zero_cell_stride, sizeof zero);
+    memcpy(&scale, (const char *)v->scales + h * v->scale_head_stride + c * v->scale_cell_stride, sizeof scale);
+    memcpy(&zero, (const char *)v->zeros + h * v->zero_head_stride + c * v->zero_cell_stride, sizeof zero);
     return recent ? elem_value(KVB_F16, &recent[d]) : (unsigned char)row[d] * (double)scale + (double)zero;
 }
 
@@ -146,7 +139,7 @@ static inline void hadamard_read(const kvb_view *v, uint32_t h, uint32_t c, uint
 {
     uint32_t block = kvb_transform_block(v->dim);
     for (uint32_t i = 0; i < n; i++, rows += v->dim) {
-        memcpy(rows, (const char *)v->base + h * v->head_stride + cell_at(v, c + i) * v->cell_stride, v->dim * 4);
+        memcpy(rows, (const char *)v->base + h * v->head_stride + (c + i) * v->cell_stride, v->dim * 4);
         for (uint32_t apart = 1; apart < block; apart *= 2)
             for (uint32_t d = 0; d < v->dim; d++)
                 if (!(d & apart)) {

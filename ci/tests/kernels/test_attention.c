@@ -140,7 +140,6 @@ static void layouts_hold(void **state)
     (void)state;
     for (uint32_t i = 0; i < 64; i++) {
         struct shape s = plain;
-        s.paged = i % 2;
         s.v_in_k = i / 2 % 2;
         s.gap = i / 4 % 2 ? 4 : 0;
         s.k_elem = s.v_elem = test_elems[i / 8 % TEST_ELEMS];

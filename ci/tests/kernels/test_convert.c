@@ -175,7 +175,7 @@ static void rows_are_read_by_their_format(void **state)
     }
 }
 
-/* Plain elements, and those with scales and a window, through gaps and a block table, one by one and many at once. */
+/* Plain elements, and those with scales and a window, through gaps, one by one and many at once. */
 static void every_row_reads(void **state)
 {
     (void)state;
@@ -188,7 +188,6 @@ static void every_row_reads(void **state)
                           .n_cells = 30,
                           .k_elem = test_elems[i % TEST_ELEMS],
                           .v_elem = test_elems[(i + 1) % TEST_ELEMS],
-                          .paged = i / 4 % 2,
                           .gap = i / 8 * 4,
                           .threads = 1,
                           .seed = i};

@@ -80,7 +80,6 @@ static void computes_attention(void **state)
                           .mask = (kvb_mask_kind)(i % KVB_MASK_KINDS),
                           .softcap = i / 4 % 2 ? 2.0f : 0.0f,
                           .sinks = i / 8 % 2,
-                          .paged = i / 16 % 2,
                           .any_order = i / 32 % 2,
                           .empty = 3,
                           .threads = 1 + i % 3,

@@ -227,7 +227,6 @@ static void scattered_cells_hold(void **state)
         s.scatter = SCATTER_SINGLES;
         s.n_tok = (uint32_t[]){1, 4, 70}[i / 2 % 3];
         s.n_cells = i < 6 ? 65 : 200;
-        s.paged = i % 5 == 0;
         s.seed = 60000 + i;
         check(&s);
     }
@@ -299,7 +298,6 @@ static void layouts_hold(void **state)
     (void)state;
     for (uint32_t i = 0; i < 64; i++) {
         struct shape s = plain;
-        s.paged = i % 2;
         s.v_in_k = i / 2 % 2;
         s.gap = i / 4 % 2 ? 4 : 0;
         s.k_elem = test_elems[i / 8 % TEST_ELEMS];

@@ -61,13 +61,18 @@ static void blocks_hold_what_is_visible(void **state)
         struct shape s = plain;
         struct fixture f;
         s.mask = (kvb_mask_kind)(i % KVB_MASK_KINDS);
-        s.n_tok = (uint32_t[]){1, 3, 26, 70}[i / 4 % 4];
+        s.n_tok = (uint32_t[]){1, 3, 26, 70}[i % 4];
         s.n_cells = (uint32_t[]){70, 128, 130, 700, 1}[i / 16] + s.n_tok;
         s.empty = 3;
         s.seed = 100 + i;
         fixture_build(&f, &s);
-        tile_check(&f, &f.args.mask, 0, s.n_tok);
-        tile_check(&f, &f.args.mask, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        kvb_mask mask = f.args.mask;
+        uint64_t *bits = exact_alloc(kvb_mask_bits_bytes(s.n_tok, s.n_cells), 0x55);
+        kvb_mask_ascend(&mask, s.n_tok, s.n_cells, bits);
+        assert_int_equal(mask.kind, s.mask == KVB_MASK_PAGES ? KVB_MASK_EXPLICIT : s.mask);
+        tile_check(&f, &mask, 0, s.n_tok);
+        tile_check(&f, &mask, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        free(bits);
         fixture_free(&f);
     }
 }

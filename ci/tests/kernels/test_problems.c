@@ -102,7 +102,6 @@ static void v_in_k_holds(void **state)
         s.group = i % 3 ? 16 : 3;
         s.n_tok = i < 8 ? 1 : 5;
         s.mask = (kvb_mask_kind)(i / 4 % KVB_MASK_KINDS);
-        s.paged = i % 5 == 0;
         s.seed = 300 + i;
         check(&s);
     }
@@ -171,7 +170,6 @@ static void all_together_hold(void **state)
         s.n_tok = (uint32_t[]){1, 2, 9}[i / 5 % (s.group < 128 ? 3 : 2)];
         s.mask = (kvb_mask_kind)(i / 7 % KVB_MASK_KINDS);
         s.any_order = i % 3 == 0;
-        s.paged = i / 6 % 2;
         s.deterministic = i / 9 % 2;
         s.n_cells = 20 + (s.group < 128 ? 3 * i : i / 2);
         s.empty = 6;

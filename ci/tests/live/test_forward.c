@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), its layers with
- * windows too; a token's numbers are the same bits however steps are cut; and a step without room is refused in one line.
+ * windows, chunks, sink logits, without positions and with latent attention too; a token's numbers are the same bits however steps are cut; and a step without room is refused in one line.
  */
 #include "fixture.h"
 
@@ -32,40 +32,68 @@ static void naive_product(const float *w, const double *x, uint32_t rows, uint32
     }
 }
 
-static void naive_heads(double *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position)
+static void naive_rope(double *x, uint32_t dim, double theta, uint32_t position)
+{
+    for (uint32_t i = 0; i < dim / 2; i++) {
+        double angle = position / pow(theta, 2.0 * i / dim);
+        double a = x[i], b = x[i + dim / 2];
+        x[i] = a * cos(angle) - b * sin(angle);
+        x[i + dim / 2] = a * sin(angle) + b * cos(angle);
+    }
+}
+
+static void naive_heads(double *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position,
+                        uint32_t layer)
 {
     for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
         if (gain)
             naive_norm(x, gain, c->head_dim, (double)c->norm_eps, x);
-        for (uint32_t i = 0; i < c->head_dim / 2; i++) {
-            double angle = position / pow(c->rope_theta, 2.0 * i / c->head_dim);
-            double a = x[i], b = x[i + c->head_dim / 2];
-            x[i] = a * cos(angle) - b * sin(angle);
-            x[i + c->head_dim / 2] = a * sin(angle) + b * cos(angle);
-        }
+        if (!c->no_rope_every || (layer + 1) % c->no_rope_every)
+            naive_rope(x, c->head_dim, c->rope_theta, position);
     }
 }
 
-static void naive_attend(const kvb_model_config *c, const kvb_group *limits, const double *q, double k[][MAX],
-                         double v[][MAX], uint32_t t, double *out)
+/* Multi-head attention whose K and V are made of a latent row, as DeepSeek-V2's paper has it (eq. 9 to 19). */
+static void naive_latent(const kvb_model_config *c, const kvb_layer_weights *w, const double *row, uint32_t position,
+                         double *q, double *k, double *v)
 {
-    uint32_t dim = c->head_dim;
+    double latent[MAX];
+    uint32_t rank = c->kv_lora_rank, rest = c->head_dim - c->rope_dim;
+    naive_product(w->q, row, c->heads * c->head_dim, c->hidden, q);
+    naive_product(w->kv_a, row, rank + c->rope_dim, c->hidden, latent);
+    naive_norm(latent, w->kv_a_norm, rank, (double)c->norm_eps, latent);
+    naive_rope(latent + rank, c->rope_dim, c->rope_theta, position);
+    for (uint32_t h = 0; h < c->heads; h++, q += c->head_dim, k += c->head_dim, v += c->v_dim) {
+        const float *up = w->kv_b + h * (rest + c->v_dim) * rank;
+        naive_rope(q + rest, c->rope_dim, c->rope_theta, position);
+        naive_product(up, latent, rest, rank, k);
+        memcpy(k + rest, latent + rank, c->rope_dim * sizeof *k);
+        naive_product(up + rest * rank, latent, c->v_dim, rank, v);
+    }
+}
+
+static void naive_attend(const kvb_model_config *c, const kvb_group *limits, const float *sinks, const double *q,
+                         double k[][MAX], double v[][MAX], uint32_t t, double *out)
+{
+    uint32_t dim = c->head_dim, v_dim = c->kv_lora_rank ? c->v_dim : dim;
     for (uint32_t h = 0; h < c->heads; h++) {
         uint32_t kv = h * c->kv_heads / c->heads;
-        double weight[N], total = 0;
+        double weight[N], total = sinks ? exp((double)sinks[h]) : 0;
         for (uint32_t j = 0; j <= t; j++) {
             double s = 0;
             weight[j] = 0;
             if (limits && limits->window && j + limits->window <= t && j >= limits->sinks)
                 continue;
+            if (limits && limits->chunk && j / limits->chunk != t / limits->chunk)
+                continue;
             for (uint32_t i = 0; i < dim; i++)
                 s += q[h * dim + i] * k[j][kv * dim + i];
             total += weight[j] = exp(s / sqrt(dim));
         }
-        for (uint32_t i = 0; i < dim; i++) {
-            out[h * dim + i] = 0;
+        for (uint32_t i = 0; i < v_dim; i++) {
+            out[h * v_dim + i] = 0;
             for (uint32_t j = 0; j <= t; j++)
-                out[h * dim + i] += weight[j] / total * v[j][kv * dim + i];
+                out[h * v_dim + i] += weight[j] / total * v[j][kv * v_dim + i];
         }
     }
 }
@@ -77,6 +105,7 @@ static void naive_forward(const kvb_weights *w, const kvb_scenario *scenario, do
     double row[MAX], gate[MAX], up[MAX], attended[MAX];
     const kvb_model_config *c = &w->config;
     uint32_t q_row = c->heads * c->head_dim, kv_row = c->kv_heads * c->head_dim;
+    uint32_t o_row = c->kv_lora_rank ? c->heads * c->v_dim : q_row;
     double eps = (double)c->norm_eps;
     for (uint32_t t = 0; t < N; t++)
         for (uint32_t i = 0; i < c->hidden; i++)
@@ -85,16 +114,20 @@ static void naive_forward(const kvb_weights *w, const kvb_scenario *scenario, do
         const kvb_layer_weights *lw = &w->layers[l];
         for (uint32_t t = 0; t < N; t++) {
             naive_norm(x[t], lw->attn_norm, c->hidden, eps, row);
+            if (c->kv_lora_rank) {
+                naive_latent(c, lw, row, t, q[t], k[t], v[t]);
+                continue;
+            }
             naive_product(lw->q, row, q_row, c->hidden, q[t]);
             naive_product(lw->k, row, kv_row, c->hidden, k[t]);
             naive_product(lw->v, row, kv_row, c->hidden, v[t]);
-            naive_heads(q[t], lw->q_norm, c, c->heads, t);
-            naive_heads(k[t], lw->k_norm, c, c->kv_heads, t);
+            naive_heads(q[t], lw->q_norm, c, c->heads, t, l);
+            naive_heads(k[t], lw->k_norm, c, c->kv_heads, t, l);
         }
         for (uint32_t t = 0; t < N; t++) {
             bool whole = !scenario || (scenario->full_every && (l + 1) % scenario->full_every == 0);
-            naive_attend(c, whole ? NULL : &scenario->limits, q[t], k, v, t, attended);
-            naive_product(lw->o, attended, c->hidden, q_row, row);
+            naive_attend(c, whole ? NULL : &scenario->limits, lw->sinks, q[t], k, v, t, attended);
+            naive_product(lw->o, attended, c->hidden, o_row, row);
             for (uint32_t i = 0; i < c->hidden; i++)
                 x[t][i] += row[i];
             naive_norm(x[t], lw->mlp_norm, c->hidden, eps, row);
@@ -117,7 +150,7 @@ static void runner_open(const kvb_weights *weights, const kvb_scenario *scenario
                         uint32_t capacity, kvb_runner *runner)
 {
     static kvb_model model; /* outlives the runner */
-    kvb_live_model(scenario, &weights->config, &model);
+    kvb_live_model(scenario, weights, &model);
     kvb_runner_options options = {.key = "test",
                                   .weights = weights,
                                   .model = &model,
@@ -200,6 +233,37 @@ static void test_forward_with_windows(void **state)
     compare_with_naive(&config, &all);
 }
 
+static void test_forward_with_chunks_and_without_positions(void **state)
+{
+    (void)state;
+    const kvb_scenario some = {.full_every = 2, .limits = {.chunk = 6}};
+    kvb_model_config config = kvb_model_config_default;
+    config.layers = 4;
+    config.no_rope_every = 2;
+    compare_with_naive(&config, &some);
+}
+
+static void test_forward_with_sink_logits(void **state)
+{
+    (void)state;
+    const kvb_scenario some = {.full_every = 2, .limits = {.window = 5}};
+    kvb_model_config config = kvb_model_config_default;
+    config.layers = 4; /* each a group of its own */
+    config.sink_logits = true;
+    compare_with_naive(&config, NULL);
+    compare_with_naive(&config, &some);
+}
+
+static void test_forward_with_latent_attention(void **state)
+{
+    (void)state;
+    kvb_model_config config;
+    kvb_scenario_config(&kvb_scenario_mla_decode, &config);
+    compare_with_naive(&config, NULL);
+    config.expanded = true;
+    compare_with_naive(&config, NULL);
+}
+
 static void test_batching_changes_no_bit(void **state)
 {
     (void)state;
@@ -266,7 +330,7 @@ static void test_no_room_is_one_line(void **state)
         for (uint32_t done = 0; !lies && done < 8; done += 4)
             assert_int_equal(kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt + done, 4), 0);
         for (int again = 0; again < 2; again++) {
-            assert_int_equal(cases[i].tree ? kvb_runner_propose(&runner, roots, prompt, 4)
+            assert_int_equal(cases[i].tree ? kvb_runner_propose(&runner, seq, roots, prompt, 4)
                                            : kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt, 4),
                              cases[i].err);
             assert_string_equal(runner.why, cases[i].why);
@@ -281,8 +345,13 @@ static void test_no_room_is_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_is_a_llama),   cmocka_unit_test(test_forward_without_qk_norm_tied),
-        cmocka_unit_test(test_forward_with_windows), cmocka_unit_test(test_batching_changes_no_bit),
+        cmocka_unit_test(test_forward_is_a_llama),
+        cmocka_unit_test(test_forward_without_qk_norm_tied),
+        cmocka_unit_test(test_forward_with_windows),
+        cmocka_unit_test(test_forward_with_chunks_and_without_positions),
+        cmocka_unit_test(test_forward_with_sink_logits),
+        cmocka_unit_test(test_forward_with_latent_attention),
+        cmocka_unit_test(test_batching_changes_no_bit),
         cmocka_unit_test(test_no_room_is_one_line),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

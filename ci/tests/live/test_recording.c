@@ -32,15 +32,23 @@ static bool same_file(const char *one, const char *other, const char *name, cons
     return same;
 }
 
+static bool same_twin(const char *one, const char *other, const kvb_scenario *scenario)
+{
+    char suffix[24], ending[32];
+    kvb_live_twin_suffix(scenario, suffix, sizeof suffix);
+    snprintf(ending, sizeof ending, "%s.jsonl", suffix);
+    return same_file(one, other, scenario->name, ending);
+}
+
 static void test_recordings_do_not_depend_on_the_cache(void **state)
 {
     (void)state;
-    static const char *const suffixes[] = {".jsonl", ".safetensors", "-8x128.jsonl"};
+    static const char *const suffixes[] = {".jsonl", ".safetensors"};
     char own[4096], other[4096];
     directory_new(own);
     directory_new(other);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, &kvb_cache_recompute, own);
+        record(*s, kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_slab, own);
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
                 continue;
@@ -48,6 +56,8 @@ static void test_recordings_do_not_depend_on_the_cache(void **state)
             for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
                 if (!same_file(own, other, (*s)->name, suffixes[i]))
                     fail_msg("%s%s differs over %s", (*s)->name, suffixes[i], (*cache)->name);
+            if (!same_twin(own, other, *s))
+                fail_msg("the twin of %s differs over %s", (*s)->name, (*cache)->name);
         }
     }
     directory_remove(own);
@@ -72,16 +82,23 @@ static kvb_trace *trace_load(const char *directory, const char *name, const char
     return trace;
 }
 
-/* So many layers, of which those of the scenario have its limits. */
-static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_t layers)
+/* So many layers, of which those of the scenario have its limits: every layer but each `full_every`th. Layers with sink logits
+ * have their own, and so a group. */
+static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_t layers, uint32_t full_every,
+                          bool sink_logits)
 {
     assert_int_equal(model->n_layers, layers);
-    assert_int_equal(model->n_groups, s->full_every ? 2 : 1);
+    assert_int_equal(model->n_groups, sink_logits ? layers : full_every ? 2 : 1);
     for (uint32_t layer = 0; layer < layers; layer++) {
         const kvb_group *g = kvb_model_group(model, layer);
-        bool whole = s->full_every && layer == layers - 1;
+        bool whole = full_every && layer % full_every == full_every - 1;
         assert_int_equal(g->window, whole ? 0 : s->limits.window);
         assert_int_equal(g->sinks, whole ? 0 : s->limits.sinks);
+        assert_int_equal(g->chunk, whole ? 0 : s->limits.chunk);
+        assert_int_equal(g->sink_logits != NULL, sink_logits);
+        for (uint32_t before = 0; sink_logits && before < layer; before++)
+            assert_memory_not_equal(g->sink_logits, kvb_model_group(model, before)->sink_logits,
+                                    g->heads * sizeof(float));
     }
 }
 
@@ -140,12 +157,66 @@ static void test_recordings_read_back(void **state)
          6 * 20 + 3 * 60 - 7 + 3 * 40,
          6 * 20 + 3 * 60 + 3 * 40,
          {[KVB_EVENT_STEP] = 60 + 40, [KVB_EVENT_PREFILL] = 6, [KVB_EVENT_SEQ_CP] = 1, [KVB_EVENT_SEQ_RM] = 2}},
+        {&kvb_scenario_mla_decode, 1, 48, 192, 192, {[KVB_EVENT_STEP] = 64, [KVB_EVENT_PREFILL] = 6}},
+        {&kvb_scenario_gemma_like, 1, 48, 192, 192, {[KVB_EVENT_STEP] = 64, [KVB_EVENT_PREFILL] = 6}},
+        {&kvb_scenario_gpt_oss_like,
+         4,
+         20,
+         6 * 20 + 3 * 60 - 7 + 3 * 40,
+         6 * 20 + 3 * 60 + 3 * 40,
+         {[KVB_EVENT_STEP] = 60 + 40, [KVB_EVENT_PREFILL] = 6, [KVB_EVENT_SEQ_CP] = 1, [KVB_EVENT_SEQ_RM] = 2}},
+        {&kvb_scenario_chunked_local,
+         5,
+         64,
+         64 + 32 + 20 - 5 + 12 + 130,
+         64 + 32 + 3 * 20 + 4 * 12 + 130,
+         {[KVB_EVENT_STEP] = 32 + 20 + 12 + 130,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 4,
+          [KVB_EVENT_SEQ_RM] = 2,
+          [KVB_EVENT_SEQ_KEEP] = 1}},
+        {&kvb_scenario_beam_search,
+         5,
+         36,
+         0,
+         36 + 73,
+         {[KVB_EVENT_STEP] = 24, [KVB_EVENT_PREFILL] = 1, [KVB_EVENT_REORDER] = 24}},
+        {&kvb_scenario_spec_batch,
+         4,
+         24,
+         0,
+         231,
+         {[KVB_EVENT_STEP] = 15,
+          [KVB_EVENT_PREFILL] = 4,
+          [KVB_EVENT_PROPOSE] = 8,
+          [KVB_EVENT_COMMIT] = 21,
+          [KVB_EVENT_SEQ_RM] = 1}},
+        {&kvb_scenario_context_shift,
+         2,
+         40,
+         64 + 30 + 2 * 20, /* the fork's, and what moved beside it */
+         64 + 2 * 20 + 10 + 24,
+         {[KVB_EVENT_STEP] = 24 + 20 + 10 + 24,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 1,
+          [KVB_EVENT_SEQ_RM] = 3,
+          [KVB_EVENT_SEQ_ADD] = 4,
+          [KVB_EVENT_DEFRAG] = 2}},
+        {&kvb_scenario_evict_rollback,
+         2,
+         40,
+         0,
+         40 + 20 + 9 + 12 + 3 + 2 * 30 + 2 * 9,
+         {[KVB_EVENT_STEP] = 20 + 9 + 12 + 3 + 30 + 9,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 1,
+          [KVB_EVENT_SEQ_RM] = 5}},
     };
     char directory[4096], why[320] = "";
     directory_new(directory);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const kvb_scenario *s = expected[i].scenario;
-        record(s, s->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
+        record(s, (s->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         kvb_trace *trace = trace_load(directory, s->name, "");
         uint32_t count[KVB_EVENT_KINDS];
         count_kinds(trace, count);
@@ -156,11 +227,18 @@ static void test_recordings_read_back(void **state)
         assert_int_equal(trace->needs.tokens, expected[i].tokens);
         if (expected[i].cells)
             assert_int_equal(trace->needs.cells, expected[i].cells);
-        assert_int_equal(trace->needs.tree, s->needs_tree);
-        assert_int_equal(trace->needs.seq, s->needs_seq);
-        assert_true(!s->limits.window || (trace->needs.rollback && trace->needs.rollback <= s->rollback));
-        assert_limits(&trace->header.model, s, s->layers ? s->layers : kvb_model_config_default.layers);
-        assert_true(!s->limits.window || trace->needs.seq_len > 7 * s->limits.window); /* far past it */
+        assert_int_equal(trace->needs.tree, (s->needs & KVB_CACHE_TREE) != 0);
+        assert_int_equal(trace->needs.seq, (s->needs & KVB_CACHE_SEQ) != 0);
+        assert_int_equal(trace->needs.reorder, (s->needs & KVB_CACHE_REORDER) != 0);
+        kvb_model_config config;
+        kvb_scenario_config(s, &config);
+        assert_true(trace->needs.rollback <= s->rollback || !kvb_group_limits(&s->limits));
+        assert_true(trace->needs.rollback || !s->rollback);
+        assert_limits(&trace->header.model, s, config.layers, s->full_every, config.sink_logits);
+        assert_int_equal(trace->needs.shift, (s->needs & KVB_CACHE_SHIFT) != 0);
+        assert_true((s->needs & KVB_CACHE_SHIFT) || (trace->needs.seq_len > 7 * s->limits.window &&
+                                                     trace->needs.seq_len > 7 * s->limits.chunk)); /* far past */
+        assert_int_equal(trace->header.model.groups[0].latent, s == &kvb_scenario_mla_decode);
 
         kvb_values *values = NULL; /* shapes and finiteness of the tensors are checked on the way */
         if (kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))
@@ -168,13 +246,20 @@ static void test_recordings_read_back(void **state)
         assert_int_equal(values->tokens, expected[i].tokens);
         kvb_values_free(values);
 
-        kvb_trace *seeded = trace_load(directory, s->name, "-8x128");
+        char suffix[24];
+        kvb_live_twin_suffix(s, suffix, sizeof suffix);
+        kvb_trace *seeded = trace_load(directory, s->name, suffix);
         assert_int_equal(seeded->n_events, trace->n_events);
         assert_int_equal(seeded->needs.pairs, trace->needs.pairs);
-        assert_limits(&seeded->header.model, s, s->full_every ? 2 : 1);
+        bool both = s->full_every; /* a layer of each kind */
+        assert_limits(&seeded->header.model, s, both ? 2 : 1, both ? 2 : 0, config.sink_logits);
+        const kvb_group llama = {.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128};
+        const kvb_group *real = s->real ? s->real : &llama;
         for (uint32_t g = 0; g < seeded->header.model.n_groups; g++) {
             const kvb_group *group = &seeded->header.model.groups[g];
-            assert_true(group->kv_heads == 8 && group->heads == 32 && group->k_dim == 128 && group->v_dim == 128);
+            assert_true(group->heads == real->heads && group->kv_heads == real->kv_heads &&
+                        group->latent == real->latent && group->rope.known == ((s->needs & KVB_CACHE_SHIFT) != 0));
+            assert_true(group->k_dim == real->k_dim && group->v_dim == real->v_dim);
         }
         assert_string_equal(seeded->header.profile, "llama");
         kvb_trace_free(seeded);
@@ -218,6 +303,28 @@ static void test_scenarios_have_their_hard_parts(void **state)
     assert_true(mixed >= 5);
     assert_int_equal(alive_again, 2);
     kvb_trace_free(trace);
+
+    record(&kvb_scenario_beam_search, &kvb_cache_seq, directory);
+    trace = trace_load(directory, "beam-search", "");
+    uint32_t swaps = 0, narrowed = 0, both = 0;
+    for (size_t i = 0; i < trace->n_events; i++) {
+        const kvb_event *e = &trace->events[i];
+        bool swap = false, dies[5] = {0};
+        for (uint32_t a = 0; e->kind == KVB_EVENT_REORDER && a < e->n; a++)
+            dies[a] = true;
+        for (uint32_t a = 0; e->kind == KVB_EVENT_REORDER && a < e->n; a++) {
+            dies[e->srcs[a]] = false;
+            for (uint32_t b = 0; b < a; b++)
+                swap = swap || (e->srcs[a] == b && e->srcs[b] == a);
+        }
+        swaps += swap;
+        both += swap && (dies[0] || dies[1] || dies[2]);
+        narrowed += e->kind == KVB_EVENT_STEP && i > 2 && e->n < trace->events[i - 2].n;
+    }
+    print_message("# beam-search: %u steps in which beams swap, in %u of them one dies; narrower %u times\n", swaps,
+                  both, narrowed);
+    assert_true(swaps >= 3 && both >= 1 && narrowed == 2);
+    kvb_trace_free(trace);
     directory_remove(directory);
 }
 
@@ -248,10 +355,10 @@ static void test_shipped_traces_are_current(void **state)
     char directory[4096], why[320] = "";
     directory_new(directory);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, (*s)->needs_tree ? &kvb_cache_tree : &kvb_cache_seq, directory);
+        record(*s, ((*s)->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         /* events and tokens; the last bits of the tensors are the maths library's */
         assert_true(same_file(directory, "workloads/recorded", (*s)->name, ".jsonl"));
-        assert_true(same_file(directory, "workloads/recorded", (*s)->name, "-8x128.jsonl"));
+        assert_true(same_twin(directory, "workloads/recorded", *s));
     }
     if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
         fail_msg("%s", why);

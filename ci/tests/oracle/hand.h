@@ -66,13 +66,20 @@ static inline void hand_extend(hand *h, kvb_event_kind kind, uint32_t seq, uint3
     h->tokens += n;
 }
 
-static inline void hand_propose(hand *h, uint32_t n, const int32_t *parents)
+/* seqs NULL: of sequence 0. */
+static inline void hand_propose_in(hand *h, uint32_t n, const uint32_t *seqs, const int32_t *parents)
 {
     kvb_event *e = hand_event(h, KVB_EVENT_PROPOSE);
     e->n = n;
     e->first = h->tokens;
     e->parents = hand_copy(h, parents, n * sizeof *parents);
+    e->seq = seqs ? hand_copy(h, seqs, n * sizeof *seqs) : NULL;
     h->tokens += n;
+}
+
+static inline void hand_propose(hand *h, uint32_t n, const int32_t *parents)
+{
+    hand_propose_in(h, n, NULL, parents);
 }
 
 static inline void hand_commit(hand *h, uint32_t n, const uint32_t *accepted)
@@ -99,6 +106,14 @@ static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
     e->p1 = p1;
 }
 
+static inline void hand_reorder(hand *h, uint32_t n, const uint32_t *dsts, const uint32_t *srcs)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_REORDER);
+    e->n = n;
+    e->dsts = hand_copy(h, dsts, n * sizeof *dsts);
+    e->srcs = hand_copy(h, srcs, n * sizeof *srcs);
+}
+
 /* The numbers of a text, as "0 4 5". Returns how many. */
 static inline uint32_t hand_list(const char *text, uint32_t *list)
 {
@@ -122,6 +137,12 @@ static inline double hand_gauss(uint64_t *state)
 {
     double radius = sqrt(-2 * log(hand_uniform(state)));
     return radius * cos(6.283185307179586 * hand_uniform(state));
+}
+
+static inline void hand_doubles(const float *from, uint32_t n, double *to)
+{
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = (double)from[i];
 }
 
 /* A model of equal layers. */

@@ -15,7 +15,7 @@
 static void two_cells_by_hand(void **state)
 {
     (void)state;
-    const float q[1] = {2};
+    const double q[1] = {2};
     const double k[2] = {0, 1.0986122886681098}, k_sum[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
     kvb_token_run run = {0, 2};
     kvb_attention a = {.q = q,
@@ -61,13 +61,32 @@ static void two_cells_by_hand(void **state)
     assert_int_equal(row.visible, 2);
     NEAR(scratch[0], 0); /* the logits are left */
     NEAR(scratch[1], log3);
+    assert_true(t[0].steps == 0 && row.step == 0); /* no step was asked for */
+
+    /* Weights in steps: most = 0.1 of 3/4 of 8 = 0.6. Products |8|/4 and 0; |-4|/4 and 4*3/4 */
+    a.step = 0.2;
+    kvb_attention_solve(&a, scratch, &row, &lse, t);
+    NEAR(row.step, 0.2);
+    NEAR(t[0].steps, 0.6);
+    NEAR(t[0].steps2, 0.36);
+    NEAR(t[1].steps, 0.6 + 0.6);
+    NEAR(t[1].steps2, 0.72);
+    a.step = 0.4; /* most = 1.2: above the first product of channel 1, which is its own limit */
+    kvb_attention_solve(&a, scratch, &row, &lse, t);
+    NEAR(t[1].steps, 1 + 1.2);
+    NEAR(t[1].lost, 1); /* |-4| / 4, which may become 0 */
+    NEAR(t[0].lost, 0); /* 0 of the second cell */
+    a.v_offset = true;  /* where codes have a zero, the row's largest is the limit: 8/4 */
+    kvb_attention_solve(&a, scratch, &row, &lse, t);
+    NEAR(t[1].steps, 1.2 + 1.2);
 }
 
 /* Nothing to see: 0 and -infinity; with a sink, 0 and its logit. */
 static void nothing_visible(void **state)
 {
     (void)state;
-    const float q[1] = {1}, sink = -2.5f;
+    const double q[1] = {1};
+    const float sink = -2.5f;
     kvb_attention a = {.q = q, .k_dim = 1, .v_dim = 1, .scale = 1};
     double scratch[16], lse;
     kvb_bound_row row;
@@ -194,7 +213,8 @@ static void against_long_double(void **state)
     enum { TOKENS = 400, K = 37, V = 19 };
     static double k[TOKENS * K], v[TOKENS * V], k_sum[TOKENS];
     static uint32_t cells[TOKENS];
-    float q[K], sink = 2.25f;
+    double q[K];
+    float sink = 2.25f;
     uint64_t seed = 3;
     for (int i = 0; i < TOKENS * K; i++)
         k[i] = hand_gauss(&seed);

@@ -77,7 +77,7 @@ static void problem_solve(problem *p)
 {
     double *k = malloc(p->n * DIM * sizeof *k), *v = malloc(p->n * DIM * sizeof *v);
     double *scratch = malloc(kvb_attention_scratch(p->n, DIM) * sizeof *scratch);
-    double *k_sum = calloc(p->n, sizeof *k_sum);
+    double *k_sum = calloc(p->n, sizeof *k_sum), q[DIM];
     for (size_t i = 0; i < (size_t)p->n * DIM; i++) {
         k_sum[i / DIM] += fabs((double)p->k[i]);
         k[i] = (double)p->k[i];
@@ -85,7 +85,8 @@ static void problem_solve(problem *p)
     }
     p->run = (kvb_token_run){0, p->n};
     for (uint32_t h = 0; h < HEADS; h++) {
-        kvb_attention a = {.q = p->q[h],
+        hand_doubles(p->q[h], DIM, q);
+        kvb_attention a = {.q = q,
                            .k = k,
                            .k_sum = k_sum,
                            .v = v,
@@ -400,7 +401,6 @@ static void closed_case(void **state)
                          expected) < 1e-15);
     expected = expm1(d_max) / d_max * d_mean + 2 * u * 8 + tiny;
     assert_true(fabs(kvb_bound_lse(&steps, KVB_BOUND_STATISTICAL, &far_row, 8, -0.5, 0) - expected) < 1e-15);
-
     /* products in steps of 1/1000 of the largest weight, 1/4, and the largest V, 12: of 100 cells 7 * 10 add up,
      * at worst all; of 16 all. Where weights may be off, the largest may be larger, but not above 1 */
     kvb_arithmetic parts = {.accumulator = KVB_F32, .sums.step = 0.001};

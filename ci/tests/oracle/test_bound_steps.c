@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
 #include "oracle/oracle.h"
@@ -19,8 +20,8 @@ enum { MAX_DIM = 128, MAX_CELLS = 512 };
 /* One query; V of one channel. An element of K is code + zero, zero that of its row. */
 typedef struct problem {
     uint32_t n, dim;
-    double scale;
-    float q[MAX_DIM];
+    double scale, step; /* of the weights, for the terms' sums */
+    double q[MAX_DIM];
     double code[MAX_CELLS * MAX_DIM], zero[MAX_CELLS];
     double k[MAX_CELLS * MAX_DIM], k_size[MAX_CELLS * MAX_DIM], k_sum[MAX_CELLS], v[MAX_CELLS];
     kvb_bound_term term;
@@ -42,6 +43,7 @@ static void problem_solve(problem *p, bool sized)
                        .v_dim = 1,
                        .v_row = 1,
                        .scale = p->scale,
+                       .step = p->step,
                        .runs = &all,
                        .n_runs = 1,
                        .visible = p->n};
@@ -73,12 +75,12 @@ static kvb_diff attend(const problem *p, double q_step, double p_step, bool zero
     double s[MAX_CELLS], q_largest = 0, max = -INFINITY, sum = 0, o = 0;
     kvb_diff diff = {0};
     for (uint32_t d = 0; d < p->dim; d++)
-        q_largest = fmax(q_largest, fabs((double)p->q[d]));
+        q_largest = fmax(q_largest, fabs(p->q[d]));
     for (uint32_t i = 0; i < p->n; i++) {
         double dot = 0;
         for (uint32_t d = 0; d < p->dim; d++) {
-            double rounded = step_round((double)p->q[d], q_step * q_largest);
-            dot += rounded * p->code[i * p->dim + d] + (zero_meets_q ? (double)p->q[d] : rounded) * p->zero[i];
+            double rounded = step_round(p->q[d], q_step * q_largest);
+            dot += rounded * p->code[i * p->dim + d] + (zero_meets_q ? p->q[d] : rounded) * p->zero[i];
         }
         s[i] = dot * p->scale;
         max = fmax(max, s[i]);
@@ -106,7 +108,7 @@ static void q_aligned(problem *p, double residue)
     *p = (problem){.n = 2, .dim = 64, .scale = 0.125};
     for (uint32_t d = 0; d < p->dim; d++) {
         double steps = (d % 2 ? -20.0 : 20.0) + residue;
-        p->q[d] = (float)(d < 2 ? (d ? -1.0 : 1.0) : steps / 127);
+        p->q[d] = d < 2 ? (d ? -1.0 : 1.0) : steps / 127;
         p->code[d] = 0.1;
         p->code[p->dim + d] = -0.1;
     }
@@ -205,6 +207,84 @@ static void rounding_weights(void **state)
     free(p);
 }
 
+/* 40 weights of a fifth of a step all become 0: the bound is what they come to, at worst to a hair. Without the terms' sums
+ * each might be off by half a step; sums for a step half as wide are taken twice. */
+static void no_weight_errs_by_more_than_itself(void **state)
+{
+    (void)state;
+    problem *p = malloc(sizeof *p);
+    *p = (problem){.n = 41, .dim = 1, .scale = 1, .q = {1}, .step = P_STEP};
+    for (uint32_t i = 0; i < p->n; i++) {
+        p->code[i] = i ? log(0.2 * P_STEP) : 0;
+        p->v[i] = i ? 1 : 0; /* what is left is all of the output */
+    }
+    problem_solve(p, true);
+    kvb_diff diff = attend(p, 0, P_STEP, false, p_only);
+    print_message("# 40 weights of 0.2 steps: rho %.3g, worst %.3g\n", diff.rho, diff.rho_worst);
+    assert_true(diff.rho <= 1 && diff.rho_worst <= 1 && diff.rho_worst > 0.99);
+    p->step = 0;
+    problem_solve(p, true);
+    assert_true(attend(p, 0, P_STEP, false, p_only).rho_worst < 0.41);
+    p->step = P_STEP / 2;
+    problem_solve(p, true);
+    double half = attend(p, 0, P_STEP, false, p_only).rho_worst;
+    assert_true(half < 0.51 && half > 0.49);
+    free(p);
+}
+
+/* Beside a sink all other weights become 0 together; where V lies to one side, so does all that is lost. */
+static void what_a_sink_drowns_adds_up(void **state)
+{
+    (void)state;
+    problem *p = malloc(sizeof *p);
+    uint64_t seed = 13;
+    for (int lean = 0; lean < 2; lean++) {
+        *p = (problem){.n = MAX_CELLS, .dim = 1, .scale = 1, .q = {1}, .step = P_STEP};
+        for (uint32_t i = 0; i < p->n; i++) {
+            p->code[i] = i ? log(0.3 * P_STEP) + 0.3 * hand_gauss(&seed) : 0;
+            p->v[i] = (i ? lean : 0) + hand_gauss(&seed);
+        }
+        problem_solve(p, true);
+        double rho = attend(p, 0, P_STEP, false, p_only).rho, lost = p->term.lost;
+        p->term.lost = 0;
+        double without = attend(p, 0, P_STEP, false, p_only).rho;
+        print_message("# beside a sink, V with a mean of %d: rho %.3g; without what is lost %.3g\n", lean, rho,
+                      without);
+        assert_true(rho <= 1 && lost > 0);
+        assert_true(!lean || without > 1.5);
+    }
+    free(p);
+}
+
+/* An output of 0 for all that is seen: under steps of 1/127 the bound leaves no room for it. */
+static void zero_is_no_answer(void **state)
+{
+    (void)state;
+    problem *p = malloc(sizeof *p);
+    const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 127};
+    uint64_t seed = 12;
+    double least = INFINITY;
+    for (int round = 0; round < 20; round++) {
+        *p = (problem){.n = MAX_CELLS, .dim = MAX_DIM, .scale = 0.0884, .step = steps.sums.step};
+        for (uint32_t d = 0; d < p->dim; d++)
+            p->q[d] = hand_gauss(&seed);
+        for (uint32_t i = 0; i < p->n * p->dim; i++)
+            p->code[i] = hand_gauss(&seed);
+        kvb_diff diff = {0};
+        for (int channel = 0; channel < 16; channel++) { /* a row has many: the worst of them counts */
+            for (uint32_t i = 0; i < p->n; i++)
+                p->v[i] = hand_gauss(&seed);
+            problem_solve(p, true);
+            float out = 0, lse = (float)p->expect.lse;
+            kvb_diff_row(&diff, &p->expect, 1, &steps, p->scale, 0, KVB_F32, &out, &lse);
+        }
+        least = fmin(least, diff.rho);
+    }
+    print_message("# all-zero outputs: rho at least %.3g\n", least);
+    assert_true(least > 1);
+    free(p);
+}
+
 /* Rows as they come: held, not vacuous, and what is not declared is seen. */
 static void gaussian_rows(void **state)
 {
@@ -213,9 +293,14 @@ static void gaussian_rows(void **state)
     uint64_t seed = 11;
     double largest = 0, undeclared = INFINITY;
     for (int round = 0; round < 60; round++) {
-        *p = (problem){.n = round % 3 == 0 ? 2 : round % 3 == 1 ? 50 : MAX_CELLS, .dim = MAX_DIM, .scale = 0.0884};
+        *p = (problem){.n = round % 3 == 0   ? 2
+                            : round % 3 == 1 ? 50
+                                             : MAX_CELLS,
+                       .dim = MAX_DIM,
+                       .scale = 0.0884,
+                       .step = P_STEP};
         for (uint32_t d = 0; d < p->dim; d++)
-            p->q[d] = (float)hand_gauss(&seed);
+            p->q[d] = hand_gauss(&seed);
         for (uint32_t i = 0; i < p->n; i++) {
             p->v[i] = hand_gauss(&seed);
             for (uint32_t d = 0; d < p->dim; d++)
@@ -237,13 +322,7 @@ static void gaussian_rows(void **state)
 static void sums_are_of_sizes(void **state)
 {
     (void)state;
-    static const kvb_format formats[] = {{.name = "f32", .elem = KVB_F32},
-                                         {.name = "int8-asym",
-                                          .elem = KVB_UINT8,
-                                          .axis = KVB_AXIS_CHANNELS,
-                                          .group = KVB_GROUP_ROW,
-                                          .scale_elem = KVB_F32,
-                                          .zero_elem = KVB_F32}};
+    static const kvb_format *const formats[] = {&f32, &int8_asym};
     enum { DIM = 32, ROWS = 3 };
     float row[ROWS][DIM];
     const float *rows[ROWS];
@@ -258,7 +337,7 @@ static void sums_are_of_sizes(void **state)
         kvb_storage store;
         kvb_stored side;
         kvb_attention attention = {0};
-        assert_int_equal(kvb_storage_init(&store, &formats[f], DIM, NULL, 1, 0, why, sizeof why), 0);
+        assert_int_equal(kvb_storage_init(&store, formats[f], DIM, NULL, 1, 0, why, sizeof why), 0);
         assert_int_equal(kvb_stored_open(&side, &store, ROWS + 1), 0);
         double *scratch = malloc(kvb_stored_scratch(&store) * sizeof *scratch);
         kvb_stored_put(&side, &store, 1, rows, ROWS, scratch);
@@ -269,6 +348,8 @@ static void sums_are_of_sizes(void **state)
                 sum += f ? attention.k_size[i * DIM + d] : fabs(attention.k[i * DIM + d]);
             assert_true(fabs(attention.k_sum[i] - sum) < 1e-12);
         }
+        kvb_attention_take_v(&attention, &store, &side, true);
+        assert_int_equal(attention.v_offset, f);
         free(scratch);
         kvb_stored_close(&side);
     }
@@ -277,8 +358,15 @@ static void sums_are_of_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_sums_of_f16), cmocka_unit_test(rounding_q),    cmocka_unit_test(zeros_may_meet_q_itself),
-        cmocka_unit_test(rounding_weights),  cmocka_unit_test(gaussian_rows), cmocka_unit_test(sums_are_of_sizes),
+        cmocka_unit_test(short_sums_of_f16),
+        cmocka_unit_test(rounding_q),
+        cmocka_unit_test(zeros_may_meet_q_itself),
+        cmocka_unit_test(rounding_weights),
+        cmocka_unit_test(no_weight_errs_by_more_than_itself),
+        cmocka_unit_test(what_a_sink_drowns_adds_up),
+        cmocka_unit_test(zero_is_no_answer),
+        cmocka_unit_test(gaussian_rows),
+        cmocka_unit_test(sums_are_of_sizes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/bound_steps", tests, NULL, NULL);

@@ -131,7 +131,9 @@ static void problem_solve(problem *p, bool sized)
     double *scratch = malloc(kvb_attention_scratch(p->n, DIM) * sizeof *scratch);
     kvb_token_run all = {0, p->n};
     for (uint32_t h = 0; h < HEADS; h++) {
-        kvb_attention a = {.q = p->q[h],
+        double q[DIM];
+        hand_doubles(p->q[h], DIM, q);
+        kvb_attention a = {.q = q,
                            .k = p->k.exact[0],
                            .k_size = sized ? p->k.size[0] : NULL,
                            .k_sum = p->k.sum,

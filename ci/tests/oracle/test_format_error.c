@@ -6,11 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/oracle.h"
-
-static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
-                        bf16 = {.name = "bf16", .elem = KVB_BF16};
 
 static kvb_format_error cost(const hand *h, const kvb_values *values, const kvb_format *k, const kvb_format *v)
 {

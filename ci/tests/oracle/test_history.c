@@ -32,7 +32,7 @@ static void check(hand *h, const sight *sights, size_t n)
 {
     kvb_history *history;
     size_t at = 0;
-    assert_int_equal(kvb_history_open(&history), 0);
+    assert_int_equal(kvb_history_open(1000000, &history), 0);
     for (uint32_t e = 0; e < h->trace.n_events; e++) {
         assert_int_equal(kvb_history_apply(history, &h->events[e]), 0);
         for (; at < n && sights[at].event == e; at++)
@@ -90,6 +90,63 @@ static void sequences_see_themselves_only(void **state)
     check(&h, sights, sizeof sights / sizeof *sights);
 }
 
+static void hand_add(hand *h, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_ADD);
+    e->src = seq;
+    e->p0 = p0;
+    e->p1 = p1;
+    e->delta = delta;
+}
+
+/* Prefixes of the same history: the moved rows as they are told after so many events. */
+static void moved_check(const hand *h, size_t n_events, const kvb_moved_row *want, size_t n)
+{
+    kvb_history *history;
+    const kvb_moved_row *moved;
+    assert_int_equal(kvb_history_open(1000000, &history), 0);
+    for (size_t e = 0; e < n_events; e++)
+        assert_int_equal(kvb_history_apply(history, &h->events[e]), 0);
+    assert_int_equal(kvb_history_moved(history, &moved), n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(moved[i].of, want[i].of);
+        assert_int_equal(moved[i].token, want[i].token);
+        assert_int_equal(moved[i].delta, want[i].delta);
+        assert_int_equal(kvb_history_token(history, 1000000 + i), want[i].token);
+    }
+    assert_int_equal(kvb_history_token(history, 5), 5);
+    kvb_history_free(history);
+}
+
+static void moved_tokens_have_other_rows(void **state)
+{
+    (void)state;
+    hand h = {0};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 6); /* 0 .. 5 */
+    hand_cp(&h, 0, 1, 0, END);
+    hand_rm(&h, 0, 1, 3);
+    hand_add(&h, 0, 3, END, -2);                                          /* 3 4 5 to positions 1 2 3 */
+    hand_add(&h, 0, 3, END, 2);                                           /* 5 up again, before a step */
+    hand_step(&h, 2, (const uint32_t[]){6, 6}, (const uint32_t[]){0, 1}); /* 6 7 */
+    hand_add(&h, 0, 5, END, -1);                                          /* 5 and 6 */
+    hand_add(&h, 0, 0, END, 0);
+    hand_add(&h, 7, 0, END, 3);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 6, 1); /* 8 */
+    static const kvb_moved_row moved[] = {{3, 3, -2}, {4, 4, -2}, {5, 5, -2}, {5, 5, 0}, {1000003, 5, -1}, {6, 6, -1}};
+    static const sight sights[] = {
+        {5, 0, {"0 1000000 1000001 1000003 6", "1000003 6", "0 1000000 1000003 6", "1000003 6"}},
+        {5, 1, {"0 1 2 3 4 5 7", "4 5 7", "0 1 4 5 7", "4 5 7"}},
+        {9,
+         0,
+         {"0 1000000 1000001 1000004 1000005 8", "1000004 1000005 8", "0 1000000 1000004 1000005 8",
+          "1000004 1000005 8"}},
+    };
+    moved_check(&h, 4, moved, 3);
+    moved_check(&h, 6, moved, 4);
+    moved_check(&h, 10, moved, 6);
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
 static void a_fork_shares_its_range(void **state)
 {
     (void)state;
@@ -103,6 +160,7 @@ static void a_fork_shares_its_range(void **state)
     hand_rm(&h, 1, 0, END);
     hand_extend(&h, KVB_EVENT_STEP, 3, 7, 1); /* 10 */
     hand_extend(&h, KVB_EVENT_STEP, 1, 0, 1); /* 11: a sequence that died lives again */
+    hand_rm(&h, 9, 0, END);                   /* one that never was */
     static const sight sights[] = {
         {3, 0, {"0 1 2 3 4 5 6", "4 5 6", "0 1 4 5 6", "4 5 6"}},
         {3, 1, {"0 1 2 3 4 5 7", "4 5 7", "0 1 4 5 7", "4 5 7"}},
@@ -182,6 +240,63 @@ static void copies_onto_living_sequences(void **state)
     check(&h, sights, sizeof sights / sizeof *sights);
 }
 
+static void hand_slot(hand *h, kvb_event_kind kind, uint32_t slot, uint32_t seq)
+{
+    kvb_event *e = hand_event(h, kind);
+    e->slot = slot;
+    e->src = seq;
+}
+
+/* What is saved stays as it was, whatever becomes of the sequence; all of them replace all. */
+static void saved_and_loaded(void **state)
+{
+    (void)state;
+    hand h = {0};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 4); /* 0 .. 3 */
+    hand_rm(&h, 0, 1, 2);
+    hand_slot(&h, KVB_EVENT_SAVE, 7, 0);
+    hand_step(&h, 1, (const uint32_t[]){4}, (const uint32_t[]){0}); /* 4 */
+    hand_slot(&h, KVB_EVENT_LOAD, 7, 2);
+    hand_slot(&h, KVB_EVENT_SAVE, 1, KVB_TRACE_ALL);
+    hand_step(&h, 2, (const uint32_t[]){5, 4}, (const uint32_t[]){0, 2}); /* 5 6 */
+    hand_extend(&h, KVB_EVENT_PREFILL, 3, 0, 2);                          /* 7 8 */
+    hand_slot(&h, KVB_EVENT_LOAD, 1, KVB_TRACE_ALL);
+    hand_step(&h, 3, (const uint32_t[]){5, 4, 0}, (const uint32_t[]){0, 2, 3}); /* 9 10 11 */
+    static const sight sights[] = {
+        {6, 0, {"0 2 3 4 5", "3 4 5", "0 3 4 5", "4 5"}},
+        {6, 1, {"0 2 3 6", "2 3 6", "0 2 3 6", "6"}},
+        {9, 0, {"0 2 3 4 9", "3 4 9", "0 3 4 9", "4 9"}},
+        {9, 1, {"0 2 3 10", "2 3 10", "0 2 3 10", "10"}},
+        {9, 2, {"11", "11", "11", "11"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
+/* Sequences take each other's places at once; one source goes to two; an empty one empties. */
+static void reordered(void **state)
+{
+    (void)state;
+    hand h = {0};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 3); /* 0 1 2 */
+    hand_extend(&h, KVB_EVENT_PREFILL, 1, 0, 2); /* 3 4 */
+    hand_extend(&h, KVB_EVENT_PREFILL, 2, 0, 4); /* 5 .. 8 */
+    hand_rm(&h, 2, 1, 2);
+    hand_reorder(&h, 4, (const uint32_t[]){0, 1, 3, 2}, (const uint32_t[]){1, 2, 2, 0});
+    hand_step(&h, 4, (const uint32_t[]){2, 4, 3, 4}, (const uint32_t[]){0, 1, 2, 3}); /* 9 .. 12 */
+    hand_reorder(&h, 2, (const uint32_t[]){1, 2}, (const uint32_t[]){2, 9});
+    hand_step(&h, 3, (const uint32_t[]){4, 0, 5}, (const uint32_t[]){1, 2, 3}); /* 13 14 15 */
+    static const sight sights[] = {
+        {5, 0, {"3 4 9", "3 4 9", "3 4 9", "3 4 9"}},
+        {5, 1, {"5 7 8 10", "7 8 10", "5 7 8 10", "10"}},
+        {5, 2, {"0 1 2 11", "1 2 11", "0 1 2 11", "0 1 2 11"}},
+        {5, 3, {"5 7 8 12", "7 8 12", "5 7 8 12", "12"}},
+        {7, 0, {"0 1 2 11 13", "2 11 13", "0 1 2 11 13", "13"}},
+        {7, 1, {"14", "14", "14", "14"}},
+        {7, 2, {"5 7 8 12 15", "8 12 15", "5 8 12 15", "12 15"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
 /* Nodes are at the committed length and their depth, whatever is proposed beside them. */
 static void trees(void **state)
 {
@@ -215,6 +330,38 @@ static void trees(void **state)
     check(&h, sights, sizeof sights / sizeof *sights);
 }
 
+/* Trees of several sequences, whose nodes come between each other's; each is committed by itself, while others go on. */
+static void trees_beside_sequences(void **state)
+{
+    (void)state;
+    hand h = {0};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);                                              /* 0 1 */
+    hand_extend(&h, KVB_EVENT_PREFILL, 2, 0, 3);                                              /* 2 3 4 */
+    hand_propose_in(&h, 4, (const uint32_t[]){2, 0, 2, 0}, (const int32_t[]){-1, -1, -1, 0}); /* 5 6 7 8 */
+    hand_extend(&h, KVB_EVENT_STEP, 1, 0, 1);                                                 /* 9 */
+    hand_propose_in(&h, 2, (const uint32_t[]){2, 3}, (const int32_t[]){1, -1});               /* 10 11 */
+    hand_commit(&h, 2, (const uint32_t[]){1, 2});
+    h.events[h.trace.n_events - 1].src = 2;                               /* 7 10 */
+    hand_propose_in(&h, 1, (const uint32_t[]){0}, (const int32_t[]){1});  /* 12: 0's tree goes on */
+    hand_step(&h, 2, (const uint32_t[]){5, 1}, (const uint32_t[]){2, 1}); /* 13 14 */
+    hand_commit(&h, 1, (const uint32_t[]){0});                            /* 6 */
+    hand_extend(&h, KVB_EVENT_STEP, 0, 3, 1);                             /* 15 */
+    static const sight sights[] = {
+        {2, 0, {"2 3 4 5", "3 4 5", "2 3 4 5", "2 3 4 5"}},
+        {2, 1, {"0 1 6", "0 1 6", "0 1 6", "0 1 6"}},
+        {2, 2, {"2 3 4 7", "3 4 7", "2 3 4 7", "2 3 4 7"}},
+        {2, 3, {"0 1 6 8", "1 6 8", "0 1 6 8", "0 1 6 8"}},
+        {3, 0, {"9", "9", "9", "9"}},
+        {4, 0, {"2 3 4 7 10", "4 7 10", "2 3 4 7 10", "10"}},
+        {4, 1, {"11", "11", "11", "11"}},
+        {6, 0, {"0 1 6 8 12", "6 8 12", "0 1 6 8 12", "12"}},
+        {7, 0, {"2 3 4 7 10 13", "7 10 13", "2 3 7 10 13", "10 13"}},
+        {7, 1, {"9 14", "9 14", "9 14", "9 14"}},
+        {9, 0, {"0 1 6 15", "1 6 15", "0 1 6 15", "0 1 6 15"}},
+    };
+    check(&h, sights, sizeof sights / sizeof *sights);
+}
+
 /* A tree over a sequence with a hole. */
 static void trees_behind_holes(void **state)
 {
@@ -241,7 +388,7 @@ static void long_sequences(void **state)
     kvb_history *history;
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 200000);
     hand_extend(&h, KVB_EVENT_STEP, 0, 200000, 1);
-    assert_int_equal(kvb_history_open(&history), 0);
+    assert_int_equal(kvb_history_open(1000000, &history), 0);
     for (int e = 0; e < 2; e++)
         assert_int_equal(kvb_history_apply(history, &h.events[e]), 0);
     assert_int_equal(kvb_history_visible(history, &groups[0], 0, &rows), 200001);
@@ -260,9 +407,13 @@ int main(void)
         cmocka_unit_test(one_sequence),
         cmocka_unit_test(sequences_see_themselves_only),
         cmocka_unit_test(a_fork_shares_its_range),
+        cmocka_unit_test(moved_tokens_have_other_rows),
         cmocka_unit_test(holes_and_cut_tails),
         cmocka_unit_test(copies_onto_living_sequences),
+        cmocka_unit_test(reordered),
+        cmocka_unit_test(saved_and_loaded),
         cmocka_unit_test(trees),
+        cmocka_unit_test(trees_beside_sequences),
         cmocka_unit_test(trees_behind_holes),
         cmocka_unit_test(long_sequences),
     };

@@ -12,49 +12,15 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
+#include "ci/tests/oracle/limited.h"
 #include "oracle/oracle.h"
 #include "oracle/storage.h"
 
-static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
-                        bf16 = {.name = "bf16", .elem = KVB_BF16}, odd = {.name = "odd", .elem = KVB_INT8};
-static const kvb_format int8_asym = {.name = "int8-asym",
-                                     .elem = KVB_UINT8,
-                                     .axis = KVB_AXIS_CHANNELS,
-                                     .group = KVB_GROUP_ROW,
-                                     .scale_elem = KVB_F32,
-                                     .zero_elem = KVB_F32};
-static const kvb_format int8_had = {.name = "int8+had",
-                                    .elem = KVB_INT8,
-                                    .axis = KVB_AXIS_CHANNELS,
-                                    .group = KVB_GROUP_ROW,
-                                    .scale_elem = KVB_F32,
-                                    .transform = KVB_TRANSFORM_HADAMARD};
-static const kvb_format kivi_k = {.name = "kivi4-k",
-                                  .elem = KVB_UINT4,
-                                  .axis = KVB_AXIS_TOKENS,
-                                  .group = 32,
-                                  .scale_elem = KVB_F16,
-                                  .zero_elem = KVB_F16,
-                                  .residual_cells = 32};
-static const kvb_format e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
-static const float logits[4] = {-3, 0.5f, 2, -1};
-enum { LAYERS = 4, DIM = 12, SEEN = 16 }; /* dims and lists are no longer than that */
-static const kvb_model model = {
-    .n_layers = LAYERS,
-    .n_groups = 3,
-    .group_of = {0, 1, 0, 2},
-    .groups = {{.heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 7, .scale = 0.3},
-               {.heads = 4,
-                .kv_heads = 4,
-                .k_dim = 6,
-                .v_dim = 9,
-                .scale = 0.5,
-                .window = 4,
-                .sinks = 1,
-                .softcap = 0.75f,
-                .sink_logits = logits},
-               {.heads = 3, .kv_heads = 1, .k_dim = DIM, .v_dim = 8, .scale = 0.2, .latent = true, .chunk = 4}}};
+static const kvb_format odd = {.name = "odd", .elem = KVB_INT8},
+                        e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
+enum { SEEN = 16 }; /* lists are no longer */
 
 /* A fork, a hole, two sequences in a step; then a tree. */
 static void trace_make(hand *h)
@@ -81,7 +47,7 @@ static kvb_oracle *open_or_fail(const hand *h, const kvb_values *values, const k
 static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_format *format, const float *const *amax,
                         uint32_t layer, uint32_t kv_head, uint32_t n, const uint32_t *seen, double *rows)
 {
-    const kvb_group *g = kvb_model_group(&model, layer);
+    const kvb_group *g = kvb_model_group(&limited_model, layer);
     uint32_t dim = kind == KVB_ROWS_K ? g->k_dim : g->v_dim;
     const float *from[SEEN];
     double sizes[SEEN * DIM], scratch[4096];
@@ -99,7 +65,7 @@ static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_forma
 static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, const char *list,
                       const kvb_oracle_options *o)
 {
-    const kvb_group *g = kvb_model_group(&model, e->layer);
+    const kvb_group *g = kvb_model_group(&limited_model, e->layer);
     uint32_t kv_head = e->head / (g->heads / g->kv_heads), seen[SEEN], n = hand_list(list, seen);
     const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * g->k_dim;
     double keys[SEEN * DIM], own[SEEN * DIM], *vectors = g->latent ? keys : own, out[DIM] = {0};
@@ -134,7 +100,7 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
     hand h = {0};
     kvb_values values;
     trace_make(&h);
-    hand_values(&h, model, 4, &values);
+    hand_values(&h, limited_model, 4, &values);
     const kvb_oracle_options options = {
         .k_format = k, .v_format = v, .k_amax = amax, .v_amax = amax, .max_pairs = UINT64_MAX, .seed = 1};
     kvb_oracle *oracle = open_or_fail(&h, &values, &options);
@@ -158,14 +124,14 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
     size_t n;
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            uint32_t heads = kvb_model_group(&model, layer)->heads;
+            uint32_t heads = kvb_model_group(&limited_model, layer)->heads;
             const kvb_expect *rows = kvb_oracle_rows(oracle, queries[i].event, layer, &n);
             assert_int_equal(n, h.events[queries[i].event].n * heads);
             for (uint32_t head = 0; head < heads; head++) {
                 const kvb_expect *e = &rows[queries[i].query * heads + head];
                 assert_true(e->event == queries[i].event && e->layer == layer && e->query == queries[i].query &&
                             e->head == head);
-                check_row(&values, e, queries[i].token, queries[i].seen[model.group_of[layer]], &options);
+                check_row(&values, e, queries[i].token, queries[i].seen[limited_model.group_of[layer]], &options);
             }
         }
     kvb_oracle_rows(oracle, 1, 0, &n); /* a copy asks nothing */
@@ -220,7 +186,7 @@ static void threads_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i
 
 static size_t terms_bytes(const kvb_expect *e)
 {
-    return kvb_model_group(&model, e->layer)->v_dim * sizeof *e->terms;
+    return kvb_model_group(&limited_model, e->layer)->v_dim * sizeof *e->terms;
 }
 
 static void the_team_changes_nothing(void **state)
@@ -230,7 +196,7 @@ static void the_team_changes_nothing(void **state)
     hand h = {0};
     kvb_values values;
     trace_make(&h);
-    hand_values(&h, model, 4, &values);
+    hand_values(&h, limited_model, 4, &values);
     const kvb_format *const k_formats[] = {&bf16, &kivi_k};
     for (size_t f = 0; f < 2; f++) {
         kvb_oracle_options options = {.k_format = k_formats[f], .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
@@ -258,7 +224,7 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 300);
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 300, 40);
     hand_extend(&h, KVB_EVENT_STEP, 0, 340, 1);
-    hand_values(&h, model, 4, &values);
+    hand_values(&h, limited_model, 4, &values);
     kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
     kvb_oracle *full = open_or_fail(&h, &values, &options);
     options.max_pairs = 40000;
@@ -269,7 +235,7 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
         const kvb_expect *e = &part->rows[r];
         size_t n;
         const kvb_expect *rows = kvb_oracle_rows(full, e->event, e->layer, &n);
-        const kvb_expect *same = &rows[e->query * kvb_model_group(&model, e->layer)->heads + e->head];
+        const kvb_expect *same = &rows[e->query * kvb_model_group(&limited_model, e->layer)->heads + e->head];
         assert_true(same->lse == e->lse);
         assert_memory_equal(same->terms, e->terms, terms_bytes(e));
     }
@@ -286,7 +252,7 @@ static void unknown_format_is_refused(void **state)
     kvb_oracle *oracle;
     char why[128];
     trace_make(&h);
-    hand_values(&h, model, 4, &values);
+    hand_values(&h, limited_model, 4, &values);
     kvb_oracle_options options = {.k_format = &f32, .v_format = &odd, .max_pairs = UINT64_MAX};
     assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
     assert_non_null(strstr(why, "'odd'"));

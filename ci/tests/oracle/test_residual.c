@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and rows that are
- * read from a cache's views are attended as they are there, whatever mask says which, also where V is the beginning of K's.
+ * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and the account of what
+ * pools hold (oracle/window.h) gives the same for tokens that are written in that order, whatever mask says where
+ * they lie, also where V is the beginning of K's. Blocks that are written again, and rows that are moved, go by way of f16.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,18 +10,18 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
+
+#include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
-#include "oracle/oracle.h"
 #include "oracle/storage.h"
+#include "oracle/window.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, K = 10, V = 32, TOKENS = 104, SEEN = 100, W = 32 };
 
 static const kvb_group group = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
 
-#define HALVES .group = W, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .residual_cells = W, .residual_blocks = 1
-static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16},
-                        kivi_k = {.name = "kivi4-k", .elem = KVB_UINT4, .axis = KVB_AXIS_TOKENS, HALVES},
-                        kivi_v = {.name = "kivi4-v", .elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, HALVES},
+static const kvb_format kivi_v = {.name = "kivi4-v", .elem = KVB_UINT4, .axis = KVB_AXIS_CHANNELS, HALVES},
                         kivi_had = {.name = "kivi4-k+had",
                                     .elem = KVB_UINT4,
                                     .axis = KVB_AXIS_TOKENS,
@@ -73,8 +74,8 @@ static const kvb_expect *last_row(const kvb_oracle *oracle, uint32_t event, uint
 }
 
 /* Attention once more: rows k, v [n][dim] against what is expected. */
-static void check_dims(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
-                       const double *v, uint32_t v_dim, uint32_t v_row)
+static void check(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
+                  const double *v)
 {
     const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * K;
     double z = 0, out[V] = {0};
@@ -84,19 +85,13 @@ static void check_dims(const kvb_values *values, const kvb_expect *e, uint64_t t
             s += (double)q[d] * k[i * K + d];
         double w = exp(s * (double)0.3f);
         z += w;
-        for (uint32_t c = 0; c < v_dim; c++)
-            out[c] += w * v[i * v_row + c];
+        for (uint32_t c = 0; c < V; c++)
+            out[c] += w * v[i * V + c];
     }
     assert_int_equal(e->visible, n);
     assert_true(fabs(e->lse - log(z)) < 1e-12);
-    for (uint32_t c = 0; c < v_dim; c++)
+    for (uint32_t c = 0; c < V; c++)
         assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
-}
-
-static void check(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n, const double *k,
-                  const double *v)
-{
-    check_dims(values, e, token, n, k, v, V, V);
 }
 
 static void side_store(const kvb_values *values, kvb_rows kind, const kvb_format *format, const kvb_expect *e,
@@ -124,7 +119,7 @@ static void a_query_stores_what_it_sees(void **state)
     trace_make(&h, &values);
     for (size_t p = 0; p < 3; p++) {
         kvb_oracle *oracle = oracle_open(&h, &values, pairs[p][0], pairs[p][1]);
-        assert_true(kvb_oracle_reads_views(oracle));
+        assert_true(kvb_oracle_needs_writes(oracle));
         for (uint32_t event = 3; event <= 4; event++)
             for (uint32_t place = 0; place < LAYERS * HEADS; place++) {
                 const kvb_expect *e = last_row(oracle, event, place / HEADS, place % HEADS);
@@ -149,7 +144,7 @@ static void residual_cells_cost_what_f16_costs(void **state)
     kvb_values values;
     trace_make(&h, &values);
     kvb_oracle *residual = oracle_open(&h, &values, &all_residual, &f32), *half = oracle_open(&h, &values, &f16, &f32);
-    assert_false(kvb_oracle_reads_views(half));
+    assert_false(kvb_oracle_needs_writes(half));
     assert_true(half->format.kl_mean > 0);
     assert_memory_equal(&residual->format, &half->format, sizeof half->format);
     for (size_t r = 0; r < half->n_rows; r++) {
@@ -166,14 +161,13 @@ static void magnitudes_reach_the_bound(void **state)
 {
     (void)state;
 #define BLOCKS .axis = KVB_AXIS_CHANNELS, .group = 32
-#define A_ROW  .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32, .zero_elem = KVB_F32
-    static const kvb_format all[] = {
-        {.name = "f16", .elem = KVB_F16},
+    const kvb_format all[] = {
+        f16,
         {.name = "q8_0", .elem = KVB_Q8_0, BLOCKS},
         {.name = "q4_1", .elem = KVB_Q4_1, BLOCKS},
         {.name = "q5_1", .elem = KVB_Q5_1, BLOCKS},
-        {.name = "int8-asym", .elem = KVB_UINT8, A_ROW},
-        {.name = "int8+had", .elem = KVB_INT8, .transform = KVB_TRANSFORM_HADAMARD, A_ROW},
+        int8_asym,
+        int8_had,
         {.name = "q4_1+had", .elem = KVB_Q4_1, .transform = KVB_TRANSFORM_HADAMARD, BLOCKS},
     };
     enum { DIM = 32 };
@@ -230,154 +224,198 @@ static void the_budget_counts_storing(void **state)
     hand_free(&h);
 }
 
-/* ---- views -------------------------------------------------------------------------------------------------- */
+/* ---- the account of writes ---------------------------------------------------------------------------------- */
 
-/* Cell c holds token TOKENS-1-c in f16 K and f32 V: so far what the oracle expects, in another order. */
-static void views_of_plain_rows(void **state)
+/* Tokens' K and V rows into cells from first on. */
+static void cells_write(kvb_window *window, const kvb_group *g, uint32_t layer, uint32_t first, const uint32_t *tokens,
+                        uint32_t n)
+{
+    uint32_t cells[TOKENS];
+    uint64_t written[TOKENS];
+    for (uint32_t i = 0; i < n; i++) {
+        cells[i] = first + i;
+        written[i] = tokens[i];
+    }
+    for (int is_v = 0; is_v < (g->latent ? 1 : 2); is_v++)
+        assert_int_equal(kvb_window_write(window, layer, is_v, cells, n, written), 0);
+}
+
+static void same_row(const kvb_expect *actual, const kvb_expect *e, uint32_t v_dim)
+{
+    assert_true(actual->event == e->event && actual->layer == e->layer && actual->query == e->query);
+    assert_true(actual->head == e->head && actual->visible == e->visible);
+    assert_true(fabs(actual->lse - e->lse) < 1e-12);
+    assert_true(fabs(actual->row.a_max - e->row.a_max) < 1e-12 && fabs(actual->row.a_mean - e->row.a_mean) < 1e-12);
+    assert_true(fabs(actual->row.q_mean - e->row.q_mean) < 1e-12 && e->row.q_mean > 0);
+    assert_true(actual->row.v_mix == e->row.v_mix);
+    for (uint32_t c = 0; c < v_dim; c++) {
+        assert_true(fabs(actual->terms[c].o - e->terms[c].o) < 1e-12);
+        assert_true(fabs(actual->terms[c].mass - e->terms[c].mass) < 1e-12);
+    }
+}
+
+/* Cell c holds token TOKENS-1-c: what the oracle expects, in another order. */
+static void any_mask(void **state)
 {
     (void)state;
-    static uint16_t k[KV_HEADS][TOKENS][K];
-    static float v[KV_HEADS][TOKENS][V];
     hand h;
     kvb_values values;
     trace_make(&h, &values);
     kvb_oracle *oracle = oracle_open(&h, &values, &f16, &f32);
-    kvb_view k_view = {.base = k, .head_stride = sizeof k[0], .cell_stride = sizeof k[0][0], .cells = TOKENS, .dim = K};
-    kvb_view v_view = {.base = v, .head_stride = sizeof v[0], .cell_stride = sizeof v[0][0], .cells = TOKENS, .dim = V};
-    k_view.format = &f16;
-    v_view.format = &f32;
+    uint32_t seen[TOKENS], n = seen_by_last(4, seen), backwards[TOKENS];
+    /* what the second of 2 queries sees; the same cells as runs, for a step of one token */
     uint64_t bits[2][2] = {{0}};
-    uint32_t seen[TOKENS], n = seen_by_last(4, seen);
-    for (uint32_t i = 0; i < n; i++)
-        bits[1][(TOKENS - 1 - seen[i]) / 64] |= (uint64_t)1 << (TOKENS - 1 - seen[i]) % 64;
-    /* the same cells as runs, for a step of one token */
     static const kvb_run runs[] = {{0, 4}, {34, 80}, {84, 104}};
     static const uint32_t row_start[] = {0, 3};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t cell = TOKENS - 1 - seen[i];
+        bits[1][cell / 64] |= (uint64_t)1 << cell % 64;
+    }
+    for (uint32_t c = 0; c < TOKENS; c++)
+        backwards[c] = TOKENS - 1 - c;
     const kvb_mask explicit_mask = {.kind = KVB_MASK_EXPLICIT, .bits = bits[0], .row_words = 2},
                    runs_mask = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs};
-
-    for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        for (uint32_t g = 0; g < KV_HEADS; g++)
-            for (uint32_t c = 0; c < TOKENS; c++) {
-                const float *key = kvb_values_rows(&values, KVB_ROWS_K, layer, TOKENS - 1 - c) + g * K;
-                for (uint32_t d = 0; d < K; d++)
-                    k[g][c][d] = kvb_codec_f16(key[d]);
-                memcpy(v[g][c], kvb_values_rows(&values, KVB_ROWS_V, layer, TOKENS - 1 - c) + g * V, sizeof v[g][c]);
-            }
-        for (uint32_t head = 0; head < HEADS; head++) {
-            const kvb_expect *e = last_row(oracle, 4, layer, head);
-            kvb_expect actual;
-            for (int way = 0; way < 2; way++) {
-                int err = way ? kvb_oracle_solve_views(oracle, e, &k_view, &v_view, &runs_mask, 1, 0, &actual)
-                              : kvb_oracle_solve_views(oracle, e, &k_view, &v_view, &explicit_mask, 2, 1, &actual);
-                assert_int_equal(err, 0);
-                assert_true(actual.event == 4 && actual.layer == layer && actual.head == head);
-                assert_int_equal(actual.query, e->query);
-                assert_int_equal(actual.visible, n);
-                assert_true(fabs(actual.lse - e->lse) < 1e-12);
-                assert_true(fabs(actual.row.a_mean - e->row.a_mean) < 1e-12 && actual.row.v_mix == 1);
-                assert_true(fabs(actual.row.q_mean - e->row.q_mean) < 1e-12 && e->row.q_mean > 0);
-                for (int c = 0; c < V; c++) {
-                    assert_true(fabs(actual.terms[c].o - e->terms[c].o) < 1e-12);
-                    assert_true(fabs(actual.terms[c].mass - e->terms[c].mass) < 1e-12);
-                }
-            }
+    const kvb_attend_of ways[] = {{&runs_mask, TOKENS, 1, 0}, {&explicit_mask, TOKENS, 2, 1}};
+    kvb_window *window;
+    kvb_expect actual;
+    assert_int_equal(kvb_window_open(oracle, &window), 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        cells_write(window, &group, layer, 0, backwards, TOKENS);
+    for (uint32_t place = 0; place < LAYERS * HEADS; place++)
+        for (int way = 0; way < 2; way++) {
+            const kvb_expect *e = last_row(oracle, 4, place / HEADS, place % HEADS);
+            assert_int_equal(kvb_window_solve(window, e, &ways[way], &actual), 0);
+            same_row(&actual, e, V);
         }
-    }
+    kvb_window_free(window);
     kvb_oracle_free(oracle);
     hand_free(&h);
 }
 
-/* Cells 0 .. 31 encoded, 32 .. 59 residual, bytes chosen at random: what counts is what is there. */
-static void views_of(bool latent)
+/* What a query sees, written in that order: token by token, or all at once. */
+static void written_in_order(bool latent)
 {
-    enum { CELLS = 60, LATENT_V = 7 };
-    static unsigned char codes[KV_HEADS][CELLS][K / 2];
-    static uint16_t scales[KV_HEADS][2][K], zeros[KV_HEADS][2][K], recent[KV_HEADS][W][K], v[KV_HEADS][CELLS][V];
-    static double k_rows[CELLS * K], v_rows[CELLS * V];
-    static const uint32_t slots[] = {KVB_SLOT_NONE, 0};
-    uint64_t seed = 8;
+    enum { LATENT_V = 7 };
+    static const kvb_format *const pairs[][2] = {{&kivi_k, &f16}, {&f32, &kivi_v}, {&kivi_had, &kivi_v}};
     hand h;
     kvb_values values;
     kvb_group of = group;
     of.latent = latent;
     of.v_dim = latent ? LATENT_V : V;
     trace_of(&h, of, &values);
-    kvb_oracle *oracle = oracle_open(&h, &values, &kivi_k, &f16);
-    kvb_view k_view = {.base = codes,
-                       .head_stride = sizeof codes[0],
-                       .cell_stride = sizeof codes[0][0],
-                       .cells = CELLS,
-                       .dim = K,
-                       .format = &kivi_k,
-                       .scales = scales,
-                       .scale_head_stride = sizeof scales[0],
-                       .scale_cell_stride = sizeof scales[0][0],
-                       .zeros = zeros,
-                       .zero_head_stride = sizeof zeros[0],
-                       .zero_cell_stride = sizeof zeros[0][0],
-                       .recent = recent,
-                       .recent_slot = slots,
-                       .recent_slot_stride = sizeof recent,
-                       .recent_head_stride = sizeof recent[0]};
-    kvb_view v_view = {.base = v, .head_stride = sizeof v[0], .cell_stride = sizeof v[0][0], .cells = CELLS, .dim = V};
-    v_view.format = &f16;
-    for (uint32_t i = 0; i < sizeof codes; i++)
-        (&codes[0][0][0])[i] = (unsigned char)(256 * hand_uniform(&seed));
-    for (uint32_t i = 0; i < KV_HEADS * 2 * K; i++) {
-        (&scales[0][0][0])[i] = kvb_codec_f16((float)hand_uniform(&seed) / 8);
-        (&zeros[0][0][0])[i] = kvb_codec_f16((float)hand_gauss(&seed));
-    }
-    for (uint32_t i = 0; i < KV_HEADS * W * K; i++)
-        (&recent[0][0][0])[i] = kvb_codec_f16((float)hand_gauss(&seed));
-    for (uint32_t i = 0; i < KV_HEADS * CELLS * V; i++)
-        (&v[0][0][0])[i] = kvb_codec_f16((float)hand_gauss(&seed));
-
-    for (uint32_t head = 0; head < HEADS; head++) {
-        const kvb_expect *e = last_row(oracle, 3, 1, head);
-        uint32_t g = head / 2;
-        kvb_expect actual;
-        double k_size = 0;
-        for (uint32_t c = 0; c < CELLS; c++)
-            for (uint32_t d = 0; d < K; d++) {
-                double scale = kvb_codec_f16_value(scales[g][0][d]), zero = kvb_codec_f16_value(zeros[g][0][d]);
-                double code = codes[g][c][d / 2] >> d % 2 * 4 & 15;
-                k_rows[c * K + d] = c < W ? code * scale + zero : kvb_codec_f16_value(recent[g][c - W][d]);
-                const float *q = kvb_values_rows(&values, KVB_ROWS_Q, 1, 99) + head * K;
-                if (c == 7)
-                    k_size += fabs((double)q[d]) * (fabs(code * scale) + fabs(zero));
+    for (uint32_t p = 0; p < (latent ? 1 : 3); p++)
+        for (uint32_t event = 3; event <= 4; event++) {
+            kvb_oracle *oracle = oracle_open(&h, &values, pairs[p][0], pairs[p][1]);
+            uint32_t seen[TOKENS], n = seen_by_last(event, seen), step = event == 3 ? 1 : n;
+            const kvb_mask causal = {.kind = KVB_MASK_CAUSAL};
+            kvb_window *window;
+            kvb_expect actual;
+            assert_int_equal(kvb_window_open(oracle, &window), 0);
+            for (uint32_t i = 0; i < n; i += step)
+                cells_write(window, &of, 1, i, seen + i, step);
+            for (uint32_t head = 0; head < HEADS; head++) {
+                const kvb_expect *e = last_row(oracle, event, 1, head);
+                /* the last but one of 3 tokens: all cells but the last, which holds nothing */
+                assert_int_equal(kvb_window_solve(window, e, &(kvb_attend_of){&causal, n + 1, 3, 1}, &actual), 0);
+                same_row(&actual, e, of.v_dim);
+                assert_int_equal(kvb_window_solve(window, e, &(kvb_attend_of){&causal, n + 1, 3, 2}, &actual), -EILSEQ);
             }
-        for (uint32_t c = 0; c < CELLS; c++)
-            for (uint32_t d = 0; d < V; d++)
-                v_rows[c * V + d] = kvb_codec_f16_value(v[g][c][d]);
-        /* the last but one of 3 tokens: all cells but the last */
-        const kvb_mask causal = {.kind = KVB_MASK_CAUSAL};
-        assert_int_equal(kvb_oracle_solve_views(oracle, e, &k_view, &v_view, &causal, 3, 1, &actual), 0);
-        check_dims(&values, &actual, 99, CELLS - 1, k_rows, latent ? k_rows : v_rows, of.v_dim, latent ? K : V);
-        /* one encoded cell alone: A is made of the sizes of its terms */
-        static const uint32_t row_start[] = {0, 1};
-        static const kvb_run one = {7, 8};
-        const kvb_mask single = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = &one};
-        assert_int_equal(kvb_oracle_solve_views(oracle, e, &k_view, &v_view, &single, 1, 0, &actual), 0);
-        assert_true(fabs(actual.row.a_max - k_size) < 1e-12);
-    }
-    kvb_oracle_free(oracle);
+            kvb_window_free(window);
+            kvb_oracle_free(oracle);
+        }
     hand_free(&h);
 }
 
-static void views_with_residual_cells(void **state)
+static void writes_in_order_give_the_sequence(void **state)
 {
     (void)state;
-    views_of(false);
-    views_of(true);
+    written_in_order(false);
+    written_in_order(true);
+}
+
+/* W rows [W][K] as they are decoded once they are encoded together, then rounded to f16. */
+static void block_code(const float *rows, double *decoded, float *halves)
+{
+    static double sizes[W * K], scratch[W * K * 4];
+    const float *row_at[W];
+    kvb_format no_residual = kivi_k;
+    kvb_storage store;
+    char why[128];
+    no_residual.residual_blocks = 0;
+    assert_int_equal(kvb_storage_init(&store, &no_residual, K, NULL, KV_HEADS, 0, why, sizeof why), 0);
+    assert_true(kvb_storage_scratch(&store) <= sizeof scratch);
+    for (uint32_t i = 0; i < W; i++)
+        row_at[i] = rows + i * K;
+    kvb_storage_rows(&store, row_at, W, scratch, decoded, sizes);
+    for (uint32_t i = 0; i < W * K; i++)
+        halves[i] = (float)kvb_codec_f16_value(kvb_codec_f16((float)decoded[i]));
+}
+
+/* Blocks 0 and 1 are written; then cell 5 again, by token 70; then cell 40 is moved to cell 64. One block is f16 at a time. */
+static void blocks_written_again(void **state)
+{
+    (void)state;
+    enum { CELLS = 2 * W + 1 };
+    static double k[CELLS * K], v[CELLS * V], decoded[W * K];
+    static float first[W * K], second[W * K], halves[W * K];
+    hand h;
+    kvb_values values;
+    trace_make(&h, &values);
+    kvb_oracle *oracle = oracle_open(&h, &values, &kivi_k, &f32);
+    const kvb_mask all = {.kind = KVB_MASK_NONE};
+    const uint32_t again = 70, moved = 40;
+    uint32_t tokens[CELLS];
+    kvb_window *window;
+    assert_int_equal(kvb_window_open(oracle, &window), 0);
+    for (uint32_t i = 0; i < CELLS; i++)
+        tokens[i] = i;
+    cells_write(window, &group, 1, 0, tokens, 2 * W);
+    cells_write(window, &group, 1, 5, &again, 1);
+    for (int step = 0; step < 2; step++) {
+        const uint32_t n = step ? CELLS : 2 * W;
+        if (step)
+            for (int is_v = 0; is_v < 2; is_v++)
+                assert_int_equal(kvb_window_move(window, 1, is_v, 2 * W, &moved, 1), 0);
+        tokens[5] = again;
+        tokens[2 * W] = moved;
+        for (uint32_t head = 0; head < HEADS; head++) {
+            const uint32_t g = head / 2;
+            for (uint32_t i = 0; i < W; i++) {
+                memcpy(first + i * K, kvb_values_rows(&values, KVB_ROWS_K, 1, i) + g * K, K * sizeof *first);
+                memcpy(second + i * K, kvb_values_rows(&values, KVB_ROWS_K, 1, W + i) + g * K, K * sizeof *second);
+            }
+            for (uint32_t i = 0; i < n; i++)
+                hand_doubles(kvb_values_rows(&values, KVB_ROWS_V, 1, tokens[i]) + g * V, V, v + i * V);
+            block_code(first, decoded, first);
+            for (uint32_t d = 0; d < K; d++)
+                first[5 * K + d] = (float)kvb_codec_f16_value(
+                    kvb_codec_f16(kvb_values_rows(&values, KVB_ROWS_K, 1, again)[g * K + d]));
+            hand_doubles(first, W * K, k);
+            block_code(second, k + W * K, second);
+            hand_doubles(second + (moved - W) * K, K, k + 2 * W * K);
+            if (step) /* the first block gave way */
+                block_code(first, k, halves);
+            kvb_expect e = *last_row(oracle, 3, 1, head), actual;
+            e.visible = n;
+            assert_int_equal(kvb_window_solve(window, &e, &(kvb_attend_of){&all, n, 1, 0}, &actual), 0);
+            check(&values, &actual, 99, n, k, v);
+        }
+    }
+    kvb_window_free(window);
+    kvb_oracle_free(oracle);
+    hand_free(&h);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_query_stores_what_it_sees), cmocka_unit_test(residual_cells_cost_what_f16_costs),
-        cmocka_unit_test(magnitudes_reach_the_bound),  cmocka_unit_test(the_budget_counts_storing),
-        cmocka_unit_test(views_of_plain_rows),         cmocka_unit_test(views_with_residual_cells),
+        cmocka_unit_test(a_query_stores_what_it_sees),
+        cmocka_unit_test(residual_cells_cost_what_f16_costs),
+        cmocka_unit_test(magnitudes_reach_the_bound),
+        cmocka_unit_test(the_budget_counts_storing),
+        cmocka_unit_test(any_mask),
+        cmocka_unit_test(writes_in_order_give_the_sequence),
+        cmocka_unit_test(blocks_written_again),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/residual", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: the transform against its definition (a sum over all channels), rows through formats with transforms and windows,
- * rows read out of views built by hand, and which formats refuse which rows.
+ * which formats refuse which rows, and formats that bring their own reference.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -177,81 +177,6 @@ static void closed_blocks_are_the_codecs(void **state)
         }
 }
 
-/* A view with strides of its own, a head scale, a block table. */
-static void reads_views(void **state)
-{
-    (void)state;
-    unsigned char codes[4 * 16] = {0};
-    const float scales[2] = {1, 2};
-    const uint32_t table[2] = {1, 0};
-    const kvb_format f = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
-    kvb_view view = {
-        .base = codes, .head_stride = 32, .cell_stride = 8, .cells = 4, .dim = 3, .format = &f, .head_scales = scales};
-    kvb_storage store;
-    assert_int_equal(kvb_storage_init(&store, &f, 3, NULL, 2, 0, why, sizeof why), 0);
-    codes[32 + 2 * 8 + 1] = 0x38; /* head 1, cell 2: 1 */
-    kvb_storage_read(&store, &view, 1, 2, stored, size);
-    assert_true(stored[0] == 0 && stored[1] == 2 && size[1] == 2);
-    view.block_table = table, view.block_cells = 2;
-    kvb_storage_read(&store, &view, 1, 0, stored, size);
-    assert_true(stored[1] == 2);
-
-    const kvb_format asym = {.name = "int8-asym", .elem = KVB_UINT8, .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW};
-    float side[2][4][2] = {{{0}}};
-    side[1][3][0] = 0.5f, side[1][3][1] = -8;
-    codes[32 + 3 * 8 + 2] = 200;
-    view = (kvb_view){.base = codes,
-                      .head_stride = 32,
-                      .cell_stride = 8,
-                      .cells = 4,
-                      .dim = 3,
-                      .format = &asym,
-                      .scales = &side[0][0][0],
-                      .scale_head_stride = 32,
-                      .scale_cell_stride = 8,
-                      .zeros = &side[0][0][1],
-                      .zero_head_stride = 32,
-                      .zero_cell_stride = 8};
-    assert_int_equal(kvb_storage_init(&store, &asym, 3, NULL, 2, 0, why, sizeof why), 0);
-    kvb_storage_read(&store, &view, 1, 3, stored, size);
-    assert_true(stored[0] == -8 && stored[2] == 92 && size[2] == 108);
-}
-
-/* kivi-k, two heads, three blocks of which the middle one is recent. */
-static void reads_windows(void **state)
-{
-    (void)state;
-    enum { HEADS = 2, CELLS = 96, D = 8 };
-    static unsigned char codes[HEADS][CELLS][D / 2];
-    static uint16_t scales[HEADS][3][D], zeros[HEADS][3][D], recent[2][HEADS][32][D];
-    const uint32_t slots[3] = {KVB_SLOT_NONE, 1, KVB_SLOT_NONE};
-    kvb_view view = {.base = codes,
-                     .head_stride = CELLS * D / 2,
-                     .cell_stride = D / 2,
-                     .cells = CELLS,
-                     .dim = D,
-                     .format = &kivi_k,
-                     .scales = scales,
-                     .scale_head_stride = sizeof scales[0],
-                     .scale_cell_stride = sizeof scales[0][0],
-                     .zeros = zeros,
-                     .zero_head_stride = sizeof zeros[0],
-                     .zero_cell_stride = sizeof zeros[0][0],
-                     .recent = recent,
-                     .recent_slot = slots,
-                     .recent_slot_stride = sizeof recent[0],
-                     .recent_head_stride = sizeof recent[0][0]};
-    kvb_storage store;
-    assert_int_equal(kvb_storage_init(&store, &kivi_k, D, NULL, HEADS, 0, why, sizeof why), 0);
-    codes[1][70][1] = 0x50;                            /* channel 3: 5 */
-    scales[1][2][3] = 0x4000, zeros[1][2][3] = 0xbc00; /* 2, -1 */
-    recent[1][1][6][3] = 0xc200;                       /* cell 38: -3 */
-    kvb_storage_read(&store, &view, 1, 70, stored, size);
-    assert_true(stored[3] == 9 && size[3] == 11 && stored[2] == 0);
-    kvb_storage_read(&store, &view, 1, 38, stored, size);
-    assert_true(stored[3] == -3 && size[3] == 3);
-}
-
 static void refuses(const kvb_format *format, uint32_t dim)
 {
     kvb_storage store;
@@ -276,6 +201,34 @@ static void what_does_not_fit(void **state)
     store_rows(&tq, 96, 1, stored, size);
 }
 
+static void halved(const kvb_format *format, uint32_t dim, const float *row, double *to, double *to_size)
+{
+    (void)format;
+    for (uint32_t c = 0; c < dim; c++) {
+        to[c] = (double)row[c] / 2;
+        to_size[c] = 3;
+    }
+}
+
+/* A plug-in's format brings what is stored along, and nothing is done to its rows. */
+static void formats_of_others(void **state)
+{
+    (void)state;
+    enum { DIM = 7 };
+    kvb_format own = {.name = "own", .elem = KVB_OPAQUE, .reference = halved};
+    kvb_storage store;
+    rows_make(3, DIM, ROW_NORMAL);
+    store_rows(&own, DIM, 3, stored, size);
+    for (uint32_t i = 0; i < 3 * DIM; i++)
+        assert_true(stored[i] == (double)rows[i / DIM][i % DIM] / 2 && size[i] == 3);
+    own.residual_cells = 32;
+    assert_int_equal(kvb_storage_init(&store, &own, DIM, NULL, 1, 0, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "'own' is opaque"));
+    own = (kvb_format){.name = "own", .elem = KVB_OPAQUE};
+    assert_int_equal(kvb_storage_init(&store, &own, DIM, NULL, 1, 0, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, "'own' brings no reference"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,9 +237,8 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(windows_close_by_blocks),
         cmocka_unit_test(closed_blocks_are_the_codecs),
-        cmocka_unit_test(reads_views),
-        cmocka_unit_test(reads_windows),
         cmocka_unit_test(what_does_not_fit),
+        cmocka_unit_test(formats_of_others),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/store", tests, NULL, NULL);

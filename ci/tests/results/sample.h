@@ -69,6 +69,10 @@ static inline void sample_fill(kvb_result *r)
     r->error.channel = 128;
     r->error.want = 0.1;
     r->error.bound = 1e-6;
+    r->error.filter_rows = 128;
+    r->error.filter_z = 3.5;
+    r->memory.prompts_offered = 90;
+    r->memory.prompts_found = 48;
     r->error.witness_queries = 3;
     kvb_time_stats_of(samples, 3, &r->time.all);
     r->time.kinds[KVB_KIND_DECODE] = r->time.all;

@@ -16,9 +16,19 @@
 #define NOISE 0.03
 #define LEAST 0.0488 /* 5 % */
 
+static long find_by(const double *logs, size_t n, double noise, double tail, double least, kvb_changepoint *changes,
+                    size_t most)
+{
+    double of[64];
+
+    for (size_t i = 0; i < n; i++)
+        of[i] = noise;
+    return kvb_changepoints_find(logs, n, of, 200, tail, least, changes, most);
+}
+
 static long find(const double *logs, size_t n, kvb_changepoint *changes)
 {
-    return kvb_changepoints_find(logs, n, NOISE, 200, 0.01 / 1000, LEAST, changes, 4);
+    return find_by(logs, n, NOISE, 0.01 / 1000, LEAST, changes, 4);
 }
 
 /* n values of one level; from `at` on they are higher by `change`. */
@@ -44,7 +54,7 @@ static void test_no_change(void **state)
     assert_in_range(alarms, 0, 9);
     for (size_t i = 0; i < 1000; i++) { /* three times the given noise, which the scatter shows */
         series_fill(logs, 30, 30, 0, &seed);
-        alarms += kvb_changepoints_find(logs, 30, NOISE / 3, 200, 0.01 / 1000, LEAST, changes, 4) > 0;
+        alarms += find_by(logs, 30, NOISE / 3, 0.01 / 1000, LEAST, changes, 4) > 0;
     }
     assert_in_range(alarms, 0, 9);
     assert_int_equal(find(logs, 1, changes), 0);
@@ -81,8 +91,7 @@ static void test_two_changes(void **state)
     assert_int_equal(changes[0].at, 6);
     assert_int_equal(changes[1].at, 12);
     assert_true(fabs(changes[0].change - 0.5) < 1e-12 && fabs(changes[1].change + 0.3) < 1e-12);
-    assert_int_equal(kvb_changepoints_find(levels, 18, NOISE, 200, 1e-5, LEAST, changes, 1),
-                     2); /* counts both, stores one */
+    assert_int_equal(find_by(levels, 18, NOISE, 1e-5, LEAST, changes, 1), 2); /* counts both, stores one */
 }
 
 /* One odd run among others is no change, but the last run may be. A change that is too small to matter is none. */
@@ -99,8 +108,8 @@ static void test_odd_run(void **state)
     assert_int_equal(changes[0].at, 8);
     for (int i = 0; i < 9; i++)
         logs[i] = i < 5 ? 1 : 1.04;
-    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, LEAST, changes, 4), 0);
-    assert_int_equal(kvb_changepoints_find(logs, 9, 1e-4, 200, 1e-5, 0.03, changes, 4), 1);
+    assert_int_equal(find_by(logs, 9, 1e-4, 1e-5, LEAST, changes, 4), 0);
+    assert_int_equal(find_by(logs, 9, 1e-4, 1e-5, 0.03, changes, 4), 1);
 }
 
 /* ---- over files ------------------------------------------------------------------------------------------- */
@@ -134,6 +143,14 @@ static void test_files(void **state)
         assert_int_equal(history.changes[i].to_file, 5);
         assert_int_equal(history.changes[i].verdict, KVB_VERDICT_SLOWER);
     }
+    double resolution = history.resolution;
+    kvb_run_history_free(&history);
+
+    for (size_t i = 0; i < 60; i++) /* one noisy run hides nothing that seven show */
+        files[2].results[i].time.null_difference = 0.5;
+    assert_int_equal(kvb_run_history_find(sorted, 8, &thresholds, &history, why, sizeof why), 0);
+    assert_int_equal(history.n, 20);
+    assert_true(history.resolution < 2 * resolution);
     kvb_run_history_free(&history);
 
     files[2].results[7] = files[2].results[8];

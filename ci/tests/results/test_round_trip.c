@@ -62,6 +62,8 @@ static void test_same(void **state)
     assert_int_equal(b->error.total_rows, 1ull << 40);
     assert_true(b->error.has_place && b->error.event == 7 && b->error.channel == 128);
     assert_true(isnan(b->error.got) && b->error.want == 0.1 && b->error.bound == 1e-6);
+    assert_true(b->error.filter_rows == 128 && b->error.filter_z == 3.5);
+    assert_true(b->memory.prompts_offered == 90 && b->memory.prompts_found == 48);
     assert_int_equal(b->error.witness_queries, 3);
     assert_memory_equal(&b->time.all, &a->time.all, sizeof a->time.all);
     assert_true(b->time.kinds[KVB_KIND_DECODE].p99 == 1500 && b->time.kinds[KVB_KIND_DECODE].samples == 3);
@@ -103,7 +105,7 @@ static void test_line(void **state)
         "\"want\": 0.1, \"bound\": 1e-6}, "
         "\"format\": {\"bits_k\": null, \"bits_v\": null, \"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, "
         "\"kl_max\": null}, "
-        "\"witness\": {\"queries\": 3, \"cells\": 0}}, "
+        "\"filter\": {\"rows\": 128, \"z\": 3.5}, \"witness\": {\"queries\": 3, \"cells\": 0}}, "
         "\"time\": {\"unit\": \"ns\", \"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
         "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0, "
         "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
@@ -116,7 +118,8 @@ static void test_line(void **state)
         "\"read_gb_per_s\": null, \"peak_gflop_per_s\": null, \"of_read\": 0.125, \"of_limit\": null}, "
         "\"memory\": {\"allocator_peak\": 1048576, \"allocator_live\": null, \"reserved_bytes\": null, "
         "\"utilisation\": null, \"cells\": null, \"cells_peak\": null, \"high_water\": null, "
-        "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, \"fragmentation\": null, "
+        "\"cells_written\": null, \"cells_moved\": null, \"cells_reused\": null, "
+        "\"prompts\": {\"offered\": 90, \"found\": 48}, \"fragmentation\": null, "
         "\"growths\": null, \"copied_bytes\": null, \"copy_ns\": null, "
         "\"resident_peak\": null, \"scratch_bytes\": null, \"staged\": \"\", \"staged_bytes\": null, "
         "\"timeline\": [{\"event\": 0, \"live_bytes\": 1048576, \"held_bytes\": 3145728}], "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: at every level, rows of every built-in format are loaded as format->read reads them, bit for bit where there is
- * no transform and no head scale, and up to these otherwise: from scattered cells, through a block table, within and past
+ * no transform and no head scale, and up to these otherwise: from scattered cells, within and past
  * the f16 windows; for every dim; reading no byte beyond a row's and clearing what pads it.
  */
 #include <stdarg.h>
@@ -175,27 +175,6 @@ static void test_scattered(void **state)
     each_pool(scattered_check);
 }
 
-/* The same cells under other names: blocks dealt out anew. Windows and groups are of cells as they are stored. */
-static void paged_check(opened *o)
-{
-    enum { BLOCK_CELLS = 24 };
-    static const uint32_t table[] = {5, 0, 7, 2, 2, 1, 4};
-    uint32_t cells[LISTED], n = sizeof table / sizeof *table;
-    kvb_view v = o->view;
-    v.block_table = table;
-    v.block_cells = BLOCK_CELLS;
-    v.cells = n * BLOCK_CELLS;
-    for (uint32_t i = 0; i < LISTED; i++)
-        cells[i] = i < 50 ? i + 13 : random_bits() % v.cells;
-    view_check(&v, cells, LISTED);
-}
-
-static void test_paged(void **state)
-{
-    (void)state;
-    each_pool(paged_check);
-}
-
 /* ---- nothing beyond --------------------------------------------------------------------------------------------- */
 
 /* A copy of n bytes that ends where a page without access begins. */
@@ -339,8 +318,10 @@ static void test_transform(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scattered), cmocka_unit_test(test_paged),     cmocka_unit_test(test_fences),
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_transform),
+        cmocka_unit_test(test_scattered),
+        cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_transform),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rows loaded as floats", tests, NULL, NULL);

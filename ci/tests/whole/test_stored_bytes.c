@@ -3,7 +3,8 @@
  * The codec gate. Shows that what pools store is, bit for bit, what the oracle's reference codec stores: codes, scales and
  * zeros of every format, with and without its transform, by every instruction set that this machine has and through the
  * pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of every
- * awkward kind; and that what is read back is within the roundings that the format allows.
+ * awkward kind; and that what is read back is within the roundings that the format allows, and just what the oracle reads back (which rows that
+ * are stored again depend on).
  *
  * The one freedom: which NaN a transform makes of several. Formats with a window: test_stored_residual.c.
  */
@@ -173,7 +174,7 @@ static void cell_compare(const char *where, const kvb_pool *pool, uint32_t cell,
     }
 }
 
-/* What format->read gives is what the oracle reads, up to the roundings that the format allows. */
+/* Token t lies in cell t: what format->read gives is what the oracle decodes, up to the roundings that the format allows. */
 static void cell_read(const kvb_pool *pool, uint32_t cell)
 {
     kvb_view v;
@@ -183,8 +184,17 @@ static void cell_read(const kvb_pool *pool, uint32_t cell)
         double stored[MAX_DIM], size[MAX_DIM];
         double roundings = kvb_format_roundings(v.format, v.dim) * 0x1.01p-24;
         double mixed = v.format->transform ? sqrt(kvb_transform_block(v.dim)) : 1;
-        kvb_storage_read(&want.store[h], &v, h, cell, stored, size);
+        const kvb_storage *s = &want.store[h];
+        const unsigned char *part[] = {want.part[cell][h][0], want.part[cell][h][1], want.part[cell][h][2]};
+        s->codec->decode(s->codec, part, s->dim, s->head_scale, stored, size);
+        float same[MAX_DIM];
+        kvb_storage_read(s, stored, same);
+        kvb_storage_finish(s, stored, size);
         v.format->read(&v, h, cell, 1, row);
+        for (uint32_t c = 0; c < v.dim; c++)
+            if (row[c] != same[c] && isfinite(same[c]) && kvb_storage_reads(v.format) && mismatches++ < SHOWN)
+                print_message("# %s, dim %u, row kind %u, channel %u is read as %a, which the oracle takes for %a\n",
+                              v.format->name, v.dim, cell % ROW_KINDS, c, (double)row[c], (double)same[c]);
         for (uint32_t c = 0; c < v.dim; c++) {
             if (!(size[c] < 0x1p120)) /* infinities, NaN, and what overflows on the way */
                 continue;

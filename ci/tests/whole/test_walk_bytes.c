@@ -60,13 +60,14 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
         .max_pairs = UINT64_MAX,
         .peak_gflop_per_s = NAN,
         .counts = &counts,
+        .untimed = true, /* one pass */
     };
     kvb_result_init(&result);
     walked = 0;
+    kvb_checks_off = UINT32_C(1) << KVB_CHECK_POISON; /* it would make calls of its own */
     assert_int_equal(kvb_replay_run(&options, &place, &result), 0);
     if (result.status != KVB_STATUS_PASS)
         fail_msg("%s, %s, %s: %s", trace->header.name, cache->name, pool->name, result.reason);
-    assert_int_equal(result.time.passes, 1);
     assert_true(walked > 0);
     assert_int_equal(walked, times * (uint64_t)result.traffic.bytes_walk);
     /* the model says each unique byte is read at least once by a walk, for each query head that shares it */

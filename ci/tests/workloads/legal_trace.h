@@ -6,9 +6,12 @@
 #include "workloads/rng.h"
 #include "workloads/trace.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
+#define LEGAL_SEQS       8u   /* ids … */
+#define LEGAL_ID_STEP    585u /* … that far apart: the last is 4095 */
 #define LEGAL_MAX_EVENTS 40u
 #define LEGAL_MAX_TOKENS 24u /* of one event */
 
@@ -16,6 +19,7 @@
 typedef struct legal_event {
     kvb_event event;
     uint32_t pos[LEGAL_MAX_TOKENS], seq[LEGAL_MAX_TOKENS], accepted[LEGAL_MAX_TOKENS];
+    uint32_t dsts[LEGAL_SEQS], srcs[LEGAL_SEQS];
     int32_t tok[LEGAL_MAX_TOKENS], parents[LEGAL_MAX_TOKENS];
 } legal_event;
 
@@ -23,9 +27,9 @@ typedef struct legal_trace {
     legal_event events[LEGAL_MAX_EVENTS];
     uint32_t n;
     uint64_t key, draws, tokens;
-    bool held[KVB_TRACE_MAX_SEQS][2048]; /* [sequence][position] */
+    bool held[LEGAL_SEQS][2048]; /* [sequence][position] */
     int32_t pending_parent[512];
-    uint32_t pending_depth[512], n_pending;
+    uint32_t pending_depth[512], pending_seq[512], n_pending;
 } legal_trace;
 
 static inline uint32_t legal_draw(legal_trace *t, uint32_t n)
@@ -54,72 +58,124 @@ static inline void legal_tokens(legal_trace *t, legal_event *e)
     }
 }
 
+/* Nodes of a sequence that are pending. */
+static inline uint32_t legal_pending(const legal_trace *t, uint32_t seq)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_pending; i++)
+        n += t->pending_seq[i] == seq;
+    return n;
+}
+
+/* A sequence without nodes, of which there is one. */
+static inline uint32_t legal_idle(legal_trace *t, uint32_t n_seqs)
+{
+    uint32_t seq = legal_draw(t, n_seqs);
+    while (legal_pending(t, seq))
+        seq = (seq + 1) % n_seqs;
+    return seq;
+}
+
 /* step, prefill, fill */
 static inline void legal_step(legal_trace *t, legal_event *e, kvb_event_kind kind, uint32_t n_seqs)
 {
     e->event.kind = kind;
     e->event.n = 1 + legal_draw(t, LEGAL_MAX_TOKENS);
-    uint32_t seq = legal_draw(t, n_seqs);
+    uint32_t seq = legal_idle(t, n_seqs);
     for (uint32_t i = 0; i < e->event.n; i++) {
         if (kind == KVB_EVENT_STEP)
-            seq = legal_draw(t, n_seqs);
-        e->seq[i] = seq;
+            seq = legal_idle(t, n_seqs);
+        e->seq[i] = seq * LEGAL_ID_STEP;
         e->pos[i] = legal_next(t, seq);
         t->held[seq][e->pos[i]] = true;
     }
     legal_tokens(t, e);
+    e->event.reuse = kind == KVB_EVENT_PREFILL && e->event.tok && e->pos[0] == 0;
+    e->event.extra_key = e->event.reuse ? legal_draw(t, 3) : 0;
 }
 
-static inline void legal_propose(legal_trace *t, legal_event *e)
+/* The place of a sequence's node of that number. */
+static inline uint32_t legal_node(const legal_trace *t, uint32_t seq, uint32_t number)
+{
+    uint32_t i = 0;
+    while (t->pending_seq[i] != seq || number-- > 0)
+        i++;
+    return i;
+}
+
+static inline void legal_propose(legal_trace *t, legal_event *e, uint32_t n_seqs)
 {
     e->event.kind = KVB_EVENT_PROPOSE;
     e->event.n = 1 + legal_draw(t, LEGAL_MAX_TOKENS);
     e->event.parents = e->parents;
     for (uint32_t i = 0; i < e->event.n; i++) {
-        int32_t parent = (int32_t)legal_draw(t, t->n_pending + 1) - 1;
-        uint32_t depth = parent < 0 ? 0 : t->pending_depth[parent] + 1;
+        const uint32_t seq = legal_draw(t, n_seqs);
+        int32_t parent = (int32_t)legal_draw(t, legal_pending(t, seq) + 1) - 1;
+        uint32_t depth = parent < 0 ? 0 : t->pending_depth[legal_node(t, seq, (uint32_t)parent)] + 1;
         e->parents[i] = t->pending_parent[t->n_pending] = parent;
+        t->pending_seq[t->n_pending] = seq;
         t->pending_depth[t->n_pending++] = depth;
-        e->seq[i] = 0;
-        e->pos[i] = legal_next(t, 0) + depth;
+        e->seq[i] = seq * LEGAL_ID_STEP;
+        e->pos[i] = legal_next(t, seq) + depth;
     }
     legal_tokens(t, e);
 }
 
+/* Of the sequence of the node that came last. */
 static inline void legal_commit(legal_trace *t, legal_event *e)
 {
-    e->event.kind = KVB_EVENT_COMMIT;
-    e->event.accepted = e->accepted;
-    int32_t last = -1;
+    const uint32_t seq = t->pending_seq[t->n_pending - 1];
+    uint32_t left = 0;
+    int32_t last = -1, number = -1;
+    e->event = (kvb_event){.kind = KVB_EVENT_COMMIT, .src = seq * LEGAL_ID_STEP, .accepted = e->accepted};
     for (uint32_t node = 0; node < t->n_pending && e->event.n < LEGAL_MAX_TOKENS; node++) {
+        if (t->pending_seq[node] != seq)
+            continue;
+        number++;
         if (t->pending_parent[node] != last || legal_draw(t, 3) == 0)
             continue;
-        e->accepted[e->event.n++] = node;
-        last = (int32_t)node;
-        t->held[0][legal_next(t, 0)] = true;
+        e->accepted[e->event.n++] = (uint32_t)number;
+        last = number;
+        t->held[seq][legal_next(t, seq)] = true;
     }
-    t->n_pending = 0;
+    for (uint32_t node = 0; node < t->n_pending; node++)
+        if (t->pending_seq[node] != seq) {
+            t->pending_parent[left] = t->pending_parent[node];
+            t->pending_depth[left] = t->pending_depth[node];
+            t->pending_seq[left++] = t->pending_seq[node];
+        }
+    t->n_pending = left;
+}
+
+/* The event breaks a rule: a cache must refuse it. */
+static inline bool legal_refused(legal_event *e)
+{
+    e->event.call = e->event.kind;
+    e->event.kind = KVB_EVENT_REFUSED;
+    e->event.error = -EINVAL;
+    return true;
 }
 
 static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind kind, uint32_t n_seqs)
 {
-    uint32_t seq = legal_draw(t, n_seqs), next = legal_next(t, seq);
-    e->event = (kvb_event){.kind = kind, .src = seq, .p1 = KVB_TRACE_POS_END};
+    uint32_t seq = legal_draw(t, n_seqs), next = legal_next(t, seq), dst;
+    e->event = (kvb_event){.kind = kind, .src = seq * LEGAL_ID_STEP, .p1 = KVB_TRACE_POS_END};
     bool whole = legal_draw(t, 2);
-    if (kind != KVB_EVENT_CLEAR && next == 0)
-        return false;
     if (!whole && (kind == KVB_EVENT_SEQ_CP || kind == KVB_EVENT_SEQ_RM)) {
-        e->event.p0 = legal_draw(t, next);
-        e->event.p1 = e->event.p0 + 1 + legal_draw(t, next);
+        e->event.p0 = legal_draw(t, next + 1); /* what is left of the range may be nothing */
+        e->event.p1 = e->event.p0 + legal_draw(t, next + 1);
     }
     switch (kind) {
     case KVB_EVENT_SEQ_CP:
-        e->event.dst = legal_draw(t, n_seqs); /* may be alive: what it has stays, and nothing may overlap */
+        dst = legal_draw(t, n_seqs); /* may be alive: what it has stays, and nothing may overlap */
+        e->event.dst = dst * LEGAL_ID_STEP;
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
-            if (t->held[seq][p] && t->held[e->event.dst][p])
-                return false;
-        for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
-            t->held[e->event.dst][p] |= t->held[seq][p];
+            if (t->held[seq][p] && t->held[dst][p])
+                return legal_refused(e);
+        for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++) {
+            t->held[dst][p] |= t->held[seq][p];
+            e->event.n += t->held[seq][p];
+        }
         return true;
     case KVB_EVENT_SEQ_RM:
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
@@ -132,7 +188,9 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
         return true;
     case KVB_EVENT_REWIND:
         e->event.src = 0;
-        e->event.len = legal_draw(t, next + 1);
+        e->event.len = legal_draw(t, next + 2);
+        if (e->event.len > next)
+            return legal_refused(e);
         memset(t->held[0] + e->event.len, 0, sizeof t->held[0] - e->event.len);
         return true;
     default:
@@ -142,27 +200,61 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
     }
 }
 
-/* Odd seeds: sequences; even ones: trees and rewinding of sequence 0. */
+/* Destinations go up, or one is named twice. */
+static inline void legal_reorder(legal_trace *t, legal_event *e, uint32_t n_seqs)
+{
+    static bool before[LEGAL_SEQS][2048];
+    memcpy(before, t->held, sizeof before);
+    e->event = (kvb_event){.kind = KVB_EVENT_REORDER, .dsts = e->dsts, .srcs = e->srcs, .p1 = KVB_TRACE_POS_END};
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        if (e->event.n && !legal_draw(t, 2))
+            continue;
+        e->dsts[e->event.n] = s * LEGAL_ID_STEP;
+        e->srcs[e->event.n++] = legal_draw(t, n_seqs) * LEGAL_ID_STEP;
+    }
+    if (e->event.n > 1 && !legal_draw(t, 8)) {
+        e->dsts[0] = e->dsts[e->event.n - 1];
+        legal_refused(e);
+        return;
+    }
+    for (uint32_t i = 0; i < e->event.n; i++)
+        memcpy(t->held[e->dsts[i] / LEGAL_ID_STEP], before[e->srcs[i] / LEGAL_ID_STEP], sizeof before[0]);
+}
+
+/* Is there a sequence that steps may go on with? */
+static inline bool legal_steps(const legal_trace *t, uint32_t n_seqs)
+{
+    bool idle = false;
+    for (uint32_t s = 0; s < n_seqs; s++)
+        idle = idle || !legal_pending(t, s);
+    return idle;
+}
+
+/* Odd seeds: sequences, every other one with trees beside them; even ones: trees and rewinding of sequence 0. */
 static inline void legal_trace_make(legal_trace *t, uint64_t seed)
 {
     static const kvb_event_kind control[] = {KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_RM, KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_KEEP};
     static const kvb_event_kind steps[] = {KVB_EVENT_STEP, KVB_EVENT_PREFILL, KVB_EVENT_FILL};
     memset(t, 0, sizeof *t);
     t->key = kvb_rng_key(seed, 17);
-    bool tree = seed % 2 == 0;
-    uint32_t n_seqs = tree ? 1 : 2 + legal_draw(t, 6);
+    bool tree = seed % 2 == 0, trees = seed % 4 == 1;
+    uint32_t n_seqs = tree ? 1 : 2 + legal_draw(t, LEGAL_SEQS - 1);
     while (t->n < LEGAL_MAX_EVENTS) {
         legal_event *e = &t->events[t->n];
         bool made = true;
         if (t->n_pending) {
-            if (legal_draw(t, 2) || t->n_pending > 400)
+            if (trees && legal_draw(t, 3) == 0 && legal_steps(t, n_seqs))
+                legal_step(t, e, steps[legal_draw(t, 3)], n_seqs);
+            else if (legal_draw(t, 2) || t->n_pending > 400)
                 legal_commit(t, e);
             else
-                legal_propose(t, e);
+                legal_propose(t, e, n_seqs);
         } else if (legal_draw(t, 30) == 0) {
             made = legal_control(t, e, KVB_EVENT_CLEAR, n_seqs);
-        } else if (tree && legal_draw(t, 2)) {
-            legal_propose(t, e);
+        } else if ((tree && legal_draw(t, 2)) || (trees && legal_draw(t, 4) == 0)) {
+            legal_propose(t, e, n_seqs);
+        } else if (!tree && legal_draw(t, 25) == 0) {
+            legal_reorder(t, e, n_seqs);
         } else if (legal_draw(t, 3) == 0) {
             made = legal_control(t, e, tree ? KVB_EVENT_REWIND : control[legal_draw(t, 4)], n_seqs);
         } else {

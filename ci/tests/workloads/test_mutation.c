@@ -31,6 +31,8 @@ static const char *memory_write(const void *bytes, size_t n)
     "{\"fill\":{\"seq\":1,\"n\":30}}\n"                                                                                \
     "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n"                                                           \
     "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":4}}\n"                                                                     \
+    "{\"save\":{\"slot\":1,\"seq\":0}}\n{\"load\":{\"slot\":1,\"seq\":5}}\n"                                           \
+    "{\"save\":{\"slot\":0}}\n{\"load\":{\"slot\":0}}\n"                                                               \
     "{\"seq_keep\":{\"seq\":2}}\n"                                                                                     \
     "{\"seq_rm\":{\"seq\":2}}\n"                                                                                       \
     "{\"propose\":{\"parents\":[-1,0,0,1]}}\n"                                                                         \
@@ -38,8 +40,16 @@ static const char *memory_write(const void *bytes, size_t n)
     "{\"rewind\":{\"len\":2}}\n"                                                                                       \
     "{\"clear\":{}}\n"                                                                                                 \
     "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"
+#define SHIFTS                                                                                                         \
+    "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":9}}\n"                                                                   \
+    "{\"seq_cp\":{\"src\":0,\"dst\":1}}\n"                                                                             \
+    "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":5}}\n"                                                                     \
+    "{\"defrag\":{}}\n"                                                                                                \
+    "{\"seq_add\":{\"seq\":0,\"p0\":5,\"p1\":8,\"delta\":-3}}\n"                                                       \
+    "{\"seq_add\":{\"seq\":1,\"delta\":2}}\n"                                                                          \
+    "{\"step\":{\"pos\":[9,11],\"seq\":[0,1]}}\n"
 
-static const char *const trace_texts[] = {HEADER EVENTS, HEADER_GROUPS EVENTS};
+static const char *const trace_texts[] = {HEADER EVENTS, HEADER_GROUPS EVENTS, HEADER_ROPE SHIFTS};
 
 /* Changes one to three places of bytes[n]: another byte, one of JSON's, a deletion, a repeat, a cut. */
 static size_t mutate(uint64_t key, char *bytes, size_t n, size_t room)

@@ -275,6 +275,59 @@ static void test_peaked(void **state)
     assert_contains(why, "needs a k_dim of at least 16");
 }
 
+/* Every query finds its needle; every cell is some query's; and only what a query may see is looked for. */
+static void test_needle(void **state)
+{
+    (void)state;
+    enum { N = 1024 };
+    static double w[N];
+    static uint32_t found[2][N];
+    kvb_model m = model_of(1, 4, 2, 64, 16);
+    float *k = rows_make("needle", &m, KVB_ROWS_K, 0, N), q[256];
+    for (uint32_t t = 0; t < N; t++) {
+        kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+        for (uint32_t h = 0; h < 4; h++) {
+            uint32_t best = 0;
+            weights_make(&m, q, k, h, t + 1, w);
+            for (uint32_t c = 0; c <= t; c++)
+                best = w[c] > w[best] ? c : best;
+            assert_true(w[best] > 0.99);
+            found[h / 2][best]++;
+        }
+    }
+    uint32_t others = 0;
+    for (uint32_t c = 0; c < N; c++) {
+        assert_true(found[0][c] && found[1][c]); /* by its own query at least */
+        others += found[0][c] > 1;
+    }
+    assert_true(others > N / 3); /* the later a cell, the fewer queries see it */
+    free(k);
+
+    /* a window of 100 with 2 sinks, and chunks of 100: the same keys, fewer of them seen */
+    for (int chunks = 0; chunks < 2; chunks++) {
+        uint32_t sinks = 0, older = 0;
+        m.groups[0].chunk = chunks ? 100 : 0;
+        m.groups[0].window = chunks ? 0 : 100;
+        m.groups[0].sinks = chunks ? 0 : 2;
+        k = rows_make("needle", &m, KVB_ROWS_K, 0, N);
+        for (uint32_t t = 0; t < N; t++) {
+            kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            for (uint32_t h = 0; h < 4; h++) {
+                uint32_t best = 0;
+                weights_make(&m, q, k, h, t + 1, w);
+                for (uint32_t c = 0; c <= t; c++)
+                    best = w[c] > w[best] ? c : best;
+                bool sink = !chunks && best < 2;
+                assert_true(sink || (chunks ? best / 100 == t / 100 : t - best < 100));
+                sinks += sink && t >= 102;
+                older += best < t;
+            }
+        }
+        assert_true(older > N && (chunks || sinks > 10));
+        free(k);
+    }
+}
+
 static void test_flat(void **state)
 {
     (void)state;
@@ -375,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_sink),
         cmocka_unit_test(test_llama_values),
         cmocka_unit_test(test_peaked),
+        cmocka_unit_test(test_needle),
         cmocka_unit_test(test_flat),
         cmocka_unit_test(test_tags),
         cmocka_unit_test(test_odd_dims),

@@ -125,6 +125,82 @@ static void test_logit_changes(void **state)
     kvb_trace_free(u);
 }
 
+static void test_shifts(void **state)
+{
+    (void)state;
+    kvb_trace *t = load(HEADER_ROPE "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":12}}\n"
+                                    "{\"seq_cp\":{\"src\":0,\"dst\":1}}\n"
+                                    "{\"seq_add\":{\"seq\":1,\"p0\":4,\"delta\":5}}\n" /* 8 tokens part */
+                                    "{\"step\":{\"pos\":[12,17],\"seq\":[0,1]}}\n"
+                                    "{\"seq_rm\":{\"seq\":0,\"p0\":2,\"p1\":6}}\n"
+                                    "{\"seq_add\":{\"seq\":0,\"p0\":6,\"p1\":10,\"delta\":-4}}\n"
+                                    "{\"seq_add\":{\"seq\":2,\"delta\":4}}\n{\"seq_add\":{\"seq\":0,\"delta\":0}}\n"
+                                    "{\"seq_rm\":{\"seq\":1}}\n"
+                                    "{\"seq_add\":{\"seq\":0,\"p0\":10,\"delta\":-4}}\n"
+                                    "{\"seq_rm\":{\"seq\":0,\"p0\":5}}\n"
+                                    "{\"seq_add\":{\"seq\":0,\"delta\":-1},\"refused\":\"EINVAL\"}\n{\"defrag\":{}}\n",
+                        0);
+    const kvb_rope *ropes[] = {&t->header.model.groups[0].rope, &t->header.model.groups[1].rope,
+                               &t->header.model.groups[2].rope};
+    assert_true(ropes[0]->known && ropes[0]->dims == 8 && ropes[0]->first == 0 && !ropes[0]->neighbours);
+    assert_true(ropes[1]->known && ropes[1]->dims == 4 && ropes[1]->first == 12 && ropes[1]->neighbours);
+    assert_true(ropes[2]->known && ropes[2]->dims == 0);
+    assert_true(t->needs.shift && t->needs.seq && t->needs.seqs == 3);
+    assert_int_equal(t->needs.cells, 12 + 8 + 2);
+    assert_int_equal(t->needs.seq_len, 18);
+    assert_int_equal(t->needs.rollback, 4); /* what moves is not taken back: 9 to 5 is */
+    assert_int_equal(t->events[2].n, 8);
+    assert_int_equal(t->events[5].n, 4);
+    assert_true(t->events[6].n == 0 && t->events[7].n == 0);
+    char words[256];
+    kvb_event_words(&t->events[2], words, sizeof words);
+    assert_string_equal(words, "line 4: seq_add of +5 to sequence 1, positions from 4 on");
+    kvb_event_words(&t->events[5], words, sizeof words);
+    assert_string_equal(words, "line 7: seq_add of -4 to sequence 0, positions 6 to 9");
+    kvb_event_words(&t->events[11], words, sizeof words);
+    assert_string_equal(words, "line 13: seq_add of -1 to sequence 0, to be refused with EINVAL");
+    kvb_event_words(&t->events[12], words, sizeof words);
+    assert_string_equal(words, "line 14: defrag");
+    assert_true(t->needs.defrag);
+    kvb_trace_free(t);
+}
+
+static void test_slots(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t event;
+        const char *words;
+    } said[] = {{1, "line 3: save of sequence 0 in slot 0"},
+                {9, "line 11: save of all in slot 5"},
+                {11, "line 13: load of all from slot 5"},
+                {12, "line 14: load of sequence 2 from slot 0, to be refused with EINVAL"}};
+    kvb_trace *t = load(HEADER_OF(20) "{\"prefill\":{\"n\":6,\"from\":0,\"seq\":0}}\n"
+                                      "{\"save\":{\"slot\":0,\"seq\":0}}\n{\"seq_cp\":{\"src\":0,\"dst\":1}}\n"
+                                      "{\"seq_rm\":{\"seq\":0}}\n{\"load\":{\"slot\":0,\"seq\":3}}\n" /* all is there */
+                                      "{\"seq_rm\":{\"seq\":1}}\n{\"seq_rm\":{\"seq\":3}}\n"
+                                      "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":2}}\n"
+                                      "{\"load\":{\"slot\":0,\"seq\":0}}\n" /* nothing is */
+                                      "{\"save\":{\"slot\":5}}\n{\"seq_keep\":{\"seq\":2}}\n{\"load\":{\"slot\":5}}\n"
+                                      "{\"load\":{\"slot\":0,\"seq\":2},\"refused\":\"EINVAL\"}\n"
+                                      "{\"step\":{\"pos\":[6,4],\"seq\":[0,2]}}\n"
+                                      "{\"seq_rm\":{\"seq\":0,\"p0\":4}}\n{\"save\":{\"slot\":0,\"seq\":0}}\n"
+                                      "{\"clear\":{}}\n{\"load\":{\"slot\":0,\"seq\":0}}\n"
+                                      "{\"seq_rm\":{\"seq\":0,\"p0\":3}}\n",
+                        0);
+    assert_true(t->needs.slots && t->needs.seq && t->needs.seqs == 4 && t->needs.alive == 2);
+    assert_true(t->needs.tokens == 12 && t->needs.cells == 12 && t->needs.seq_len == 7);
+    assert_int_equal(t->needs.rollback, 4); /* what was taken back before it was saved counts */
+    assert_true(t->events[4].n == 6 && t->events[8].n == 6 && t->events[11].n == 10);
+    assert_true(t->events[1].slot == 0 && t->events[9].slot == 5 && t->events[9].src == KVB_TRACE_ALL);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        char words[256];
+        kvb_event_words(&t->events[said[i].event], words, sizeof words);
+        assert_string_equal(words, said[i].words);
+    }
+    kvb_trace_free(t);
+}
+
 static void test_words(void **state)
 {
     (void)state;
@@ -137,22 +213,29 @@ static void test_words(void **state)
         "line 7: seq_cp from sequence 1 to 9",
         "line 8: step of 4 tokens in sequences 0 to 2, 9",
         "line 9: seq_keep of sequence 0",
-        "line 10: propose of 3 nodes",
-        "line 11: commit of 1 node",
+        "line 10: propose of 3 nodes in sequence 0",
+        "line 11: commit of 1 node in sequence 0",
         "line 12: rewind to 1 token",
         "line 13: clear",
+        "line 15: prefill of 20 tokens in sequence 3, to be refused with ENOSPC",
+        "line 16: seq_cp from sequence 0 to 0, to be refused with EINVAL",
+        "line 17: reorder of 2 sequences",
     };
-    kvb_trace *t = load(HEADER "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0}}\n"
-                               "{\"step\":{\"seq\":[0,1,0],\"pos\":[4,0,5]}}\n{\"fill\":{\"seq\":1,\"n\":1}}\n"
-                               "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n{\"seq_rm\":{\"seq\":2}}\n"
-                               "{\"seq_cp\":{\"src\":1,\"dst\":9}}\n"
-                               "{\"step\":{\"seq\":[0,1,2,9],\"pos\":[6,2,0,2]}}\n{\"seq_keep\":{\"seq\":0}}\n"
-                               "{\"propose\":{\"parents\":[-1,0,0]}}\n{\"commit\":{\"accepted\":[0]}}\n"
-                               "{\"rewind\":{\"len\":1}}\n{\"clear\":{}}\n{\"step\":{\"pos\":[0],\"seq\":[0]}}",
-                        0);
+    kvb_trace *t = load(HEADER_OF(20) "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0}}\n"
+                                      "{\"step\":{\"seq\":[0,1,0],\"pos\":[4,0,5]}}\n{\"fill\":{\"seq\":1,\"n\":1}}\n"
+                                      "{\"seq_cp\":{\"src\":0,\"dst\":2,\"p0\":1,\"p1\":5}}\n{\"seq_rm\":{\"seq\":2}}\n"
+                                      "{\"seq_cp\":{\"src\":1,\"dst\":9}}\n"
+                                      "{\"step\":{\"seq\":[0,1,2,9],\"pos\":[6,2,0,2]}}\n{\"seq_keep\":{\"seq\":0}}\n"
+                                      "{\"propose\":{\"parents\":[-1,0,0]}}\n{\"commit\":{\"accepted\":[0]}}\n"
+                                      "{\"rewind\":{\"len\":1}}\n{\"clear\":{}}\n{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"
+                                      "{\"prefill\":{\"seq\":3,\"from\":0,\"n\":20},\"refused\":\"ENOSPC\"}\n"
+                                      "{\"seq_cp\":{\"src\":0,\"dst\":0},\"refused\":\"EINVAL\"}\n"
+                                      "{\"reorder\":{\"dst\":[0,1],\"src\":[1,0]}}\n",
+                        100); /* what is to be refused is, by the header */
+    assert_true(t->needs.full == 20 && t->needs.seq_len == 20 && t->needs.tokens == 16);
     char words[256];
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        kvb_event_words(&t->events[i], words, sizeof words);
+        kvb_event_words(&t->events[i + (i >= 12)], words, sizeof words);
         assert_string_equal(words, want[i]);
     }
     kvb_trace_free(t);
@@ -270,6 +353,23 @@ static void test_join_and_rollback(void **state)
     kvb_trace_free(t);
 }
 
+/* A cache must know the ids of sequences that are named, though they hold nothing. */
+static void test_empty_sequences_are_named(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"seq_cp\":{\"src\":7,\"dst\":0", "seq_cp\":{\"src\":0,\"dst\":7,\"p0\":9",
+                                        "seq_rm\":{\"seq\":7", "seq_keep\":{\"seq\":7"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char text[400];
+        snprintf(text, sizeof text, HEADER "{\"fill\":{\"seq\":0,\"n\":2}}\n{\"%s}}\n", calls[i]);
+        kvb_trace *t = load(text, 0);
+        assert_int_equal(t->needs.seqs, 8);
+        assert_int_equal(t->needs.alive, 1);
+        assert_int_equal(t->events[1].n, 0);
+        kvb_trace_free(t);
+    }
+}
+
 static void test_plain_needs_no_face(void **state)
 {
     (void)state;
@@ -277,6 +377,25 @@ static void test_plain_needs_no_face(void **state)
         load(HEADER "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2}}\n{\"step\":{\"seq\":[0],\"pos\":[2]}}\n", 0);
     assert_false(t->needs.seq || t->needs.tree || t->needs.rewind || t->needs.fill);
     assert_int_equal(t->needs.seqs, 1);
+    kvb_trace_free(t);
+}
+
+/* Sequences up to the last id; a token that hundreds of them hold is one cell until the last has let go of it. */
+static void test_many_sequences(void **state)
+{
+    (void)state;
+    enum { COPIES = 600 };
+    static char text[200 + 100 * COPIES];
+    int at = snprintf(text, sizeof text, HEADER "{\"prefill\":{\"seq\":4095,\"from\":0,\"n\":3}}\n");
+    for (int s = 0; s < COPIES; s++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "{\"seq_cp\":{\"src\":4095,\"dst\":%d}}\n", s);
+    for (int s = 0; s < COPIES; s++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "{\"seq_rm\":{\"seq\":%d}}\n", s);
+    snprintf(text + at, sizeof text - (size_t)at, "{\"prefill\":{\"seq\":1,\"from\":0,\"n\":2}}\n");
+    kvb_trace *t = load(text, 0);
+    assert_int_equal(t->needs.seqs, 4096);
+    assert_int_equal(t->needs.alive, COPIES + 1);
+    assert_int_equal(t->needs.cells, 5);
     kvb_trace_free(t);
 }
 
@@ -319,13 +438,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header_fields),
         cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_slots),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_shifts),
         cmocka_unit_test(test_model_alike),
         cmocka_unit_test(test_model_groups),
         cmocka_unit_test(test_logit_changes),
         cmocka_unit_test(test_join_and_rollback),
         cmocka_unit_test(test_cells),
         cmocka_unit_test(test_plain_needs_no_face),
+        cmocka_unit_test(test_empty_sequences_are_named),
+        cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_long_fill),
         cmocka_unit_test(test_streaming),
     };

@@ -109,22 +109,42 @@ static void assert_events_equal(const kvb_event *a, const kvb_event *b)
     assert_arrays_equal(a->tok, b->tok, a->n);
     assert_arrays_equal(a->parents, b->parents, a->n);
     assert_arrays_equal(a->accepted, b->accepted, a->n);
+    assert_arrays_equal(a->dsts, b->dsts, a->n);
+    assert_arrays_equal(a->srcs, b->srcs, a->n);
     assert_int_equal(a->src, b->src);
     assert_int_equal(a->dst, b->dst);
     assert_int_equal(a->p0, b->p0);
     assert_int_equal(a->p1, b->p1);
     assert_int_equal(a->len, b->len);
+    assert_int_equal(a->delta, b->delta);
+    assert_int_equal(a->call, b->call);
+    assert_int_equal(a->error, b->error);
 }
 
 /* ---- what a trace needs, token by token ------------------------------------------------------------------ */
 
 typedef struct count {
-    int64_t cell[KVB_TRACE_MAX_SEQS][2048]; /* identity + 1 at a position; 0: none */
-    uint32_t furthest[KVB_TRACE_MAX_SEQS];
+    int64_t cell[LEGAL_SEQS][2048]; /* identity + 1 at a position; 0: none */
+    uint32_t furthest[LEGAL_SEQS];
     int64_t pending[512];
-    uint32_t depth[512], n_pending;
+    uint32_t depth[512], in[512], n_pending; /* nodes; `in` which sequence */
     kvb_trace_needs needs;
 } count;
+
+/* The place of a sequence id in `cell`. */
+static uint32_t place(uint32_t id)
+{
+    return id / LEGAL_ID_STEP;
+}
+
+/* The place of a sequence's node of that number; -1: there is none. */
+static int32_t node_of(const count *c, uint32_t seq, int32_t number)
+{
+    for (uint32_t i = 0; i < c->n_pending && number >= 0; i++)
+        if (c->in[i] == seq && number-- == 0)
+            return (int32_t)i;
+    return -1;
+}
 
 static void count_tokens(count *c, const kvb_event *e)
 {
@@ -134,15 +154,18 @@ static void count_tokens(count *c, const kvb_event *e)
     for (uint32_t k = 0; k < e->n; k++) {
         int64_t identity = (int64_t)(e->first + k + 1);
         if (tree) {
-            uint32_t parent = (uint32_t)e->parents[k];
-            c->depth[c->n_pending] = parent == UINT32_MAX ? 0 : c->depth[parent] + 1;
+            const int32_t parent = node_of(c, place(e->seq[k]), e->parents[k]);
+            c->in[c->n_pending] = place(e->seq[k]);
+            c->depth[c->n_pending] = parent < 0 ? 0 : c->depth[parent] + 1;
             c->needs.pairs += c->depth[c->n_pending] + 1;
             c->pending[c->n_pending++] = identity;
         } else {
-            c->cell[e->seq[k]][e->pos[k]] = identity;
+            c->cell[place(e->seq[k])][e->pos[k]] = identity;
         }
+        if (e->seq[k] >= c->needs.seqs)
+            c->needs.seqs = e->seq[k] + 1;
         for (uint32_t p = 0; p <= e->pos[k] && asks; p++)
-            c->needs.pairs += c->cell[e->seq[k]][p] != 0;
+            c->needs.pairs += c->cell[place(e->seq[k])][p] != 0;
         c->needs.queries += asks;
         c->needs.tokens++;
         if (e->pos[k] >= c->needs.seq_len)
@@ -156,21 +179,43 @@ static void count_change(count *c, const kvb_event *e)
 {
     for (uint32_t i = 0; i < e->n && e->kind == KVB_EVENT_COMMIT; i++) {
         uint32_t next = 2048;
-        while (next > 0 && !c->cell[0][next - 1])
+        while (next > 0 && !c->cell[place(e->src)][next - 1])
             next--;
-        c->cell[0][next] = c->pending[e->accepted[i]];
+        c->cell[place(e->src)][next] = c->pending[node_of(c, place(e->src), (int32_t)e->accepted[i])];
     }
-    if (e->kind == KVB_EVENT_COMMIT)
-        c->n_pending = 0;
-    if (e->kind == KVB_EVENT_SEQ_CP && c->furthest[e->src] > c->furthest[e->dst])
-        c->furthest[e->dst] = c->furthest[e->src];
-    for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++) {
-        bool drop = e->kind == KVB_EVENT_CLEAR || (e->kind == KVB_EVENT_SEQ_KEEP && s != e->src);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < c->n_pending; i++)
+        if (e->kind != KVB_EVENT_COMMIT || c->in[i] != place(e->src)) {
+            c->pending[left] = c->pending[i];
+            c->depth[left] = c->depth[i];
+            c->in[left++] = c->in[i];
+        }
+    c->n_pending = left;
+    if (e->kind == KVB_EVENT_SEQ_CP || e->kind == KVB_EVENT_SEQ_RM || e->kind == KVB_EVENT_SEQ_KEEP ||
+        e->kind == KVB_EVENT_REFUSED) { /* seq_cp or rewind */
+        uint32_t last = e->dst > e->src ? e->dst : e->src;
+        c->needs.seqs = c->needs.seqs > last ? c->needs.seqs : last + 1;
+    }
+    for (uint32_t i = 0; i < e->n && e->dsts; i++)
+        for (uint32_t side = 0; side < 2; side++) {
+            uint32_t named = side ? e->srcs[i] : e->dsts[i];
+            c->needs.seqs = c->needs.seqs > named ? c->needs.seqs : named + 1;
+        }
+    static count old;
+    old = *c;
+    for (uint32_t i = 0; i < e->n && e->kind == KVB_EVENT_REORDER; i++) {
+        memcpy(c->cell[place(e->dsts[i])], old.cell[place(e->srcs[i])], sizeof c->cell[0]);
+        c->furthest[place(e->dsts[i])] = old.furthest[place(e->srcs[i])];
+    }
+    if (e->kind == KVB_EVENT_SEQ_CP && e->n && c->furthest[place(e->src)] > c->furthest[place(e->dst)])
+        c->furthest[place(e->dst)] = c->furthest[place(e->src)];
+    for (uint32_t s = 0; s < LEGAL_SEQS; s++) {
+        bool drop = e->kind == KVB_EVENT_CLEAR || (e->kind == KVB_EVENT_SEQ_KEEP && s != place(e->src));
         for (uint32_t p = 0; p < 2048; p++) {
             bool in_range = p >= e->p0 && p < e->p1;
-            if (e->kind == KVB_EVENT_SEQ_CP && s == e->dst && in_range && c->cell[e->src][p])
-                c->cell[s][p] = c->cell[e->src][p];
-            if (drop || (e->kind == KVB_EVENT_SEQ_RM && s == e->src && in_range) ||
+            if (e->kind == KVB_EVENT_SEQ_CP && s == place(e->dst) && in_range && c->cell[place(e->src)][p])
+                c->cell[s][p] = c->cell[place(e->src)][p];
+            if (drop || (e->kind == KVB_EVENT_SEQ_RM && s == place(e->src) && in_range) ||
                 (e->kind == KVB_EVENT_REWIND && s == 0 && p >= e->len))
                 c->cell[s][p] = 0;
         }
@@ -181,9 +226,9 @@ static void count_change(count *c, const kvb_event *e)
 static void count_up(count *c)
 {
     static bool alive[LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS + 1];
-    uint32_t now = c->n_pending;
+    uint32_t now = c->n_pending, n_alive = 0;
     memset(alive, 0, sizeof alive);
-    for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s++) {
+    for (uint32_t s = 0; s < LEGAL_SEQS; s++) {
         uint32_t next = 0;
         for (uint32_t p = 0; p < 2048; p++) {
             if (!c->cell[s][p])
@@ -192,10 +237,12 @@ static void count_up(count *c)
             now += !alive[c->cell[s][p]];
             alive[c->cell[s][p]] = true;
         }
+        n_alive += next > 0 || node_of(c, s, 0) >= 0; /* a commit may bring it to life */
         c->furthest[s] = next == 0 ? 0 : next > c->furthest[s] ? next : c->furthest[s];
         if (c->furthest[s] - next > c->needs.rollback)
             c->needs.rollback = c->furthest[s] - next;
     }
+    c->needs.alive = n_alive > c->needs.alive ? n_alive : c->needs.alive;
     c->needs.cells = now > c->needs.cells ? now : c->needs.cells;
 }
 
@@ -204,8 +251,8 @@ static void test_random_traces(void **state)
     (void)state;
     static legal_trace t;
     static count c;
-    uint32_t rollbacks = 0, joins = 0;
-    for (uint64_t seed = 0; seed < 200; seed++) {
+    uint32_t rollbacks = 0, joins = 0, of_nothing = 0, refused = 0, reordered = 0, beside = 0;
+    for (uint64_t seed = 0; seed < 480; seed++) {
         kvb_trace_header h = header_of(seed % MODELS);
         legal_trace_make(&t, seed);
         memset(&c, 0, sizeof c);
@@ -215,9 +262,14 @@ static void test_random_traces(void **state)
         assert_int_equal(got->n_events, t.n);
         for (uint32_t i = 0; i < t.n; i++) {
             kvb_event want = t.events[i].event;
-            joins += want.kind == KVB_EVENT_SEQ_CP && c.furthest[want.dst];
+            of_nothing += want.kind == KVB_EVENT_SEQ_CP && !want.n;
+            joins += want.n && want.kind == KVB_EVENT_SEQ_CP && c.furthest[place(want.dst)];
             /* seq_rm, seq_keep, seq_cp name ranges; no other line holds p1, and it is the end then. */
-            want.p1 = want.kind == KVB_EVENT_SEQ_CP || want.kind == KVB_EVENT_SEQ_RM ? want.p1 : KVB_TRACE_POS_END;
+            kvb_event_kind kind = want.kind == KVB_EVENT_REFUSED ? want.call : want.kind;
+            want.p1 = kind == KVB_EVENT_SEQ_CP || kind == KVB_EVENT_SEQ_RM ? want.p1 : KVB_TRACE_POS_END;
+            refused += want.kind == KVB_EVENT_REFUSED;
+            reordered += want.kind == KVB_EVENT_REORDER;
+            beside += c.n_pending && want.kind != KVB_EVENT_PROPOSE && want.kind != KVB_EVENT_COMMIT;
             assert_events_equal(&got->events[i], &want);
             assert_int_equal(got->events[i].line, i + 2);
             count_tokens(&c, &want);
@@ -230,13 +282,18 @@ static void test_random_traces(void **state)
         assert_int_equal(got->needs.cells, c.needs.cells);
         assert_int_equal(got->needs.pairs, c.needs.pairs);
         assert_int_equal(got->needs.seq_len, c.needs.seq_len);
+        assert_int_equal(got->needs.seqs, c.needs.seqs > 0 ? c.needs.seqs : 1); /* a proposal alone */
+        assert_int_equal(got->needs.alive, c.needs.alive > 0 ? c.needs.alive : 1);
         assert_int_equal(got->needs.step, c.needs.step);
         assert_int_equal(got->needs.rollback, c.needs.rollback);
         rollbacks += c.needs.rollback > 0;
         kvb_trace_free(got);
     }
-    assert_in_range(rollbacks, 50, 199); /* the random traces have what they are to show */
-    assert_true(joins > 20);
+    assert_in_range(rollbacks, 50, 479); /* the random traces have what they are to show */
+    print_message("# %u joins, %u of nothing, %u refused, %u reordered, %u beside trees\n", joins, of_nothing, refused,
+                  reordered, beside);
+    assert_true(beside > 100);
+    assert_true(joins > 20 && of_nothing > 20 && refused > 20 && reordered > 20);
 }
 
 /* ---- the header ------------------------------------------------------------------------------------------ */
@@ -286,6 +343,12 @@ static void test_bytes(void **state)
         {.kind = KVB_EVENT_FILL, .n = 2, .seq = seq},
         {.kind = KVB_EVENT_CLEAR},
         {.kind = KVB_EVENT_PREFILL, .n = 2, .pos = pos, .seq = seq},
+        {.kind = KVB_EVENT_CLEAR},
+        {.kind = KVB_EVENT_PREFILL, .n = 2, .pos = pos, .seq = seq, .tok = tok, .reuse = true, .extra_key = 7},
+        {.kind = KVB_EVENT_REORDER, .n = 2, .dsts = (uint32_t[]){0, 7}, .srcs = (uint32_t[]){7, 7}},
+        {.kind = KVB_EVENT_REFUSED, .call = KVB_EVENT_REWIND, .len = 3, .error = -EINVAL},
+        {.kind = KVB_EVENT_SEQ_ADD, .src = 1, .p0 = 2, .p1 = KVB_TRACE_POS_END, .delta = -2},
+        {.kind = KVB_EVENT_DEFRAG},
     };
     trace_write(scratch_path("b.jsonl"), &h, events, sizeof events[0], sizeof events / sizeof events[0]);
     size_t n;
@@ -304,7 +367,13 @@ static void test_bytes(void **state)
                         "{\"rewind\":{\"len\":2}}\n"
                         "{\"fill\":{\"seq\":0,\"n\":2}}\n"
                         "{\"clear\":{}}\n"
-                        "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2}}\n");
+                        "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2}}\n"
+                        "{\"clear\":{}}\n"
+                        "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":2,\"tok\":[17,4],\"reuse\":7}}\n"
+                        "{\"reorder\":{\"dst\":[0,7],\"src\":[7,7]}}\n"
+                        "{\"rewind\":{\"len\":3},\"refused\":\"EINVAL\"}\n"
+                        "{\"seq_add\":{\"seq\":1,\"p0\":2,\"delta\":-2}}\n"
+                        "{\"defrag\":{}}\n");
     free(text);
 
     h.model = models[1];

@@ -72,10 +72,29 @@ static void test_seeded(void **state)
 }
 
 /* Layers of unlike groups: each has rows of its own shape and numbers, wherever it lies; latent rows have no V. */
+/* Tokens of a call that must be refused are none. */
+static void test_refused(void **state)
+{
+    (void)state;
+    char why[300] = "";
+    kvb_values *v[2];
+    kvb_trace *t[2] = {load(HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"),
+                       load(HEADER_OF(1) "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"
+                                         "{\"step\":{\"pos\":[1],\"seq\":[0]},\"refused\":\"ENOSPC\"}\n")};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvb_values_open(t[i], "llama", 0, NULL, NULL, &v[i], why, sizeof why), 0);
+    for (kvb_rows kind = KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
+        assert_memory_equal(kvb_values_rows(v[0], kind, 0, 0), kvb_values_rows(v[1], kind, 0, 0), 32 * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        kvb_values_free(v[i]);
+        kvb_trace_free(t[i]);
+    }
+}
+
 static void test_unlike_groups(void **state)
 {
     (void)state;
-    static const char *const profiles[] = {"gaussian", "llama", "peaked", "flat"};
+    static const char *const profiles[] = {"gaussian", "llama", "peaked", "needle", "flat"};
     char why[300] = "";
     int called = 0;
     kvb_trace *t = load(HEADER_GROUPS EVENTS);
@@ -134,7 +153,7 @@ static void test_header_profile(void **state)
     assert_string_equal(v->profile, "gaussian");
     kvb_values_free(v);
     assert_int_equal(kvb_values_open(t, "gaus", 0, NULL, NULL, &v, why, sizeof why), -EINVAL);
-    assert_contains(why, "unknown profile \"gaus\", known: gaussian, llama, qwen, peaked, flat, tags");
+    assert_contains(why, "unknown profile \"gaus\", known: gaussian, llama, qwen, peaked, needle, flat, tags");
     assert_null(v);
     kvb_trace_free(t);
     t = load(HEADER "{\"fill\":{\"seq\":0,\"n\":524288}}\n");
@@ -280,8 +299,8 @@ static void test_bad_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeded),   cmocka_unit_test(test_unlike_groups), cmocka_unit_test(test_header_profile),
-        cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
+        cmocka_unit_test(test_seeded),         cmocka_unit_test(test_refused),  cmocka_unit_test(test_unlike_groups),
+        cmocka_unit_test(test_header_profile), cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);

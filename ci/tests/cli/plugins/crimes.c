@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Cell 63 has the V row of cell 64, as where a kernel's blocks meet. */
+static bool is_off_at_border;
+
 /* f32 rows, scalar, sums in double: right, up to what `scale` and `p_round` make of it. */
 static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, double scale, double (*p_round)(double))
 {
@@ -21,7 +24,8 @@ static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, double scale
         kvb_run run;
         while (kvb_mask_next(&a->mask, p->n_tok, p->n_cells, t, &cursor, &run))
             for (uint32_t c = run.begin; c < run.end; c++) {
-                const float *k = kvb_view_row(&a->k, kv, c), *v = kvb_view_row(&a->v, kv, c);
+                const float *k = kvb_view_row(&a->k, kv, c),
+                            *v = kvb_view_row(&a->v, kv, is_off_at_border && c == 63 ? 64 : c);
                 double s = 0;
                 for (uint32_t d = 0; d < p->k_dim; d++)
                     s += (double)q[d] * k[d];
@@ -120,6 +124,25 @@ static int half(const kvb_attend *a)
 static int coarse(const kvb_attend *a)
 {
     all_rows(a, rows_of(a), 1, to_bf16);
+    return 0;
+}
+
+static double to_5_bits(double x)
+{
+    return round(x * 32) / 32;
+}
+
+static int in_steps(const kvb_attend *a)
+{
+    all_rows(a, rows_of(a), 1, to_5_bits);
+    return 0;
+}
+
+static int neighbour(const kvb_attend *a)
+{
+    is_off_at_border = a->problem.n_cells > 64;
+    in_steps(a);
+    is_off_at_border = false;
     return 0;
 }
 
@@ -265,14 +288,32 @@ static void arithmetic_bf16(const kvb_problem *p, kvb_arithmetic *a)
     a->sums.rounding = KVB_BF16;
 }
 
-#define ALL_MASKS                                                                                                      \
-    (KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT) |                   \
-     KVB_MASK_BIT(KVB_MASK_RUNS))
+static int other_q(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    (void)k, (void)head;
+    for (uint32_t d = 0; d < p->k_dim; d++)
+        rounded[d] = 1.001 * q[d];
+    return 0;
+}
+
+static int no_q(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    (void)p, (void)k, (void)head, (void)q, (void)rounded;
+    raise(SIGSEGV);
+    return 0;
+}
+
+static void arithmetic_steps(const kvb_problem *p, kvb_arithmetic *a)
+{
+    arithmetic(p, a);
+    a->sums.step = 1.0 / 32;
+}
+
 #define KERNEL(id, text, how, what) KERNEL_SCRATCH(id, text, how, NULL, what)
 #define KERNEL_SCRATCH(id, text, how, room, what)                                                                      \
     static const kvb_kernel id = {.name = text,                                                                        \
                                   .summary = "for tests",                                                              \
-                                  .masks = ALL_MASKS,                                                                  \
+                                  .masks = KVB_MASKS_ALL,                                                              \
                                   .supports = supports,                                                                \
                                   .scratch_bytes = room,                                                               \
                                   .arithmetic = how,                                                                   \
@@ -287,6 +328,8 @@ KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
 KERNEL(k_half, "crime-half", arithmetic, half);
 KERNEL(k_coarse, "crime-undeclared", arithmetic, coarse);
 KERNEL(k_declared, "crime-declared", arithmetic_bf16, coarse);
+KERNEL(k_steps, "crime-steps", arithmetic_steps, in_steps);
+KERNEL(k_neighbour, "crime-neighbour", arithmetic_steps, neighbour);
 KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
 KERNEL(k_overrun, "crime-overrun", arithmetic, overrun);
 KERNEL(k_underrun, "crime-underrun", arithmetic, underrun);
@@ -303,16 +346,31 @@ KERNEL(k_write_rows, "crime-write-rows", arithmetic, write_rows);
 KERNEL(k_partial_lse, "crime-partial-lse", arithmetic, partial_lse);
 static const kvb_kernel k_no_answer = {.name = "crime-supports",
                                        .summary = "for tests",
-                                       .masks = ALL_MASKS,
+                                       .masks = KVB_MASKS_ALL,
                                        .supports = no_answer,
                                        .arithmetic = arithmetic,
                                        .attend = honest};
+static const kvb_kernel k_other_q = {.name = "crime-other-q",
+                                     .summary = "for tests",
+                                     .masks = KVB_MASKS_ALL,
+                                     .supports = supports,
+                                     .arithmetic = arithmetic,
+                                     .attend = honest,
+                                     .round_query = other_q};
+static const kvb_kernel k_no_q = {.name = "crime-no-q",
+                                  .summary = "for tests",
+                                  .masks = KVB_MASKS_ALL,
+                                  .supports = supports,
+                                  .arithmetic = arithmetic,
+                                  .attend = honest,
+                                  .round_query = no_q};
 
 static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,     &k_unwritten,
                                             &k_scaled,      &k_half,       &k_coarse,      &k_declared,  &k_gives_up,
                                             &k_overrun,     &k_underrun,   &k_scratch,     &k_slack,     &k_overread,
                                             &k_malloc,      &k_forgotten,  &k_five,        &k_prints,    &k_wrong_twice,
-                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, NULL};
+                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, &k_other_q,
+                                            &k_no_q,        &k_steps,      &k_neighbour,   NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};

@@ -22,7 +22,7 @@ static bool supports_some(const kvb_problem *p, char *why, size_t n)
         return decline(why, n, "not a multiple of 64");
     if (p->out_elem != KVB_F32)
         return decline(why, n, "f32 out only");
-    return !p->v_in_k && !p->paged && !p->has_sinks && p->softcap == 0 ? true : decline(why, n, "the plain case only");
+    return !p->v_in_k && !p->has_sinks && p->softcap == 0 ? true : decline(why, n, "the plain case only");
 }
 
 static bool supports_none(const kvb_problem *p, char *why, size_t n)

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paged: cells come in pages of options->page_cells, and a sequence is a table of pages. Position p lies in the page of entry
+ * p / page_cells, at its place p % page_cells. A page that several tables name is counted and never written: the sequence that
+ * would write it takes a copy of what it holds there first (copy on write). So a fork copies table entries and no rows.
+ *
+ * A page is free when no table names it; a table names none in which its sequence holds nothing. In a group with a window or
+ * chunks a step's sequences, and all others, let go of the pages that lie wholly behind what any query can see again (kept.h).
+ *
+ * The pools hold the pages of `capacity` cells and two for each sequence that may be alive: its last page is partly empty, and
+ * where it parted from a fork another one is held twice; less where a group's limits bound what sequences keep. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+ * SOSP 2023, section 4.
+ *
+ * paged-prefix: pages of known tokens are found again by what they hold (prefix.h). It keeps what is behind a window, which may be
+ * the beginning of another prompt: so its groups all have pages alike.
+ */
+#include "caches/cache.h"
+#include "caches/stores/kept.h"
+#include "caches/stores/paged.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool finds(const kvb_store *s)
+{
+    return s->type->flags & KVB_CACHE_PREFIX;
+}
+
+static bool drops(const kvb_store *s)
+{
+    return kvb_group_limits(s->group) && !finds(s);
+}
+
+/* Positions p0 .. p1-1 that a sequence lets go of with its next query at pos: whole pages between the sinks and what is needed. */
+kvb_run kvb_paged_unneeded(const kvb_store *s, uint32_t pos)
+{
+    const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
+    const uint64_t begin = ((uint64_t)sinks + n - 1) / n * n;
+    return begin < from ? (kvb_run){(uint32_t)begin, from} : (kvb_run){0, 0};
+}
+
+static uint64_t pages_most(const kvb_store *s)
+{
+    const kvb_cache_options *o = s->options;
+    const uint64_t n = page_cells(s), aside = n > 1 ? 2 * (uint64_t)o->max_seqs : 0;
+    const uint64_t pages = (o->capacity + n - 1) / n + aside;
+    if (!drops(s))
+        return pages;
+    /* A sequence's sinks, and what it needs wherever that begins in a page; pages that a step's tokens begin. */
+    const uint64_t kept = (s->group->sinks + n - 1) / n + (kvb_needed_most(s) + 2 * n - 2) / n;
+    const uint64_t step = o->step ? o->step : o->capacity, begun = step < o->max_seqs ? step : o->max_seqs;
+    const uint64_t needed = o->max_seqs * kept + begun + (step - begun) / n;
+    return needed < pages ? needed : pages;
+}
+
+static uint64_t pool_cells(const kvb_store *s)
+{
+    return pages_most(s) * page_cells(s);
+}
+
+static void store_close(kvb_store *s)
+{
+    paged_store *p = (paged_store *)s;
+    const uint32_t n_ids = s->account->n_ids;
+    for (uint32_t q = 0; q < n_ids && p->tables; q++)
+        table_free(p, &p->tables[q]);
+    kvb_paged_reordered_free(p);
+    kvb_spans_aside_free(&p->kept_reordered, s->allocator);
+    kvb_free(s->allocator, p->tables, n_ids * sizeof *p->tables);
+    kvb_free(s->allocator, p->adds, n_ids * sizeof *p->adds);
+    kvb_free(s->allocator, p->changes, p->changes_room * sizeof *p->changes);
+    kvb_free(s->allocator, p->refs, p->n_pages * sizeof *p->refs);
+    kvb_spans_free(&p->cells, s->allocator);
+    for (uint32_t q = 0; q < n_ids && p->kept; q++)
+        kvb_spans_free(&p->kept[q], s->allocator);
+    kvb_free(s->allocator, p->kept, n_ids * sizeof *p->kept);
+    kvb_free(s->allocator, p->next, n_ids * sizeof *p->next);
+    kvb_free(s->allocator, p->keys_reordered, p->keys_room * sizeof *p->keys_reordered);
+    if (p->finds)
+        kvb_prefix_close(&p->prefix, s->allocator);
+}
+
+static int store_open(kvb_store *s)
+{
+    paged_store *p = (paged_store *)s;
+    const uint64_t pages = pages_most(s);
+    if (pages * page_cells(s) > UINT32_MAX)
+        return kvb_store_fail(s, -EINVAL, "%llu pages of %u cells are more than cells have numbers",
+                              (unsigned long long)pages, page_cells(s));
+    p->n_pages = (uint32_t)pages;
+    p->refs = kvb_alloc_zeroed(s->allocator, pages * sizeof *p->refs);
+    p->tables = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *p->tables);
+    p->adds = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *p->adds);
+    p->kept = drops(s) ? kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *p->kept) : NULL;
+    p->next = drops(s) ? kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *p->next) : NULL;
+    p->finds = finds(s);
+    const uint64_t budget = s->options->prefix_bytes / (s->cell_bytes * page_cells(s));
+    const bool bounded = s->options->prefix_bytes && budget < pages;
+    int error = p->finds ? kvb_prefix_open(&p->prefix, s->allocator, p->n_pages, page_cells(s), s->account->n_ids,
+                                           (uint32_t)(bounded ? budget : pages))
+                         : 0;
+    if (!error && p->refs && p->tables && p->adds && (!drops(s) || (p->kept && p->next)))
+        return 0;
+    store_close(s);
+    return kvb_store_fail(s, -ENOMEM, "no memory for the tables of %llu pages", (unsigned long long)pages);
+}
+
+static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
+{
+    const paged_store *p = (const paged_store *)s;
+    *cells = p->live * page_cells(s);
+    *high_water = p->high_water * page_cells(s);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------- */
+
+/* What a sequence has rows of. */
+static const kvb_spans *held_by(const paged_store *p, uint32_t seq)
+{
+    return p->kept ? &p->kept[seq] : &p->store.account->seq[seq];
+}
+
+static bool is_free(const paged_store *p, uint32_t page)
+{
+    return !p->refs[page] && !(p->finds && p->prefix.pages[page].cached);
+}
+
+/* A page that no table names is found again, perhaps. */
+static void page_release(paged_store *p, uint32_t page)
+{
+    if (p->undoes)
+        kvb_prefix_untake(&p->prefix, page);
+    else
+        kvb_prefix_release(&p->prefix, page);
+    for (uint32_t gone; (gone = kvb_prefix_trim(&p->prefix)) != KVB_NO_PAGE;)
+        p->first_free = gone < p->first_free ? gone : p->first_free;
+}
+
+void kvb_paged_count(paged_store *p, uint32_t page, int by)
+{
+    if (page == PAGE_NONE)
+        return;
+    if (p->finds && !p->refs[page])
+        kvb_prefix_take(&p->prefix, page);
+    p->live -= p->refs[page] > 0;
+    p->refs[page] += (uint32_t)by;
+    p->live += p->refs[page] > 0;
+    p->high_water = p->high_water > page ? p->high_water : page + 1;
+    p->first_free = page < p->first_free ? page : p->first_free;
+    if (p->finds && !p->refs[page])
+        page_release(p, page);
+    while (p->high_water > 0 && !p->refs[p->high_water - 1])
+        p->high_water--;
+    while (p->first_free < p->n_pages && !is_free(p, p->first_free))
+        p->first_free++;
+}
+
+/* A page to be written: a free one, else the cached one that goes first. PAGE_NONE: there is none. */
+static uint32_t page_pick(const paged_store *p)
+{
+    return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
+}
+
+void kvb_paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
+{
+    kvb_paged_count(p, page, 1);
+    kvb_paged_count(p, p->tables[seq].page[entry], -1);
+    p->tables[seq].page[entry] = page;
+}
+
+int kvb_paged_reserve(paged_store *p, uint32_t seq, size_t entries)
+{
+    page_table *t = &p->tables[seq];
+    const size_t had = t->room;
+    int error = kvb_grow(p->store.allocator, &t->page, &t->room, entries);
+    if (!error)
+        memset(t->page + had, 0xff, (t->room - had) * sizeof *t->page);
+    return error;
+}
+
+/* The same, in a call that may yet fail: 0 or -ENOMEM. */
+int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
+{
+    page_table *t = &p->tables[seq];
+    int error = kvb_paged_reserve(p, seq, (size_t)entry + 1);
+    if (!error)
+        error = kvb_grow(p->store.allocator, &p->changes, &p->changes_room, p->n_changes + 1);
+    if (error)
+        return error;
+    p->changes[p->n_changes++] = (entry_change){seq, entry, t->page[entry]};
+    kvb_paged_put(p, seq, entry, page);
+    return 0;
+}
+
+/* Has what a sequence holds at positions p0 .. p1-1 of one entry copied from one page to another. */
+static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t from, uint32_t to)
+{
+    const kvb_spans *held = held_by(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    int error = 0;
+    for (size_t i = 0; i < held->n; i++) {
+        const kvb_span part = kvb_span_clip(held->span[i], p0, p1);
+        for (uint32_t pos = part.pos; pos < part.pos + part.n && !error; pos++)
+            error = kvb_store_move(&p->store, from * n + pos % n, to * n + pos % n);
+    }
+    return error;
+}
+
+/* Makes an entry's page the sequence's own, to be written: a free one where there is none; a copy of what the sequence holds
+ * there below position `until`, where other tables name it, too. 0, -ENOSPC or -ENOMEM. */
+int kvb_paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
+{
+    const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
+    if (page != PAGE_NONE && p->refs[page] == 1)
+        return 0;
+    if (to == PAGE_NONE)
+        return kvb_store_fail(&p->store, -ENOSPC, "no page is free: all %u are in use", p->n_pages);
+    int error = kvb_paged_change(p, seq, entry, to);
+    if (!error && page != PAGE_NONE)
+        error = rows_move(p, seq, entry * page_cells(&p->store), until, page, to);
+    return error;
+}
+
+/* ---- control calls ------------------------------------------------------------------------------------------------ */
+
+/* The lowest entry from *entry on in which something of positions p0 .. p1-1 is held. */
+static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uint32_t *entry)
+{
+    for (size_t i = 0; i < held->n; i++) {
+        const uint32_t begin = positions.begin > *entry * n ? positions.begin : *entry * n;
+        const kvb_span part = kvb_span_clip(held->span[i], begin, positions.end);
+        if (part.n) {
+            *entry = part.pos / n;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Every sequence alive lets go of what its next query needs no more: pages are counted (by -1), or taken again (by 1); tables
+ * stay as they are. */
+static void pages_release(paged_store *p, int by)
+{
+    const kvb_account *a = p->store.account;
+    for (uint32_t i = 0; i < a->n_alive && p->kept; i++) {
+        const kvb_run gone = kvb_paged_unneeded(&p->store, kvb_spans_next(&a->seq[a->alive[i]]));
+        for (uint32_t entry = 0; entry_find(&p->kept[a->alive[i]], page_cells(&p->store), gone, &entry); entry++)
+            kvb_paged_count(p, page_at(p, a->alive[i], entry), by);
+    }
+}
+
+#define COPIES 0x80000000u /* in p->adds: the sequence's first token takes a copy of a page */
+
+/* All of the step, or nothing: the pages that its tokens begin, and those that it copies. */
+static uint32_t room(const kvb_store *s, const kvb_change *change)
+{
+    paged_store *p = (paged_store *)(uintptr_t)s; /* counts are tried out, and taken back */
+    const uint32_t n = page_cells(s);
+    uint32_t wanted = 0;
+    pages_release(p, -1);
+    for (uint32_t i = 0; i < change->n; i++) {
+        const uint32_t seq = kvb_change_seq(change, i), next = kvb_spans_next(&s->account->seq[seq]);
+        const uint32_t added = p->adds[seq]++ & ~COPIES, page = page_at(p, seq, next / n);
+        if (page == PAGE_NONE || added) {
+            wanted += (next + added) % n == 0 || !added;
+        } else if (p->refs[page] > 1) {
+            p->refs[page]--;
+            p->adds[seq] |= COPIES;
+            wanted++;
+        }
+    }
+    for (uint32_t i = 0; i < change->n; i++) {
+        const uint32_t seq = kvb_change_seq(change, i);
+        if (p->adds[seq] & COPIES)
+            p->refs[page_at(p, seq, kvb_spans_next(&s->account->seq[seq]) / n)]++;
+        p->adds[seq] = 0;
+    }
+    const bool fits = wanted <= p->n_pages - p->live;
+    pages_release(p, 1);
+    return fits ? change->n : 0;
+}
+
+static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    paged_store *p = (paged_store *)s;
+    (void)plan;
+    for (uint32_t i = 0; p->kept && change->kind == KVB_CHANGE_STEP && i < feed->n; i++)
+        kvb_spans_cut(&p->kept[feed->seqs[i]], feed->positions[i], KVB_POS_END);
+    if (p->kept && change->kind == KVB_CHANGE_LOAD && change->src != KVB_SEQ_ALL)
+        kvb_spans_cut(&p->kept[change->src], 0, KVB_POS_END);
+    p->undoes = true;
+    for (; p->n_changes; p->n_changes--) {
+        const entry_change *c = &p->changes[p->n_changes - 1];
+        kvb_paged_put(p, c->seq, c->entry, c->was);
+    }
+    p->undoes = false;
+}
+
+/* Where a sequence's positions lie, piece by piece. */
+int kvb_paged_cells(paged_store *p, uint32_t seq)
+{
+    const kvb_spans *held = held_by(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    p->cells.n = 0;
+    for (size_t i = 0; i < held->n; i++)
+        for (uint32_t pos = held->span[i].pos, end = pos + held->span[i].n, some; pos < end; pos += some) {
+            some = n - pos % n < end - pos ? n - pos % n : end - pos;
+            if (kvb_spans_reserve(&p->cells, p->store.allocator, 1))
+                return -ENOMEM;
+            p->cells.span[p->cells.n++] = (kvb_span){page_at(p, seq, pos / n) * n + pos % n, pos, some};
+        }
+    return 0;
+}
+
+/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. */
+static int kept_prepare(paged_store *p, const kvb_feed *feed)
+{
+    const kvb_account *a = p->store.account;
+    int error = 0;
+    if (!p->kept)
+        return 0;
+    kvb_queries_find(&p->store, feed, p->next);
+    for (uint32_t i = 0; i < a->n_alive && !error; i++) {
+        const kvb_run gone = kvb_paged_unneeded(&p->store, p->next[a->alive[i]]);
+        kvb_spans *kept = &p->kept[a->alive[i]];
+        for (uint32_t entry = 0; !error && entry_find(kept, page_cells(&p->store), gone, &entry); entry++)
+            error = kvb_paged_change(p, a->alive[i], entry, PAGE_NONE);
+    }
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        kvb_spans *kept = &p->kept[feed->seqs[i]];
+        error = kvb_spans_reserve(kept, p->store.allocator, 1);
+        if (!error)
+            kvb_spans_append(kept, feed->positions[i], feed->positions[i]);
+    }
+    for (uint32_t i = 0; i < a->n_alive && !error; i++) /* what is let go of may split a span */
+        error = kvb_spans_reserve(&p->kept[a->alive[i]], p->store.allocator, 1);
+    return error;
+}
+
+/* Page tables say what is seen of a sequence without holes; else it takes runs. */
+static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
+{
+    const kvb_store *s = &p->store;
+    const uint32_t n = page_cells(s);
+    bool whole = true;
+    int error = kept_prepare(p, feed);
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        const uint32_t seq = feed->seqs[i], pos = feed->positions[i];
+        error = kvb_paged_own(p, seq, pos / n, pos);
+        if (!error)
+            plan->cells[i] = page_at(p, seq, pos / n) * n + pos % n;
+        whole = whole && s->account->seq[seq].tokens == kvb_spans_next(&s->account->seq[seq]);
+    }
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        const uint32_t seq = feed->seqs[i], pos = feed->positions[i];
+        if (whole)
+            error = kvb_plan_attend_pages(plan, s->group, p->tables[seq].page, n, pos);
+        if (!whole && (i == 0 || seq != feed->seqs[i - 1]))
+            error = kvb_paged_cells(p, seq);
+        if (!whole && !error)
+            error = kvb_plan_attend(plan, s->group, &p->cells, pos);
+    }
+    return error;
+}
+
+/* Pages are shared where the destination has none; else rows are copied into its own. */
+static int copy_prepare(paged_store *p, const kvb_change *change)
+{
+    const kvb_spans *src = held_by(p, change->src);
+    const uint32_t n = page_cells(&p->store);
+    int error = p->kept ? kvb_spans_reserve(&p->kept[change->dst], p->store.allocator, src->n) : 0;
+    for (size_t i = 0; i < src->n; i++) {
+        const kvb_span part = kvb_span_clip(src->span[i], change->p0, change->p1);
+        for (uint32_t pos = part.pos, end = pos + part.n, some; pos < end && !error; pos += some) {
+            const uint32_t entry = pos / n, page = page_at(p, change->src, entry), to = page_at(p, change->dst, entry);
+            some = n - pos % n < end - pos ? n - pos % n : end - pos;
+            if (to == page)
+                continue;
+            if (to == PAGE_NONE) {
+                error = kvb_paged_change(p, change->dst, entry, page);
+                continue;
+            }
+            error = kvb_paged_own(p, change->dst, entry, (entry + 1) * n);
+            if (!error)
+                error = rows_move(p, change->src, pos, pos + some, page, page_at(p, change->dst, entry));
+        }
+    }
+    return error;
+}
+
+/* ---- all kinds of changes ------------------------------------------------------------------------------------------ */
+
+static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    paged_store *p = (paged_store *)s;
+    int error = 0;
+    p->n_changes = 0;
+    if (p->kept)
+        error = kvb_kept_check(s, change, p->kept);
+    for (uint32_t i = 0; i < s->account->n_changed && p->kept && change->kind == KVB_CHANGE_REMOVE && !error; i++)
+        error = kvb_spans_reserve(&p->kept[s->account->changed[i]], s->allocator, 1);
+    if (change->kind == KVB_CHANGE_STEP && !error)
+        error = step_prepare(p, feed, plan);
+    if (change->kind == KVB_CHANGE_COPY && !error)
+        error = copy_prepare(p, change);
+    if (change->kind == KVB_CHANGE_MATCH && !error)
+        error = kvb_paged_match_prepare(p, change);
+    if (change->kind == KVB_CHANGE_REORDER && !error)
+        error = kvb_paged_reorder_prepare(p, change);
+    if (change->kind == KVB_CHANGE_LOAD && !error)
+        error = kvb_paged_load_prepare(p, change);
+    if (error)
+        undo(s, change, feed, plan);
+    return error;
+}
+
+/* Names no page any more in which the sequence holds nothing. */
+static void entries_drop(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    const kvb_spans *held = held_by(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    uint64_t entry = ((uint64_t)p1 + n - 1) / n;
+    for (entry = entry < p->tables[seq].room ? entry : p->tables[seq].room;
+         entry-- > p0 / n;) { /* the last one first */
+        uint32_t left = 0;
+        for (size_t i = 0; i < held->n && !left; i++)
+            left = kvb_span_clip(held->span[i], (uint32_t)entry * n, (uint32_t)(entry + 1) * n).n;
+        if (!left)
+            kvb_paged_put(p, seq, (uint32_t)entry, PAGE_NONE);
+    }
+}
+
+static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    paged_store *p = (paged_store *)s;
+    const kvb_account *a = s->account;
+    (void)plan;
+    if (p->finds)
+        kvb_paged_note(p, change, feed);
+    if (p->kept && change->kind == KVB_CHANGE_STEP)
+        for (uint32_t i = 0; i < a->n_alive; i++) {
+            const kvb_run gone = kvb_paged_unneeded(s, p->next[a->alive[i]]);
+            kvb_spans_cut(&p->kept[a->alive[i]], gone.begin, gone.end);
+        }
+    if (p->kept && change->kind == KVB_CHANGE_COPY)
+        kvb_spans_add(&p->kept[change->dst], &p->kept[change->src], change->p0, change->p1);
+    for (uint32_t i = 0; i < a->n_changed && change->kind == KVB_CHANGE_REMOVE; i++) {
+        if (p->kept)
+            kvb_spans_cut(&p->kept[a->changed[i]], change->p0, change->p1);
+        entries_drop(p, a->changed[i], change->p0, change->p1);
+        if (p->finds && !a->seq[a->changed[i]].tokens)
+            p->prefix.extra_keys[a->changed[i]] = 0;
+    }
+    if (change->kind == KVB_CHANGE_REORDER)
+        kvb_paged_reorder(p, change);
+    if (change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
+        kvb_paged_load(p, change->loaded);
+}
+
+const kvb_cache_type kvb_cache_paged = {
+    .name = "paged",
+    .summary =
+        "pages that sequences share, counted; copied when one writes what others hold, too; dropped behind a window",
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_SAVES,
+    .store_bytes = sizeof(paged_store),
+    .open = store_open,
+    .close = store_close,
+    .pool_cells = pool_cells,
+    .occupied = occupied,
+    .room = room,
+    .lies = kvb_paged_lies,
+    .prepare = prepare,
+    .undo = undo,
+    .adopt = adopt,
+};
+
+const kvb_cache_type kvb_cache_paged_prefix = {
+    .name = "paged-prefix",
+    .summary = "as paged; pages of a prompt are found again by what they hold, the least recently used go first",
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_PREFIX,
+    .store_bytes = sizeof(paged_store),
+    .open = store_open,
+    .close = store_close,
+    .pool_cells = pool_cells,
+    .occupied = occupied,
+    .room = room,
+    .match = kvb_paged_match,
+    .prepare = prepare,
+    .undo = undo,
+    .adopt = adopt,
+};

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c), and pages
+ * that are found again (paged_prefix.c). */
+#ifndef KVB_PAGED_H
+#define KVB_PAGED_H
+
+#include "caches/store.h"
+#include "caches/stores/prefix.h"
+
+#define PAGE_NONE KVB_NO_PAGE /* in a table */
+
+typedef struct page_table {
+    uint32_t *page; /* [room] */
+    size_t room;
+} page_table;
+
+/* An entry that the call under way has changed, and what it was before. */
+typedef struct entry_change {
+    uint32_t seq, entry, was;
+} entry_change;
+
+typedef struct paged_store {
+    kvb_store store;
+    uint32_t n_pages;
+    page_table *tables;                    /* [n_ids] */
+    uint32_t *refs;                        /* [n_pages] tables that name the page */
+    uint32_t *adds;                        /* [n_ids] of room() */
+    uint32_t live, first_free, high_water; /* pages: named; no free one is below; largest named one + 1 */
+    page_table *reordered;                 /* [n_reordered] tables that are to take others' places */
+    uint32_t n_reordered;
+    kvb_spans_aside kept_reordered;
+    uint64_t *keys_reordered; /* [keys_room] extra keys, likewise */
+    size_t keys_room;
+    entry_change *changes;
+    size_t n_changes, changes_room;
+    kvb_spans cells; /* of one sequence, for plans */
+    /* A group with limits; else NULL: */
+    kvb_spans *kept; /* [n_ids] position -> position: whose rows a sequence has */
+    uint32_t *next;  /* [n_ids] where the next query of each sequence alive is */
+    kvb_prefix prefix;
+    bool finds, undoes; /* has a prefix; takes back what a call has prepared */
+} paged_store;
+
+static inline uint32_t page_cells(const kvb_store *s)
+{
+    return s->options->page_cells;
+}
+
+static inline uint32_t page_at(const paged_store *p, uint32_t seq, size_t entry)
+{
+    return entry < p->tables[seq].room ? p->tables[seq].page[entry] : PAGE_NONE;
+}
+
+static inline void table_free(paged_store *p, page_table *t)
+{
+    kvb_free(p->store.allocator, t->page, t->room * sizeof *t->page);
+    *t = (page_table){0};
+}
+
+/* An entry comes to name another page, in a call that may yet fail: 0 or -ENOMEM. */
+int kvb_paged_change(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);
+
+/* A table names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
+void kvb_paged_count(paged_store *store, uint32_t page, int by);
+
+/* REORDER: tables are copied aside, 0 or -ENOMEM; they take their places. */
+int kvb_paged_reorder_prepare(paged_store *store, const kvb_change *change);
+void kvb_paged_reorder(paged_store *store, const kvb_change *change);
+void kvb_paged_reordered_free(paged_store *store);
+
+/* kvb_cache_type.match, and what MATCH asks of prepare. */
+uint32_t kvb_paged_match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
+                         uint64_t *ordinals);
+int kvb_paged_match_prepare(paged_store *store, const kvb_change *change);
+/* The change takes effect, but for REMOVE: what pages hold now. feed: of a STEP. */
+void kvb_paged_note(paged_store *store, const kvb_change *change, const kvb_feed *feed);
+/* Positions that a sequence lets go of with its next query at pos. */
+kvb_run kvb_paged_unneeded(const kvb_store *store, uint32_t pos);
+/* An entry names a page; before, what it named is let go of. There is room for it. */
+void kvb_paged_put(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);
+int kvb_paged_reserve(paged_store *store, uint32_t seq, size_t entries); /* room in a table: 0 or -ENOMEM */
+/* Makes an entry's page the sequence's own, to be written below position `until`: 0, -ENOSPC or -ENOMEM. */
+int kvb_paged_own(paged_store *store, uint32_t seq, uint32_t entry, uint32_t until);
+int kvb_paged_cells(paged_store *store, uint32_t seq); /* where its positions lie, into store->cells: 0 or -ENOMEM */
+
+/* kvb_cache_type.lies; LOAD: what prepare does, and of the whole cache adopt. */
+int kvb_paged_lies(kvb_store *store, uint32_t seq, kvb_spans *cells);
+int kvb_paged_load_prepare(paged_store *store, const kvb_change *change);
+void kvb_paged_load(paged_store *store, const kvb_account *loaded);
+
+#endif

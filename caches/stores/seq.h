@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c). */
+#ifndef KVB_SEQ_H
+#define KVB_SEQ_H
+
+#include "caches/store.h"
+#include "caches/stores/compact.h"
+
+typedef struct seq_store {
+    kvb_store store;
+    kvb_spans *cells; /* [n_ids] position -> cell */
+    uint32_t *next;   /* [n_ids] where the next query of each sequence alive is */
+    uint16_t *refs;   /* [refs_room] sequences that hold a cell; 0: free */
+    size_t refs_room;
+    uint32_t live;       /* cells held */
+    uint32_t high_water; /* largest cell held + 1 */
+    uint32_t first_free; /* no cell below it is free */
+    kvb_spans_aside reordered;
+    uint32_t *nodes;    /* [n_nodes] cells of the pending nodes, as account->node */
+    uint32_t *resolved; /* COMMIT: cells of the n_left nodes that stay, of those accepted, of those dropped */
+    uint32_t n_nodes, n_left;
+    size_t nodes_room, resolved_room;
+    kvb_compaction compaction;
+    bool drops;        /* rows that no query can see again */
+    kvb_spans shifted; /* what a sequence's cells will be */
+    uint32_t *copies;  /* [n_copies] cells that take copies of shared ones */
+    size_t n_copies, copies_room;
+} seq_store;
+
+/* One sequence more, or less, holds the cells of that part of a sequence. */
+void kvb_seq_hold(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1, bool more);
+/* Free cells: picked [n], ascending. There are so many. */
+void kvb_seq_pick(const seq_store *store, uint32_t n, uint32_t *picked);
+int kvb_seq_reserve(seq_store *store, uint32_t cells); /* room to count who holds them: 0 or -ENOMEM */
+
+/* kvb_cache_type.lies; LOAD: what prepare and adopt do. */
+int kvb_seq_lies(kvb_store *store, uint32_t seq, kvb_spans *cells);
+int kvb_seq_load_prepare(seq_store *store, const kvb_change *change);
+void kvb_seq_load(seq_store *store, const kvb_change *change, bool whole);
+
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inputs that are files: command lines of the program are run over them, in this process, and what they answer is looked at. */
+#include "ci/fuzz/fuzz.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/command_line.h"
+#include "workloads/live/checkpoint.h"
+#include "workloads/live/weights.h"
+#include "workloads/safetensors.h"
+
+enum { WORDS = 256, PATH = 256 };
+
+static char folder[64]; /* of the input and of outputs */
+
+static void folder_remove(void)
+{
+    char command[PATH];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command))
+        perror(folder);
+}
+
+/* A folder in memory where there is one: inputs come by the hundred thousand. */
+static void folder_make(void)
+{
+    if (*folder)
+        return;
+    snprintf(folder, sizeof folder, "%s/kvb-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (!mkdtemp(folder))
+        kvb_fuzz_wrong("%s: cannot be made", folder);
+    atexit(folder_remove);
+    setenv("KVB_PROGRESS", "0", 1);
+}
+
+static void input_write(const char *name, const uint8_t *bytes, size_t n, char path[PATH])
+{
+    snprintf(path, PATH, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file))
+        kvb_fuzz_wrong("%s: cannot be written", path);
+}
+
+/* ---- what is no command ------------------------------------------------------------------------------------- */
+
+/* Every tensor handed out can be read to its last byte, and as floats in its own shape. */
+static int tensors_read(int argc, char **argv)
+{
+    char why[512] = "";
+    kvb_safetensors *file;
+    (void)argc;
+    if (kvb_safetensors_open(argv[1], &file, why, sizeof why))
+        return kvb_complain("tensors", KVB_EXIT_USAGE, "%s", why);
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < kvb_safetensors_count(file); i++) {
+        const kvb_tensor *t = kvb_safetensors_at(file, i);
+        for (uint64_t b = 0; b < t->bytes; b++)
+            sum = (uint8_t)(sum + ((const uint8_t *)t->data)[b]);
+        if (kvb_safetensors_find(file, t->name) != t)
+            kvb_fuzz_wrong("tensor '%s' is not found by its name", t->name);
+        float *floats = malloc(t->bytes * 2 + 1);
+        if (kvb_tensor_dtype_bytes(t->dtype) > 1)
+            kvb_safetensors_read_f32(file, t->name, t->shape, t->n_dims, floats, why, sizeof why);
+        free(floats);
+    }
+    kvb_safetensors_close(file);
+    return 0;
+}
+
+static int live_config_read(int argc, char **argv)
+{
+    char why[512] = "";
+    kvb_model_config config;
+    (void)argc;
+    if (kvb_model_config_load(argv[1], &config, why, sizeof why))
+        return kvb_complain("live", KVB_EXIT_USAGE, "%s", why);
+    return 0;
+}
+
+static int weights_read(int argc, char **argv)
+{
+    char why[512] = "";
+    kvb_weights *weights;
+    (void)argc;
+    if (kvb_weights_load(argv[1], argv[2], &weights, why, sizeof why))
+        return kvb_complain("weights", KVB_EXIT_USAGE, "%s", why);
+    kvb_weights_close(weights);
+    return 0;
+}
+
+static const kvb_command tensors = {.name = "tensors", .run = tensors_read},
+                         live = {.name = "live", .run = live_config_read},
+                         weights = {.name = "weights", .run = weights_read};
+static const kvb_command *const commands[] = {&kvb_command_show,
+                                              &kvb_command_size,
+                                              &kvb_command_compare,
+                                              &kvb_command_merge,
+                                              &kvb_command_record,
+                                              &tensors,
+                                              &live,
+                                              &weights,
+                                              NULL};
+
+/* ---- running a command ---------------------------------------------------------------------------------------- */
+
+/* Bad input has one line, which begins with the command's name and holds no control characters. */
+static void complaint_check(const char *name, const char *said, size_t n)
+{
+    char begin[64];
+    int length = snprintf(begin, sizeof begin, "kvbench %s: ", name);
+    if (strncmp(said, begin, (size_t)length) != 0 || said[n - 1] != '\n' || n == (size_t)length + 1)
+        kvb_fuzz_wrong("exit 2, but stderr is no line of `%s`: \"%s\"", begin, said);
+    for (size_t i = 0; i + 1 < n; i++)
+        if ((unsigned char)said[i] < ' ' || said[i] == 0x7f)
+            kvb_fuzz_wrong("exit 2, but stderr has character %d: \"%s\"", said[i], said);
+}
+
+/* Runs argv [argc], argv[0] the command's name, with standard output thrown away. */
+static void command_run(int argc, char **argv)
+{
+    const kvb_command *const *command = commands;
+    while (*command && strcmp((*command)->name, argv[0]) != 0)
+        command++;
+    if (!*command)
+        kvb_fuzz_wrong("no command %s", argv[0]);
+    FILE *own_out = stdout, *own_err = stderr;
+    char *said = NULL;
+    size_t n = 0;
+    stdout = fopen("/dev/null", "w");
+    stderr = open_memstream(&said, &n);
+    if (!stdout || !stderr)
+        kvb_fuzz_wrong("no memory");
+    int code = (*command)->run(argc, argv);
+    fclose(stdout);
+    fclose(stderr);
+    stdout = own_out;
+    stderr = own_err;
+    if (code == KVB_EXIT_USAGE)
+        complaint_check(argv[0], said, n);
+    else if (code != KVB_EXIT_OK && (code != KVB_EXIT_FAILED || strcmp(argv[0], "compare") != 0))
+        kvb_fuzz_wrong("%s: exit %d: %s", argv[0], code, said);
+    free(said);
+}
+
+/* A line's words, with what % @ # stand for put in. */
+static void line_run(const char *line, const char *path)
+{
+    char *argv[WORDS + 1];
+    int argc = 0;
+    char *copy = strdup(line), *rest = copy;
+    for (char *word; (word = strsep(&rest, " ")) && argc < WORDS;) {
+        size_t at = strcspn(word, "%@#"); /* the % of 5% stays */
+        const char *stands = word[at] == '@'                            ? "ci/fuzz/beside"
+                             : word[at] == '#'                          ? folder
+                             : word[at] && !(at && word[at - 1] <= '9') ? path
+                                                                        : NULL;
+        char full[2 * PATH];
+        snprintf(full, sizeof full, "%.*s%s%s", (int)at, word, stands ? stands : "", word + at + (stands != NULL));
+        argv[argc++] = strdup(full);
+    }
+    argv[argc] = NULL;
+    command_run(argc, argv);
+    while (argc > 0)
+        free(argv[--argc]);
+    free(copy);
+}
+
+void kvb_fuzz_files(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)
+{
+    char path[PATH];
+    folder_make();
+    for (const char *const *line = target->lines; *line; line++) {
+        input_write(target->file, bytes, n, path);
+        line_run(*line, path);
+    }
+}
+
+/* No file is to be written or waited for, and nothing that takes its time to be asked for. */
+static bool is_harmless(const char *word)
+{
+    return strncmp(word, "-o", 2) != 0 && strcmp(word, "-") != 0 && !strchr(word, '/') &&
+           strncmp(word, "--verify", 8) != 0;
+}
+
+void kvb_fuzz_words(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)
+{
+    char *argv[WORDS + 2] = {(char *)target->lines[0]}, *copy = strndup((const char *)bytes, n), *rest = copy;
+    int argc = 1;
+    bool harmless = true;
+    folder_make();
+    for (char *word; (word = strsep(&rest, "\n")) && argc <= WORDS;) {
+        harmless = harmless && is_harmless(word);
+        if (*word)
+            argv[argc++] = word;
+    }
+    if (harmless)
+        command_run(argc, argv);
+    free(copy);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `check-random N [SEED [CACHE [TRACE.jsonl]]]`: N random histories of control calls for each cache, from that seed on, each over another
+ * model, pools and limits (verbs.c says how they are judged). The first one that goes wrong is made shorter while it still does,
+ * and printed as a trace with the command that replays it. Exit 1 then.
+ *
+ * Histories are played in children, many each, in memory that is shared: one that goes wrong ends its child, and is then read there.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ci/fuzz/fuzz.h"
+#include "ci/fuzz/verbs.h"
+
+enum { CALLS_EACH = 200, AT_ONCE = 250 };
+
+/* A history: drawn while it is played, or read from the calls that were kept. */
+typedef struct history {
+    verbs_setting set;
+    uint64_t seed; /* that it was drawn from */
+    bool kept;
+    uint32_t n, at;
+    call calls[CALLS_EACH];
+    uint32_t memory[CALLS_EACH];
+    bool stepped;             /* there was a step */
+    kvb_trace_writer *writer; /* or NULL */
+    const char *path;
+} history;
+
+static verbs_setting setting_draw(uint32_t cache, uint64_t seed)
+{
+    random_state = seed;
+    const uint32_t pool = random_below(64), other = random_below(64);
+    return (verbs_setting){.cache = cache,
+                           .shape = random_below(64),
+                           .k_pool = pool,
+                           .v_pool = random_below(2) ? pool : other,
+                           .growth = random_below(4),
+                           .capacity = 24 + random_below(64),
+                           .seq_capacity = random_below(2) ? 40 : 60 + random_below(140),
+                           .max_seqs = 1 + random_below(6),
+                           .min_chunk = 1 + random_below(16),
+                           .rollback = random_below(8),
+                           .step = random_below(2) ? 0 : 6 + random_below(9)};
+}
+
+static bool call_next(void *ctx, const naive *model, call *next, uint32_t *memory)
+{
+    history *h = ctx;
+    if (h->at == (h->kept ? h->n : CALLS_EACH))
+        return false;
+    if (!h->kept) {
+        h->calls[h->at] = call_draw(model);
+        h->memory[h->at] = random_below(4) ? 0 : 1 + random_below(12);
+        h->n = h->at + 1;
+    }
+    *next = h->calls[h->at];
+    *memory = h->memory[h->at++];
+    return true;
+}
+
+static void event_write(history *h, const kvb_model *model, const kvb_event *event)
+{
+    char why[300] = "", name[] = "random", source[] = "check-random", profile[] = "gaussian";
+    const kvb_trace_header header = {
+        .name = name, .source = source, .model = *model, .profile = profile, .seed = 1, .capacity = h->set.capacity};
+    if ((!h->writer && kvb_trace_create(h->path, &header, &h->writer, why, sizeof why)) ||
+        kvb_trace_write(h->writer, event, why, sizeof why) || fflush(NULL))
+        fprintf(stderr, "%s\n", why);
+}
+
+static void event_hear(void *ctx, const kvb_model *model, const kvb_event *event)
+{
+    history *h = ctx;
+    if (h->path)
+        event_write(h, model, event);
+    h->stepped = h->stepped || event->kind == KVB_EVENT_STEP;
+    if (h->stepped && event->kind == KVB_EVENT_CLEAR &&
+        getenv("KVB_RANDOM_WRONG")) /* for the test of what comes then */
+        kvb_fuzz_wrong("a clear after a step, as KVB_RANDOM_WRONG will have it");
+}
+
+static void history_play(history *h)
+{
+    h->at = 0;
+    h->stepped = false;
+    random_seqs = h->set.max_seqs;
+    kvb_verbs_play(&h->set, call_next, event_hear, h);
+}
+
+/* Plays a history in a child, which may die of it: true if all went well. Without `kept` histories are drawn, from this seed on. */
+static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, bool quiet)
+{
+    int status = 0;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (quiet && !freopen("/dev/null", "w", stderr))
+            _exit(2);
+        if (h->kept)
+            history_play(h);
+        for (uint64_t i = 0; i < n && !h->kept; i++) {
+            *h = (history){.set = setting_draw(cache, seed + i), .seed = seed + i};
+            history_play(h);
+        }
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* A kept history, played by a child: is it still wrong? */
+static bool goes_wrong(history *shared, const history *h)
+{
+    *shared = *h;
+    return !child_plays(shared, 0, 0, 0, true);
+}
+
+/* Leaves out calls, many at once first, and requests for memory that are refused, while it still goes wrong. */
+static void history_shrink(history *shared, history *h)
+{
+    static history shorter;
+    for (uint32_t some = h->n; some > 0; some = some > 1 ? (some + 1) / 2 : 0)
+        for (uint32_t from = 0; from + some <= h->n;) {
+            shorter = *h;
+            shorter.n -= some;
+            memmove(shorter.calls + from, h->calls + from + some, (shorter.n - from) * sizeof *h->calls);
+            memmove(shorter.memory + from, h->memory + from + some, (shorter.n - from) * sizeof *h->memory);
+            if (goes_wrong(shared, &shorter))
+                *h = shorter;
+            else
+                from += some;
+        }
+    for (uint32_t i = 0; i < h->n; i++) {
+        shorter = *h;
+        shorter.memory[i] = 0;
+        if (h->memory[i] && goes_wrong(shared, &shorter))
+            *h = shorter;
+    }
+}
+
+/* Says what went wrong, as short as it gets, and leaves a trace of it. */
+static void wrong_tell(history *shared, const char *path)
+{
+    static history h;
+    const kvb_cache_type *cache = kvb_builtin_caches[shared->set.cache];
+    const kvb_pool_type *k = kvb_verbs_pool(shared->set.k_pool), *v = kvb_verbs_pool(shared->set.v_pool);
+    char written[512];
+    snprintf(written, sizeof written, "%s.tmp", path); /* where a writer leaves it that has not come to its end */
+    h = *shared;
+    h.kept = true;
+    printf("%s: seed %" PRIu64 " goes wrong after %u calls\n", cache->name, h.seed, h.n);
+    history_shrink(shared, &h);
+    printf("%u calls are left of it:\n", h.n);
+    *shared = h;
+    shared->path = path;
+    child_plays(shared, 0, 0, 0, false);
+    if (!rename(written, path))
+        printf("as a trace: kvbench run --workload %s --cache %s --pool k=%s,v=%s\n", path, cache->name, k->name,
+               v->name);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 0, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    const char *name = argc > 3 && *argv[3] ? argv[3] : NULL, *path = argc > 4 ? argv[4] : "random.jsonl";
+    history *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    bool known = !name, well = true;
+    for (uint32_t cache = 0; cache < kvb_verbs_caches(); cache++)
+        known = known || !strcmp(kvb_builtin_caches[cache]->name, name);
+    if (n == 0 || !known || shared == MAP_FAILED) {
+        fprintf(stderr, "check-random: expected N [SEED [CACHE [TRACE.jsonl]]], N above 0 and a cache that there is\n");
+        return 2;
+    }
+    kvb_verbs_begin();
+    for (uint32_t cache = 0; cache < kvb_verbs_caches() && well; cache++) {
+        const double began = seconds();
+        if (name && strcmp(kvb_builtin_caches[cache]->name, name) != 0)
+            continue;
+        for (uint64_t done = 0; done < n && well; done += AT_ONCE) {
+            *shared = (history){0};
+            well = child_plays(shared, cache, first + done, n - done < AT_ONCE ? n - done : AT_ONCE, false);
+        }
+        if (well)
+            printf("%s: %" PRIu64 " histories, seeds %" PRIu64 " to %" PRIu64 ": all well, %.0f s\n",
+                   kvb_builtin_caches[cache]->name, n, first, first + n - 1, seconds() - began);
+        else
+            wrong_tell(shared, path);
+    }
+    return well ? 0 : 1;
+}

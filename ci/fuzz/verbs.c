@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The naive model
+ * (ci/tests/caches) says what each is answered; the oracle's history says what every query must see, and the witness kernel
+ * reads what it does see, through mask and pool.
+ */
+#include "ci/fuzz/verbs.h"
+
+#include <stdlib.h>
+
+#include "caches/call.h"
+#include "ci/fuzz/fuzz.h"
+#include "harness/replay/witness_check.h"
+#include "kernels/kernels.h"
+#include "workloads/values.h"
+
+enum { LAYERS = 3, TAPE_CALLS = 120, FED_MOST = 512, DIM_MOST = 512, HEADS = 2 };
+
+typedef struct tape {
+    const uint8_t *at, *end;
+    uint32_t calls;
+} tape;
+
+static uint32_t take(tape *t, uint32_t below)
+{
+    return t->at < t->end ? *t->at++ % below : 0;
+}
+
+/* What the groups of a model limit. */
+static const struct {
+    uint32_t n_groups;
+    kvb_group groups[3];
+} shapes[] = {
+    {1, {{.window = 0}}},
+    {2, {{.latent = true}, {.window = 6, .sinks = 2}}},
+    {2, {{.chunk = 8}, {.window = 0}}},
+    {3, {{.window = 3, .latent = true}, {.window = 9, .sinks = 1}, {.chunk = 5}}},
+    {1, {{.window = 5}}},
+    {1, {{.window = 1}}},
+    {2, {{.chunk = 1}, {.window = 2, .sinks = 3}}},
+};
+
+typedef struct scene {
+    kvb_model model;
+    kvb_allocator allocator;
+    kvb_cache *cache;
+    kvb_history *history;
+    kvb_witness_check check;
+    kvb_call call;
+    naive naive;
+    uint32_t pos[NAIVE_TOKENS];
+    call last; /* the history looks at an event until the next one */
+    kvb_event event, saving;
+    bool readable; /* the witness reads the pools' rows back */
+} scene;
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t pools_count(void)
+{
+    uint32_t n = 0;
+    while (kvb_builtin_pools[n])
+        n++;
+    return n;
+}
+
+const kvb_pool_type *kvb_verbs_pool(uint32_t at)
+{
+    const kvb_pool_type *pool = kvb_builtin_pools[at / 2 % pools_count()];
+    return at % 2 && pool->rotated ? pool->rotated : pool;
+}
+
+static bool pool_takes(const kvb_pool_type *pool, uint32_t dim)
+{
+    char why[200];
+    return !pool->supports || pool->supports(pool, dim, why, sizeof why);
+}
+
+/* Rows as short as both pools take: 32 elements or more, which hold a tag of one bit each. */
+static void model_make(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const kvb_pool_type *v)
+{
+    uint32_t dim = 32;
+    while (dim < DIM_MOST / 2 && !(pool_takes(k, dim) && pool_takes(v, dim)))
+        dim *= 2;
+    *m = (kvb_model){.n_layers = LAYERS, .n_groups = shapes[shape].n_groups};
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        m->group_of[layer] = (uint8_t)(layer % m->n_groups);
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        kvb_group *group = &m->groups[g];
+        *group = shapes[shape].groups[g];
+        group->kv_heads = group->heads = g == 1 ? 1 : HEADS;
+        group->k_dim = group->latent ? 2 * dim : dim;
+        group->v_dim = dim;
+        group->scale = 1;
+        group->rope.known = true; /* tags are not to be turned */
+    }
+}
+
+uint32_t kvb_verbs_caches(void)
+{
+    uint32_t n = 0;
+    while (kvb_builtin_caches[n])
+        n++;
+    return n;
+}
+
+static verbs_setting setting_take(tape *t)
+{
+    verbs_setting set = {.cache = take(t, kvb_verbs_caches())};
+    set.shape = take(t, sizeof shapes / sizeof *shapes);
+    set.k_pool = take(t, 2 * pools_count());
+    set.v_pool = take(t, 2 * pools_count());
+    set.growth = take(t, KVB_GROWTHS);
+    set.capacity = 1 + take(t, 80);
+    set.seq_capacity = 1 + take(t, 200);
+    set.max_seqs = 1 + take(t, 8);
+    set.min_chunk = 1 + take(t, 16);
+    set.rollback = take(t, 8);
+    set.step = take(t, 17);
+    return set;
+}
+
+/* False: such a cache cannot be opened. */
+static bool scene_open(scene *s, const verbs_setting *set)
+{
+    char why[256];
+    const kvb_cache_type *type = kvb_builtin_caches[set->cache % kvb_verbs_caches()];
+    kvb_cache_options o = {.k_pool = kvb_verbs_pool(set->k_pool),
+                           .v_pool = kvb_verbs_pool(set->v_pool),
+                           .growth = (kvb_growth)(set->growth % KVB_GROWTHS),
+                           .capacity = set->capacity,
+                           .seq_capacity = set->seq_capacity,
+                           .max_seqs = set->max_seqs,
+                           .min_chunk = set->min_chunk,
+                           .rollback = set->rollback,
+                           .step = set->step,
+                           .page_cells = 1 + set->min_chunk % 8,
+                           .allocator = &s->allocator};
+    model_make(&s->model, set->shape % (sizeof shapes / sizeof *shapes), o.k_pool, o.v_pool);
+    o.growth = kvb_growth_available(o.growth, why, sizeof why) ? o.growth : KVB_GROWTH_DOUBLE;
+    int error = kvb_cache_open(type, &s->model, &o, &s->cache, why, sizeof why);
+    if (error)
+        s->cache = NULL;
+    s->naive = (naive){.type = type,
+                       .model = &s->model,
+                       .capacity = o.capacity,
+                       .seq_capacity = o.seq_capacity,
+                       .n_ids = KVB_SEQ_IDS,
+                       .max_seqs = o.max_seqs,
+                       .rollback = o.rollback,
+                       .step = o.step,
+                       .page_cells = o.page_cells,
+                       .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
+                       .pos = s->pos};
+    slots_open();
+    return !error && !kvb_history_open(NAIVE_TOKENS, &s->history) && !kvb_witness_check_open(&s->check, NAIVE_TOKENS);
+}
+
+static void scene_close(scene *s)
+{
+    kvb_cache_close(s->cache);
+    if (s->allocator.current_bytes)
+        kvb_fuzz_wrong("%zu bytes are held after close", s->allocator.current_bytes);
+    kvb_history_free(s->history);
+    kvb_witness_check_close(&s->check);
+    kvb_call_free(&s->call);
+    free(s);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t seq_take(tape *t, const naive *m)
+{
+    uint32_t s = take(t, m->max_seqs + 3);
+    return s < m->max_seqs ? s : s == m->max_seqs ? m->n_ids - 1 : s == m->max_seqs + 1 ? m->n_ids : m->max_seqs;
+}
+
+static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
+{
+    tape *t = ctx;
+    if (t->at == t->end || t->calls++ == TAPE_CALLS)
+        return false;
+    *memory = take(t, 4) == 3 ? 1 + take(t, 16) : 0;
+    call c = {.kind = (call_kind)take(t, CALLS)};
+    if (c.kind == REORDER || c.kind == EXTEND || c.kind == STEP || c.kind == PROPOSE || c.kind == COMMIT)
+        c.n = take(t, 17);
+    for (uint32_t i = 0; i < c.n && (c.kind == STEP || c.kind == REORDER); i++)
+        c.ids[i] = seq_take(t, m);
+    for (uint32_t i = 0; i < c.n && c.kind == REORDER; i++)
+        c.srcs[i] = seq_take(t, m);
+    const bool trees = m->type->flags & KVB_CACHE_SEQ && (c.kind == PROPOSE || c.kind == COMMIT) && take(t, 2);
+    c.src = trees && c.kind == COMMIT ? seq_take(t, m) : 0;
+    for (uint32_t i = 0; i < c.n && c.kind == PROPOSE; i++) {
+        c.ids[i] = trees ? seq_take(t, m) : 0;
+        c.parents[i] =
+            (int32_t)take(t, naive_pending(m, c.ids[i]) + i + 2) - 1; /* the last of them does not exist yet */
+    }
+    for (uint32_t i = 0; i < c.n && c.kind == COMMIT; i++)
+        c.ids[i] = take(t, naive_pending(m, c.src) + 1);
+    if (c.kind == SAVE || c.kind == LOAD) {
+        c.slot = take(t, NAIVE_SLOTS);
+        c.src = take(t, 3) ? seq_take(t, m) : KVB_SEQ_ALL;
+    }
+    if (c.kind == COPY || c.kind == REMOVE || c.kind == KEEP || c.kind == SHIFT)
+        c.src = seq_take(t, m);
+    if (c.kind == COPY)
+        c.dst = seq_take(t, m);
+    if (c.kind == COPY || c.kind == REMOVE || c.kind == REWIND || c.kind == SHIFT) {
+        c.p0 = take(t, 256);
+        c.p1 = take(t, 256);
+        c.p1 = c.p1 ? c.p1 - 1 : KVB_POS_END;
+    }
+    if (c.kind == SHIFT)
+        c.delta = (int32_t)take(t, 256) - 128;
+    *taken = c;
+    return true;
+}
+
+static bool has_call(const kvb_cache_type *type, call_kind kind)
+{
+    static const uint32_t needs[CALLS] = {
+        [COPY] = KVB_CACHE_SEQ,        [REMOVE] = KVB_CACHE_SEQ,  [KEEP] = KVB_CACHE_SEQ,
+        [PROPOSE] = KVB_CACHE_TREE,    [COMMIT] = KVB_CACHE_TREE, [REWIND] = KVB_CACHE_SEQ | KVB_CACHE_REWIND,
+        [REORDER] = KVB_CACHE_REORDER, [SHIFT] = KVB_CACHE_SHIFT};
+    return !needs[kind] || type->flags & needs[kind];
+}
+
+static int call_expect(naive *m, const call *c)
+{
+    bool others = false;
+    for (uint32_t i = 0; i < c->n && c->kind == STEP; i++)
+        others = others || c->ids[i] != 0;
+    if (!has_call(m->type, c->kind) || (others && !(m->type->flags & KVB_CACHE_SEQ)))
+        return -ENOTSUP;
+    return model_call(m, c);
+}
+
+/* The call as the oracle's history takes it. */
+static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
+{
+    if (c->kind == SAVE) { /* the step before it may still be asked about */
+        s->saving = (kvb_event){.kind = KVB_EVENT_SAVE, .src = c->src, .slot = c->slot, .p1 = KVB_TRACE_POS_END};
+        if (kvb_history_apply(s->history, &s->saving))
+            kvb_fuzz_wrong("the history has no memory");
+        return &s->saving;
+    }
+    static const kvb_event_kind kinds[CALLS] = {
+        [EXTEND] = KVB_EVENT_STEP,     [STEP] = KVB_EVENT_STEP,       [COPY] = KVB_EVENT_SEQ_CP,
+        [REMOVE] = KVB_EVENT_SEQ_RM,   [KEEP] = KVB_EVENT_SEQ_KEEP,   [CLEAR] = KVB_EVENT_CLEAR,
+        [COMMIT] = KVB_EVENT_COMMIT,   [PROPOSE] = KVB_EVENT_PROPOSE, [REWIND] = KVB_EVENT_REWIND,
+        [REORDER] = KVB_EVENT_REORDER, [SHIFT] = KVB_EVENT_SEQ_ADD,   [DEFRAG] = KVB_EVENT_DEFRAG,
+        [SAVE] = KVB_EVENT_SAVE,       [LOAD] = KVB_EVENT_LOAD};
+    s->last = *c;
+    for (uint32_t i = 0; i < c->n && c->kind == EXTEND; i++)
+        s->last.ids[i] = 0;
+    s->event = (kvb_event){.kind = kinds[c->kind],
+                           .n = c->n,
+                           .first = first,
+                           .pos = s->pos + first,
+                           .seq = s->last.ids,
+                           .accepted = s->last.ids,
+                           .dsts = s->last.ids,
+                           .srcs = s->last.srcs,
+                           .parents = s->last.parents,
+                           .src = c->src,
+                           .dst = c->dst,
+                           .p0 = c->p0,
+                           .p1 = c->p1,
+                           .delta = c->delta,
+                           .len = c->p0,
+                           .slot = c->slot};
+    if (kvb_history_apply(s->history, &s->event))
+        kvb_fuzz_wrong("the history has no memory");
+    return &s->event;
+}
+
+/* ---- what is seen ------------------------------------------------------------------------------------------------- */
+
+static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    (void)team;
+    part(ctx, 0, 1);
+}
+
+/* False: rows of these pools cannot be read back. */
+static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
+{
+    static float k[FED_MOST * HEADS * DIM_MOST], v[FED_MOST * HEADS * DIM_MOST], q[FED_MOST * HEADS * DIM_MOST],
+        out[FED_MOST * HEADS * DIM_MOST], lse[FED_MOST * HEADS];
+    static uint32_t positions[FED_MOST];
+    static const kvb_team team = {1, team_run};
+    const kvb_group *group = kvb_model_group(&s->model, layer);
+    const kvb_profile *tags = kvb_profile_find("tags");
+    kvb_attend_spec spec;
+    char why[300];
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = s->pos[feed[i]];
+        tags->rows(&s->model, 1, KVB_ROWS_K, layer, feed[i], positions[i],
+                   k + i * kvb_values_floats(group, KVB_ROWS_K));
+        if (!group->latent)
+            tags->rows(&s->model, 1, KVB_ROWS_V, layer, feed[i], positions[i],
+                       v + i * kvb_values_floats(group, KVB_ROWS_V));
+    }
+    positions[n - 1]++;
+    if (kvb_cache_update_and_fetch(s->cache, layer, positions, k, group->latent ? NULL : v, n, &spec) != -EINVAL)
+        kvb_fuzz_wrong("update_and_fetch takes a position that is not the plan's");
+    positions[n - 1]--;
+    if (kvb_cache_update_and_fetch(s->cache, layer, positions, k, group->latent ? NULL : v, n, &spec))
+        kvb_fuzz_wrong("update_and_fetch: %s", kvb_cache_why(s->cache));
+    if (spec.group != group || spec.k.dim != group->k_dim || spec.v.dim != group->v_dim)
+        kvb_fuzz_wrong("layer %u has views of another layer's rows", layer);
+    if (!s->readable)
+        return false;
+    s->call.kernel = &kvb_kernel_witness;
+    s->call.team = &team;
+    s->call.out_elem = KVB_F32;
+    int error = kvb_call_prepare(&s->call, &spec, q, n, why, sizeof why);
+    if (error == -ENOTSUP)
+        return false;
+    if (error || kvb_call_run(&s->call, out, lse))
+        kvb_fuzz_wrong("the witness: %s", why);
+    if (kvb_witness_check_step(&s->check, s->history, group, &s->call.args.problem, s->call.scratch, s->naive.n_new,
+                               layer, why, sizeof why))
+        kvb_fuzz_wrong("%s: %s", s->naive.type->name, why);
+    return true;
+}
+
+/* The plan in force: the tokens that it wants, and what its queries see in each layer. */
+static void plan_look(scene *s)
+{
+    const uint64_t *feed;
+    uint32_t n = kvb_cache_feed(s->cache, &feed);
+    if (!s->naive.valid && n)
+        kvb_fuzz_wrong("%s: a plan is in force that should not be", s->naive.type->name);
+    if (!s->naive.valid)
+        return;
+    if (n < s->naive.n_new || n > FED_MOST || feed[n - s->naive.n_new] != s->naive.first)
+        kvb_fuzz_wrong("%s: %u tokens are fed for a step of %u", s->naive.type->name, n, s->naive.n_new);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) /* rows are stored even where they cannot be read back */
+        s->readable = layer_look(s, layer, feed, n);
+}
+
+static void state_look(scene *s)
+{
+    const naive *m = &s->naive;
+    for (uint32_t g = 0; g < s->model.n_groups; g++) {
+        kvb_cache_usage usage;
+        kvb_cache_usage_of(s->cache, g, &usage);
+        if (usage.cells_live != naive_live(m, g, false) || usage.cells_peak > naive_cells(m, g))
+            kvb_fuzz_wrong("%s: group %u has %u cells, %u at most, instead of %u", m->type->name, g, usage.cells_live,
+                           usage.cells_peak, naive_live(m, g, false));
+    }
+    for (uint32_t i = 0; i < m->n_ids; i++)
+        if (kvb_cache_length(s->cache, i) != naive_len(m, i))
+            kvb_fuzz_wrong("%s: sequence %u has length %u instead of %u", m->type->name, i,
+                           kvb_cache_length(s->cache, i), naive_len(m, i));
+    for (uint32_t i = 0; i < m->n_ids; i++)
+        if (kvb_cache_pending(s->cache, i) != naive_pending(m, i))
+            kvb_fuzz_wrong("%s: sequence %u has %u nodes instead of %u", m->type->name, i,
+                           kvb_cache_pending(s->cache, i), naive_pending(m, i));
+}
+
+/* What the cache says of a step before it is made. */
+static void forecast_look(const scene *s, const call *c)
+{
+    static const uint32_t zeros[16];
+    const naive *m = &s->naive;
+    const uint32_t *ids = c->kind == STEP ? c->ids : zeros;
+    bool others = false;
+    for (uint32_t i = 0; i < c->n; i++)
+        others = others || (ids[i] != 0 && !(m->type->flags & KVB_CACHE_SEQ));
+    if ((c->kind == STEP || c->kind == EXTEND) &&
+        kvb_cache_can_extend(s->cache, ids, c->n) != (!others && naive_admit(m, ids, c->n) == 0))
+        kvb_fuzz_wrong("%s: can_extend is wrong of %u tokens", m->type->name, c->n);
+    ids = c->kind == PROPOSE ? c->ids : zeros;
+    if (kvb_cache_can_propose(s->cache, ids, c->n) !=
+        (m->type->flags & KVB_CACHE_TREE && naive_proposable(m, ids, c->n)))
+        kvb_fuzz_wrong("%s: can_propose is wrong of %u nodes", m->type->name, c->n);
+}
+
+/* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever listens has
+ * the call that is answered wrongly, too. */
+static void call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
+{
+    naive *m = &s->naive;
+    const uint64_t first = m->next;
+    int got = -ENOMEM;
+    forecast_look(s, c);
+    if (memory) {
+        s->allocator.fail_request = s->allocator.requests + memory;
+        got = cache_call(s->cache, c);
+        s->allocator.fail_request = 0;
+    }
+    if (memory && got == -ENOMEM) { /* as if it had not been made */
+        state_look(s);
+        plan_look(s);
+    }
+    const int want = call_expect(m, c);
+    const kvb_event *event = want ? NULL : history_tell(s, c, first);
+    if (event && heard)
+        heard(ctx, &s->model, event);
+    if (got == -ENOMEM)
+        got = cache_call(s->cache, c);
+    if (got != want)
+        kvb_fuzz_wrong("%s: call %d of %u tokens returned %d instead of %d: %s", m->type->name, (int)c->kind, c->n, got,
+                       want, kvb_cache_why(s->cache));
+    state_look(s);
+    plan_look(s);
+}
+
+void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *heard, void *ctx)
+{
+    scene *s = calloc(1, sizeof *s);
+    call c = {.kind = CALLS};
+    uint32_t memory = 0;
+    if (!s)
+        kvb_fuzz_wrong("no memory");
+    s->readable = true;
+    for (bool open = scene_open(s, set); open && next(ctx, &s->naive, &c, &memory);)
+        call_do(s, &c, memory, heard, ctx);
+    scene_close(s);
+}
+
+void kvb_verbs_begin(void)
+{
+    slots_open();
+}
+
+void kvb_fuzz_verbs(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)
+{
+    tape t = {bytes, bytes + n, 0};
+    (void)target;
+    verbs_setting set = setting_take(&t);
+    kvb_verbs_play(&set, call_take, NULL, &t);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A history of control calls, played on a cache and looked at after each call: verbs.c. What is wrong ends the process. */
+#ifndef KVB_FUZZ_VERBS_H
+#define KVB_FUZZ_VERBS_H
+
+#include "ci/tests/caches/calls.h"
+#include "workloads/trace.h"
+
+/* The cache that is played on. Numbers are taken modulo how many there are. */
+typedef struct verbs_setting {
+    uint32_t cache, shape;   /* in kvb_builtin_caches; in a table of models */
+    uint32_t k_pool, v_pool; /* twice the place in kvb_builtin_pools; 1 more: with +had */
+    uint32_t growth;
+    uint32_t capacity, seq_capacity, max_seqs, min_chunk, rollback, step; /* as in kvb_cache_options */
+} verbs_setting;
+
+void kvb_verbs_begin(void);                         /* makes what this process, and its children, save to */
+uint32_t kvb_verbs_caches(void);                    /* how many there are */
+const kvb_pool_type *kvb_verbs_pool(uint32_t pool); /* of a setting's number */
+
+/* The next call, and which of its requests for memory is to be refused (0: none), by what the model holds; false: the end. */
+typedef bool verbs_next(void *ctx, const naive *model, call *next, uint32_t *memory);
+/* A call is made that the model takes: as an event of a trace, before it is known what the cache makes of it. */
+typedef void verbs_heard(void *ctx, const kvb_model *model, const kvb_event *event);
+
+void kvb_verbs_play(const verbs_setting *setting, verbs_next *next, verbs_heard *heard, void *ctx); /* heard: or NULL */
+
+#endif

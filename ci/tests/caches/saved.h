@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests of save and load share: a folder for files, a cache with three unlike groups, and what it holds. */
+#ifndef KVB_TEST_SAVED_H
+#define KVB_TEST_SAVED_H
+
+#include "pools.h"
+#include "rig.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static char folder[256], path[300], other[300];
+
+static inline int folder_make(void **state)
+{
+    (void)state;
+    const char *where = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.200s/kvbench-save-XXXXXX", where ? where : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a", folder);
+    snprintf(other, sizeof other, "%s/b", folder);
+    return 0;
+}
+
+static inline int folder_remove(void **state)
+{
+    (void)state;
+    unlink(path);
+    unlink(other);
+    return rmdir(folder); /* nothing else is left in it */
+}
+
+/* ---- a cache, and what it holds ----------------------------------------------------------------------------------- */
+
+static inline void begin_as(rig *r, const kvb_cache_type *type, const kvb_pool_type *pool, uint32_t capacity,
+                            uint32_t seq_capacity, uint32_t max_seqs)
+{
+    *r = (rig){.pool = pool,
+               .n_groups = 3,
+               .groups = {{.latent = true}, {.window = 9, .sinks = 2}, {.chunk = 12}},
+               .rollback = 3,
+               .page_cells = 4};
+    assert_int_equal(rig_try_open(r, type, capacity, seq_capacity, max_seqs, 2), 0);
+}
+
+static inline void begin(rig *r, const kvb_cache_type *type, const kvb_pool_type *pool)
+{
+    begin_as(r, type, pool, 400, 120, 4);
+}
+
+static inline bool has_seqs(const kvb_cache_type *type)
+{
+    return type->flags & KVB_CACHE_SEQ;
+}
+
+static inline void grow(rig *r, uint32_t seq, uint32_t n)
+{
+    uint32_t ids[64];
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = seq;
+    assert_int_equal(rig_step(r, ids, n), 0);
+    rig_store(r);
+}
+
+/* Two sequences that share a beginning, where the cache has two, and a hole behind blocks of residual cells. */
+static inline void fill(rig *r)
+{
+    const bool seqs = has_seqs(kvb_cache_type_of(r->cache));
+    grow(r, 0, 40);
+    if (seqs)
+        assert_int_equal(kvb_cache_seq_cp(r->cache, 0, 1, 0, KVB_POS_END), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        grow(r, 0, 5);
+        if (seqs)
+            grow(r, 1, 9);
+    }
+    if (seqs) {
+        assert_int_equal(kvb_cache_seq_rm(r->cache, 1, 66, KVB_POS_END), 0);
+        grow(r, 1, 2); /* has the newest ordinal: another instance goes on with the same one */
+    }
+}
+
+static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: of whole words */
+{
+    for (size_t i = 0; i < n; i += sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, (const char *)bytes + i, sizeof word);
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* Of a step of these sequences: for each query and layer the rows that it sees, bit by bit, whatever cells they lie in. */
+static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
+{
+    uint64_t all = 1;
+    assert_int_equal(rig_step(r, ids, n), 0);
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
+        const uint64_t *feed;
+        const uint32_t fed = kvb_cache_feed(r->cache, &feed);
+        kvb_attend_spec spec;
+        assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+        for (uint32_t q = 0; q < fed; q++) {
+            uint32_t cursor = 0;
+            uint64_t sum = 0, rows = 0;
+            kvb_run run;
+            while (kvb_mask_next(&spec.mask, fed, spec.k.cells, q, &cursor, &run))
+                for (uint32_t c = run.begin; c < run.end; c++, rows++)
+                    for (uint32_t h = 0; h < spec.group->kv_heads; h++) {
+                        float row[RIG_CODED_DIM];
+                        spec.k.format->read(&spec.k, h, c, 1, row);
+                        uint64_t both = hash(h + 7, row, spec.k.dim * sizeof *row);
+                        spec.v.format->read(&spec.v, h, c, 1, row);
+                        sum += hash(both, row, spec.v.dim * sizeof *row);
+                    }
+            const uint64_t found[] = {sum, rows, r->pos[feed[q]]};
+            all = hash(all, found, sizeof found);
+        }
+    }
+    return all;
+}
+
+/* Goes on for some steps. */
+static inline uint64_t going_on(rig *r, uint32_t seq)
+{
+    const uint32_t ids[] = {seq, seq, seq, seq, seq, seq, seq};
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < 6; i++)
+        all = all * 31 + step_hash(r, ids, 1 + i);
+    return all;
+}
+
+/* Everything that a refused call must leave. */
+static inline uint64_t state_hash(const rig *r)
+{
+    uint64_t h = 1;
+    for (uint32_t s = 0; s < KVB_SEQ_IDS; s++) {
+        const uint32_t length = kvb_cache_length(r->cache, s);
+        h = hash(h, &length, sizeof length);
+    }
+    for (uint32_t g = 0; g < r->model.n_groups; g++) {
+        const kvb_cache_usage u = rig_usage_of(r, g);
+        const uint64_t counts[] = {u.cells_live, u.cells_peak, u.high_water, u.cells_written, u.cells_moved};
+        h = hash(h, counts, sizeof counts);
+    }
+    return h;
+}
+
+/* A copy of the account's side of a rig over another cache: which token has which position. */
+static inline void account_copy(rig *to, const rig *from)
+{
+    to->next = from->next;
+    to->n_ordinals = from->n_ordinals;
+    memcpy(to->pos, from->pos, sizeof to->pos);
+}
+
+static inline void refused(rig *r, uint32_t seq, const char *name, int error, const char *words)
+{
+    const uint64_t before = state_hash(r);
+    assert_int_equal(kvb_cache_load(r->cache, seq, name), error);
+    if (!strstr(kvb_cache_why(r->cache), words))
+        print_message("# \"%s\" does not say \"%s\"\n", kvb_cache_why(r->cache), words);
+    assert_non_null(strstr(kvb_cache_why(r->cache), words));
+    assert_null(strchr(kvb_cache_why(r->cache), '\n'));
+    assert_true(state_hash(r) == before);
+}
+
+#endif

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: cache paged-prefix finds the pages that a prompt begins with by what they hold, keeps those that nobody holds until room or
+ * budget wants them, the oldest first, and shares none for a prompt that is another one. */
+#include "rig.h"
+
+#include "caches/stores/prefix.h"
+
+/* Tokens first, first + 1, … */
+static const int32_t *counting(int32_t first, uint32_t n)
+{
+    static int32_t tokens[64];
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = first + (int32_t)i;
+    return tokens;
+}
+
+/* The prompt is told, and what was not found of it is fed. Returns how many were found. */
+static uint32_t prompt(rig *r, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key)
+{
+    uint32_t found = UINT32_MAX, ids[64];
+    const uint64_t *ordinals, next = r->next;
+    assert_int_equal(kvb_cache_seq_match(r->cache, seq, tokens, n, extra_key, &found, &ordinals), 0);
+    assert_int_equal(kvb_cache_length(r->cache, seq), found);
+    for (uint32_t i = 0; i < found; i++)
+        assert_true(ordinals[i] < next && r->pos[ordinals[i]] == i);
+    r->next += found; /* used up */
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = seq;
+    r->tokens = tokens + found;
+    assert_int_equal(rig_step(r, ids, n - found), 0);
+    rig_store(r);
+    r->tokens = NULL;
+    return found;
+}
+
+static void end(rig *r, uint32_t seq)
+{
+    assert_int_equal(kvb_cache_seq_rm(r->cache, seq, 0, KVB_POS_END), 0);
+}
+
+/* Pages of 4 cells; their bytes in two groups of all layers: what a budget counts. */
+static void opened(rig *r, uint32_t capacity, uint32_t max_seqs, uint32_t pages)
+{
+    *r = (rig){.page_cells = 4, .n_groups = 2, .groups = {{.window = 3}, {.latent = true}}};
+    rig_model_make(r);
+    const kvb_pool_type *pool = kvb_builtin_pools[0];
+    double bytes = 0;
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
+        const kvb_group *g = kvb_model_group(&r->model, layer);
+        bytes +=
+            4 * g->kv_heads * (pool->row_bytes(pool, g->k_dim) + (g->latent ? 0 : pool->row_bytes(pool, g->v_dim)));
+    }
+    r->prefix_bytes = pages * (uint64_t)bytes;
+    assert_int_equal(rig_try_open(r, &kvb_cache_paged_prefix, capacity, 64, max_seqs, 4), 0);
+}
+
+/* Whole pages, and never all of the prompt; those of other tokens, or another extra key, are another prompt's. */
+static void the_longest_beginning_is_found(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 4, 0);
+    assert_int_equal(prompt(&r, 0, counting(100, 14), 14, 0), 0);
+    assert_int_equal(prompt(&r, 1, counting(100, 14), 14, 0), 12);
+    rig_layer_sees(&r, 1, 1, TOKENS(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 26, 27));
+    assert_int_equal(prompt(&r, 2, counting(100, 12), 12, 0), 8); /* a query is left */
+    assert_int_equal(prompt(&r, 3, counting(100, 14), 14, 7), 0);
+    end(&r, 0);
+    int32_t other[14];
+    memcpy(other, counting(100, 14), sizeof other);
+    other[6] = 1;
+    assert_int_equal(prompt(&r, 0, other, 14, 0), 4);
+    end(&r, 0);
+    assert_int_equal(prompt(&r, 0, counting(100, 14), 14, 7), 12);
+    rig_close(&r);
+}
+
+/* What is said after the prompt is known, too, if the cache is told; a page with a token that is not known is never found. */
+static void later_tokens_are_known(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 3, 0);
+    prompt(&r, 0, counting(0, 6), 6, 0);
+    r.tokens = counting(6, 1);
+    for (uint32_t i = 0; i < 2; i++, r.tokens++) {
+        r.tokens = counting(6 + (int32_t)i, 1);
+        assert_int_equal(rig_step(&r, NULL, 1), 0);
+        rig_store(&r);
+    }
+    assert_int_equal(prompt(&r, 1, counting(0, 10), 10, 0), 8);
+    r.tokens = NULL;
+    assert_int_equal(rig_step(&r, IDS(1)), 0);
+    rig_store(&r);
+    r.tokens = counting(11, 1);
+    assert_int_equal(rig_step(&r, IDS(1)), 0); /* page 2 is full, one token of it unknown */
+    rig_store(&r);
+    assert_int_equal(prompt(&r, 2, counting(0, 14), 14, 0), 8);
+    rig_close(&r);
+}
+
+/* A sequence that goes back into a page that others may find writes it anew: the page is found no more, the one before is. A hole or
+ * a copied piece of another prompt ends what is known. */
+static void what_is_written_again_is_not_found(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 4, 0);
+    prompt(&r, 0, counting(0, 9), 9, 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 6, KVB_POS_END), 0);
+    r.tokens = counting(50, 3);
+    assert_int_equal(rig_step(&r, NULL, 3), 0); /* 0 .. 5, 50 .. 52 */
+    rig_store(&r);
+    assert_int_equal(prompt(&r, 1, counting(0, 9), 9, 0), 4);
+    assert_int_equal(prompt(&r, 2, (int32_t[]){0, 1, 2, 3, 4, 5, 50, 51, 9}, 9, 0), 8);
+    rig_layer_sees(&r, 1, 0, TOKENS(0, 1, 2, 3, 4, 5, 9, 10, 29));
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 2, 1, 2), 0);
+    r.tokens = counting(60, 3);
+    assert_int_equal(rig_step(&r, IDS(2, 2, 2)), 0); /* page 2 is full behind a hole */
+    rig_store(&r);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 3, 4, 8), 0);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 3, 0, 4), 0); /* the pages of two prompts, which here are one's */
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, KVB_POS_END), 0);
+    assert_int_equal(prompt(&r, 1, (int32_t[]){0, 1, 2, 3, 4, 5, 50, 51, 9, 60, 61, 62, 3}, 13, 0), 8);
+    rig_close(&r);
+}
+
+/* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago first, and of a
+ * sequence its last one. */
+static void the_oldest_give_way(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 24, 2, 0);
+    prompt(&r, 0, counting(0, 12), 12, 0);
+    end(&r, 0);
+    prompt(&r, 0, counting(100, 12), 12, 0);
+    end(&r, 0);
+    prompt(&r, 0, counting(200, 12), 12, 0);
+    end(&r, 0);                                                  /* 9 of 10 are cached */
+    assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 12); /* used again; takes the last free one */
+    assert_true(kvb_cache_can_extend(r.cache, NULL, 24 + 3));    /* 6 pages are cached, which is room */
+    assert_false(kvb_cache_can_extend(r.cache, NULL, 24 + 4));
+    assert_int_equal(prompt(&r, 1, counting(300, 4), 4, 0), 0); /* gives way: the end of prompt 100 */
+    end(&r, 1);
+    assert_int_equal(prompt(&r, 1, counting(100, 13), 13, 0), 8);
+    end(&r, 1);
+    assert_int_equal(prompt(&r, 1, counting(200, 13), 13, 0), 4); /* its end gave way to that of 100: two pages */
+    rig_close(&r);
+}
+
+/* No more is kept than the budget has pages for; one smaller than a page keeps nothing. */
+static void the_budget_is_kept(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 2, 2);
+    prompt(&r, 0, counting(0, 13), 13, 0);
+    end(&r, 0);
+    assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 8);
+    prompt(&r, 1, counting(100, 4), 4, 0);
+    end(&r, 0);
+    end(&r, 1); /* the first page of the one, and that of the other */
+    assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 4);
+    assert_int_equal(prompt(&r, 1, counting(100, 5), 5, 0), 4);
+    rig_close(&r);
+    *(&r) = (rig){.page_cells = 4, .prefix_bytes = 1};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged_prefix, 64, 64, 2, 4), 0);
+    prompt(&r, 0, counting(0, 13), 13, 0);
+    assert_int_equal(prompt(&r, 1, counting(0, 13), 13, 0), 12);
+    end(&r, 0);
+    end(&r, 1);
+    assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 0);
+    rig_close(&r);
+}
+
+static uint64_t hash_all_alike(uint64_t before, const int32_t *tokens, uint32_t n)
+{
+    (void)before, (void)tokens, (void)n;
+    return 0;
+}
+
+/* All keys have one hash: tokens tell prompts apart. */
+static void collisions_share_nothing(void **state)
+{
+    (void)state;
+    const kvb_prefix_rules rules = kvb_prefix_by;
+    rig r;
+    kvb_prefix_by.hash = hash_all_alike;
+    opened(&r, 64, 4, 0);
+    prompt(&r, 0, counting(0, 13), 13, 0);
+    assert_int_equal(prompt(&r, 1, counting(1, 13), 13, 0), 0);
+    assert_int_equal(prompt(&r, 2, counting(0, 13), 13, 1), 0);
+    end(&r, 0);
+    end(&r, 1);
+    assert_int_equal(prompt(&r, 0, counting(1, 13), 13, 0), 12);
+    assert_int_equal(prompt(&r, 1, counting(0, 9), 9, 0), 8);
+    rig_close(&r);
+    kvb_prefix_by = rules;
+}
+
+/* What is refused changes nothing: a sequence that is alive, one too many, no memory at each request; and other caches cannot. */
+static void refusals(void **state)
+{
+    (void)state;
+    rig r;
+    uint32_t found = 77;
+    const uint64_t *ordinals;
+    opened(&r, 64, 2, 0);
+    prompt(&r, 0, counting(0, 13), 13, 0);
+    assert_int_equal(kvb_cache_seq_match(r.cache, 0, counting(0, 5), 5, 0, &found, &ordinals), -EINVAL);
+    assert_int_equal(kvb_cache_seq_match(r.cache, 64, counting(0, 5), 5, 0, &found, &ordinals), -EINVAL);
+    assert_int_equal(kvb_cache_seq_match(r.cache, 1, counting(0, 5), 0, 0, &found, &ordinals), -EINVAL);
+    assert_int_equal(kvb_cache_seq_match(r.cache, 1, NULL, 5, 0, &found, &ordinals), -EINVAL);
+    prompt(&r, 1, counting(100, 5), 5, 0);
+    assert_int_equal(kvb_cache_seq_match(r.cache, 2, counting(0, 9), 9, 0, &found, &ordinals), -ENOSPC);
+    const kvb_cache_usage before = rig_usage(&r);
+    const uint64_t *feed;
+    assert_int_equal(kvb_cache_feed(r.cache, &feed), 5); /* the plan is in force */
+    assert_int_equal(found, 77);
+    end(&r, 1);
+    for (uint64_t fail = 1; fail < 9; fail++) {
+        r.allocator.fail_request = r.allocator.requests + fail;
+        int error = kvb_cache_seq_match(r.cache, 1, counting(0, 9), 9, 0, &found, &ordinals);
+        r.allocator.fail_request = 0;
+        if (!error)
+            break;
+        assert_true(error == -ENOMEM && kvb_cache_length(r.cache, 1) == 0 && fail < 8);
+    }
+    assert_int_equal(found, 8);
+    assert_int_equal(rig_usage(&r).cells_live, before.cells_live - 8); /* pages that sequence 0 names, too */
+    rig_close(&r);
+}
+
+/* ---- random prompts ------------------------------------------------------------------------------------------------ */
+
+enum { SEQS = 5, LONGEST = 40, PREFIXES = 4000 };
+
+/* Sequences as lists of ordinals, and every beginning in whole pages that was ever held. */
+static struct {
+    uint32_t n[SEQS];
+    uint64_t ordinal[SEQS][LONGEST], key[SEQS];
+    int32_t tok[RIG_CODED_TOKENS],
+        whole[RIG_CODED_TOKENS][LONGEST]; /* of each ordinal: its id, and its prefix with it */
+    uint64_t key_of[RIG_CODED_TOKENS];
+    uint32_t n_prefixes;
+    struct {
+        uint64_t key;
+        uint32_t n;
+        int32_t tok[LONGEST];
+    } prefixes[PREFIXES];
+} told;
+
+static uint32_t below(uint32_t n)
+{
+    static uint64_t x = 88172645463325252u; /* xorshift64 */
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    return (uint32_t)(x % n);
+}
+
+static bool was_held(uint64_t key, const int32_t *tok, uint32_t n)
+{
+    for (uint32_t i = 0; i < told.n_prefixes; i++)
+        if (told.prefixes[i].key == key && told.prefixes[i].n == n &&
+            !memcmp(told.prefixes[i].tok, tok, n * sizeof *tok))
+            return true;
+    return false;
+}
+
+/* A token more of a sequence, perhaps its first one to hold it; notes the beginning that it completes. */
+static void token_hold(uint32_t s, uint64_t ordinal, int32_t tok, bool first)
+{
+    int32_t all[LONGEST];
+    told.tok[ordinal] = tok;
+    told.ordinal[s][told.n[s]++] = ordinal;
+    for (uint32_t i = 0; i < told.n[s]; i++)
+        all[i] = told.tok[told.ordinal[s][i]];
+    if (first) {
+        memcpy(told.whole[ordinal], all, told.n[s] * sizeof *all);
+        told.key_of[ordinal] = told.key[s];
+    }
+    if (told.n[s] % 4 || was_held(told.key[s], all, told.n[s]))
+        return;
+    assert_true(told.n_prefixes < PREFIXES);
+    told.prefixes[told.n_prefixes].key = told.key[s];
+    told.prefixes[told.n_prefixes].n = told.n[s];
+    memcpy(told.prefixes[told.n_prefixes++].tok, all, told.n[s] * sizeof *all);
+}
+
+/* The last token of a sequence sees all of it, and nothing else. */
+static void sight_check(rig *r, uint32_t s, uint32_t i)
+{
+    uint64_t want[LONGEST];
+    memcpy(want, told.ordinal[s], told.n[s] * sizeof *want);
+    qsort(want, told.n[s], sizeof *want, rig_compare);
+    rig_layer_sees(r, 1, i, want, told.n[s]);
+}
+
+/* A prompt of few ids: most begin as others did. *longest: what was ever held of it. Returns what was found. */
+static uint32_t prompt_draw(rig *r, uint32_t s, uint32_t *longest)
+{
+    int32_t tok[LONGEST];
+    const uint32_t n = 1 + below(28);
+    const uint64_t key = below(8) == 0, before = r->next;
+    for (uint32_t i = 0; i < n; i++)
+        tok[i] = i % 4 == 3 ? (int32_t)below(2) : 7;
+    *longest = 0;
+    told.key[s] = key;
+    while (*longest + 4 < n && was_held(key, tok, *longest + 4))
+        *longest += 4;
+    uint32_t found = UINT32_MAX, ids[LONGEST];
+    const uint64_t *ordinals;
+    assert_int_equal(kvb_cache_seq_match(r->cache, s, tok, n, key, &found, &ordinals), 0);
+    assert_true(found <= *longest && found % 4 == 0);
+    for (uint32_t i = 0; i < found; i++) { /* claims are not believed */
+        assert_true(ordinals[i] < before && r->pos[ordinals[i]] == i && told.key_of[ordinals[i]] == key);
+        assert_memory_equal(told.whole[ordinals[i]], tok, (i + 1) * sizeof *tok);
+        token_hold(s, ordinals[i], tok[i], false);
+    }
+    r->next += found;
+    for (uint32_t i = 0; i < n - found; i++)
+        ids[i] = s;
+    r->tokens = tok + found;
+    assert_int_equal(rig_step(r, ids, n - found), 0);
+    r->tokens = NULL;
+    for (uint32_t i = found; i < n; i++)
+        token_hold(s, before + i, tok[i], true);
+    rig_store(r);
+    sight_check(r, s, n - found - 1);
+    return found;
+}
+
+/* All that are alive say one more. */
+static void decode_draw(rig *r)
+{
+    uint32_t ids[SEQS], n = 0;
+    int32_t tok[SEQS];
+    for (uint32_t s = 0; s < SEQS; s++)
+        if (told.n[s] && told.n[s] < LONGEST - 1) {
+            ids[n] = s;
+            tok[n++] = told.n[s] % 4 == 3 ? (int32_t)below(2) : 7;
+        }
+    r->tokens = tok;
+    const uint64_t before = r->next;
+    const bool made = n && kvb_cache_can_extend(r->cache, ids, n) && !rig_step(r, ids, n);
+    r->tokens = NULL;
+    if (!made)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        token_hold(ids[i], before + i, tok[i], true);
+    rig_store(r);
+    for (uint32_t i = 0; i < n; i++)
+        sight_check(r, ids[i], i);
+}
+
+/* cuts: sequences are cut back and refilled, so that less is found than was ever held. Returns how many tokens were found. */
+static uint32_t prompts_play(uint32_t capacity, uint32_t budget, bool cuts, uint32_t *all)
+{
+    uint32_t found = 0, longest;
+    rig r;
+    memset(&told, 0, sizeof told);
+    r = (rig){.page_cells = 4};
+    r.prefix_bytes = budget;
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged_prefix, capacity, LONGEST, SEQS, 4), 0);
+    for (uint32_t call = 0; call < 400 && r.next + 64 < RIG_CODED_TOKENS; call++) {
+        const uint32_t s = below(SEQS), t = below(SEQS), kind = below(8);
+        if (kind < 3 && told.n[s] == 0) {
+            found += prompt_draw(&r, s, &longest);
+            *all += longest;
+        } else if (kind < 5) {
+            decode_draw(&r);
+        } else if (kind == 5 && told.n[s] && !told.n[t] && s != t) {
+            assert_int_equal(kvb_cache_seq_cp(r.cache, s, t, 0, KVB_POS_END), 0);
+            told.n[t] = told.n[s];
+            told.key[t] = told.key[s];
+            memcpy(told.ordinal[t], told.ordinal[s], sizeof told.ordinal[t]);
+        } else if (kind == 6 && cuts && told.n[s] > 2) {
+            told.n[s] -= 1 + below(told.n[s] - 1);
+            assert_int_equal(kvb_cache_seq_rm(r.cache, s, told.n[s], KVB_POS_END), 0);
+        } else if (kind == 7 && told.n[s]) {
+            told.n[s] = 0;
+            end(&r, s);
+        }
+    }
+    rig_close(&r);
+    return found;
+}
+
+/* With room for all, all is found that was ever held; with little, or where pages are written again, less, and never what is another's. */
+static void random_prompts(void **state)
+{
+    uint32_t found[3] = {0}, held[3] = {0};
+    (void)state;
+    for (uint32_t round = 0; round < 20; round++) {
+        found[0] += prompts_play(3000, 0, false, &held[0]);
+        found[1] += prompts_play(SEQS * LONGEST, 0, true, &held[1]);
+        found[2] += prompts_play(SEQS * LONGEST, 20000, true, &held[2]);
+    }
+    print_message(
+        "# found of what was ever held: %u of %u; with cuts and little room %u of %u; with a budget %u of %u\n",
+        found[0], held[0], found[1], held[1], found[2], held[2]);
+    assert_true(found[0] == held[0] && found[0] > 1000);
+    assert_true(found[1] > held[1] / 3 && found[1] < held[1]);
+    assert_true(found[2] > 100 && found[2] < held[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_longest_beginning_is_found),
+        cmocka_unit_test(later_tokens_are_known),
+        cmocka_unit_test(what_is_written_again_is_not_found),
+        cmocka_unit_test(the_oldest_give_way),
+        cmocka_unit_test(the_budget_is_kept),
+        cmocka_unit_test(collisions_share_nothing),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(random_prompts),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("prompts that begin as others did", tests, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Position shifts, by values: K rows that a cache has turned are those that the model would have made at the new positions, in
+ * every layer and either pairing; shifts between two steps are one; others who hold the rows keep them; V and groups without
+ * positions stay to the bit. And what is refused, with nothing changed.
+ */
+#include "rig.h"
+
+#include <math.h>
+
+#include "caches/pools/rows.h"
+
+enum { LAYERS = 4, HEADS = 2, DIM = 64, V_DIM = 32, TOKENS = 24 };
+
+/* Layers 0 and 2: halves, from element 8 on; 1: neighbours, all of the row; 3: latent, without positions. */
+static const kvb_model model = {
+    .n_layers = LAYERS,
+    .n_groups = 3,
+    .group_of = {0, 1, 0, 2},
+    .groups =
+        {{.heads = HEADS,
+          .kv_heads = HEADS,
+          .k_dim = DIM,
+          .v_dim = V_DIM,
+          .scale = 1,
+          .rope = {.known = true, .base = 10000, .first = 8, .dims = 32}},
+         {.heads = HEADS,
+          .kv_heads = HEADS,
+          .k_dim = DIM,
+          .v_dim = V_DIM,
+          .scale = 1,
+          .window = 20,
+          .sinks = 2,
+          .rope = {.known = true, .neighbours = true, .base = 500000, .dims = DIM}},
+         {.heads = 1, .kv_heads = 1, .k_dim = DIM, .v_dim = V_DIM, .latent = true, .scale = 1, .rope.known = true}},
+};
+
+typedef struct scene {
+    kvb_allocator allocator;
+    kvb_cache *cache;
+    uint64_t tokens;             /* admitted */
+    uint32_t seq_of[2 * TOKENS]; /* of each */
+} scene;
+
+/* What the model makes of a token before it knows its position; elements between 1 and 2. */
+static double plain(uint64_t token, uint32_t layer, uint32_t h, bool is_v, uint32_t c)
+{
+    uint64_t z = (((token * LAYERS + layer) * HEADS + h) * 2 + is_v) * 512 + c;
+    z = (z + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    return 1 + (double)(z >> 40) * 0x1p-24;
+}
+
+/* The K row at a position: pair i turned by position * base^(-2i/dims), in double. */
+static void k_make(uint64_t token, uint32_t layer, uint32_t h, double position, double *row)
+{
+    const kvb_rope *r = &kvb_model_group(&model, layer)->rope;
+    for (uint32_t c = 0; c < DIM; c++)
+        row[c] = plain(token, layer, h, false, c);
+    for (uint32_t i = 0; i < r->dims / 2; i++) {
+        uint32_t a = r->first + (r->neighbours ? 2 * i : i), b = r->neighbours ? a + 1 : a + r->dims / 2;
+        double angle = position / pow(r->base, 2.0 * i / r->dims), x = row[a], y = row[b];
+        row[a] = x * cos(angle) - y * sin(angle);
+        row[b] = y * cos(angle) + x * sin(angle);
+    }
+}
+
+static void scene_open(scene *s, const kvb_cache_type *type, const kvb_pool_type *pool)
+{
+    char why[200];
+    *s = (scene){0};
+    const kvb_cache_options options = {.capacity = 3 * TOKENS,
+                                       .seq_capacity = 3 * TOKENS,
+                                       .seq_ids = 4,
+                                       .max_seqs = 3,
+                                       .rollback = 64,
+                                       .min_chunk = 4,
+                                       .k_pool = pool,
+                                       .v_pool = pool,
+                                       .allocator = &s->allocator};
+    if (kvb_cache_open(type, &model, &options, &s->cache, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+static void scene_close(scene *s)
+{
+    kvb_cache_close(s->cache);
+    assert_int_equal(s->allocator.current_bytes, 0);
+}
+
+/* n tokens enter a sequence, in one step; their specs by layer. */
+static void step(scene *s, uint32_t seq, uint32_t n, kvb_attend_spec specs[LAYERS])
+{
+    static float k[TOKENS * HEADS * DIM], v[TOKENS * HEADS * V_DIM];
+    uint32_t ids[TOKENS], pos[TOKENS];
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = s->seq_of[s->tokens + i] = seq;
+        pos[i] = kvb_cache_length(s->cache, seq) + i;
+    }
+    assert_int_equal(kvb_cache_begin_step(s->cache, ids, n), 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        const kvb_group *g = kvb_model_group(&model, layer);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t h = 0; h < g->kv_heads; h++) {
+                double row[DIM];
+                k_make(s->tokens + i, layer, h, pos[i], row);
+                for (uint32_t c = 0; c < DIM; c++)
+                    k[(i * g->kv_heads + h) * DIM + c] = (float)row[c];
+                for (uint32_t c = 0; c < V_DIM; c++)
+                    v[(i * g->kv_heads + h) * V_DIM + c] = (float)plain(s->tokens + i, layer, h, true, c);
+            }
+        if (kvb_cache_update_and_fetch(s->cache, layer, pos, k, g->latent ? NULL : v, n, &specs[layer]))
+            fail_msg("%s", kvb_cache_why(s->cache));
+    }
+    s->tokens += n;
+}
+
+/* Cells that the last query of a step sees in a layer, in the order of positions. */
+static uint32_t cells_of(const kvb_attend_spec *spec, uint32_t n_tok, uint32_t *cells)
+{
+    uint32_t n = 0, cursor = 0;
+    for (kvb_run run; kvb_mask_next(&spec->mask, n_tok, spec->k.cells, n_tok - 1, &cursor, &run);)
+        for (uint32_t c = run.begin; c < run.end; c++)
+            cells[n++] = c;
+    return n;
+}
+
+/* K and V of a layer in the cell of a token, told by its V row (in latent rows by the first elements, which are not turned). */
+static void rows_find(const kvb_attend_spec *spec, uint32_t layer, uint64_t token, float k[HEADS][DIM],
+                      float v[HEADS][V_DIM])
+{
+    uint32_t cells[3 * TOKENS], n = cells_of(spec, 1, cells);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t h = 0; h < spec->group->kv_heads; h++) {
+            spec->k.format->read(&spec->k, h, cells[i], 1, k[h]);
+            spec->v.format->read(&spec->v, h, cells[i], 1, v[h]);
+        }
+        double least = 0;
+        for (uint32_t c = 0; c < V_DIM; c++)
+            least += fabs((double)v[0][c] - plain(token, layer, 0, !spec->group->latent, c));
+        if (least < 1)
+            return;
+    }
+    fail_msg("layer %u: token %u is not seen", layer, (unsigned)token);
+}
+
+/* Is the row what the model would have made at the position, but for so many roundings of the size of a pair? */
+static void row_check(uint32_t layer, uint32_t h, uint64_t token, uint32_t position, double roundings, const float *row)
+{
+    double want[DIM];
+    k_make(token, layer, h, position, want);
+    for (uint32_t c = 0; c < DIM; c++)
+        if (!(fabs((double)row[c] - want[c]) <= roundings * 0x1p-24 * 2 * sqrt(2)))
+            fail_msg("layer %u, token %u at %u, channel %u: %a and not %a", layer, (unsigned)token, position, c,
+                     (double)row[c], want[c]);
+}
+
+#define EACH_SHIFTING(type) EACH_CACHE(type, KVB_CACHE_SHIFT)
+
+static void rows_are_those_of_their_new_positions(void **state)
+{
+    (void)state;
+    EACH_SHIFTING(type)
+    {
+        scene s;
+        kvb_attend_spec specs[LAYERS];
+        float k[HEADS][DIM], v[HEADS][V_DIM], was_k[HEADS][DIM], was_v[HEADS][V_DIM];
+        scene_open(&s, type, kvb_builtin_pools[0]);
+        step(&s, 0, 16, specs);
+        assert_int_equal(kvb_cache_seq_rm(s.cache, 0, 4, 7), 0);
+        assert_int_equal(kvb_cache_seq_add(s.cache, 0, 7, KVB_POS_END, -3), 0); /* 7 .. 15 to 4 .. 12 */
+        assert_int_equal(kvb_cache_length(s.cache, 0), 13);
+        step(&s, 0, 1, specs);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            const kvb_group *g = kvb_model_group(&model, layer);
+            for (uint64_t t = 0; t < 16; t++) {
+                if (t >= 4 && t < 7)
+                    continue;
+                rows_find(&specs[layer], layer, t, k, v);
+                for (uint32_t h = 0; h < g->kv_heads; h++) {
+                    /* stored once, products and a sum, angles rounded: of rows that stay the first alone */
+                    row_check(layer, h, t, (uint32_t)(t < 4 ? t : t - 3), t < 4 || !g->rope.dims ? 1 : 5, k[h]);
+                    for (uint32_t c = 0; c < V_DIM; c++)
+                        assert_true(v[h][c] == (float)plain(t, layer, h, !g->latent, c));
+                }
+            }
+        }
+        /* up and down again, with a step between: back within the rotation's rounding */
+        rows_find(&specs[0], 0, 12, was_k, was_v);
+        assert_int_equal(kvb_cache_seq_add(s.cache, 0, 6, KVB_POS_END, 11), 0);
+        step(&s, 0, 1, specs);
+        assert_int_equal(kvb_cache_seq_add(s.cache, 0, 6, KVB_POS_END, -11), 0);
+        step(&s, 0, 1, specs);
+        rows_find(&specs[0], 0, 12, k, v);
+        for (uint32_t c = 0; c < DIM; c++)
+            assert_true(fabs((double)k[1][c] - (double)was_k[1][c]) <= 10 * 0x1p-24 * 2 * sqrt(2));
+        assert_memory_equal(v, was_v, sizeof v);
+        scene_close(&s);
+    }
+}
+
+/* K rows of layer 0 as they are stored after shifts of a sequence's tail by these deltas, with a step behind each or behind all. */
+static void shifted_rows(const kvb_cache_type *type, const kvb_pool_type *pool, const int32_t *deltas, uint32_t n,
+                         bool steps_between, float rows[16][HEADS][DIM])
+{
+    scene s;
+    kvb_attend_spec specs[LAYERS];
+    float v[HEADS][V_DIM];
+    scene_open(&s, type, pool);
+    step(&s, 0, 16, specs);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = 5;
+        for (uint32_t j = 0; j < i; j++)
+            at += (uint32_t)deltas[j];
+        assert_int_equal(kvb_cache_seq_add(s.cache, 0, at, KVB_POS_END, deltas[i]), 0);
+        if (steps_between && i + 1 < n) {
+            step(&s, 1, 1, specs); /* of another sequence: that ends it, too */
+            assert_int_equal(kvb_cache_seq_rm(s.cache, 1, 0, KVB_POS_END), 0);
+        }
+    }
+    step(&s, 0, 1, specs);
+    for (uint64_t t = 0; t < 16; t++)
+        rows_find(&specs[0], 0, t, rows[t], v);
+    scene_close(&s);
+}
+
+static void shifts_between_two_steps_are_one(void **state)
+{
+    (void)state;
+    static float one[16][HEADS][DIM], two[16][HEADS][DIM], apart[16][HEADS][DIM], none[16][HEADS][DIM];
+    for (size_t p = 0; kvb_builtin_pools[p]; p++)
+        for (const kvb_pool_type *pool = kvb_builtin_pools[p]; pool; pool = pool->rotated) {
+            char why[200];
+            if (pool->format->residual_cells ||
+                (pool->supports &&
+                 !(pool->supports(pool, DIM, why, sizeof why) && pool->supports(pool, V_DIM, why, sizeof why))) ||
+                (pool->format->elem != KVB_F32 && pool->format->elem != KVB_F16 && pool->format->elem != KVB_Q8_0 &&
+                 pool->format->elem != KVB_INT8)) /* in fewer bits tokens are not told apart */
+                continue;
+            shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){9}, 1, false, one);
+            shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){13, -4}, 2, false, two);
+            assert_memory_equal(one, two, sizeof one);
+            shifted_rows(&kvb_cache_slab, pool, (const int32_t[]){13, -4}, 2, false, two);
+            assert_memory_equal(one, two, sizeof one);
+            shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){13, -4}, 2, true, apart);
+            assert_memory_not_equal(one, apart, sizeof one); /* stored twice: rounded twice */
+            shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){7, -7}, 2, false, two);
+            shifted_rows(&kvb_cache_seq, pool, NULL, 0, false, none);
+            assert_memory_equal(two, none, sizeof two); /* there and back is nothing */
+        }
+}
+
+static void others_keep_their_rows(void **state)
+{
+    (void)state;
+    EACH_SHIFTING(type)
+    {
+        scene s;
+        kvb_attend_spec specs[LAYERS];
+        float k[HEADS][DIM], v[HEADS][V_DIM];
+        kvb_cache_usage usage;
+        scene_open(&s, type, kvb_builtin_pools[0]);
+        step(&s, 0, 12, specs);
+        assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
+        assert_int_equal(kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5), 0); /* 4 tokens part */
+        kvb_cache_usage_of(s.cache, 0, &usage);
+        assert_int_equal(usage.cells_live, type == &kvb_cache_slab ? 24 : 16);
+        assert_int_equal(kvb_cache_seq_cp(s.cache, 1, 2, 0, KVB_POS_END), 0); /* of what is yet to be turned */
+        assert_int_equal(kvb_cache_seq_add(s.cache, 2, 13, KVB_POS_END, -4), 0);
+        const uint32_t at[] = {8, 13, 9};
+        for (uint32_t seq = 0; seq < 3; seq++) {
+            step(&s, seq, 1, specs);
+            for (uint32_t layer = 0; layer < 3; layer++)
+                for (uint64_t t = 0; t < 12; t++) {
+                    uint32_t pos = (uint32_t)t < 8 ? (uint32_t)t : at[seq] + (uint32_t)t - 8;
+                    rows_find(&specs[layer], layer, t, k, v);
+                    for (uint32_t h = 0; h < HEADS; h++)
+                        row_check(layer, h, t, pos, pos == t ? 1 : 5, k[h]);
+                }
+        }
+        scene_close(&s);
+    }
+}
+
+static void what_is_refused_changes_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t seq, p0, p1;
+        int32_t delta;
+        int error;
+    } calls[] = {
+        {0, 0, KVB_POS_END, -1, -EINVAL}, /* below 0 */
+        {0, 4, 8, 2, -EINVAL},            /* onto what stays behind */
+        {0, 4, 8, -3, -EINVAL},           /* onto what stays before */
+        {0, 4, 8, 40, -EINVAL},           /* across it */
+        {0, 9, 5, 1, -EINVAL},            /* no range */
+        {9, 0, 5, 1, -EINVAL},            /* no sequence */
+        {0, 12, 16, 3 * TOKENS - 15, -ENOSPC},
+        {0, 12, 16, INT32_MAX, -ENOSPC},
+        {0, 4, 8, 0, 0}, /* by nothing */
+        {0, 40, 50, 7, 0},
+        {3, 0, KVB_POS_END, 7, 0}, /* of nothing */
+    };
+    EACH_SHIFTING(type)
+    {
+        scene s;
+        kvb_attend_spec specs[LAYERS];
+        kvb_cache_usage before, after;
+        const uint64_t *feed;
+        scene_open(&s, type, kvb_builtin_pools[0]);
+        step(&s, 0, 16, specs);
+        for (size_t i = 0; i < N(calls); i++) {
+            kvb_cache_usage_of(s.cache, 0, &before);
+            assert_int_equal(kvb_cache_seq_add(s.cache, calls[i].seq, calls[i].p0, calls[i].p1, calls[i].delta),
+                             calls[i].error);
+            assert_int_equal(strlen(kvb_cache_why(s.cache)) > 0, calls[i].error != 0);
+            kvb_cache_usage_of(s.cache, 0, &after);
+            assert_memory_equal(&before, &after, sizeof before);
+            assert_int_equal(kvb_cache_length(s.cache, 0), 16);
+            assert_int_equal(kvb_cache_feed(s.cache, &feed), calls[i].error && i < 8 ? 16 : 0);
+        }
+        scene_close(&s);
+    }
+}
+
+static void caches_and_models_without_shifts_say_so(void **state)
+{
+    (void)state;
+    char why[200];
+    EACH_CACHE(type, 0)
+    {
+        kvb_allocator allocator = {0};
+        kvb_model m = model;
+        kvb_cache_options options = {.capacity = 8,
+                                     .seq_capacity = 8,
+                                     .max_seqs = 1,
+                                     .min_chunk = 4,
+                                     .k_pool = kvb_builtin_pools[0],
+                                     .v_pool = kvb_builtin_pools[0],
+                                     .allocator = &allocator};
+        kvb_cache *cache;
+        for (int unknown = 0; unknown < 2; unknown++) {
+            m.groups[2].rope.known = !unknown;
+            assert_int_equal(kvb_cache_open(type, &m, &options, &cache, why, sizeof why), 0);
+            const bool can = type->flags & KVB_CACHE_SHIFT && !unknown;
+            assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), can ? 0 : -ENOTSUP);
+            if (!can)
+                assert_non_null(strstr(kvb_cache_why(cache), type->flags & KVB_CACHE_SHIFT ? "group 2" : "seq_add"));
+            kvb_cache_close(cache);
+        }
+    }
+    for (size_t p = 0; kvb_builtin_pools[p]; p++) {
+        kvb_allocator allocator = {0};
+        const kvb_pool_type *pool = kvb_builtin_pools[p];
+        kvb_cache_options options = {.capacity = 8,
+                                     .seq_capacity = 8,
+                                     .max_seqs = 1,
+                                     .min_chunk = 4,
+                                     .k_pool = pool,
+                                     .v_pool = kvb_builtin_pools[0],
+                                     .allocator = &allocator};
+        kvb_cache *cache;
+        if (kvb_cache_open(&kvb_cache_seq, &model, &options, &cache, why, sizeof why))
+            continue;
+        assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), pool->format->residual_cells ? -ENOTSUP : 0);
+        kvb_cache_close(cache);
+    }
+}
+
+/* Each request for memory of a shift, and of the step behind it, refused once: nothing has happened, and then it happens. */
+static void memory_that_is_refused_changes_nothing(void **state)
+{
+    (void)state;
+    EACH_SHIFTING(type)
+    {
+        uint64_t refused = 0;
+        for (uint64_t nth = 1, last = 0; nth > last; nth++) {
+            scene s;
+            kvb_attend_spec specs[LAYERS];
+            float k[HEADS][DIM], v[HEADS][V_DIM];
+            scene_open(&s, type, kvb_builtin_pools[0]);
+            step(&s, 0, 12, specs);
+            assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
+            s.allocator.fail_request = s.allocator.requests + nth;
+            int error = kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5);
+            s.allocator.fail_request = 0;
+            assert_true(error == 0 || error == -ENOMEM);
+            if (error) {
+                refused++;
+                assert_int_equal(kvb_cache_length(s.cache, 1), 12);
+                assert_int_equal(kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5), 0);
+            } else {
+                last = nth + 1; /* more than it asks for */
+            }
+            for (uint32_t seq = 0; seq < 2; seq++) {
+                step(&s, seq, 1, specs);
+                rows_find(&specs[0], 0, 10, k, v);
+                row_check(0, 1, 10, seq ? 15 : 10, seq ? 5 : 1, k[1]);
+            }
+            scene_close(&s);
+        }
+        assert_true(refused >= 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_those_of_their_new_positions),
+        cmocka_unit_test(shifts_between_two_steps_are_one),
+        cmocka_unit_test(others_keep_their_rows),
+        cmocka_unit_test(what_is_refused_changes_nothing),
+        cmocka_unit_test(caches_and_models_without_shifts_say_so),
+        cmocka_unit_test(memory_that_is_refused_changes_nothing),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("position shifts", tests, NULL, NULL);
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: random histories of control calls go well on every cache; one that does not is shrunk to a trace that replays.
+. "$(dirname "$0")/lib.sh"
+
+random() { "$BUILD/check-random" "$@"; }
+
+ok "each cache" random 60
+for cache in $("$KVBENCH" list caches --format csv | tail -n +2 | cut -d, -f2); do
+    holds "  $cache" "^$cache: 60 histories, seeds 1 to 60: all well"
+done
+
+expect_exit 1 "a history that goes wrong" env KVB_RANDOM_WRONG=1 "$BUILD/check-random" 60 1 seq "$TMPDIR/wrong.jsonl"
+holds "  is told by its seed" '^seq: seed [0-9]+ goes wrong after [0-9]+ calls$'
+holds "  is shrunk to the two calls that matter" '^2 calls are left of it:$'
+holds "  with a command" "^as a trace: kvbench run --workload $TMPDIR/wrong.jsonl --cache seq --pool k="
+ok "  which replays it" "$KVBENCH" run --check --workload "$TMPDIR/wrong.jsonl" --cache seq --pool f32
+holds "  on every kernel" '^[1-9][0-9]* passed, 0 failed'
+
+expect_exit 2 "no such cache" random 60 1 nope
+expect_exit 2 "no histories" random 0
+done_testing

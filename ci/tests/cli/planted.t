@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: each planted fault is caught by the check that is to catch it, and by that one alone where it says so; without a check
+# its faults are missed, and that is said.
+. "$(dirname "$0")/lib.sh"
+grep -qE '__(asan|tsan)_init' "$KVBENCH" && skip_all "hundreds of runs, each many times slower with a sanitizer in the program"
+
+ok "every planted fault is caught, and every check catches some" "$KVBENCH" faults --format csv
+! grep -q '^\(MISSED\|OTHERWISE\)' "$out"
+report $? "  each by the check that is to"
+grep -c '^caught' "$out" | awk '{ exit $1 < 240 }'
+report $? "  two hundred and forty, and more"
+expect_exit 1 "without the bound a dropped key is missed" "$KVBENCH" faults key-first --without bound
+holds "  which is said" '^MISSED +key-first +plain-decode seq f32 flash +bound +- '
+ok "what else would have caught it" "$KVBENCH" faults out-left --alone
+holds "  is said" '^caught +out-left .* written +written +bound '
+ok "a page" "$KVBENCH" faults --format html 'lse-*'
+holds "  has the faults" '<td>caught</td><td>lse-off</td><td>plain-decode seq f32 flash</td><td>bound</td>'
+holds "  and the checks" '<td>bound</td><td class="n">[1-9]'
+lacks "  needs nothing beside itself" '(src|href)='
+cp "$out" "$TMPDIR/faults.html"
+ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/faults.html"
+ok "what there is to plant" "$KVBENCH" faults --list --format csv 'lse-*'
+holds "  is listed" '^lse-off,bound,plain-decode seq f32 flash,'
+expect_exit 2 "an unknown check" "$KVBENCH" faults --without witnes
+holds "  is guessed" "did you mean 'witness'" "$err"
+expect_exit 2 "an unknown fault" "$KVBENCH" faults key-frist
+one_line "  in one line"
+done_testing

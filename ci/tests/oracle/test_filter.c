@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which one KV head
+ * holds another's V row is named, with layer and KV head. What it says of kernels: whole/test_filter.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/filter.h"
+
+enum { TOKENS = 120, MANY = 1500, HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
+static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
+static const kvb_group group = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
+static const kvb_arithmetic bf16_sums = {.dot_chain = K, .cell_chain = TOKENS, .sums.rounding = KVB_BF16};
+
+/* The row's output, each element off by a rounding at random; and what another V row of the token does to it. */
+static void output_make(const kvb_values *values, const kvb_expect *e, uint32_t stale, uint64_t *seed, float *out)
+{
+    const float *v = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE) + e->head / 2 * V,
+                *wrong = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE + 50) + e->head / 2 * V,
+                *k = kvb_values_rows(values, KVB_ROWS_K, e->layer, STALE) + e->head / 2 * K,
+                *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, e->query) + e->head * K;
+    double score = 0;
+    for (uint32_t c = 0; c < K; c++)
+        score += (double)q[c] * (double)k[c];
+    double weight = stale <= e->query && e->layer == 1 && e->head / 2 == 1 ? exp(0.3 * score - e->lse) : 0;
+    for (uint32_t c = 0; c < V; c++)
+        out[c] = (float)(e->terms[c].o * (1 + 0x1p-9 * (2 * hand_uniform(seed) - 1)) +
+                         weight * ((double)wrong[c] - (double)v[c]));
+}
+
+static double z_of(const kvb_oracle *oracle, const kvb_values *values, uint32_t stale, uint64_t *rows, char *why,
+                   size_t why_bytes)
+{
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    uint64_t seed = 5;
+    assert_int_equal(kvb_filter_open(oracle, &filter), 0);
+    for (size_t r = 0; r < oracle->n_rows; r++) {
+        float out[V];
+        output_make(values, &oracle->rows[r], stale, &seed, out);
+        kvb_filter_add(filter, &oracle->rows[r], &oracle->rows[r], &bf16_sums, KVB_F32, out);
+    }
+    double z = kvb_filter_peaks(filter, peaks);
+    *rows = kvb_filter_rows(filter);
+    kvb_filter_words(peaks, why, why_bytes);
+    kvb_filter_free(filter);
+    return z;
+}
+
+/* Of a prompt of so many tokens; rows: that count. */
+static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
+{
+    hand h = {0};
+    kvb_values values;
+    kvb_oracle *oracle;
+    char why[200];
+    const kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX};
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, tokens);
+    hand_values(&h, hand_model(2, group), 4, &values);
+    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), 0);
+    assert_true(z_of(oracle, &values, NOBODY, rows, why, sizeof why) < KVB_FILTER_LIMIT);
+    assert_string_equal(why, "");
+    assert_true(z_of(oracle, &values, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
+    print_message("# %s\n", why);
+    assert_non_null(strstr(why, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, layer 1"));
+    kvb_oracle_free(oracle);
+    hand_free(&h);
+}
+
+/* Of few tokens every row is kept, but for those that see one cell; of many every other query's. */
+static void a_token_is_named(void **state)
+{
+    (void)state;
+    uint64_t rows;
+    a_token_is_named_among(TOKENS, &rows);
+    assert_int_equal(rows, 2 * HEADS * (TOKENS - 1));
+    a_token_is_named_among(MANY, &rows);
+    assert_int_equal(rows, 2 * HEADS * MANY / 2);
+}
+
+/* By the first kind that stands out, but of the sums over cells by the highest. */
+static void what_stands_out_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        kvb_filter_kind kind;
+        kvb_filter_peak peak;
+        const char *words;
+    } all[] = {
+        {KVB_FILTER_SCALE, {.z = 9, .a = 0.01}, "the scale is off by about +1.00 %: z = 9.0, above 8.5"},
+        {KVB_FILTER_TOKEN,
+         {.z = 10, .a = 1, .layer = 3, .kv_head = 2, .at = 7},
+         "token 7 is doubled in the outputs of KV head 2, layer 3"},
+        {KVB_FILTER_FROM_LAST,
+         {.z = 11, .a = -1, .at = 5},
+         "cell 5 from the last of those that each query sees is missing from"},
+        {KVB_FILTER_FROM_FIRST, {.z = 12, .a = 1, .at = 6}, "cell 6 of those that each query sees is doubled in"},
+        {KVB_FILTER_SIZE, {.z = 9, .a = -1}, "the outputs are off by about -100.0 %"},
+        {KVB_FILTER_HEADS, {.z = 9, .at = 1, .other = 2}, "outputs of heads 1 and 2 look swapped"},
+    };
+    kvb_filter_peak peaks[KVB_FILTER_KINDS] = {{.z = KVB_FILTER_LIMIT}};
+    char why[200];
+    kvb_filter_words(peaks, why, sizeof why);
+    assert_string_equal(why, "");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        peaks[all[i].kind] = all[i].peak;
+        kvb_filter_words(peaks, why, sizeof why);
+        assert_non_null(strstr(why, all[i].words));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_is_named), cmocka_unit_test(what_stands_out_is_said)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("oracle/filter", tests, NULL, NULL);
+}

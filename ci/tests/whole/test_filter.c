@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bound and the matched filter (oracle/filter.h) over outputs of the built-in kernels, from 64 to 32,768 cells in real pools:
+ * honest ones stay below both limits, and each mistake is found by one of them, and named by the filter.
+ *
+ * `test_filter --table CELLS POOL…` prints what each says, as JSON lines.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "ci/tests/whole/parts.h"
+
+#include "ci/tests/whole/filled.h"
+#include "kernels/kernels.h"
+#include "oracle/filter.h"
+#include "oracle/rounded.h"
+
+enum { MOST_CELLS = 32768, QUERIES = 64, HEADS = 8, KV_HEADS = 2, EACH = HEADS / KV_HEADS, DIM = 64 };
+
+static const char model_text[] = "{'kv_cache.schema_version':2,'kv_cache.layers':1,'groups':["
+                                 "{'layers':[0],'heads':8,'kv_heads':2,'k_dim':64,'v_dim':64}]}";
+
+static float k_rows[KV_HEADS * MOST_CELLS * DIM],
+    v_rows[KV_HEADS * MOST_CELLS * DIM]; /* [KV_HEADS][cells][DIM] decoded */
+
+/* ---- mistakes ---------------------------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    const filled *at;
+    kvb_attend_spec spec;
+    kvb_group group; /* the spec's */
+    float q[QUERIES][HEADS][DIM];
+    float out[QUERIES][HEADS][DIM], lse[QUERIES][HEADS];
+} attempt;
+
+static uint32_t middle(uint32_t cells)
+{
+    return cells / 2 - 3;
+}
+
+static uint32_t border(uint32_t cells)
+{
+    return cells / 2 - 1;
+}
+
+static uint32_t first(uint32_t cells)
+{
+    (void)cells;
+    return 0;
+}
+
+/* Cell `cell` of a query counts `times` times, with V of the cell `as`. */
+static void cell_change(attempt *a, uint32_t query, uint32_t cell, double times, uint32_t as)
+{
+    const filled *r = a->at;
+    for (uint32_t h = 0; h < HEADS; h++) {
+        const float *k = k_rows + ((size_t)(h / EACH) * r->cells + cell) * DIM;
+        const float *v = v_rows + ((size_t)(h / EACH) * r->cells + cell) * DIM;
+        const float *other = v_rows + ((size_t)(h / EACH) * r->cells + as) * DIM;
+        double s = 0;
+        for (uint32_t c = 0; c < DIM; c++)
+            s += (double)a->q[query][h][c] * (double)k[c];
+        double p = exp(s * a->group.scale - (double)a->lse[query][h]);
+        for (uint32_t c = 0; c < DIM; c++) {
+            double sum = (double)a->out[query][h][c] + p * (times * (double)other[c] - (double)v[c]);
+            a->out[query][h][c] = (float)(sum / (1 + p * (times - 1)));
+        }
+    }
+}
+
+static void cells_change(attempt *a, uint32_t cell, double times, uint32_t as)
+{
+    uint32_t before = a->at->cells - a->at->queries;
+    for (uint32_t i = 0; i < a->at->queries; i++)
+        if (cell <= before + i)
+            cell_change(a, i, cell, times, as);
+}
+
+static void first_dropped(attempt *a)
+{
+    cells_change(a, 0, 0, 0);
+}
+
+static void middle_dropped(attempt *a)
+{
+    cells_change(a, middle(a->at->cells), 0, 0);
+}
+
+static void last_dropped(attempt *a)
+{
+    for (uint32_t i = 0; i < a->at->queries; i++)
+        cell_change(a, i, a->at->cells - a->at->queries + i, 0, 0);
+}
+
+static void doubled(attempt *a)
+{
+    cells_change(a, middle(a->at->cells), 2, middle(a->at->cells));
+}
+
+static void stale(attempt *a)
+{
+    cells_change(a, middle(a->at->cells), 1, 5);
+}
+
+static void of_a_neighbour(attempt *a)
+{
+    cells_change(a, border(a->at->cells), 1, border(a->at->cells) + 1);
+}
+
+/* What all rows have alike is no cell's. */
+static void offset(attempt *a)
+{
+    for (uint32_t i = 0; i < a->at->queries * HEADS * DIM; i++)
+        (&a->out[0][0][0])[i] += i % DIM % 3 ? 0.004f : -0.008f;
+}
+
+static void scaled_by_101(attempt *a)
+{
+    a->group.scale *= 1.01;
+}
+
+static void scaled_by_1001(attempt *a)
+{
+    a->group.scale *= 1.001;
+}
+
+static void heads_swapped(attempt *a)
+{
+    float head[DIM];
+    for (uint32_t i = 0; i < a->at->queries; i++) {
+        memcpy(head, a->q[i][1], sizeof head);
+        memcpy(a->q[i][1], a->q[i][2], sizeof head);
+        memcpy(a->q[i][2], head, sizeof head);
+    }
+}
+
+static void zero(attempt *a)
+{
+    memset(a->out, 0, sizeof a->out);
+}
+
+static const struct {
+    const char *name;
+    void (*before)(attempt *a);
+    void (*after)(attempt *a);
+    const char *words;                 /* of the message */
+    uint32_t (*which)(uint32_t cells); /* token or cell that it names */
+} ways[] = {
+    {"honest", NULL, NULL, NULL, NULL},
+    {"first dropped", NULL, first_dropped, "is missing", first},
+    {"middle dropped", NULL, middle_dropped, "is missing", middle},
+    {"last dropped", NULL, last_dropped, "from the last of those that each query sees is missing", first},
+    {"doubled", NULL, doubled, "is doubled", middle},
+    {"stale row", NULL, stale, "has a wrong V row", middle},
+    {"neighbour's V", NULL, of_a_neighbour, "has a wrong V row", border},
+    {"scale * 1.01", scaled_by_101, NULL, "the scale is off by about +", NULL},
+    {"scale * 1.001", scaled_by_1001, NULL, "the scale is off by about +0.", NULL},
+    {"heads swapped", heads_swapped, NULL, "outputs of heads 1 and 2 look swapped", NULL},
+    {"an offset", NULL, offset, NULL, NULL},
+    {"out = 0", NULL, zero, "the outputs are off by about -100.0 %", NULL},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+/* What bound and filter say. */
+typedef struct finding {
+    double rho, z; /* z -1: the kernel does not read these rows */
+    char words[256];
+} finding;
+
+static finding find(filled *r, const kvb_kernel *kernel, kvb_rounded *rounded, int way)
+{
+    static attempt a;
+    size_t n;
+    char why[256];
+    kvb_diff diff = {0};
+    kvb_arithmetic arithmetic;
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    const kvb_expect *rows, *own = kvb_oracle_rows(r->oracle, 1, 0, &n);
+    finding f = {.z = -1};
+    a.at = r;
+    a.spec = *r->spec;
+    a.group = *r->spec->group;
+    a.spec.group = &a.group;
+    a.spec.generation = 0; /* no other's mask */
+    memcpy(a.q, filled_q(r, 0), r->queries * sizeof *a.q);
+    if (!filled_attend(r, kernel, &a.spec, &a.q[0][0][0], KVB_F32, a.out, &a.lse[0][0]))
+        return f;
+    kvb_call_arithmetic(&r->call, &arithmetic);
+    if (kvb_rounded_rows(/* judged as an honest call is */
+                         rounded, &r->call.args, 1, 0, &arithmetic, &rows, &n, why, sizeof why))
+        fail_msg("%s", why);
+    if (ways[way].before) {
+        ways[way].before(&a);
+        assert_true(filled_attend(r, kernel, &a.spec, &a.q[0][0][0], KVB_F32, a.out, &a.lse[0][0]));
+    }
+    if (ways[way].after)
+        ways[way].after(&a);
+    assert_int_equal(kvb_filter_open(r->oracle, &filter), 0);
+    for (size_t i = 0; i < n; i++) {
+        const float *out = a.out[rows[i].query][rows[i].head];
+        kvb_diff_row(&diff, &rows[i], DIM, &arithmetic, r->spec->group->scale, 0, KVB_F32, out,
+                     &a.lse[rows[i].query][rows[i].head]);
+        kvb_filter_add(filter, &own[i], &rows[i], &arithmetic, KVB_F32, out);
+    }
+    f.rho = diff.rho;
+    f.z = kvb_filter_peaks(filter, peaks);
+    kvb_filter_words(peaks, f.words, sizeof f.words);
+    kvb_filter_free(filter);
+    return f;
+}
+
+/* Does the message say what is wrong, and where? */
+static bool is_named(int way, uint32_t cells, const char *words)
+{
+    char token[32] = "", cell[32] = "";
+    if (ways[way].which) {
+        snprintf(token, sizeof token, "token %u ", ways[way].which(cells));
+        snprintf(cell, sizeof cell, "cell %u ", ways[way].which(cells));
+    }
+    return strstr(words, ways[way].words) && (strstr(words, token) || strstr(words, cell));
+}
+
+static void rows_open(filled *r, uint32_t cells, const char *pool, const char *profile)
+{
+    filled_open(r, model_text, cells, cells > 2 * QUERIES ? QUERIES : cells - 8, pool_named(pool), pool_named(pool),
+                profile);
+    for (uint32_t h = 0; h < KV_HEADS; h++) {
+        r->spec->k.format->read(&r->spec->k, h, 0, cells, k_rows + (size_t)h * cells * DIM);
+        r->spec->v.format->read(&r->spec->v, h, 0, cells, v_rows + (size_t)h * cells * DIM);
+    }
+}
+
+/* What is found over rows of that format: by every kernel of that name that reads them, in the first n_ways. */
+static void findings(uint32_t cells, const char *pool, const char *profile, int n_ways, const char *name,
+                     void (*take)(uint32_t cells, const char *pool, const char *kernel, int way, const finding *f))
+{
+    static filled r;
+    char why[200];
+    rows_open(&r, cells, pool, profile);
+    for (size_t k = 0; kvb_builtin_kernels[k]; k++) {
+        const kvb_kernel *kernel = kvb_builtin_kernels[k];
+        kvb_rounded *rounded;
+        if (strncmp(kernel->name, name, strlen(name)) || kernel == &kvb_kernel_witness ||
+            (kernel->available && !kernel->available(why, sizeof why)))
+            continue;
+        assert_int_equal(kvb_rounded_open(r.oracle, kernel, &rounded), 0);
+        for (int way = 0; way < n_ways; way++) {
+            const finding f = find(&r, kernel, rounded, way);
+            if (f.z == -1)
+                break;
+            take(cells, pool, kernel->name, way, &f);
+        }
+        kvb_rounded_free(rounded);
+    }
+    filled_close(&r);
+}
+
+static void finding_check(uint32_t cells, const char *pool, const char *kernel, int way, const finding *f)
+{
+    const bool stands_out = f->z > KVB_FILTER_LIMIT;
+    print_message("# %u cells, %s, %s, %s: rho %.3g, z %.1f %s\n", cells, pool, kernel, ways[way].name, f->rho, f->z,
+                  f->words);
+    assert_true(stands_out == (*f->words != 0));
+    if (way == 0)
+        assert_true(f->rho <= 1 && !stands_out);
+    else if (ways[way].words)
+        assert_true(stands_out ? is_named(way, cells, f->words) : f->rho > 1);
+}
+
+static void finding_print(uint32_t cells, const char *pool, const char *kernel, int way, const finding *f)
+{
+    printf("{\"together\":\"%s\",\"kernel\":\"%s\",\"format\":\"%s\",\"cells\":%u,\"rho\":%.6g,\"z\":%.6g}\n",
+           ways[way].name, kernel, pool, cells, f->rho, isnan(f->z) ? 0 : f->z);
+    fflush(stdout);
+}
+
+/* The formats after the first two, which a kernel of its own reads, at one length alone. */
+static void gaussian(void **state)
+{
+    static const char *const pools[] = {"bf16", "int8", "f16", "q8_0", "e4m3"};
+    const uint32_t *cells = *state;
+    for (size_t p = 0; p < (*cells == 512 ? sizeof pools / sizeof *pools : 2); p++)
+        findings(*cells, pools[p], "gaussian", WAYS, "flash", finding_check);
+}
+
+/* One cell of so many weighs less than what the bound of zero points, or of rounded products, allows. */
+static void gaussian_32768(void **state)
+{
+    (void)state;
+    findings(32768, "a4g64", "gaussian", WAYS, "flash", finding_check);
+    findings(32768, "bf16", "gaussian", WAYS, "flash-", finding_check);
+}
+
+/* Where one cell has nearly all the weight, or all cells have the same, or weights beside a sink are lost together. */
+static void honest_over_profiles(void **state)
+{
+    (void)state;
+    static const char *const profiles[] = {"llama", "qwen", "peaked", "flat"}, *const pools[] = {"f16", "bf16", "int8",
+                                                                                                 "e4m3"};
+    for (size_t i = 0; i < 16; i++)
+        findings(512, pools[i % 4], profiles[i / 4], 1, "flash", finding_check);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 3; i < argc && !strcmp(argv[1], "--table"); i++)
+        findings((uint32_t)strtoul(argv[2], NULL, 10), argv[i], "gaussian", WAYS, "", finding_print);
+    if (argc > 1)
+        return 0;
+    static uint32_t lengths[] = {64, 512, 4096};
+    const struct CMUnitTest tests[] = {
+        {"gaussian_64", gaussian, NULL, NULL, &lengths[0]},
+        {"gaussian_512", gaussian, NULL, NULL, &lengths[1]},
+        {"gaussian_4096", gaussian, NULL, NULL, &lengths[2]},
+        cmocka_unit_test(gaussian_32768),
+        cmocka_unit_test(honest_over_profiles),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
+}

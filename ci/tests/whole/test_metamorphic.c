@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows without an oracle what must be the same: the outputs of one random history on two caches, and of a history with
+ * detours that leave nothing behind (drafts thrown away, steps taken back, strangers that come and go) and without them.
+ */
+#include "ci/tests/caches/calls.h"
+
+#include <math.h>
+
+#include "caches/call.h"
+#include "kernels/kernels.h"
+#include "workloads/values.h"
+
+enum { LAYERS = 3, DIM = 16, HEADS = 4, BASE = 4096, CALLS_EACH = 60, HISTORIES = 25, STRANGER = 7, FED = 1024 };
+
+/* ---- a cache that is played on ----------------------------------------------------------------------------------- */
+
+/* Tokens have a label that keys their rows: those of the history are numbered in its order, those of detours lie above. */
+typedef struct player {
+    kvb_allocator allocator;
+    kvb_cache *cache;
+    kvb_call call;
+    uint32_t pos[NAIVE_TOKENS], label[NAIVE_TOKENS]; /* by ordinal */
+    uint64_t next;                                   /* ordinal */
+    uint32_t based, strange;                         /* labels given out */
+    float out[BASE][LAYERS][HEADS * (DIM + 1)];      /* of labels below `based`, with log-sum-exps */
+} player;
+
+static kvb_model model;
+
+static void model_make(bool limited)
+{
+    const kvb_group group = {.heads = HEADS,
+                             .kv_heads = 2,
+                             .k_dim = DIM,
+                             .v_dim = DIM,
+                             .scale = 0.25,
+                             .rope = {.known = true, .base = 10000, .dims = DIM}};
+    model = (kvb_model){.n_layers = LAYERS, .n_groups = 2, .group_of = {0, 1, 0}, .groups = {group, group}};
+    model.groups[limited ? 0 : 1].softcap = 20;
+    model.groups[0].rope = (kvb_rope){.known = true, .base = 100, .dims = DIM};
+    model.groups[1].rope = (kvb_rope){.known = true, .base = 10000, .neighbours = true, .first = 4, .dims = DIM / 2};
+    if (limited) {
+        model.groups[0].window = 7, model.groups[0].sinks = 2;
+        model.groups[1].chunk = 8;
+    }
+}
+
+static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    (void)team;
+    part(ctx, 0, 1);
+}
+
+static void player_open(player *p, const naive *like, const kvb_cache_type *type, uint32_t page_cells,
+                        const kvb_kernel *kernel)
+{
+    static const kvb_team team = {1, team_run};
+    char why[200];
+    const kvb_cache_options o = {.capacity = like->capacity,
+                                 .seq_capacity = like->seq_capacity + 8, /* for detours */
+                                 .max_seqs = like->max_seqs + 1,
+                                 .rollback = like->rollback + 16, /* and by a step, behind which a detour drops rows */
+                                 .min_chunk = 4,
+                                 .page_cells = page_cells,
+                                 .k_pool = kvb_builtin_pools[0],
+                                 .v_pool = kvb_builtin_pools[0],
+                                 .allocator = &p->allocator};
+    *p = (player){.call = {.kernel = kernel, .team = &team, .out_elem = KVB_F32}};
+    assert_int_equal(kvb_cache_open(type, &model, &o, &p->cache, why, sizeof why), 0);
+}
+
+static void player_close(player *p)
+{
+    kvb_call_free(&p->call);
+    kvb_cache_close(p->cache);
+    assert_int_equal(p->allocator.current_bytes, 0);
+}
+
+/* Rows of the fed tokens go into one layer; outputs of the new ones that have a label of the history are kept. */
+static void layer_play(player *p, uint32_t layer, const uint64_t *feed, uint32_t n, uint32_t n_new)
+{
+    static float rows[KVB_ROWS_KINDS][FED * HEADS * DIM], out[FED * HEADS * DIM], lse[FED * HEADS];
+    static uint32_t positions[FED];
+    const kvb_profile *gaussian = kvb_profile_find("gaussian");
+    kvb_attend_spec spec;
+    char why[200];
+    assert_true(n <= FED);
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = p->pos[feed[i]];
+        for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+            gaussian->rows(&model, 1, (kvb_rows)kind, layer, p->label[feed[i]], positions[i],
+                           rows[kind] + i * kvb_values_floats(&model.groups[0], (kvb_rows)kind));
+    }
+    assert_int_equal(
+        kvb_cache_update_and_fetch(p->cache, layer, positions, rows[KVB_ROWS_K], rows[KVB_ROWS_V], n, &spec), 0);
+    assert_int_equal(kvb_call_prepare(&p->call, &spec, rows[KVB_ROWS_Q], n, why, sizeof why), 0);
+    assert_int_equal(kvb_call_run(&p->call, out, lse), 0);
+    for (uint32_t i = n - n_new; i < n; i++) {
+        const uint32_t label = p->label[feed[i]];
+        if (label >= BASE)
+            continue;
+        memcpy(p->out[label][layer], out + i * HEADS * DIM, HEADS * DIM * sizeof *out);
+        memcpy(p->out[label][layer] + HEADS * DIM, lse + i * HEADS, HEADS * sizeof *lse);
+    }
+}
+
+/* Makes a call that brings n_new tokens (0: none), whose labels are the history's next ones or a detour's. */
+static void call_play(player *p, const call *c, uint32_t n_new, bool detour)
+{
+    const uint64_t *feed;
+    for (uint32_t i = 0; i < n_new; i++)
+        p->label[p->next + i] = detour ? BASE + p->strange++ : p->based++;
+    for (uint32_t i = 0; i < n_new; i++) { /* positions, before the call changes lengths */
+        const uint32_t s = c->kind == STEP ? c->ids[i] : 0;
+        uint32_t pos = kvb_cache_length(p->cache, s);
+        if (c->kind == PROPOSE)
+            for (int32_t at = c->parents[i]; at >= 0; at = c->parents[at])
+                pos++;
+        for (uint32_t j = 0; j < i && c->kind != PROPOSE; j++)
+            pos += (c->kind == STEP ? c->ids[j] : 0) == s;
+        p->pos[p->next + i] = pos;
+    }
+    p->next += n_new;
+    assert_true(p->next < NAIVE_TOKENS && p->based < BASE);
+    const int error = cache_call(p->cache, c);
+    if (error)
+        print_message("# call %d of sequence %u, positions %u to %u: %s\n", (int)c->kind, c->src, c->p0, c->p1,
+                      kvb_cache_why(p->cache));
+    assert_int_equal(error, 0);
+    const uint32_t n = kvb_cache_feed(p->cache, &feed);
+    assert_int_equal(n > 0, n_new > 0);
+    for (uint32_t layer = 0; layer < LAYERS && n; layer++)
+        layer_play(p, layer, feed, n, n_new);
+}
+
+static uint32_t brings(const call *c)
+{
+    return c->kind == STEP || c->kind == EXTEND || c->kind == PROPOSE ? c->n : 0;
+}
+
+static void same_check(const player *a, const player *b, const char *what)
+{
+    double most = 0;
+    assert_int_equal(a->based, b->based);
+    for (uint32_t i = 0; i < a->based; i++)
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            for (uint32_t j = 0; j < HEADS * (DIM + 1); j++) {
+                const double x = a->out[i][layer][j], y = b->out[i][layer][j];
+                assert_true(isfinite(x) && isfinite(y));
+                most = fmax(most, fabs(x - y) / (1 + fabs(y)));
+            }
+    if (most > 1e-5)
+        print_message("# %s: outputs differ by %g\n", what, most);
+    assert_true(most <= 1e-5);
+}
+
+/* ---- histories ---------------------------------------------------------------------------------------------------- */
+
+/* How a call of the history is played on the second cache. */
+typedef void detour(player *p, const call *c);
+
+static void plainly(player *p, const call *c)
+{
+    call_play(p, c, brings(c), false);
+}
+
+/* Tokens that are taken back before the call. */
+static void with_steps_back(player *p, const call *c)
+{
+    const bool seqs = kvb_cache_type_of(p->cache)->flags & KVB_CACHE_SEQ;
+    const uint32_t s = seqs ? random_below(5) : 0, length = kvb_cache_length(p->cache, s);
+    call step = {.kind = seqs ? STEP : EXTEND, .n = 1 + random_below(4)};
+    for (uint32_t i = 0; i < step.n; i++)
+        step.ids[i] = s;
+    call_play(p, &step, step.n, true);
+    call_play(p, &(call){.kind = seqs ? REMOVE : REWIND, .src = s, .p0 = length, .p1 = KVB_POS_END}, 0, true);
+    plainly(p, c);
+}
+
+/* A sequence that nobody else knows lives between the calls, so that cells lie elsewhere. */
+static void with_strangers(player *p, const call *c)
+{
+    call step = {.kind = STEP, .n = 1 + random_below(3)};
+    for (uint32_t i = 0; i < step.n; i++)
+        step.ids[i] = STRANGER;
+    const uint32_t length = kvb_cache_length(p->cache, STRANGER);
+    if (random_below(2) || length > 12)
+        call_play(p,
+                  &(call){.kind = REMOVE, .src = STRANGER, .p0 = random_below(2) ? length / 2 : 0, .p1 = KVB_POS_END},
+                  0, true);
+    else
+        call_play(p, &step, step.n, true);
+    plainly(p, c);
+}
+
+/* Cells are put in order again before each call, and a stranger sees to it that they need it. */
+static void with_order(player *p, const call *c)
+{
+    call_play(p, &(call){.kind = DEFRAG}, 0, true);
+    with_strangers(p, c);
+}
+
+/* A sequence's tail moves up, and after somebody's step down again. */
+static void with_shifts_back(player *p, const call *c)
+{
+    const uint32_t s = random_below(5), length = kvb_cache_length(p->cache, s), p0 = random_below(length + 1);
+    const int32_t up = 1 + (int32_t)random_below(8);
+    call shift = {.kind = SHIFT, .src = s, .p0 = p0, .p1 = KVB_POS_END, .delta = up};
+    call_play(p, &shift, 0, true);
+    call_play(p, &(call){.kind = STEP, .n = 1, .ids = {STRANGER}}, 1, true);
+    call_play(p, &(call){.kind = REMOVE, .src = STRANGER, .p1 = KVB_POS_END}, 0, true);
+    shift.p0 += (uint32_t)up;
+    shift.delta = -up;
+    call_play(p, &shift, 0, true);
+    plainly(p, c);
+}
+
+/* Each step is a chain of draft nodes that are all accepted, after a tree of which none is. */
+static void as_trees(player *p, const call *c)
+{
+    call tree = {.kind = PROPOSE, .n = 1 + random_below(6)}, chain = {.kind = PROPOSE, .n = c->n},
+         all = {.kind = COMMIT, .n = c->n};
+    if (c->kind != EXTEND) {
+        plainly(p, c);
+        return;
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        tree.parents[i] = (int32_t)random_below(i + 1) - 1;
+        chain.parents[i] = (int32_t)i - 1;
+        all.ids[i] = i;
+    }
+    call_play(p, &tree, tree.n, true);
+    call_play(p, &(call){.kind = COMMIT}, 0, true);
+    call_play(p, &chain, chain.n, false);
+    call_play(p, &all, 0, false);
+}
+
+typedef struct relation {
+    const char *name;
+    const kvb_cache_type *first, *second;
+    detour *how;
+    bool limited; /* layers have windows or chunks */
+} relation;
+
+static void histories_compare(const relation *r, const kvb_kernel *kernel)
+{
+    static player first, second;
+    static naive m;
+    static uint32_t pos[NAIVE_TOKENS];
+    uint32_t tokens = 0;
+    model_make(r->limited);
+    for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
+        const uint32_t page_cells = (uint32_t[]){1, 4, 7}[seed % 3];
+        m = (naive){.type = r->first,
+                    .model = &model,
+                    .capacity = 400,
+                    .seq_capacity = 60,
+                    .n_ids = KVB_SEQ_IDS,
+                    .max_seqs = 5,
+                    .rollback = 4,
+                    .page_cells = page_cells,
+                    .pos = pos};
+        random_state = seed;
+        random_seqs = 5;
+        random_saves = false; /* both players would write the same files */
+        player_open(&first, &m, r->first, page_cells, kernel);
+        player_open(&second, &m, r->second, page_cells, kernel);
+        for (uint32_t i = 0; i < CALLS_EACH; i++) {
+            const call c = call_draw(&m);
+            const bool can = c.kind != SHIFT || r->first->flags & r->second->flags & KVB_CACHE_SHIFT;
+            if (!can || c.kind == PROPOSE || c.kind == COMMIT || model_call(&m, &c))
+                continue;
+            call_play(&first, &c, brings(&c), false);
+            r->how(&second, &c);
+        }
+        same_check(&first, &second, r->name);
+        tokens += first.based;
+        player_close(&first);
+        player_close(&second);
+    }
+    print_message("# %s, %s: %u tokens\n", r->name, kernel->name, tokens);
+    assert_true(tokens > HISTORIES * CALLS_EACH / 2);
+}
+
+static const relation relations[] = {
+    {"paged and dropped is masked", &kvb_cache_paged, &kvb_cache_paged_prefix, plainly, true},
+    {"paged is seq", &kvb_cache_paged, &kvb_cache_seq, plainly, false},
+    {"slab is seq", &kvb_cache_slab, &kvb_cache_seq, plainly, false},
+    {"recomputed is kept", &kvb_cache_recompute, &kvb_cache_seq, plainly, false},
+    {"contiguous is seq", &kvb_cache_contiguous, &kvb_cache_seq, plainly, false},
+    {"dropped is masked", &kvb_cache_window, &kvb_cache_seq, plainly, true},
+    {"dropped by pages is masked", &kvb_cache_paged, &kvb_cache_seq, plainly, true},
+    {"seq rolled back is never decoded", &kvb_cache_seq, &kvb_cache_seq, with_steps_back, true},
+    {"paged rolled back is never decoded", &kvb_cache_paged, &kvb_cache_paged, with_steps_back, false},
+    {"paged-prefix rolled back is never decoded", &kvb_cache_paged_prefix, &kvb_cache_paged_prefix, with_steps_back,
+     true},
+    {"slab rolled back is never decoded", &kvb_cache_slab, &kvb_cache_slab, with_steps_back, false},
+    {"contiguous rolled back is never decoded", &kvb_cache_contiguous, &kvb_cache_contiguous, with_steps_back, true},
+    {"seq does not care where cells lie", &kvb_cache_seq, &kvb_cache_seq, with_strangers, true},
+    {"paged does not care where pages lie", &kvb_cache_paged, &kvb_cache_paged, with_strangers, false},
+    {"paged-prefix does not care where pages lie", &kvb_cache_paged_prefix, &kvb_cache_paged_prefix, with_strangers,
+     false},
+    {"seq put in order is as it was", &kvb_cache_seq, &kvb_cache_seq, with_order, true},
+    {"seq moved there and back is as it was", &kvb_cache_seq, &kvb_cache_seq, with_shifts_back, true},
+    {"slab moved there and back is as it was", &kvb_cache_slab, &kvb_cache_slab, with_shifts_back, false},
+    {"a chain of drafts is a step", &kvb_cache_contiguous, &kvb_cache_tree, as_trees, true},
+};
+
+static void test_relation(void **state)
+{
+    histories_compare(*state, &kvb_kernel_reference);
+    histories_compare(*state, &kvb_kernel_flash);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[sizeof relations / sizeof *relations];
+    size_t n = 0;
+    for (; n < sizeof tests / sizeof *tests; n++)
+        tests[n] = (struct CMUnitTest){relations[n].name, test_relation, NULL, NULL, (void *)(uintptr_t)&relations[n]};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("what must be the same", tests, n, NULL, NULL);
+}

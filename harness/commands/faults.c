@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench faults: which check catches which planted fault. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command_line.h"
+#include "harness/faults/fault.h"
+#include "harness/interrupt.h"
+#include "harness/machine/team.h"
+#include "harness/matrix/matrix.h"
+#include "harness/progress.h"
+#include "results/page.h"
+#include "results/table.h"
+
+typedef struct faults {
+    kvb_words names;
+    const char *without, *format_name;
+    bool list, alone;
+    kvb_table_format format;
+    kvb_registry *registry;
+    kvb_table *table;
+    size_t planted, caught;
+    struct {
+        size_t first; /* faults that it caught before any other did */
+        size_t alone; /* and that nothing else catches */
+    } by[KVB_CHECKS];
+} faults;
+
+static const kvb_option options[] = {
+    {"--without", "CHECK", "this check finds nothing: what it alone catches is then caught by none",
+     KVB_TEXT(faults, without)},
+    {"--alone", NULL, "also plant each fault without the check that caught it: what would have caught it then?",
+     KVB_FLAG(faults, alone)},
+    {"--list", NULL, "say what there is to plant, plant nothing", KVB_FLAG(faults, list)},
+    {"--format", "FORMAT", "table, md, csv, json, or html (a page)", KVB_TEXT(faults, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "faults",
+    .synopsis = "[NAME...] [options]",
+    .about =
+        "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the proof that "
+        "the\n"
+        "checks of `kvbench run` can fail. Each fault is planted in honest combinations, which must pass without it.\n"
+        "Exit 1 if a fault is caught by another check than the one that is to catch it, or by none, or if a check\n"
+        "catches nothing.\n\n"
+        "  kvbench faults                     # all\n"
+        "  kvbench faults 'key-*' out-zero    # these; globs\n"
+        "  kvbench faults --without witness   # what would be missed?\n"
+        "  kvbench faults --alone --format md # for each check: what it alone catches\n"
+        "  kvbench faults --format html >faults.html",
+    .options = options,
+    .words = offsetof(faults, names),
+    .takes_words = true,
+};
+
+/* ---- one place ----------------------------------------------------------------------------------------------------- */
+
+/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in full). */
+typedef struct spot {
+    char words[160];
+    char *at[4];
+    char *threads, *values;
+    bool softcap, sinks, sampled;
+} spot;
+
+static void spot_parse(const char *where, spot *s)
+{
+    size_t n = 0;
+    *s = (spot){.threads = "1"};
+    snprintf(s->words, sizeof s->words, "%s", where);
+    for (char *word = strtok(s->words, " "); word; word = strtok(NULL, " "))
+        if (n < 4)
+            s->at[n++] = word;
+        else if (!strcmp(word, "softcap"))
+            s->softcap = true;
+        else if (!strcmp(word, "sinks"))
+            s->sinks = true;
+        else if (!strcmp(word, "sampled"))
+            s->sampled = true;
+        else
+            s->threads = word;
+    s->values = strchr(s->at[0], '@');
+    if (s->values)
+        *s->values++ = '\0';
+}
+
+/* A fault in one place, or none (fault NULL). */
+typedef struct trial {
+    const kvb_fault *fault;
+    kvb_check off; /* check that finds nothing besides */
+    kvb_result result;
+} trial;
+
+/* Trials of one place share its oracle: each is the combination with a kernel of its own, a copy that stands for the trial. */
+typedef struct place {
+    const char *where;
+    trial *trials; /* [n] */
+    size_t n, taken;
+    kvb_kernel copies[KVB_REGISTRY_MAX];
+    const kvb_kernel *kernel;
+} place;
+
+static int result_take(void *ctx, const kvb_result *result)
+{
+    place *p = ctx;
+    p->trials[p->taken++].result = *result;
+    return 0;
+}
+
+static int all_wanted(void *ctx, size_t number, const kvb_result *names)
+{
+    (void)ctx;
+    (void)number;
+    (void)names;
+    return 1;
+}
+
+/* In the child. */
+static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes)
+{
+    const place *p = ctx;
+    const trial *t = &p->trials[replay->kernel - p->copies];
+    replay->kernel = p->kernel;
+    if (t->off)
+        kvb_checks_off |= UINT32_C(1) << t->off;
+    return t->fault ? kvb_fault_plant(t->fault, replay, why, why_bytes) : 0;
+}
+
+/* Judges all trials of a place, of at most `seconds` each. 0, or an exit code with a complaint. */
+static int place_judge(const faults *f, place *p, double seconds)
+{
+    spot s;
+    char why[1024] = "no memory";
+    spot_parse(p->where, &s);
+    kvb_selection_words words = {.workloads = {.at = (const char **)&s.at[0], .n = 1},
+                                 .caches = {.at = (const char **)&s.at[1], .n = 1},
+                                 .pools = {.at = (const char **)&s.at[2], .n = 1},
+                                 .kernels = {.at = (const char **)&s.at[3], .n = 1},
+                                 .threads = {.at = (const char **)&s.threads, .n = 1},
+                                 .values = {.at = (const char **)&s.values, .n = s.values != NULL},
+                                 .witness = KVB_WITNESS_NONE};
+    const kvb_suite *suite = kvb_suite_find("quick");
+    const kvb_selections_options select = {
+        .words = &words, .suite = suite, .registry = f->registry, .oversubscribe = true};
+    kvb_selections selections;
+    int error = kvb_selections_make(&select, &selections, why, sizeof why);
+    kvb_selection *one = selections.at;
+    if (!error) {
+        p->taken = 0;
+        p->kernel = one->kernels[0];
+        one->n_kernels = p->n;
+        for (size_t i = 0; i < p->n; i++) {
+            p->copies[i] = *p->kernel;
+            one->kernels[i] = &p->copies[i];
+        }
+        free(one->has);
+        one->n_has = 0;
+        error = kvb_selection_deal(one, NULL, 0);
+    }
+    const kvb_matrix_options matrix = {.selection = one,
+                                       .min_chunk = 16, /* so that pools grow often */
+                                       .max_pairs = 64u << 20,
+                                       .opinion_pairs = KVB_OPINION_PAIRS,
+                                       .oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs,
+                                       .seconds = seconds,
+                                       .logits = {s.softcap ? 5 : 0, s.sinks, 0},
+                                       .unbound = true,
+                                       .jobs = kvb_cores(),
+                                       .enter = trial_enter,
+                                       .enter_ctx = p,
+                                       .wants = all_wanted,
+                                       .take = result_take,
+                                       .ctx = p};
+    if (!error)
+        error = kvb_matrix_run(&matrix, why, sizeof why);
+    kvb_selections_free(&selections);
+    return error ? kvb_complain("faults", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s: %s", p->where, why)
+                 : 0;
+}
+
+/* ---- faults -------------------------------------------------------------------------------------------------------- */
+
+/* A word that matches no fault is a mistake. An exit code. */
+static int names_check(const faults *f)
+{
+    char known[8192] = "";
+    for (size_t i = 0; i < f->names.n; i++) {
+        bool met = false;
+        size_t used = 0;
+        for (const kvb_fault *const *table = kvb_fault_tables; *table && !met; table++)
+            for (const kvb_fault *fault = *table; fault->name && !met; fault++) {
+                met = fnmatch(f->names.at[i], fault->name, 0) == 0;
+                if (used < sizeof known)
+                    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", fault->name);
+            }
+        if (!met)
+            return kvb_unknown("faults", "unknown fault", f->names.at[i], known);
+    }
+    return 0;
+}
+
+static bool is_chosen(const faults *f, const kvb_fault *fault)
+{
+    bool chosen = f->names.n == 0;
+    for (size_t i = 0; i < f->names.n; i++)
+        chosen |= fnmatch(f->names.at[i], fault->name, 0) == 0;
+    return chosen;
+}
+
+/* A chosen fault in one of its places. */
+typedef struct planting {
+    const kvb_fault *fault;
+    const char *where;
+} planting;
+
+#define MOST_PLANTINGS 1024u
+
+static size_t plantings_take(const faults *f, planting *list)
+{
+    size_t n = 0;
+    for (const kvb_fault *const *table = kvb_fault_tables; *table; table++)
+        for (const kvb_fault *fault = *table; fault->name; fault++)
+            for (size_t i = 0; i < KVB_FAULT_PLACES && fault->where[i] && n < MOST_PLANTINGS; i++)
+                if (is_chosen(f, fault))
+                    list[n++] = (planting){fault, fault->where[i]};
+    return n;
+}
+
+/* What hangs is waited for in vain: apart from the others, and not for long. */
+static bool hangs(const kvb_fault *fault)
+{
+    return fault->check == KVB_CHECK_TIMEOUT;
+}
+
+static int trial_print(faults *f, const char *where, const trial *t, const trial *again)
+{
+    const kvb_fault *fault = t->fault;
+    const kvb_result *r = &t->result;
+    bool due = r->check == fault->check && r->status != KVB_STATUS_SKIP;
+    /* a crash cannot be looked away from */
+    bool alone = again && (again->result.check == KVB_CHECK_NONE || again->result.check == r->check);
+    f->planted++;
+    f->caught += due;
+    f->by[r->check].first++;
+    f->by[r->check].alone += alone;
+    return kvb_table_row(f->table, (const char *const[]){due                            ? "caught"
+                                                         : r->status == KVB_STATUS_PASS ? "MISSED"
+                                                                                        : "OTHERWISE",
+                                                         fault->name, where, kvb_check_names[fault->check],
+                                                         kvb_check_names[r->check],
+                                                         !again  ? ""
+                                                         : alone ? "-"
+                                                                 : kvb_check_names[again->result.check],
+                                                         fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
+}
+
+/* All chosen faults of one place. The place must be honest without them. An exit code. */
+static int place_run(faults *f, place *p, const planting *list, size_t n, bool hanging)
+{
+    const char *where = p->where;
+    p->trials[0] = (trial){.fault = NULL};
+    p->n = 1;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i].where, where) && hangs(list[i].fault) == hanging && p->n < KVB_REGISTRY_MAX)
+            p->trials[p->n++] = (trial){.fault = list[i].fault};
+    size_t n_first = p->n;
+    double seconds = hanging ? 2 : 120;
+    int code = n_first > 1 ? place_judge(f, p, seconds) : 0;
+    const kvb_result *honest = &p->trials[0].result;
+    if (code || n_first == 1)
+        return code;
+    if (honest->status == KVB_STATUS_SKIP)
+        return kvb_complain("faults", KVB_EXIT_OK, "note: %s: skipped: %s", where, honest->reason);
+    if (honest->status != KVB_STATUS_PASS)
+        return kvb_complain("faults", KVB_EXIT_FAILED, "%s fails without any fault: %s", where, honest->reason);
+    trial *first = p->trials, *again = first + KVB_REGISTRY_MAX;
+    for (size_t i = 0; i < n_first && f->alone; i++)
+        again[i] = (trial){.fault = first[i].fault, .off = first[i].result.check};
+    p->trials = again;
+    code = f->alone ? place_judge(f, p, seconds) : 0;
+    p->trials = first;
+    for (size_t i = 1; i < n_first && !code; i++)
+        if (trial_print(f, where, &first[i], f->alone ? &again[i] : NULL))
+            code = kvb_complain("faults", KVB_EXIT_MACHINE, "no memory");
+    return code;
+}
+
+static int faults_plant(faults *f)
+{
+    planting *list = malloc(MOST_PLANTINGS * sizeof *list);
+    place *p = malloc(sizeof *p);
+    trial *trials = malloc(2 * KVB_REGISTRY_MAX * sizeof *trials);
+    int code = list && p && trials ? 0 : kvb_complain("faults", KVB_EXIT_MACHINE, "no memory");
+    size_t n = code ? 0 : plantings_take(f, list);
+    for (size_t i = 0; i < n && !code; i++) {
+        bool met = false;
+        for (size_t k = 0; k < i && !met; k++)
+            met = !strcmp(list[k].where, list[i].where);
+        p->where = list[i].where;
+        p->trials = trials;
+        for (int hanging = 0; hanging < 2 && !met && !code; hanging++)
+            code = place_run(f, p, list, n, hanging);
+    }
+    free(trials);
+    free(p);
+    free(list);
+    return code;
+}
+
+/* ---- what is said ----------------------------------------------------------------------------------------------------- */
+
+static int rows_print(const faults *f, kvb_table *rows)
+{
+    if (f->format != KVB_TABLE_HTML)
+        return kvb_table_print(rows, f->format, stdout);
+    kvb_page_begin("kvbench faults", "Planted faults, and the check that catches each", stdout);
+    fputs("<div class=\"scroll\">\n", stdout);
+    int error = kvb_table_print(rows, f->format, stdout);
+    fputs("</div>\n", stdout);
+    return error;
+}
+
+static int faults_list(const faults *f)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"fault", "caught by", "in", "what is wrong", NULL});
+    int error = table ? 0 : -ENOMEM;
+    for (const kvb_fault *const *t = kvb_fault_tables; *t; t++)
+        for (const kvb_fault *fault = *t; fault->name && !error; fault++)
+            for (size_t i = 0; i < KVB_FAULT_PLACES && fault->where[i] && is_chosen(f, fault) && !error; i++)
+                error = kvb_table_row(table, (const char *const[]){fault->name, kvb_check_names[fault->check],
+                                                                   fault->where[i], fault->breaks});
+    error = error ? error : rows_print(f, table);
+    if (f->format == KVB_TABLE_HTML)
+        kvb_page_end(stdout);
+    kvb_table_free(table);
+    return kvb_printed("faults", error);
+}
+
+/* Checks for which no planted combination is large enough, and the test that shows them. */
+static const char *const shown_by[KVB_CHECKS] = {[KVB_CHECK_FILTER] = "whole/test_filter"};
+
+static kvb_table *checks_tell(const faults *f)
+{
+    kvb_table *table =
+        kvb_table_new((const char *const[]){"check", ">caught first", ">nothing else does", "shown by", NULL});
+    int error = table ? 0 : -ENOMEM;
+    for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && !error; check++) {
+        char first[24], alone[24] = "";
+        snprintf(first, sizeof first, "%zu", f->by[check].first);
+        if (f->alone)
+            snprintf(alone, sizeof alone, "%zu", f->by[check].alone);
+        error = kvb_table_row(table, (const char *const[]){kvb_check_names[check], first, alone, shown_by[check]});
+    }
+    if (!error)
+        kvb_table_drop_empty(table);
+    return table;
+}
+
+/* The rows, then each check with what it caught. */
+static int faults_print(const faults *f)
+{
+    bool all = f->names.n == 0 && !f->without, page = f->format == KVB_TABLE_HTML;
+    FILE *out = kvb_table_is_for_people(f->format) ? stdout : stderr;
+    kvb_table *checks = checks_tell(f);
+    size_t idle = 0;
+    for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && all; check++)
+        idle += f->by[check].first == 0 && !shown_by[check];
+    int error = checks ? rows_print(f, f->table) : -ENOMEM;
+    fputs(page ? "<h2>Checks</h2>\n" : "\n", out);
+    error = error ? error : kvb_table_print(checks, out == stdout ? f->format : KVB_TABLE_TEXT, out);
+    kvb_table_free(checks);
+    fprintf(out, "%s%zu planted, %zu caught by the check that is to, %zu not\n", page ? "<p>" : "\n", f->planted,
+            f->caught, f->planted - f->caught);
+    if (idle)
+        fprintf(out, "%zu checks caught nothing\n", idle);
+    if (page)
+        kvb_page_end(stdout);
+    int printed = kvb_printed("faults", error);
+    return printed ? printed : f->caught < f->planted || idle ? KVB_EXIT_FAILED : KVB_EXIT_OK;
+}
+
+/* An exit code. */
+static int without_parse(const faults *f)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (int check = KVB_CHECK_NONE + 1; f->without && check < KVB_CHECKS; check++) {
+        if (!strcmp(f->without, kvb_check_names[check])) {
+            kvb_checks_off = UINT32_C(1) << check;
+            return 0;
+        }
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", kvb_check_names[check]);
+    }
+    return f->without ? kvb_unknown("faults", "--without: unknown check", f->without, known) : 0;
+}
+
+static int faults_main(int argc, char **argv)
+{
+    faults f = {.format_name = "table"};
+    int code = kvb_options_parse(&usage, &f, argc, argv);
+    if (code >= 0)
+        return code;
+    if (!strcmp(f.format_name, "html"))
+        f.format = KVB_TABLE_HTML;
+    else if (!kvb_table_format_parse(f.format_name, &f.format))
+        return kvb_unknown("faults", "--format: unknown format", f.format_name, KVB_TABLE_FORMAT_WORDS ", html");
+    code = without_parse(&f);
+    code = code ? code : names_check(&f);
+    if (!code && f.list)
+        code = faults_list(&f);
+    else if (!code) {
+        f.registry = malloc(sizeof *f.registry);
+        f.table = kvb_table_new(
+            (const char *const[]){"verdict", "fault", "in", "due", "caught by", "else", "what is wrong", "said", NULL});
+        code = f.registry && f.table ? 0 : KVB_EXIT_MACHINE;
+        if (!code) {
+            kvb_registry_init(f.registry);
+            kvb_stop_catch();
+            kvb_progress_start("faults", 0);
+            code = faults_plant(&f);
+            kvb_progress_end();
+        }
+        int printed = f.table ? faults_print(&f) : 0;
+        code = code ? code : printed;
+    }
+    kvb_table_free(f.table);
+    free(f.registry);
+    kvb_words_free(&f.names);
+    return code;
+}
+
+const kvb_command kvb_command_faults = {
+    .name = "faults",
+    .summary = "plant faults: which check catches each",
+    .run = faults_main,
+};

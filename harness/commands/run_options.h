@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `kvbench run` is told, and what it keeps while it runs. Inside harness/commands/run*.c only. */
+#ifndef KVB_RUN_OPTIONS_H
+#define KVB_RUN_OPTIONS_H
+
+#include "harness/commands/run_debug.h"
+#include "harness/selection/best_kernel.h"
+#include "harness/selection/partial_run.h"
+#include "harness/selection/selection.h"
+#include "harness/replay/cache_state.h"
+#include "results/export.h"
+#include "results/result.h"
+
+typedef struct run {
+    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
+        *best_path, *junit_path, *shard_text;
+    kvb_selection_words words;
+    kvb_words plugins, events;
+    uint64_t capacity, min_chunk, page_cells, prefix_bytes, max_pairs, oracle_pairs, opinion_pairs, seed, seconds,
+        sample_ms, width, jobs;
+    bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
+        deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness;
+    const char *out_name, *softcap_text;
+    kvb_run_debug debug;
+    kvb_elem out_elem;
+    kvb_logit_changes logits;
+    const kvb_suite *suite;
+    kvb_best best;
+    kvb_table_format format;
+    kvb_cache_state cache_state;
+    FILE *timeline;
+    /* while running */
+    bool by_pairs;   /* not the product */
+    size_t left_out; /* combinations that could run too */
+    kvb_shard shard;
+    kvb_result_file *kept; /* what an earlier run has finished, or NULL */
+    kvb_result_writer *writer;
+    kvb_export *junit;
+    kvb_results results;
+    size_t count[KVB_STATUSES];
+    char *why; /* of the writer */
+    size_t why_bytes;
+} run;
+
+extern const kvb_usage kvb_run_usage;
+
+#endif

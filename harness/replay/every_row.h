@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion (oracle/opinion.h), and
+ * where there is none, no element may be NaN or infinite. */
+#ifndef KVB_EVERY_ROW_H
+#define KVB_EVERY_ROW_H
+
+#include "caches/cache.h"
+#include "oracle/oracle.h"
+#include "results/result.h"
+
+struct kvb_pass;
+
+typedef struct kvb_every_row {
+    kvb_diff diff;    /* of second opinions */
+    uint64_t scanned; /* rows that were looked at, in all passes */
+    uint64_t moved;   /* rows that were checked in full beside the sample, drawn anew in each pass, in all passes */
+} kvb_every_row;
+
+/* Looks at the outputs of the event's n tokens, the last ones of the call that the pass made. 0; an error, where the result of
+ * the pass says why. */
+int kvb_every_row_check(struct kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, uint32_t layer,
+                        const kvb_arithmetic *arithmetic);
+/* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */
+int kvb_every_row_unheld(struct kvb_pass *pass, uint32_t layer, const kvb_expect *expect);
+/* Adds to the result what was judged, and the verdict. passes: how many were made. */
+void kvb_every_row_judge(const struct kvb_pass *pass, uint64_t passes, kvb_result *result);
+
+#endif

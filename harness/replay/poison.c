@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes are saved span by span, neighbours as one, and restored last first: places that overlap come back right. */
+#include "harness/replay/poison.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/call.h"
+#include "caches/pools/codec/codec.h"
+#include "workloads/array.h"
+
+#define FILL 0xff
+
+typedef struct kvb_poison_span {
+    char *at;
+    size_t bytes;
+} span;
+
+static int span_fill(kvb_poison *p, const void *at, size_t bytes)
+{
+    char *to = (char *)(uintptr_t)at;
+    if (kvb_array_reserve(&p->saved, &p->saved_room, p->n_saved + bytes, 1) ||
+        kvb_array_reserve(&p->spans, &p->spans_room, p->n_spans + 1, sizeof *p->spans))
+        return -ENOMEM;
+    span *last = p->n_spans ? &p->spans[p->n_spans - 1] : NULL;
+    memcpy(p->saved + p->n_saved, to, bytes);
+    memset(to, FILL, bytes);
+    p->n_saved += bytes;
+    if (last && last->at + last->bytes == to)
+        last->bytes += bytes;
+    else
+        p->spans[p->n_spans++] = (span){to, bytes};
+    return 0;
+}
+
+void kvb_poison_restore(kvb_poison *p)
+{
+    for (; p->n_spans; p->n_spans--) {
+        const span *last = &p->spans[p->n_spans - 1];
+        p->n_saved -= last->bytes;
+        memcpy(last->at, p->saved + p->n_saved, last->bytes);
+    }
+}
+
+static bool bit(const uint64_t *bits, uint32_t c)
+{
+    return bits[c / 64] >> (c % 64) & 1;
+}
+
+/* ---- what belongs to them ---------------------------------------------------------------------------------------- */
+
+/* Entries of `bytes`, one for each `cells` neighbouring cells. */
+typedef struct table {
+    const void *base;
+    size_t head_stride, stride, bytes;
+    uint32_t cells;
+} table;
+
+static int table_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, const uint64_t *visible, const table *t)
+{
+    int error = 0;
+    for (uint32_t h = 0; h < n_kv_heads && t->base && !error; h++)
+        for (uint32_t c = 0; c < v->cells && !error; c += t->cells) {
+            uint32_t end = v->cells - c < t->cells ? v->cells : c + t->cells, hidden = c;
+            while (hidden < end && !bit(visible, hidden))
+                hidden++;
+            if (hidden == end)
+                error = span_fill(p, (const char *)t->base + h * t->head_stride + c / t->cells * t->stride, t->bytes);
+        }
+    return error;
+}
+
+/* Rows that are not encoded yet. */
+static int recent_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, const uint64_t *visible)
+{
+    const uint32_t w = v->format->residual_cells;
+    const size_t row = v->dim * sizeof(uint16_t);
+    int error = 0;
+    for (uint32_t c = 0; c < v->cells && w && v->recent && !error; c++) {
+        const uint32_t slot = v->recent_slot[c / w];
+        for (uint32_t h = 0; h < n_kv_heads && slot != KVB_SLOT_NONE && !bit(visible, c) && !error; h++)
+            error = span_fill(
+                p, (const char *)v->recent + slot * v->recent_slot_stride + h * v->recent_head_stride + c % w * row,
+                row);
+    }
+    return error;
+}
+
+int kvb_poison_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible)
+{
+    const kvb_format *f = v->format;
+    const bool shared = f->axis == KVB_AXIS_TOKENS;
+    const size_t entries = shared ? v->dim : f->group && f->group != KVB_GROUP_ROW ? v->dim / f->group : 1;
+    const uint32_t cells = shared ? f->group : 1;
+    const table tables[] = {
+        {v->base, v->head_stride, v->cell_stride, row_bytes, 1},
+        {v->scales, v->scale_head_stride, v->scale_cell_stride, entries * kvb_scale_bytes(f->scale_elem), cells},
+        {v->zeros, v->zero_head_stride, v->zero_cell_stride, entries * kvb_scale_bytes(f->zero_elem), cells},
+    };
+    int error = 0;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && !error; i++)
+        error = table_fill(p, v, n_kv_heads, visible, &tables[i]);
+    return error ? error : recent_fill(p, v, n_kv_heads, visible);
+}
+
+void kvb_poison_free(kvb_poison *p)
+{
+    free(p->spans);
+    free(p->saved);
+    *p = (kvb_poison){0};
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verbs of a pool, noted and passed on. */
+#include "harness/replay/pool_watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "harness/replay/pool_wrap.h"
+#include "workloads/array.h"
+
+/* What stands for a pool type. */
+typedef struct watched_type {
+    kvb_pool_wrap wrap;
+    kvb_pool_watch *watch;
+    bool is_v;
+} watched_type;
+
+/* A pool that was opened. */
+typedef struct watched {
+    const kvb_pool *pool;
+    bool is_v, known;
+    uint32_t layer;   /* if known */
+    uint32_t written; /* rows since the last tell */
+} watched;
+
+/* One verb: cells first .. first+n-1 of the list. */
+typedef struct note {
+    size_t pool, first;
+    uint32_t n, base;
+    bool moves; /* to base, base + 1, …; else written */
+} note;
+
+struct kvb_pool_watch {
+    watched_type types[2];
+    const volatile uint32_t *layer;
+    watched *pools;
+    note *notes;
+    uint32_t *cells;
+    size_t n_pools, room_pools, n_notes, room_notes, n_cells, room_cells;
+    bool no_memory;
+};
+
+static const watched_type *type_of(const kvb_pool_type *type)
+{
+    return (const watched_type *)(const void *)type;
+}
+
+/* Notes a verb; cells NULL: those from base on. */
+static void note_add(kvb_pool *pool, bool moves, uint32_t base, const uint32_t *cells, uint32_t n)
+{
+    kvb_pool_watch *w = type_of(pool->type)->watch;
+    size_t at = 0;
+    while (at < w->n_pools && w->pools[at].pool != pool)
+        at++;
+    w->no_memory |= at == w->n_pools ||
+                    kvb_array_reserve(&w->notes, &w->room_notes, w->n_notes + 1, sizeof *w->notes) ||
+                    kvb_array_reserve(&w->cells, &w->room_cells, w->n_cells + n, sizeof *w->cells);
+    if (w->no_memory)
+        return;
+    watched *of = &w->pools[at];
+    if (!moves && !of->known) {
+        of->known = true;
+        of->layer = *w->layer;
+    }
+    w->notes[w->n_notes++] = (note){.pool = at, .first = w->n_cells, .n = n, .base = base, .moves = moves};
+    for (uint32_t i = 0; i < n; i++)
+        w->cells[w->n_cells++] = cells ? cells[i] : base + i;
+}
+
+/* ---- verbs ------------------------------------------------------------------------------------------------------ */
+
+static int watched_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
+{
+    const watched_type *t = type_of(type);
+    kvb_pool_watch *w = t->watch;
+    if (kvb_array_reserve(&w->pools, &w->room_pools, w->n_pools + 1, sizeof *w->pools))
+        return -ENOMEM;
+    int error = kvb_pool_passing.open(type, options, pool);
+    if (!error)
+        w->pools[w->n_pools++] = (watched){.pool = *pool, .is_v = t->is_v};
+    return error;
+}
+
+static void watched_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+{
+    note_add(pool, false, start, NULL, n);
+    kvb_pool_passing.write_run(pool, start, n, rows);
+}
+
+static void watched_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
+{
+    note_add(pool, false, 0, cells, n);
+    kvb_pool_passing.scatter(pool, cells, n, rows);
+}
+
+static void watched_gather(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
+{
+    note_add(pool, true, base, cells, n);
+    kvb_pool_passing.gather_into(pool, base, cells, n);
+}
+
+/* ---- the watch -------------------------------------------------------------------------------------------------- */
+
+int kvb_pool_watch_open(const kvb_pool_type *k, const kvb_pool_type *v, const volatile uint32_t *layer,
+                        kvb_pool_watch **watch)
+{
+    kvb_pool_watch *w = calloc(1, sizeof *w);
+    *watch = w;
+    if (!w)
+        return -ENOMEM;
+    w->layer = layer;
+    for (int is_v = 0; is_v < 2; is_v++) {
+        kvb_pool_wrap wrap = kvb_pool_wrap_of(is_v ? v : k);
+        wrap.type.open = watched_open;
+        wrap.type.write_run = watched_write_run;
+        wrap.type.scatter = watched_scatter;
+        wrap.type.gather_into = watched_gather;
+        w->types[is_v] = (watched_type){.wrap = wrap, .watch = w, .is_v = is_v};
+    }
+    return 0;
+}
+
+void kvb_pool_watch_free(kvb_pool_watch *w)
+{
+    if (!w)
+        return;
+    free(w->pools);
+    free(w->notes);
+    free(w->cells);
+    free(w);
+}
+
+const kvb_pool_type *kvb_pool_watch_type(const kvb_pool_watch *watch, bool is_v)
+{
+    return &watch->types[is_v].wrap.type;
+}
+
+static int note_tell(kvb_pool_watch *w, const note *one, kvb_window *window, const uint64_t *tokens, uint32_t n)
+{
+    watched *pool = &w->pools[one->pool];
+    const uint32_t *cells = w->cells + one->first;
+    if (one->moves)
+        return pool->known ? kvb_window_move(window, pool->layer, pool->is_v, one->base, cells, one->n) : 0;
+    pool->written += one->n;
+    return pool->written > n
+               ? -EILSEQ
+               : kvb_window_write(window, pool->layer, pool->is_v, cells, one->n, tokens + pool->written - one->n);
+}
+
+int kvb_pool_watch_tell(kvb_pool_watch *w, kvb_window *window, const uint64_t *tokens, uint32_t n, char *why,
+                        size_t why_bytes)
+{
+    int error = w->no_memory ? -ENOMEM : 0;
+    for (size_t i = 0; i < w->n_notes && !error; i++)
+        error = note_tell(w, &w->notes[i], window, tokens, n);
+    for (size_t i = 0; i < w->n_pools; i++) {
+        watched *pool = &w->pools[i];
+        bool is_whole = pool->written == n || !pool->known || pool->layer != *w->layer;
+        error = error || is_whole ? error : -EILSEQ;
+        pool->written = 0;
+    }
+    w->n_notes = w->n_cells = 0;
+    snprintf(why, why_bytes, "%s",
+             error == -EILSEQ ? "the rows that reached the pools are not those that were fed" : "");
+    return error;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of a history, and which ones a cache takes. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "harness/size/predict.h"
+
+size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
+{
+    uint32_t singles = h->singles < h->context ? h->singles : h->context, prefill = h->context - singles;
+    size_t n = 0;
+    for (uint32_t s = 0; s < h->sequences; s++) {
+        if (prefill >= h->chunk)
+            steps[n++] = (kvb_size_step){.first = s, .n_seqs = 1, .tokens = h->chunk, .times = prefill / h->chunk};
+        if (prefill % h->chunk)
+            steps[n++] = (kvb_size_step){.first = s, .n_seqs = 1, .tokens = prefill % h->chunk, .times = 1};
+    }
+    if (singles)
+        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .drafts = h->drafts, .times = singles};
+    return n;
+}
+
+int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_size_step *step, uint64_t tokens,
+                        char *why, size_t why_bytes)
+{
+    const kvb_cache_type *c = s->cache;
+    uint64_t more =
+        step->drafts ? (uint64_t)step->times + step->drafts - 1 : (uint64_t)step->n_seqs * step->tokens * step->times;
+    if ((step->first || step->n_seqs > 1) && !(c->flags & KVB_CACHE_SEQ))
+        snprintf(why, why_bytes, "cache %s holds one sequence", c->name);
+    else if (step->drafts && (!(c->flags & KVB_CACHE_TREE) || c->flags & KVB_CACHE_SEQ || step->n_seqs > 1))
+        snprintf(why, why_bytes, "cache %s takes no drafts here", c->name);
+    else if (!step->n_seqs || !step->tokens || !step->times || step->drafts > KVB_SIZE_DRAFTS || step->first >= n_ids ||
+             step->n_seqs > n_ids - step->first || ((step->n_seqs > 1 || step->drafts) && step->tokens > 1))
+        snprintf(why, why_bytes, "%u tokens of %u sequences from %u on, %u times: not a step", step->tokens,
+                 step->n_seqs, step->first, step->times);
+    else if (more > s->options.capacity || tokens > s->options.capacity - more)
+        snprintf(why, why_bytes, "%llu tokens and more are above the capacity of %u cells", (unsigned long long)more,
+                 s->options.capacity);
+    else
+        return 0;
+    return -EINVAL;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The matched filter: sums over rows, and what stands out of them. */
+#include "oracle/filter.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "oracle/filter_truth.h"
+#include "oracle/state.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WIDE
+#else
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+
+#define CLIP              2.0f
+#define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */
+#define LOST_SHARE        0.25 /* of the weight beside the largest, that may lie in cells below a step */
+#define LEAST_BESIDE      0.01 /* of the weight, that must lie beside the largest */
+#define SCALE_STEPS       8    /* of a weight: the least standard deviation of the logits for the scale to be judged */
+#define SPREAD_DIRECTIONS 16u  /* with fewer, there is no median to speak of */
+
+/* Of one direction, over rows: of x, x^2, s u, s^2, s^2 honest |a|, d. */
+typedef struct sums {
+    float x, x2, su, s2, honest, d;
+} sums;
+
+/* a0, and the least |a| that is a mistake's. */
+static const struct {
+    float matters;
+    double least;
+} sizes[KVB_FILTER_KINDS] = {
+    [KVB_FILTER_HEADS] = {1, 0.75},      [KVB_FILTER_SIZE] = {0.05f, 0.05},  [KVB_FILTER_TOKEN] = {1, 0.25},
+    [KVB_FILTER_FROM_FIRST] = {1, 0.25}, [KVB_FILTER_FROM_LAST] = {1, 0.25}, [KVB_FILTER_SCALE] = {0.001f, 0.0005},
+};
+
+struct kvb_filter {
+    const kvb_oracle *oracle;
+    const kvb_filter_truth *truth;
+    sums *by_token;               /* [units][tokens] */
+    sums *from_first, *from_last; /* [most_visible] */
+    sums size, scale;
+    sums *heads;            /* [heads][heads]: whose output it is, whose it looks like */
+    float *e, *t;           /* [dim] a residual, a direction */
+    float *along, *along_o; /* [most_visible] */
+    uint32_t n_heads;
+    uint64_t rows; /* that counted */
+};
+
+int kvb_filter_open(const kvb_oracle *oracle, kvb_filter **filter)
+{
+    const kvb_filter_truth *t = oracle->filter;
+    const kvb_model *m = oracle->state->model;
+    *filter = NULL;
+    if (!t)
+        return 0;
+    kvb_filter *f = calloc(1, sizeof *f);
+    if (!f)
+        return -ENOMEM;
+    uint32_t dim = 0;
+    *f = (kvb_filter){.oracle = oracle, .truth = t};
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        f->n_heads = f->n_heads > m->groups[g].heads ? f->n_heads : m->groups[g].heads;
+        dim = dim > m->groups[g].v_dim ? dim : m->groups[g].v_dim;
+    }
+    f->by_token = calloc(t->n_units * t->tokens + 1, sizeof *f->by_token);
+    f->from_first = calloc((size_t)t->most_visible + 1, sizeof *f->from_first);
+    f->from_last = calloc((size_t)t->most_visible + 1, sizeof *f->from_last);
+    f->heads = calloc((size_t)f->n_heads * f->n_heads, sizeof *f->heads);
+    f->e = malloc(dim * sizeof *f->e);
+    f->t = malloc(dim * sizeof *f->t);
+    f->along = malloc(((size_t)t->most_visible + 1) * sizeof *f->along);
+    f->along_o = malloc(((size_t)t->most_visible + 1) * sizeof *f->along_o);
+    *filter = f;
+    if (f->by_token && f->from_first && f->from_last && f->heads && f->e && f->t && f->along && f->along_o)
+        return 0;
+    kvb_filter_free(f);
+    *filter = NULL;
+    return -ENOMEM;
+}
+
+void kvb_filter_free(kvb_filter *f)
+{
+    if (!f)
+        return;
+    free(f->by_token);
+    free(f->from_first);
+    free(f->from_last);
+    free(f->heads);
+    free(f->e);
+    free(f->t);
+    free(f->along);
+    free(f->along_o);
+    free(f);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+/* honest: the |a| that a row may have of roundings that are alike in all rows. */
+static inline void sums_add(sums *sum, float matters, float s, float u, float honest, float channels)
+{
+    float clipped = u > CLIP ? CLIP : u < -CLIP ? -CLIP : u;
+    float x = clipped * (matters * s < 1 ? matters * s : 1);
+    sum->x += x;
+    sum->x2 += x * x;
+    sum->su += s * u;
+    sum->s2 += s * s;
+    sum->honest += s * s * honest;
+    sum->d += channels;
+}
+
+/* <v, e> and <v, o> of every row of V that the query sees. */
+WIDE static void products(const kvb_filter_row *row, const kvb_filter_unit *unit, const float *restrict e,
+                          const float *restrict o, float *restrict along, float *restrict along_o)
+{
+    enum { SUMS = 16 };
+    uint32_t dim = unit->dim, i = 0;
+    for (size_t r = 0; r < row->n_runs; r++)
+        for (uint32_t token = row->runs[r].begin; token < row->runs[r].end; token++, i++) {
+            const float *restrict v = unit->v + (size_t)token * dim;
+            float by_e[SUMS] = {0}, by_o[SUMS] = {0};
+            uint32_t c = 0;
+            for (; c + SUMS <= dim; c += SUMS)
+                for (uint32_t j = 0; j < SUMS; j++) {
+                    by_e[j] += v[c + j] * e[c + j];
+                    by_o[j] += v[c + j] * o[c + j];
+                }
+            for (; c < dim; c++) {
+                by_e[0] += v[c] * e[c];
+                by_o[0] += v[c] * o[c];
+            }
+            for (uint32_t n = SUMS / 2; n > 0; n /= 2)
+                for (uint32_t j = 0; j < n; j++) {
+                    by_e[j] += by_e[j + n];
+                    by_o[j] += by_o[j + n];
+                }
+            along[i] = by_e[0];
+            along_o[i] = by_o[0];
+        }
+}
+
+static double dot(const float *a, const float *b, uint32_t dim)
+{
+    double sum = 0;
+    for (uint32_t c = 0; c < dim; c++)
+        sum += (double)a[c] * (double)b[c];
+    return sum;
+}
+
+/* The row in hand. */
+typedef struct judged {
+    const kvb_filter_row *row;
+    const kvb_filter_unit *unit;
+    double e_norm, channels;
+    double half;    /* half a step: products p_i max_c |v_ic| below it may have become 0 */
+    double unclear; /* share of the weight in cells whose product is below a step */
+} judged;
+
+/* The row in the direction t. */
+static void direction_add(sums *sum, kvb_filter_kind kind, const judged *r, const float *e, const float *t,
+                          double honest)
+{
+    uint32_t dim = r->unit->dim;
+    double norm = sqrt(dot(t, t, dim)), root = sqrt(r->channels);
+    if (norm > 0)
+        sums_add(sum, sizes[kind].matters, (float)(root * norm / r->e_norm),
+                 (float)(root * dot(e, t, dim) / (r->e_norm * norm)), (float)honest, (float)r->channels);
+}
+
+static bool is_narrow(const kvb_rounding *r)
+{
+    return r->rounding != KVB_F32 || r->step > 0;
+}
+
+static double half_step(const kvb_arithmetic *a, const kvb_bound_row *row)
+{
+    double step = fmax(fmax(a->sums.step, a->sums.floor), a->exp_floor);
+    return step / 2 * row->p_max * row->v_largest;
+}
+
+/* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0? */
+static bool is_telling(judged *r, double p_max)
+{
+    const kvb_filter_row *row = r->row;
+    double lost = 0, unclear = 0, all = 0;
+    uint32_t i = 0;
+    for (size_t n = 0; n < row->n_runs; n++)
+        for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
+            double p = (double)row->p[i], product = p * (double)r->unit->magnitude[token];
+            all += p;
+            lost += product < r->half ? p : 0;
+            unclear += product < 2 * r->half ? p : 0;
+        }
+    r->unclear = unclear / all;
+    return all - p_max >= LEAST_BESIDE * all && lost <= LOST_SHARE * (all - p_max);
+}
+
+static void cells_add(kvb_filter *f, const judged *r)
+{
+    const kvb_filter_row *row = r->row;
+    const kvb_filter_unit *unit = r->unit;
+    double e_o = dot(f->e, row->o, unit->dim), o_o = dot(row->o, row->o, unit->dim);
+    sums *by_token = f->by_token + (size_t)row->unit * f->truth->tokens;
+    float per_e = (float)(sqrt(r->channels) / r->e_norm), channels = (float)r->channels, half = (float)r->half;
+    uint32_t i = 0;
+    products(row, unit, f->e, row->o, f->along, f->along_o);
+    for (size_t n = 0; n < row->n_runs; n++)
+        for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
+            float product = row->p[i] * unit->magnitude[token];
+            float norm2 = unit->norm2[token] - 2 * f->along_o[i] + (float)o_o; /* of v - o */
+            if (!(product > half) || !(norm2 > 1e-3f * unit->norm2[token]))
+                continue;
+            float norm = sqrtf(norm2), s = row->p[i] * norm * per_e, u = (f->along[i] - (float)e_o) / norm * per_e;
+            float honest = half / product;
+            sums_add(&by_token[token], sizes[KVB_FILTER_TOKEN].matters, s, u, honest, channels);
+            sums_add(&f->from_first[i], sizes[KVB_FILTER_FROM_FIRST].matters, s, u, honest, channels);
+            sums_add(&f->from_last[row->visible - 1 - i], sizes[KVB_FILTER_FROM_LAST].matters, s, u, honest, channels);
+        }
+}
+
+/* The outputs of the other heads of the query: the oracle's rows beside this one. */
+static void heads_add(kvb_filter *f, const kvb_expect *expect, const judged *r)
+{
+    const kvb_expect *begin = expect, *end = expect, *all = f->oracle->rows;
+    while (begin > all && begin[-1].event == expect->event && begin[-1].layer == expect->layer &&
+           begin[-1].query == expect->query)
+        begin--;
+    while (end < all + f->oracle->n_rows && end->event == expect->event && end->layer == expect->layer &&
+           end->query == expect->query)
+        end++;
+    for (const kvb_expect *other = begin; other < end; other++) {
+        if (other == expect)
+            continue;
+        for (uint32_t c = 0; c < r->unit->dim; c++)
+            f->t[c] = (float)((other->terms[c].o - expect->terms[c].o) * r->unit->inverse[c]);
+        uint32_t low = other->head < expect->head ? other->head : expect->head, high = other->head + expect->head - low;
+        direction_add(&f->heads[(size_t)low * f->n_heads + high], KVB_FILTER_HEADS, r, f->e, f->t, 0);
+    }
+}
+
+void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *actual, const kvb_arithmetic *arithmetic,
+                    kvb_elem out_elem, const void *out)
+{
+    uint32_t number = f ? f->truth->number[expect - f->oracle->rows] : UINT32_MAX;
+    bool rounds = is_narrow(&arithmetic->query) || is_narrow(&arithmetic->scores) || is_narrow(&arithmetic->sums);
+    if (number == UINT32_MAX || (!rounds && expect->visible <= BOUND_SEES))
+        return;
+    const kvb_rounding *weights = &arithmetic->sums;
+    judged r = {.row = &f->truth->rows[number], .half = half_step(arithmetic, &actual->row)};
+    r.unit = &f->truth->units[r.row->unit];
+    double norm2 = 0, step = fmax(2 * kvb_unit_roundoff(weights->rounding), weights->step);
+    for (uint32_t c = 0; c < r.unit->dim; c++) {
+        double e = (kvb_output_value(out_elem, out, c) - actual->terms[c].o) * r.unit->inverse[c];
+        f->e[c] = (float)e;
+        norm2 += e * e;
+        r.channels += r.unit->inverse[c] > 0;
+    }
+    r.e_norm = sqrt(norm2);
+    if (!r.unit->usable || !isnormal((float)norm2) || !is_telling(&r, actual->row.p_max))
+        return;
+    f->rows++;
+    direction_add(&f->size, KVB_FILTER_SIZE, &r, f->e, r.row->o, r.unclear);
+    if (r.row->spread >= SCALE_STEPS * step)
+        direction_add(&f->scale, KVB_FILTER_SCALE, &r, f->e, r.row->slope, weights->step / 4);
+    cells_add(f, &r);
+    heads_add(f, expect, &r);
+}
+
+/* ---- what stands out ----------------------------------------------------------------------------------------------- */
+
+/* T of oracle/filter.h. */
+static double score_of(const sums *sum)
+{
+    return sum->s2 > 0 ? (double)sum->su / sqrt((double)sum->s2) : 0;
+}
+
+static int order(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Median and spread of the scores of n directions, those without rows aside. scratch: [n]. */
+static void spread_of(const sums *all, size_t n, double *scratch, double *median, double *spread)
+{
+    size_t used = 0;
+    *median = 0;
+    *spread = 1;
+    for (size_t i = 0; i < n; i++)
+        if (all[i].x2 > 0)
+            scratch[used++] = score_of(&all[i]);
+    if (used < SPREAD_DIRECTIONS)
+        return;
+    qsort(scratch, used, sizeof *scratch, order);
+    *median = scratch[used / 2];
+    for (size_t i = 0; i < used; i++)
+        scratch[i] = fabs(scratch[i] - *median);
+    qsort(scratch, used, sizeof *scratch, order);
+    *spread = fmax(1, 1.4826 * scratch[used / 2]);
+}
+
+/* Takes direction `at` into account. Returns whether it is above the peak so far. */
+static bool peak_take(kvb_filter_peak *peak, kvb_filter_kind kind, const sums *sum, double median, double spread,
+                      uint32_t at)
+{
+    if (!(sum->x2 > 0))
+        return false;
+    double a = (double)sum->su / (double)sum->s2, t = score_of(sum) - median, d = (double)sum->d;
+    double signs = fabs((double)sum->x) / sqrt((double)sum->x2), share = fmin(t * t / d, 1 - 1e-9);
+    double z = fmin(signs, sqrt(-d * log1p(-share)) / spread);
+    if (!(fabs(a) >= sizes[kind].least + (double)sum->honest / (double)sum->s2) || !(z > peak->z))
+        return false;
+    *peak = (kvb_filter_peak){.z = z, .a = a, .at = at};
+    return true;
+}
+
+/* The peak of n directions of a kind. Returns whether it is above the one so far. */
+static bool peaks_take(kvb_filter_peak *peak, kvb_filter_kind kind, const sums *all, size_t n)
+{
+    double median = 0, spread = 1, *scratch = malloc((n + 1) * sizeof *scratch);
+    bool higher = false;
+    if (scratch) /* without memory nothing is divided by the spread: an alarm more, none less */
+        spread_of(all, n, scratch, &median, &spread);
+    free(scratch);
+    for (size_t i = 0; i < n; i++)
+        higher |= peak_take(peak, kind, &all[i], median, spread, (uint32_t)i);
+    return higher;
+}
+
+uint64_t kvb_filter_rows(const kvb_filter *f)
+{
+    return f ? f->rows : 0;
+}
+
+double kvb_filter_peaks(const kvb_filter *f, kvb_filter_peak peaks[KVB_FILTER_KINDS])
+{
+    double z = NAN;
+    for (int kind = 0; kind < KVB_FILTER_KINDS; kind++)
+        peaks[kind] = (kvb_filter_peak){0};
+    if (!f || f->rows == 0)
+        return z;
+    const kvb_filter_truth *t = f->truth;
+    for (uint32_t u = 0; u < t->n_units; u++)
+        if (peaks_take(&peaks[KVB_FILTER_TOKEN], KVB_FILTER_TOKEN, f->by_token + u * t->tokens, t->tokens)) {
+            peaks[KVB_FILTER_TOKEN].layer = t->units[u].layer;
+            peaks[KVB_FILTER_TOKEN].kv_head = t->units[u].kv_head;
+        }
+    peaks_take(&peaks[KVB_FILTER_FROM_FIRST], KVB_FILTER_FROM_FIRST, f->from_first, t->most_visible);
+    peaks_take(&peaks[KVB_FILTER_FROM_LAST], KVB_FILTER_FROM_LAST, f->from_last, t->most_visible);
+    peak_take(&peaks[KVB_FILTER_SIZE], KVB_FILTER_SIZE, &f->size, 0, 1, 0);
+    peak_take(&peaks[KVB_FILTER_SCALE], KVB_FILTER_SCALE, &f->scale, 0, 1, 0);
+    kvb_filter_peak *heads = &peaks[KVB_FILTER_HEADS];
+    for (uint32_t i = 0; i < f->n_heads * f->n_heads; i++)
+        peak_take(heads, KVB_FILTER_HEADS, &f->heads[i], 0, 1, i);
+    heads->other = heads->at % f->n_heads;
+    heads->at /= f->n_heads;
+    for (int kind = 0; kind < KVB_FILTER_KINDS; kind++)
+        z = fmax(z, peaks[kind].z);
+    return z;
+}
+
+void kvb_filter_words(const kvb_filter_peak peaks[KVB_FILTER_KINDS], char *why, size_t why_bytes)
+{
+    const kvb_filter_peak *best = NULL;
+    kvb_filter_kind kind = KVB_FILTER_HEADS;
+    /* in this order, but of the three sums over cells the highest */
+    for (int k = 0; k < KVB_FILTER_KINDS; k++) {
+        bool cells = k >= KVB_FILTER_FROM_FIRST && k <= KVB_FILTER_FROM_LAST && kind >= KVB_FILTER_TOKEN;
+        if (peaks[k].z > KVB_FILTER_LIMIT && (!best || (cells && peaks[k].z > best->z))) {
+            best = &peaks[k];
+            kind = (kvb_filter_kind)k;
+        }
+    }
+    if (why_bytes)
+        *why = 0;
+    if (!best)
+        return;
+    const char *cell = best->a < 0 ? "is missing from, or has a wrong V row in," : "is doubled in";
+    switch (kind) {
+    case KVB_FILTER_HEADS:
+        snprintf(why, why_bytes, "outputs of heads %u and %u look swapped", best->at, best->other);
+        break;
+    case KVB_FILTER_SIZE:
+        snprintf(why, why_bytes, "the outputs are off by about %+.1f %% of themselves", 100 * best->a);
+        break;
+    case KVB_FILTER_TOKEN:
+        snprintf(why, why_bytes, "token %u %s the outputs of KV head %u, layer %u", best->at, cell, best->kv_head,
+                 best->layer);
+        break;
+    case KVB_FILTER_FROM_FIRST:
+        snprintf(why, why_bytes, "cell %u of those that each query sees %s the outputs", best->at, cell);
+        break;
+    case KVB_FILTER_FROM_LAST:
+        snprintf(why, why_bytes, "cell %u from the last of those that each query sees %s the outputs", best->at, cell);
+        break;
+    default:
+        snprintf(why, why_bytes, "the scale is off by about %+.2f %%", 100 * best->a);
+    }
+    size_t used = strlen(why);
+    snprintf(why + used, why_bytes - used, ": z = %.1f, above %.1f", best->z, KVB_FILTER_LIMIT);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Second opinions: chosen, solved, compared. */
+#include "oracle/opinion.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "oracle/codec.h"
+#include "oracle/sample.h"
+
+#define ARENA_MAX_BYTES ((uint64_t)256 << 20)
+
+/* ---- one row ---------------------------------------------------------------------------------------------------- */
+
+int kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim)
+{
+    *head = (kvb_opinion_head){.v_top = calloc(v_dim, sizeof *head->v_top), .finite = true};
+    return head->v_top ? 0 : -ENOMEM;
+}
+
+double kvb_opinion_take_k(kvb_opinion_head *head, const kvb_stored *k, size_t at)
+{
+    const double *size = (k->sizes ? k->sizes : k->rows) + at * k->dim;
+    double sum = 0;
+    for (uint32_t d = 0; d < k->dim; d++)
+        sum += size[d] * size[d];
+    head->finite = head->finite && isfinite(sum);
+    return sqrt(sum);
+}
+
+void kvb_opinion_take_v(kvb_opinion_head *head, const kvb_stored *v, size_t at, uint32_t v_dim)
+{
+    const double *row = v->rows + at * v->dim, *sizes = v->sizes ? v->sizes + at * v->dim : row;
+    double sum = 0;
+    head->v_least = INFINITY;
+    for (uint32_t c = 0; c < v_dim; c++) {
+        double size = fabs(row[c]) < fabs(sizes[c]) ? fabs(sizes[c]) : fabs(row[c]), *top = &head->v_top[c];
+        sum += size;
+        *top = *top < size && size < INFINITY ? size : *top;
+        head->v_least = head->v_least < *top ? head->v_least : *top;
+        head->v_most = head->v_most > *top ? head->v_most : *top;
+    }
+    head->finite = head->finite && isfinite(sum);
+}
+
+void kvb_opinion_solve(const kvb_attention *a, const kvb_opinion_head *head, const double *k_norm, double *scratch,
+                       kvb_expect *expect, double *o)
+{
+    kvb_attention_glance(a, k_norm, scratch, &expect->row, &expect->lse, o);
+    expect->visible = a->visible;
+    expect->row.v_largest = head->v_most;
+}
+
+static kvb_bound_term term_of(const kvb_bound_row *row, double o, double v_top)
+{
+    double apart = v_top + fabs(o);
+    return (kvb_bound_term){.o = o,
+                            .spread = apart,
+                            .spread_a = apart * row->a_mean,
+                            .spread_q = apart * row->q_mean,
+                            .spread_s = apart * row->s_mean,
+                            .mass = v_top,
+                            .v_max = v_top};
+}
+
+/* Is each element within `bound`, which is below that of every one? */
+static bool is_near(kvb_elem elem, const void *out, const double *o, uint32_t n, double bound)
+{
+    const float *wide = out;
+    const uint16_t *narrow = out;
+    uint32_t far = 0;
+    if (elem == KVB_F32)
+        for (uint32_t c = 0; c < n; c++)
+            far += !(fabs((double)wide[c] - o[c]) <= bound);
+    else
+        for (uint32_t c = 0; c < n; c++)
+            far += !(fabs((elem == KVB_F16 ? kvb_codec_f16_value(narrow[c]) : kvb_codec_bf16_value(narrow[c])) -
+                          o[c]) <= bound);
+    return far == 0;
+}
+
+int kvb_opinion_diff(kvb_diff *diff, const kvb_opinion_head *head, const kvb_opinion_row *row, uint32_t v_dim,
+                     const kvb_arithmetic *arithmetic, double scale, double softcap, kvb_elem out_elem, const void *out,
+                     const float *lse)
+{
+    kvb_bound_factors factors;
+    const kvb_bound_term least = term_of(&row->expect.row, 0, head->v_least);
+    kvb_bound_prepare(arithmetic, KVB_BOUND_STATISTICAL, &row->expect.row, scale, softcap, out_elem, &factors);
+    double want = row->expect.lse, bound = kvb_bound_channel(&factors, &least);
+    if (isfinite(want) && fabs((double)*lse - want) <= kvb_bound_log(&factors, want) &&
+        is_near(out_elem, out, row->o, v_dim, bound)) {
+        diff->rows++;
+        return 0;
+    }
+    kvb_bound_term *terms = malloc(v_dim * sizeof *terms);
+    kvb_expect expect = row->expect;
+    if (!terms)
+        return -ENOMEM;
+    for (uint32_t c = 0; c < v_dim; c++)
+        terms[c] = term_of(&expect.row, row->o[c], head->v_top[c]);
+    expect.terms = terms;
+    kvb_diff_row(diff, &expect, v_dim, arithmetic, scale, softcap, out_elem, out, lse);
+    free(terms);
+    return 0;
+}
+
+/* ---- all rows --------------------------------------------------------------------------------------------------- */
+
+/* Rows and visits of one call. */
+typedef struct call_size {
+    uint64_t rows, pairs, bytes;
+} call_size;
+
+static call_size size_of(const kvb_census *census, size_t event, uint32_t layer)
+{
+    const kvb_group *g = kvb_model_group(census->model, layer);
+    call_size size = {.rows = (census->first[event + 1] - census->first[event]) * g->heads};
+    for (size_t q = census->first[event]; q < census->first[event + 1]; q++)
+        size.pairs += (uint64_t)census->visible[kvb_census_place(census, q, layer)] * g->heads;
+    size.bytes = size.rows * (sizeof(kvb_opinion_row) + g->v_dim * sizeof(double));
+    return size;
+}
+
+/* Marks the calls that fit. *all: what they take together. */
+static void calls_choose(const kvb_census *census, uint64_t max_pairs, uint64_t seed, bool *chosen, call_size *all)
+{
+    call_size total = {0};
+    uint32_t n_layers = census->model->n_layers;
+    size_t n = census->n_events * n_layers;
+    for (size_t i = 0; i < n; i++) {
+        call_size size = size_of(census, i / n_layers, (uint32_t)(i % n_layers));
+        total.pairs += size.pairs;
+        total.bytes += size.bytes;
+    }
+    double chance = fmin((double)max_pairs / (double)total.pairs, (double)ARENA_MAX_BYTES / (double)total.bytes);
+    *all = (call_size){0};
+    for (size_t i = 0; i < n; i++) {
+        call_size size = size_of(census, i / n_layers, (uint32_t)(i % n_layers));
+        bool fits = all->pairs + size.pairs <= max_pairs && all->bytes + size.bytes <= ARENA_MAX_BYTES;
+        chosen[i] = fits && (chance >= 1 || (double)(kvb_sample_bits(seed, i) >> 11) * 0x1p-53 < chance);
+        all->rows += chosen[i] ? size.rows : 0;
+        all->pairs += chosen[i] ? size.pairs : 0;
+        all->bytes += chosen[i] ? size.bytes : 0;
+    }
+}
+
+static int heads_open(kvb_opinions *opinions)
+{
+    const kvb_model *m = opinions->model;
+    opinions->heads = calloc(m->n_layers, sizeof *opinions->heads);
+    int error = opinions->heads ? 0 : -ENOMEM;
+    for (uint32_t layer = 0; layer < m->n_layers && !error; layer++) {
+        const kvb_group *g = kvb_model_group(m, layer);
+        opinions->heads[layer] = calloc(g->kv_heads, sizeof **opinions->heads);
+        error = opinions->heads[layer] ? 0 : -ENOMEM;
+        for (uint32_t h = 0; h < g->kv_heads && !error; h++)
+            error = kvb_opinion_head_open(&opinions->heads[layer][h], g->v_dim);
+    }
+    return error;
+}
+
+/* One after the other, by event, layer, query and head. */
+static void rows_place(const kvb_census *census, const bool *chosen, kvb_opinions *o)
+{
+    double *out = (double *)(o->rows + o->n_rows);
+    size_t at = 0, call = 0;
+    for (uint32_t event = 0; event < census->n_events; event++)
+        for (uint32_t layer = 0; layer < o->model->n_layers; layer++, call++) {
+            const kvb_group *g = kvb_model_group(o->model, layer);
+            uint32_t queries = (uint32_t)(census->first[event + 1] - census->first[event]);
+            o->first[call] = at;
+            for (uint32_t i = 0; chosen[call] && i < queries * g->heads; i++, at++, out += g->v_dim)
+                o->rows[at] = (kvb_opinion_row){
+                    .expect = {.event = event, .layer = layer, .query = i / g->heads, .head = i % g->heads}, .o = out};
+        }
+    o->first[call] = at;
+}
+
+int kvb_opinions_open(const kvb_census *census, uint64_t max_pairs, uint64_t seed, kvb_opinions **opinions)
+{
+    size_t calls = census->n_events * census->model->n_layers;
+    kvb_opinions *o = calloc(1, sizeof *o);
+    bool *chosen = calloc(calls + 1, sizeof *chosen);
+    call_size all;
+    int error = o && chosen ? 0 : -ENOMEM;
+    if (!error) {
+        o->model = census->model;
+        o->first = calloc(calls + 1, sizeof *o->first);
+        error = o->first ? heads_open(o) : -ENOMEM;
+    }
+    if (!error) {
+        calls_choose(census, max_pairs, seed, chosen, &all);
+        /* its own mapping, as the oracle's */
+        o->arena = mmap(NULL, all.bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        o->arena_bytes = all.bytes + 1;
+        error = o->arena == MAP_FAILED ? -ENOMEM : 0;
+        madvise(o->arena, o->arena_bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
+    }
+    if (!error) {
+        o->rows = o->arena;
+        o->n_rows = all.rows;
+        rows_place(census, chosen, o);
+    }
+    free(chosen);
+    if (error) {
+        kvb_opinions_free(o);
+        o = NULL;
+    }
+    *opinions = o;
+    return error;
+}
+
+void kvb_opinions_free(kvb_opinions *o)
+{
+    if (!o)
+        return;
+    for (uint32_t layer = 0; o->heads && layer < o->model->n_layers; layer++) {
+        for (uint32_t h = 0; o->heads[layer] && h < kvb_model_group(o->model, layer)->kv_heads; h++)
+            free(o->heads[layer][h].v_top);
+        free(o->heads[layer]);
+    }
+    free(o->heads);
+    free(o->first);
+    if (o->arena && o->arena != MAP_FAILED)
+        munmap(o->arena, o->arena_bytes);
+    free(o);
+}
+
+kvb_opinion_row *kvb_opinions_of(const kvb_opinions *o, uint32_t event, uint32_t layer, size_t *n)
+{
+    size_t call = (size_t)event * o->model->n_layers + layer;
+    *n = o->first[call + 1] - o->first[call];
+    return o->rows + o->first[call];
+}

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the oracle finds in an output, and what other projects' rules would let pass: results/power-of-check.md.
+
+    results/table_power_of_check.py --program build/tests/whole/test_power --kvbench build/kvbench -o results/power-of-check.md
+
+Runs the program for each length (or takes lines that it printed before: --lines FILE) and makes tables of its lines.
+"""
+import argparse
+import collections
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+from tables import machine_line
+
+LENGTHS = [64, 512, 4096, 32768]
+TARGETS = {"f32": 1e-5, "f16": 1e-3, "bf16": 1e-3}
+
+
+def number(x):
+    return "—" if x is None else "0" if x == 0 else f"{x:.0e}".replace("e-0", "e-").replace("e+0", "e") if x < 0.1 or x >= 1000 else f"{x:.2g}"
+
+
+def span(values):
+    values = [x for x in values if x is not None]
+    if not values:
+        return "—"
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} … {high}"
+
+
+def table(head, rows, left=1):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * left + "---:|" * (len(head) - left)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def lines_of(args):
+    lines = []
+    for name in args.lines or []:
+        with open(name) as file:
+            lines += [json.loads(line) for line in file]
+    if args.lines:
+        return lines
+    for cells in args.cells:
+        done = subprocess.run([args.program, "--table", str(cells)], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"{args.program} --table {cells}: exit {done.returncode}")
+        lines += [json.loads(line) for line in done.stdout.splitlines()]
+    return lines
+
+
+TOGETHER = {"64": "*", "512": "*", "4096": "*", "32768": "f16 bf16 int8 q8_0 q4_0 e4m3 a4g64"}
+FORMATS = "f32 f16 bf16 int8 q8_0 q5_1 q4_0 q4_1 iq4_nl e4m3 e5m2 mxfp4 a8g64 a4g64"
+
+
+def together_of(args):
+    """What bound and filter say of many rows of one call, with mistakes in the outputs."""
+    lines = []
+    for cells, formats in TOGETHER.items():
+        words = (FORMATS if formats == "*" else formats).split()
+        done = subprocess.run([args.filter_program, "--table", cells] + words, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"{args.filter_program} --table {cells}: exit {done.returncode}")
+        lines += [json.loads(line) for line in done.stdout.splitlines()]
+    return lines
+
+
+def together_table(rows):
+    """The least of the larger of rho and z / 8.5 over formats: above 1 fails. Honest ones: the largest."""
+    ways = [way for way in dict.fromkeys(row["together"] for row in rows) if way != "an offset"]
+    out = []
+    for (kernel, cells), group in kernel_lengths(rows):
+        line = [kernel, cells, len({row["format"] for row in group})]
+        for way in ways:
+            sizes = [max(row["rho"], row["z"] / 8.5) for row in group if row["together"] == way]
+            worst = max(sizes) if way == "honest" else min(sizes)
+            line.append(f"{worst:.2g}" if (worst <= 1) == (way == "honest") else f"**{worst:.2g}**")
+        out.append(line)
+    return table(["kernel", "cells", "formats"] + ways, out)
+
+
+def manifest_of(kvbench):
+    """What a run says of the program and the machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.jsonl")
+        subprocess.run([kvbench, "run", "--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel",
+                        "flash", "-o", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        with open(path) as file:
+            return json.loads(file.readline())
+
+
+def kernel_lengths(rows):
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[row["kernel"], row["cells"]].append(row)
+    order = {kernel: i for i, kernel in enumerate(dict.fromkeys(row["kernel"] for row in rows))}
+    return sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1]))
+
+
+def mistakes_table(rows, names):
+    """For each kernel and length the smallest rho over formats; in brackets how many formats do not show it."""
+    out = []
+    for (kernel, cells), group in kernel_lengths(rows):
+        line = [kernel, cells, len(group)]
+        for name in names:
+            rhos = [row["mistakes"][name]["rho"] for row in group if name in row["mistakes"]]
+            missed = sum(rho <= 1 for rho in rhos)
+            line.append("—" if not rhos else f"**{min(rhos):.2g}** ({missed} of {len(rhos)})" if missed
+                        else f"{min(rhos):.2g}")
+        out.append(line)
+    return table(["kernel", "cells", "formats"] + names, out)
+
+
+def errors_table(rows):
+    out = []
+    for (kernel, cells), group in kernel_lengths(rows):
+        honest = [row["rho_max"] for row in group]
+        ratios = [row["smallest"] / row["own_error"] for row in group if row["own_error"]]
+        out.append([kernel, cells, len(group), span([row["rho_median"] for row in group]), span(honest),
+                    span([row["own_error"] for row in group]), span([row["smallest"] for row in group]),
+                    span(ratios)])
+    return table(["kernel", "cells", "formats", "rho, median of rows", "rho, largest", "own error",
+                  "smallest error that fails", "the same / own error"], out)
+
+
+def rules_table(rows, rules):
+    out = []
+    for (kernel, cells), group in kernel_lengths(rows):
+        line = [kernel, cells, span([row["smallest"] for row in group])]
+        for rule in rules:
+            refused = sum(row[rule] == 0 for row in group)
+            cell = span([row[rule] for row in group if row[rule]])
+            line.append(cell if not refused else f"{cell} ({refused} honest refused)")
+        out.append(line)
+    return table(["kernel", "cells", "kvbench"] + rules, out)
+
+
+def passing_table(rows, rules, names):
+    """For each mistake: in how many of the combinations a rule lets it pass."""
+    out = []
+    for name in names:
+        having = [row["mistakes"][name] for row in rows if name in row["mistakes"]]
+        out.append([name, len(having), sum(m["rho"] <= 1 for m in having)] +
+                   [sum(not m[rule] for m in having) for rule in rules])
+    return table(["mistake", "combinations", "kvbench"] + rules, out)
+
+
+def verdict(rows):
+    """Where the targets are missed."""
+    missed = []
+    for row in rows:
+        if row["rounds"] and row["kernel"] == "flash-int8":
+            ratio = row["smallest"] / row["own_error"] if row["own_error"] else math.inf
+            if ratio > 2:
+                missed.append((row["kernel"], "twice its own error", ratio / 2, row))
+            continue
+        kind = row["out"] if row["out"] != "f32" else {"flash-bf16": "bf16", "flash-f16": "f16"}.get(row["kernel"], "f32")
+        if row["smallest"] > TARGETS[kind]:
+            missed.append((row["kernel"] + ("" if row["out"] == "f32" else f", out {row['out']}"), f"{TARGETS[kind]:.0e}",
+                           row["smallest"] / TARGETS[kind], row))
+    groups = collections.defaultdict(list)
+    for kernel, target, times, row in missed:
+        groups[kernel, target].append((times, row))
+    out = []
+    for (kernel, target), cases in groups.items():
+        times, row = max(cases, key=lambda case: case[0])
+        out.append([kernel, target, len(cases), f"{times:.2g}", f"{row['format']}, {row['cells']} cells"])
+    return table(["kernel", "target", "missed in", "at most by a factor of", "there"], out, 2) if out else "All are met."
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/tests/whole/test_power")
+    parser.add_argument("--kvbench", default="build/kvbench")
+    parser.add_argument("--cells", type=lambda text: [int(x) for x in text.split(",")], default=LENGTHS)
+    parser.add_argument("--lines", action="append", metavar="FILE")
+    parser.add_argument("--filter-program", default="build/tests/whole/test_filter")
+    parser.add_argument("-o", "--output", default="results/power-of-check.md")
+    args = parser.parse_args()
+    lines = lines_of(args)
+    sources = {line["rule"]: line["source"] for line in lines if "rule" in line}
+    together = [line for line in lines if "together" in line] or together_of(args)
+    rows = list({tuple(line[key] for key in ("kernel", "format", "out", "cells")): line
+                 for line in lines if "kernel" in line and "together" not in line}.values())  # the last of several
+    rules, names = list(sources), list(dict.fromkeys(name for row in rows for name in row["mistakes"]))
+    full = [row for row in rows if row["out"] == "f32"]
+    narrow = [row for row in rows if row["out"] != "f32"]
+    text = f"""# What the check finds
+
+Written by `make table-power-of-check`. {machine_line(manifest_of(args.kvbench))}
+
+The last 4 queries of a sequence, 16 query heads over 2 KV heads of 128 channels, Gaussian values: 64 rows of 128 outputs for each
+kernel, format and length ({len(rows)} combinations). Mistakes are planted in what the real kernels are handed, and their outputs judged
+by the oracle of what was stored. *Error*: of all outputs alike, relative; *own error*: the honest kernel's largest error over
+the largest output, against attention of the q that it was given, in double. Ranges are over formats; a column says how many there
+were. A kernel that this CPU lacks is not in it.
+
+## Mistakes
+
+The smallest rho over formats; above 1 fails. In bold: not seen in so many formats. What one wrong row of V does to an
+output is of the size of one weight, and products rounded to 8 bits (over long contexts those of bf16, too) are off by as much:
+rows one by one do not show it, sums over many rows do. Wrong weights show in the log-sum-exp, which is judged as well, and which
+no rounding of weights touches.
+
+{mistakes_table(full, names)}
+
+## Mistakes, rows together
+
+What a run judges: each row by its bound, and many rows together by the matched filter (`oracle/filter.h`), z above 8.5 failing.
+Here 64 queries of 8 heads (56 queries at 64 cells), Gaussian values; a mistake is made in the outputs alone, and the log-sum-exp is honest, but
+where the scale or heads are wrong. The larger of rho and z / 8.5, the least over formats (honest: the largest); above 1 fails.
+
+{together_table(together)}
+
+## Errors
+
+{errors_table(full)}
+
+Outputs of 16 bits, by kernel `flash`, rows of the same type:
+
+{errors_table(narrow)}
+
+Errors of single outputs are judged against all that was added up, sum p |v|, which stays while the output itself shrinks with
+the square root of the length: so the smallest relative error that fails grows with it, and a rule that counts relative to the
+output alone refuses honest kernels. Formats with zero points are read through terms larger than the element.
+
+Targets: an error of 1e-5 fails in f32, 1e-3 in f16 and bf16, twice the kernel's own error where products are rounded to 8 bits. Missed:
+
+{verdict(rows)}
+
+## Other projects' rules on the very same outputs
+
+The smallest error that fails. A rule that refuses honest outputs is said to.
+
+{rules_table(full, rules)}
+
+Of the planted mistakes pass:
+
+{passing_table(full, rules, names)}
+
+The rules, computed here with the exact output for their reference:
+
+""" + "\n".join(f"- **{rule}**: {source}" for rule, source in sources.items()) + "\n"
+    scratch = args.output + ".tmp"
+    with open(scratch, "w") as out:
+        out.write(text)
+    os.replace(scratch, args.output)
+
+
+main()
