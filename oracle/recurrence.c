@@ -106,62 +106,70 @@ void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from)
 
 /* ---- the end of a chunk: what rounding adds ------------------------------------------------------------------------ */
 
-/* The magnitude of a rounding that may point the same way each time (linear) or not (random), where either is at most worst. */
-typedef struct added {
-    double worst, linear, random;
-} added;
+/* What is added to an element: the worst; the part that may point the same way each time; the variance of the rest. */
+typedef lane added;
 
 /* `changed` is by how much the element differs from when it was last rounded so. */
-static void rounding_add(added *to, double worst, double random, double u, double changed, double s)
+/* slow: how little an element of magnitude 1 changes that rounds the same way again and again. */
+static void rounding_add(added *to, double worst, double random, double slow, const element *x)
 {
-    const bool slow = changed < cbrt(u * u) / 4 * fabs(s);
     to->worst += worst;
-    to->linear += slow ? worst : 0;
-    to->random = hypot(to->random, slow ? 0 : random);
+    if (fabs(x->s - x->before) < slow * fabs(x->s))
+        to->linear += worst;
+    else
+        to->variance += random * random;
 }
 
-static added element_added(const kvb_recurrence *r, const element *x, const lane *l, kvb_elem narrow)
+static double slow_of(kvb_elem elem)
 {
-    const double size = x->mass + l->worst, changed = fabs(x->s - x->before), u = kvb_unit_roundoff(narrow);
-    const double always = r->relative * size + U * r->a.exponent_chain * x->reach + r->a.exp_floor * r->bulk +
-                          (r->a.state_chain + 1) * TINY;
-    added to = {.worst = always, .linear = always};
-
-    rounding_add(&to, gamma_worst(r->a.state_chain) * size, sqrt(r->a.state_chain) * U * size, U, changed, x->s);
-    if (narrow != KVB_F32)
-        rounding_add(&to, u * (fabs(x->s) + l->worst) + subnormal(narrow),
-                     u * (fabs(x->s) + l->worst) + subnormal(narrow), u, changed, x->s);
-    return to;
+    const double u = kvb_unit_roundoff(elem);
+    return cbrt(u * u) / 4;
 }
 
 static void lane_add(lane *l, added more)
 {
     l->worst += more.worst;
     l->linear += more.linear;
-    l->variance += more.random * more.random;
+    l->variance += more.variance;
 }
 
+static added element_added(const kvb_recurrence *r, const element *x, const lane *l, kvb_elem narrow,
+                           const double slow[2])
+{
+    const double size = x->mass + l->worst;
+    const double always = r->relative * size + U * r->a.exponent_chain * x->reach + r->a.exp_floor * r->bulk +
+                          (r->a.state_chain + 1) * TINY;
+    added to = {.worst = always, .linear = always};
+
+    rounding_add(&to, gamma_worst(r->a.state_chain) * size, sqrt(r->a.state_chain) * U * size, slow[0], x);
+    if (narrow != KVB_F32) {
+        const double rounded = kvb_unit_roundoff(narrow) * (fabs(x->s) + l->worst) + subnormal(narrow);
+        rounding_add(&to, rounded, rounded, slow[1], x);
+    }
+    return to;
+}
+
+/* narrow: the type that the state is rounded to; KVB_F32: to none that is narrower. */
 static void chunk_end(kvb_recurrence *r, kvb_elem narrow)
 {
+    const double slow[2] = {slow_of(KVB_F32), slow_of(narrow)};
     const bool columns = r->p.kind == KVB_SCAN_DELTA;
     double most = 0;
     for (uint32_t c = 0; c < r->p.d_v; c++) {
-        added column = {0, 0, 0};
+        added column = {0, 0, 0}; /* squares of norms; the largest variance */
         for (uint32_t i = 0; i < r->p.d_k; i++) {
             element *x = &r->state[(size_t)i * r->p.d_v + c];
-            const added more = element_added(r, x, lane_of(r, i, c), narrow);
+            const added more = element_added(r, x, lane_of(r, i, c), narrow, slow);
             if (!columns)
                 lane_add(lane_of(r, i, c), more);
-            column.worst = hypot(column.worst, more.worst);
-            column.linear = hypot(column.linear, more.linear);
-            column.random = fmax(column.random, more.random);
-            x->before = x->s;
-            x->mass = fabs(x->s);
-            x->reach = 0;
-            most = fmax(most, fabs(x->s));
+            column.worst += more.worst * more.worst;
+            column.linear += more.linear * more.linear;
+            column.variance = fmax(column.variance, more.variance);
+            *x = (element){.s = x->s, .before = x->s, .mass = fabs(x->s)};
+            most = fmax(most, x->mass);
         }
         if (columns)
-            lane_add(&r->lanes[c], column);
+            lane_add(&r->lanes[c], (added){sqrt(column.worst), sqrt(column.linear), column.variance});
     }
     r->bulk = most;
     r->taken = 0;
@@ -241,9 +249,10 @@ static void delta_step(kvb_recurrence *r, const kvb_recurrence_token *t)
         }
         const double always = r->relative * mass + U * r->a.exponent_chain * reach + r->a.solve_chain * TINY;
         lane_decay(l, fmax(1, fabs(1 - beta * norm2)));
-        lane_add(l, (added){.worst = beta * sqrt(norm2) * (always + gamma_worst(r->a.solve_chain) * mass),
-                            .linear = beta * sqrt(norm2) * always,
-                            .random = beta * sqrt(norm2) * sqrt(r->a.solve_chain) * U * mass});
+        const double along = beta * sqrt(norm2), random = along * sqrt(r->a.solve_chain) * U * mass;
+        lane_add(l, (added){.worst = along * (always + gamma_worst(r->a.solve_chain) * mass),
+                            .linear = along * always,
+                            .variance = random * random});
         r->column[c] = beta * ((double)t->v[c] - read);
     }
 }
