@@ -20,6 +20,7 @@ static kvb_scan_problem problem_of(kvb_scan_kind kind, uint32_t n_tok, kvb_elem 
     const bool one = kind == KVB_SCAN_CONV || kind == KVB_SCAN_MAMBA1;
     return (kvb_scan_problem){.kind = kind,
                               .n_tok = n_tok,
+                              .run = n_tok,
                               .heads = one ? 1 : 4,
                               .groups = one ? 1 : 2,
                               .d_k = kind == KVB_SCAN_CONV     ? 3
