@@ -145,6 +145,14 @@ static void moved_tokens_have_other_rows(void **state)
     moved_check(&h, 6, moved, 4);
     moved_check(&h, 10, moved, 6);
     check(&h, sights, sizeof sights / sizeof *sights);
+    hand t = {0};
+    hand_extend(&t, KVB_EVENT_PREFILL, 0, 0, 2);
+    hand_add(&t, 0, 0, END, 1);
+    hand_propose_in(&t, 1, (const uint32_t[]){1}, (const int32_t[]){-1}); /* turns rows, as a step does */
+    hand_add(&t, 0, 0, END, 1);
+    static const kvb_moved_row twice[] = {{0, 0, 1}, {1, 1, 1}, {1000000, 0, 1}, {1000001, 1, 1}};
+    moved_check(&t, 4, twice, 4);
+    hand_free(&t);
 }
 
 static void a_fork_shares_its_range(void **state)
