@@ -181,10 +181,10 @@ static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
-    if (row->error == -EOVERFLOW)
+    if (row->error == -EOVERFLOW && row->engine == &kvb_size_engine_ideal)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s: context %" PRIu64 ", sequences %" PRIu64 ": %s", m->name,
                             row->engine->name, row->ask.context, row->ask.sequences, row->why);
-    if (row->error && row->error != -ENOTSUP)
+    if (row->error == -ENOMEM)
         return kvb_complain("size", KVB_EXIT_MACHINE, "%s: %s: %s", m->name, row->engine->name, row->why);
     return KVB_EXIT_OK;
 }

@@ -15,9 +15,9 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* Rows that may still be read after n tokens. A window keeps its sinks too. */
-static uint64_t rows_kept(const kvb_sized_group *g, uint64_t n)
+static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
 {
-    return kvb_layer_grows(g->kind) ? n : least(n, (uint64_t)g->window + g->sinks);
+    return grows ? n : least(n, (uint64_t)g->window + g->sinks);
 }
 
 static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
@@ -30,16 +30,17 @@ static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask,
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
         uint64_t layers = kvb_layers_held(model, i, ask), row, state;
+        bool grows = kvb_sized_grows(model, g, ask->context);
         int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
 
         if (error)
             return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
         row += kvb_index_row_bytes(g);
         if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &state) ||
-            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, ask->context), row) ||
+            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
             kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
-            kvb_add(kvb_layer_grows(g->kind) ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    kvb_layer_grows(g->kind) ? 1 : rows_kept(g, UINT64_MAX), row) ||
+            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
+                    grows ? 1 : rows_kept(g, false, UINT64_MAX), row) ||
             kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
             return kvb_too_large(why, why_bytes);
     }
@@ -105,11 +106,11 @@ static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, ch
 }
 
 /* Cells of one layer for a sequence of n tokens. n must be below 2^63. */
-static uint64_t cells_of(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t n)
+static uint64_t cells_of(const kvb_sized_group *g, bool grows, const kvb_size_ask *ask, uint64_t n)
 {
     uint64_t cells = n;
 
-    if (!kvb_layer_grows(g->kind) && !IS_IN(model->type, windowless)) {
+    if (!grows) {
         cells = (uint64_t)g->window + (ask->batch ? ask->batch : UBATCH);
         cells = cells < n ? cells : n;
     }
@@ -127,7 +128,7 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
         error = kvb_too_large(why, why_bytes);
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool grows = kvb_layer_grows(g->kind) || IS_IN(model->type, windowless);
+        bool grows = kvb_sized_grows(model, g, ask->context) || IS_IN(model->type, windowless);
         uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
 
         error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
@@ -135,10 +136,10 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
             break;
         row += kvb_kv_row_bytes(ask->k, g->index_dim);
         if (kvb_layer_state_bytes(g, ask, 4, 4, &state) ||
-            kvb_add(&out->kv_bytes, ask->sequences, layers, cells_of(model, g, ask, n), row) ||
+            kvb_add(&out->kv_bytes, ask->sequences, layers, cells_of(g, grows, ask, n), row) ||
             kvb_add(&out->state_bytes, ask->sequences, layers, drafts, state) ||
             kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    grows ? 1 : cells_of(model, g, ask, UINT64_MAX / 2), row) ||
+                    grows ? 1 : cells_of(g, grows, ask, UINT64_MAX / 2), row) ||
             kvb_add(&out->fixed_bytes_per_sequence, layers, drafts, state))
             error = -EOVERFLOW;
     }
@@ -176,6 +177,7 @@ enum {
 typedef struct spec {
     const kvb_sized_group *group;
     uint64_t layers;
+    bool grows;     /* it keeps every token */
     uint64_t token; /* bytes of a token in a layer; 0: a state */
     uint64_t page;  /* bytes of a block in a layer */
     uint64_t block; /* tokens of a block */
@@ -232,7 +234,8 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
     *n = 0;
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        spec s = {.group = g, .layers = kvb_layers_held(model, i, ask)};
+        spec s = {
+            .group = g, .layers = kvb_layers_held(model, i, ask), .grows = kvb_sized_grows(model, g, ask->context)};
         int error = kvb_layer_row_bytes(g, ask, &s.token, why, why_bytes);
 
         if (error)
@@ -242,7 +245,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
         if (s.token || s.page)
             specs[(*n)++] = s;
         if (g->index_dim)
-            specs[(*n)++] = (spec){.group = g, .layers = s.layers, .token = kvb_index_row_bytes(g)};
+            specs[(*n)++] = (spec){.group = g, .layers = s.layers, .grows = true, .token = kvb_index_row_bytes(g)};
         token = token ? token : s.token;
         state = s.page > state ? s.page : state;
     }
@@ -271,7 +274,7 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
     bool uniform = true; /* all kinds keep every token */
 
     for (size_t i = 0; i < n; i++) {
-        uniform = uniform && kvb_layer_grows(specs[i].group->kind);
+        uniform = uniform && specs[i].grows;
         page = specs[i].page > page ? specs[i].page : page;
         fewest = specs[i].layers < fewest ? specs[i].layers : fewest;
         most = specs[i].layers > most ? specs[i].layers : most;
@@ -300,6 +303,8 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
     uint64_t window = s->group->window, batch = ask->batch ? ask->batch : BATCH;
 
+    if (s->grows)
+        return kvb_ceil_div(n, s->block);
     switch (s->group->kind) {
     case KVB_SIZED_WINDOW: /* the window may begin inside a block */
         window += batch - 1;
@@ -307,10 +312,8 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
     case KVB_SIZED_CHUNK:
         window += batch;
         return kvb_ceil_div(window < n ? window : n, s->block);
-    case KVB_SIZED_STATE:
-        return 1 + (uint64_t)ask->spec_depth;
     default:
-        return kvb_ceil_div(n, s->block);
+        return 1 + (uint64_t)ask->spec_depth;
     }
 }
 
@@ -320,13 +323,12 @@ static int allocate_specs(const spec *specs, size_t n, const kvb_size_ask *ask, 
 
     for (size_t i = 0; i < n; i++) {
         const spec *s = &specs[i];
-        bool grows = kvb_layer_grows(s->group->kind);
         uint64_t *bytes = s->group->kind == KVB_SIZED_STATE ? &out->state_bytes : &out->kv_bytes;
 
         if (kvb_add(bytes, ask->sequences, s->layers, blocks_of(s, ask, ask->context), s->page) ||
-            (!grows && kvb_add(&out->fixed_bytes_per_sequence, s->layers, blocks_of(s, ask, UINT64_MAX), s->page)))
+            (!s->grows && kvb_add(&out->fixed_bytes_per_sequence, s->layers, blocks_of(s, ask, UINT64_MAX), s->page)))
             return -EOVERFLOW;
-        per_token += grows ? (double)s->layers * (double)s->page / (double)s->block : 0;
+        per_token += s->grows ? (double)s->layers * (double)s->page / (double)s->block : 0;
     }
     out->bytes_per_token = per_token;
     return 0;

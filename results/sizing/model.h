@@ -89,4 +89,8 @@ int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *wh
 const char *kvb_sized_model_name(size_t i);
 void kvb_sized_model_free(kvb_sized_model *model);
 
+/* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than both the
+ * context and the longest one of the model. */
+bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *group, uint64_t context);
+
 #endif

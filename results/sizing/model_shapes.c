@@ -62,6 +62,10 @@ static kvb_config_fact kv_heads_read(kvb_model_reading *reading, const kvb_head_
             return fact;
         }
     }
+    if (family->kv_flag && !kvb_config_flag(c, family->kv_flag, false)) {
+        snprintf(fact.source, sizeof fact.source, "%.64s (%s is not true)", heads.source, family->kv_flag);
+        return fact;
+    }
     snprintf(fact.source, sizeof fact.source, "%.64s (num_key_value_heads is absent)", heads.source);
     return kvb_config_count_or(c, fields->kv_heads, heads.value, fact.source);
 }

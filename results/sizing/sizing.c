@@ -95,11 +95,6 @@ int kvb_too_large(char *why, size_t why_bytes)
     return -EOVERFLOW;
 }
 
-bool kvb_layer_grows(kvb_sized_kind kind)
-{
-    return kind == KVB_SIZED_FULL || kind == KVB_SIZED_LATENT;
-}
-
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask)
 {
     size_t last = model->n_groups; /* the last group with attention */

@@ -87,6 +87,12 @@ is "its weights" 16060522496 weight_bytes "$TMPDIR" "${ideal[@]}"
 sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 4096, "attention_sink_size": 4/; s/Llama/Mistral/' \
     "$TMPDIR/config.json" >"$TMPDIR/sinks.json"
 is "four sinks beside a window of 4096 add 0.1 %" $((131072 * 4100)) fixed_bytes_per_sequence "$TMPDIR/sinks.json" "${ideal[@]}"
+sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 8192/; s/Llama/Mistral/' \
+    "$TMPDIR/config.json" >"$TMPDIR/window.json"
+is "a window as long as the model's context limits nothing within it" $((131072 * 8192)) kv_bytes "$TMPDIR/window.json" \
+    --engine ideal --context 8k
+is "  and counts as growing" 131072 bytes_per_token "$TMPDIR/window.json" "${ideal[@]}"
+is "  but limits a longer one" $((131072 * 8192)) kv_bytes "$TMPDIR/window.json" --engine ideal --context 128k
 ok "standard input, and contexts that the model has" "$KVBENCH" size - --engine ideal --format csv <"$TMPDIR/config.json"
 ok "  only" test "$(wc -l <"$out")" -eq 2
 ok "the list, into a file" "$KVBENCH" size --list --format csv -o "$TMPDIR/list.csv"
