@@ -112,5 +112,6 @@ const kvb_size_engine kvb_size_engine_kvbench = {
         "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
     .source = "harness/size/predict.c, proved by --verify",
     .batch = 512,
+    .costly = true,
     .allocate = allocate,
 };

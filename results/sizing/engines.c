@@ -59,7 +59,8 @@ const kvb_size_engine kvb_size_engine_ideal = {
 
 /*
  * Everything is allocated when the context is made. Each sequence is a stream of its own (what --parallel N gives without
- * --kv-unified), whose length is rounded up to 256 cells (llama_context: n_ctx_seq). Sources:
+ * --kv-unified), whose length is rounded up to 256 cells (llama_context: n_ctx_seq); unified, one stream has the cells of all of
+ * them, as in the server unless --parallel is given (tools/server/server.cpp: 4 slots and kv_unified). Sources:
  *   llama-kv-cache.cpp        K and V of n_embd_{k,v}_gqa for each cell and stream; MLA keeps only K; so does the indexer
  *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells
  *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 whatever the dtype, a cell for each sequence
@@ -67,27 +68,17 @@ const kvb_size_engine kvb_size_engine_ideal = {
 enum { PAD = 256, UBATCH = 512 };
 
 /* Cache types of llama.cpp (common/arg.cpp). */
-static const char *const llama_stored[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"};
+static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
 
 /* Models whose windows llama.cpp ignores: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2 …), or
  * switches it off (phi3, pull request 13676). */
-static const char *const windowless[] = {"mistral", "mixtral", "starcoder2", "phi3",
-                                         "phimoe",  "qwen2",   "qwen2_moe",  "qwen3"};
-
-static bool is_in(const char *word, const char *const *words, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(word, words[i]) == 0)
-            return true;
-    return false;
-}
-#define IS_IN(word, words) is_in(word, words, sizeof words / sizeof *words)
+static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
 
 static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    const kvb_kv_format *unknown = !IS_IN(ask->k->name, llama_stored)   ? ask->k
-                                   : !IS_IN(ask->v->name, llama_stored) ? ask->v
-                                                                        : NULL;
+    const kvb_kv_format *unknown = !kvb_names_have(llama_stored, ask->k->name)   ? ask->k
+                                   : !kvb_names_have(llama_stored, ask->v->name) ? ask->v
+                                                                                 : NULL;
 
     if (unknown) {
         snprintf(why, why_bytes, "llama.cpp has no cache type %s", unknown->name);
@@ -111,7 +102,8 @@ static uint64_t cells_of(const kvb_sized_group *g, bool grows, const kvb_size_as
     uint64_t cells = n;
 
     if (!grows) {
-        cells = (uint64_t)g->window + (ask->batch ? ask->batch : UBATCH);
+        cells =
+            (uint64_t)g->window * (ask->unified ? ask->sequences : 1) + kvb_size_batch(&kvb_size_engine_llama_cpp, ask);
         cells = cells < n ? cells : n;
     }
     return kvb_round_up(&cells, PAD) ? UINT64_MAX : cells;
@@ -120,15 +112,15 @@ static uint64_t cells_of(const kvb_sized_group *g, bool grows, const kvb_size_as
 static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out,
                               char *why, size_t why_bytes)
 {
-    uint64_t n = ask->context, per_token = 0;
+    uint64_t n = 0, per_token = 0, streams = ask->unified ? 1 : ask->sequences;
     int error = llama_check(model, ask, why, why_bytes);
 
     *out = (kvb_size_allocation){0};
-    if (!error && kvb_round_up(&n, PAD))
+    if (!error && (kvb_add(&n, ask->context, ask->unified ? ask->sequences : 1) || n >> 62 || kvb_round_up(&n, PAD)))
         error = kvb_too_large(why, why_bytes);
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool grows = kvb_sized_grows(model, g, ask->context) || IS_IN(model->type, windowless);
+        bool grows = kvb_sized_grows(model, g, ask->context) || kvb_names_have(windowless, model->type);
         uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
 
         error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
@@ -136,7 +128,7 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
             break;
         row += kvb_kv_row_bytes(ask->k, g->index_dim);
         if (kvb_layer_state_bytes(g, ask, 4, 4, &state) ||
-            kvb_add(&out->kv_bytes, ask->sequences, layers, cells_of(g, grows, ask, n), row) ||
+            kvb_add(&out->kv_bytes, streams, layers, cells_of(g, grows, ask, n), row) ||
             kvb_add(&out->state_bytes, ask->sequences, layers, drafts, state) ||
             kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
                     grows ? 1 : cells_of(g, grows, ask, UINT64_MAX / 2), row) ||
@@ -147,11 +139,19 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
 
+/* The graph is reserved for a micro-batch of which each token has logits (llama_context: n_outputs = n_tokens), in f32: the logs'
+ * "compute buffer size = 258.50 MiB" for 512 tokens of Llama-3-8B. With long contexts, or without flash attention, it is more. */
+static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
+{
+    return kvb_add(bytes, kvb_size_batch(&kvb_size_engine_llama_cpp, ask), (uint64_t)m->vocab + m->hidden, 4);
+}
+
 const kvb_size_engine kvb_size_engine_llama_cpp = {
     .name = "llama.cpp",
     .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
+    .beside = llama_cpp_beside,
     .allocate = llama_cpp_allocate,
 };
 
@@ -168,8 +168,6 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
  */
 enum {
     BLOCK = 16,
-    BATCH =
-        8192, /* of `vllm serve` on devices of 70 GiB and more: engine/arg_utils.py, get_batch_defaults; else 2048 */
     GROUPS = 1024, /* most layer groups; no model has as many */
 };
 
@@ -183,24 +181,24 @@ typedef struct spec {
     uint64_t block; /* tokens of a block */
 } spec;
 
-/* --kv-cache-dtype is one word for K and V. */
+/* --kv-cache-dtype is one word for K and V, and ranks divide the heads. */
 static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    static const char *const stored[] = {"f32",        "f16",  "bf16",  "e4m3",      "e5m2",
-                                         "e4m3-token", "int8", "nvfp4", "fp8_ds_mla"};
-    bool known = ask->k == ask->v;
+    static const char stored[] = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla";
 
-    for (size_t i = 0; known && i < sizeof stored / sizeof *stored; i++)
-        if (strcmp(ask->k->name, stored[i]) == 0)
-            goto good;
-    if (known)
-        snprintf(why, why_bytes, "vLLM has no cache dtype %s", ask->k->name);
-    else
+    if (ask->k != ask->v) {
         snprintf(why, why_bytes, "vLLM stores K and V in one dtype");
-    return -ENOTSUP;
-good:
+        return -ENOTSUP;
+    }
+    if (!kvb_names_have(stored, ask->k->name)) {
+        snprintf(why, why_bytes, "vLLM has no cache dtype %s", ask->k->name);
+        return -ENOTSUP;
+    }
     for (size_t i = 0; i < model->n_groups; i++)
-        if (model->groups[i].sinks) {
+        if (model->groups[i].heads % ask->tp) { /* config/model.py, verify_with_parallel_config */
+            snprintf(why, why_bytes, "vLLM wants --tp to divide the %u query heads", model->groups[i].heads);
+            return -ENOTSUP;
+        } else if (model->groups[i].sinks) {
             snprintf(why, why_bytes, "vLLM has no window that keeps the first tokens");
             return -ENOTSUP;
         }
@@ -224,11 +222,28 @@ static uint32_t state_element_bytes(const kvb_sized_model *model, const kvb_size
     return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_dtype_bytes(model->dtype);
 }
 
+/* A state on one rank (model_executor/layers/mamba/mamba_utils.py). Where the ranks do not divide Mamba-2's groups, each rank has
+ * one of its own; drafts widen the convolutions of Mamba-2 and of gated DeltaNet. */
+static int state_page(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *bytes)
+{
+    uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;
+    uint64_t copies =
+        g->conv_groups && g->conv_groups % ask->tp && g->conv_groups < ask->tp ? ask->tp - g->conv_groups : 0;
+    uint32_t element = g->state_f32 ? 4 : state_element_bytes(model, ask);
+
+    *bytes = 0;
+    return kvb_add(&channels, copies, g->conv_group_width) ||
+                   kvb_add(bytes, kvb_ceil_div(g->state_elements, ask->tp), element) ||
+                   kvb_add(bytes, kvb_ceil_div(channels, ask->tp), columns + (g->conv_drafts ? ask->spec_depth : 0),
+                           kvb_dtype_bytes(model->dtype))
+               ? -EOVERFLOW
+               : 0;
+}
+
 /* Makes the specs of a rank, at most two for each group. Pages may still have different sizes. */
 static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spec *specs, size_t *n, char *why,
                       size_t why_bytes)
 {
-    uint32_t plain = kvb_dtype_bytes(model->dtype);
     uint64_t block = ask->block ? ask->block : BLOCK, token = 0, state = 0;
 
     *n = 0;
@@ -240,7 +255,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
 
         if (error)
             return error;
-        if (kvb_layer_state_bytes(g, ask, state_element_bytes(model, ask), plain, &s.page))
+        if (state_page(model, g, ask, &s.page))
             return -EOVERFLOW;
         if (s.token || s.page)
             specs[(*n)++] = s;
@@ -301,7 +316,7 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
 /* How many blocks one sequence of n tokens needs in a layer. */
 static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
-    uint64_t window = s->group->window, batch = ask->batch ? ask->batch : BATCH;
+    uint64_t window = s->group->window, batch = kvb_size_batch(&kvb_size_engine_vllm, ask);
 
     if (s->grows)
         return kvb_ceil_div(n, s->block);
@@ -355,10 +370,48 @@ static int vllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, 
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
 
+/* Defaults of `vllm serve`: engine/arg_utils.py, get_batch_defaults. */
+static uint64_t vllm_batch(const kvb_device *device)
+{
+    return device && !device->large ? 2048 : 8192;
+}
+
+static uint64_t vllm_max_seqs(const kvb_size_ask *ask)
+{
+    uint64_t most = ask->max_seqs ? ask->max_seqs : ask->device && ask->device->large ? 1024 : 256;
+
+    return most > ask->sequences ? most : ask->sequences;
+}
+
+/*
+ * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch, then the
+ * sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run, _dummy_sampler_run). A layer has 4 x hidden, gate, up and
+ * their product alive: 2.02 GiB are logged for 32,768 tokens of a model of 1536 and 8960. The sampler has for each logit those in
+ * the dtype and in f32, sorted values and 64-bit indices with the sort's own copies, probabilities, sums, a mask and the result
+ * (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41 (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for
+ * Qwen2.5-1.5B, with 256 sequences).
+ */
+enum { SAMPLER_BYTES = 43 };
+
+static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
+{
+    uint64_t tokens = kvb_size_batch(&kvb_size_engine_vllm, ask), dtype = kvb_dtype_bytes(m->dtype), sampler = 0;
+    uint64_t width = 4 * (uint64_t)m->hidden + 3 * kvb_ceil_div(m->intermediate, ask->tp);
+    uint64_t sequences = vllm_max_seqs(ask);
+
+    if (kvb_add(bytes, tokens, width, dtype) || kvb_add(&sampler, tokens, m->hidden, dtype) ||
+        kvb_add(&sampler, sequences, m->vocab, SAMPLER_BYTES))
+        return -EOVERFLOW;
+    *bytes = *bytes > sampler ? *bytes : sampler;
+    return 0;
+}
+
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",
-    .batch = BATCH,
+    .batch_on = vllm_batch,
+    .fraction = 900, /* config/cache.py: gpu_memory_utilization */
+    .beside = vllm_beside,
     .allocate = vllm_allocate,
 };

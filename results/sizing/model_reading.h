@@ -47,8 +47,6 @@ typedef struct kvb_config_class {
 
 /* The class with this architecture or model type; NULL: none. */
 const kvb_config_class *kvb_config_class_find(const char *name);
-/* Is name one of names, which are separated by spaces? */
-bool kvb_names_have(const char *names, const char *name);
 
 typedef struct kvb_config_json {
     json_t *fields;          /* the text config with the defaults filled in; owned by the model */

@@ -46,7 +46,7 @@ is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_t
 
 # ---- several at once, side by side
 several=(Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it mamba-2.8b --context 128k --kv "bf16,q8_0:q4_0" --weights 16GiB
-    --engine "ideal,llama.cpp,vllm")
+    --sequences 1 --engine "ideal,llama.cpp,vllm")
 for format in table md csv json; do
     ok "four models as $format" "$KVBENCH" size "${several[@]}" --budget 80GiB --margin 5% --format $format
     golden "  is as it was" size.$format.golden
@@ -61,6 +61,18 @@ for r in rows:
     parts = ("kv_bytes", "state_bytes", "weight_bytes", "activation_bytes", "runtime_bytes", "margin_bytes")
     assert r["total_bytes"] is None and r["reason"] or r["total_bytes"] == sum(r[k] for k in parts), r
     assert all(r[k] is None or isinstance(r[k], int) for k in keys[3:]), r' "$GOLDEN/size.json.golden"
+ok "what fits a device, for who asks no more" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 --gpu H100-80GB --kv fp8
+golden "  is as it was" size.gpu.golden
+widest() { awk '{ if (length($0) > most) most = length($0) } END { print most }' "$1"; }
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+holds "  weights alone may be too much" '^vllm: the weights alone exceed what it may take by [0-9.]+ GiB\.' "$GOLDEN/size.gpu.golden"
+ok "a table for each model" "$KVBENCH" size gemma-3-27b-it mamba-2.8b Falcon-H1-7B-Instruct --sequences 1,64 --margin 5% \
+    --budget 24GiB --runtime 1GiB
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+ok "a context beyond the model's" "$KVBENCH" size Meta-Llama-3-8B --context 8K,16K
+holds "  is said" '^context 16384 is beyond the 8192 of the model.s config\.$'
+ok "  for programs, too" "$KVBENCH" size Meta-Llama-3-8B --engine ideal --context 16k --format csv
+holds "  as the reason" 'the context is beyond the model.s own 8192'
 ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TMPDIR/size.html"
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
 ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
@@ -72,8 +84,8 @@ is "  but not below one on a rank" 16384 bytes_per_token Llama-3.1-8B "${ideal[@
 is "  and MLA not at all" 70272 bytes_per_token DeepSeek-V3 "${ideal[@]}" --tp 8
 is "layers are shared" 65536 bytes_per_token Llama-3.1-8B "${ideal[@]}" --pp 2
 is "drafts keep states" $((4 * 24903680)) state_bytes mamba-2.8b "${ideal[@]}" --kv f32 --spec-depth 3
-is "a budget" 8192 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
-is "  in decimal units" 7936 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
+is "a budget" 6656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
+is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
 
 # ---- where models come from
 cat >"$TMPDIR/config.json" <<'END'
@@ -162,6 +174,10 @@ unknown.engine --engine llm
 unknown.format --format pdf
 --margin --margin 500%
 --budget --budget lots
+H100-80GB --gpu H100
+--gpu --gpu H100-80GB --budget 1GiB
+--gpu-memory-utilization --gpu-memory-utilization 0.9
+--gpu-memory-utilization --gpu L4 --gpu-memory-utilization 1.1
 --budget --budget 99999999999GiB
 --runtime --runtime 1.5.5GiB
 --weights --weights f12
