@@ -191,6 +191,7 @@ static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms 
     if (!error && all)
         error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
     terms->weights_known = !error;
+    terms->all_weight_bytes = error ? 0 : all;
     if (error && error != -ENOTSUP)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: --weights: %s", m->name, why);
     return KVB_EXIT_OK;

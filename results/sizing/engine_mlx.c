@@ -13,10 +13,9 @@ enum { STEP = 256, PREFILL = 2048 }; /* generate.py: prefill_step_size */
 
 static int rows_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    static const char stored[] = "f32 f16 bf16 a8g32 a8g64 a8g128 a4g32 a4g64 a4g128 a2g32 a2g64 a2g128";
     const char *lack = NULL;
 
-    if (ask->k != ask->v || !kvb_names_have(stored, ask->k->name))
+    if (ask->k != ask->v || !kvb_names_have(kvb_size_engine_mlx.stored, ask->k->name))
         lack = "mlx-lm stores K and V in the model's dtype or in affine groups";
     else if (ask->tp > 1 || ask->pp > 1)
         lack = "mlx-lm's ranks are not modelled";
@@ -50,6 +49,7 @@ static int mlx_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, k
 
 const kvb_size_engine kvb_size_engine_mlx = {
     .name = "mlx",
+    .stored = "f32 f16 bf16 a8g32 a8g64 a8g128 a4g32 a4g64 a4g128 a2g32 a2g64 a2g128",
     .summary = "a cache for each sequence and layer, which grows by 256 tokens",
     .source = "ml-explore/mlx-lm mlx_lm/models/cache.py, generate.py",
     .batch = PREFILL,

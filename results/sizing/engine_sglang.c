@@ -16,10 +16,9 @@ enum { PAGE = 1 };
 
 static int rows_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    static const char stored[] = "f32 f16 bf16 e4m3 e5m2"; /* --kv-cache-dtype */
     const char *lack = NULL;
 
-    if (ask->k != ask->v || !kvb_names_have(stored, ask->k->name))
+    if (ask->k != ask->v || !kvb_names_have(kvb_size_engine_sglang.stored, ask->k->name))
         lack = "SGLang stores K and V in one of f32, f16, bf16, e4m3 and e5m2";
     for (size_t i = 0; i < model->n_groups && !lack; i++) {
         const kvb_sized_group *g = &model->groups[i];
@@ -95,6 +94,7 @@ static int sglang_beside(const kvb_sized_model *model, const kvb_size_ask *ask, 
 
 const kvb_size_engine kvb_size_engine_sglang = {
     .name = "sglang",
+    .stored = "f32 f16 bf16 e4m3 e5m2",
     .summary = "one pool of token slots; what passes and CUDA graphs get is reserved by rule",
     .source = "sgl-project/sglang python/sglang/srt/mem_cache/memory_pool.py, srt/server_args.py",
     .batch_on = sglang_batch,

@@ -74,6 +74,11 @@ static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1
  * switches it off (phi3, pull request 13676). */
 static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
 
+bool kvb_llama_has_windows(const kvb_sized_model *model)
+{
+    return !kvb_names_have(windowless, model->type);
+}
+
 static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
     const kvb_kv_format *unknown = !kvb_names_have(llama_stored, ask->k->name)   ? ask->k
@@ -120,7 +125,7 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
         error = kvb_too_large(why, why_bytes);
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool grows = kvb_sized_grows(model, g, ask->context) || kvb_names_have(windowless, model->type);
+        bool grows = kvb_sized_grows(model, g, ask->context) || !kvb_llama_has_windows(model);
         uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
 
         error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
@@ -148,6 +153,7 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
 
 const kvb_size_engine kvb_size_engine_llama_cpp = {
     .name = "llama.cpp",
+    .stored = llama_stored,
     .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
@@ -184,13 +190,11 @@ typedef struct spec {
 /* --kv-cache-dtype is one word for K and V, and ranks divide the heads. */
 static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
-    static const char stored[] = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla";
-
     if (ask->k != ask->v) {
         snprintf(why, why_bytes, "vLLM stores K and V in one dtype");
         return -ENOTSUP;
     }
-    if (!kvb_names_have(stored, ask->k->name)) {
+    if (!kvb_names_have(kvb_size_engine_vllm.stored, ask->k->name)) {
         snprintf(why, why_bytes, "vLLM has no cache dtype %s", ask->k->name);
         return -ENOTSUP;
     }
@@ -207,7 +211,7 @@ static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, c
 
 /* Bytes of an element of a recurrent state (--mamba-ssm-cache-dtype auto): what the config asks for
  * (model_executor/models/config.py), else the model's dtype. */
-static uint32_t state_element_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
+uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask)
 {
     static const char *const keys[] = {"mamba_ssm_dtype", "mamba_ssm_cache_dtype"}; /* Qwen3.5, Nemotron-H */
 
@@ -229,7 +233,7 @@ static int state_page(const kvb_sized_model *model, const kvb_sized_group *g, co
     uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;
     uint64_t copies =
         g->conv_groups && g->conv_groups % ask->tp && g->conv_groups < ask->tp ? ask->tp - g->conv_groups : 0;
-    uint32_t element = g->state_f32 ? 4 : state_element_bytes(model, ask);
+    uint32_t element = g->state_f32 ? 4 : kvb_vllm_state_element(model, ask);
 
     *bytes = 0;
     return kvb_add(&channels, copies, g->conv_group_width) ||
@@ -376,7 +380,7 @@ static uint64_t vllm_batch(const kvb_device *device)
     return device && !device->large ? 2048 : 8192;
 }
 
-static uint64_t vllm_max_seqs(const kvb_size_ask *ask)
+uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask)
 {
     uint64_t most = ask->max_seqs ? ask->max_seqs : ask->device && ask->device->large ? 1024 : 256;
 
@@ -391,16 +395,14 @@ static uint64_t vllm_max_seqs(const kvb_size_ask *ask)
  * (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41 (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for
  * Qwen2.5-1.5B, with 256 sequences).
  */
-enum { SAMPLER_BYTES = 43 };
-
 static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {
     uint64_t tokens = kvb_size_batch(&kvb_size_engine_vllm, ask), dtype = kvb_dtype_bytes(m->dtype), sampler = 0;
     uint64_t width = 4 * (uint64_t)m->hidden + 3 * kvb_ceil_div(m->intermediate, ask->tp);
-    uint64_t sequences = vllm_max_seqs(ask);
+    uint64_t sequences = kvb_vllm_max_seqs(ask);
 
     if (kvb_add(bytes, tokens, width, dtype) || kvb_add(&sampler, tokens, m->hidden, dtype) ||
-        kvb_add(&sampler, sequences, m->vocab, SAMPLER_BYTES))
+        kvb_add(&sampler, sequences, m->vocab, KVB_VLLM_SAMPLER_BYTES))
         return -EOVERFLOW;
     *bytes = *bytes > sampler ? *bytes : sampler;
     return 0;
@@ -408,6 +410,7 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
 
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
+    .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",
     .batch_on = vllm_batch,

@@ -35,6 +35,16 @@ uint32_t kvb_dtype_bytes(const char *dtype);
 /* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's dtype. */
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);
 
+/* The same of a format that is a plain float; 0: it is not. */
+uint32_t kvb_plain_format_bytes(const kvb_kv_format *format);
+
+/* Does llama.cpp keep less than all tokens in the model's windows? */
+bool kvb_llama_has_windows(const kvb_sized_model *model);
+/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a logit. */
+uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
+uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
+enum { KVB_VLLM_SAMPLER_BYTES = 43 };
+
 /* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
 int kvb_too_large(char *why, size_t why_bytes);
 

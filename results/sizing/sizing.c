@@ -155,14 +155,16 @@ uint32_t kvb_dtype_bytes(const char *dtype)
     return strcmp(dtype, "f32") == 0 ? 4 : 2;
 }
 
+uint32_t kvb_plain_format_bytes(const kvb_kv_format *format)
+{
+    return kvb_names_have("f32 f16 bf16", format->name) ? format->group_bytes : 0;
+}
+
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 {
-    static const char *const plain[] = {"f32", "f16", "bf16"};
+    uint32_t plain = kvb_plain_format_bytes(ask->k);
 
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (strcmp(ask->k->name, plain[i]) == 0)
-            return kvb_dtype_bytes(plain[i]);
-    return kvb_dtype_bytes(model->dtype);
+    return plain ? plain : kvb_dtype_bytes(model->dtype);
 }
 
 /* ---- the whole, and what fits ------------------------------------------------------------------------------------- */

@@ -65,6 +65,7 @@ typedef struct kvb_size_engine {
     const char *name; /* what --engine takes */
     const char *summary;
     const char *source; /* of the formulas */
+    const char *stored; /* formats that it stores, separated by spaces; NULL: all */
     uint32_t batch;     /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
     uint32_t
@@ -89,9 +90,10 @@ uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask);
 typedef struct kvb_size_terms {
     bool weights_known;
     uint64_t weight_bytes, runtime_bytes;
-    uint32_t margin; /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
-    bool sized_only; /* do not look for what fits */
-    uint64_t budget; /* bytes; 0: what the engine takes of the asked device, if there is one */
+    uint64_t all_weight_bytes; /* of all ranks; 0: not counted, or not known */
+    uint32_t margin;           /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
+    bool sized_only;           /* do not look for what fits */
+    uint64_t budget;           /* bytes; 0: what the engine takes of the asked device, if there is one */
 } kvb_size_terms;
 
 #define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */

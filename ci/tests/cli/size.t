@@ -77,6 +77,17 @@ ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TM
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
 ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
 lacks "  needs nothing beside itself" '(src|href)=' "$TMPDIR/size.html"
+# explored NAME SETTINGS MODEL... -- OPTION...: the page's own sums, in a browser.
+explored() {
+    local name=$1 settings=$2
+    shift 2
+    ok "$name" python3 "$(dirname "$0")/../browser/size_page.py" "$KVBENCH" "$settings" "$TMPDIR/size.png" "$@"
+}
+explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 \
+    granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct --
+explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
+    --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
+explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32
 
 # ---- ranks, drafts, budgets
 is "heads are shared" 16384 bytes_per_token Llama-3.1-8B "${ideal[@]}" --tp 8
