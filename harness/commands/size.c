@@ -46,7 +46,7 @@ static const kvb_option options[] = {
     {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
      KVB_TEXT(size, gpu)},
     {"--gpu-memory-utilization", "F", "what vllm takes of --gpu; default: 0.9", KVB_TEXT(size, utilization)},
-    {"--weights", "WHAT", "a dtype, a size, FILE.safetensors[.index.json], or none; default: as published",
+    {"--weights", "WHAT", "a dtype, a size, FILE.gguf, FILE.safetensors[.index.json], or none; default: as published",
      KVB_TEXT(size, weights)},
     {"--runtime", "SIZE", "what the process needs besides; default: 0", KVB_TEXT(size, runtime)},
     {"--margin", "P%", "on top of everything; default: 0", KVB_TEXT(size, margin)},

@@ -116,6 +116,35 @@ is "a window as long as the model's context limits nothing within it" $((131072 
     --engine ideal --context 8k
 is "  and counts as growing" 131072 bytes_per_token "$TMPDIR/window.json" "${ideal[@]}"
 is "  but limits a longer one" $((131072 * 8192)) kv_bytes "$TMPDIR/window.json" --engine ideal --context 128k
+# gguf FILE: a vector of 4096 in f32, 4096 x 14336 in Q4_K, 128 x 32 in MXFP4, behind metadata of every kind.
+gguf() {
+    python3 -c 'import struct, sys
+def string(s): return struct.pack("<Q", len(s)) + s.encode()
+values = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+meta = [string(f"k{t}") + struct.pack("<I" + c, t, 1) for t, c in values.items()]
+meta.append(string("name") + struct.pack("<I", 8) + string("model"))
+meta.append(string("tokens") + struct.pack("<IIQ", 9, 8, 3) + string("a") + string("bc") + string(""))
+meta.append(string("scores") + struct.pack("<IIQ3f", 9, 6, 3, 0, 1, 2))
+meta.append(string("deep") + struct.pack("<IIQ", 9, 9, 1) + struct.pack("<IQ2H", 2, 2, 1, 2))
+tensors = [("norm", (4096,), 0), ("down", (4096, 14336), 12), ("experts", (32, 128), 39)]
+infos = [string(n) + struct.pack("<I", len(d)) + struct.pack(f"<{len(d)}Q", *d) + struct.pack("<IQ", t, 0) for n, d, t in tensors]
+head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(meta))
+open(sys.argv[1], "wb").write(head + b"".join(meta + infos))' "$1"
+}
+gguf "$TMPDIR/model.gguf"
+is "weights of a GGUF file" $((4096 * 4 + 4096 * 14336 / 256 * 144 + 4096 / 32 * 17)) weight_bytes Llama-3.1-8B "${ideal[@]}" \
+    --weights "$TMPDIR/model.gguf"
+echo '{"metadata": {"total_size": 12345}, "weight_map": {"a": "x-1.safetensors", "b": "x-2.safetensors"}}' \
+    >"$TMPDIR/x.safetensors.index.json"
+is "an index alone" 12345 weight_bytes Llama-3.1-8B "${ideal[@]}" --weights "$TMPDIR/x.safetensors.index.json"
+echo nonsense >"$TMPDIR/x-2.safetensors"
+expect_exit 2 "but not beside one of its files" "$KVBENCH" size Llama-3.1-8B --weights "$TMPDIR/x.safetensors.index.json"
+one_line "  which says so"
+for cut in 3 30 200 400; do
+    head -c $cut "$TMPDIR/model.gguf" >"$TMPDIR/cut.gguf"
+    expect_exit 2 "a GGUF file of $cut bytes" "$KVBENCH" size Llama-3.1-8B --weights "$TMPDIR/cut.gguf"
+    one_line "  says so"
+done
 ok "standard input, and contexts that the model has" "$KVBENCH" size - --engine ideal --format csv <"$TMPDIR/config.json"
 ok "  only" test "$(wc -l <"$out")" -eq 2
 ok "the list, into a file" "$KVBENCH" size --list --format csv -o "$TMPDIR/list.csv"
