@@ -11,6 +11,7 @@
 #include "harness/size/weights_file.h"
 #include "harness/size/arguments.h"
 #include "results/sizing/sizing.h"
+#include "results/sizing/suggest.h"
 #include "results/sizing/weights.h"
 #include "results/atomic_file.h"
 
@@ -19,7 +20,7 @@ typedef struct size {
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     const char *gpu, *utilization;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs;
-    bool mtp, explain, list, verify, unified;
+    bool mtp, explain, list, verify, unified, suggest;
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
@@ -67,6 +68,8 @@ static const kvb_option options[] = {
     {"--verify", NULL,
      "build kvbench's caches for the model and compare what they hold with the prediction, to the byte",
      KVB_FLAG(size, verify)},
+    {"--suggest", NULL, "where it does not fit: which change of options does, the cheapest first",
+     KVB_FLAG(size, suggest)},
     {"--list", NULL, "list the built-in models", KVB_FLAG(size, list)},
     {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
@@ -81,6 +84,7 @@ static const kvb_usage usage = {
         "with one, - (standard input), or the name of a built-in model.\n\n"
         "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
         "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
+        "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
         "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
         "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
         "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
@@ -133,7 +137,9 @@ static int options_read(size *s)
     if (s->context && kvb_numbers_parse(s->context, &s->contexts, why, sizeof why))
         return bad("--context", why);
     bool people = s->page || s->format <= KVB_TABLE_MD;
-    const char *counts = s->sequences ? s->sequences : people && !s->page && !s->verify ? "1,4,16,64" : "1";
+    const char *counts = s->sequences                                      ? s->sequences
+                         : people && !s->page && !s->verify && !s->suggest ? "1,4,16,64"
+                                                                           : "1";
     if (kvb_numbers_parse(counts, &s->counts, why, sizeof why))
         return bad("--sequences", why);
     if (s->kv && kvb_kv_parse(s->kv, &s->pairs, why, sizeof why))
@@ -144,6 +150,8 @@ static int options_read(size *s)
         return bad("--budget", why);
     if (s->budget && !s->terms.budget)
         return bad("--budget", "is 0: nothing fits");
+    if (s->suggest && (!(s->gpu || s->budget) || s->page || s->explain))
+        return bad("--suggest", "is a table for a --gpu or --budget, without --explain");
     if (s->gpu && !(s->device = kvb_device_find(s->gpu)))
         return device_unknown(s->gpu);
     if (s->gpu && s->budget)
@@ -293,6 +301,8 @@ static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     int error = s->explain ? explanations_print(s, rows, out) : 0;
 
+    if (s->suggest)
+        return kvb_size_suggest(rows, s->format, out);
     if (!error)
         error = s->page ? kvb_size_page(rows, out) : kvb_size_table(rows, s->format, out);
     return error;
@@ -408,7 +418,7 @@ static int size_do(size *s, kvb_sizes *rows)
     if (!code && s->verify)
         return verify_do(s);
     rows->n_engines = s->engines.n;
-    rows->matrix = !s->sequences && !s->page;
+    rows->matrix = !s->sequences && !s->page && !s->suggest;
     for (size_t i = 0; i < s->n_models && !code; i++)
         code = model_size(s, i, rows);
     return code ? code : output_write(s, rows, output_print);

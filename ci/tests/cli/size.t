@@ -98,6 +98,36 @@ is "drafts keep states" $((4 * 24903680)) state_bytes mamba-2.8b "${ideal[@]}" -
 is "a budget" 6656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
 is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
 
+# ---- what to change where it does not fit: typing what is suggested makes it fit, and a step further does not
+asked=(Llama-3.1-8B --gpu H100-80GB --context 32k --sequences 16)
+ok "--suggest" "$KVBENCH" size "${asked[@]}" --suggest
+holds "  fewer sequences" '^vllm +32768 +16  --sequences 12 +25\.0 % of the sequences '
+holds "  says what fits" '^ideal .* none: it fits '
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+ok "  for programs" "$KVBENCH" size Llama-3.1-8B Llama-3.1-70B DeepSeek-V3 gemma-3-27b-it --gpu H100-80GB --context 4k,32k,128k \
+    --sequences 4,64 --suggest --format csv -o "$TMPDIR/suggest.csv"
+ok "  each change fits, and no step further does" python3 -c 'import csv, json, subprocess, sys
+kvbench, path = sys.argv[1:]
+rows, tried, last = list(csv.DictReader(open(path))), 0, {}
+for row in rows[::3] + [r for r in rows if "--context" in r["change"]]:
+    if not row["change"].startswith("--"):
+        continue
+    words = {"--context": row["context"], "--sequences": row["sequences"]}
+    change = row["change"].split()
+    words.update(zip(change[::2], change[1::2]))
+    def total(words):
+        line = [kvbench, "size", row["model"], "--gpu", "H100-80GB", "--engine", row["engine"], "--format", "json"]
+        got = json.loads(subprocess.run(line + [w for pair in words.items() for w in pair], check=True, capture_output=True, text=True).stdout)[0]
+        return got["total_bytes"], got["budget_bytes"]
+    took, most = total(words)
+    assert took == int(row["total_bytes"]) <= most == int(row["budget_bytes"]), (row, took, most)
+    tried += 1
+    for key in ("--context", "--sequences"):
+        if key in change:
+            assert total({**words, key: str(int(words[key]) + 1)})[0] > most, row
+assert tried > 20, tried' "$KVBENCH" "$TMPDIR/suggest.csv"
+holds "  nothing helps" ',nothing here fits,' "$TMPDIR/suggest.csv"
+
 # ---- where models come from
 cat >"$TMPDIR/config.json" <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -217,6 +247,7 @@ unknown.format --format pdf
 H100-80GB --gpu H100
 --gpu --gpu H100-80GB --budget 1GiB
 --gpu-memory-utilization --gpu-memory-utilization 0.9
+--suggest --suggest
 --gpu-memory-utilization --gpu L4 --gpu-memory-utilization 1.1
 --budget --budget 99999999999GiB
 --runtime --runtime 1.5.5GiB
