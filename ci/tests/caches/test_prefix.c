@@ -8,7 +8,7 @@
 /* Tokens first, first + 1, … */
 static const int32_t *counting(int32_t first, uint32_t n)
 {
-    static int32_t tokens[64];
+    static int32_t tokens[200];
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = first + (int32_t)i;
     return tokens;
@@ -219,6 +219,9 @@ static void refusals(void **state)
     assert_int_equal(kvb_cache_feed(r.cache, &feed), 5); /* the plan is in force */
     assert_int_equal(found, 77);
     end(&r, 1);
+    r.allocator.fail_request = r.allocator.requests + 1;
+    assert_int_equal(kvb_cache_seq_match(r.cache, 1, counting(0, 200), 200, 0, &found, &ordinals), -ENOMEM);
+    assert_string_equal(kvb_cache_why(r.cache), "no memory for a prompt of 200 tokens");
     for (uint64_t fail = 1; fail < 9; fail++) {
         r.allocator.fail_request = r.allocator.requests + fail;
         int error = kvb_cache_seq_match(r.cache, 1, counting(0, 9), 9, 0, &found, &ordinals);
