@@ -38,7 +38,7 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SR
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load loops blocks caches reading kernels # programs; what else lies beside them is part of `kernels`
+BENCHES       := codecs load loops blocks caches reading oracle kernels # programs; what else lies beside them is part of `kernels`
 SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -148,6 +148,7 @@ bench-blocks: $(BUILD)/bench/blocks ## what a query row and a cell cost by produ
 bench-loops: $(BUILD)/bench/loops ## what the vector kernels' inner loops cost, for each instruction set
 bench-caches: $(BUILD)/bench/caches ## what the bookkeeping of a cache costs, by cells, sequences alive and ids
 bench-reading: $(BUILD)/bench/reading ## the read kernel that bandwidths rest on, beside a plain loop
+bench-oracle: $(BUILD)/bench/oracle ## what exact attention costs the oracle, by format and cells
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):
 	@$< $(BENCH)
@@ -277,6 +278,7 @@ $(BUILD)/harness/installation.o: INCLUDE += -I$(BUILD)
 FORCE:
 
 $(BUILD)/results/sizing/model.o: results/sizing/models.jsonl # taken in by the assembler
+$(BUILD)/results/sizing/explorer.o: results/sizing/explorer.js
 
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)

@@ -57,7 +57,7 @@ static void a_model_of_many_kinds(void **state)
     char why[200];
     size_t none = 0;
     (void)state;
-    assert_int_equal(kvb_size_cache_model(&model, &m, why, sizeof why), 0);
+    assert_int_equal(kvb_size_cache_model(&model, 0, &m, why, sizeof why), 0);
     assert_int_equal(m.n_groups, 4);
     for (uint32_t g = 0; g < 4; g++) {
         assert_memory_equal(&m.groups[g], &want[g], sizeof want[g]);
@@ -116,7 +116,7 @@ static void published_windows(void **state)
         kvb_size_verdicts v = {0};
         char why[200] = "";
         assert_int_equal(kvb_sized_model_built_in(models[i].name, &model, why, sizeof why), 0);
-        assert_int_equal(kvb_size_cache_model(model, &m, why, sizeof why), 0);
+        assert_int_equal(kvb_size_cache_model(model, 0, &m, why, sizeof why), 0);
         assert_int_equal(m.n_groups, 2);
         for (uint32_t g = 0; g < 2; g++) {
             bool windowed = kvb_group_limits(&m.groups[g]);
@@ -174,7 +174,7 @@ static void a_difference_is_told(void **state)
     const kvb_size_proving proving = {
         .caches = caches, .pools = &pools, .n_pools = 1, .growths = &growth, .n_growths = 1, .context = 100};
     kvb_size_subject s = subject_make(&kvb_cache_contiguous, &greedy.type, growth, 1, 100);
-    const kvb_size_step steps[] = {{0, 1, 1, 0, 90}};
+    const kvb_size_step steps[] = {{0, 1, 1, 0, 90, KVB_SIZE_STEP}};
     kvb_size_verdicts v = {0};
     kvb_size_proof proof;
     char why[200];
@@ -202,7 +202,7 @@ static void the_engine_is_its_cache(void **state)
     for (size_t i = 0; i < 2; i++) {
         const kvb_size_ask ask = {
             .context = 700, .sequences = sequences[i], .k = kvb_kv_format_find("q8_0"), .v = kvb_kv_format_find("f16")};
-        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0};
+        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0, false};
         kvb_size_subject s = subject_make(i ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE,
                                           (uint32_t)sequences[i], 700);
         kvb_size_step steps[KVB_SIZE_STEPS(5)];
