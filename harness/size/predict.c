@@ -6,69 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness/size/layout.h"
+#include "harness/size/fronts.h"
 #include "harness/size/pages.h"
 #include "harness/size/pool_bytes.h"
 #include "harness/size/room.h"
-
-/* ---- tables ---------------------------------------------------------------------------------------------------- */
-
-enum {
-    SPAN = 16,
-    SPANS = 32, /* a list of them, by sequence id */
-    NODE = 24,
-    FEED_ITEM = 8 + 4 + 4,
-    CELL = 4,
-    ROW_START = 4,
-    RUN = 8,
-    PATH = 4,
-    MOVE = 8,
-    REF = 2,
-    PAGE = 4, /* a table's entry, or a count */
-    PAGE_TABLE = 16,
-    PAGE_CHANGE = 12,
-    ID = 4 /* of a sequence, and what else is kept by it */
-};         /* bytes */
-
-/* One sequence's share of a group's tables. */
-typedef struct group_sequence {
-    uint64_t spans, pages; /* room */
-    kvb_size_pieces held;  /* paged: the entries of its table, and their pages */
-} group_sequence;
-
-/* One group's tables. The plan in force and the one being made take turns. */
-typedef struct group_tables {
-    uint64_t cells[2], row_starts[2], runs[2], path[2], seen[2]; /* room, in items */
-    uint64_t moves, refs, row_cells;
-    uint64_t spans;                     /* of all sequences */
-    uint64_t pages[2], tables, changes; /* paged: of plans, of all sequences, of a call */
-    kvb_size_pages pages_in_use;
-    group_sequence *seq;
-    uint64_t rows;         /* slab: that sequences have */
-    kvb_size_cells in_use; /* window */
-    uint64_t most;         /* cells that the pools were asked for */
-} group_tables;
-
-/* One sequence's share of the other tables. */
-typedef struct sequence {
-    uint64_t account, seen[2]; /* room */
-    kvb_size_pieces ordinals;  /* position -> ordinal */
-    bool joins;                /* of the step in hand: its tokens' ordinals go on those before */
-    uint64_t len;
-} sequence;
-
-typedef struct prediction {
-    const kvb_size_subject *subject;
-    uint32_t n_ids;
-    group_tables group[KVB_MODEL_GROUPS];
-    sequence *seq;                  /* [n_ids] */
-    uint64_t spans, nodes, feed[2]; /* room; spans: of all sequences */
-    uint64_t next_ordinal, tokens;
-    uint32_t turn; /* of plans and feeds */
-    /* The steps before the one in hand: whatever else is held of a window has been settled since. */
-    kvb_size_step last[2];
-    kvb_size_pieces scratch;
-} prediction;
 
 static bool is(const prediction *p, const kvb_cache_type *cache)
 {
@@ -173,9 +114,9 @@ static int slab_take(prediction *p, group_tables *t, const kvb_group *g, const k
 static int cells_find(prediction *p, group_tables *t, const kvb_group *g, uint64_t n)
 {
     p->scratch.n = 0;
-    if (!drops(p, g)) /* none is ever free again */
+    if (!drops(p, g) && !is(p, &kvb_cache_shared_prefix)) /* none is ever free again */
         return kvb_size_piece_add(&p->scratch, 0, p->tokens, n);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && drops(p, g); i++)
         for (uint32_t q = p->last[i].first; q < p->last[i].first + p->last[i].n_seqs; q++)
             kvb_size_cells_give(&t->in_use, &t->seq[q].held, g->sinks,
                                 kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
@@ -205,10 +146,26 @@ static int step_drop(prediction *p, group_tables *t, const kvb_group *g, const k
     return error;
 }
 
-/* seq, window: cells that all sequences share. */
+/* What each sequence of the step sees of its cells; in cache shared-prefix behind the front that some of them have. */
+static int shared_queries(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+{
+    const bool shares = is(p, &kvb_cache_shared_prefix);
+    uint64_t runs = 0, front = 0;
+    int error = 0;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        front = p->seq[q].front ? t->fronts.cells : front;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
+        error = shares ? kvb_size_seen(p, t, q, front, &p->scratch) : 0;
+        const kvb_size_pieces *seen = shares ? &p->scratch : &t->seq[q].held;
+        runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], seen, seen->n, g, p->seq[q].len, s->tokens, runs);
+    }
+    return error;
+}
+
+/* seq, window, shared-prefix: cells that all sequences share, or take in turns. */
 static int shared_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
-    uint64_t n = (uint64_t)s->n_seqs * s->tokens, runs = 0, at = 0;
+    uint64_t n = (uint64_t)s->n_seqs * s->tokens, at = 0;
     bool several = s->n_seqs > 1;
     int error = cells_find(p, t, g, n);
     plan_start(t, p->turn, n);
@@ -223,9 +180,8 @@ static int shared_take(prediction *p, group_tables *t, const kvb_group *g, const
             some = several ? 1 : p->scratch.at[i].n;
             error = span_add(t, q, p->seq[q].len + (several ? 0 : at), p->scratch.at[i].cell + j, some);
         }
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
-        runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], &t->seq[q].held, t->seq[q].held.n, g, p->seq[q].len,
-                                          s->tokens, runs);
+    if (!error)
+        error = shared_queries(p, t, g, s);
     if (!drops(p, g))
         return error;
     for (int i = 0; i < 2 && !error; i++)
@@ -294,6 +250,7 @@ static const struct {
     {&kvb_cache_contiguous, contiguous_take}, {&kvb_cache_seq, shared_take},
     {&kvb_cache_window, shared_take},         {&kvb_cache_tree, contiguous_take},
     {&kvb_cache_paged, paged_take},           {&kvb_cache_paged_prefix, paged_take},
+    {&kvb_cache_shared_prefix, shared_take},
 };
 enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
 
@@ -322,6 +279,8 @@ static int step_take(prediction *p, const kvb_size_step *s)
     const kvb_model *m = &p->subject->model;
     int error = 0;
     size_t a = 0;
+    if (s->shares)
+        return kvb_size_share(p, s);
     while (accounts[a].cache != p->subject->cache)
         a++;
     shared_tables_take(p, s);
@@ -369,10 +328,12 @@ static int group_add_up(const prediction *p, uint32_t index, uint64_t *sum)
             .capacity = (uint32_t)cells,
             .growth = s->options.growth,
         };
-        if (!side || !g->latent)
-            error = add(sum, kvb_model_layers_of(&s->model, index),
-                        kvb_size_pool_bytes(side ? s->options.v_pool : s->options.k_pool, &o,
-                                            is(p, &kvb_cache_slab) ? cells : t->most));
+        const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
+        const uint64_t layers = side && g->latent ? 0 : kvb_model_layers_of(&s->model, index);
+        error = add(sum, layers, kvb_size_pool_bytes(type, &o, is(p, &kvb_cache_slab) ? cells : t->most));
+        o.min_chunk = o.capacity = (uint32_t)t->fronts.cells;
+        if (!error && t->fronts.cells)
+            error = add(sum, layers, kvb_size_pool_bytes(type, &o, t->fronts.cells));
         if (!error)
             error = add(sum, 1,
                         t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
@@ -380,12 +341,14 @@ static int group_add_up(const prediction *p, uint32_t index, uint64_t *sum)
     }
     uint64_t by_id = is(p, &kvb_cache_slab) ? 2 * ID
                      : has_pages(p)         ? PAGE_TABLE + ID + (drops(p, g) ? SPANS + ID : 0)
-                     : is(p, &kvb_cache_seq) || is(p, &kvb_cache_window) ? SPANS + ID
-                                                                         : 0;
+                     : is(p, &kvb_cache_seq) || is(p, &kvb_cache_window) || is(p, &kvb_cache_shared_prefix) ? SPANS + ID
+                                                                                                            : 0;
     uint64_t rows = is(p, &kvb_cache_slab)
                         ? (s->options.max_seqs + 63) / 64 * sizeof(uint64_t) + s->options.max_seqs * ID
                     : has_pages(p) ? cells / page_cells(p) * PAGE
                                    : 0;
+    if (is(p, &kvb_cache_shared_prefix))
+        rows += kvb_size_front_bytes(p, t);
     if (is(p, &kvb_cache_paged_prefix))
         rows += kvb_size_prefix_bytes(cells / page_cells(p), page_cells(p), p->n_ids);
     if (!error)
@@ -426,7 +389,8 @@ static int subject_check(const prediction *p, char *why, size_t why_bytes)
     int error = kvb_model_check(&s->model, why, why_bytes);
     if (error)
         return error;
-    if (s->cache->serves && !s->cache->serves(&s->model, why, why_bytes))
+    if (!kvb_cache_takes(s->cache, o->k_pool, o->v_pool, why, why_bytes) ||
+        (s->cache->serves && !s->cache->serves(&s->model, why, why_bytes)))
         return -ENOTSUP;
     if (!o->capacity || !o->seq_capacity || !o->min_chunk || !o->max_seqs || o->max_seqs > p->n_ids ||
         p->n_ids > KVB_MAX_SEQS || pool_cells(p, &s->model.groups[0]) > UINT32_MAX) {

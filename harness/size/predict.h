@@ -17,9 +17,11 @@ typedef struct kvb_size_step {
     uint32_t tokens;        /* of each; 1 where there are several sequences */
     uint32_t drafts;        /* a tree's one token is chosen among so many proposed roots; 0: it is just fed */
     uint32_t times;
+    bool
+        shares; /* no tokens come: the first so many of sequence `first` are copied to the n_seqs behind it, which are empty */
 } kvb_size_step;
 
-/* Every sequence is prefilled in chunks, one sequence after the other; its last tokens come one by one, all sequences
+/* Every sequence is prefilled in chunks, but for what it copies, one sequence after the other; its last tokens come one by one, all sequences
  * together. */
 typedef struct kvb_size_history {
     uint32_t sequences; /* 1 .. KVB_MAX_SEQS */
@@ -27,9 +29,10 @@ typedef struct kvb_size_history {
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
     uint32_t drafts;    /* of each of those, in a tree */
+    uint32_t shared; /* tokens with which all sequences begin: the others copy them from the first; less than context */
 } kvb_size_history;
 
-#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 1)
+#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4)
 
 /* Its steps [at most KVB_SIZE_STEPS(sequences)], fewest entries; the number of entries. */
 size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step *steps);

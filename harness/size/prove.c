@@ -50,6 +50,13 @@ static int step_begin(run *r, const kvb_size_step *s)
 {
     static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
     uint32_t n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
+    int error = 0;
+    for (uint32_t i = 1; i <= s->n_seqs && s->shares && !error; i++) {
+        error = kvb_cache_seq_cp(r->cache, s->first, s->first + i, 0, s->tokens);
+        r->len[s->first + i] = s->tokens;
+    }
+    if (s->shares)
+        return error;
     for (uint32_t i = 0; i < n; i++) {
         r->ids[i] = s->n_seqs > 1 ? s->first + i : s->first;
         r->position[r->ordinals++] = r->len[r->ids[i]] + (s->n_seqs > 1 || s->drafts ? 0 : i);
@@ -103,7 +110,7 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
             return error;
         if (!compare(r, predicted[i + 1], proof))
             return 0;
-        error = r->rows ? step_store(r) : 0;
+        error = r->rows && !steps[i].shares ? step_store(r) : 0;
         if (!error && steps[i].drafts) {
             uint32_t last = steps[i].drafts - 1;
             error = kvb_cache_commit(r->cache, 0, &last, 1);
