@@ -34,9 +34,10 @@ static const struct scene {
     {"chunked-local", 0, false},     {"context-shift", 0, false},
     {"evict-rollback", 0, false},    {"ci/tests/whole/shifts.jsonl", 0, false},
     {"prefix-reuse", 0, false},      {"continuous-admission", 0, false},
-    {"paged-sharing", 0, false},     {"beam-search", 0, false},
-    {"beam-search", 0, false},       {"save-restore", 0, false},
-    {"preempt-resume", 0, false},    {"spec-batch", 0, false},
+    {"paged-sharing", 0, false},     {"shared-prompt", 0, false},
+    {"beam-search", 0, false},       {"beam-search", 0, false},
+    {"save-restore", 0, false},      {"preempt-resume", 0, false},
+    {"spec-batch", 0, false},
 };
 
 typedef struct answers {
