@@ -199,7 +199,7 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
     for (; *p >= '0' && *p <= '9'; p++)
         fits = fits && !__builtin_mul_overflow(n, 10u, &n) && !__builtin_add_overflow(n, (uint64_t)(*p - '0'), &n);
     static const char suffixes[] = "kMG";
-    const char *suffix = *p && p > text ? strchr(suffixes, *p) : NULL;
+    const char *suffix = *p && p > text ? strchr(suffixes, *p == 'K' ? 'k' : *p) : NULL;
     if (suffix) {
         fits = fits && !__builtin_mul_overflow(n, (uint64_t)1 << (10 * (suffix - suffixes + 1)), &n);
         p++;

@@ -19,6 +19,7 @@ const kvb_fuzz_target kvb_fuzz_targets[] = {
      LINES("tensors %", "weights % @/live.json", "size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},
     {"safetensors-index", kvb_fuzz_files, "in.safetensors.index.json",
      LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 1},
+    {"gguf", kvb_fuzz_files, "in.gguf", LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},
     {"config", kvb_fuzz_files, "config.json",
      LINES("size % --context 4k --explain",
            "size % --format html --context 1k --budget 80GiB --margin 5% --engine ideal,llama.cpp,vllm",

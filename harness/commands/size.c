@@ -11,14 +11,16 @@
 #include "harness/size/weights_file.h"
 #include "harness/size/arguments.h"
 #include "results/sizing/sizing.h"
+#include "results/sizing/suggest.h"
 #include "results/sizing/weights.h"
 #include "results/atomic_file.h"
 
 typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
-    uint64_t tp, pp, spec_depth, block, batch;
-    bool mtp, explain, list, verify;
+    const char *gpu, *utilization;
+    uint64_t tp, pp, spec_depth, block, batch, max_seqs;
+    bool mtp, explain, list, verify, unified, suggest;
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
@@ -26,6 +28,8 @@ typedef struct size {
     kvb_kv_pairs pairs;
     kvb_engine_list engines;
     kvb_size_terms terms;
+    const kvb_device *device;
+    uint32_t thousandths; /* of the device's memory */
     kvb_sized_model **models;
     size_t n_models;
     char (*weights_why)[400]; /* for each model */
@@ -33,12 +37,17 @@ typedef struct size {
 
 static const kvb_option options[] = {
     {"--context", "N,…", "tokens of each sequence; default: 4k,32k,128k", KVB_TEXT(size, context)},
-    {"--sequences", "N,…", "sequences at once; default: 1", KVB_TEXT(size, sequences)},
+    {"--sequences", "N,…", "sequences at once; default: a table of 1,4,16,64 for people, 1 for programs",
+     KVB_TEXT(size, sequences)},
     {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, or q8_0:q4_0 for K:V; default: the model's dtype",
      KVB_TEXT(size, kv)},
-    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm; default: all", KVB_TEXT(size, engine)},
+    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm, sglang, mlx; default: all, with --gpu all but kvbench",
+     KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
-    {"--weights", "WHAT", "a dtype, a size, FILE.safetensors[.index.json], or none; default: as published",
+    {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
+     KVB_TEXT(size, gpu)},
+    {"--gpu-memory-utilization", "F", "what vllm takes of --gpu; default: 0.9", KVB_TEXT(size, utilization)},
+    {"--weights", "WHAT", "a dtype, a size, FILE.gguf, FILE.safetensors[.index.json], or none; default: as published",
      KVB_TEXT(size, weights)},
     {"--runtime", "SIZE", "what the process needs besides; default: 0", KVB_TEXT(size, runtime)},
     {"--margin", "P%", "on top of everything; default: 0", KVB_TEXT(size, margin)},
@@ -49,13 +58,18 @@ static const kvb_option options[] = {
      KVB_NUMBER(size, spec_depth, 0, 65536)},
     {"--mtp", NULL, "serve the model's own multi-token prediction layers too", KVB_FLAG(size, mtp)},
     {"--block", "N", "tokens of a block; default: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
-    {"--batch", "N", "most tokens of one forward pass; default: llama.cpp 512, vllm 8192",
-     KVB_NUMBER(size, batch, 1, 1 << 30)},
+    {"--batch", "N", "most tokens of one forward pass; default: the engine's", KVB_NUMBER(size, batch, 1, 1 << 30)},
+    {"--max-num-seqs", "N", "that vllm makes its buffers for; default: 256, on devices of 70 GiB and more 1024",
+     KVB_NUMBER(size, max_seqs, 1, 1 << 20)},
+    {"--unified", NULL, "llama.cpp: one cache for all sequences, as its server without --parallel",
+     KVB_FLAG(size, unified)},
     {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, state)},
     {"--explain", NULL, "say which field gave which factor, line by line", KVB_FLAG(size, explain)},
     {"--verify", NULL,
      "build kvbench's caches for the model and compare what they hold with the prediction, to the byte",
      KVB_FLAG(size, verify)},
+    {"--suggest", NULL, "where it does not fit: which change of options does, the cheapest first",
+     KVB_FLAG(size, suggest)},
     {"--list", NULL, "list the built-in models", KVB_FLAG(size, list)},
     {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
@@ -68,7 +82,9 @@ static const kvb_usage usage = {
     .about =
         "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, a folder\n"
         "with one, - (standard input), or the name of a built-in model.\n\n"
-        "  kvbench size Llama-3.1-8B                              each engine's allocation beside the ideal minimum\n"
+        "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
+        "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
+        "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
         "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
         "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
         "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
@@ -77,9 +93,11 @@ static const kvb_usage usage = {
         "  kvbench size --list\n\n"
         "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "
         "others\n"
-        "are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of tokens. Activations are "
-        "an\n"
-        "upper estimate: one pass of --batch tokens through the widest layer, and f32 logits of each sequence.\n"
+        "are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of tokens. Activations: of "
+        "vllm\n"
+        "its profiling run's peak, of sglang what it reserves, of llama.cpp its logits' buffer; else at least what one "
+        "layer\n"
+        "needs for --batch tokens, and f32 logits of each sequence.\n"
         "In csv and json all sizes are bytes, and what is not known is empty or null, with a reason.",
     .options = options,
     .words = offsetof(size, words),
@@ -89,6 +107,19 @@ static const kvb_usage usage = {
 static int bad(const char *option, const char *why)
 {
     return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s", option, why);
+}
+
+/* kvbench's own caches are for CPUs. */
+static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,mlx";
+
+static int device_unknown(const char *name)
+{
+    char known[512] = "";
+    const kvb_device *device;
+
+    for (size_t i = 0; (device = kvb_device_at(i)); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? " " : "", device->name);
+    return kvb_unknown("size", "--gpu: unknown device", name, known);
 }
 
 /* Parses the options that are more than a word or a number. */
@@ -105,16 +136,28 @@ static int options_read(size *s)
         return kvb_complain("size", KVB_EXIT_USAGE, "--state: '%s' is not f32, f16 or bf16", s->state);
     if (s->context && kvb_numbers_parse(s->context, &s->contexts, why, sizeof why))
         return bad("--context", why);
-    if (kvb_numbers_parse(s->sequences ? s->sequences : "1", &s->counts, why, sizeof why))
+    bool people = s->page || s->format <= KVB_TABLE_MD;
+    const char *counts = s->sequences                                      ? s->sequences
+                         : people && !s->page && !s->verify && !s->suggest ? "1,4,16,64"
+                                                                           : "1";
+    if (kvb_numbers_parse(counts, &s->counts, why, sizeof why))
         return bad("--sequences", why);
     if (s->kv && kvb_kv_parse(s->kv, &s->pairs, why, sizeof why))
         return bad("--kv", why);
-    if (kvb_engines_parse(s->engine, &s->engines, why, sizeof why))
+    if (kvb_engines_parse(s->engine ? s->engine : s->gpu ? on_devices : NULL, &s->engines, why, sizeof why))
         return bad("--engine", why);
     if (s->budget && kvb_bytes_parse(s->budget, &s->terms.budget, why, sizeof why))
         return bad("--budget", why);
     if (s->budget && !s->terms.budget)
         return bad("--budget", "is 0: nothing fits");
+    if (s->suggest && (!(s->gpu || s->budget) || s->page || s->explain))
+        return bad("--suggest", "is a table for a --gpu or --budget, without --explain");
+    if (s->gpu && !(s->device = kvb_device_find(s->gpu)))
+        return device_unknown(s->gpu);
+    if (s->gpu && s->budget)
+        return bad("--gpu", "is a budget: it does not go with --budget");
+    if (s->utilization && (!s->gpu || kvb_fraction_parse(s->utilization, &s->thousandths)))
+        return bad("--gpu-memory-utilization", "a fraction of --gpu was expected, above 0 and up to 1, like 0.9");
     if (s->runtime && kvb_bytes_parse(s->runtime, &s->terms.runtime_bytes, why, sizeof why))
         return bad("--runtime", why);
     if (s->margin && kvb_percent_parse(s->margin, &s->terms.margin, why, sizeof why))
@@ -156,6 +199,7 @@ static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms 
     if (!error && all)
         error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
     terms->weights_known = !error;
+    terms->all_weight_bytes = error ? 0 : all;
     if (error && error != -ENOTSUP)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: --weights: %s", m->name, why);
     return KVB_EXIT_OK;
@@ -181,10 +225,10 @@ static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
-    if (row->error == -EOVERFLOW)
+    if (row->error == -EOVERFLOW && row->engine == &kvb_size_engine_ideal)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s: context %" PRIu64 ", sequences %" PRIu64 ": %s", m->name,
                             row->engine->name, row->ask.context, row->ask.sequences, row->why);
-    if (row->error && row->error != -ENOTSUP)
+    if (row->error == -ENOMEM)
         return kvb_complain("size", KVB_EXIT_MACHINE, "%s: %s: %s", m->name, row->engine->name, row->why);
     return KVB_EXIT_OK;
 }
@@ -222,7 +266,12 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .spec_depth = (uint32_t)s->spec_depth,
                                   .mtp = s->mtp,
                                   .block = (uint32_t)s->block,
-                                  .batch = (uint32_t)s->batch};
+                                  .batch = (uint32_t)s->batch,
+                                  .max_seqs = (uint32_t)s->max_seqs,
+                                  .unified = s->unified,
+                                  .device = s->device,
+                                  .utilization = s->thousandths};
+        row->terms.sized_only = rows->matrix && rest % s->counts.n; /* a line of the matrix needs its limit once */
         row->ask.k = pairs.at[rest / s->counts.n / contexts.n].k;
         row->ask.v = pairs.at[rest / s->counts.n / contexts.n].v;
         code = row_compute(m, row);
@@ -252,6 +301,8 @@ static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
     int error = s->explain ? explanations_print(s, rows, out) : 0;
 
+    if (s->suggest)
+        return kvb_size_suggest(rows, s->format, out);
     if (!error)
         error = s->page ? kvb_size_page(rows, out) : kvb_size_table(rows, s->format, out);
     return error;
@@ -367,6 +418,7 @@ static int size_do(size *s, kvb_sizes *rows)
     if (!code && s->verify)
         return verify_do(s);
     rows->n_engines = s->engines.n;
+    rows->matrix = !s->sequences && !s->page && !s->suggest;
     for (size_t i = 0; i < s->n_models && !code; i++)
         code = model_size(s, i, rows);
     return code ? code : output_write(s, rows, output_print);

@@ -12,8 +12,10 @@
 #include "harness/size/engine_kvbench.h"
 #include "results/near_name.h"
 
-static const kvb_size_engine *const engines_all[] = {&kvb_size_engine_ideal, &kvb_size_engine_kvbench,
-                                                     &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm};
+static const kvb_size_engine *const engines_all[] = {&kvb_size_engine_ideal,     &kvb_size_engine_kvbench,
+                                                     &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm,
+                                                     &kvb_size_engine_sglang,    &kvb_size_engine_mlx};
+static const char engine_words[] = "ideal kvbench llama.cpp vllm sglang mlx";
 enum { ENGINES = sizeof engines_all / sizeof *engines_all };
 
 /* One word of a list, into an element. */
@@ -101,14 +103,14 @@ static int engine_parse(const char *word, void *element, char *why, size_t why_b
             *(const kvb_size_engine **)element = engines_all[i];
             return 0;
         }
-    return kvb_name_unknown("unknown engine", word, "ideal kvbench llama.cpp vllm", why, why_bytes);
+    return kvb_name_unknown("unknown engine", word, engine_words, why, why_bytes);
 }
 
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)
 {
     void *at;
-    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm", engine_parse, sizeof *engines->at, &at,
-                           &engines->n, why, why_bytes);
+    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm,sglang,mlx", engine_parse, sizeof *engines->at,
+                           &at, &engines->n, why, why_bytes);
 
     engines->at = at;
     return error;
@@ -167,6 +169,17 @@ int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_byt
             }
     snprintf(why, why_bytes, "'%.40s' is no size of 64 bits, like 80GiB (binary), 80GB (decimal) or 85899345920", text);
     return -EINVAL;
+}
+
+int kvb_fraction_parse(const char *text, uint32_t *thousandths)
+{
+    unsigned __int128 number;
+    const char *rest;
+
+    if (!thousandths_parse(text, &number, &rest) || *rest || number < 1 || number > 1000)
+        return -EINVAL;
+    *thousandths = (uint32_t)number;
+    return 0;
 }
 
 int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t why_bytes)

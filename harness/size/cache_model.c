@@ -49,13 +49,15 @@ static bool layers_add(kvb_model *model, const kvb_group *group, uint32_t n)
     return true;
 }
 
-int kvb_size_cache_model(const kvb_sized_model *sized, kvb_model *model, char *why, size_t why_bytes)
+int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, kvb_model *model, char *why, size_t why_bytes)
 {
     *model = (kvb_model){0};
     for (size_t i = 0; i < sized->n_groups; i++) {
         if (!has_rows(&sized->groups[i]))
             continue;
         kvb_group group = group_of(&sized->groups[i]);
+        if (kvb_sized_grows(sized, &sized->groups[i], context))
+            group.window = group.sinks = group.chunk = 0;
         if (layers_add(model, &group, sized->groups[i].n))
             continue;
         snprintf(why, why_bytes, "more than %u layers or %u kinds of layers", KVB_MODEL_LAYERS, KVB_MODEL_GROUPS);

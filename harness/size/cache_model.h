@@ -6,8 +6,8 @@
 #include "kernels/model.h"
 #include "results/sizing/model.h"
 
-/* 0; -ENOTSUP with why: no layer keeps rows, or the layers are more, or of more kinds, than a kvb_model holds. */
-int kvb_size_cache_model(const kvb_sized_model *sized, kvb_model *model, char *why, size_t why_bytes);
+/* For sequences of `context` tokens: a window that limits none of them is left out. 0; -ENOTSUP with why: no layer keeps rows, or the layers are more, or of more kinds, than a kvb_model holds. */
+int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, kvb_model *model, char *why, size_t why_bytes);
 
 /* The same groups with at most so many layers each. */
 void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few);

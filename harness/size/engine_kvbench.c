@@ -76,7 +76,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         error = -ENOMEM;
     }
     if (!error)
-        error = kvb_size_cache_model(sized, &s->model, why, why_bytes);
+        error = kvb_size_cache_model(sized, ask->context, &s->model, why, why_bytes);
     if (!error) {
         bool windows = kvb_cache_window.serves(&s->model, ignored, sizeof ignored);
         uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
@@ -112,5 +112,6 @@ const kvb_size_engine kvb_size_engine_kvbench = {
         "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
     .source = "harness/size/predict.c, proved by --verify",
     .batch = 512,
+    .costly = true,
     .allocate = allocate,
 };

@@ -277,7 +277,7 @@ int kvb_size_verify(const kvb_sized_model *model, const kvb_size_proving *provin
     if (error)
         return error;
     v.model = &cache_model;
-    if (!kvb_size_cache_model(model, &cache_model, why, why_bytes))
+    if (!kvb_size_cache_model(model, proving->context ? proving->context : CONTEXT, &cache_model, why, why_bytes))
         error = caches_add(&v);
     if (!error)
         error = not_held_add(model, verdicts);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/size/weights_file.h"
+#include "harness/size/gguf.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "workloads/safetensors.h"
 #include "workloads/why.h"
@@ -23,7 +25,7 @@ static bool is_index(const char *path)
 
 bool kvb_weights_is_file(const char *word)
 {
-    return ends_with(word, ".safetensors") || is_index(word);
+    return ends_with(word, ".safetensors") || ends_with(word, ".gguf") || is_index(word);
 }
 
 static int bytes_add(uint64_t *bytes, uint64_t more, const char *path, char *why, size_t why_bytes)
@@ -95,15 +97,23 @@ static int index_add(const char *path, uint64_t *bytes, char *why, size_t why_by
     json_t *shards = err ? NULL : shards_of(path, map, &err, why, why_bytes);
     const char *name;
     json_t *names;
-    json_object_foreach(shards, name, names)
-    {
-        char *shard;
-        if (err ||
-            asprintf(&shard, "%.*s%s", (int)(strrchr(path, '/') ? strrchr(path, '/') + 1 - path : 0), path, name) < 0)
-            break;
-        err = shard_add(shard, names, bytes, why, why_bytes);
-        free(shard);
-    }
+    const json_t *told = json_object_get(json_object_get(index, "metadata"), "total_size");
+    bool alone = json_integer_value(told) > 0; /* no shard is there: the index itself says how much they hold */
+    for (int summing = 0; summing < 2 && !err && (!summing || !alone); summing++)
+        json_object_foreach(shards, name, names)
+        {
+            char *shard;
+            if (err || asprintf(&shard, "%.*s%s", (int)(strrchr(path, '/') ? strrchr(path, '/') + 1 - path : 0), path,
+                                name) < 0)
+                break;
+            if (summing)
+                err = shard_add(shard, names, bytes, why, why_bytes);
+            else
+                alone = alone && access(shard, F_OK) != 0;
+            free(shard);
+        }
+    if (!err && alone)
+        err = bytes_add(bytes, (uint64_t)json_integer_value(told), path, why, why_bytes);
     json_decref(shards);
     json_decref(index);
     return err;
@@ -115,7 +125,9 @@ int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_by
     int err = list ? 0 : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
     *bytes = 0;
     for (char *one; !err && (one = strsep(&rest, ","));)
-        err = is_index(one) ? index_add(one, bytes, why, why_bytes) : shard_add(one, NULL, bytes, why, why_bytes);
+        err = is_index(one)             ? index_add(one, bytes, why, why_bytes)
+              : ends_with(one, ".gguf") ? kvb_gguf_bytes_add(one, bytes, why, why_bytes)
+                                        : shard_add(one, NULL, bytes, why, why_bytes);
     free(list);
     return err;
 }

@@ -13,9 +13,6 @@ int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n);
 uint64_t kvb_ceil_div(uint64_t x, uint64_t by);
 int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
 
-/* Does a layer of this kind keep a row for every token? */
-bool kvb_layer_grows(kvb_sized_kind kind);
-
 /* Layers of group i on the fullest rank. Each kind of layer counts as spread evenly over the stages, rounded up. Layers for
  * multi-token prediction, if served, are of the last kind of attention. */
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask);
@@ -37,6 +34,16 @@ int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask,
 uint32_t kvb_dtype_bytes(const char *dtype);
 /* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's dtype. */
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);
+
+/* The same of a format that is a plain float; 0: it is not. */
+uint32_t kvb_plain_format_bytes(const kvb_kv_format *format);
+
+/* Does llama.cpp keep less than all tokens in the model's windows? */
+bool kvb_llama_has_windows(const kvb_sized_model *model);
+/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a logit. */
+uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
+uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
+enum { KVB_VLLM_SAMPLER_BYTES = 43 };
 
 /* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
 int kvb_too_large(char *why, size_t why_bytes);

@@ -112,6 +112,9 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
         if (by_type && by_name && by_type != by_name)
             kvb_config_fail(c, -EINVAL, "architectures says %.60s, but model_type says %.60s", architecture, type);
         reading->family = by_type ? by_type : by_name;
+        reading->class = type ? kvb_config_class_find(type) : NULL;
+        if (!reading->class && architecture)
+            reading->class = kvb_config_class_find(architecture);
         if (type || architecture) {
             c->model_class = architecture ? architecture : type;
             if (!reading->family && objects[i] == text && text != root && type)
@@ -119,8 +122,11 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
         }
     }
     if (!reading->family && own) {
+        const char *name = strcmp(own, "mamba_ssm Mamba2") == 0 ? "mamba_ssm_2" : "mamba_ssm_1";
+
         c->model_class = own;
-        reading->family = kvb_layer_family_find(strcmp(own, "mamba_ssm Mamba2") == 0 ? "mamba_ssm_2" : "mamba_ssm_1");
+        reading->family = kvb_layer_family_find(name);
+        reading->class = kvb_config_class_find(name);
     }
     if (!reading->family && !c->model_class)
         kvb_config_fail(c, -EINVAL, "architectures, model_type: missing: one of them was expected");
@@ -230,11 +236,12 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
     model->type = strdup(type ? type : "");
     model->config = c->fields = json_copy((json_t *)text);
     c->given = text;
-    c->class_name = reading->family->class_name ? reading->family->class_name : c->model_class;
+    c->class_name = reading->class ? reading->class->class_name : c->model_class;
+    c->inert = reading->class ? reading->class->inert : NULL;
     if (!model->name || !model->architecture || !model->type || !c->fields)
         return kvb_config_fail(c, -ENOMEM, "no memory");
     enclosing_fill(c, root);
-    kvb_config_default_fill(c, reading->family->defaults);
+    kvb_config_default_fill(c, reading->class ? reading->class->defaults : NULL);
     if (text != root)
         kvb_sized_model_note_add(reading, -1, "the language model alone is sized",
                                  "the config has a part for the text");
@@ -302,6 +309,14 @@ void kvb_sized_model_free(kvb_sized_model *model)
     free(model->source);
     json_decref(model->config);
     free(model);
+}
+
+bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uint64_t context)
+{
+    bool local = g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK;
+    bool inert = local && model->max_context && g->window >= model->max_context && g->window >= context;
+
+    return g->kind == KVB_SIZED_FULL || g->kind == KVB_SIZED_LATENT || inert;
 }
 
 /* ---- built-in models --------------------------------------------------------------------------------------- */

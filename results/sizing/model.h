@@ -39,7 +39,9 @@ typedef struct kvb_sized_group {
     /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution, and
      * conv_elements are the shifted tokens of RWKV, if any. */
     uint32_t conv_width;
-    bool state_f32; /* the recurrent state is f32, whatever the dtype (KDA, RWKV, RG-LRU) */
+    uint32_t conv_groups, conv_group_width; /* Mamba-2: its groups, and the channels that each has in the convolution */
+    bool conv_drafts;                       /* vLLM's convolution has a column more for each drafted token */
+    bool state_f32;                         /* the recurrent state is f32, whatever the dtype (KDA, RWKV, RG-LRU) */
 } kvb_sized_group;
 
 /* One line of the derivation. */
@@ -88,5 +90,12 @@ int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *wh
 /* Name of the i-th built-in model; NULL after the last. */
 const char *kvb_sized_model_name(size_t i);
 void kvb_sized_model_free(kvb_sized_model *model);
+
+/* Is name one of names, which are separated by spaces? */
+bool kvb_names_have(const char *names, const char *name);
+
+/* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than both the
+ * context and the longest one of the model. */
+bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *group, uint64_t context);
 
 #endif

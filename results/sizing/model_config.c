@@ -302,10 +302,21 @@ static bool is_neutral(const json_t *value)
            (json_is_array(value) && json_array_size(value) == 0);
 }
 
+bool kvb_names_have(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = names; n && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, " ") == n && memcmp(at, name, n) == 0)
+            return true;
+    return false;
+}
+
 void kvb_config_unasked(kvb_config_json *config)
 {
     for (size_t i = 0; i < MEMORY_FIELDS; i++)
-        if (!(config->asked >> i & 1) && !is_neutral(json_object_get(config->fields, memory_fields[i])))
+        if (!(config->asked >> i & 1) && !(config->inert && kvb_names_have(config->inert, memory_fields[i])) &&
+            !is_neutral(json_object_get(config->given, memory_fields[i])))
             kvb_config_fail(config, -EINVAL, "%s%s: set, but %s has no such field, so its meaning is not known",
                             config->place, memory_fields[i], config->model_class);
 }

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The architectures. Unless a row names another source, its defaults and rules are those of transformers' configuration_*.py
- * and modeling_*.py of the class that it names. Only architectures whose code is known have a row.
+ * The architectures. Unless a row names another source, its rules are those of transformers' configuration_*.py and modeling_*.py.
+ * Only architectures whose code is known have a row.
  */
 #include "results/sizing/model_reading.h"
 
-#include <string.h>
-
-#define DEFAULTS(...) ((const kvb_config_default[]){__VA_ARGS__, {NULL, 0}})
 #define HEADS_USUAL                                                                                                    \
     .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"
 
@@ -66,24 +63,24 @@ static const kvb_mamba_fields zamba2 = {.expand = "mamba_expand expansion_factor
 
 static const kvb_layer_family families[] = {
     /* ---- every layer over every token -------------------------------------------------------------------------- */
-    {.names =
-         "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
-         "OPTForCausalLM opt BloomForCausalLM bloom PhiForCausalLM phi phi-msft GemmaForCausalLM gemma "
-         "StableLmForCausalLM stablelm CohereForCausalLM cohere OlmoForCausalLM olmo Olmo2ForCausalLM olmo2 "
-         "OlmoeForCausalLM olmoe GraniteForCausalLM granite GraniteMoeForCausalLM granitemoe GlmForCausalLM glm "
-         "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
-         "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen ChatGLMModel chatglm "
-         "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
-         "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee MiniMaxM2ForCausalLM "
-         "minimax_m2",
+    {.names = "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
+              "OPTForCausalLM opt BloomForCausalLM bloom PhiForCausalLM phi phi-msft GemmaForCausalLM gemma "
+              "StableLmForCausalLM stablelm CohereForCausalLM cohere OlmoForCausalLM olmo Olmo2ForCausalLM olmo2 "
+              "OlmoeForCausalLM olmoe GraniteForCausalLM granite GraniteMoeForCausalLM granitemoe GlmForCausalLM glm "
+              "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
+              "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen "
+              "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
+              "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee MiniMaxM2ForCausalLM "
+              "minimax_m2",
      .letters = "F"},
     {.names = "FalconForCausalLM falcon RefinedWebModel RefinedWeb",
-     .class_name = "FalconConfig",
      .letters = "F",
      .multi_query = "multi_query",
      .multi_query_else = true},
+    {.names = "ChatGLMModel chatglm",
+     .letters = "F",
+     .kv_flag = "multi_query_attention"}, /* vLLM's models/chatglm.py */
     {.names = "GPTBigCodeForCausalLM gpt_bigcode",
-     .class_name = "GPTBigCodeConfig",
      .letters = "F",
      .multi_query = "multi_query",
      .multi_query_else = true},
@@ -101,11 +98,7 @@ static const kvb_layer_family families[] = {
      .vary = kvb_sparse_index_vary},
 
     /* ---- windows and chunks ------------------------------------------------------------------------------------ */
-    {.names = "MistralForCausalLM mistral",
-     .class_name = "MistralConfig",
-     .defaults = DEFAULTS({"sliding_window sliding_window_size", 4096}),
-     .letters = "FW",
-     .other = 'W'},
+    {.names = "MistralForCausalLM mistral", .letters = "FW", .other = 'W'},
     {.names =
          "MixtralForCausalLM mixtral Phi3ForCausalLM phi3 Phi3VForCausalLM phi3_v Starcoder2ForCausalLM starcoder2 "
          "Ministral3ForCausalLM ministral3",
@@ -124,17 +117,12 @@ static const kvb_layer_family families[] = {
      .other = 'W',
      .window_off = true},
     {.names = "Gemma2ForCausalLM gemma2",
-     .class_name = "Gemma2Config",
-     .defaults = DEFAULTS({"sliding_window sliding_window_size", 4096}),
      .letters = "FW",
      .other = 'W',
      .period = 2,
      .offset = -1,
      .local_needed = "Gemma2Config"},
     {.names = "Gemma3ForConditionalGeneration gemma3 Gemma3ForCausalLM gemma3_text",
-     .class_name = "Gemma3TextConfig",
-     .defaults = DEFAULTS({"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 256},
-                          {"sliding_window", 4096}, {"vocab_size", 262208}, {"max_position_embeddings", 131072}),
      .letters = "FW",
      .lists = "sliding_window_pattern",
      .other = 'W',
@@ -143,9 +131,6 @@ static const kvb_layer_family families[] = {
      .offset = -1,
      .local_needed = "Gemma3TextConfig"},
     {.names = "Gemma3nForConditionalGeneration gemma3n Gemma3nForCausalLM gemma3n_text",
-     .class_name = "Gemma3nTextConfig",
-     .defaults =
-         DEFAULTS({"num_kv_shared_layers", 15}, {"sliding_window", 512}, {"num_key_value_heads", 2}, {"head_dim", 256}),
      .letters = "FW",
      .other = 'W',
      .period = 5,
@@ -153,19 +138,16 @@ static const kvb_layer_family families[] = {
      .local_needed = "Gemma3nTextConfig",
      .shares = true},
     {.names = "Gemma4ForConditionalGeneration gemma4 Gemma4ForCausalLM gemma4_text",
-     .class_name = "Gemma4TextConfig",
-     .defaults = DEFAULTS({"head_dim", 256}, {"global_head_dim", 512}, {"sliding_window", 512}),
      .letters = "FW",
      .other = 'W',
      .period = 6,
      .offset = -1,
      .local_needed = "Gemma4TextConfig",
+     .last_full = true,
      .full_heads = &gemma4_global,
      .full_kv_flag = "attention_k_eq_v",
      .shares = true},
     {.names = "Cohere2ForCausalLM cohere2",
-     .class_name = "Cohere2Config",
-     .defaults = DEFAULTS({"sliding_window", 4096}),
      .letters = "FW",
      .lists = "sliding_window_pattern",
      .other = 'W',
@@ -174,24 +156,18 @@ static const kvb_layer_family families[] = {
      .offset = -1,
      .local_needed = "Cohere2Config"},
     {.names = "GptOssForCausalLM gpt_oss", /* its sinks are learned logits, which store nothing */
-     .class_name = "GptOssConfig",
-     .defaults = DEFAULTS({"head_dim", 64}, {"sliding_window", 128}),
      .letters = "FW",
      .other = 'W',
      .period = 2,
      .offset = -1,
      .local_needed = "GptOssConfig"},
     {.names = "Olmo3ForCausalLM olmo3",
-     .class_name = "Olmo3Config",
-     .defaults = DEFAULTS({"sliding_window", 4096}),
      .letters = "FW",
      .other = 'W',
      .period = 4,
      .offset = -1,
      .local_needed = "Olmo3Config"},
     {.names = "Exaone4ForCausalLM exaone4",
-     .class_name = "Exaone4Config",
-     .defaults = DEFAULTS({"sliding_window", 4096}),
      .letters = "FW",
      .lists = "sliding_window_pattern",
      .other = 'W',
@@ -206,8 +182,6 @@ static const kvb_layer_family families[] = {
      .heads = &mimo_heads,
      .window_heads = &mimo_window},
     {.names = "Llama4ForConditionalGeneration llama4 Llama4ForCausalLM llama4_text",
-     .class_name = "Llama4TextConfig",
-     .defaults = DEFAULTS({"head_dim", 128}, {"attention_chunk_size", 8192}),
      .letters = "FC",
      .lists = "no_rope_layers",
      .other = 'C',
@@ -234,8 +208,6 @@ static const kvb_layer_family families[] = {
 
     /* ---- recurrent layers -------------------------------------------------------------------------------------- */
     {.names = "Qwen3NextForCausalLM qwen3_next",
-     .class_name = "Qwen3NextConfig",
-     .defaults = DEFAULTS({"head_dim", 256}),
      .letters = "FS",
      .other = 'S',
      .period = 4,
@@ -244,8 +216,6 @@ static const kvb_layer_family families[] = {
      .mixer = kvb_delta_net_read},
     {.names = "Qwen3_5ForConditionalGeneration qwen3_5 Qwen3_5ForCausalLM qwen3_5_text "
               "Qwen3_5MoeForConditionalGeneration qwen3_5_moe Qwen3_5MoeForCausalLM qwen3_5_moe_text",
-     .class_name = "Qwen3_5TextConfig",
-     .defaults = DEFAULTS({"head_dim", 256}),
      .letters = "FS",
      .other = 'S',
      .period = 4,
@@ -259,9 +229,6 @@ static const kvb_layer_family families[] = {
      .period_must = true,
      .mixer = kvb_lightning_read},
     {.names = "JambaForCausalLM jamba",
-     .class_name = "JambaConfig",
-     .defaults = DEFAULTS({"attn_layer_period", 8}, {"attn_layer_offset", 4}, {"mamba_expand", 2},
-                          {"mamba_d_state", 16}, {"mamba_d_conv", 4}),
      .letters = "FS",
      .lists = "layers_block_type",
      .other = 'S',
@@ -270,33 +237,19 @@ static const kvb_layer_family families[] = {
      .mixer = kvb_mamba1_read,
      .mamba = &jamba},
     {.names = "BambaForCausalLM bamba",
-     .class_name = "BambaConfig",
-     .defaults = DEFAULTS({"mamba_n_groups", 1}, {"mamba_d_conv", 4}, {"mamba_expand", 2}),
      .letters = "FS",
      .lists = "attn_layer_indices layers_block_type",
      .period_must = true,
      .mixer = kvb_mamba2_read,
      .mamba = &bamba},
     {.names = "GraniteMoeHybridForCausalLM granitemoehybrid",
-     .class_name = "GraniteMoeHybridConfig",
-     .defaults = DEFAULTS({"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256}, {"mamba_d_conv", 4},
-                          {"mamba_expand", 2}),
      .letters = "FS",
      .lists = "layers_block_type",
      .period_must = true,
      .mixer = kvb_mamba2_read,
      .mamba = &bamba},
-    {.names = "FalconH1ForCausalLM falcon_h1",
-     .class_name = "FalconH1Config",
-     .defaults = DEFAULTS({"mamba_n_groups", 1}, {"mamba_d_conv", 4}),
-     .letters = "B",
-     .other = 'B',
-     .mixer = kvb_mamba2_read,
-     .mamba = &bamba},
+    {.names = "FalconH1ForCausalLM falcon_h1", .letters = "B", .other = 'B', .mixer = kvb_mamba2_read, .mamba = &bamba},
     {.names = "Zamba2ForCausalLM zamba2", /* hybrid layers share weights, but each has its own rows and state */
-     .class_name = "Zamba2Config",
-     .defaults = DEFAULTS({"mamba_ngroups", 1}, {"mamba_d_conv conv_dimension", 4},
-                          {"mamba_expand expansion_factor", 2}, {"mamba_d_state state_size", 64}),
      .letters = "SB",
      .lists = "layers_block_type",
      .period_must = true,
@@ -305,23 +258,17 @@ static const kvb_layer_family families[] = {
      .mixer = kvb_mamba2_read,
      .mamba = &zamba2},
     {.names = "NemotronHForCausalLM nemotron_h",
-     .class_name = "NemotronHConfig",
-     .defaults = DEFAULTS({"head_dim attention_head_dim", 128}),
      .letters = "FS-",
      .lists = "layers_block_type hybrid_override_pattern",
      .period_must = true,
      .mixer = kvb_mamba2_read,
      .mamba = &nemotron_h},
     {.names = "Lfm2ForCausalLM lfm2 Lfm2MoeForCausalLM lfm2_moe",
-     .class_name = "Lfm2Config",
-     .defaults = DEFAULTS({"conv_L_cache", 3}),
      .letters = "FS",
      .lists = "full_attn_idxs",
      .period_must = true,
      .mixer = kvb_short_conv_read},
     {.names = "RecurrentGemmaForCausalLM recurrent_gemma",
-     .class_name = "RecurrentGemmaConfig",
-     .defaults = DEFAULTS({"attention_window_size", 2048}, {"conv1d_width", 4}),
      .letters = "WS",
      .lists = "block_types",
      .period_must = true,
@@ -329,30 +276,17 @@ static const kvb_layer_family families[] = {
      .local_needed = "RecurrentGemmaConfig",
      .mixer = kvb_rg_lru_read},
     {.names = "MambaForCausalLM mamba FalconMambaForCausalLM falcon_mamba MambaLMHeadModel",
-     .class_name = "MambaConfig",
-     .defaults = DEFAULTS({"state_size d_state", 16}, {"expand", 2}, {"conv_kernel d_conv", 4}),
      .letters = "S",
      .other = 'S',
      .mixer = kvb_mamba1_read,
      .mamba = &mamba1},
-    {.names = "Mamba2ForCausalLM mamba2",
-     .class_name = "Mamba2Config",
-     .defaults = DEFAULTS({"expand", 2}, {"conv_kernel", 4}),
-     .letters = "S",
-     .other = 'S',
-     .mixer = kvb_mamba2_read,
-     .mamba = &mamba2},
+    {.names = "Mamba2ForCausalLM mamba2", .letters = "S", .other = 'S', .mixer = kvb_mamba2_read, .mamba = &mamba2},
     {.names = "mamba_ssm_1", /* state-spaces/mamba, mamba_simple.py */
-     .class_name = "mamba_ssm",
-     .defaults = DEFAULTS({"d_state ssm_cfg.d_state", 16}, {"expand ssm_cfg.expand", 2}, {"d_conv ssm_cfg.d_conv", 4}),
      .letters = "S",
      .other = 'S',
      .mixer = kvb_mamba1_read,
      .mamba = &mamba_ssm},
     {.names = "mamba_ssm_2", /* state-spaces/mamba, mamba2.py */
-     .class_name = "mamba_ssm",
-     .defaults = DEFAULTS({"d_state ssm_cfg.d_state", 128}, {"expand ssm_cfg.expand", 2}, {"d_conv ssm_cfg.d_conv", 4},
-                          {"headdim ssm_cfg.headdim", 64}, {"ngroups ssm_cfg.ngroups", 1}),
      .letters = "S",
      .other = 'S',
      .mixer = kvb_mamba2_read,
@@ -374,14 +308,8 @@ static const kvb_layer_family families[] = {
 
 const kvb_layer_family *kvb_layer_family_find(const char *name)
 {
-    size_t n = strlen(name);
-
-    for (size_t i = 0; n > 0 && i < sizeof families / sizeof *families; i++)
-        for (const char *at = families[i].names; *at;) {
-            size_t length = strcspn(at, " ");
-            if (length == n && memcmp(at, name, n) == 0)
-                return &families[i];
-            at += length + (at[length] == ' ');
-        }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (kvb_names_have(families[i].names, name))
+            return &families[i];
     return NULL;
 }

@@ -160,6 +160,8 @@ static bool explicit_lay(kvb_model_reading *reading)
         const json_t *value = kvb_config_find(c, field, NULL);
         if (!value || laid || json_is_integer(value)) /* a sliding_window_pattern that is a number is a period */
             continue;
+        if (json_is_array(value) && json_array_size(value) == 0 && strcmp(field, "layer_types") != 0)
+            continue; /* as in transformers: "list or default" */
         laid = true;
         snprintf(reading->letters_source, sizeof reading->letters_source, "%s%s", c->place, field);
         if (json_is_string(value))
@@ -216,9 +218,11 @@ void kvb_layers_lay(kvb_model_reading *reading)
         kvb_config_has(&reading->config, family->period_in);
     if (!explicit_lay(reading))
         rule_lay(reading);
+    if (family->last_full && !reading->config.error)
+        reading->letters[reading->n_layers - 1] = 'F';
 }
 
-/* ---- windows that do not limit, and shared rows ----------------------------------------------------------- */
+/* ---- windows that are switched off, and shared rows ----------------------------------------------------------- */
 
 static uint32_t letters_replace(kvb_model_reading *reading, uint32_t from, char old, char letter)
 {
@@ -232,7 +236,7 @@ static uint32_t letters_replace(kvb_model_reading *reading, uint32_t from, char 
     return n;
 }
 
-/* Turns layers whose window does not limit anything into F. */
+/* Turns layers whose window is switched off into F. */
 static void window_settle(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
@@ -265,8 +269,7 @@ static void window_settle(kvb_model_reading *reading)
     if (n == 0)
         return kvb_config_fail(c, -EINVAL, "%s%s: 0 tokens: a window of at least 1 was expected", c->place, text);
     if (reading->model->max_context && n >= reading->model->max_context) {
-        letters_replace(reading, 0, 'W', 'F');
-        snprintf(text, sizeof text, "the window of %ju tokens is inert: the longest context is %ju", (uintmax_t)n,
+        snprintf(text, sizeof text, "the window of %ju tokens limits no context of up to %ju", (uintmax_t)n,
                  (uintmax_t)reading->model->max_context);
         kvb_sized_model_note_add(reading, -1, text, "sliding_window, max_position_embeddings");
     }

@@ -37,12 +37,24 @@ typedef struct kvb_config_default {
     uint32_t value;
 } kvb_config_default;
 
+/* A configuration class (model_classes.c). */
+typedef struct kvb_config_class {
+    const char *names;                  /* architectures and model types, separated by spaces */
+    const char *class_name;             /* "Gemma3TextConfig" */
+    const kvb_config_default *defaults; /* NULL: none */
+    const char *inert; /* fields that change memory elsewhere, and that the model's code does not read */
+} kvb_config_class;
+
+/* The class with this architecture or model type; NULL: none. */
+const kvb_config_class *kvb_config_class_find(const char *name);
+
 typedef struct kvb_config_json {
     json_t *fields;          /* the text config with the defaults filled in; owned by the model */
     const json_t *given;     /* the text config as it is in the file */
     const char *place;       /* stands before field names in messages: "text_config." or "" */
     const char *file;        /* for messages */
     const char *class_name;  /* whose defaults these are: "Gemma3TextConfig" */
+    const char *inert;       /* of the class; or NULL */
     const char *model_class; /* the architecture, for messages */
     uint64_t asked;          /* a bit for each field that changes memory: has somebody asked for it? */
     int error;               /* 0, or the first failure, a negative errno */
@@ -106,10 +118,8 @@ typedef struct kvb_mamba_fields {
  *   R  reads the rows of another layer    -  feed-forward alone
  */
 typedef struct kvb_layer_family {
-    const char *names;      /* architectures and model types, separated by spaces */
-    const char *refusal;    /* why models of this family are not sized; the rest is then unused */
-    const char *class_name; /* the class in transformers that has these defaults */
-    const kvb_config_default *defaults;
+    const char *names;   /* architectures and model types, separated by spaces */
+    const char *refusal; /* why models of this family are not sized; the rest is then unused */
 
     /* Which letters the family has, and which layer has which. An explicit list in the file comes first: `lists` are the fields
      * that may hold one. Without a list the rule holds: layer i is F where i % period == offset, else `other`. */
@@ -125,6 +135,7 @@ typedef struct kvb_layer_family {
     const char *window_from;  /* layers from this number on have the window */
     bool shares;              /* num_kv_shared_layers, or cla_share_factor */
     const char *window_in;    /* field that holds the window; NULL: sliding_window */
+    bool last_full;           /* the last layer is F, whatever a list or rule says */
     const char *local_needed; /* W and C need their size: if it is absent, fail instead of taking F. Who needs it */
 
     const kvb_head_fields *heads;                     /* NULL: the usual names */
@@ -133,7 +144,8 @@ typedef struct kvb_layer_family {
     uint32_t head_dim_times;                          /* head_dim is so many times hidden / heads; 0: once */
     const char *multi_query;                          /* flag: all heads share one KV head */
     bool multi_query_else;                            /* its value if it is absent */
-    bool latent;                                      /* F is MLA */
+    const char *kv_flag; /* there are fewer KV heads than heads only if this flag is true */
+    bool latent;         /* F is MLA */
     void (*mixer)(kvb_model_reading *reading, kvb_layer_shape *shape);
     const kvb_mamba_fields *mamba;
     /* Changes the shape of one layer (own geometry, indexers), and the field that says which layers differ. */
@@ -163,6 +175,7 @@ struct kvb_layer_shape {
 struct kvb_model_reading {
     kvb_config_json config;
     const kvb_layer_family *family;
+    const kvb_config_class *class; /* NULL: one that fills in nothing */
     kvb_sized_model *model;
     uint32_t n_layers;
     char letters[KVB_LAYERS_MOST + 1];
@@ -173,7 +186,7 @@ struct kvb_model_reading {
 /* Adds a note of the model (group -1) or of a group. Copies both texts. */
 void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source);
 
-/* model_layers.c: a letter for each layer; then windows that do not limit, and shared rows, change letters; then layers of equal
+/* model_layers.c: a letter for each layer; then windows that are switched off, and shared rows, change letters; then layers of equal
  * memory make groups, with a note for each factor and for each group's layers. */
 void kvb_layers_lay(kvb_model_reading *reading);
 void kvb_layers_settle(kvb_model_reading *reading);

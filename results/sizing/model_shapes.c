@@ -62,6 +62,10 @@ static kvb_config_fact kv_heads_read(kvb_model_reading *reading, const kvb_head_
             return fact;
         }
     }
+    if (family->kv_flag && !kvb_config_flag(c, family->kv_flag, false)) {
+        snprintf(fact.source, sizeof fact.source, "%.64s (%s is not true)", heads.source, family->kv_flag);
+        return fact;
+    }
     snprintf(fact.source, sizeof fact.source, "%.64s (num_key_value_heads is absent)", heads.source);
     return kvb_config_count_or(c, fields->kv_heads, heads.value, fact.source);
 }
@@ -254,6 +258,9 @@ void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     uint64_t state = kvb_shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
     uint64_t groups = kvb_shape_fact(shape, "groups", kvb_config_count(c, fields->groups));
     uint64_t sides = kvb_config_product(c, 2 * groups, state, "2 x groups x d_state");
+    shape->group.conv_groups = (uint32_t)groups;
+    shape->group.conv_group_width = kvb_config_product(c, 2, state, "2 x d_state");
+    shape->group.conv_drafts = true;
     state_tell(reading, shape, width, state, "mixer heads x mixer head_dim x d_state");
     convolution_read(reading, shape, fields->conv, width + sides,
                      "(conv - 1) x (mixer heads x mixer head_dim + 2 groups x d_state)");
@@ -265,6 +272,7 @@ void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     kvb_config_json *c = &reading->config;
 
     state_begin(shape, "gated DeltaNet");
+    shape->group.conv_drafts = true;
     uint64_t k_heads = kvb_shape_fact(shape, "key heads", kvb_config_count(c, "linear_num_key_heads"));
     uint64_t v_heads = kvb_shape_fact(shape, "value heads", kvb_config_count(c, "linear_num_value_heads"));
     uint64_t k_dim = kvb_shape_fact(shape, "key dim", kvb_config_count(c, "linear_key_head_dim"));

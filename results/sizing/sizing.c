@@ -14,34 +14,34 @@
  * groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and flashmla_sparse.py. */
 static const kvb_kv_format formats[] = {
     {"f32", "float32", "IEEE binary32", 1, 4, 0},
-    {"f16", "float16", "IEEE binary16", 1, 2, 0},
+    {"f16", "float16 fp16", "IEEE binary16", 1, 2, 0},
     {"bf16", "bfloat16", "bfloat16", 1, 2, 0},
-    {"e4m3", "fp8_e4m3", "OCP FP8 e4m3", 1, 1, 0},
-    {"e5m2", "fp8_e5m2", "OCP FP8 e5m2", 1, 1, 0},
+    {"e4m3", "fp8_e4m3 fp8 float8_e4m3fn", "OCP FP8 e4m3", 1, 1, 0},
+    {"e5m2", "fp8_e5m2 float8_e5m2", "OCP FP8 e5m2", 1, 1, 0},
     {"e4m3-token", "fp8-token", "OCP FP8 e4m3, an f32 scale a row", 1, 1, 4},
-    {"e5m2-token", NULL, "OCP FP8 e5m2, an f32 scale a row", 1, 1, 4},
+    {"e5m2-token", "", "OCP FP8 e5m2, an f32 scale a row", 1, 1, 4},
     {"int8", "int8-token", "8-bit integers, an f32 scale a row", 1, 1, 4},
-    {"int8-asym", NULL, "8-bit integers, f32 scale and zero a row", 1, 1, 8},
-    {"q8_0", NULL, "ggml: 8 bits, an f16 scale for 32", 32, 34, 0},
-    {"q5_1", NULL, "ggml: 5 bits, f16 scale and least for 32", 32, 24, 0},
-    {"q5_0", NULL, "ggml: 5 bits, an f16 scale for 32", 32, 22, 0},
-    {"q4_1", NULL, "ggml: 4 bits, f16 scale and least for 32", 32, 20, 0},
-    {"q4_0", NULL, "ggml: 4 bits, an f16 scale for 32", 32, 18, 0},
-    {"iq4_nl", NULL, "ggml: 16 uneven levels, an f16 scale for 32", 32, 18, 0},
-    {"a8g32", NULL, "MLX affine: 8 bits, scale and bias for 32", 32, 36, 0},
-    {"a8g64", NULL, "MLX affine: 8 bits, scale and bias for 64", 64, 68, 0},
-    {"a8g128", NULL, "MLX affine: 8 bits, scale and bias for 128", 128, 132, 0},
-    {"a4g32", NULL, "MLX affine: 4 bits, scale and bias for 32", 32, 20, 0},
-    {"a4g64", NULL, "MLX affine: 4 bits, scale and bias for 64", 64, 36, 0},
-    {"a4g128", NULL, "MLX affine: 4 bits, scale and bias for 128", 128, 68, 0},
-    {"a2g32", NULL, "MLX affine: 2 bits, scale and bias for 32", 32, 12, 0},
-    {"a2g64", NULL, "MLX affine: 2 bits, scale and bias for 64", 64, 20, 0},
-    {"a2g128", NULL, "MLX affine: 2 bits, scale and bias for 128", 128, 36, 0},
-    {"mxfp4", NULL, "OCP MXFP4: e2m1, a power of two for 32", 32, 17, 0},
-    {"nvfp4", NULL, "NVFP4: e2m1, an e4m3 scale for 16 (one f32 a tensor is not counted)", 16, 9, 0},
-    {"tq4", NULL, "TurboQuant: 4-bit codebook, an f16 scale a row", 2, 1, 2},
-    {"tq3", NULL, "TurboQuant: 3-bit codebook, an f16 scale a row", 8, 3, 2},
-    {"fp8_ds_mla", NULL, "MLA of 512 + 64: 512 of e4m3, 4 f32 scales, 64 of bf16", 576, 656, 0},
+    {"int8-asym", "", "8-bit integers, f32 scale and zero a row", 1, 1, 8},
+    {"q8_0", "", "ggml: 8 bits, an f16 scale for 32", 32, 34, 0},
+    {"q5_1", "", "ggml: 5 bits, f16 scale and least for 32", 32, 24, 0},
+    {"q5_0", "", "ggml: 5 bits, an f16 scale for 32", 32, 22, 0},
+    {"q4_1", "", "ggml: 4 bits, f16 scale and least for 32", 32, 20, 0},
+    {"q4_0", "", "ggml: 4 bits, an f16 scale for 32", 32, 18, 0},
+    {"iq4_nl", "", "ggml: 16 uneven levels, an f16 scale for 32", 32, 18, 0},
+    {"a8g32", "", "MLX affine: 8 bits, scale and bias for 32", 32, 36, 0},
+    {"a8g64", "", "MLX affine: 8 bits, scale and bias for 64", 64, 68, 0},
+    {"a8g128", "", "MLX affine: 8 bits, scale and bias for 128", 128, 132, 0},
+    {"a4g32", "", "MLX affine: 4 bits, scale and bias for 32", 32, 20, 0},
+    {"a4g64", "", "MLX affine: 4 bits, scale and bias for 64", 64, 36, 0},
+    {"a4g128", "", "MLX affine: 4 bits, scale and bias for 128", 128, 68, 0},
+    {"a2g32", "", "MLX affine: 2 bits, scale and bias for 32", 32, 12, 0},
+    {"a2g64", "", "MLX affine: 2 bits, scale and bias for 64", 64, 20, 0},
+    {"a2g128", "", "MLX affine: 2 bits, scale and bias for 128", 128, 36, 0},
+    {"mxfp4", "", "OCP MXFP4: e2m1, a power of two for 32", 32, 17, 0},
+    {"nvfp4", "", "NVFP4: e2m1, an e4m3 scale for 16 (one f32 a tensor is not counted)", 16, 9, 0},
+    {"tq4", "", "TurboQuant: 4-bit codebook, an f16 scale a row", 2, 1, 2},
+    {"tq3", "", "TurboQuant: 3-bit codebook, an f16 scale a row", 8, 3, 2},
+    {"fp8_ds_mla", "", "MLA of 512 + 64: 512 of e4m3, 4 f32 scales, 64 of bf16", 576, 656, 0},
 };
 
 const kvb_kv_format *kvb_kv_format_at(size_t i)
@@ -54,7 +54,7 @@ const kvb_kv_format *kvb_kv_format_find(const char *name)
     const kvb_kv_format *f;
 
     for (size_t i = 0; (f = kvb_kv_format_at(i)); i++)
-        if (strcmp(f->name, name) == 0 || (f->also && strcmp(f->also, name) == 0))
+        if (strcmp(f->name, name) == 0 || kvb_names_have(f->also, name))
             return f;
     return NULL;
 }
@@ -93,11 +93,6 @@ int kvb_too_large(char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes, "a size is above 64 bits");
     return -EOVERFLOW;
-}
-
-bool kvb_layer_grows(kvb_sized_kind kind)
-{
-    return kind == KVB_SIZED_FULL || kind == KVB_SIZED_LATENT;
 }
 
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask)
@@ -160,28 +155,29 @@ uint32_t kvb_dtype_bytes(const char *dtype)
     return strcmp(dtype, "f32") == 0 ? 4 : 2;
 }
 
+uint32_t kvb_plain_format_bytes(const kvb_kv_format *format)
+{
+    return kvb_names_have("f32 f16 bf16", format->name) ? format->group_bytes : 0;
+}
+
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 {
-    static const char *const plain[] = {"f32", "f16", "bf16"};
+    uint32_t plain = kvb_plain_format_bytes(ask->k);
 
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (strcmp(ask->k->name, plain[i]) == 0)
-            return kvb_dtype_bytes(plain[i]);
-    return kvb_dtype_bytes(model->dtype);
+    return plain ? plain : kvb_dtype_bytes(model->dtype);
 }
 
 /* ---- the whole, and what fits ------------------------------------------------------------------------------------- */
 
 /*
- * An upper estimate of what one layer has alive at once: for each token of the pass the residual, its norm, the mixer's input
- * and output (4 x hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of each
- * sequence in f32. This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing fused.
- * Attention's scores do not count: flash attention keeps none.
+ * What one layer has alive at once, at least: for each token of the pass the residual, its norm, the mixer's input and output (4 x
+ * hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of each sequence in f32.
+ * This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing fused. Attention's scores do
+ * not count: flash attention keeps none.
  */
-static int activation_add(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask,
-                          uint64_t *bytes)
+static int layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
 {
-    uint64_t tokens = ask->batch ? ask->batch : engine->batch, longest = 0;
+    uint64_t tokens = kvb_size_batch(engine, ask), longest = 0;
     uint64_t width = 4 * (uint64_t)m->hidden + 2 * kvb_ceil_div(m->intermediate, ask->tp);
 
     if (kvb_add(&longest, ask->context, ask->sequences))
@@ -193,19 +189,34 @@ static int activation_add(const kvb_sized_model *m, const kvb_size_engine *engin
                : 0;
 }
 
+uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask)
+{
+    return ask->batch ? ask->batch : engine->batch_on ? engine->batch_on(ask->device) : engine->batch;
+}
+
+/* What the engine takes of the asked device. */
+static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_ask *ask)
+{
+    uint64_t fraction = engine->fraction && ask->utilization ? ask->utilization : engine->fraction;
+
+    return !ask->device ? 0 : fraction ? ask->device->memory / 1000 * fraction : ask->device->memory;
+}
+
 /* Everything but what fits the budget. */
 static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
     *out = (kvb_size){.weight_bytes = terms->weights_known ? terms->weight_bytes : 0,
-                      .runtime_bytes = terms->runtime_bytes};
+                      .runtime_bytes = terms->runtime_bytes,
+                      .budget_bytes = terms->budget ? terms->budget : share_of_device(engine, ask)};
     int error = engine->allocate(model, ask, &out->held, why, why_bytes);
 
     if (error)
         return error;
     const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes};
 
-    if (activation_add(model, engine, ask, &out->activation_bytes))
+    if (engine->beside ? engine->beside(model, ask, &out->activation_bytes)
+                       : layer_peak(model, engine, ask, &out->activation_bytes))
         return kvb_too_large(why, why_bytes);
     out->total_bytes = out->activation_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -227,12 +238,19 @@ static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_e
     kvb_size size;
     char why[256];
 
+    if (engine->costly) { /* no more fits than of the least that is possible, which is found fast */
+        kvb_size_engine least = *engine;
+
+        least.costly = false;
+        least.allocate = kvb_size_engine_ideal.allocate;
+        bad = largest_that_fits(model, &least, ask, at, cap, terms) + 1;
+    }
     while (bad - good > 1) {
         uint64_t middle = good + (bad - good) / 2;
 
         *at = middle;
-        bool fits =
-            total_compute(model, engine, ask, terms, &size, why, sizeof why) == 0 && size.total_bytes <= terms->budget;
+        bool fits = total_compute(model, engine, ask, terms, &size, why, sizeof why) == 0 &&
+                    size.total_bytes <= size.budget_bytes;
         *(fits ? &good : &bad) = middle;
     }
     return good;
@@ -244,7 +262,7 @@ int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine
     const uint64_t far = (uint64_t)1 << 40; /* tokens or sequences; if so many fit, memory is not the limit */
     int error = total_compute(model, engine, ask, terms, out, why, why_bytes);
 
-    if (error || !terms->budget)
+    if (error || !out->budget_bytes || terms->sized_only)
         return error;
     uint64_t cap = model->max_context ? model->max_context : far;
     kvb_size_ask longer = *ask, more = *ask;

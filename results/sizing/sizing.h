@@ -13,29 +13,43 @@
 /* A way of storing rows. A row is one head's K or V of one token, or the one row of MLA. */
 typedef struct kvb_kv_format {
     const char *name; /* as `kvbench list pools` has it: f32 f16 bf16 e4m3 int8 q8_0 a4g64 nvfp4 fp8_ds_mla … */
-    const char *also; /* what engines call it; NULL: the same */
+    const char *also; /* what engines call it, separated by spaces; "": the same */
     const char *summary;
     uint32_t group;       /* elements stored together; a row must be a multiple */
     uint32_t group_bytes; /* bytes of a group, with the scales and zeros inside it */
     uint32_t extra_bytes; /* bytes of a row's own scale */
 } kvb_kv_format;
 
-const kvb_kv_format *kvb_kv_format_find(const char *name); /* by either name; NULL: unknown */
+const kvb_kv_format *kvb_kv_format_find(const char *name); /* by any name; NULL: unknown */
 const kvb_kv_format *kvb_kv_format_at(size_t i);           /* the i-th; NULL after the last */
 /* Bytes of a row. 0: the row is not a multiple of the group. */
 uint64_t kvb_kv_row_bytes(const kvb_kv_format *format, uint64_t elements);
+
+/* A device that models are served on (devices.c). */
+typedef struct kvb_device {
+    const char *name; /* what --gpu takes: "H100-80GB" */
+    uint64_t memory;  /* bytes, as its driver's tool says; a process sees up to 2 % less */
+    bool large;       /* vLLM serves larger batches on it: from 70 GiB on, but for A100 (engine/arg_utils.py) */
+} kvb_device;
+
+const kvb_device *kvb_device_find(const char *name); /* in upper or lower case; NULL: unknown */
+const kvb_device *kvb_device_at(size_t i);           /* the i-th; NULL after the last */
 
 /* What is asked. Where a comment names a default, 0 means that. */
 typedef struct kvb_size_ask {
     uint64_t context; /* tokens of each sequence */
     uint64_t sequences;
     const kvb_kv_format *k, *v;
-    const char *state;   /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
-    uint32_t tp, pp;     /* ranks, at least 1 */
-    uint32_t spec_depth; /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
-    bool mtp;            /* serve the model's own multi-token prediction layers too */
-    uint32_t block;      /* tokens of a block; 0: the engine's */
-    uint32_t batch;      /* most tokens of one forward pass (prefill chunk); 0: the engine's */
+    const char *state;        /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
+    uint32_t tp, pp;          /* ranks, at least 1 */
+    uint32_t spec_depth;      /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
+    bool mtp;                 /* serve the model's own multi-token prediction layers too */
+    uint32_t block;           /* tokens of a block; 0: the engine's */
+    uint32_t batch;           /* most tokens of one forward pass (prefill chunk); 0: the engine's */
+    uint32_t max_seqs;        /* that an engine makes its buffers for, if more than `sequences`; 0: the engine's */
+    bool unified;             /* llama.cpp: one cache for all sequences, as its server has by default */
+    const kvb_device *device; /* NULL: not said */
+    uint32_t utilization;     /* of the device's memory, in thousandths; 0: the engine's */
 } kvb_size_ask;
 
 /* What an engine holds of the past. Recurrent states do not grow, and are counted apart. */
@@ -51,21 +65,35 @@ typedef struct kvb_size_engine {
     const char *name; /* what --engine takes */
     const char *summary;
     const char *source; /* of the formulas */
+    const char *stored; /* formats that it stores, separated by spaces; NULL: all */
     uint32_t batch;     /* default for the most tokens of one forward pass; 0: one for each sequence */
+    uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
+    uint32_t
+        fraction; /* of a device that it takes at most, in thousandths; 0: all. --gpu-memory-utilization is for these */
+    /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one layer needs
+     * at least. 0 or -EOVERFLOW. */
+    int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
+    bool costly; /* allocate() replays a history, and takes no less than ideal: limits are looked for below ideal's */
     /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
      * less. */
     int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes);
 } kvb_size_engine;
 
-extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, kvb_size_engine_vllm;
+extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, kvb_size_engine_vllm,
+    kvb_size_engine_sglang, kvb_size_engine_mlx;
+
+/* The most tokens of one forward pass: what is asked, else the engine's default. */
+uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask);
 
 /* What one rank needs besides the context, and the budget for everything. */
 typedef struct kvb_size_terms {
     bool weights_known;
     uint64_t weight_bytes, runtime_bytes;
-    uint32_t margin; /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
-    uint64_t budget; /* bytes; 0: none */
+    uint64_t all_weight_bytes; /* of all ranks; 0: not counted, or not known */
+    uint32_t margin;           /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
+    bool sized_only;           /* do not look for what fits */
+    uint64_t budget;           /* bytes; 0: what the engine takes of the asked device, if there is one */
 } kvb_size_terms;
 
 #define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */
@@ -73,6 +101,7 @@ typedef struct kvb_size_terms {
 typedef struct kvb_size {
     kvb_size_allocation held;
     uint64_t weight_bytes, activation_bytes, runtime_bytes, margin_bytes, total_bytes;
+    uint64_t budget_bytes; /* 0: none */
     uint64_t max_context; /* the longest context of the asked sequences that fits the budget; at most the model's own */
     uint64_t max_sequences; /* the most sequences of the asked context that fit */
     bool at_model_limit;    /* max_context is the model's own limit, not the budget's */
@@ -83,7 +112,7 @@ typedef struct kvb_size {
 int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 
-/* ---- printing (sizing_tables.c, sizing_page.c) ------------------------------------------------------------ */
+/* ---- printing (sizing_tables.c, sizing_text.c, sizing_page.c) ------------------------------------------------------------ */
 
 /* One engine's answer for one model, format, context and number of sequences. */
 typedef struct kvb_size_row {
@@ -101,6 +130,7 @@ typedef struct kvb_size_row {
 typedef struct kvb_sizes {
     kvb_size_row *at;
     size_t n, n_engines, n_formats; /* n is a multiple of n_engines; each model has n_formats formats */
+    bool matrix;                    /* for people: totals by context and sequences, in place of the parts */
 } kvb_sizes;
 
 #define KVB_KV_TEXT 32u
@@ -109,9 +139,10 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
 /* "70,272 B". */
 void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
-/* Text, Markdown and HTML are for people: the engines side by side, then everything that each needs. CSV and JSON are for
- * programs: one list of numbers. 0, -EIO or -ENOMEM. */
+/* Text, Markdown and HTML are for people (kvb_size_text): the engines side by side, then everything that each needs. CSV and JSON
+ * are for programs: one list of numbers. 0, -EIO or -ENOMEM. */
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
+int kvb_size_text(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 
 /* Prints which field gave which factor, and what the factors make in the ask's format. 0 or -EIO. */
 int kvb_size_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);

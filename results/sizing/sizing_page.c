@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as one HTML file: for each model a plot of memory against context, drawn here as SVG; then the tables. */
+/* Sizes as one HTML file: the explorer; for each model a plot of memory against context, drawn here as SVG;
+ * then the tables. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "results/page.h"
+#include "results/sizing/explorer.h"
 #include "results/sizing/sizing.h"
 
 /* The plot's geometry in units of its viewBox, small enough that a phone shows its text large enough. */
@@ -154,6 +156,8 @@ static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t 
 int kvb_size_page(const kvb_sizes *rows, FILE *out)
 {
     kvb_page_begin("kvbench size", "What memory the context takes", out);
+    int error = kvb_size_explorer(rows, out);
+
     for (size_t i = 0, n; i < rows->n; i += n) {
         for (n = 1; i + n < rows->n && rows->at[i + n].model == rows->at[i].model; n++)
             ;
@@ -163,7 +167,7 @@ int kvb_size_page(const kvb_sizes *rows, FILE *out)
         figure_print(rows, rows->at + i, n, out);
     }
     fprintf(out, "<h2>Tables</h2>\n");
-    int error = kvb_size_table(rows, KVB_TABLE_HTML, out);
+    error = error ? error : kvb_size_table(rows, KVB_TABLE_HTML, out);
 
     kvb_page_end(out);
     return error ? error : ferror(out) ? -EIO : 0;

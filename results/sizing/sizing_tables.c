@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as tables, and how they come about. */
+/* Sizes for programs, and how they come about. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "results/sizing/engines.h"
 
-/* ---- tables: columns, each with a text for programs and one for people ---------------------------------------------- */
+/* ---- one list of numbers ------------------------------------------------------------------------------------------ */
 
 enum { CELL = 1024 };
 
@@ -34,152 +34,100 @@ typedef char cell[CELL];
 /* What kind of number a column holds: a uint64_t, unless said otherwise. */
 typedef enum content {
     TEXT,        /* none: column_text makes its text */
-    COUNT,       /* tokens, sequences */
-    BYTES,       /* with a unit for people */
-    KNOWN_BYTES, /* the same, not known without the weights */
-    EXACT,       /* bytes to the last one, also for people */
+    COUNT,       /* tokens, sequences, bytes */
+    KNOWN_BYTES, /* not known without the weights */
     TOKEN_BYTES, /* double: bytes of a token */
     LIMIT,       /* what fits the budget, if there is one and the weights are known */
 } content;
 
-/* When people see a column. */
-typedef enum shown { ALWAYS, WITH_BUDGET, WITH_RUNTIME, WITH_MARGIN, WITH_REASON } shown;
-
 static const struct column {
-    const char *key, *heading; /* for programs, for people; '>' marks numbers */
+    const char *key; /* '>' marks numbers */
     content content;
     size_t offset; /* of the number in a kvb_size_row */
     bool asked;    /* has a text even if the row could not be sized */
-    shown shown;
 } columns[] = {
-    /* in the order for programs */
-    {"model", "model", TEXT, 0, true, ALWAYS},
-    {"engine", "engine", TEXT, 0, true, ALWAYS},
-    {"kv", "kv", TEXT, 0, true, ALWAYS},
-    {">context", ">context", COUNT, offsetof(kvb_size_row, ask.context), true, ALWAYS},
-    {">sequences", ">sequences", COUNT, offsetof(kvb_size_row, ask.sequences), true, ALWAYS},
-    {">bytes_per_token", ">a token", TOKEN_BYTES, offsetof(kvb_size_row, size.held.bytes_per_token), false, ALWAYS},
-    {">fixed_bytes_per_sequence", ">a sequence", EXACT, offsetof(kvb_size_row, size.held.fixed_bytes_per_sequence),
-     false, ALWAYS},
-    {">kv_bytes", ">KV", BYTES, offsetof(kvb_size_row, size.held.kv_bytes), false, ALWAYS},
-    {">state_bytes", ">states", BYTES, offsetof(kvb_size_row, size.held.state_bytes), false, ALWAYS},
-    {">weight_bytes", ">weights", KNOWN_BYTES, offsetof(kvb_size_row, size.weight_bytes), false, ALWAYS},
-    {">total_bytes", ">total", KNOWN_BYTES, offsetof(kvb_size_row, size.total_bytes), false, ALWAYS},
-    {">max_context", ">longest context", LIMIT, offsetof(kvb_size_row, size.max_context), false, WITH_BUDGET},
-    {">max_sequences", ">most sequences", LIMIT, offsetof(kvb_size_row, size.max_sequences), false, WITH_BUDGET},
-    {">activation_bytes", ">activations", BYTES, offsetof(kvb_size_row, size.activation_bytes), false, ALWAYS},
-    {">runtime_bytes", ">runtime", BYTES, offsetof(kvb_size_row, size.runtime_bytes), false, WITH_RUNTIME},
-    {">margin_bytes", ">margin", BYTES, offsetof(kvb_size_row, size.margin_bytes), false, WITH_MARGIN},
-    {"reason", "reason", TEXT, 0, true, WITH_REASON},
+    {"model", TEXT, 0, true},
+    {"engine", TEXT, 0, true},
+    {"kv", TEXT, 0, true},
+    {">context", COUNT, offsetof(kvb_size_row, ask.context), true},
+    {">sequences", COUNT, offsetof(kvb_size_row, ask.sequences), true},
+    {">bytes_per_token", TOKEN_BYTES, offsetof(kvb_size_row, size.held.bytes_per_token), false},
+    {">fixed_bytes_per_sequence", COUNT, offsetof(kvb_size_row, size.held.fixed_bytes_per_sequence), false},
+    {">kv_bytes", COUNT, offsetof(kvb_size_row, size.held.kv_bytes), false},
+    {">state_bytes", COUNT, offsetof(kvb_size_row, size.held.state_bytes), false},
+    {">weight_bytes", KNOWN_BYTES, offsetof(kvb_size_row, size.weight_bytes), false},
+    {">total_bytes", KNOWN_BYTES, offsetof(kvb_size_row, size.total_bytes), false},
+    {">max_context", LIMIT, offsetof(kvb_size_row, size.max_context), false},
+    {">max_sequences", LIMIT, offsetof(kvb_size_row, size.max_sequences), false},
+    {">activation_bytes", COUNT, offsetof(kvb_size_row, size.activation_bytes), false},
+    {">runtime_bytes", COUNT, offsetof(kvb_size_row, size.runtime_bytes), false},
+    {">margin_bytes", COUNT, offsetof(kvb_size_row, size.margin_bytes), false},
+    {">budget_bytes", COUNT, offsetof(kvb_size_row, size.budget_bytes), false},
+    {"reason", TEXT, 0, true},
 };
-enum { MODEL, ENGINE, KV, CONTEXT, SEQUENCES, REASON = 16, COLUMNS };
-_Static_assert(COLUMNS == sizeof columns / sizeof *columns, "REASON is the last column");
+enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = COLUMNS - 1 };
 
-/* People see the parts of the total before it. */
-static const unsigned char order_for_people[COLUMNS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 10, 11, 12, REASON};
-
-static void limit_text(const kvb_size_row *r, const struct column *column, bool people, uint64_t limit, char text[CELL])
+/* Why something is missing in the row, or what is odd about it. */
+static void reason_text(const kvb_size_row *r, char text[CELL])
 {
-    bool own = r->size.at_model_limit && column->offset == offsetof(kvb_size_row, size.max_context);
+    uint64_t own = r->model->max_context;
+    int n = snprintf(text, CELL, "%s%s",
+                     r->error                                    ? r->why
+                     : !r->terms.weights_known                   ? "weights: "
+                     : !r->size.budget_bytes                     ? "no --budget: no max_context, no max_sequences"
+                     : r->size.max_context == KVB_SIZE_UNBOUNDED ? "max_context: unbounded"
+                     : r->size.at_model_limit                    ? "max_context: the model's own"
+                                                                 : "",
+                     !r->error && !r->terms.weights_known ? r->weights_why : "");
 
-    if (!r->terms.budget || !r->terms.weights_known)
-        return;
-    if (limit != KVB_SIZE_UNBOUNDED)
-        snprintf(text, CELL, "%" PRIu64 "%s", limit, people && own ? " (all)" : "");
-    else if (people)
-        snprintf(text, CELL, "unbounded");
+    if (own && r->ask.context > own && n >= 0 && n < CELL)
+        snprintf(text + n, CELL - (size_t)n, "%sthe context is beyond the model's own %" PRIu64, n ? "; " : "", own);
 }
 
-/* Why something is missing in the row. People are told only what they would not expect. */
-static void reason_text(const kvb_size_row *r, bool people, char text[CELL])
-{
-    const char *because = r->error                                    ? r->why
-                          : !r->terms.weights_known                   ? r->weights_why
-                          : people                                    ? ""
-                          : !r->terms.budget                          ? "no --budget: no max_context, no max_sequences"
-                          : r->size.max_context == KVB_SIZE_UNBOUNDED ? "max_context: unbounded"
-                          : r->size.at_model_limit                    ? "max_context: the model's own"
-                                                                      : "";
-
-    snprintf(text, CELL, "%s%s", r->error || r->terms.weights_known ? "" : "weights: ", because);
-}
-
-/* Writes a column's text for a row; "" is an empty cell. people: with units. */
-static void column_text(const kvb_size_row *r, size_t i, bool people, char text[CELL])
+/* Writes a column's text for a row; "" is an empty cell. */
+static void column_text(const kvb_size_row *r, size_t i, char text[CELL])
 {
     const struct column *column = &columns[i];
     const void *at = (const char *)r + column->offset;
     uint64_t number = column->content == TEXT || column->content == TOKEN_BYTES ? 0 : *(const uint64_t *)at;
-    bool unknown = column->content == KNOWN_BYTES && !r->terms.weights_known;
 
     text[0] = 0;
     if (r->error && !column->asked)
         return;
     if (i == REASON)
-        reason_text(r, people, text);
+        reason_text(r, text);
     else if (i == KV)
         kvb_kv_text(&r->ask, text);
     else if (column->content == TEXT)
         snprintf(text, CELL, "%s", i == MODEL ? r->model->name : r->engine->name);
-    else if (column->content == LIMIT)
-        limit_text(r, column, people, number, text);
-    else if (column->content == TOKEN_BYTES && !people)
-        snprintf(text, CELL, "%.17g", *(const double *)at);
     else if (column->content == TOKEN_BYTES)
-        kvb_exact_bytes_text((uint64_t) * (const double *)at, text);
-    else if (unknown)
-        snprintf(text, CELL, "%s", people ? "?" : "");
-    else if (!people || column->content == COUNT)
-        snprintf(text, CELL, "%" PRIu64, number);
-    else if (column->content == EXACT)
-        kvb_exact_bytes_text(number, text);
+        snprintf(text, CELL, "%.17g", *(const double *)at);
+    else if (column->content == LIMIT && (!r->size.budget_bytes || !r->terms.weights_known))
+        return;
+    else if ((column->content == KNOWN_BYTES && !r->terms.weights_known) || number == KVB_SIZE_UNBOUNDED)
+        return;
     else
-        kvb_bytes_text((double)number, text);
+        snprintf(text, CELL, "%" PRIu64, number);
 }
 
-static bool is_shown(const struct column *column, const kvb_sizes *rows)
+int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
-    const kvb_size_terms *terms = &rows->at[0].terms;
-    bool reason = false;
-
-    for (size_t i = 0; i < rows->n; i++)
-        reason = reason || rows->at[i].error || !rows->at[i].terms.weights_known;
-    const bool asked[] = {
-        [ALWAYS] = true,
-        [WITH_BUDGET] = terms->budget,
-        [WITH_RUNTIME] = terms->runtime_bytes,
-        [WITH_MARGIN] = terms->margin,
-        [WITH_REASON] = reason,
-    };
-    return asked[column->shown];
-}
-
-/* A table of every row, with every column that is shown. */
-static int split_print(const kvb_sizes *rows, kvb_table_format format, FILE *out)
-{
-    bool people = format != KVB_TABLE_CSV && format != KVB_TABLE_JSON;
-    const char *headings[COLUMNS + 1], *cells[COLUMNS];
-    size_t used[COLUMNS];
-    cell *texts = malloc(COLUMNS * sizeof *texts);
-    size_t n = 0;
+    const char *headings[COLUMNS + 1] = {NULL}, *cells[COLUMNS];
+    cell *texts = NULL;
     int error = 0;
 
-    for (size_t i = 0; i < COLUMNS; i++) {
-        size_t column = people ? order_for_people[i] : i;
-
-        if (!people || is_shown(&columns[column], rows))
-            used[n++] = column;
-    }
-    for (size_t i = 0; i < n; i++)
-        headings[i] = people ? columns[used[i]].heading : columns[used[i]].key;
-    headings[n] = NULL;
+    if (format != KVB_TABLE_CSV && format != KVB_TABLE_JSON)
+        return kvb_size_text(rows, format, out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        headings[i] = columns[i].key;
     kvb_table *table = kvb_table_new(headings);
 
+    texts = malloc(COLUMNS * sizeof *texts);
     if (!table || !texts)
         error = -ENOMEM;
     for (size_t row = 0; row < rows->n && !error; row++) {
-        for (size_t i = 0; i < n; i++) {
-            column_text(&rows->at[row], used[i], people, texts[i]);
+        for (size_t i = 0; i < COLUMNS; i++) {
+            column_text(&rows->at[row], i, texts[i]);
             cells[i] = *texts[i] ? texts[i] : NULL;
         }
         error = kvb_table_row(table, cells);
@@ -189,75 +137,6 @@ static int split_print(const kvb_sizes *rows, kvb_table_format format, FILE *out
     kvb_table_free(table);
     free(texts);
     return error;
-}
-
-/* A table with a row for each model, format, context and number of sequences, and a column for each engine. */
-static int side_by_side_print(const kvb_sizes *rows, kvb_table_format format, FILE *out)
-{
-    static const unsigned char asked[] = {MODEL, KV, CONTEXT, SEQUENCES};
-    enum { ASKED = sizeof asked };
-    size_t n = ASKED + rows->n_engines;
-    const char **headings = calloc(n + 1, sizeof *headings), **cells = calloc(n, sizeof *cells);
-    cell *texts = calloc(n, sizeof *texts);
-    kvb_table *table = NULL;
-    int error = headings && cells && texts ? 0 : -ENOMEM;
-
-    if (!error) {
-        for (size_t i = 0; i < ASKED; i++)
-            headings[i] = columns[asked[i]].heading;
-        for (size_t i = 0; i < rows->n_engines; i++) {
-            snprintf(texts[i], CELL, ">%s", rows->at[i].engine->name);
-            headings[ASKED + i] = texts[i];
-        }
-        table = kvb_table_new(headings);
-        error = table ? 0 : -ENOMEM;
-    }
-    for (size_t row = 0; row < rows->n && !error; row += rows->n_engines) {
-        for (size_t i = 0; i < n; i++) {
-            const kvb_size_row *r = &rows->at[i < ASKED ? row : row + i - ASKED];
-
-            if (i < ASKED)
-                column_text(r, asked[i], true, texts[i]);
-            else if (r->error)
-                snprintf(texts[i], CELL, "-");
-            else
-                kvb_bytes_text((double)r->size.held.kv_bytes + (double)r->size.held.state_bytes, texts[i]);
-            cells[i] = texts[i];
-        }
-        error = kvb_table_row(table, cells);
-    }
-    if (!error)
-        error = kvb_table_print(table, format, out);
-    kvb_table_free(table);
-    free(texts);
-    free(cells);
-    free(headings);
-    return error;
-}
-
-int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
-{
-    if (format == KVB_TABLE_CSV || format == KVB_TABLE_JSON)
-        return split_print(rows, format, out);
-    const bool page = format == KVB_TABLE_HTML;
-    const char *const before = page ? "<p>" : "",
-                      *const after = page ? "</p>\n<div class=\"scroll\" tabindex=\"0\">\n" : "\n\n",
-                      *const end = page ? "</div>\n" : "\n";
-
-    fprintf(out, "%sWhat the context takes (KV rows, recurrent states), by who allocates it:%s", before, after);
-    int error = side_by_side_print(rows, format, out);
-
-    if (error)
-        return error;
-    fprintf(out,
-            "%s%sAll of it, on one rank. A token: what one more of a long sequence takes; a sequence: what each has "
-            "besides:\n"
-            "its windows when full, and its states.%s",
-            end, before, after);
-    error = split_print(rows, format, out);
-    if (page)
-        fputs(end, out);
-    return error ? error : ferror(out) ? -EIO : 0;
 }
 
 /* ---- --explain: the reader's notes on each field, and what they make ----------------------------------------------- */

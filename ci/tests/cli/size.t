@@ -46,7 +46,7 @@ is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_t
 
 # ---- several at once, side by side
 several=(Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it mamba-2.8b --context 128k --kv "bf16,q8_0:q4_0" --weights 16GiB
-    --engine "ideal,llama.cpp,vllm")
+    --sequences 1 --engine "ideal,llama.cpp,vllm")
 for format in table md csv json; do
     ok "four models as $format" "$KVBENCH" size "${several[@]}" --budget 80GiB --margin 5% --format $format
     golden "  is as it was" size.$format.golden
@@ -61,10 +61,33 @@ for r in rows:
     parts = ("kv_bytes", "state_bytes", "weight_bytes", "activation_bytes", "runtime_bytes", "margin_bytes")
     assert r["total_bytes"] is None and r["reason"] or r["total_bytes"] == sum(r[k] for k in parts), r
     assert all(r[k] is None or isinstance(r[k], int) for k in keys[3:]), r' "$GOLDEN/size.json.golden"
+ok "what fits a device, for who asks no more" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 --gpu H100-80GB --kv fp8
+golden "  is as it was" size.gpu.golden
+widest() { awk '{ if (length($0) > most) most = length($0) } END { print most }' "$1"; }
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+holds "  weights alone may be too much" '^vllm: the weights alone exceed what it may take by [0-9.]+ GiB\.' "$GOLDEN/size.gpu.golden"
+ok "a table for each model" "$KVBENCH" size gemma-3-27b-it mamba-2.8b Falcon-H1-7B-Instruct --sequences 1,64 --margin 5% \
+    --budget 24GiB --runtime 1GiB
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+ok "a context beyond the model's" "$KVBENCH" size Meta-Llama-3-8B --context 8K,16K
+holds "  is said" '^context 16384 is beyond the 8192 of the model.s config\.$'
+ok "  for programs, too" "$KVBENCH" size Meta-Llama-3-8B --engine ideal --context 16k --format csv
+holds "  as the reason" 'the context is beyond the model.s own 8192'
 ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TMPDIR/size.html"
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
 ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
 lacks "  needs nothing beside itself" '(src|href)=' "$TMPDIR/size.html"
+# explored NAME SETTINGS MODEL... -- OPTION...: the page's own sums, in a browser.
+explored() {
+    local name=$1 settings=$2
+    shift 2
+    ok "$name" python3 "$(dirname "$0")/../browser/size_page.py" "$KVBENCH" "$settings" "$TMPDIR/size.png" "$@"
+}
+explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 \
+    granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct --
+explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
+    --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
+explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32
 
 # ---- ranks, drafts, budgets
 is "heads are shared" 16384 bytes_per_token Llama-3.1-8B "${ideal[@]}" --tp 8
@@ -72,8 +95,38 @@ is "  but not below one on a rank" 16384 bytes_per_token Llama-3.1-8B "${ideal[@
 is "  and MLA not at all" 70272 bytes_per_token DeepSeek-V3 "${ideal[@]}" --tp 8
 is "layers are shared" 65536 bytes_per_token Llama-3.1-8B "${ideal[@]}" --pp 2
 is "drafts keep states" $((4 * 24903680)) state_bytes mamba-2.8b "${ideal[@]}" --kv f32 --spec-depth 3
-is "a budget" 8192 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
-is "  in decimal units" 7936 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
+is "a budget" 6656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
+is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
+
+# ---- what to change where it does not fit: typing what is suggested makes it fit, and a step further does not
+asked=(Llama-3.1-8B --gpu H100-80GB --context 32k --sequences 16)
+ok "--suggest" "$KVBENCH" size "${asked[@]}" --suggest
+holds "  fewer sequences" '^vllm +32768 +16  --sequences 12 +25\.0 % of the sequences '
+holds "  says what fits" '^ideal .* none: it fits '
+ok "  within 100 columns" test "$(widest "$out")" -le 100
+ok "  for programs" "$KVBENCH" size Llama-3.1-8B Llama-3.1-70B DeepSeek-V3 gemma-3-27b-it --gpu H100-80GB --context 4k,32k,128k \
+    --sequences 4,64 --suggest --format csv -o "$TMPDIR/suggest.csv"
+ok "  each change fits, and no step further does" python3 -c 'import csv, json, subprocess, sys
+kvbench, path = sys.argv[1:]
+rows, tried, last = list(csv.DictReader(open(path))), 0, {}
+for row in rows[::3] + [r for r in rows if "--context" in r["change"]]:
+    if not row["change"].startswith("--"):
+        continue
+    words = {"--context": row["context"], "--sequences": row["sequences"]}
+    change = row["change"].split()
+    words.update(zip(change[::2], change[1::2]))
+    def total(words):
+        line = [kvbench, "size", row["model"], "--gpu", "H100-80GB", "--engine", row["engine"], "--format", "json"]
+        got = json.loads(subprocess.run(line + [w for pair in words.items() for w in pair], check=True, capture_output=True, text=True).stdout)[0]
+        return got["total_bytes"], got["budget_bytes"]
+    took, most = total(words)
+    assert took == int(row["total_bytes"]) <= most == int(row["budget_bytes"]), (row, took, most)
+    tried += 1
+    for key in ("--context", "--sequences"):
+        if key in change:
+            assert total({**words, key: str(int(words[key]) + 1)})[0] > most, row
+assert tried > 20, tried' "$KVBENCH" "$TMPDIR/suggest.csv"
+holds "  nothing helps" ',nothing here fits,' "$TMPDIR/suggest.csv"
 
 # ---- where models come from
 cat >"$TMPDIR/config.json" <<'END'
@@ -87,6 +140,41 @@ is "its weights" 16060522496 weight_bytes "$TMPDIR" "${ideal[@]}"
 sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 4096, "attention_sink_size": 4/; s/Llama/Mistral/' \
     "$TMPDIR/config.json" >"$TMPDIR/sinks.json"
 is "four sinks beside a window of 4096 add 0.1 %" $((131072 * 4100)) fixed_bytes_per_sequence "$TMPDIR/sinks.json" "${ideal[@]}"
+sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 8192/; s/Llama/Mistral/' \
+    "$TMPDIR/config.json" >"$TMPDIR/window.json"
+is "a window as long as the model's context limits nothing within it" $((131072 * 8192)) kv_bytes "$TMPDIR/window.json" \
+    --engine ideal --context 8k
+is "  and counts as growing" 131072 bytes_per_token "$TMPDIR/window.json" "${ideal[@]}"
+is "  but limits a longer one" $((131072 * 8192)) kv_bytes "$TMPDIR/window.json" --engine ideal --context 128k
+# gguf FILE: a vector of 4096 in f32, 4096 x 14336 in Q4_K, 128 x 32 in MXFP4, behind metadata of every kind.
+gguf() {
+    python3 -c 'import struct, sys
+def string(s): return struct.pack("<Q", len(s)) + s.encode()
+values = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+meta = [string(f"k{t}") + struct.pack("<I" + c, t, 1) for t, c in values.items()]
+meta.append(string("name") + struct.pack("<I", 8) + string("model"))
+meta.append(string("tokens") + struct.pack("<IIQ", 9, 8, 3) + string("a") + string("bc") + string(""))
+meta.append(string("scores") + struct.pack("<IIQ3f", 9, 6, 3, 0, 1, 2))
+meta.append(string("deep") + struct.pack("<IIQ", 9, 9, 1) + struct.pack("<IQ2H", 2, 2, 1, 2))
+tensors = [("norm", (4096,), 0), ("down", (4096, 14336), 12), ("experts", (32, 128), 39)]
+infos = [string(n) + struct.pack("<I", len(d)) + struct.pack(f"<{len(d)}Q", *d) + struct.pack("<IQ", t, 0) for n, d, t in tensors]
+head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(meta))
+open(sys.argv[1], "wb").write(head + b"".join(meta + infos))' "$1"
+}
+gguf "$TMPDIR/model.gguf"
+is "weights of a GGUF file" $((4096 * 4 + 4096 * 14336 / 256 * 144 + 4096 / 32 * 17)) weight_bytes Llama-3.1-8B "${ideal[@]}" \
+    --weights "$TMPDIR/model.gguf"
+echo '{"metadata": {"total_size": 12345}, "weight_map": {"a": "x-1.safetensors", "b": "x-2.safetensors"}}' \
+    >"$TMPDIR/x.safetensors.index.json"
+is "an index alone" 12345 weight_bytes Llama-3.1-8B "${ideal[@]}" --weights "$TMPDIR/x.safetensors.index.json"
+echo nonsense >"$TMPDIR/x-2.safetensors"
+expect_exit 2 "but not beside one of its files" "$KVBENCH" size Llama-3.1-8B --weights "$TMPDIR/x.safetensors.index.json"
+one_line "  which says so"
+for cut in 3 30 200 400; do
+    head -c $cut "$TMPDIR/model.gguf" >"$TMPDIR/cut.gguf"
+    expect_exit 2 "a GGUF file of $cut bytes" "$KVBENCH" size Llama-3.1-8B --weights "$TMPDIR/cut.gguf"
+    one_line "  says so"
+done
 ok "standard input, and contexts that the model has" "$KVBENCH" size - --engine ideal --format csv <"$TMPDIR/config.json"
 ok "  only" test "$(wc -l <"$out")" -eq 2
 ok "the list, into a file" "$KVBENCH" size --list --format csv -o "$TMPDIR/list.csv"
@@ -156,6 +244,11 @@ unknown.engine --engine llm
 unknown.format --format pdf
 --margin --margin 500%
 --budget --budget lots
+H100-80GB --gpu H100
+--gpu --gpu H100-80GB --budget 1GiB
+--gpu-memory-utilization --gpu-memory-utilization 0.9
+--suggest --suggest
+--gpu-memory-utilization --gpu L4 --gpu-memory-utilization 1.1
 --budget --budget 99999999999GiB
 --runtime --runtime 1.5.5GiB
 --weights --weights f12

@@ -57,7 +57,7 @@ static void a_model_of_many_kinds(void **state)
     char why[200];
     size_t none = 0;
     (void)state;
-    assert_int_equal(kvb_size_cache_model(&model, &m, why, sizeof why), 0);
+    assert_int_equal(kvb_size_cache_model(&model, 0, &m, why, sizeof why), 0);
     assert_int_equal(m.n_groups, 4);
     for (uint32_t g = 0; g < 4; g++) {
         assert_memory_equal(&m.groups[g], &want[g], sizeof want[g]);
@@ -116,7 +116,7 @@ static void published_windows(void **state)
         kvb_size_verdicts v = {0};
         char why[200] = "";
         assert_int_equal(kvb_sized_model_built_in(models[i].name, &model, why, sizeof why), 0);
-        assert_int_equal(kvb_size_cache_model(model, &m, why, sizeof why), 0);
+        assert_int_equal(kvb_size_cache_model(model, 0, &m, why, sizeof why), 0);
         assert_int_equal(m.n_groups, 2);
         for (uint32_t g = 0; g < 2; g++) {
             bool windowed = kvb_group_limits(&m.groups[g]);

@@ -67,7 +67,7 @@ static const expected groups[] = {
     {"Llama-4-Scout-17B-16E-Instruct", KVB_SIZED_CHUNK, .n = 36, .kv_heads = 8, .k_dim = 128, .v_dim = 128,
      .window = 8192},
     {"Llama-4-Scout-17B-16E-Instruct", KVB_SIZED_FULL, .n = 12, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
-    {"Phi-3.5-mini-instruct", KVB_SIZED_FULL, .n = 32, .kv_heads = 32, .k_dim = 96, .v_dim = 96},
+    {"Phi-3.5-mini-instruct", KVB_SIZED_WINDOW, .n = 32, .kv_heads = 32, .k_dim = 96, .v_dim = 96, .window = 262144},
     {"Qwen2.5-72B", KVB_SIZED_FULL, .n = 80, .kv_heads = 8, .k_dim = 128, .v_dim = 128},
     {"falcon-7b", KVB_SIZED_FULL, .n = 32, .kv_heads = 1, .k_dim = 64, .v_dim = 64},
     {"gpt2", KVB_SIZED_FULL, .n = 12, .kv_heads = 12, .k_dim = 64, .v_dim = 64},
@@ -183,7 +183,7 @@ static void test_notes(void **state)
     assert_true(is_noted(model, "16 of 35 layers: 0-3, 5-8, 10-13, 15-18", "Gemma3nForConditionalGeneration's code"));
     kvb_sized_model_free(model);
     model = built_in("Phi-3.5-mini-instruct");
-    assert_true(is_noted(model, "the window of 262144 tokens is inert: the longest context is 131072",
+    assert_true(is_noted(model, "the window of 262144 tokens limits no context of up to 131072",
                          "sliding_window, max_position_embeddings"));
     kvb_sized_model_free(model);
     model = built_in("Qwen2.5-7B-Instruct");

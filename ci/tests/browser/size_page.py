@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`size_page.py KVBENCH SETTINGS PICTURE OPTION...`: the explorer of a page of sizes in headless Chromium. Makes the page with the
+options, sets its controls to so many random settings, and compares what it then shows with what the program says for the same,
+to the byte. Prints what differs; exit 1 when anything does."""
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+from chromium import Browser
+
+SET = """(values) => { for (const [id, value] of Object.entries(values)) {
+    const input = document.getElementById(id); input.value = value; input.dispatchEvent(new Event("input")); } }"""
+READ = """[...document.querySelectorAll("#engines tr")].map((row) => ({engine: row.dataset.engine, why: row.dataset.why,
+    ...Object.fromEntries([...row.querySelectorAll("td[data-key]")].map((cell) => [cell.dataset.key, cell.dataset.value]))}))"""
+UNBOUNDED = 1 << 40
+NUMBERS = ("kv", "states", "total", "longest", "most")
+
+
+def settings_draw(draw, models, formats):
+    k = draw.choice(formats if draw.random() < 0.3 else ["f16", "bf16", "bf16", "e4m3", "q8_0", "a4g64"])
+    return {"model": draw.choice(models), "context": int(2 ** draw.uniform(0, 21)), "sequences": int(2 ** draw.uniform(0, 9)), "k": k,
+            "v": k if draw.random() < 0.9 else draw.choice(formats), "tp": draw.choice([1, 1, 1, 2, 4, 8, 16, 64]),
+            "budget": int(2 ** draw.uniform(3, 10))}
+
+
+def program_says(kvbench, options, s, engines):
+    """By engine: the numbers that the page shows, None where it shows none; or why there are none."""
+    words = [kvbench, "size", s["model"], *options, "--context", str(s["context"]), "--sequences", str(s["sequences"]), "--kv",
+             f"{s['k']}:{s['v']}", "--tp", str(s["tp"]), "--engine", ",".join(engines), "--format", "json"]
+    if "--gpu" not in options:
+        words += ["--budget", f"{s['budget']}GiB"]
+    rows = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    said = {}
+    for row in rows:
+        numbers = None
+        if row["kv_bytes"] is not None:
+            known = row["total_bytes"] is not None
+            limits = [UNBOUNDED if known and row[key] is None else row[key] for key in ("max_context", "max_sequences")]
+            numbers = dict(zip(NUMBERS, [row["kv_bytes"], row["state_bytes"], row["total_bytes"], *limits]))
+        said[row["engine"]] = numbers
+    return said
+
+
+def main():
+    kvbench, count, picture, options = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    models = [word for word in options if not word.startswith("-")][: options.index("--")]
+    rest = options[options.index("--") + 1:]
+    page = pathlib.Path(tempfile.mkdtemp()) / "size.html"
+    subprocess.run([kvbench, "size", *models, *rest, "--format", "html", "-o", page], check=True)
+    browser, wrong, compared = Browser(), 0, 0
+    browser.open(page)
+    names = browser.run("[...document.getElementById('model').options].map((o) => o.value)")
+    formats = browser.run("[...document.getElementById('k').options].map((o) => o.value)")
+    draw = random.Random(1)
+    for _ in range(count):
+        s = settings_draw(draw, names, formats)
+        values = {key: value for key, value in s.items() if key != "budget" or "--gpu" not in rest}
+        browser.run(f"({SET})({json.dumps(values)})")
+        shown = {row["engine"]: row for row in browser.run(READ)}
+        for engine, said in program_says(kvbench, rest, s, list(shown)).items():
+            row = shown[engine]
+            seen = None if "why" in row else {key: int(row[key]) if key in row else None for key in NUMBERS}
+            compared += seen is not None
+            if seen != said:
+                wrong += 1
+                print(f"{engine}, {s}: the page shows {row}, the program says {said}")
+    broken = [event["exceptionDetails"]["exception"]["description"] for event in browser.seen("Runtime.exceptionThrown")]
+    browser.screenshot(picture)
+    browser.close()
+    print(*broken, f"{count} settings, {compared} sizes compared, {wrong} differ", sep="\n")
+    return 1 if wrong or broken or compared < count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: fields that a config.json does not name have the value that the configuration class in transformers gives them; fields
+ * that a class does not read are inert for that class alone; and files as they are published are read like the built-in facts. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/sizing/model.h"
+
+static char why[512];
+
+static kvb_sized_model *read_json(const char *name, json_t *config)
+{
+    kvb_sized_model *model;
+    char *text = json_dumps(config, 0);
+
+    if (kvb_sized_model_read(text, strlen(text), name, &model, why, sizeof why) != 0)
+        fail_msg("%s", why);
+    free(text);
+    return model;
+}
+
+/* The first group that keeps rows. */
+static const kvb_sized_group *rows_of(const kvb_sized_model *model)
+{
+    for (size_t i = 0; i < model->n_groups; i++)
+        if (model->groups[i].k_dim)
+            return &model->groups[i];
+    fail_msg("%s: no layer keeps rows", model->name);
+    return NULL;
+}
+
+/* A config of this type with 8 layers, hidden_size 4096 and these heads, and nothing of KV heads and head_dim. */
+#define HIDDEN 4096u
+static json_t *bare(const char *type, uint32_t heads)
+{
+    return json_pack("{s:s, s:i, s:i, s:i}", "model_type", type, "hidden_size", HIDDEN, "num_hidden_layers", 8,
+                     "num_attention_heads", (int)heads);
+}
+
+/* What transformers' classes give: src/transformers/models/MODEL/configuration_MODEL.py at 008e5743 (mistral 001f85b3, gpt_oss
+ * 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c). kv_heads 0: as many as heads. head_dim 0:
+ * hidden / heads. */
+static const struct {
+    const char *type, *class_name;
+    uint32_t heads, kv_heads, head_dim;
+} defaults[] = {
+    {"gemma", "GemmaConfig", 16, 16, 256},
+    {"gemma2", "Gemma2Config", 8, 4, 256},
+    {"gemma4_text", "Gemma4TextConfig", 8, 4, 256},
+    {"qwen2", "Qwen2Config", 32, 32, 0},
+    {"qwen3", "Qwen3Config", 64, 32, 128},
+    {"qwen3_moe", "Qwen3MoeConfig", 32, 4, 0},
+    {"qwen2_moe", "Qwen2MoeConfig", 16, 16, 0},
+    {"qwen3_5_text", "Qwen3_5TextConfig", 16, 4, 256},
+    {"qwen3_5_moe_text", "Qwen3_5MoeTextConfig", 16, 2, 256},
+    {"qwen3_next", "Qwen3NextConfig", 16, 2, 256},
+    {"mistral", "MistralConfig", 32, 8, 0},
+    {"mixtral", "MixtralConfig", 32, 8, 0},
+    {"starcoder2", "Starcoder2Config", 32, 2, 0},
+    {"smollm3", "SmolLM3Config", 16, 4, 0},
+    {"glm4", "Glm4Config", 32, 2, 128},
+    {"glm4_moe", "Glm4MoeConfig", 64, 8, 0},
+    {"seed_oss", "SeedOssConfig", 80, 8, 128},
+    {"minimax_m2", "MiniMaxM2Config", 48, 8, 128},
+    {"gpt_oss", "GptOssConfig", 64, 8, 64},
+    {"exaone4", "Exaone4Config", 32, 32, 0},
+    {"llama4_text", "Llama4TextConfig", 40, 8, 128},
+    {"jamba", "JambaConfig", 32, 8, 0},
+    {"stablelm", "StableLmConfig", 64, 32, 0},
+    {"llama", "LlamaConfig", 32, 0, 0},
+};
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        json_t *config = bare(defaults[i].type, defaults[i].heads);
+        kvb_sized_model *model = read_json(defaults[i].class_name, config);
+        const kvb_sized_group *g = rows_of(model);
+        uint32_t kv = defaults[i].kv_heads ? defaults[i].kv_heads : defaults[i].heads;
+        uint32_t dim = defaults[i].head_dim ? defaults[i].head_dim : HIDDEN / defaults[i].heads;
+        bool told = false;
+
+        for (size_t n = 0; n < model->n_notes; n++)
+            told |= strstr(model->notes[n].source, defaults[i].class_name) != NULL;
+        if (g->kv_heads != kv || g->k_dim != dim || g->v_dim != dim || (defaults[i].kv_heads && !told))
+            fail_msg("%s: %u KV heads of %u, but the class says %u of %u", defaults[i].class_name, g->kv_heads,
+                     g->k_dim, kv, dim);
+        kvb_sized_model_free(model);
+        json_decref(config);
+    }
+}
+
+/* A null is no absent field: these classes then compute. */
+static void test_null(void **state)
+{
+    json_t *config = bare("mistral", 32);
+
+    (void)state;
+    json_object_set_new(config, "num_key_value_heads", json_null());
+    kvb_sized_model *model = read_json("null", config);
+    assert_int_equal(rows_of(model)->kv_heads, 32);
+    kvb_sized_model_free(model);
+    json_decref(config);
+}
+
+/* A default that does not divide the heads is refused, with the class's name. */
+static void test_default_refused(void **state)
+{
+    json_t *config = bare("glm4_moe", 4);
+    kvb_sized_model *model;
+    char *text = json_dumps(config, 0);
+
+    (void)state;
+    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "8 KV heads do not divide the 4 heads"));
+    free(text);
+    json_decref(config);
+}
+
+/* vLLM's chatglm.py: multi_query_group_num if multi_query_attention else num_attention_heads. */
+static void test_multi_query(void **state)
+{
+    (void)state;
+    for (int on = -1; on <= 1; on++) {
+        json_t *config = bare("chatglm", 32);
+
+        json_object_set_new(config, "multi_query_group_num", json_integer(2));
+        if (on >= 0)
+            json_object_set_new(config, "multi_query_attention", json_boolean(on));
+        kvb_sized_model *model = read_json("chatglm", config);
+        assert_int_equal(rows_of(model)->kv_heads, on == 1 ? 2 : 32);
+        kvb_sized_model_free(model);
+        json_decref(config);
+    }
+}
+
+/* A field that one class does not read is unknown to another. */
+static void test_inert(void **state)
+{
+    json_t *config = bare("llama", 32);
+    kvb_sized_model *model;
+
+    (void)state;
+    json_object_set_new(config, "attention_chunk_size", json_integer(128));
+    char *text = json_dumps(config, 0);
+    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "attention_chunk_size: set, but llama has no such field"));
+    free(text);
+    json_decref(config);
+}
+
+/* Gemma4TextConfig: "Forcing last layer to full_attention". */
+static void test_last_full(void **state)
+{
+    json_t *config = bare("gemma4_text", 8);
+    kvb_sized_model *model = read_json("gemma4_text", config);
+
+    (void)state;
+    assert_int_equal(model->n_groups, 2);
+    assert_int_equal(model->groups[1].kind, KVB_SIZED_FULL);
+    assert_int_equal(model->groups[1].n, 2);
+    assert_int_equal(model->groups[1].k_dim, 512);
+    kvb_sized_model_free(model);
+    json_decref(config);
+}
+
+/* Files as they are published (published.jsonl, with sources) give the layers of the built-in facts. */
+static void test_published(void **state)
+{
+    FILE *file = fopen("ci/tests/results/published.jsonl", "r");
+    size_t n = 0;
+    json_t *line;
+
+    (void)state;
+    assert_non_null(file);
+    for (; (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL)); n++) {
+        const char *name = json_string_value(json_object_get(line, "name"));
+        kvb_sized_model *own = read_json(name, json_object_get(line, "config")), *model;
+
+        assert_non_null(json_string_value(json_object_get(line, "source")));
+        if (kvb_sized_model_built_in(name, &model, why, sizeof why) != 0)
+            fail_msg("%s", why);
+        assert_int_equal(own->n_groups, model->n_groups);
+        for (size_t g = 0; g < own->n_groups; g++)
+            if (memcmp(&own->groups[g], &model->groups[g], sizeof *own->groups) != 0)
+                fail_msg("%s: group %zu differs from the built-in facts", name, g);
+        assert_int_equal(own->parameters.total, model->parameters.total);
+        kvb_sized_model_free(own);
+        kvb_sized_model_free(model);
+        json_decref(line);
+    }
+    assert_int_equal(n, 6);
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_null),  cmocka_unit_test(test_default_refused),
+        cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert), cmocka_unit_test(test_last_full),
+        cmocka_unit_test(test_published),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

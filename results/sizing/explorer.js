@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// The explorer of a page of sizes. Models, formats and the engines' constants come as data from the program (explorer.c); the
+// rules are engines.c, engine_sglang.c and engine_mlx.c once more, in whole numbers, and a test compares the two to the byte.
+"use strict";
+(() => {
+    const data = JSON.parse(document.getElementById("sizes").textContent, (key, value) => typeof value === "number" ? BigInt(value) : value);
+    const ask = data.ask, LIMIT = 1n << 64n, FAR = 1n << 40n;
+    const ceil = (x, by) => (x + by - 1n) / by, least = (a, b) => a < b ? a : b, most = (a, b) => a > b ? a : b;
+    const up = (x, to) => ceil(x, to) * to;
+    class Lack extends Error {}
+    const check = (good, why) => { if (!good) throw new Lack(why); };
+
+    // ---- one rank's part of a layer
+    const rowOf = (format, elements) => elements % format.group ? 0n : elements / format.group * format.bytes + format.extra;
+    const headRow = (format, elements) => {
+        check(elements % format.group === 0n, `${format.name} stores groups of ${format.group}`);
+        return rowOf(format, elements);
+    };
+    const layerRow = (g, q) => {
+        if (g.kind === "state" || g.kind === "none") return 0n;
+        if (g.kind === "latent") return headRow(q.k, g.latent);
+        const whole = g.kv_heads >= q.tp;
+        check((whole ? g.kv_heads % q.tp : q.tp % g.kv_heads) === 0n, `${g.kv_heads} KV heads are not divided by ${q.tp} ranks`);
+        return (whole ? g.kv_heads / q.tp : 1n) * (headRow(q.k, g.k_dim) + headRow(q.v, g.v_dim));
+    };
+    const isLocal = (g) => g.kind === "window" || g.kind === "chunk";
+    const grows = (m, g, q) => g.kind === "full" || g.kind === "latent" ||
+        isLocal(g) && m.max_context > 0n && g.window >= m.max_context && g.window >= q.context;
+    const stateOf = (g, q, state, conv) => ceil(g.state, q.tp) * (g.state_f32 ? 4n : state) + ceil(g.conv, q.tp) * conv;
+    const drafts = 1n + ask.spec_depth;
+
+    // ---- engines: allocate() gives bytes of KV rows and of states
+    const sum = (m, one) => m.groups.map(one).reduce((a, b) => ({kv: a.kv + b.kv, states: a.states + b.states}), {kv: 0n, states: 0n});
+    const stored = (name, ...formats) => formats.forEach((f) =>
+        check(data.engines[name].stored.includes(f.name), `${name} does not store ${f.name}`));
+    const noSinks = (m) => check(m.groups.every((g) => !g.sinks), "no window that keeps the first tokens");
+
+    const ideal = (m, q) => sum(m, (g) => {
+        const plain = q.k.plain || m.dtype, rows = grows(m, g, q) ? q.context : least(q.context, g.window + g.sinks);
+        return {kv: q.sequences * g.layers * rows * (layerRow(g, q) + g.index_row),
+                states: q.sequences * g.layers * drafts * stateOf(g, q, ask.state || plain, plain)};
+    });
+
+    const llama = (m, q) => {
+        stored("llama.cpp", q.k, q.v);
+        check(q.tp === 1n, "llama.cpp divides the cache by layers, not by heads");
+        noSinks(m);
+        const streams = ask.unified ? 1n : q.sequences, each = ask.unified ? q.sequences : 1n, n = up(q.context * each, 256n);
+        return sum(m, (g) => {
+            const cells = grows(m, g, q) || !m.llama_windows ? n : up(least(g.window * each + data.engines["llama.cpp"].batch, n), 256n);
+            return {kv: streams * g.layers * cells * (layerRow(g, q) + rowOf(q.k, g.index)),
+                    states: q.sequences * g.layers * drafts * stateOf(g, q, 4n, 4n)};
+        });
+    };
+
+    const vllmState = (m, g, q) => {
+        const columns = g.conv_width > 1n ? g.conv_width - 1n : 1n, split = g.conv_groups && g.conv_groups % q.tp && g.conv_groups < q.tp;
+        const channels = g.conv / columns + (split ? (q.tp - g.conv_groups) * g.conv_group_width : 0n);
+        return ceil(g.state, q.tp) * (g.state_f32 ? 4n : m.vllm_state) +
+            ceil(channels, q.tp) * (columns + (g.conv_drafts ? ask.spec_depth : 0n)) * m.dtype;
+    };
+    const vllmBlocks = (s, q) => {
+        const batch = data.engines.vllm.batch;
+        if (s.grows) return ceil(q.context, s.block);
+        if (s.g.kind === "window") return ceil(least(s.g.window + batch - 1n, q.context), s.block) + 1n;
+        return s.g.kind === "chunk" ? ceil(least(s.g.window + batch, q.context), s.block) : drafts;
+    };
+    const vllmSpecs = (m, q) => {
+        const specs = [], first = ask.block || 16n;
+        let token = 0n, state = 0n;
+        for (const g of m.groups) {
+            const row = layerRow(g, q), page = vllmState(m, g, q);
+            if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q), token: row, page});
+            if (g.index) specs.push({g, layers: g.layers, grows: true, token: g.index_row, page: 0n});
+            token = token || row;
+            state = most(state, page);
+        }
+        const align = most(first, 16n), block = state && token ? most(first, align * ceil(state, align * token)) : first;
+        for (const s of specs) Object.assign(s, {block, page: block * (s.token || token) || s.page});
+        return specs;
+    };
+    const vllm = (m, q) => {
+        check(q.k === q.v, "vLLM stores K and V in one dtype");
+        stored("vllm", q.k);
+        check(m.groups.every((g) => g.heads % q.tp === 0n), "vLLM wants ranks that divide the query heads");
+        noSinks(m);
+        const specs = vllmSpecs(m, q);
+        if (specs.length > 1 && !specs.every((s) => s.grows)) {
+            const page = specs.map((s) => s.page).reduce(most), layers = specs.map((s) => s.layers);
+            const fewest = layers.reduce(least), many = layers.reduce(most), size = many < fewest + ceil(fewest, 4n) ? many : fewest;
+            for (const s of specs) {
+                check(page % s.page === 0n, "vLLM cannot unify the pages");
+                Object.assign(s, {block: s.block * (page / s.page), layers: up(s.layers, size), page});
+            }
+        }
+        const bytes = {kv: 0n, states: 0n};
+        for (const s of specs)
+            bytes[s.g.kind === "state" ? "states" : "kv"] += q.sequences * s.layers * vllmBlocks(s, q) * s.page;
+        return bytes;
+    };
+
+    const sglang = (m, q) => {
+        check(q.k === q.v, "SGLang stores K and V in one dtype");
+        stored("sglang", q.k);
+        check(m.groups.every((g) => g.kind === "none" || !g.index && grows(m, g, q)), "SGLang's pools for such layers are not modelled");
+        const page = ask.block || 1n, slots = page + up(q.context, page) * q.sequences;
+        return sum(m, (g) => ({kv: slots * g.layers * layerRow(g, q), states: 0n}));
+    };
+    const mlx = (m, q) => {
+        check(q.k === q.v, "mlx-lm stores K and V alike");
+        stored("mlx", q.k);
+        check(q.tp === 1n && ask.pp === 1n, "mlx-lm's ranks are not modelled");
+        check(m.groups.every((g) => g.kind === "none" || g.kind === "full"), "mlx-lm's caches for such layers are not modelled");
+        return sum(m, (g) => ({kv: q.sequences * up(q.context, 256n) * g.layers * layerRow(g, q), states: 0n}));
+    };
+
+    // ---- what passes need beside it
+    const layerPeak = (batch) => (m, q) => {
+        const tokens = batch ? least(batch, q.context * q.sequences) : q.sequences;
+        return tokens * (4n * m.hidden + 2n * ceil(m.intermediate, q.tp)) * m.dtype + q.sequences * ceil(m.vocab, q.tp) * 4n;
+    };
+    const vllmPeak = (m, q) => {
+        const {batch, max_seqs, sampler_bytes} = data.engines.vllm;
+        return most(batch * (4n * m.hidden + 3n * ceil(m.intermediate, q.tp)) * m.dtype,
+                    batch * m.hidden * m.dtype + most(max_seqs, q.sequences) * m.vocab * sampler_bytes);
+    };
+    const batchOf = (name) => data.engines[name]?.batch ?? 0n;
+    const rules = {
+        ideal: {allocate: ideal, beside: layerPeak(batchOf("ideal"))},
+        "llama.cpp": {allocate: llama, beside: (m) => batchOf("llama.cpp") * (m.vocab + m.hidden) * 4n},
+        vllm: {allocate: vllm, beside: vllmPeak},
+        sglang: {allocate: sglang, beside: (m, q) => data.engines.sglang.beside[q.tp]},
+        mlx: {allocate: mlx, beside: layerPeak(batchOf("mlx"))},
+    };
+
+    // ---- the whole, and what fits
+    const total = (m, name, q) => {
+        const held = rules[name].allocate(m, q), beside = rules[name].beside(m, q), weights = m.weights[q.tp];
+        const sum = held.kv + held.states + beside + (weights ?? 0n) + ask.runtime, margin = (sum * ask.margin + 99999n) / 100000n;
+        check(sum + margin < LIMIT, "a size is above 64 bits");
+        return {...held, beside: beside + ask.runtime + margin, total: weights === undefined ? null : sum + margin};
+    };
+    const budgetOf = (name, q) => ask.device && data.engines[name].fraction ? q.budget / 1000n * data.engines[name].fraction : q.budget;
+    const fits = (m, name, q) => {
+        try {
+            return total(m, name, q).total <= budgetOf(name, q);
+        } catch (error) {
+            if (error instanceof Lack) return false;
+            throw error;
+        }
+    };
+    const largest = (m, name, q, key, cap) => {
+        let good = 0n, bad = cap + 1n;
+        while (bad - good > 1n) {
+            const middle = good + (bad - good) / 2n;
+            if (fits(m, name, {...q, [key]: middle})) good = middle;
+            else bad = middle;
+        }
+        return good;
+    };
+    const size = (m, name, q) => {
+        try {
+            const all = total(m, name, q), limits = {};
+            if (all.total !== null && q.budget)
+                Object.assign(limits, {longest: largest(m, name, q, "context", m.max_context || FAR), most: largest(m, name, q, "sequences", FAR)});
+            return {...all, ...limits};
+        } catch (error) {
+            if (error instanceof Lack) return {why: error.message};
+            throw error;
+        }
+    };
+
+    // ---- what is shown
+    const $ = (id) => document.getElementById(id);
+    const bytesText = (bytes) => {
+        let value = Number(bytes), unit = 0;
+        for (; value >= 1024 && unit < 5; unit++) value /= 1024;
+        return `${unit ? value.toFixed(1) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit]}`;
+    };
+    const formatOf = (name) => data.formats.find((f) => f.name === name);
+    const whole = (id) => { const text = $(id).value; return /^[0-9]+$/.test(text) && BigInt(text) ? BigInt(text) : 1n; };
+    const asked = () => ({context: least(whole("context"), FAR), sequences: least(whole("sequences"), FAR), k: formatOf($("k").value),
+        v: formatOf($("v").value), tp: BigInt($("tp").value), budget: BigInt(Math.round(Math.max(0, Number($("budget").value) || 0) * 2 ** 30))});
+    const PARTS = ["weights", "kv", "states", "beside"];
+    const cellsOf = (m, s, q) => [["kv", s.kv], ["states", s.states], ["beside", s.beside], ["total", s.total], ["longest", s.longest], ["most", s.most]]
+        .map(([key, value]) => {
+            const cell = document.createElement("td"), isCount = key === "longest" || key === "most";
+            cell.className = "n";
+            cell.dataset.key = key;
+            if (value !== undefined && value !== null) {
+                cell.dataset.value = value;
+                cell.textContent = !isCount ? bytesText(value) : value === FAR && !(key === "longest" && m.max_context) ? "unbounded" : value;
+            } else if (key === "total" && !s.why) {
+                cell.textContent = "?";
+            }
+            return cell;
+        });
+    const barOf = (m, s, q, scale) => {
+        const cell = document.createElement("td"), bar = document.createElement("div");
+        bar.className = "bar";
+        PARTS.forEach((part, i) => {
+            const piece = document.createElement("span"), bytes = part === "weights" ? m.weights[q.tp] ?? 0n : s[part];
+            piece.style.cssText = `width: ${Number(bytes) / scale * 100}%; background: var(--s${i})`;
+            piece.title = `${part}: ${bytesText(bytes)}`;
+            bar.append(piece);
+        });
+        if (s.over) bar.classList.add("over");
+        cell.append(bar);
+        return cell;
+    };
+    const show = () => {
+        const m = data.models[$("model").selectedIndex], q = asked(), names = Object.keys(data.engines);
+        const sizes = names.map((name) => size(m, name, q));
+        const scale = Math.max(Number(q.budget), ...sizes.filter((s) => !s.why).map((s) => Number(s.total ?? s.kv + s.states + s.beside))) || 1;
+        $("engines").replaceChildren(...names.map((name, i) => {
+            const row = document.createElement("tr"), head = document.createElement("th"), s = sizes[i];
+            s.over = q.budget && s.total !== null && s.total > budgetOf(name, q);
+            head.textContent = name;
+            row.dataset.engine = name;
+            row.append(head);
+            if (s.why) {
+                const why = document.createElement("td");
+                why.colSpan = 7;
+                why.textContent = s.why;
+                row.dataset.why = s.why;
+                row.append(why);
+            } else {
+                row.append(...cellsOf(m, s, q), barOf(m, s, q, scale));
+            }
+            return row;
+        }));
+        const weights = m.weights[q.tp];
+        $("said").textContent = `Weights: ${weights === undefined ? "not known" : bytesText(weights)} on a rank.` +
+            (m.max_context && q.context > m.max_context ? ` The context is beyond the ${m.max_context} of the model's config.` : "");
+    };
+
+    const fill = (id, names) => $(id).replaceChildren(...names.map((name) => new Option(name, name)));
+    fill("model", data.models.map((m) => m.name));
+    fill("k", data.formats.map((f) => f.name));
+    fill("v", data.formats.map((f) => f.name));
+    fill("tp", data.ranks.map(String));
+    const reset = () => {
+        const m = data.models[$("model").selectedIndex];
+        $("k").value = m.k;
+        $("v").value = m.v;
+        show();
+    };
+    $("context").value = data.models[0].context;
+    $("sequences").value = data.models[0].sequences;
+    $("tp").value = ask.tp;
+    $("budget").value = Number(ask.budget) / 2 ** 30 || "";
+    const sliders = {context: (x) => Math.round(2 ** (x / 4)), sequences: (x) => Math.round(2 ** (x / 4)), budget: (x) => 2 ** (x / 4)};
+    const steps = (value) => Math.round(4 * Math.log2(Math.max(1, value)));
+    for (const [id, valueOf] of Object.entries(sliders)) {
+        const slider = $(`${id}-slider`);
+        const follow = () => { slider.value = steps(Number($(id).value)); };
+        follow();
+        slider.addEventListener("input", () => { $(id).value = Number(valueOf(Number(slider.value)).toFixed(2)); show(); });
+        $(id).addEventListener("input", () => { follow(); show(); });
+    }
+    $("k").addEventListener("input", () => { $("v").value = $("k").value; });
+    for (const id of ["k", "v", "tp"]) $(id).addEventListener("input", show);
+    $("model").addEventListener("input", reset);
+    reset();
+    $("explorer").hidden = false;
+})();

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes for people, within 100 columns: for each model and format a line of what is common, tables by engine, and notes. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/sizing/engines.h"
+
+enum { CELL = 32, COLUMNS_MOST = 64, NOTES_MOST = 32, NOTE = 400 };
+
+/* A table under construction: cells of one row after the other. */
+typedef struct grid {
+    kvb_table *table;
+    const char *cells[COLUMNS_MOST];
+    char texts[COLUMNS_MOST][CELL];
+    size_t n;
+    int error;
+} grid;
+
+/* headings: n of them, NULL behind the last. */
+static void grid_begin(grid *g, const char *const *headings)
+{
+    *g = (grid){.table = kvb_table_new(headings)};
+    g->error = g->table ? 0 : -ENOMEM;
+}
+
+__attribute__((format(printf, 2, 3))) static void cell_put(grid *g, const char *format, ...)
+{
+    va_list args;
+
+    if (g->n == COLUMNS_MOST)
+        return;
+    va_start(args, format);
+    vsnprintf(g->texts[g->n], CELL, format, args);
+    va_end(args);
+    g->cells[g->n] = *g->texts[g->n] ? g->texts[g->n] : NULL;
+    g->n++;
+}
+
+static void bytes_put(grid *g, uint64_t bytes)
+{
+    char text[KVB_UNIT_TEXT];
+
+    kvb_bytes_text((double)bytes, text);
+    cell_put(g, "%s", text);
+}
+
+static void row_end(grid *g)
+{
+    if (!g->error)
+        g->error = kvb_table_row(g->table, g->cells);
+    g->n = 0;
+}
+
+/* Columns without any text go. */
+static int grid_end(grid *g, kvb_table_format format, FILE *out)
+{
+    if (!g->error)
+        kvb_table_drop_empty(g->table);
+    if (format == KVB_TABLE_HTML)
+        fputs("<div class=\"scroll\" tabindex=\"0\">\n", out);
+    if (!g->error)
+        g->error = kvb_table_print(g->table, format, out);
+    kvb_table_free(g->table);
+    fputs(format == KVB_TABLE_HTML ? "</div>\n" : "\n", out);
+    return g->error;
+}
+
+/* A paragraph, in lines of the page's width. */
+static void paragraph_print(const char *text, kvb_table_format format, FILE *out)
+{
+    size_t column = 0;
+
+    if (format == KVB_TABLE_HTML) {
+        fputs("<p>", out);
+        kvb_xml_put(text, out);
+        fputs("</p>\n", out);
+        return;
+    }
+    for (const char *at = text; *at;) {
+        size_t n = strcspn(at, " ");
+
+        if (column && column + 1 + n > KVB_PAGE_COLUMNS) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += (size_t)fprintf(out, "%s%.*s", column ? " " : "", (int)n, at);
+        at += n + strspn(at + n, " ");
+    }
+    fputs("\n\n", out);
+}
+
+/* ---- the parts of a section: the rows of one model and format -------------------------------------------------------- */
+
+static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *out)
+{
+    char kv[KVB_KV_TEXT], weights[KVB_UNIT_TEXT] = "?", memory[KVB_UNIT_TEXT], text[NOTE], ranks[64] = "";
+
+    kvb_kv_text(&r->ask, kv);
+    if (r->terms.weights_known)
+        kvb_bytes_text((double)r->terms.weight_bytes, weights);
+    if (r->ask.tp * r->ask.pp > 1)
+        snprintf(ranks, sizeof ranks, " on one of %u x %u ranks", r->ask.tp, r->ask.pp);
+    int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights, ranks);
+
+    if (r->terms.budget) {
+        kvb_bytes_text((double)r->terms.budget, memory);
+        snprintf(text + n, sizeof text - (size_t)n, "; the budget is %s.", memory);
+    } else if (r->ask.device) {
+        kvb_bytes_text((double)r->ask.device->memory, memory);
+        snprintf(text + n, sizeof text - (size_t)n, "; %s has %s.", r->ask.device->name, memory);
+    } else {
+        snprintf(text + n, sizeof text - (size_t)n, ".");
+    }
+    paragraph_print(text, format, out);
+}
+
+/* What the context takes: a row for each context and number of sequences, a column for each engine. */
+static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
+{
+    const char *headings[COLUMNS_MOST + 1] = {">context", ">sequences"};
+    char names[COLUMNS_MOST][CELL];
+    grid g;
+
+    for (size_t e = 0; e < engines; e++) {
+        snprintf(names[e], CELL, ">%s", rows[e].engine->name);
+        headings[2 + e] = names[e];
+    }
+    grid_begin(&g, headings);
+    for (size_t i = 0; i < n; i += engines) {
+        cell_put(&g, "%" PRIu64, rows[i].ask.context);
+        cell_put(&g, "%" PRIu64, rows[i].ask.sequences);
+        for (size_t e = 0; e < engines; e++)
+            if (rows[i + e].error)
+                cell_put(&g, "-");
+            else
+                bytes_put(&g, rows[i + e].size.held.kv_bytes + rows[i + e].size.held.state_bytes);
+        row_end(&g);
+    }
+    paragraph_print("What the context takes (KV rows, recurrent states), by who allocates it:", format, out);
+    return grid_end(&g, format, out);
+}
+
+/* What a token and a sequence add, to the byte, at the longest context. */
+static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
+{
+    char text[KVB_UNIT_TEXT + 8];
+    grid g;
+
+    grid_begin(&g, (const char *const[]){"engine", ">a token", ">a sequence", NULL});
+    for (const kvb_size_row *r = rows + n - engines; r < rows + n; r++) {
+        if (r->error)
+            continue;
+        cell_put(&g, "%s", r->engine->name);
+        kvb_exact_bytes_text((uint64_t)r->size.held.bytes_per_token, text);
+        cell_put(&g, "%s", text);
+        kvb_exact_bytes_text(r->size.held.fixed_bytes_per_sequence, text);
+        cell_put(&g, "%s", text);
+        row_end(&g);
+    }
+    paragraph_print("A token: what one more of a long sequence takes; a sequence: what each has besides, its windows "
+                    "when full, and its states:",
+                    format, out);
+    return grid_end(&g, format, out);
+}
+
+static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, bool own)
+{
+    if (!r->size.budget_bytes || !r->terms.weights_known)
+        cell_put(g, "%s", "");
+    else if (r->size.weight_bytes > r->size.budget_bytes) /* which is said below */
+        cell_put(g, "-");
+    else if (limit == KVB_SIZE_UNBOUNDED)
+        cell_put(g, "unbounded");
+    else
+        cell_put(g, "%" PRIu64 "%s", limit, own ? " (all)" : "");
+}
+
+/* Everything on one rank. */
+static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
+{
+    grid g;
+
+    grid_begin(&g, (const char *const[]){"engine", ">context", ">sequences", ">KV", ">states", ">beside", ">total",
+                                         ">longest", ">most", NULL});
+    for (const kvb_size_row *r = rows; r < rows + n; r++) {
+        if (r->error)
+            continue;
+        cell_put(&g, "%s", r->engine->name);
+        cell_put(&g, "%" PRIu64, r->ask.context);
+        cell_put(&g, "%" PRIu64, r->ask.sequences);
+        bytes_put(&g, r->size.held.kv_bytes);
+        if (r->size.held.state_bytes)
+            bytes_put(&g, r->size.held.state_bytes);
+        else
+            cell_put(&g, "%s", "");
+        bytes_put(&g, r->size.activation_bytes + r->size.runtime_bytes + r->size.margin_bytes);
+        if (r->terms.weights_known)
+            bytes_put(&g, r->size.total_bytes);
+        else
+            cell_put(&g, "?");
+        limit_put(&g, r, r->size.max_context, r->size.at_model_limit);
+        limit_put(&g, r, r->size.max_sequences, false);
+        row_end(&g);
+    }
+    paragraph_print("All of it, with the weights. Beside: activations, runtime, margin. Longest, most: the context and "
+                    "the number of sequences that still fit:",
+                    format, out);
+    return grid_end(&g, format, out);
+}
+
+/* Totals: a row for each engine and context, a column for each number of sequences. */
+static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
+{
+    const char *headings[COLUMNS_MOST + 1] = {"engine", ">may take", ">context"};
+    char names[COLUMNS_MOST][CELL];
+    size_t counts = 1;
+    grid g;
+
+    while (counts * engines < n && rows[counts * engines].ask.context == rows->ask.context)
+        counts++;
+    for (size_t c = 0; c < counts; c++) {
+        snprintf(names[c], CELL, ">%" PRIu64 " seq", rows[c * engines].ask.sequences);
+        headings[3 + c] = names[c];
+    }
+    headings[3 + counts] = ">most seq";
+    grid_begin(&g, headings);
+    for (size_t e = 0; e < engines; e++)
+        for (size_t i = e; i < n; i += counts * engines) {
+            const kvb_size_row *r = &rows[i];
+
+            if (r->error)
+                continue;
+            cell_put(&g, "%s", i == e ? r->engine->name : "");
+            if (i == e && r->size.budget_bytes)
+                bytes_put(&g, r->size.budget_bytes);
+            else
+                cell_put(&g, "%s", "");
+            cell_put(&g, "%" PRIu64, r->ask.context);
+            for (size_t c = 0; c < counts; c++) {
+                const kvb_size_row *cell = &rows[i + c * engines];
+                char text[KVB_UNIT_TEXT];
+                bool over = cell->size.budget_bytes && cell->size.total_bytes > cell->size.budget_bytes;
+
+                kvb_bytes_text((double)cell->size.total_bytes, text);
+                if (cell->error)
+                    cell_put(&g, "-");
+                else
+                    cell_put(&g, "%s%s", over ? "! " : "", text);
+            }
+            limit_put(&g, r, r->size.max_sequences, false);
+            row_end(&g);
+        }
+    paragraph_print(rows->terms.weights_known
+                        ? "All of it, with weights and what passes need, by context and sequences. !: does not fit:"
+                        : "All but the weights, by context and sequences:",
+                    format, out);
+    return grid_end(&g, format, out);
+}
+
+/* ---- notes ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct notes {
+    char at[NOTES_MOST][NOTE];
+    size_t n;
+} notes;
+
+/* Adds a line that is not there yet. */
+__attribute__((format(printf, 2, 3))) static void note_add(notes *all, const char *format, ...)
+{
+    char text[NOTE];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->at[i], text) == 0)
+            return;
+    if (all->n < NOTES_MOST)
+        memcpy(all->at[all->n++], text, sizeof text);
+}
+
+static void row_note(const kvb_size_row *r, notes *all)
+{
+    char text[KVB_UNIT_TEXT];
+
+    if (r->error)
+        note_add(all, "%s: %s.", r->engine->name, r->why);
+    if (!r->terms.weights_known)
+        note_add(all, "weights: %s. Name them: --weights SIZE, FILE.safetensors.index.json or FILE.gguf.",
+                 r->weights_why);
+    else if (!r->error && r->size.budget_bytes && r->size.weight_bytes > r->size.budget_bytes) {
+        kvb_bytes_text((double)(r->size.weight_bytes - r->size.budget_bytes), text);
+        note_add(all, "%s: the weights alone exceed what it may take by %s.", r->engine->name, text);
+    }
+    if (r->model->max_context && r->ask.context > r->model->max_context)
+        note_add(all, "context %" PRIu64 " is beyond the %" PRIu64 " of the model's config.", r->ask.context,
+                 r->model->max_context);
+}
+
+static void notes_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
+{
+    notes *all = calloc(1, sizeof *all);
+    char least[128] = "";
+
+    if (!all)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const kvb_size_row *r = &rows[i];
+
+        row_note(r, all);
+        if (!r->error && !r->engine->beside && !strstr(least, r->engine->name))
+            snprintf(least + strlen(least), sizeof least - strlen(least), "%s%s", *least ? ", " : "", r->engine->name);
+    }
+    if (*least)
+        note_add(all, "Activations of %s: at least what one layer needs.", least);
+    for (size_t i = 0; i < all->n; i++)
+        paragraph_print(all->at[i], format, out);
+    free(all);
+}
+
+int kvb_size_text(const kvb_sizes *all, kvb_table_format format, FILE *out)
+{
+    int error = 0;
+
+    for (size_t i = 0, n; i < all->n && !error; i += n) {
+        const kvb_size_row *rows = all->at + i;
+
+        for (n = 1; i + n < all->n && rows[n].model == rows->model && rows[n].ask.k == rows->ask.k &&
+                    rows[n].ask.v == rows->ask.v;
+             n++)
+            ;
+        heading_print(rows, format, out);
+        if (all->matrix) {
+            error = matrix_print(rows, n, all->n_engines, format, out);
+        } else {
+            error = by_engine_print(rows, n, all->n_engines, format, out);
+            error = error ? error : growth_print(rows, n, all->n_engines, format, out);
+            error = error ? error : whole_print(rows, n, format, out);
+        }
+        notes_print(rows, n, format, out);
+    }
+    if (all->n && !all->at->terms.runtime_bytes)
+        paragraph_print("Not counted: the runtime's own memory (the device's context, libraries, graphs). Name it: "
+                        "--runtime SIZE.",
+                        format, out);
+    return error ? error : ferror(out) ? -EIO : 0;
+}
