@@ -140,12 +140,17 @@ static int span_add(kvb_size_group_tables *t, uint32_t q, uint64_t pos, uint64_t
 static int step_drop(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans); /* sinks are cut off */
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
         error =
             kvb_size_pieces_drop(&t->seq[q].held, g->sinks, kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
-    }
     return error;
+}
+
+/* Before that: sinks may be cut off from the rest. */
+static void drop_prepare(kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans);
 }
 
 /* What each sequence of the step sees of its cells; in cache shared-prefix behind the front that some of them have. */
@@ -186,6 +191,9 @@ static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const k
         error = shared_queries(p, t, g, s);
     if (!drops(p, g))
         return error;
+    for (int i = 0; i < 2; i++)
+        drop_prepare(t, &p->last[i]);
+    drop_prepare(t, s);
     for (int i = 0; i < 2 && !error; i++)
         error = step_drop(p, t, g, &p->last[i]);
     return error ? error : step_drop(p, t, g, s);
