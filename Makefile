@@ -34,11 +34,11 @@ SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for one instruction set alone
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)  # for one alone
 SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c)) # once for each: see below
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load loops blocks caches reading kernels # programs; what else lies beside them is part of `kernels`
+BENCHES       := codecs load loops blocks caches reading oracle kernels # programs; what else lies beside them is part of `kernels`
 SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
@@ -46,7 +46,7 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
 LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure planted) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
-PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online pages lin12)
+PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online running pages lin12)
 NEED_kernels   := kernels
 NEED_caches    := caches kernels
 NEED_workloads := workloads kernels
@@ -148,6 +148,7 @@ bench-blocks: $(BUILD)/bench/blocks ## what a query row and a cell cost by produ
 bench-loops: $(BUILD)/bench/loops ## what the vector kernels' inner loops cost, for each instruction set
 bench-caches: $(BUILD)/bench/caches ## what the bookkeeping of a cache costs, by cells, sequences alive and ids
 bench-reading: $(BUILD)/bench/reading ## the read kernel that bandwidths rest on, beside a plain loop
+bench-oracle: $(BUILD)/bench/oracle ## what exact attention costs the oracle, by format and cells
 bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):
 	@$< $(BENCH)
@@ -169,12 +170,12 @@ layering: ## who includes whom, against DESIGN.md
 format: ## format all C sources in place
 	clang-format -i $(ALL_C) $(ALL_H)
 
-# What a plug-in includes: attend.h for kernels; the others, by their paths here, for caches and pools.
-CONTRACTS := kernels/attend.h kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h \
+# What a plug-in includes: attend.h, and scan.h, for kernels; the others, by their paths here, for caches and pools.
+CONTRACTS := kernels/attend.h kernels/scan.h kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h \
 	caches/allocator.h caches/plugin.h caches/store.h caches/cache.h caches/session.h
 
 define put_contracts
-	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 kernels/attend.h "$1/attend.h"
+	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 kernels/attend.h kernels/scan.h "$1"
 endef
 
 install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads, plots
@@ -298,6 +299,7 @@ $(BUILD)/example-plugin/$2.so: $1/$2.c $1/Makefile $(BUILD)/example-plugin/inclu
 	$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC=$(CC) KVB_INCLUDE=include $2.so
 endef
 $(eval $(call example,kernels/example-plugin,online))
+$(eval $(call example,kernels/example-plugin,running))
 $(eval $(call example,caches/example-plugin,pages))
 $(eval $(call example,caches/example-plugin,lin12))
 

@@ -241,11 +241,9 @@ bool kvb_store_holds(const kvb_store *s, uint32_t row, uint32_t cell)
     return same;
 }
 
-/* Puts rows of the file in their cells. */
-static void rows_load(kvb_store *s, const kvb_change *change)
+/* Puts rows of the file in their cells, as they are: what was to be turned there is gone. */
+static void rows_load(kvb_store *s)
 {
-    if (change->src == KVB_SEQ_ALL && s->pending_room)
-        memset(s->pending, 0, s->pending_room * sizeof *s->pending);
     for (size_t m = 0; m < s->n_moves; m++)
         if (s->moves[m].to < s->pending_room)
             s->pending[s->moves[m].to] = 0;
@@ -267,7 +265,7 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
     static _Atomic uint64_t generations; /* of this process: one kernel call serves caches that follow one another */
     uint32_t cells, high_water;
     if (change->kind == KVB_CHANGE_LOAD)
-        rows_load(s, change);
+        rows_load(s);
     else
         moves_make(s);
     kvb_turns_adopt(s);

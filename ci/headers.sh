@@ -24,12 +24,14 @@ gcc_job=$!
 headers_compile clang || failed=1
 wait $gcc_job || failed=1
 
-if grep -n '#include "' kernels/attend.h; then
-    echo "kernels/attend.h: must need nothing but the C library"
+if grep -n '#include "' kernels/attend.h || grep -n '#include "' kernels/scan.h | grep -v '"attend.h"$'; then
+    echo "kernels/attend.h, kernels/scan.h: must need nothing but the C library, and scan.h attend.h"
     failed=1
 fi
-if ! echo '#include "kernels/attend.h"' | clang -x c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -I. -; then
-    echo "kernels/attend.h: does not compile as C++"
-    failed=1
-fi
+for contract in kernels/attend.h kernels/scan.h; do
+    if ! echo "#include \"$contract\"" | clang -x c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -I. -; then
+        echo "$contract: does not compile as C++"
+        failed=1
+    fi
+done
 exit $failed

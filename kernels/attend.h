@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 8u
+#define KVB_ABI_VERSION 9u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -369,8 +369,9 @@ typedef struct kvb_kernel {
 
 /* ---- plug-ins ---------------------------------------------------------------------------------- */
 
-struct kvb_cache_type; /* caches/cache.h */
-struct kvb_pool_type;  /* caches/pools/pool.h */
+struct kvb_cache_type;  /* caches/cache.h */
+struct kvb_pool_type;   /* caches/pools/pool.h */
+struct kvb_scan_kernel; /* kernels/scan.h */
 
 /*
  * A shared object exports one symbol of this type, named kvb_plugin.
@@ -382,6 +383,7 @@ typedef struct kvb_plugin_v1 {
     const kvb_kernel *const *kernels;
     const struct kvb_cache_type *const *caches;
     const struct kvb_pool_type *const *pools;
+    const struct kvb_scan_kernel *const *scans;
 } kvb_plugin_v1;
 
 #define KVB_PLUGIN_SYMBOL "kvb_plugin"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The built-in kernels, in the order in which they are listed. */
+/* The built-in kernels, of attention and of recurrent layers, in the order in which they are listed. */
 #ifndef KVB_KERNELS_H
 #define KVB_KERNELS_H
 
 #include "kernels/attend.h"
+#include "kernels/scan.h"
 
 extern const kvb_kernel kvb_kernel_reference;  /* plain scalar f32, two passes */
 extern const kvb_kernel kvb_kernel_openblas;   /* scores and output as BLAS products over f32 rows */
@@ -14,5 +15,9 @@ extern const kvb_kernel kvb_kernel_flash_f16;  /* the same by products and short
 extern const kvb_kernel kvb_kernel_witness;    /* says what each query saw */
 
 extern const kvb_kernel *const kvb_builtin_kernels[]; /* ends with NULL */
+
+extern const kvb_scan_kernel kvb_scan_kernel_reference; /* plain scalar f32, token by token */
+
+extern const kvb_scan_kernel *const kvb_builtin_scans[]; /* ends with NULL */
 
 #endif

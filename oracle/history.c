@@ -207,11 +207,11 @@ static int sequences_reorder(kvb_history *h, const uint32_t *dsts, const uint32_
     for (uint32_t i = 0; i < n && !err; i++)
         err = sequence_copy(&h->seq[srcs[i]], &copies[i], 0, KVB_TRACE_POS_END);
     for (uint32_t i = 0; i < n && copies; i++) {
-        sequence *dst = sequence_of(h, dsts[i]), old = *dst;
+        sequence *dst = sequence_of(h, dsts[i]), gone = err ? copies[i] : *dst;
         if (!err)
             *dst = copies[i];
-        free(err ? copies[i].pos : old.pos);
-        free(err ? copies[i].token : old.token);
+        free(gone.pos);
+        free(gone.token);
     }
     free(copies);
     return err;

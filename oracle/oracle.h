@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oracle: plain double precision, no SIMD, no cache or kernel code, its own list of tokens for each
+ * The oracle: plain double precision, no cache or kernel code, its own list of tokens for each
  * sequence. It answers three questions about a combination and never mixes them:
  *   1. did each query see the right tokens?              kvb_history_* with the witness kernel
  *   2. did the kernel compute attention of what is stored?   kvb_oracle_* and kvb_diff_*

@@ -36,7 +36,7 @@ double kvb_null_log(double difference)
 double kvb_common_reach(double common, double tail, size_t nulls)
 {
     /* the middle of n distances knows a standard deviation as well as 0.37 n values do (Rousseeuw, Croux, JASA 88, 1993) */
-    return common > 0 ? common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1)) : 0;
+    return common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1));
 }
 
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,

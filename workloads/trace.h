@@ -26,6 +26,9 @@
  *   {"prefill":{"seq":0,"from":0,"n":2,"tok":[1,2],"reuse":0}}   the beginning of an empty sequence's prompt is taken from what the
  *                                                      cache has, if it can, under that extra key; its queries are not asked
  *   {"fill":{"seq":0,"n":32768}}                       rows enter the cache without queries
+ *   {"step":{"pos":[0,1],"seq":[[0,1,2],3]}}           in these three a list of sequences may stand for a sequence: the token is of
+ *                                                      the first one, and the others hold it, too, right after the event. It is
+ *                                                      read as the event and copies (seq_cp), and written so
  *   {"seq_cp":{"src":0,"dst":1,"p0":0,"p1":32}}        p0, p1 optional: the whole sequence
  *   {"seq_rm":{"seq":1,"p0":8,"p1":12}}                p0, p1 optional
  *   {"seq_keep":{"seq":3}}
@@ -46,8 +49,9 @@
  * the same prefix have the values of the first of them (workloads/alike.h).
  *
  * Validated while streaming: JSON, keys, types and ranges; a position must be the next one of its
- * sequence (largest live + 1); p0 must not be above p1, but the range may be empty and so may be the sequence, or what it holds
- * of the range: nothing is then copied or removed; what seq_cp adds to a destination that is alive must not overlap its positions; parents
+ * sequence (largest live + 1), and of all others that share it, of which no later token of the same event may be; p0 must not be
+ * above p1, but the range may be empty and so may be the sequence, or what it holds of the range: nothing is then copied or removed;
+ * what seq_cp adds to a destination that is alive must not overlap its positions; parents
  * must be earlier nodes; accepted must be a path from a root; parents and accepted are numbers among the
  * nodes of one sequence; of a sequence that has nodes pending nothing but propose and commit may speak, nor any seq_keep or clear;
  * what seq_add moves may not fall below position 0, or onto or across what stays;

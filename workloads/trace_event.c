@@ -4,6 +4,7 @@
  * line holds; what is alive is not known here (trace_state.c).
  */
 #include "workloads/trace_internal.h"
+#include "workloads/array.h"
 #include "workloads/why.h"
 
 #include <errno.h>
@@ -36,12 +37,16 @@ typedef enum slot {
 } slot;
 #define N_ARRAYS (SRCS + 1)
 
+/* Of an array: it may have no elements; an element, or what stands in place of the array, may be a list of sequences. */
+#define MAY_BE_EMPTY 1u
+#define MAY_BE_LIST  2u
+
 typedef struct field {
     const char *key;
     slot slot;
     bool optional;
-    bool may_be_empty; /* arrays */
-    int64_t min, max;  /* of the number, or of each element */
+    unsigned may;     /* arrays: MAY_ flags */
+    int64_t min, max; /* of the number, or of each element */
 } field;
 
 #define MAX_FIELDS 5
@@ -55,48 +60,46 @@ typedef struct line_form {
 #define POS_MAX (KVB_TRACE_MAX_CELLS - 1)
 #define TOKENS                                                                                                         \
     {                                                                                                                  \
-        "tok", TOK, true, false, 0, INT32_MAX                                                                          \
+        "tok", TOK, true, 0, 0, INT32_MAX                                                                              \
     }
 
 static const line_form line_forms[] = {
     [KVB_EVENT_STEP] = {"step",
-                        {{"pos", POS, false, false, 0, POS_MAX}, {"seq", SEQ, false, false, 0, SEQ_MAX}, TOKENS}},
+                        {{"pos", POS, false, 0, 0, POS_MAX}, {"seq", SEQ, false, MAY_BE_LIST, 0, SEQ_MAX}, TOKENS}},
     [KVB_EVENT_PREFILL] = {"prefill",
-                           {{"seq", SEQ_ID, false, false, 0, SEQ_MAX},
-                            {"from", FROM, false, false, 0, POS_MAX},
-                            {"n", COUNT, false, false, 1, KVB_TRACE_MAX_STEP},
+                           {{"seq", SEQ_ID, false, MAY_BE_LIST, 0, SEQ_MAX},
+                            {"from", FROM, false, 0, 0, POS_MAX},
+                            {"n", COUNT, false, 0, 1, KVB_TRACE_MAX_STEP},
                             TOKENS,
-                            {"reuse", REUSE, true, false, 0, INT64_MAX}}},
+                            {"reuse", REUSE, true, 0, 0, INT64_MAX}}},
     [KVB_EVENT_FILL] = {"fill",
-                        {{"seq", SEQ_ID, false, false, 0, SEQ_MAX}, {"n", COUNT, false, false, 1, KVB_TRACE_MAX_FILL}}},
-    [KVB_EVENT_PROPOSE] =
-        {"propose", {{"parents", PARENTS, false, false, -1, POS_MAX}, {"seq", SEQ, true, false, 0, SEQ_MAX}, TOKENS}},
+                        {{"seq", SEQ_ID, false, MAY_BE_LIST, 0, SEQ_MAX},
+                         {"n", COUNT, false, 0, 1, KVB_TRACE_MAX_FILL}}},
+    [KVB_EVENT_PROPOSE] = {"propose",
+                           {{"parents", PARENTS, false, 0, -1, POS_MAX}, {"seq", SEQ, true, 0, 0, SEQ_MAX}, TOKENS}},
     [KVB_EVENT_COMMIT] = {"commit",
-                          {{"accepted", ACCEPTED, false, true, 0, POS_MAX}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
+                          {{"accepted", ACCEPTED, false, MAY_BE_EMPTY, 0, POS_MAX}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
     [KVB_EVENT_SEQ_CP] = {"seq_cp",
-                          {{"src", SRC, false, false, 0, SEQ_MAX},
-                           {"dst", DST, false, false, 0, SEQ_MAX},
-                           {"p0", P0, true, false, 0, POS_MAX},
-                           {"p1", P1, true, false, 0, KVB_TRACE_POS_END}}},
+                          {{"src", SRC, false, 0, 0, SEQ_MAX},
+                           {"dst", DST, false, 0, 0, SEQ_MAX},
+                           {"p0", P0, true, 0, 0, POS_MAX},
+                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END}}},
     [KVB_EVENT_SEQ_RM] = {"seq_rm",
-                          {{"seq", SRC, false, false, 0, SEQ_MAX},
-                           {"p0", P0, true, false, 0, POS_MAX},
-                           {"p1", P1, true, false, 0, KVB_TRACE_POS_END}}},
-    [KVB_EVENT_SEQ_KEEP] = {"seq_keep", {{"seq", SRC, false, false, 0, SEQ_MAX}}},
-    [KVB_EVENT_REWIND] = {"rewind", {{"len", LEN, false, false, 0, KVB_TRACE_MAX_CELLS}}},
+                          {{"seq", SRC, false, 0, 0, SEQ_MAX},
+                           {"p0", P0, true, 0, 0, POS_MAX},
+                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END}}},
+    [KVB_EVENT_SEQ_KEEP] = {"seq_keep", {{"seq", SRC, false, 0, 0, SEQ_MAX}}},
+    [KVB_EVENT_REWIND] = {"rewind", {{"len", LEN, false, 0, 0, KVB_TRACE_MAX_CELLS}}},
     [KVB_EVENT_CLEAR] = {"clear", {{0}}},
-    [KVB_EVENT_REORDER] = {"reorder",
-                           {{"dst", DSTS, false, false, 0, SEQ_MAX}, {"src", SRCS, false, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_REORDER] = {"reorder", {{"dst", DSTS, false, 0, 0, SEQ_MAX}, {"src", SRCS, false, 0, 0, SEQ_MAX}}},
     [KVB_EVENT_SEQ_ADD] = {"seq_add",
-                           {{"seq", SRC, false, false, 0, SEQ_MAX},
-                            {"p0", P0, true, false, 0, POS_MAX},
-                            {"p1", P1, true, false, 0, KVB_TRACE_POS_END},
-                            {"delta", DELTA, false, false, -(int64_t)POS_MAX, POS_MAX}}},
+                           {{"seq", SRC, false, 0, 0, SEQ_MAX},
+                            {"p0", P0, true, 0, 0, POS_MAX},
+                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END},
+                            {"delta", DELTA, false, 0, -(int64_t)POS_MAX, POS_MAX}}},
     [KVB_EVENT_DEFRAG] = {"defrag", {{0}}},
-    [KVB_EVENT_SAVE] = {"save",
-                        {{"slot", SLOT, false, false, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
-    [KVB_EVENT_LOAD] = {"load",
-                        {{"slot", SLOT, false, false, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, false, 0, SEQ_MAX}}},
+    [KVB_EVENT_SAVE] = {"save", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
+    [KVB_EVENT_LOAD] = {"load", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
     [KVB_EVENT_REFUSED] = {REFUSED, {{0}}}, /* a key beside that of the call */
 };
 
@@ -169,23 +172,38 @@ static int number_parse(const json_t *value, const char *what, int64_t min, int6
 typedef struct parsed {
     const json_t *arrays[N_ARRAYS];
     int64_t numbers[SLOTS];
+    const json_t *list; /* of sequences in place of SEQ_ID, or NULL */
 } parsed;
+
+static bool is_list(const json_t *value, const field *f)
+{
+    return f->may & MAY_BE_LIST && json_is_array(value);
+}
+
+/* What stands at the head of a list, or alone. */
+static int64_t number_of(const json_t *value)
+{
+    return json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
+}
 
 static int array_check(const json_t *array, const field *f, const char *what, char *why, size_t why_bytes)
 {
+    const field plain = {.min = f->min, .max = f->max};
     if (!json_is_array(array))
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an array, found %s", what, kvb_json_type_name(array));
     size_t n = json_array_size(array);
     if (n > KVB_TRACE_MAX_STEP)
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: %zu elements, at most %u are allowed", what, n,
                            KVB_TRACE_MAX_STEP);
-    if (n == 0 && !f->may_be_empty)
+    if (n == 0 && !(f->may & MAY_BE_EMPTY))
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: is empty", what);
     for (size_t i = 0; i < n; i++) {
         char element[64];
         snprintf(element, sizeof element, "%s[%zu]", what, i);
+        const json_t *value = json_array_get(array, i);
         int64_t number;
-        int err = number_parse(json_array_get(array, i), element, f->min, f->max, &number, why, why_bytes);
+        int err = is_list(value, f) ? array_check(value, &plain, element, why, why_bytes)
+                                    : number_parse(value, element, f->min, f->max, &number, why, why_bytes);
         if (err)
             return err;
     }
@@ -209,6 +227,10 @@ static int fields_parse(const json_t *body, const line_form *form, parsed *p, ch
             err = kvb_why_set(-EINVAL, why, why_bytes, "%s is missing", what);
         } else if (f->slot < N_ARRAYS) {
             p->arrays[f->slot] = value;
+            err = array_check(value, f, what, why, why_bytes);
+        } else if (is_list(value, f)) {
+            p->list = value;
+            p->numbers[f->slot] = number_of(value);
             err = array_check(value, f, what, why, why_bytes);
         } else {
             err = number_parse(value, what, f->min, f->max, &p->numbers[f->slot], why, why_bytes);
@@ -248,6 +270,26 @@ static int tokens_count(const line_form *form, const parsed *p, uint32_t *n, cha
     return 0;
 }
 
+/* Tokens at .. at + n - 1 are of all sequences of a list; a number is no list. */
+static int list_share(kvb_event_store *store, const json_t *list, uint32_t at, uint32_t n)
+{
+    const size_t others = json_is_array(list) ? json_array_size(list) - 1 : 0;
+    if (kvb_array_reserve(&store->shares, &store->shares_room, store->n_shares + others, sizeof *store->shares))
+        return -ENOMEM;
+    for (size_t i = 0; i < others; i++)
+        store->shares[store->n_shares++] =
+            (kvb_share){.at = at, .n = n, .dst = (uint32_t)json_integer_value(json_array_get(list, i + 1))};
+    return 0;
+}
+
+static int shares_find(kvb_event_store *store, const parsed *p)
+{
+    int err = list_share(store, p->list, 0, store->event.n);
+    for (uint32_t i = 0; i < json_array_size(p->arrays[SEQ]) && !err; i++)
+        err = list_share(store, json_array_get(p->arrays[SEQ], i), i, 1);
+    return err;
+}
+
 static void event_fill(kvb_event_store *store, const parsed *p)
 {
     kvb_event *e = &store->event;
@@ -256,7 +298,7 @@ static void event_fill(kvb_event_store *store, const parsed *p)
         array[a] = store->block + a * store->room;
         size_t n = json_array_size(p->arrays[a]);
         for (size_t i = 0; i < n; i++) /* -1, a root, is its two's complement */
-            array[a][i] = (uint32_t)json_integer_value(json_array_get(p->arrays[a], i));
+            array[a][i] = (uint32_t)number_of(json_array_get(p->arrays[a], i));
     }
     bool brings_tokens = e->kind <= KVB_EVENT_PROPOSE;
     e->pos = brings_tokens ? array[POS] : NULL;
@@ -337,6 +379,7 @@ int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_
     if (kind == KVB_EVENT_SAVE || kind == KVB_EVENT_LOAD)
         p.numbers[SRC] = KVB_TRACE_ALL;
     store->event = (kvb_event){.kind = kind, .error = error};
+    store->n_shares = 0;
     err = fields_parse(body, form, &p, why, why_bytes);
     if (!err)
         err = tokens_count(form, &p, &store->event.n, why, why_bytes);
@@ -345,7 +388,7 @@ int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_
     if (p.numbers[P0] > p.numbers[P1])
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"p0\" %lld is above \"p1\" %lld", form->name,
                            (long long)p.numbers[P0], (long long)p.numbers[P1]);
-    if (store_reserve(store, store->event.n))
+    if (store_reserve(store, store->event.n) || shares_find(store, &p))
         return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", form->name);
     event_fill(store, &p);
     return 0;
@@ -354,5 +397,6 @@ int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_
 void kvb_event_store_free(kvb_event_store *store)
 {
     free(store->block);
+    free(store->shares);
     *store = (kvb_event_store){0};
 }

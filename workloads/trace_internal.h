@@ -31,11 +31,21 @@ int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int
 /* The shortest decimal that reads back as the same double. */
 void kvb_json_double_print(FILE *out, double x);
 
+/* n tokens that a line gives to one more sequence. */
+typedef struct kvb_share {
+    uint32_t at; /* the first of them in the event; once they are checked: where a list named them last */
+    uint32_t n, dst;
+    uint32_t src, p0; /* once they are checked: whose they are, from which position on */
+} kvb_share;
+
 /* An event and room for its arrays, used again for each line. Zero at first. */
 typedef struct kvb_event_store {
     kvb_event event;
     uint32_t *block; /* arrays of room elements: pos, seq, accepted, tok, parents, dsts, srcs */
     size_t room;
+    kvb_share *shares; /* that the line names */
+    size_t n_shares, shares_room;
+    size_t next_copy; /* of the shares, behind the event */
 } kvb_event_store;
 
 /* Fills store->event but for line, first and the positions that the line does not hold. */
@@ -60,5 +70,12 @@ void kvb_trace_state_free(kvb_trace_state *state);
  * applied, and becomes KVB_EVENT_REFUSED. After a failure the state is of no further use. capacity 0: no limit. */
 int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 const kvb_trace_needs *kvb_trace_state_needs(const kvb_trace_state *state);
+
+/* ---- one token in several sequences: trace_shared.c ----------------------------------------------------- */
+
+/* Before the event is applied: may its tokens be shared as the line says? What goes on where another ends becomes one share. */
+int kvb_shares_check(kvb_trace_state *state, kvb_event_store *store, char *why, size_t why_bytes);
+/* After it: the event becomes the next seq_cp that the line stands for, to be applied like any other. False: none is left. */
+bool kvb_shares_next(kvb_event_store *store);
 
 #endif

@@ -120,6 +120,22 @@ const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
     return &reader->header;
 }
 
+/* 1: the event of the next line, or what else the last line stands for; 0: end. */
+static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+{
+    if (kvb_shares_next(&r->store))
+        return 1;
+    int got = line_read(r, why, why_bytes);
+    if (got != 1)
+        return got;
+    json_t *json = line_parse(r, why, why_bytes);
+    int err = json ? kvb_event_parse(json, &r->store, why, why_bytes) : -EINVAL;
+    json_decref(json);
+    if (!err)
+        err = kvb_shares_check(r->state, &r->store, why, why_bytes);
+    return err ? err : 1;
+}
+
 int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why, size_t why_bytes)
 {
     *event = NULL;
@@ -127,13 +143,10 @@ int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why,
         return kvb_why_set(reader->failed, why, why_bytes, "%s:%llu: reading failed before", reader->path,
                            (unsigned long long)reader->line_number);
     char text[400];
-    int got = line_read(reader, text, sizeof text);
-    if (got == 0)
+    int err = event_read(reader, text, sizeof text);
+    if (err == 0)
         return 0;
-    json_t *json = got == 1 ? line_parse(reader, text, sizeof text) : NULL;
-    int err = got < 0 ? got : json ? kvb_event_parse(json, &reader->store, text, sizeof text) : -EINVAL;
-    json_decref(json);
-    if (!err) {
+    if (err == 1) {
         const uint32_t capacity = reader->store.event.error ? reader->stated : reader->capacity;
         err = kvb_trace_state_apply(reader->state, &reader->store.event, capacity, text, sizeof text);
     }

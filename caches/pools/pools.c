@@ -79,6 +79,7 @@
         .scale_elem = KVB_F16, .transform = KVB_TRANSFORM_SIGNED_HADAMARD, .levels = kvb_levels_##BITS,                \
         .level_bits = BITS)
 
+#define kvb_rows_check_raw NULL /* each code means a number */
 #define TYPE(FUNCTIONS)                                                                                                \
     .supports = kvb_kind_supports, .row_bytes = kvb_kind_row_bytes, .bytes = FUNCTIONS##_bytes,                        \
     .open = FUNCTIONS##_open, .close = FUNCTIONS##_close, .ensure = FUNCTIONS##_ensure,                                \

@@ -35,7 +35,6 @@ size_t kvb_rows_reserved(const kvb_pool *pool);
 size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n);
 void kvb_rows_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw);
 void kvb_rows_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw);
-bool kvb_rows_check_raw(const kvb_pool *pool, uint32_t n, const void *raw);
 
 /* ... and those of rows that are encoded together with their neighbours, when their block closes (residual.c). */
 size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);

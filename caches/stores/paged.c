@@ -146,9 +146,9 @@ void kvb_paged_count(paged_store *p, uint32_t page, int by)
     p->refs[page] += (uint32_t)by;
     p->live += p->refs[page] > 0;
     p->high_water = p->high_water > page ? p->high_water : page + 1;
-    p->first_free = page < p->first_free ? page : p->first_free;
     if (p->finds && !p->refs[page])
         page_release(p, page);
+    p->first_free = is_free(p, page) && page < p->first_free ? page : p->first_free;
     while (p->high_water > 0 && !p->refs[p->high_water - 1])
         p->high_water--;
     while (p->first_free < p->n_pages && !is_free(p, p->first_free))

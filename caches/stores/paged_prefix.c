@@ -38,14 +38,15 @@ static void page_key(paged_store *p, uint32_t seq, uint32_t entry)
 {
     const kvb_spans *held = &p->store.account->seq[seq];
     uint64_t before = kvb_prefix_by.root(p->prefix.extra_keys[seq]);
+    if (held->tokens != kvb_spans_next(held)) /* an entry may name no page */
+        return;
     for (uint32_t e = 0; e < entry; e++) {
         const kvb_prefix_page *at = &p->prefix.pages[page_at(p, seq, e)];
         if (!at->id || at->before != before || at->entry != e)
             return;
         before = at->id;
     }
-    if (held->tokens == kvb_spans_next(held))
-        kvb_prefix_key(&p->prefix, page_at(p, seq, entry), before, entry);
+    kvb_prefix_key(&p->prefix, page_at(p, seq, entry), before, entry);
 }
 
 /* Of the pages that a step writes: those that it has taken hold what they were taken for, then its tokens. */

@@ -248,7 +248,6 @@ static int copies_pick(seq_store *c, const kvb_change *change)
         for (uint64_t cell = part.at; cell < part.at + part.n; cell++)
             n += c->refs[cell] > 1;
     }
-    c->n_copies = 0;
     if (n > c->store.pool_cells - c->live)
         return kvb_store_fail(&c->store, -ENOSPC,
                               "no room for copies of %u tokens that other sequences hold, too: there is room for %u", n,
@@ -257,7 +256,6 @@ static int copies_pick(seq_store *c, const kvb_change *change)
     if (error || n == 0)
         return error;
     kvb_seq_pick(c, n, c->copies);
-    c->n_copies = n;
     return kvb_seq_reserve(c, c->copies[n - 1] + 1);
 }
 
@@ -287,18 +285,17 @@ static int shift_prepare(seq_store *c, const kvb_change *change)
     return error || !drops(&c->store) ? error : kvb_kept_shift_check(&c->store, change, to);
 }
 
+/* No cell becomes free: those that were copied are held by others. */
 static void shift_adopt(seq_store *c, const kvb_change *change)
 {
     const kvb_spans was = c->cells[change->src];
-    kvb_seq_hold(c, change->src, change->p0, change->p1, false);
     c->cells[change->src] = c->shifted;
     c->shifted = was;
-    for (size_t i = 0; i < c->n_copies; i++)
-        c->high_water = c->high_water > c->copies[i] ? c->high_water : c->copies[i] + 1;
-    for (size_t i = 0; i < c->store.n_turns; i++) {
-        uint16_t *refs = &c->refs[c->store.turns[i].cell];
-        c->live += *refs == 0;
-        ++*refs;
+    for (size_t i = 0; i < c->store.n_moves; i++) {
+        const kvb_move *copy = &c->store.moves[i];
+        c->high_water = c->high_water > copy->to ? c->high_water : copy->to + 1;
+        cell_hold(c, copy->from, false);
+        cell_hold(c, copy->to, true);
     }
 }
 

@@ -23,8 +23,8 @@ typedef struct seq_store {
     kvb_compaction compaction;
     bool drops;        /* rows that no query can see again */
     kvb_spans shifted; /* what a sequence's cells will be */
-    uint32_t *copies;  /* [n_copies] cells that take copies of shared ones */
-    size_t n_copies, copies_room;
+    uint32_t *copies;  /* cells that take copies of shared ones */
+    size_t copies_room;
 } seq_store;
 
 /* One sequence more, or less, holds the cells of that part of a sequence. */

@@ -33,11 +33,22 @@ typedef struct history {
     const char *path;
 } history;
 
+/* A planted fault of caches (kvbench faults), by which the check is checked; NULL: no such one. */
+static const kvb_fault *fault_find(const char *name)
+{
+    for (size_t t = 0; name && kvb_fault_tables[t]; t++)
+        for (const kvb_fault *fault = kvb_fault_tables[t]; fault->name; fault++)
+            if (fault->cache && !strcmp(fault->name, name))
+                return fault;
+    return NULL;
+}
+
 static verbs_setting setting_draw(uint32_t cache, uint64_t seed)
 {
     random_state = seed;
     const uint32_t pool = random_below(64), other = random_below(64);
     return (verbs_setting){.cache = cache,
+                           .fault = fault_find(getenv("KVB_RANDOM_FAULT")),
                            .shape = random_below(64),
                            .k_pool = pool,
                            .v_pool = random_below(2) ? pool : other,
@@ -91,6 +102,7 @@ static void history_play(history *h)
     h->at = 0;
     h->stepped = false;
     random_seqs = h->set.max_seqs;
+    random_prompts = true;
     kvb_verbs_play(&h->set, call_next, event_hear, h);
 }
 

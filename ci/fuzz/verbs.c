@@ -135,10 +135,14 @@ static bool scene_open(scene *s, const verbs_setting *set)
                            .rollback = set->rollback,
                            .step = set->step,
                            .page_cells = 1 + set->min_chunk % 8,
+                           .prefix_bytes = set->rollback * 4096,
                            .allocator = &s->allocator};
     model_make(&s->model, set->shape % (sizeof shapes / sizeof *shapes), o.k_pool, o.v_pool);
     o.growth = kvb_growth_available(o.growth, why, sizeof why) ? o.growth : KVB_GROWTH_DOUBLE;
-    int error = kvb_cache_open(type, &s->model, &o, &s->cache, why, sizeof why);
+    kvb_replay_options wrong = {.cache = type};
+    int error = set->fault ? kvb_fault_plant(set->fault, &wrong, why, sizeof why) : 0;
+    if (!error)
+        error = kvb_cache_open(wrong.cache, &s->model, &o, &s->cache, why, sizeof why);
     if (error)
         s->cache = NULL;
     s->naive = (naive){.type = type,
@@ -153,7 +157,11 @@ static bool scene_open(scene *s, const verbs_setting *set)
                        .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
                        .pos = s->pos};
     slots_open();
-    return !error && !kvb_history_open(NAIVE_TOKENS, &s->history) && !kvb_witness_check_open(&s->check, NAIVE_TOKENS);
+    if (error || kvb_history_open(NAIVE_TOKENS, &s->history) || kvb_witness_check_open(&s->check, NAIVE_TOKENS))
+        return false;
+    if (type->flags & KVB_CACHE_PREFIX)
+        kvb_history_know_prefixes(s->history);
+    return true;
 }
 
 static void scene_close(scene *s)
@@ -181,13 +189,19 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
     if (t->at == t->end || t->calls++ == TAPE_CALLS)
         return false;
     *memory = take(t, 4) == 3 ? 1 + take(t, 16) : 0;
-    call c = {.kind = (call_kind)take(t, CALLS)};
-    if (c.kind == REORDER || c.kind == EXTEND || c.kind == STEP || c.kind == PROPOSE || c.kind == COMMIT)
+    const bool prompts = m->type->flags & KVB_CACHE_PREFIX;
+    call c = {.kind = (call_kind)take(t, prompts ? CALLS : MATCH)};
+    c.key = c.kind == MATCH ? take(t, 3) : 0;
+    if (c.kind == MATCH || c.kind == REORDER || c.kind == EXTEND || c.kind == STEP || c.kind == PROPOSE ||
+        c.kind == COMMIT)
         c.n = take(t, 17);
     for (uint32_t i = 0; i < c.n && (c.kind == STEP || c.kind == REORDER); i++)
         c.ids[i] = seq_take(t, m);
     for (uint32_t i = 0; i < c.n && c.kind == REORDER; i++)
         c.srcs[i] = seq_take(t, m);
+    c.known = prompts && (c.kind == MATCH || ((c.kind == STEP || c.kind == EXTEND) && take(t, 4)));
+    for (uint32_t i = 0; i < c.n && c.known; i++)
+        c.toks[i] = (int32_t)take(t, 2);
     const bool trees = m->type->flags & KVB_CACHE_SEQ && (c.kind == PROPOSE || c.kind == COMMIT) && take(t, 2);
     c.src = trees && c.kind == COMMIT ? seq_take(t, m) : 0;
     for (uint32_t i = 0; i < c.n && c.kind == PROPOSE; i++) {
@@ -201,7 +215,7 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
         c.slot = take(t, NAIVE_SLOTS);
         c.src = take(t, 3) ? seq_take(t, m) : KVB_SEQ_ALL;
     }
-    if (c.kind == COPY || c.kind == REMOVE || c.kind == KEEP || c.kind == SHIFT)
+    if (c.kind == COPY || c.kind == REMOVE || c.kind == KEEP || c.kind == SHIFT || c.kind == MATCH)
         c.src = seq_take(t, m);
     if (c.kind == COPY)
         c.dst = seq_take(t, m);
@@ -221,7 +235,7 @@ static bool has_call(const kvb_cache_type *type, call_kind kind)
     static const uint32_t needs[CALLS] = {
         [COPY] = KVB_CACHE_SEQ,        [REMOVE] = KVB_CACHE_SEQ,  [KEEP] = KVB_CACHE_SEQ,
         [PROPOSE] = KVB_CACHE_TREE,    [COMMIT] = KVB_CACHE_TREE, [REWIND] = KVB_CACHE_SEQ | KVB_CACHE_REWIND,
-        [REORDER] = KVB_CACHE_REORDER, [SHIFT] = KVB_CACHE_SHIFT};
+        [REORDER] = KVB_CACHE_REORDER, [SHIFT] = KVB_CACHE_SHIFT, [MATCH] = KVB_CACHE_PREFIX};
     return !needs[kind] || type->flags & needs[kind];
 }
 
@@ -235,7 +249,7 @@ static int call_expect(naive *m, const call *c)
     return model_call(m, c);
 }
 
-/* The call as the oracle's history takes it. */
+/* The call as the oracle's history takes it; of a prompt what was found. */
 static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
 {
     if (c->kind == SAVE) { /* the step before it may still be asked about */
@@ -249,15 +263,17 @@ static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
         [REMOVE] = KVB_EVENT_SEQ_RM,   [KEEP] = KVB_EVENT_SEQ_KEEP,   [CLEAR] = KVB_EVENT_CLEAR,
         [COMMIT] = KVB_EVENT_COMMIT,   [PROPOSE] = KVB_EVENT_PROPOSE, [REWIND] = KVB_EVENT_REWIND,
         [REORDER] = KVB_EVENT_REORDER, [SHIFT] = KVB_EVENT_SEQ_ADD,   [DEFRAG] = KVB_EVENT_DEFRAG,
-        [SAVE] = KVB_EVENT_SAVE,       [LOAD] = KVB_EVENT_LOAD};
+        [SAVE] = KVB_EVENT_SAVE,       [LOAD] = KVB_EVENT_LOAD,       [MATCH] = KVB_EVENT_PREFILL};
     s->last = *c;
-    for (uint32_t i = 0; i < c->n && c->kind == EXTEND; i++)
-        s->last.ids[i] = 0;
+    for (uint32_t i = 0; i < c->n && (c->kind == EXTEND || c->kind == MATCH); i++)
+        s->last.ids[i] = c->kind == MATCH ? c->src : 0;
     s->event = (kvb_event){.kind = kinds[c->kind],
-                           .n = c->n,
+                           .n = c->kind == MATCH ? call_found : c->n,
                            .first = first,
                            .pos = s->pos + first,
                            .seq = s->last.ids,
+                           .tok = c->known ? s->last.toks : NULL,
+                           .extra_key = c->key,
                            .accepted = s->last.ids,
                            .dsts = s->last.ids,
                            .srcs = s->last.srcs,
@@ -294,11 +310,11 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     kvb_attend_spec spec;
     char why[300];
     for (uint32_t i = 0; i < n; i++) {
+        const uint64_t token = s->naive.type->flags & KVB_CACHE_PREFIX ? naive_prefixes[feed[i]].like : feed[i];
         positions[i] = s->pos[feed[i]];
-        tags->rows(&s->model, 1, KVB_ROWS_K, layer, feed[i], positions[i],
-                   k + i * kvb_values_floats(group, KVB_ROWS_K));
+        tags->rows(&s->model, 1, KVB_ROWS_K, layer, token, positions[i], k + i * kvb_values_floats(group, KVB_ROWS_K));
         if (!group->latent)
-            tags->rows(&s->model, 1, KVB_ROWS_V, layer, feed[i], positions[i],
+            tags->rows(&s->model, 1, KVB_ROWS_V, layer, token, positions[i],
                        v + i * kvb_values_floats(group, KVB_ROWS_V));
     }
     positions[n - 1]++;
@@ -380,7 +396,7 @@ static void forecast_look(const scene *s, const call *c)
 
 /* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever listens has
  * the call that is answered wrongly, too. */
-static void call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
+static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     naive *m = &s->naive;
     const uint64_t first = m->next;
@@ -395,7 +411,12 @@ static void call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard
         state_look(s);
         plan_look(s);
     }
-    const int want = call_expect(m, c);
+    if (c->kind == MATCH && got == -ENOMEM)
+        got = cache_call(s->cache, c);
+    const int want = c->kind == MATCH ? model_match(m, c, got) : call_expect(m, c);
+    if (want == -EBADMSG)
+        kvb_fuzz_wrong("%s: a prompt of %u tokens finds %u, which are not its beginning, or not all that must be found",
+                       m->type->name, c->n, call_found);
     const kvb_event *event = want ? NULL : history_tell(s, c, first);
     if (event && heard)
         heard(ctx, &s->model, event);
@@ -406,6 +427,33 @@ static void call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard
                        want, kvb_cache_why(s->cache));
     state_look(s);
     plan_look(s);
+    return want;
+}
+
+/* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one event. */
+static void prompt_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
+{
+    static const uint32_t zeros[16];
+    const call gone = {.kind = REMOVE, .src = c->src, .p1 = KVB_POS_END};
+    call rest = {.kind = STEP, .known = true, .key = c->key};
+    for (uint32_t i = 0; i < c->n; i++)
+        rest.ids[i] = c->src;
+    const kvb_event prompt = {.kind = KVB_EVENT_PREFILL,
+                              .n = c->n,
+                              .pos = (uint32_t *)zeros,
+                              .seq = rest.ids,
+                              .tok = (int32_t *)c->toks,
+                              .reuse = true,
+                              .extra_key = c->key};
+    const bool whole = naive_admit(&s->naive, rest.ids, c->n) == 0;
+    if (whole && heard)
+        heard(ctx, &s->model, &prompt);
+    if (call_do(s, c, memory, NULL, ctx))
+        return;
+    rest.n = c->n - call_found;
+    memcpy(rest.toks, c->toks + call_found, rest.n * sizeof *rest.toks);
+    if (call_do(s, &rest, memory, whole ? NULL : heard, ctx))
+        call_do(s, &gone, 0, NULL, ctx);
 }
 
 void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *heard, void *ctx)
@@ -417,7 +465,7 @@ void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *hea
         kvb_fuzz_wrong("no memory");
     s->readable = true;
     for (bool open = scene_open(s, set); open && next(ctx, &s->naive, &c, &memory);)
-        call_do(s, &c, memory, heard, ctx);
+        (c.kind == MATCH ? (void)prompt_do(s, &c, memory, heard, ctx) : (void)call_do(s, &c, memory, heard, ctx));
     scene_close(s);
 }
 

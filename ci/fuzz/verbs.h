@@ -4,6 +4,7 @@
 #define KVB_FUZZ_VERBS_H
 
 #include "ci/tests/caches/calls.h"
+#include "harness/faults/fault.h"
 #include "workloads/trace.h"
 
 /* The cache that is played on. Numbers are taken modulo how many there are. */
@@ -11,6 +12,7 @@ typedef struct verbs_setting {
     uint32_t cache, shape;   /* in kvb_builtin_caches; in a table of models */
     uint32_t k_pool, v_pool; /* twice the place in kvb_builtin_pools; 1 more: with +had */
     uint32_t growth;
+    const kvb_fault *fault;                                               /* planted in the cache; or NULL */
     uint32_t capacity, seq_capacity, max_seqs, min_chunk, rollback, step; /* as in kvb_cache_options */
 } verbs_setting;
 

@@ -24,7 +24,7 @@ typedef struct list {
 } list;
 
 static const kvb_option options[] = {
-    {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(list, plugins)},
+    {"--plugin", "F.so", "load more kernels, caches, pools and scans; repeatable", KVB_WORDS(list, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(list, folder)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(list, cpu_mask)},
     {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(list, format_name)},
@@ -33,7 +33,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|values|suites|counters|workloads]... [options]",
+    .synopsis = "[kernels|caches|pools|scans|values|suites|counters|workloads]... [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
         "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
@@ -72,13 +72,13 @@ static int accepts_add(void *ctx, bool taken, const char *text)
     return row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
 }
 
-/* "yes", with the level if the kernel depends on it, or why not. */
-static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
+/* "yes", with the level if a kernel with these flags depends on it, or why not. */
+static void kernel_here(bool (*available)(char *why, size_t why_bytes), uint32_t flags, char *here, size_t bytes)
 {
     char why[200] = "";
-    if (kernel->available && !kernel->available(why, sizeof why))
+    if (available && !available(why, sizeof why))
         snprintf(here, bytes, "unavailable: %s", why);
-    else if (kernel->flags & KVB_KERNEL_VECTOR)
+    else if (flags & KVB_KERNEL_VECTOR)
         snprintf(here, bytes, "yes: %s", kvb_cpu_level_names[kvb_cpu()]);
 }
 
@@ -118,10 +118,13 @@ static int parts_list(list *l, kvb_registry_kind sort)
     for (size_t i = 0; i < l->registry.n[sort] && !error; i++) {
         const kvb_registered *part = &l->registry.at[sort][i];
         const kvb_kernel *kernel = part->definition;
+        const kvb_scan_kernel *scan = part->definition;
         char here[256] = "yes", what[320];
         snprintf(what, sizeof what, "%s", part->summary);
         if (sort == KVB_KERNELS)
-            kernel_here(kernel, here, sizeof here);
+            kernel_here(kernel->available, kernel->flags, here, sizeof here);
+        if (sort == KVB_SCANS)
+            kernel_here(scan->available, scan->flags, here, sizeof here);
         if (sort == KVB_CACHES)
             cache_describe(part->definition, what, sizeof what);
         error = row_add(l, kvb_registry_kind_names[sort], part->name, part->from, here, what);
@@ -139,6 +142,11 @@ static int kernels_list(list *l)
 static int caches_list(list *l)
 {
     return parts_list(l, KVB_CACHES);
+}
+
+static int scans_list(list *l)
+{
+    return parts_list(l, KVB_SCANS);
 }
 
 static int workloads_list(list *l)
@@ -207,9 +215,9 @@ static int counters_list(list *l)
 static const struct {
     const char *name;
     int (*list)(list *l);
-} sorts[] = {{"kernels", kernels_list},    {"caches", caches_list}, {"pools", pools_list},
-             {"values", values_list},      {"suites", suites_list}, {"counters", counters_list},
-             {"workloads", workloads_list}};
+} sorts[] = {{"kernels", kernels_list},   {"caches", caches_list},      {"pools", pools_list},
+             {"scans", scans_list},       {"values", values_list},      {"suites", suites_list},
+             {"counters", counters_list}, {"workloads", workloads_list}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
 /* Lists what the words name; no words: everything. */
@@ -224,7 +232,7 @@ static int sorts_list(list *l)
             s++;
         if (s == SORTS)
             return kvb_unknown("list", "cannot list", l->sorts.at[i],
-                               "kernels, caches, pools, values, suites, counters, workloads");
+                               "kernels, caches, pools, scans, values, suites, counters, workloads");
         wanted[s] = true;
     }
     for (size_t s = 0; s < SORTS; s++) {

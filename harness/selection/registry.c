@@ -17,9 +17,10 @@ const kvb_plugin_v1 kvb_builtin_plugin = {
     .kernels = kvb_builtin_kernels,
     .caches = kvb_builtin_caches,
     .pools = kvb_builtin_pools,
+    .scans = kvb_builtin_scans,
 };
 
-const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS] = {"kernel", "cache", "pool"};
+const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS] = {"kernel", "cache", "pool", "scan"};
 
 const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind sort, const char *name)
 {
@@ -59,6 +60,11 @@ static const char *pool_lack(const kvb_pool_type *p)
     if (!p->open || !p->close || !p->ensure || !p->view || !p->bytes || !p->reserved)
         return "open(), close(), ensure(), view(), bytes() or reserved()";
     return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
+}
+
+static const char *scan_lack(const kvb_scan_kernel *s)
+{
+    return s->supports && s->arithmetic && s->scan ? NULL : "supports(), arithmetic() or scan()";
 }
 
 /* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a command line, of
@@ -118,6 +124,9 @@ static int plugin_add(kvb_registry *registry, const kvb_plugin_v1 *plugin, const
                           path, why, why_bytes);
     for (const kvb_pool_type *const *p = plugin->pools; p && *p && !result; p++)
         result = part_add(registry, KVB_POOLS, &(kvb_registered){(*p)->name, (*p)->summary, from, *p}, pool_lack(*p),
+                          path, why, why_bytes);
+    for (const kvb_scan_kernel *const *s = plugin->scans; s && *s && !result; s++)
+        result = part_add(registry, KVB_SCANS, &(kvb_registered){(*s)->name, (*s)->summary, from, *s}, scan_lack(*s),
                           path, why, why_bytes);
     return result;
 }

@@ -6,97 +6,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness/size/layout.h"
-#include "harness/size/pages.h"
 #include "harness/size/pool_bytes.h"
+#include "harness/size/prediction.h"
 #include "harness/size/room.h"
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-enum {
-    SPAN = 16,
-    SPANS = 32, /* a list of them, by sequence id */
-    NODE = 24,
-    FEED_ITEM = 8 + 4 + 4,
-    CELL = 4,
-    ROW_START = 4,
-    RUN = 8,
-    PATH = 4,
-    MOVE = 8,
-    REF = 2,
-    PAGE = 4, /* a table's entry, or a count */
-    PAGE_TABLE = 16,
-    PAGE_CHANGE = 12,
-    ID = 4 /* of a sequence, and what else is kept by it */
-};         /* bytes */
-
-/* One sequence's share of a group's tables. */
-typedef struct group_sequence {
-    uint64_t spans, pages; /* room */
-    kvb_size_pieces held;  /* paged: the entries of its table, and their pages */
-} group_sequence;
-
-/* One group's tables. The plan in force and the one being made take turns. */
-typedef struct group_tables {
-    uint64_t cells[2], row_starts[2], runs[2], path[2], seen[2]; /* room, in items */
-    uint64_t moves, refs, row_cells;
-    uint64_t spans;                     /* of all sequences */
-    uint64_t pages[2], tables, changes; /* paged: of plans, of all sequences, of a call */
-    kvb_size_pages pages_in_use;
-    group_sequence *seq;
-    uint64_t rows;         /* slab: that sequences have */
-    kvb_size_cells in_use; /* window */
-    uint64_t most;         /* cells that the pools were asked for */
-} group_tables;
-
-/* One sequence's share of the other tables. */
-typedef struct sequence {
-    uint64_t account, seen[2]; /* room */
-    kvb_size_pieces ordinals;  /* position -> ordinal */
-    bool joins;                /* of the step in hand: its tokens' ordinals go on those before */
-    uint64_t len;
-} sequence;
-
-typedef struct prediction {
-    const kvb_size_subject *subject;
-    uint32_t n_ids;
-    group_tables group[KVB_MODEL_GROUPS];
-    sequence *seq;                  /* [n_ids] */
-    uint64_t spans, nodes, feed[2]; /* room; spans: of all sequences */
-    uint64_t next_ordinal, tokens;
-    uint32_t turn; /* of plans and feeds */
-    /* The steps before the one in hand: whatever else is held of a window has been settled since. */
-    kvb_size_step last[2];
-    kvb_size_pieces scratch;
-} prediction;
-
-static bool is(const prediction *p, const kvb_cache_type *cache)
+static bool is(const kvb_size_prediction *p, const kvb_cache_type *cache)
 {
     return p->subject->cache == cache;
 }
 
-static bool has_pages(const prediction *p)
+static bool has_pages(const kvb_size_prediction *p)
 {
     return is(p, &kvb_cache_paged) || is(p, &kvb_cache_paged_prefix);
 }
 
 /* Does the cache give back cells of this group? */
-static bool drops(const prediction *p, const kvb_group *g)
+static bool drops(const kvb_size_prediction *p, const kvb_group *g)
 {
     return (is(p, &kvb_cache_window) || is(p, &kvb_cache_paged)) && (g->window || g->chunk);
 }
 
-static uint64_t page_cells(const prediction *p)
+static uint64_t page_cells(const kvb_size_prediction *p)
 {
     return p->subject->options.page_cells ? p->subject->options.page_cells : 16;
 }
 
-static uint64_t pages_most(const prediction *p, const kvb_group *g)
+static uint64_t pages_most(const kvb_size_prediction *p, const kvb_group *g)
 {
     return kvb_size_pages_most(&p->subject->options, g, page_cells(p), drops(p, g));
 }
 
-static uint64_t pool_cells(const prediction *p, const kvb_group *g)
+static uint64_t pool_cells(const kvb_size_prediction *p, const kvb_group *g)
 {
     const kvb_cache_options *o = &p->subject->options;
     uint64_t kept = (uint64_t)g->window + g->chunk + g->sinks + o->rollback - 1; /* of a sequence, before a step */
@@ -107,13 +49,13 @@ static uint64_t pool_cells(const prediction *p, const kvb_group *g)
                                                 : o->capacity;
 }
 
-static void plan_start(group_tables *t, uint32_t turn, uint64_t n)
+static void plan_start(kvb_size_group_tables *t, uint32_t turn, uint64_t n)
 {
     need(&t->cells[turn], n);
     need(&t->row_starts[turn], n + 1);
 }
 
-static void cells_ask(group_tables *t, uint64_t cells)
+static void cells_ask(kvb_size_group_tables *t, uint64_t cells)
 {
     t->most = t->most > cells ? t->most : cells;
 }
@@ -121,7 +63,7 @@ static void cells_ask(group_tables *t, uint64_t cells)
 /* ---- one store's share of a step. Lengths and ordinals are still those before it ----------------------------------- */
 
 /* contiguous, tree: position p in cell p. */
-static int contiguous_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int contiguous_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     kvb_size_piece all = {0, 0, p->seq[0].len + s->tokens};
     plan_start(t, p->turn, s->tokens);
@@ -131,7 +73,7 @@ static int contiguous_take(prediction *p, group_tables *t, const kvb_group *g, c
 }
 
 /* Roots only: root i sees the prefix and itself, i cells behind the prefix. */
-static int drafts_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int drafts_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t len = p->seq[0].len, runs = 0;
     plan_start(t, p->turn, s->drafts);
@@ -153,7 +95,7 @@ static int drafts_take(prediction *p, group_tables *t, const kvb_group *g, const
 }
 
 /* Each sequence has a row of cells, in the order in which sequences come to life. */
-static int slab_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int slab_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t runs = 0, capacity = p->subject->options.seq_capacity;
     int error = 0;
@@ -170,7 +112,7 @@ static int slab_take(prediction *p, group_tables *t, const kvb_group *g, const k
 }
 
 /* The cells that a step takes, in pieces, into p->scratch. */
-static int cells_find(prediction *p, group_tables *t, const kvb_group *g, uint64_t n)
+static int cells_find(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t n)
 {
     p->scratch.n = 0;
     if (!drops(p, g)) /* none is ever free again */
@@ -183,9 +125,9 @@ static int cells_find(prediction *p, group_tables *t, const kvb_group *g, uint64
 }
 
 /* One piece of a sequence's new cells: room is made for each token in turn. */
-static int span_add(group_tables *t, uint32_t q, uint64_t pos, uint64_t cell, uint64_t n)
+static int span_add(kvb_size_group_tables *t, uint32_t q, uint64_t pos, uint64_t cell, uint64_t n)
 {
-    group_sequence *s = &t->seq[q];
+    kvb_size_group_sequence *s = &t->seq[q];
     need_of(&s->spans, s->held.n + 1, &t->spans);
     int error = kvb_size_piece_add(&s->held, pos, cell, n);
     if (n > 1)
@@ -194,7 +136,7 @@ static int span_add(group_tables *t, uint32_t q, uint64_t pos, uint64_t cell, ui
 }
 
 /* The sequences of a step let go of what they keep no more of a group with limits. */
-static int step_drop(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int step_drop(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     int error = 0;
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
@@ -206,7 +148,7 @@ static int step_drop(prediction *p, group_tables *t, const kvb_group *g, const k
 }
 
 /* seq, window: cells that all sequences share. */
-static int shared_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t n = (uint64_t)s->n_seqs * s->tokens, runs = 0, at = 0;
     bool several = s->n_seqs > 1;
@@ -234,7 +176,7 @@ static int shared_take(prediction *p, group_tables *t, const kvb_group *g, const
 }
 
 /* paged: the lowest free page; a group with limits gives back those that it needs no more. */
-static int paged_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int paged_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     const uint64_t page = page_cells(p);
     uint64_t changes = 0, queries = 0, entries = 0;
@@ -268,7 +210,7 @@ static int paged_take(prediction *p, group_tables *t, const kvb_group *g, const 
 }
 
 /* The whole history of the step's sequences is fed again, one sequence after the other, the new tokens last. */
-static int recompute_take(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s)
+static int recompute_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     uint64_t n = (uint64_t)s->n_seqs * s->tokens, old = 0, runs = 0;
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
@@ -288,7 +230,7 @@ static int recompute_take(prediction *p, group_tables *t, const kvb_group *g, co
 
 static const struct {
     const kvb_cache_type *cache;
-    int (*take)(prediction *p, group_tables *t, const kvb_group *g, const kvb_size_step *s);
+    int (*take)(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 } accounts[] = {
     {&kvb_cache_recompute, recompute_take},   {&kvb_cache_slab, slab_take},
     {&kvb_cache_contiguous, contiguous_take}, {&kvb_cache_seq, shared_take},
@@ -300,14 +242,14 @@ enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
 /* ---- a step ---------------------------------------------------------------------------------------------------------- */
 
 /* What sequences and feed need besides the stores. */
-static void shared_tables_take(prediction *p, const kvb_size_step *s)
+static void shared_tables_take(kvb_size_prediction *p, const kvb_size_step *s)
 {
     uint64_t fed = s->drafts ? s->drafts : (uint64_t)s->n_seqs * s->tokens;
     need(&p->feed[p->turn], fed);
     if (s->drafts)
         need(&p->nodes, s->drafts);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
-        sequence *seq = &p->seq[q];
+        kvb_size_sequence *seq = &p->seq[q];
         need_of(&seq->account, seq->ordinals.n + (s->drafts ? s->drafts : 1), &p->spans);
         if (!is(p, &kvb_cache_recompute))
             continue;
@@ -317,11 +259,33 @@ static void shared_tables_take(prediction *p, const kvb_size_step *s)
     need(&p->feed[p->turn], fed);
 }
 
-static int step_take(prediction *p, const kvb_size_step *s)
+/* A shift or a defrag. Ordinals of tokens that have moved are none that new ones could follow. */
+static int call_take(kvb_size_prediction *p, const kvb_size_step *s)
+{
+    const kvb_model *m = &p->subject->model;
+    kvb_size_sequence *seq = &p->seq[s->first];
+    int error = 0;
+    for (uint32_t g = 0; g < m->n_groups && !error; g++)
+        error = s->call == KVB_SIZE_SHIFT ? kvb_size_shift_take(p, &p->group[g], &m->groups[g], s->first)
+                                          : kvb_size_defrag_take(p, &p->group[g]);
+    if (s->call != KVB_SIZE_SHIFT)
+        return error;
+    need_of(&seq->account, seq->ordinals.n + 2, &p->spans); /* two may be cut in two */
+    for (size_t i = 0; i < seq->ordinals.n; i++) {
+        seq->ordinals.at[i].pos++;
+        seq->ordinals.at[i].cell += UINT64_C(1) << 40;
+    }
+    seq->len += seq->len > 0;
+    return error;
+}
+
+static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
 {
     const kvb_model *m = &p->subject->model;
     int error = 0;
     size_t a = 0;
+    if (s->call)
+        return call_take(p, s);
     while (accounts[a].cache != p->subject->cache)
         a++;
     shared_tables_take(p, s);
@@ -333,6 +297,8 @@ static int step_take(prediction *p, const kvb_size_step *s)
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
         error = s->drafts ? drafts_take(p, &p->group[g], &m->groups[g], s)
                           : accounts[a].take(p, &p->group[g], &m->groups[g], s);
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        p->group[g].turning = false;
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
         uint64_t ordinal = p->next_ordinal + (s->drafts ? s->drafts - 1 : (uint64_t)(q - s->first) * s->tokens);
         error = kvb_size_piece_add(&p->seq[q].ordinals, p->seq[q].len, ordinal, s->tokens);
@@ -354,11 +320,11 @@ static int add(uint64_t *sum, uint64_t n, uint64_t each)
     return __builtin_mul_overflow(n, each, &bytes) || __builtin_add_overflow(*sum, bytes, sum) ? -EOVERFLOW : 0;
 }
 
-static int group_add_up(const prediction *p, uint32_t index, uint64_t *sum)
+static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *sum)
 {
     const kvb_size_subject *s = p->subject;
     const kvb_group *g = &s->model.groups[index];
-    const group_tables *t = &p->group[index];
+    const kvb_size_group_tables *t = &p->group[index];
     uint64_t cells = pool_cells(p, g);
     int error = 0;
     for (int side = 0; side < 2 && !error; side++) {
@@ -392,12 +358,12 @@ static int group_add_up(const prediction *p, uint32_t index, uint64_t *sum)
         error = add(sum, t->spans, SPAN);
     return error ? error
                  : add(sum, 1,
-                       t->moves * MOVE + t->refs * REF + t->row_cells * SPAN + t->tables * PAGE +
-                           t->changes * PAGE_CHANGE + p->n_ids * by_id + rows);
+                       kvb_size_moves_bytes(t, p->n_ids) + t->moves * MOVE + t->refs * REF + t->row_cells * SPAN +
+                           t->tables * PAGE + t->changes * PAGE_CHANGE + p->n_ids * by_id + rows);
 }
 
 /* Bytes now, or -EOVERFLOW. */
-static int add_up(const prediction *p, uint64_t *bytes)
+static int add_up(const kvb_size_prediction *p, uint64_t *bytes)
 {
     int error = 0;
     *bytes = kvb_cache_struct_bytes(p->subject->cache, &p->subject->model) + p->nodes * NODE;
@@ -412,7 +378,7 @@ static int add_up(const prediction *p, uint64_t *bytes)
 
 /* ---- checks ---------------------------------------------------------------------------------------------------------- */
 
-static int subject_check(const prediction *p, char *why, size_t why_bytes)
+static int subject_check(const kvb_size_prediction *p, char *why, size_t why_bytes)
 {
     const kvb_size_subject *s = p->subject;
     const kvb_cache_options *o = &s->options;
@@ -443,7 +409,7 @@ static int subject_check(const prediction *p, char *why, size_t why_bytes)
     return 0;
 }
 
-static void prediction_free(prediction *p)
+static void prediction_free(kvb_size_prediction *p)
 {
     for (uint32_t q = 0; q < p->n_ids && p->seq; q++)
         free(p->seq[q].ordinals.at);
@@ -459,9 +425,9 @@ static void prediction_free(prediction *p)
     free(p);
 }
 
-static prediction *prediction_begin(const kvb_size_subject *s)
+static kvb_size_prediction *prediction_begin(const kvb_size_subject *s)
 {
-    prediction *p = calloc(1, sizeof *p);
+    kvb_size_prediction *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->subject = s;
@@ -479,7 +445,7 @@ static prediction *prediction_begin(const kvb_size_subject *s)
 int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, uint64_t *bytes, char *why,
                      size_t why_bytes)
 {
-    prediction *p = prediction_begin(s);
+    kvb_size_prediction *p = prediction_begin(s);
     int error = p ? subject_check(p, why, why_bytes) : -ENOMEM;
     if (!error)
         error = add_up(p, &bytes[0]);

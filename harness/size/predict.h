@@ -11,25 +11,33 @@
 
 #define KVB_SIZE_DRAFTS 64u /* most roots of a proposal */
 
-/* One kind of step, several times over. */
+typedef enum kvb_size_call {
+    KVB_SIZE_STEP,
+    KVB_SIZE_SHIFT, /* all of sequence `first` moves by one position; of caches seq and slab, over formats that can be turned */
+    KVB_SIZE_DEFRAG /* likewise; it needs a free cell */
+} kvb_size_call;
+
+/* One kind of step, several times over; or another call, of which tokens and drafts say nothing. */
 typedef struct kvb_size_step {
     uint32_t first, n_seqs; /* sequences first .. first + n_seqs - 1 */
     uint32_t tokens;        /* of each; 1 where there are several sequences */
     uint32_t drafts;        /* a tree's one token is chosen among so many proposed roots; 0: it is just fed */
     uint32_t times;
+    kvb_size_call call;
 } kvb_size_step;
 
 /* Every sequence is prefilled in chunks, one sequence after the other; its last tokens come one by one, all sequences
- * together. */
+ * together. Before the last of these the first sequence is shifted, and cells are put in order, if so asked. */
 typedef struct kvb_size_history {
     uint32_t sequences; /* 1 .. KVB_MAX_SEQS */
     uint32_t context;   /* tokens of each, at least 1 */
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
     uint32_t drafts;    /* of each of those, in a tree */
+    bool moves;         /* a shift and a defrag; there are two singles at least */
 } kvb_size_history;
 
-#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 1)
+#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4)
 
 /* Its steps [at most KVB_SIZE_STEPS(sequences)], fewest entries; the number of entries. */
 size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step *steps);
@@ -40,6 +48,9 @@ typedef struct kvb_size_subject {
     kvb_model model;
     kvb_cache_options options;
 } kvb_size_subject;
+
+/* Is it known what shifts and defrags of the subject allocate? */
+bool kvb_size_moves(const kvb_size_subject *subject);
 
 /* May the cache of the subject, with n_ids sequence ids and so many tokens in it, take the step with all its times? 0, or -EINVAL
  * with why. */

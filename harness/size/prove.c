@@ -45,11 +45,17 @@ static int rows_want(kvb_proof_rows *rows, size_t n)
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 
-/* One of the step's times: begin it, and note the positions of its tokens by ordinal. */
+/* One of the step's times, or another call: begin it, and note the positions of its tokens by ordinal. */
 static int step_begin(run *r, const kvb_size_step *s)
 {
     static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
     uint32_t n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
+    if (s->call == KVB_SIZE_DEFRAG)
+        return kvb_cache_defrag(r->cache);
+    if (s->call == KVB_SIZE_SHIFT) {
+        r->len[s->first] += r->len[s->first] > 0;
+        return kvb_cache_seq_add(r->cache, s->first, 0, KVB_POS_END, 1);
+    }
     for (uint32_t i = 0; i < n; i++) {
         r->ids[i] = s->n_seqs > 1 ? s->first + i : s->first;
         r->position[r->ordinals++] = r->len[r->ids[i]] + (s->n_seqs > 1 || s->drafts ? 0 : i);
@@ -103,7 +109,7 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
             return error;
         if (!compare(r, predicted[i + 1], proof))
             return 0;
-        error = r->rows ? step_store(r) : 0;
+        error = r->rows && !steps[i].call ? step_store(r) : 0;
         if (!error && steps[i].drafts) {
             uint32_t last = steps[i].drafts - 1;
             error = kvb_cache_commit(r->cache, 0, &last, 1);

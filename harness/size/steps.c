@@ -15,9 +15,22 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
         if (prefill % h->chunk)
             steps[n++] = (kvb_size_step){.first = s, .n_seqs = 1, .tokens = prefill % h->chunk, .times = 1};
     }
+    if (h->moves) {
+        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .times = singles - 1};
+        steps[n++] = (kvb_size_step){.n_seqs = 1, .times = 1, .call = KVB_SIZE_SHIFT};
+        steps[n++] = (kvb_size_step){.n_seqs = 1, .times = 1, .call = KVB_SIZE_DEFRAG};
+        singles = 1;
+    }
     if (singles)
         steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .drafts = h->drafts, .times = singles};
     return n;
+}
+
+bool kvb_size_moves(const kvb_size_subject *s)
+{
+    const kvb_format *k = s->options.k_pool->format, *v = s->options.v_pool->format;
+    return (s->cache == &kvb_cache_seq || s->cache == &kvb_cache_slab) && !k->residual_cells && !v->residual_cells &&
+           k->elem != KVB_OPAQUE && kvb_model_unknown_rope(&s->model) < 0;
 }
 
 int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_size_step *step, uint64_t tokens,
@@ -26,7 +39,13 @@ int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_siz
     const kvb_cache_type *c = s->cache;
     uint64_t more =
         step->drafts ? (uint64_t)step->times + step->drafts - 1 : (uint64_t)step->n_seqs * step->tokens * step->times;
-    if ((step->first || step->n_seqs > 1) && !(c->flags & KVB_CACHE_SEQ))
+    if (step->call && (!kvb_size_moves(s) || step->first >= n_ids ||
+                       (step->call == KVB_SIZE_DEFRAG && tokens >= s->options.capacity)))
+        snprintf(why, why_bytes, "cache %s with %llu tokens: no account of a shift or defrag", c->name,
+                 (unsigned long long)tokens);
+    else if (step->call)
+        return 0;
+    else if ((step->first || step->n_seqs > 1) && !(c->flags & KVB_CACHE_SEQ))
         snprintf(why, why_bytes, "cache %s holds one sequence", c->name);
     else if (step->drafts && (!(c->flags & KVB_CACHE_TREE) || c->flags & KVB_CACHE_SEQ || step->n_seqs > 1))
         snprintf(why, why_bytes, "cache %s takes no drafts here", c->name);

@@ -56,8 +56,10 @@ static uint32_t widest_limit(const kvb_model *model)
     return widest;
 }
 
-static kvb_size_history history_of(const kvb_size_proving *p, const kvb_model *model, const kvb_cache_type *cache)
+static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_subject *s)
 {
+    const kvb_model *model = &s->model;
+    const kvb_cache_type *cache = s->cache;
     uint32_t context = p->context ? p->context : CONTEXT, window = cache == &kvb_cache_window ? widest_limit(model) : 0;
     if (!p->context && window && context < window + WINDOW_AND_MORE)
         context = window + WINDOW_AND_MORE; /* far enough that its rows are dropped and its cells used again */
@@ -69,6 +71,7 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_model *m
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
         .drafts = cache == &kvb_cache_tree ? DRAFTS : 0,
+        .moves = kvb_size_moves(s) && context >= SINGLES,
     };
 }
 
@@ -156,7 +159,7 @@ static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *h
 
 static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
 {
-    kvb_size_history history = history_of(v->proving, &out->subject.model, out->subject.cache);
+    kvb_size_history history = history_of(v->proving, &out->subject);
     kvb_size_step *steps = calloc(KVB_SIZE_STEPS(history.sequences), sizeof *steps);
     kvb_size_verdict verdict = KVB_SIZE_UNAVAILABLE;
     if (steps)
@@ -203,21 +206,22 @@ static int verdicts_find_all(verifier *v)
 
 static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
 {
-    kvb_size_history h = history_of(v->proving, v->model, cache);
-    const kvb_size_verified out = {
+    kvb_size_verified out = {
         .subject = {.cache = cache,
                     .model = *v->model,
-                    .options = {.capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0),
-                                .seq_capacity = h.context,
-                                .seq_ids = h.sequences,
-                                .max_seqs = h.sequences,
-                                .step = h.chunk > h.sequences ? h.chunk : h.sequences,
-                                .min_chunk = FIRST_CHUNK,
-                                .growth = growth,
-                                .k_pool = pools->k,
-                                .v_pool = pools->v}},
+                    .options = {.min_chunk = FIRST_CHUNK, .growth = growth, .k_pool = pools->k, .v_pool = pools->v}},
         .layers = v->model->n_layers,
     };
+    kvb_cache_options *o = &out.subject.options;
+    for (uint32_t g = 0; g < out.subject.model.n_groups; g++) { /* all that can be of a row is turned */
+        kvb_group *group = &out.subject.model.groups[g];
+        group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
+    }
+    const kvb_size_history h = history_of(v->proving, &out.subject);
+    o->capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0) + h.moves;
+    o->seq_capacity = h.context + h.moves;
+    o->seq_ids = o->max_seqs = h.sequences;
+    o->step = h.chunk > h.sequences ? h.chunk : h.sequences;
     return verdict_add(v->verdicts, &out);
 }
 

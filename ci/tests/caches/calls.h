@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "rig.h"
+#include "naive_prefix.h"
 #include "naive_reorder.h"
 #include "naive_saved.h"
 #include "naive_trees.h"
@@ -17,6 +18,7 @@ static uint64_t random_state;
 static uint32_t random_seqs; /* sequences that are mostly named */
 static uint32_t random_ids;  /* of the cache */
 static bool random_saves = true;
+static bool random_prompts; /* tokens are known, and prompts offered, where a cache can find them */
 
 static inline uint32_t random_below(uint32_t n)
 {
@@ -42,6 +44,7 @@ typedef enum call_kind {
     DEFRAG,
     SAVE,
     LOAD,
+    MATCH,
     CALLS
 } call_kind;
 
@@ -51,7 +54,14 @@ typedef struct call {
     int32_t delta;
     uint32_t ids[16], srcs[16]; /* REORDER: ids are the destinations */
     int32_t parents[16];
+    bool known; /* EXTEND, STEP: the tokens' ids */
+    int32_t toks[16];
+    uint32_t key; /* extra key: of a prompt, and of the step with the rest of it */
 } call;
+
+/* What the last MATCH has found. */
+static uint32_t call_found;
+static const uint64_t *call_ordinals;
 
 /* ---- the files of slots ---------------------------------------------------------------------------------------- */
 
@@ -103,9 +113,9 @@ static inline int cache_call(kvb_cache *cache, const call *c)
 {
     switch (c->kind) {
     case EXTEND:
-        return kvb_cache_begin_step(cache, NULL, c->n);
+        return kvb_cache_begin_step_tokens(cache, NULL, c->known ? c->toks : NULL, c->n);
     case STEP:
-        return kvb_cache_begin_step(cache, c->ids, c->n);
+        return kvb_cache_begin_step_tokens(cache, c->ids, c->known ? c->toks : NULL, c->n);
     case COPY:
         return kvb_cache_seq_cp(cache, c->src, c->dst, c->p0, c->p1);
     case REMOVE:
@@ -130,10 +140,28 @@ static inline int cache_call(kvb_cache *cache, const call *c)
         return kvb_cache_save(cache, c->src, slot_path(c->slot));
     case LOAD:
         return kvb_cache_load(cache, c->src, slot_path(c->slot));
+    case MATCH:
+        call_found = 0;
+        return kvb_cache_seq_match(cache, c->src, c->toks, c->n, c->key, &call_found, &call_ordinals);
     case CALLS:
         break;
     }
     return -ENOSYS;
+}
+
+/* MATCH has been answered; see naive_match. */
+static inline int model_match(naive *m, const call *c, int got)
+{
+    return naive_match(m, c->src, c->toks, c->n, c->key, got, call_found, call_ordinals);
+}
+
+/* A step, of tokens that may be known. */
+static inline int model_step(naive *m, const uint32_t *ids, const call *c)
+{
+    int error = naive_step(m, ids, c->n);
+    if (!error && m->type->flags & KVB_CACHE_PREFIX)
+        naive_know(m, c->known ? c->toks : NULL, c->key);
+    return error;
 }
 
 static inline int model_call(naive *m, const call *c)
@@ -141,10 +169,12 @@ static inline int model_call(naive *m, const call *c)
     static const uint32_t zeros[NAIVE_STEP];
     switch (c->kind) {
     case EXTEND:
-        return naive_step(m, zeros, c->n);
+        return model_step(m, zeros, c);
     case STEP:
-        return naive_step(m, c->ids, c->n);
+        return model_step(m, c->ids, c);
     case COPY:
+        if (c->dst < m->n_ids)
+            naive_fed_only[c->dst] = false;
         return naive_cp(m, c->src, c->dst, c->p0, c->p1);
     case REMOVE:
         return naive_rm(m, c->src, c->p0, c->p1);
@@ -160,6 +190,7 @@ static inline int model_call(naive *m, const call *c)
     case REWIND:
         return naive_rewind(m, c->p0);
     case REORDER:
+        memset(naive_fed_only, 0, sizeof naive_fed_only);
         return naive_reorder(m, c->ids, c->srcs, c->n);
     case SHIFT:
         return naive_shift(m, c->src, c->p0, c->p1, c->delta);
@@ -169,6 +200,7 @@ static inline int model_call(naive *m, const call *c)
         return naive_save(m, c->slot, c->src);
     case LOAD:
         return naive_load(m, c->slot, c->src);
+    case MATCH:
     case CALLS:
         break;
     }
@@ -244,6 +276,27 @@ static inline void saved_draw(const naive *m, call *c)
         c->src = KVB_SEQ_ALL;
 }
 
+/* Few words, so that prompts begin alike. */
+static inline void tokens_draw(call *c)
+{
+    c->known = random_below(8);
+    for (uint32_t i = 0; i < 16; i++)
+        c->toks[i] = random_below(6) == 0;
+}
+
+/* A prompt of a sequence that is empty, mostly. */
+static inline call prompt_draw(const naive *m)
+{
+    call c = {.kind = MATCH, .n = random_below(20) ? 2 + random_below(15) : 0, .key = random_below(3) == 0};
+    random_ids = m->n_ids;
+    c.src = random_seq();
+    for (uint32_t i = 0; i < random_seqs && random_below(10) && (c.src >= m->n_ids || m->seqs[c.src].n); i++)
+        c.src = i;
+    tokens_draw(&c);
+    c.known = true;
+    return c;
+}
+
 /* One random call, mostly a legal one, of what the cache can do. */
 static inline call call_draw(const naive *m)
 {
@@ -251,8 +304,11 @@ static inline call call_draw(const naive *m)
                                     STEP,    COPY,    COPY,   REMOVE, REMOVE, KEEP,    CLEAR,   PROPOSE,
                                     PROPOSE, PROPOSE, COMMIT, COMMIT, REWIND, REORDER, REORDER, SHIFT,
                                     SHIFT,   DEFRAG,  SAVE,   LOAD,   LOAD,   STEP,    STEP,    STEP};
+    const bool prompts = random_prompts && m->type->flags & KVB_CACHE_PREFIX;
     call c = {.kind = CALLS};
     bool have = false;
+    if (prompts && random_below(6) == 0)
+        return prompt_draw(m);
     random_ids = m->n_ids;
     while (!have) {
         c.kind = mix[random_below(sizeof mix / sizeof *mix)];
@@ -283,6 +339,8 @@ static inline call call_draw(const naive *m)
         shift_draw(m, &c);
     if (c.kind == SAVE || c.kind == LOAD)
         saved_draw(m, &c);
+    if (prompts)
+        tokens_draw(&c);
     bool same = random_below(3) == 0;
     for (uint32_t i = 0; i < 16; i++) {
         c.ids[i] = i && same ? c.ids[0] : random_seq();

@@ -83,9 +83,18 @@ static void pages_behind_a_window_go(void **state)
     rig_close(&r);
 }
 
+static void more_cells_than_have_numbers(void **state)
+{
+    (void)state;
+    rig r = {.page_cells = 256};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, UINT32_MAX, 32, 64, 4), -EINVAL);
+    assert_int_equal(r.allocator.current_bytes, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pages_are_shared_until_written),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(more_cells_than_have_numbers),
+                                       cmocka_unit_test(pages_are_shared_until_written),
                                        cmocka_unit_test(pages_behind_a_window_go), cmocka_unit_test(no_page_is_free)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);

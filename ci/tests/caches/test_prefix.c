@@ -8,7 +8,7 @@
 /* Tokens first, first + 1, … */
 static const int32_t *counting(int32_t first, uint32_t n)
 {
-    static int32_t tokens[64];
+    static int32_t tokens[200];
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = first + (int32_t)i;
     return tokens;
@@ -125,6 +125,21 @@ static void what_is_written_again_is_not_found(void **state)
     rig_close(&r);
 }
 
+/* Where a page of the sequence is gone whole, a later one that becomes full has no key. */
+static void behind_a_hole_nothing_is_known(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 2, 0);
+    prompt(&r, 0, counting(0, 10), 10, 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, 4), 0);
+    r.tokens = counting(10, 2);
+    assert_int_equal(rig_step(&r, NULL, 2), 0);
+    rig_store(&r);
+    assert_int_equal(prompt(&r, 1, counting(0, 13), 13, 0), 8);
+    rig_close(&r);
+}
+
 /* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago first, and of a
  * sequence its last one. */
 static void the_oldest_give_way(void **state)
@@ -219,6 +234,9 @@ static void refusals(void **state)
     assert_int_equal(kvb_cache_feed(r.cache, &feed), 5); /* the plan is in force */
     assert_int_equal(found, 77);
     end(&r, 1);
+    r.allocator.fail_request = r.allocator.requests + 1;
+    assert_int_equal(kvb_cache_seq_match(r.cache, 1, counting(0, 200), 200, 0, &found, &ordinals), -ENOMEM);
+    assert_string_equal(kvb_cache_why(r.cache), "no memory for a prompt of 200 tokens");
     for (uint64_t fail = 1; fail < 9; fail++) {
         r.allocator.fail_request = r.allocator.requests + fail;
         int error = kvb_cache_seq_match(r.cache, 1, counting(0, 9), 9, 0, &found, &ordinals);
@@ -410,6 +428,7 @@ int main(void)
         cmocka_unit_test(the_longest_beginning_is_found),
         cmocka_unit_test(later_tokens_are_known),
         cmocka_unit_test(what_is_written_again_is_not_found),
+        cmocka_unit_test(behind_a_hole_nothing_is_known),
         cmocka_unit_test(the_oldest_give_way),
         cmocka_unit_test(the_budget_is_kept),
         cmocka_unit_test(collisions_share_nothing),

@@ -169,12 +169,29 @@ static void staged_rows_are_read_as_they_lie(void **state)
     assert_memory_equal(got, rows[1][1], sizeof got);
 }
 
+static void what_a_cache_can_do_is_said(void **state)
+{
+    (void)state;
+    char can[200], few[12];
+    assert_null(
+        kvb_cache_lacks(&kvb_cache_seq, KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_REWIND)); /* by sequences */
+    assert_string_equal(kvb_cache_lacks(&kvb_cache_slab, KVB_CACHE_EXACT | KVB_CACHE_TREE), "propose and commit");
+    kvb_cache_can(&kvb_cache_tree, can, sizeof can);
+    assert_string_equal(can, ", draft trees, rewind, save and load");
+    kvb_cache_can(&kvb_cache_tree, few, sizeof few);
+    assert_string_equal(few, ", draft tre");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_must_be_given),      cmocka_unit_test(rows_must_fit),
-        cmocka_unit_test(an_open_may_fail_anywhere), cmocka_unit_test(an_open_may_decline),
-        cmocka_unit_test(structs_are_counted),       cmocka_unit_test(staged_rows_are_read_as_they_lie),
+        cmocka_unit_test(what_a_cache_can_do_is_said),
+        cmocka_unit_test(arrays_must_be_given),
+        cmocka_unit_test(rows_must_fit),
+        cmocka_unit_test(an_open_may_fail_anywhere),
+        cmocka_unit_test(an_open_may_decline),
+        cmocka_unit_test(structs_are_counted),
+        cmocka_unit_test(staged_rows_are_read_as_they_lie),
         cmocka_unit_test(nothing_is_not_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

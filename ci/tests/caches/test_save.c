@@ -144,6 +144,31 @@ static void what_was_dropped_stays_dropped(void **state)
     rig_close(&r);
 }
 
+/* Each request for memory of a load, refused once: there is still room for it. */
+static void memory_that_is_refused_takes_no_room(void **state)
+{
+    (void)state;
+    EACH_CACHE(type, KVB_CACHE_SAVES)
+    {
+        static rig r;
+        uint32_t refused = 0;
+        int error = -ENOMEM;
+        begin_as(&r, type, NULL, 80, 40, 2);
+        grow(&r, 0, 40);
+        assert_int_equal(kvb_cache_save(r.cache, 0, path), 0);
+        if (!has_seqs(type))
+            assert_int_equal(kvb_cache_clear(r.cache), 0);
+        for (uint64_t nth = 1; error; nth++, refused += error != 0) {
+            r.allocator.fail_request = r.allocator.requests + nth;
+            error = kvb_cache_load(r.cache, has_seqs(type), path);
+            assert_true(error == 0 || error == -ENOMEM);
+        }
+        r.allocator.fail_request = 0;
+        assert_true(refused > 3);
+        rig_close(&r);
+    }
+}
+
 /* ---- when it may be called ------------------------------------------------------------------------------------------- */
 
 static void rows_must_be_there(void **state)
@@ -208,8 +233,11 @@ static void parts_that_cannot_say_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_goes_on),           cmocka_unit_test(rows_are_shared_again),
-        cmocka_unit_test(what_was_dropped_stays_dropped), cmocka_unit_test(rows_must_be_there),
+        cmocka_unit_test(every_format_goes_on),
+        cmocka_unit_test(rows_are_shared_again),
+        cmocka_unit_test(what_was_dropped_stays_dropped),
+        cmocka_unit_test(rows_must_be_there),
+        cmocka_unit_test(memory_that_is_refused_takes_no_room),
         cmocka_unit_test(parts_that_cannot_say_so),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

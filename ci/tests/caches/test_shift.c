@@ -7,6 +7,7 @@
 #include "rig.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "caches/pools/rows.h"
 
@@ -250,6 +251,38 @@ static void shifts_between_two_steps_are_one(void **state)
         }
 }
 
+/* A load brings rows as they were saved, whatever was to be turned where they come to lie; others are turned as ever. */
+static void what_is_loaded_is_not_turned(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/kvbench-shift-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    EACH_CACHE(type, KVB_CACHE_SHIFT | KVB_CACHE_SAVES)
+    for (int whole = 0; whole < 2; whole++) {
+        scene s;
+        kvb_attend_spec specs[LAYERS];
+        float k[HEADS][DIM], v[HEADS][V_DIM];
+        scene_open(&s, type, kvb_builtin_pools[0]);
+        step(&s, 0, 12, specs);
+        step(&s, 1, 12, specs);
+        assert_int_equal(kvb_cache_save(s.cache, whole ? KVB_SEQ_ALL : 0, path), 0);
+        for (uint32_t seq = 0; seq < 2; seq++)
+            assert_int_equal(kvb_cache_seq_add(s.cache, seq, 0, KVB_POS_END, 5), 0);
+        assert_int_equal(kvb_cache_seq_rm(s.cache, 0, 0, KVB_POS_END), 0);
+        assert_int_equal(kvb_cache_load(s.cache, whole ? KVB_SEQ_ALL : 0, path), 0);
+        for (uint32_t seq = 0; seq < 2; seq++) {
+            const bool moved = seq && !whole;
+            step(&s, seq, 1, specs);
+            rows_find(&specs[0], 0, 12 * seq + 10, k, v);
+            row_check(0, 1, 12 * seq + 10, moved ? 15 : 10, moved ? 5 : 1, k[1]);
+        }
+        scene_close(&s);
+    }
+    close(fd);
+    unlink(path);
+}
+
 static void others_keep_their_rows(void **state)
 {
     (void)state;
@@ -409,6 +442,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_their_new_positions),
         cmocka_unit_test(shifts_between_two_steps_are_one),
+        cmocka_unit_test(what_is_loaded_is_not_turned),
         cmocka_unit_test(others_keep_their_rows),
         cmocka_unit_test(what_is_refused_changes_nothing),
         cmocka_unit_test(caches_and_models_without_shifts_say_so),

@@ -22,6 +22,19 @@ holds "  nor this" '^kernel +flash-f16 .*no avx512fp16'
 ok "json is json" python3 -m json.tool "$TMPDIR/list.json"
 ok "list" "$KVBENCH" list --plugin "$so"
 lacks "  in short where everything is listed" '^(takes|declines) '
+ok "list scans" "$KVBENCH" list scans --plugin "$BUILD/example-plugin/running.so" --cpu-mask portable
+holds "  the built-in ones" '^scan +scan-reference +built-in +yes +plain scalar'
+holds "  and a plug-in's" '^scan +running +example-scan +yes '
+lacks "  and nothing else" '^(kernel|cache) '
+cat >"$TMPDIR/hollow.c" <<'EOF'
+#include "scan.h"
+static const kvb_scan_kernel hollow = {.name = "hollow", .summary = "lacks all"};
+static const kvb_scan_kernel *const scans[] = {&hollow, NULL};
+const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollow", .scans = scans};
+EOF
+ok "a scan that lacks what it needs builds" gcc -std=c11 -shared -fPIC -Ikernels "$TMPDIR/hollow.c" -o "$TMPDIR/hollow.so"
+expect_exit 2 "  and is refused" "$KVBENCH" list scans --plugin "$TMPDIR/hollow.so"
+holds "  by name" "hollow.so: scan 'hollow' has no supports\\(\\), arithmetic\\(\\) or scan\\(\\)" "$err"
 expect_exit 2 "an unknown level" "$KVBENCH" list --cpu-mask high
 holds "  with what is known" "unknown level 'high'; known: portable, avx2" "$err"
 done_testing

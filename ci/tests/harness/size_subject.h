@@ -33,12 +33,19 @@ static inline kvb_model alike(uint32_t layers, kvb_group group)
     return (kvb_model){.n_layers = layers, .n_groups = 1, .groups = {group}};
 }
 
+/* All that can be of K's rows is turned when positions move. */
+static inline kvb_group turned(kvb_group group)
+{
+    group.rope = (kvb_rope){.known = true, .dims = group.k_dim / 2 * 2, .base = 10000};
+    return group;
+}
+
 static inline kvb_size_subject subject_make(const kvb_cache_type *cache, const kvb_pool_type *pool, kvb_growth growth,
                                             uint32_t sequences, uint32_t context)
 {
     return (kvb_size_subject){
         .cache = cache,
-        .model = alike(1, rows_of(2, 1, 128, 128)),
+        .model = alike(1, turned(rows_of(2, 1, 128, 128))),
         .options = {.capacity = sequences * context,
                     .seq_capacity = context,
                     .seq_ids = sequences,

@@ -10,7 +10,7 @@
 /* 100 tokens at once and one more, f16, two KV heads of 64: every term of the sum. */
 static void known_sum(void **state)
 {
-    const kvb_size_step steps[] = {{0, 1, 100, 0, 1}, {0, 1, 1, 0, 1}};
+    const kvb_size_step steps[] = {{0, 1, 100, 0, 1, KVB_SIZE_STEP}, {0, 1, 1, 0, 1, KVB_SIZE_STEP}};
     kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 120);
     kvb_pool_options empty = {.n_kv_heads = 2, .dim = 64, .min_chunk = 16, .capacity = 120};
     kvb_size_proof proof;
@@ -30,7 +30,7 @@ static void known_sum(void **state)
  * without a V pool, where rows are latent. */
 static void known_window(void **state)
 {
-    const kvb_size_step steps[] = {{0, 1, 8, 0, 124}, {0, 1, 1, 0, 8}};
+    const kvb_size_step steps[] = {{0, 1, 8, 0, 124, KVB_SIZE_STEP}, {0, 1, 1, 0, 8, KVB_SIZE_STEP}};
     kvb_pool_options empty = {.n_kv_heads = 1, .dim = 64, .min_chunk = 30, .capacity = 30};
     (void)state;
     for (int latent = 0; latent < 2; latent++) {
@@ -51,8 +51,8 @@ static void known_window(void **state)
 
 static void what_is_refused(void **state)
 {
-    const kvb_size_step two = {0, 2, 1, 0, 1}, drafts = {0, 1, 1, 4, 1}, many = {0, 1, 21, 0, 1},
-                        none = {0, 1, 0, 0, 1};
+    const kvb_size_step two = {0, 2, 1, 0, 1, 0}, drafts = {0, 1, 1, 4, 1, 0}, many = {0, 1, 21, 0, 1, 0},
+                        none = {0, 1, 0, 0, 1, 0}, shift = {0, 1, 0, 0, 1, KVB_SIZE_SHIFT};
     kvb_size_subject s = subject_make(&kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, 1, 20);
     kvb_cache_type other = kvb_cache_contiguous;
     uint64_t bytes[2];
@@ -64,6 +64,8 @@ static void what_is_refused(void **state)
     assert_string_equal(why, "cache contiguous takes no drafts here");
     assert_int_equal(kvb_size_predict(&s, &many, 1, bytes, why, sizeof why), -EINVAL);
     assert_int_equal(kvb_size_predict(&s, &none, 1, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &shift, 1, bytes, why, sizeof why), -EINVAL);
+    assert_string_equal(why, "cache contiguous with 0 tokens: no account of a shift or defrag");
     s.cache = &other;
     assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
     s.cache = &kvb_cache_contiguous;
@@ -79,11 +81,11 @@ static void what_is_refused(void **state)
 static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *pool, kvb_growth growth)
 {
     uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 3 : 1;
-    const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree ? 4 : 0};
     kvb_size_subject s = subject_make(cache, pool, growth, sequences, 78);
+    const kvb_size_history history = {sequences, 75, 33, 5, cache == &kvb_cache_tree ? 4 : 0, kvb_size_moves(&s)};
     kvb_size_step steps[KVB_SIZE_STEPS(3)];
     kvb_size_proof proof;
-    s.model = alike(2, rows_of(2, 1, 128, 128)); /* one layer sees all, the other a window and sinks */
+    s.model = alike(2, turned(rows_of(2, 1, 128, 128))); /* one layer sees all, the other a window and sinks */
     s.model.n_groups = 2;
     s.model.group_of[1] = 1;
     s.model.groups[1] = s.model.groups[0];
@@ -152,6 +154,9 @@ static kvb_model any_model(bool small)
         uint32_t kv_heads = 1 + below(small ? 2 : 4), limit = below(3);
         m.groups[g] = rows_of(kv_heads * (1 + below(4)), kv_heads, dims[below(7)], dims[below(7)]);
         m.groups[g].latent = m.groups[g].v_dim <= m.groups[g].k_dim && below(4) == 0;
+        if (below(4))
+            m.groups[g] = turned(m.groups[g]);
+        m.groups[g].rope.known = true;
         if (limit == 0)
             m.groups[g].window = 1 + below(60);
         if (limit == 0 && below(2))
@@ -162,13 +167,13 @@ static kvb_model any_model(bool small)
     return m;
 }
 
-/* Sequences in any order, of any lengths, alone or several together; drafts in a tree. */
+/* Sequences in any order, of any lengths, alone or several together; drafts in a tree; shifts and defrags between them. */
 static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t most)
 {
     uint32_t used = 0, len[KVB_MAX_SEQS] = {0};
     size_t n = 0;
     for (size_t tries = 0; tries < 4 * most && n < most; tries++) {
-        kvb_size_step step = {0, 1, 1 + below(40), 0, 1 + below(3)};
+        kvb_size_step step = {0, 1, 1 + below(40), 0, 1 + below(3), KVB_SIZE_STEP};
         if (has(s->cache, KVB_CACHE_SEQ)) {
             step.first = below(s->options.max_seqs);
             if (below(2))
@@ -178,6 +183,11 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
         }
         if (step.n_seqs > 1 || step.drafts)
             step.tokens = 1;
+        if (kvb_size_moves(s) && below(3) == 0)
+            step = (kvb_size_step){step.first, 1, 0, 0, 1, below(2) ? KVB_SIZE_SHIFT : KVB_SIZE_DEFRAG};
+        if (step.call && (used >= s->options.capacity || len[step.first] >= s->options.seq_capacity))
+            continue;
+        len[step.first] += step.call == KVB_SIZE_SHIFT && len[step.first];
         uint32_t more = step.n_seqs * step.tokens * step.times, longest = 0;
         for (uint32_t i = 0; i < step.n_seqs; i++)
             longest = len[step.first + i] > longest ? len[step.first + i] : longest;
@@ -248,7 +258,7 @@ static void many_sequences(void **state)
     (void)state;
     for (uint32_t i = 0; i < n_caches(); i++) {
         const kvb_cache_type *cache = kvb_builtin_caches[i];
-        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0};
+        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0, false};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, SEQUENCES, 5);
         kvb_size_proof proof;
         if (!has(cache, KVB_CACHE_SEQ))
@@ -270,7 +280,7 @@ static void at_once_or_one_by_one(void **state)
         bool feeds_again = has(cache, KVB_CACHE_FORGETS);
         uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 1 + below(5) : 1,
                  context = 1 + below(feeds_again ? 1000 : 5000);
-        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0};
+        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0, false};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, sequences, context);
         s.model.groups[0].window = 1 + below(500);
         kvb_size_step steps[KVB_SIZE_STEPS(5)], one = {0};

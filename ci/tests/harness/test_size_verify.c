@@ -174,7 +174,7 @@ static void a_difference_is_told(void **state)
     const kvb_size_proving proving = {
         .caches = caches, .pools = &pools, .n_pools = 1, .growths = &growth, .n_growths = 1, .context = 100};
     kvb_size_subject s = subject_make(&kvb_cache_contiguous, &greedy.type, growth, 1, 100);
-    const kvb_size_step steps[] = {{0, 1, 1, 0, 90}};
+    const kvb_size_step steps[] = {{0, 1, 1, 0, 90, KVB_SIZE_STEP}};
     kvb_size_verdicts v = {0};
     kvb_size_proof proof;
     char why[200];
@@ -202,7 +202,7 @@ static void the_engine_is_its_cache(void **state)
     for (size_t i = 0; i < 2; i++) {
         const kvb_size_ask ask = {
             .context = 700, .sequences = sequences[i], .k = kvb_kv_format_find("q8_0"), .v = kvb_kv_format_find("f16")};
-        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0};
+        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0, false};
         kvb_size_subject s = subject_make(i ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE,
                                           (uint32_t)sequences[i], 700);
         kvb_size_step steps[KVB_SIZE_STEPS(5)];

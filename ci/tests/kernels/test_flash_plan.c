@@ -207,9 +207,13 @@ static void parts_share_everything(void **state)
         s.group = i % 3 ? 2 : 7;
         s.seed = 500 + i;
         fixture_build(&f, &s);
+        void *bits = malloc(kvb_mask_bits_bytes(s.n_tok, s.n_cells));
+        assert_non_null(bits);
+        kvb_mask_ascend(&f.args.mask, s.n_tok, s.n_cells, bits); /* blocks know no pages, nor runs in any order */
         for (uint32_t parts = 1; parts <= 24; parts++)
             plan_check(&f, parts, false);
         plan_check(&f, 3, true);
+        free(bits);
         fixture_free(&f);
     }
 }

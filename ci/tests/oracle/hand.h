@@ -155,6 +155,7 @@ static inline kvb_model hand_model(uint32_t layers, kvb_group group)
 static inline void hand_values(hand *h, kvb_model model, uint64_t seed, kvb_values *values)
 {
     h->trace.header.model = model;
+    h->trace.needs.tokens = h->tokens;
     *values = (kvb_values){.tokens = h->tokens, .model = &h->trace.header.model, .profile = "hand"};
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
         size_t n = 0;

@@ -244,6 +244,140 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
     hand_free(&h);
 }
 
+/* ---- rows that shifts have made ------------------------------------------------------------------------------ */
+
+enum { SHIFTED = 6, MOVED_DIM = 16 };
+
+/* Halves from element 4 on; neighbours; latent rows, turned behind what is V. */
+static const kvb_model roped = {
+    .n_layers = 3,
+    .n_groups = 3,
+    .group_of = {0, 1, 2},
+    .groups = {{.heads = 4,
+                .kv_heads = 2,
+                .k_dim = MOVED_DIM,
+                .v_dim = 8,
+                .scale = 0.3,
+                .rope = {.known = true, .first = 4, .dims = 8, .base = 1e4}},
+               {.heads = 2,
+                .kv_heads = 2,
+                .k_dim = MOVED_DIM,
+                .v_dim = 8,
+                .scale = 0.3,
+                .rope = {.known = true, .neighbours = true, .dims = MOVED_DIM, .base = 500}},
+               {.heads = 2,
+                .kv_heads = 1,
+                .k_dim = MOVED_DIM,
+                .v_dim = 8,
+                .latent = true,
+                .scale = 0.3,
+                .rope = {.known = true, .first = 8, .dims = 8, .base = 1e4}}}};
+
+static void add(hand *h, uint32_t p0, uint32_t p1, int32_t delta)
+{
+    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_ADD);
+    e->p0 = p0;
+    e->p1 = p1;
+    e->delta = delta;
+    h->trace.needs.shift = true;
+}
+
+/* In f32, what is read back of the row as it was stored, turned: of a pair the one, then the other. */
+static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t delta, float *row)
+{
+    double scratch[512], *decoded = scratch, *sizes = scratch + MOVED_DIM, *coding = scratch + 2 * MOVED_DIM;
+    kvb_storage store;
+    char why[128];
+    assert_int_equal(kvb_storage_init(&store, format, MOVED_DIM, NULL, 1, 0, why, sizeof why), 0);
+    assert_true(2 * MOVED_DIM * sizeof(double) + kvb_storage_scratch(&store) <= sizeof scratch);
+    kvb_storage_turn(&store, row, (float *)(void *)coding);
+    kvb_storage_code(&store, 1, coding, decoded, sizes);
+    kvb_storage_read(&store, decoded, row);
+    for (uint32_t i = 0; i < rope->dims / 2; i++) {
+        const uint32_t a = rope->first + (rope->neighbours ? 2 * i : i),
+                       b = rope->neighbours ? a + 1 : a + rope->dims / 2;
+        const double angle = delta / pow(rope->base, 2.0 * i / rope->dims);
+        const float c = (float)cos(angle), s = (float)sin(angle), x = row[a], y = row[b];
+        row[a] = x * c - y * s;
+        row[b] = x * s + y * c;
+    }
+}
+
+/* Tokens 2 .. 5 move by 3 positions; 2 and 3 of them go back before the next step: their rows are what they were. The last query
+ * sees what it would of rows that were so from the beginning. */
+static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const kvb_format *v)
+{
+    hand moves = {0}, stays = {0};
+    kvb_values before, after;
+    size_t n, n_same;
+    for (int i = 0; i < 2; i++) {
+        hand *h = i ? &stays : &moves;
+        hand_extend(h, KVB_EVENT_PREFILL, 0, 0, SHIFTED);
+        if (!i) {
+            add(h, 2, KVB_TRACE_POS_END, 3);
+            add(h, 5, 7, -3);
+        }
+        hand_extend(h, KVB_EVENT_STEP, 0, i ? SHIFTED : SHIFTED + 3, 1);
+        hand_values(h, roped, 9, i ? &after : &before);
+    }
+    for (uint32_t layer = 0; layer < roped.n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(&roped, layer);
+        for (uint32_t t = 4; t < SHIFTED; t++)
+            for (uint32_t h = 0; h < g->kv_heads; h++)
+                row_move(k, &g->rope, 3,
+                         (float *)(uintptr_t)kvb_values_rows(&after, KVB_ROWS_K, layer, t) + h * g->k_dim);
+    }
+    const kvb_oracle_options options = {.k_format = k, .v_format = v, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *one = open_or_fail(&moves, &before, &options), *two = open_or_fail(&stays, &after, &options);
+    for (uint32_t layer = 0; layer < roped.n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(&roped, layer);
+        const kvb_expect *rows = kvb_oracle_rows(one, 3, layer, &n), *same = kvb_oracle_rows(two, 1, layer, &n_same);
+        assert_true(n == g->heads && n_same == n);
+        for (size_t r = 0; r < n; r++) {
+            assert_int_equal(rows[r].visible, SHIFTED + 1);
+            assert_true(fabs(rows[r].lse - same[r].lse) < 1e-12);
+            for (uint32_t c = 0; c < g->v_dim; c++)
+                assert_true(fabs(rows[r].terms[c].o - same[r].terms[c].o) < 1e-12);
+        }
+    }
+    const kvb_oracle_options lossless = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *exact = open_or_fail(&moves, &before, &lossless);
+    double cost = 0; /* of the formats: rows that were never rounded are turned, too */
+    for (size_t r = 0; r < one->n_rows; r++)
+        for (uint32_t c = 0; c < kvb_model_group(&roped, one->rows[r].layer)->v_dim; c++)
+            cost = fmax(cost, fabs(one->rows[r].terms[c].o - exact->rows[r].terms[c].o));
+    assert_true(fabs(one->format.max_abs - cost) < 1e-12 && (cost == 0) == (k->elem == KVB_F32));
+    kvb_oracle_free(exact);
+    kvb_oracle_free(one);
+    kvb_oracle_free(two);
+    hand_free(&moves);
+    hand_free(&stays);
+}
+
+static void shifts(void **state)
+{
+    (void)state;
+    moved_rows_are_turned_as_they_are_stored(&f32, &f32);
+    moved_rows_are_turned_as_they_are_stored(&bf16, &f32);
+    moved_rows_are_turned_as_they_are_stored(&int8_had, &bf16);
+    hand h = {0};
+    kvb_values values;
+    kvb_oracle *oracle;
+    char why[128];
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);
+    add(&h, 1, 2, 1);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 3, 1);
+    hand_values(&h, roped, 9, &values);
+    const kvb_format *const unknown[][2] = {{&int8_asym, &f32}, {&kivi_k, &f32}, {&f32, &kivi_k}};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const kvb_oracle_options options = {
+            .k_format = unknown[i][0], .v_format = unknown[i][1], .max_pairs = UINT64_MAX, .seed = 1};
+        assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
+        assert_non_null(strstr(why, unknown[i][i == 2]->name));
+    }
+    hand_free(&h);
+}
+
 static void unknown_format_is_refused(void **state)
 {
     (void)state;
@@ -270,6 +404,7 @@ int main(void)
         cmocka_unit_test(head_scales_go_by_layer_and_head),
         cmocka_unit_test(the_team_changes_nothing),
         cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
+        cmocka_unit_test(shifts),
         cmocka_unit_test(unknown_format_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -186,7 +186,8 @@ static void both_say_what_lists_say(void **state)
 /* Positions 0 .. 3 under key 0, then prompts that differ in one thing. */
 static void what_differs_is_said(void **state)
 {
-    static uint32_t pos[] = {0, 1, 2, 3}, seq[] = {0, 0, 0, 0}, one[] = {1, 1, 1, 1}, two[] = {2, 2, 2, 2};
+    static uint32_t pos[] = {0, 1, 2, 3}, seq[] = {0, 0, 0, 0}, one[] = {1, 1, 1, 1}, two[] = {2, 2, 2, 2},
+                    three[] = {3, 3, 3, 3};
     static int32_t a[] = {5, 6, 7, 8}, b[] = {5, 9, 7, 8};
     const kvb_event prompts[] = {
         {.kind = KVB_EVENT_PREFILL, .n = 4, .first = 0, .pos = pos, .seq = seq, .tok = a, .reuse = true},
@@ -200,6 +201,11 @@ static void what_differs_is_said(void **state)
          .reuse = true,
          .extra_key = 1},
     };
+    static int32_t root[] = {-1};
+    static const uint32_t end[] = {4};
+    const kvb_event node = {
+        .kind = KVB_EVENT_PROPOSE, .n = 1, .first = 12, .pos = (uint32_t *)(uintptr_t)end, .seq = one, .parents = root};
+    kvb_event after = prompts[0];
     kvb_history *history;
     char why[200];
     (void)state;
@@ -216,6 +222,12 @@ static void what_differs_is_said(void **state)
     assert_string_equal(why, "position 0: token 1 has another position");
     assert_false(kvb_history_same_prefix(history, 9, 4, why, sizeof why));
     assert_string_equal(why, "token 9 was not there before");
+    after.first = 13;
+    after.seq = three;
+    assert_int_equal(kvb_history_apply(history, &node), 0);
+    assert_int_equal(kvb_history_apply(history, &after), 0);
+    assert_true(kvb_history_same_prefix(history, 0, 13, why, sizeof why)); /* ordinals go on behind the node's */
+    assert_false(kvb_history_same_prefix(history, 12, 13, why, sizeof why));
     kvb_history_free(history);
 }
 

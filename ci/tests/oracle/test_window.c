@@ -210,6 +210,8 @@ static void moved_rows(void **state)
     keys_store(&r, N, keys);
     memcpy(want, keys + 64 * K, 6 * K * sizeof *want);
     lse_is(&r, (kvb_run){64, N}, want);
+    assert_int_equal(kvb_window_save(r.window, 0), 0);
+    assert_int_equal(kvb_window_save(r.window, 1), 0);
     /* within the open block; from an encoded one; a cell to itself; one that holds nothing; one that was never there */
     const uint32_t from[] = {64, 68, 5, 67, 200, 5000};
     for (uint32_t is_v = 0; is_v < 2; is_v++)
@@ -222,6 +224,23 @@ static void moved_rows(void **state)
     for (uint32_t is_v = 0; is_v < 2; is_v++)
         assert_int_equal(kvb_window_move(r.window, 0, is_v, CELLS - 1, (const uint32_t[]){64}, 1), 0);
     lse_is(&r, (kvb_run){CELLS - 1, CELLS}, want);
+    assert_int_equal(kvb_window_save(r.window, 1), 0);
+    kvb_window_load(r.window, 0); /* as it was, though there is room for more now */
+    lse_is(&r, (kvb_run){0, W}, keys);
+    lse_is(&r, (kvb_run){64, N}, keys + 64 * K);
+    kvb_window_load(r.window, 1);
+    lse_is(&r, (kvb_run){CELLS - 1, CELLS}, want);
+    /* within an encoded block, which is opened for it */
+    for (uint32_t is_v = 0; is_v < 2; is_v++)
+        assert_int_equal(kvb_window_move(r.window, 0, is_v, 6, (const uint32_t[]){5}, 1), 0);
+    for (uint32_t i = 0; i < W * K; i++)
+        want[i] = half(keys[i]);
+    memcpy(want + 6 * K, want + 5 * K, K * sizeof *want);
+    lse_is(&r, (kvb_run){0, W}, want);
+    rig_close(&r);
+    rig_open(&r, &kivi_k, &f16, false); /* nothing is a thing, too */
+    assert_int_equal(kvb_window_save(r.window, 0), 0);
+    kvb_window_load(r.window, 0);
     rig_close(&r);
 }
 

@@ -13,6 +13,7 @@
 
 #include "results/compare.h"
 #include "results/compare_time.h"
+#include "results/statistics.h"
 #include "synthetic.h"
 
 /* The noise of a shared virtual machine of two cores, and of one that nobody else uses. */
@@ -401,10 +402,23 @@ static void test_run_shifts(void **state)
     kvb_result *base = synthetic_run(60, 1, 1, &shared, 31), *new = synthetic_run(60, 1, 1, &shared, 32);
 
     (void)state;
+    assert_true(kvb_common_reach(0, 0.01, 100) == 0);
+    assert_true(kvb_common_reach(0.02, 0.01, 100) ==
+                0.02 * kvb_student_quantile(0.01, 37)); /* 0.37 of the comparisons */
+    assert_true(kvb_common_reach(0.02, 0.01, 2) == 0.02 * kvb_student_quantile(0.01, 1));
     for (int i = 0; i < 2; i++) {
         slow_down(new, 60, factors[i]);
         kvb_comparison *c = compare(base, 60, new, 60, (kvb_compare_options){0});
         assert_int_equal(axis_find(c, "kernel", base->kernel)->verdict, i ? KVB_VERDICT_SLOWER : KVB_VERDICT_UNDECIDED);
+        kvb_comparison_free(c);
+    }
+    /* One whose measurements are the same vouches for itself, not for the others. */
+    static const double shifts[] = {1, 1.08, 1 / 1.08};
+    for (int i = 0; i < 3; i++) {
+        memcpy(new, base, 60 * sizeof *new);
+        slow_down(new, 59, shifts[i]);
+        kvb_comparison *c = compare(base, 60, new, 60, (kvb_compare_options){0});
+        assert_int_equal(axis_find(c, "kernel", base->kernel)->verdict, i ? KVB_VERDICT_UNDECIDED : KVB_VERDICT_SAME);
         kvb_comparison_free(c);
     }
     free(base);

@@ -72,8 +72,10 @@ class Account:
             self.settled = len(self.moved)
         if kind in ("step", "prefill", "fill"):
             for s in e["seq"] if kind == "step" else [e["seq"]] * e["n"]:
+                s, *others = s if isinstance(s, list) else [s]
                 p = self.next(s)
-                self.seqs.setdefault(s, []).append((p, self.tokens))
+                for holder in (s, *others):
+                    self.seqs.setdefault(holder, []).append((p, self.tokens))
                 self.tokens += 1
                 if kind != "fill":
                     queries.append((p, list(self.seqs[s])))
@@ -164,7 +166,7 @@ def main(trace, answers):
     facts, tensors = tensors_read(answers)
     groups = groups_read(lines[0]["model"])
     account, row, at, worst = Account(len(tensors["k.0"])), 0, 0, 0.0
-    for event, line in enumerate(lines[1:]):
+    for number, line in enumerate(lines[1:], 2):
         if "refused" in line:
             continue
         (kind, content), = line.items()
@@ -187,15 +189,15 @@ def main(trace, answers):
                                   tensors[f"q.{layer}"][first + i], k[seen], v[seen])
                 size = 1 + np.abs(v[seen]).max()
                 for head in range(group["heads"]):
-                    place = [event, layer, i, head, len(seen)]
+                    place = [number, layer, i, head, len(seen)]
                     if row >= len(tensors["rows"]) or tensors["rows"][row].tolist() != place:
-                        sys.exit(f"row {row}: event, layer, query, head, cells {place}; the oracle has "
+                        sys.exit(f"row {row}: line, layer, query, head, cells {place}; the oracle has "
                                  f"{tensors['rows'][row:row + 1].tolist()}")
                     got = tensors["out"][at:at + group["v_dim"]]
                     error = max(np.abs(got - out[head]).max() / size, abs(tensors["lse"][row] - lse[head]) / (1 + abs(lse[head])))
                     worst = max(worst, error)
                     if not error < 1e-12:
-                        sys.exit(f"row {row}: event, layer, query, head, cells {place}: {error:.3g}\n"
+                        sys.exit(f"row {row}: line, layer, query, head, cells {place}: {error:.3g}\n"
                                  f"  {out[head]}, {lse[head]}\n  {got}, {tensors['lse'][row]}")
                     row, at = row + 1, at + group["v_dim"]
     if row != len(tensors["rows"]):

@@ -26,17 +26,28 @@ static const struct scene {
     float softcap;     /* 0: its own */
     bool sinks;        /* seeded ones */
 } scenes[] = {
-    {"plain-decode", 0, false},      {"agent-fork", 0, false},
-    {"batched-multi-seq", 5, false}, {"parallel-sample", 0, true},
-    {"eagle-tree", 0, false},        {"sliding-window", 0, false},
-    {"sink-window", 2, true},        {"ci/tests/whole/groups.jsonl", 0, false},
-    {"mla-decode", 0, false},        {"gpt-oss-like", 0, false},
-    {"chunked-local", 0, false},     {"context-shift", 0, false},
-    {"evict-rollback", 0, false},    {"ci/tests/whole/shifts.jsonl", 0, false},
-    {"prefix-reuse", 0, false},      {"continuous-admission", 0, false},
-    {"paged-sharing", 0, false},     {"beam-search", 0, false},
-    {"beam-search", 0, false},       {"save-restore", 0, false},
-    {"preempt-resume", 0, false},    {"spec-batch", 0, false},
+    {"plain-decode", 0, false},
+    {"agent-fork", 0, false},
+    {"batched-multi-seq", 5, false},
+    {"parallel-sample", 0, true},
+    {"eagle-tree", 0, false},
+    {"sliding-window", 0, false},
+    {"sink-window", 2, true},
+    {"ci/tests/whole/groups.jsonl", 0, false},
+    {"mla-decode", 0, false},
+    {"gpt-oss-like", 0, false},
+    {"chunked-local", 0, false},
+    {"context-shift", 0, false},
+    {"evict-rollback", 0, false},
+    {"ci/tests/whole/shifts.jsonl", 0, false},
+    {"prefix-reuse", 0, false},
+    {"continuous-admission", 0, false},
+    {"paged-sharing", 0, false},
+    {"beam-search", 0, false},
+    {"ci/tests/whole/lists.jsonl", 0, false},
+    {"save-restore", 0, false},
+    {"preempt-resume", 0, false},
+    {"spec-batch", 0, false},
 };
 
 typedef struct answers {
@@ -89,8 +100,8 @@ static void answers_write(const char *path, const kvb_trace *trace, const kvb_va
     size_t at = 0;
     for (size_t i = 0; i < oracle->n_rows; i++) {
         const kvb_expect *e = &oracle->rows[i];
-        const int32_t row[5] = {(int32_t)e->event, (int32_t)e->layer, (int32_t)e->query, (int32_t)e->head,
-                                (int32_t)e->visible};
+        const int32_t row[5] = {(int32_t)trace->events[e->event].line, (int32_t)e->layer, (int32_t)e->query,
+                                (int32_t)e->head, (int32_t)e->visible};
         memcpy(rows[i], row, sizeof row);
         lse[i] = e->lse;
         for (uint32_t c = 0; c < kvb_model_group(&trace->header.model, e->layer)->v_dim; c++)

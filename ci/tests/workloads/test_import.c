@@ -26,6 +26,9 @@ typedef struct good {
     kvb_import_outcome outcome;
 } good;
 
+#define ARRIVES(time) time ",1,1\n"
+#define ONE_TOKEN     PREFILL(0, 0, 1) STEP("1", "0") RM(0)
+
 static const good goods[] = {
     {"shares the leading blocks, not later equal ones",
      &kvb_import_mooncake,
@@ -101,6 +104,16 @@ static const good goods[] = {
      PREFILL(0, 0, 1) PREFILL(1, 0, 1) STEP("1,1", "0,1") RM(0) RM(1),
      {.cells = 4, .seqs = 2, .seq_len = 2, .tokens = 4, .queries = 4, .events = 5},
      {2, 0}},
+    {"time goes on over the ends of minutes, hours, days, months and years, and over a leap second",
+     &kvb_import_azure,
+     9,
+     1,
+     1,
+     CSV ARRIVES("2023-12-30 22:58:59.9999999") ARRIVES("2023-12-30 22:59:00") ARRIVES("2023-12-30 23:00:00")
+         ARRIVES("2023-12-31 00:00:00") ARRIVES("2023-12-31 23:59:60.5") ARRIVES("2024-01-01 00:00:00"),
+     ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN,
+     {.cells = 2, .seqs = 1, .seq_len = 2, .tokens = 12, .queries = 12, .events = 18},
+     {6, 0}},
 };
 
 static void requests_become_events(void **state)

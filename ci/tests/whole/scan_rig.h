@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies there, and never
+ * looks at the slots for it. Everything that a kernel must not read or must overwrite is NaN: scratch, out, slots that nobody
+ * wrote. Include after cmocka.h.
+ */
+#ifndef KVB_TEST_SCAN_RIG_H
+#define KVB_TEST_SCAN_RIG_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
+#include "oracle/recurrence.h"
+
+static const char *const scan_kind_names[KVB_SCAN_KINDS] = {"mamba1", "mamba2", "lightning", "delta", "conv"};
+
+typedef struct scan_rig {
+    kvb_scan args; /* the call that is being made, or was made last */
+    const kvb_scan_kernel *kernel;
+    kvb_scan_arithmetic arithmetic;
+    uint32_t slots, room;  /* most tokens of a call */
+    kvb_recurrence **book; /* [slots][heads] */
+    kvb_recurrence **now;  /* [heads] */
+    bool *written;         /* [slots] */
+    float *inputs[6];      /* q k v gate beta a, as args has them */
+    float *bias;
+    uint32_t *from, *to; /* [room] */
+    char *before;        /* the slots as they were before the call */
+    uint64_t random;
+    double memory;                    /* tokens that decays remember, about: of DELTA and LIGHTNING */
+    double rho_out, rho_state, worst; /* the largest so far; against the worst strength */
+    double error, bound; /* of out: largest error, and bound, relative to the largest |out|, in the last call */
+} scan_rig;
+
+static inline uint64_t rig_bits(scan_rig *r)
+{
+    uint64_t z = r->random += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static inline uint32_t rig_below(scan_rig *r, uint32_t n)
+{
+    return (uint32_t)(rig_bits(r) >> 33) % n;
+}
+
+static inline double rig_unit(scan_rig *r)
+{
+    return (double)(rig_bits(r) >> 11) * 0x1p-53;
+}
+
+/* About normal: twelve uniform numbers. */
+static inline float rig_gauss(scan_rig *r)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += rig_unit(r);
+    return (float)sum;
+}
+
+static inline double rig_log_uniform(scan_rig *r, double low, double high)
+{
+    return low * pow(high / low, rig_unit(r));
+}
+
+static inline void rig_part(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    for (uint32_t i = team->n; i-- > 0;) /* in an order that no kernel may lean on */
+        part(ctx, i, team->n);
+}
+
+static const kvb_team rig_teams[] = {{1, rig_part}, {2, rig_part}, {3, rig_part}};
+
+static inline void *rig_memory(size_t bytes)
+{
+    void *block = NULL;
+    bytes = (bytes + 64) / 64 * 64;
+    assert_int_equal(posix_memalign(&block, 64, bytes), 0);
+    memset(block, 0xff, bytes); /* NaN of every type */
+    return block;
+}
+
+static inline size_t rig_state_bytes(const kvb_scan_problem *p)
+{
+    return (size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem);
+}
+
+/* The layer's own numbers, and memory for the tokens of a call. p->n_tok is the most tokens of a call. */
+static inline void rig_open(scan_rig *r, const kvb_scan_kernel *kernel, const kvb_scan_problem *p, uint32_t slots,
+                            uint64_t seed)
+{
+    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV, delta = p->kind == KVB_SCAN_DELTA;
+    const size_t state = (size_t)p->heads * p->d_k * p->d_v, values = (size_t)p->heads * p->d_v, n = p->n_tok;
+    char why[128] = "";
+
+    *r = (scan_rig){.kernel = kernel, .slots = slots, .room = p->n_tok, .random = seed, .memory = 100};
+    if (!kernel->supports(p, why, sizeof why))
+        fail_msg("%s: %s", kernel->name, why);
+    kernel->arithmetic(p, &r->arithmetic);
+    const size_t floats[6] = {conv ? 0 : n * p->groups * p->d_k,
+                              conv ? 0 : n * p->groups * p->d_k,
+                              n * values,
+                              each                            ? n * values
+                              : conv                          ? 0
+                              : p->kind == KVB_SCAN_LIGHTNING ? 0
+                                                              : n * p->heads,
+                              delta ? n * p->heads : 0,
+                              each    ? state
+                              : conv  ? (size_t)(p->d_k + 1) * p->d_v
+                              : delta ? 0
+                                      : p->heads};
+    for (int i = 0; i < 6; i++)
+        r->inputs[i] = floats[i] ? rig_memory(floats[i] * sizeof(float)) : NULL;
+    r->bias = conv && rig_below(r, 2) ? rig_memory(p->d_v * sizeof(float)) : NULL;
+    for (uint32_t c = 0; r->bias && c < p->d_v; c++)
+        r->bias[c] = rig_gauss(r);
+    r->from = rig_memory(n * sizeof *r->from);
+    r->to = rig_memory(n * sizeof *r->to);
+    r->args = (kvb_scan){.problem = *p,
+                         .q = r->inputs[0],
+                         .k = r->inputs[1],
+                         .v = r->inputs[2],
+                         .gate = r->inputs[3],
+                         .beta = r->inputs[4],
+                         .a = r->inputs[5],
+                         .bias = r->bias,
+                         .from = r->from,
+                         .to = r->to,
+                         .out = rig_memory(n * values * kvb_elem_bytes(p->out_elem)),
+                         .scratch = rig_memory(kernel->scratch_bytes ? kernel->scratch_bytes(p, 3) : 0)};
+    r->args.states.slot_bytes = (rig_state_bytes(p) + 63) / 64 * 64 + 64;
+    r->args.states.slots = slots;
+    r->args.states.base = rig_memory(slots * r->args.states.slot_bytes);
+    r->before = rig_memory(slots * r->args.states.slot_bytes);
+    r->book = calloc((size_t)slots * p->heads, sizeof *r->book);
+    r->now = calloc(p->heads, sizeof *r->now);
+    r->written = calloc(slots, sizeof *r->written);
+    for (uint32_t i = 0; i < slots * p->heads; i++)
+        assert_non_null(r->book[i] = kvb_recurrence_open(p, &r->arithmetic));
+    for (uint32_t h = 0; h < p->heads; h++)
+        assert_non_null(r->now[h] = kvb_recurrence_open(p, &r->arithmetic));
+    for (size_t i = 0; i < floats[5]; i++)
+        r->inputs[5][i] = conv                            ? rig_gauss(r)
+                          : p->kind == KVB_SCAN_LIGHTNING ? -(float)rig_log_uniform(r, 1 / r->memory, 1)
+                                                          : -(float)rig_log_uniform(r, 1, 16);
+}
+
+static inline void rig_close(scan_rig *r)
+{
+    const uint32_t heads = r->args.problem.heads;
+    for (uint32_t i = 0; i < r->slots * heads; i++)
+        kvb_recurrence_close(r->book[i]);
+    for (uint32_t h = 0; h < heads; h++)
+        kvb_recurrence_close(r->now[h]);
+    for (int i = 0; i < 6; i++)
+        free(r->inputs[i]);
+    void *rest[] = {r->bias,   r->from, r->to,  r->args.out, r->args.scratch, r->args.states.base,
+                    r->before, r->book, r->now, r->written};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        free(rest[i]);
+}
+
+/* The inputs of n tokens, as models have them: Delta of 0.001 to 0.1, keys of norm 1. */
+static inline void rig_draw(scan_rig *r, uint32_t n)
+{
+    const kvb_scan_problem *p = &r->args.problem;
+    const size_t keys = (size_t)p->groups * p->d_k, values = (size_t)p->heads * p->d_v;
+    const size_t gates = p->kind == KVB_SCAN_MAMBA1 ? values : p->heads;
+
+    for (size_t i = 0; r->inputs[0] && i < n * keys; i++) {
+        r->inputs[0][i] = rig_gauss(r) / sqrtf((float)p->d_k);
+        r->inputs[1][i] = rig_gauss(r);
+    }
+    for (size_t row = 0; p->kind == KVB_SCAN_DELTA && row < n * p->groups; row++) {
+        float *k = r->inputs[1] + row * p->d_k, norm2 = 0;
+        for (uint32_t i = 0; i < p->d_k; i++)
+            norm2 += k[i] * k[i];
+        for (uint32_t i = 0; i < p->d_k; i++)
+            k[i] /= sqrtf(norm2);
+    }
+    for (size_t i = 0; i < n * values; i++)
+        r->inputs[2][i] = rig_gauss(r);
+    for (size_t i = 0; r->inputs[3] && i < n * gates; i++)
+        r->inputs[3][i] = p->kind == KVB_SCAN_DELTA ? -(float)rig_log_uniform(r, 0.1 / r->memory, 10 / r->memory)
+                                                    : (float)rig_log_uniform(r, 1e-3, 0.1);
+    for (size_t i = 0; r->inputs[4] && i < n * p->heads; i++)
+        r->inputs[4][i] = (float)rig_unit(r);
+}
+
+static inline void rig_rho(double *most, double rho)
+{
+    *most = rho > *most ? rho : *most;
+}
+
+/* The oracle's side of a call: what each token's out and each written slot must be, against what is there. */
+static inline void rig_judge(scan_rig *r, uint32_t n)
+{
+    const kvb_scan *x = &r->args;
+    const kvb_scan_problem *p = &x->problem;
+    const size_t elements = (size_t)p->d_k * p->d_v, out_bytes = kvb_elem_bytes(p->out_elem);
+    kvb_recurrence_want *want = malloc((elements + p->d_v) * sizeof *want);
+    kvb_recurrence *zero = kvb_recurrence_open(p, &r->arithmetic);
+    double error = 0, bound = 0, size = 0;
+
+    assert_non_null(want);
+    assert_non_null(zero);
+    for (uint32_t t = 0, end; t < n; t = end) {
+        const uint32_t slot = kvb_scan_source(x, t);
+        end = kvb_scan_run_end(x, t);
+        for (uint32_t h = 0; h < p->heads; h++) {
+            kvb_recurrence *now = r->now[h];
+            kvb_recurrence_copy(now, slot == KVB_SCAN_ZERO ? zero : r->book[slot * p->heads + h]);
+            for (uint32_t u = t; u < end; u++) {
+                const char *out = (const char *)x->out + ((size_t)u * p->heads + h) * p->d_v * out_bytes;
+                const kvb_recurrence_token token = kvb_recurrence_token_of(x, u, h);
+                kvb_recurrence_step(now, &token, want);
+                rig_rho(&r->rho_out, kvb_recurrence_rho(want, p->out_elem, out, p->d_v, NULL));
+                for (uint32_t c = 0; c < p->d_v; c++) {
+                    float got;
+                    kvb_elems_decode(p->out_elem, &got, out + c * out_bytes, 1);
+                    rig_rho(&error, fabs((double)got - want[c].value));
+                    rig_rho(&bound, want[c].bound);
+                    rig_rho(&size, fabs(want[c].value));
+                    rig_rho(&r->worst, fabs((double)got - want[c].value) / want[c].worst);
+                }
+            }
+            kvb_recurrence_rest(now, x->to[end - 1] != KVB_SCAN_NONE);
+            if (x->to[end - 1] == KVB_SCAN_NONE)
+                continue;
+            kvb_recurrence_copy(r->book[x->to[end - 1] * p->heads + h], now);
+            r->written[x->to[end - 1]] = true;
+        }
+    }
+    for (uint32_t s = 0; s < r->slots; s++)
+        for (uint32_t h = 0; h < p->heads && r->written[s]; h++) {
+            kvb_recurrence_state(r->book[s * p->heads + h], want);
+            rig_rho(&r->rho_state, kvb_recurrence_rho(want, p->state_elem, kvb_scan_state(x, s, h), elements, NULL));
+        }
+    r->error = error / size;
+    r->bound = bound / size;
+    kvb_recurrence_close(zero);
+    free(want);
+}
+
+/* Nothing but slots in `to` may have changed. */
+static inline void rig_untouched(const scan_rig *r, uint32_t n)
+{
+    const size_t bytes = r->args.states.slot_bytes, used = rig_state_bytes(&r->args.problem);
+    for (uint32_t s = 0; s < r->slots; s++) {
+        bool due = false;
+        for (uint32_t t = 0; t < n; t++)
+            due = due || r->to[t] == s;
+        const size_t from = due ? used : 0;
+        if (memcmp((char *)r->args.states.base + s * bytes + from, r->before + s * bytes + from, bytes - from) != 0)
+            fail_msg("%s wrote to slot %u", r->kernel->name, s);
+    }
+}
+
+/* A call over n tokens whose from and to are set. `actual`: the kernel that is called in place of the declared one, or NULL. */
+static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_scan_kernel *actual)
+{
+    const kvb_scan_problem *p = &r->args.problem;
+    assert_true(n <= r->room);
+    rig_draw(r, n);
+    r->args.problem.n_tok = n;
+    r->args.team = &rig_teams[team];
+    memset(r->args.out, 0xff, (size_t)n * p->heads * p->d_v * kvb_elem_bytes(p->out_elem));
+    memcpy(r->before, r->args.states.base, r->slots * r->args.states.slot_bytes);
+    assert_int_equal((actual ? actual : r->kernel)->scan(&r->args), 0);
+    rig_judge(r, n);
+}
+
+/* n tokens of one sequence, from one slot to another. */
+static inline void rig_sequence(scan_rig *r, uint32_t from, uint32_t to, uint32_t n)
+{
+    for (uint32_t t = 0; t < n; t++) {
+        r->from[t] = t ? KVB_SCAN_PREVIOUS : from;
+        r->to[t] = t + 1 < n ? KVB_SCAN_NONE : to;
+    }
+}
+
+#endif

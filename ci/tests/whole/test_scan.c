@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: every scan kernel, and the example plug-in as a stranger builds it from the two headers, computes every recurrence, with states and outputs of every type, at every level of instruction sets,
+ * within the oracle's bound, and writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call.
+ * The size of the team changes no bit.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "ci/tests/whole/scan_rig.h"
+#include "kernels/cpu.h"
+
+enum { SLOTS = 12, MOST = 200, CALLS = 4 };
+
+static const kvb_elem plain[] = {KVB_F32, KVB_F16, KVB_BF16};
+
+static const kvb_scan_problem shapes[] = {
+    {.heads = 1, .groups = 1, .d_k = 16, .d_v = 80}, {.heads = 4, .groups = 1, .d_k = 16, .d_v = 64},
+    {.heads = 4, .groups = 2, .d_k = 64, .d_v = 32}, {.heads = 2, .groups = 2, .d_k = 80, .d_v = 48},
+    {.heads = 6, .groups = 3, .d_k = 3, .d_v = 5},
+};
+
+/* Tokens of a call: sequences that begin anywhere, go on in one of three ways and end in a slot or in none. */
+static uint32_t history_draw(scan_rig *r)
+{
+    uint32_t n = 1 + rig_below(r, rig_below(r, 3) ? 12 : MOST), keep = rig_below(r, 4);
+    for (uint32_t t = 0; t < n; t++) {
+        uint32_t slot = rig_below(r, SLOTS);
+        bool begins = t == 0 || rig_below(r, keep ? 64 : 2) == 0;
+        r->from[t] = !begins ? KVB_SCAN_PREVIOUS : KVB_SCAN_ZERO;
+        for (uint32_t earlier = 0; begins && earlier < t; earlier++)
+            if (r->to[earlier] == slot)
+                r->from[t] = slot; /* a node of a tree */
+        if (begins && r->written[slot])
+            r->from[t] = slot;
+        r->to[t] = rig_below(r, keep == 1 ? 2 : 40) == 0 || t + 1 == n ? rig_below(r, SLOTS) : KVB_SCAN_NONE;
+        if (begins && r->from[t] == slot && rig_below(r, 2))
+            r->to[t] = slot; /* in place */
+    }
+    return n;
+}
+
+static void kernel_check(const kvb_scan_kernel *kernel, const kvb_scan_problem *p, uint64_t seed)
+{
+    scan_rig r;
+    rig_open(&r, kernel, p, SLOTS, seed);
+    for (int call = 0; call < CALLS; call++) {
+        const uint32_t n = history_draw(&r);
+        rig_call(&r, n, (uint32_t)call % 3, NULL);
+        rig_untouched(&r, n);
+        if (!(r.rho_out <= 1 && r.rho_state <= 1 && r.worst <= 1))
+            fail_msg("%s, %s, heads %u of %u x %u, %u tokens: rho %g of out, %g of the state", kernel->name,
+                     scan_kind_names[p->kind], p->heads, p->d_k, p->d_v, n, r.rho_out, r.rho_state);
+
+        /* the same call by another team, over the slots as they were */
+        const size_t bytes = (size_t)n * p->heads * p->d_v * kvb_elem_bytes(p->out_elem);
+        const size_t all = r.slots * r.args.states.slot_bytes;
+        char *out = rig_memory(bytes), *slots = rig_memory(all);
+        memcpy(out, r.args.out, bytes);
+        memcpy(slots, r.args.states.base, all);
+        memcpy(r.args.states.base, r.before, all);
+        r.args.team = &rig_teams[(call + 1) % 3];
+        assert_int_equal(kernel->scan(&r.args), 0);
+        assert_memory_equal(out, r.args.out, bytes);
+        assert_memory_equal(slots, r.args.states.base, all);
+        free(out);
+        free(slots);
+    }
+    rig_close(&r);
+}
+
+/* Every recurrence, type and shape that it takes; how many these are. */
+static uint32_t problems_check(const kvb_scan_kernel *kernel)
+{
+    char why[128];
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < KVB_SCAN_KINDS * 9 * 5; i++) {
+        kvb_scan_problem p = shapes[i / KVB_SCAN_KINDS / 9];
+        p.n_tok = MOST;
+        p.kind = (kvb_scan_kind)(i % KVB_SCAN_KINDS);
+        p.state_elem = plain[i / KVB_SCAN_KINDS % 3];
+        p.out_elem = plain[i / KVB_SCAN_KINDS / 3 % 3];
+        p.silu = i % 2;
+        if (p.kind == KVB_SCAN_CONV || p.kind == KVB_SCAN_MAMBA1)
+            p.heads = p.groups = 1;
+        if (p.kind == KVB_SCAN_CONV)
+            p.d_k = 1 + i % 4;
+        if (!kernel->supports(&p, why, sizeof why))
+            continue;
+        kernel_check(kernel, &p, i);
+        taken++;
+    }
+    return taken;
+}
+
+static void kernels_are_right(void **state)
+{
+    char why[128];
+    (void)state;
+    for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++)
+        for (int level = 0; level < ((*kernel)->flags & KVB_KERNEL_VECTOR ? KVB_CPU_LEVELS : 1); level++) {
+            if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
+                continue;
+            kvb_cpu_limit((kvb_cpu_level)level);
+            assert_true(problems_check(*kernel) >= KVB_SCAN_KINDS * 9 * 4);
+        }
+    kvb_cpu_limit(KVB_CPU_LEVELS - 1);
+}
+
+static void the_example_is_right(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    char folder[256], line[1024], path[300];
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/kvb_scan_XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(line, sizeof line,
+             "cp kernels/attend.h kernels/scan.h kernels/example-plugin/running.c '%s' && "
+             "env -u MAKEFLAGS -u MFLAGS make -s -C '%s' -f \"$PWD/kernels/example-plugin/Makefile\" KVB_INCLUDE=. "
+             "running.so",
+             folder, folder);
+    assert_int_equal(system(line), 0);
+    snprintf(path, sizeof path, "%s/running.so", folder);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(object);
+    const kvb_plugin_v1 *plugin = dlsym(object, KVB_PLUGIN_SYMBOL);
+    assert_non_null(plugin);
+    assert_int_equal(plugin->abi_version, KVB_ABI_VERSION);
+    assert_null(plugin->kernels);
+    assert_int_equal(problems_check(plugin->scans[0]), 2 * 5);
+    dlclose(object);
+    snprintf(line, sizeof line, "rm -r '%s'", folder);
+    assert_int_equal(system(line), 0);
+}
+
+static void what_is_no_problem_is_refused(void **state)
+{
+    const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
+    char why[128];
+    (void)state;
+    for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++)
+        for (int bad = 0; bad < 6; bad++) {
+            kvb_scan_problem p = good;
+            assert_true((*kernel)->supports(&p, why, sizeof why));
+            p.kind = bad == 0 ? KVB_SCAN_KINDS : bad == 1 ? KVB_SCAN_CONV : p.kind;
+            p.state_elem = bad == 2 ? KVB_INT8 : p.state_elem;
+            p.out_elem = bad == 3 ? KVB_E4M3 : p.out_elem;
+            p.groups = bad == 4 ? 3 : bad == 5 ? 0 : p.groups;
+            why[0] = '\0';
+            assert_false((*kernel)->supports(&p, why, sizeof why));
+            assert_true(strlen(why) > 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_are_right),
+        cmocka_unit_test(the_example_is_right),
+        cmocka_unit_test(what_is_no_problem_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

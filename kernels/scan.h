@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan.h: the contract of recurrent layers, version KVB_ABI_VERSION. It stands beside attend.h, whose element types, team and
+ * plug-in struct it uses: copy these two files into your repository, and load with `--plugin ./yours.so`. C11.
+ *
+ * A layer keeps one state S [heads][d_k][d_v] for each sequence, of one size however long the sequence is. Each token changes
+ * the state and reads it. For head h, whose q and k are those of group h / (heads / groups), with all values of token t:
+ *
+ *   MAMBA1     S[i][c] = exp(gate[c] a[i][c]) S[i][c] + gate[c] k[i] v[c]      out = q^T S
+ *   MAMBA2     S[i][c] = exp(gate a) S[i][c] + gate k[i] v[c]                  out = q^T S
+ *   LIGHTNING  S[i][c] = exp(a) S[i][c] + k[i] v[c]                            out = q^T S
+ *   DELTA      S = exp(gate) S;  S[i][c] += k[i] beta (v[c] - (k^T S)[c])      out = q^T S
+ *   CONV       out[c] = act(bias[c] + sum over i <= d_k of a[i][c] x[i][c]), where x[0] .. x[d_k-1] are the rows of S and x[d_k] is v;
+ *              then S's rows are x[1] .. x[d_k].  act(z) = z / (1 + exp(-z)) with `silu`, else z
+ *
+ * In the words of the papers:
+ *   MAMBA1     selective scan: Gu, Dao: Mamba, arXiv 2312.00752, algorithm 2. heads = 1, d_k = d_state, d_v = channels; q, k, v,
+ *              gate, a are C, B, x, Delta (softplus taken) and A, here with channels last. B is discretised as Delta B.
+ *   MAMBA2     Dao, Gu: Transformers are SSMs, arXiv 2405.21060, section 6. d_k = d_state, d_v = head dim, groups = groups of B and C.
+ *   LIGHTNING  Qin et al.: Lightning Attention-2, arXiv 2401.04658. a = log of the head's fixed decay.
+ *   DELTA      Yang, Kautz, Hatamizadeh: Gated Delta Networks, arXiv 2412.06464, equation 10. gate = log alpha; k has norm 1.
+ *   CONV       the causal depthwise convolution before each of them: d_k = width - 1, d_v = channels, heads = groups = 1, q and k NULL.
+ * What is done for each token by itself is the model's: softplus, norms of q and k, the factor on q, the skip term D x, the gate z.
+ *
+ * Where states lie. They lie in numbered slots. Token t begins with the state in slot from[t], or that which token t - 1 left
+ * (KVB_SCAN_PREVIOUS), or zeros (KVB_SCAN_ZERO). What it leaves is written to slot to[t], unless that is KVB_SCAN_NONE. Tokens are
+ * taken in order: a slot read after an earlier token of the call wrote it holds what that token wrote, rounded to the state's
+ * type. So one call does
+ *   decoding of a batch   from = to = the slot of each sequence, which is changed in place
+ *   a prompt              from = slot or ZERO, then PREVIOUS …; to = NONE …, at last the slot
+ *   a fork                from = the slot that is shared, to = one of its own: copied by the first write
+ *   snapshots             to = the next slot of a ring for each token: a rollback is another `from` later
+ *   a tree of drafts      to = a slot for each node; from = the slot of its parent, which may be a token of this call
+ *
+ * Rules that every kernel keeps:
+ *  - scan() allocates nothing, keeps no state between calls, starts no thread and never prints.
+ *  - It runs its parallel parts on args->team, uses only args->scratch for working memory, and gives the same bits whatever the
+ *    size of the team.
+ *  - It writes every element of out and of the slots in `to`, and nothing else. It reads the slots in `from` alone: any other may hold
+ *    NaN, also one that is in `to`, until it is written.
+ *  - Nothing follows the last token: no padding moves a state.
+ *  - It declares its arithmetic truthfully. The error bound that it is judged by is derived from that (oracle/recurrence.h).
+ *
+ * Callers give finite values, gate >= 0 and a <= 0 for MAMBA1 and MAMBA2, a <= 0 for LIGHTNING, gate <= 0 and 0 <= beta <= 2 for DELTA:
+ * decays are at most 1. Errors: functions return 0 or a negative errno; why[] gets one line without a newline.
+ */
+#ifndef KVB_SCAN_H
+#define KVB_SCAN_H
+
+#include "attend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum kvb_scan_kind {
+    KVB_SCAN_MAMBA1,
+    KVB_SCAN_MAMBA2,
+    KVB_SCAN_LIGHTNING,
+    KVB_SCAN_DELTA,
+    KVB_SCAN_CONV,
+    KVB_SCAN_KINDS
+} kvb_scan_kind;
+
+/* supports(), scratch_bytes() and arithmetic() depend on nothing else. */
+typedef struct kvb_scan_problem {
+    kvb_scan_kind kind;
+    uint32_t n_tok;      /* tokens of the call, of all its sequences */
+    uint32_t heads;      /* of the state, of v and of out */
+    uint32_t groups;     /* heads of q and k; divides heads */
+    uint32_t d_k, d_v;   /* rows of a head's state; elements of a row */
+    kvb_elem state_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
+    kvb_elem out_elem;   /* likewise */
+    bool silu;           /* CONV */
+} kvb_scan_problem;
+
+/* Slot s is [heads][d_k][d_v] of state_elem, from base + s * slot_bytes on. Slots are 64-byte aligned. */
+typedef struct kvb_scan_states {
+    void *base;
+    size_t slot_bytes;
+    uint32_t slots;
+} kvb_scan_states;
+
+#define KVB_SCAN_NONE     UINT32_MAX       /* in `to` */
+#define KVB_SCAN_PREVIOUS UINT32_MAX       /* in `from`; not for token 0 */
+#define KVB_SCAN_ZERO     (UINT32_MAX - 1) /* in `from` */
+
+typedef struct kvb_scan {
+    kvb_scan_problem problem;
+    const float *q, *k; /* [n_tok][groups][d_k] */
+    const float *v;     /* [n_tok][heads][d_v] */
+    const float *gate;  /* MAMBA1 [n_tok][heads][d_v]; MAMBA2, DELTA [n_tok][heads]; else NULL */
+    const float *beta;  /* DELTA [n_tok][heads]; else NULL */
+    const float
+        *a; /* of the layer. MAMBA1 [heads][d_k][d_v]; MAMBA2, LIGHTNING [heads]; CONV [d_k + 1][d_v]; else NULL */
+    const float *bias; /* CONV [d_v], or NULL for zeros; else NULL */
+    kvb_scan_states states;
+    const uint32_t *from, *to; /* [n_tok] */
+    void *out;                 /* [n_tok][heads][d_v] of out_elem */
+    void *scratch;             /* scratch_bytes(problem, team->n) bytes, 64-byte aligned, content arbitrary */
+    const kvb_team *team;
+} kvb_scan;
+
+/*
+ * Declared arithmetic. A kernel takes a run (kvb_scan_run_end()) `chunk` tokens at a time. Between the chunks of a run the state is
+ * held in `carried`. A chain counts the roundings to f32 that one term passes through, at most, products included. A term is
+ * what a token of the chunk writes, k v with its factors, or the state before the chunk.
+ */
+typedef struct kvb_scan_arithmetic {
+    kvb_elem carried;        /* KVB_F32 */
+    kvb_elem operands;       /* factors of products are rounded to this type; KVB_F32: not at all */
+    uint32_t chunk;          /* at least 1: token by token */
+    uint32_t state_chain;    /* of a term on its way into the state after the chunk */
+    uint32_t read_chain;     /* of a term on its way into out; CONV: into the sum before act() */
+    uint32_t solve_chain;    /* DELTA: of a term on its way into beta (v - k^T S) */
+    uint32_t exponent_chain; /* roundings of a decay's exponent */
+    double exp_error;        /* largest relative error of exp, of a decay over any part of a chunk or in act() */
+    double exp_floor;        /* decays below this may be taken as 0 */
+} kvb_scan_arithmetic;
+
+typedef struct kvb_scan_kernel {
+    const char *name;    /* as a kvb_kernel's */
+    const char *summary; /* one line for `kvbench list` */
+    uint32_t flags;      /* KVB_KERNEL_VECTOR or 0 */
+    /* Can it run on this machine? NULL: always. */
+    bool (*available)(char *why, size_t why_bytes);
+    /* Can it do this problem? Asked before any scan() of it. */
+    bool (*supports)(const kvb_scan_problem *problem, char *why, size_t why_bytes);
+    /* Scratch that scan() needs with n_threads threads; NULL: none. */
+    size_t (*scratch_bytes)(const kvb_scan_problem *problem, uint32_t n_threads);
+    void (*arithmetic)(const kvb_scan_problem *problem, kvb_scan_arithmetic *arithmetic);
+    int (*scan)(const kvb_scan *args);
+} kvb_scan_kernel;
+
+/* ---- small helpers ----------------------------------------------------------------------------- */
+
+/* The state of head h in a slot. */
+static inline void *kvb_scan_state(const kvb_scan *args, uint32_t slot, uint32_t h)
+{
+    const kvb_scan_problem *p = &args->problem;
+    size_t elem_bytes = p->state_elem == KVB_F32 ? 4 : 2;
+    return (char *)args->states.base + slot * args->states.slot_bytes + (size_t)h * p->d_k * p->d_v * elem_bytes;
+}
+
+/* Row of q or k that head h uses at token t. */
+static inline const float *kvb_scan_row(const kvb_scan *args, const float *rows, uint32_t t, uint32_t h)
+{
+    const kvb_scan_problem *p = &args->problem;
+    return rows + ((size_t)t * p->groups + h / (p->heads / p->groups)) * p->d_k;
+}
+
+/*
+ * A run is tokens t .. end-1, of which only the first reads a slot and only the last may write one. Where the run ends that begins
+ * with token t.
+ */
+static inline uint32_t kvb_scan_run_end(const kvb_scan *args, uint32_t t)
+{
+    uint32_t end = t + 1;
+    while (end < args->problem.n_tok && args->from[end] == KVB_SCAN_PREVIOUS && args->to[end - 1] == KVB_SCAN_NONE)
+        end++;
+    return end;
+}
+
+/* The slot that a run begins with whose first token is t; or KVB_SCAN_ZERO. */
+static inline uint32_t kvb_scan_source(const kvb_scan *args, uint32_t t)
+{
+    return args->from[t] == KVB_SCAN_PREVIOUS ? args->to[t - 1] : args->from[t];
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
