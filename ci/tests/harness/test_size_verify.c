@@ -183,7 +183,7 @@ static void a_difference_is_told(void **state)
     (void)state;
     greedy.type.name = "greedy";
     greedy.type.ensure = greedy_ensure;
-    assert_int_equal(kvb_size_prove(&s, steps, 1, &rows, &proof, why, sizeof why), 0);
+    assert_int_equal(kvb_size_prove(&s, steps, 1, &proof_rows, &proof, why, sizeof why), 0);
     assert_int_equal(proof.cells, 64); /* 16, 32, 64, and no 65th was asked for */
     assert_int_equal(proof.allocated - proof.predicted, 2 * (100 - 64) * 128 * 2);
     assert_int_equal(kvb_size_verify(&model, &proving, &v, why, sizeof why), 0);
