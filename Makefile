@@ -66,7 +66,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help program all run report plots check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check FORCE
+.PHONY: help program all run report plots check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -206,6 +206,9 @@ table-power: all ## how often a slowdown is found, by number of runs and by meth
 
 table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
+
+table-recurrence: $(BUILD)/tests/whole/test_scan_faults ## what the oracle finds in wrong scan kernels, and how far honest ones err: results/recurrence.md
+	$< --table >results/recurrence.md
 
 workloads: all ## record the shipped workloads anew, into workloads/recorded
 	$(BUILD)/kvbench record

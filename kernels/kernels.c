@@ -7,4 +7,4 @@ const kvb_kernel *const kvb_builtin_kernels[] = {
     &kvb_kernel_flash_bf16, &kvb_kernel_flash_f16, &kvb_kernel_witness, NULL,
 };
 
-const kvb_scan_kernel *const kvb_builtin_scans[] = {&kvb_scan_kernel_reference, NULL};
+const kvb_scan_kernel *const kvb_builtin_scans[] = {&kvb_scan_kernel_reference, &kvb_scan_kernel_vector, NULL};

@@ -17,6 +17,7 @@ extern const kvb_kernel kvb_kernel_witness;    /* says what each query saw */
 extern const kvb_kernel *const kvb_builtin_kernels[]; /* ends with NULL */
 
 extern const kvb_scan_kernel kvb_scan_kernel_reference; /* plain scalar f32, token by token */
+extern const kvb_scan_kernel kvb_scan_kernel_vector;    /* in vectors, prompts by matrix products */
 
 extern const kvb_scan_kernel *const kvb_builtin_scans[]; /* ends with NULL */
 

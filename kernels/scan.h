@@ -65,7 +65,9 @@ typedef enum kvb_scan_kind {
 /* supports(), scratch_bytes() and arithmetic() depend on nothing else. */
 typedef struct kvb_scan_problem {
     kvb_scan_kind kind;
-    uint32_t n_tok;      /* tokens of the call, of all its sequences */
+    uint32_t n_tok; /* tokens of the call, of all its sequences */
+    uint32_t
+        run; /* tokens of its longest run (kvb_scan_run_end()), at most: 1 when every token is another sequence's */
     uint32_t heads;      /* of the state, of v and of out */
     uint32_t groups;     /* heads of q and k; divides heads */
     uint32_t d_k, d_v;   /* rows of a head's state; elements of a row */

@@ -36,7 +36,7 @@ typedef struct bench {
 
 static const kvb_option options[] = {
     {"--work", "GLOB", "only works of these names (repeatable)", KVB_WORDS(bench, works)},
-    {"--kernel", "NAME", "this kernel in place of those of the table", KVB_TEXT(bench, kernel)},
+    {"--kernel", "NAME", "this kernel in place of those of the table; no scans", KVB_TEXT(bench, kernel)},
     {"--threads", "N", "team size; default 2, which the targets are for", KVB_NUMBER(bench, threads, 1, 1024)},
     {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",
      KVB_NUMBER(bench, cells, BENCH_CELLS_MIN, 1 << 20)},
@@ -79,7 +79,7 @@ static const kvb_kernel *kernel_find(const char *name)
 
 static int words_check(const bench *b)
 {
-    char known[1024] = "";
+    char known[2048] = "";
     size_t used = 0;
     if (b->kernel && !kernel_find(b->kernel)) {
         for (size_t i = 0; kvb_builtin_kernels[i] && used < sizeof known; i++)
@@ -92,6 +92,12 @@ static int words_check(const bench *b)
             return KVB_EXIT_OK;
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", w->name);
+    }
+    for (const bench_scan_work *w = bench_scan_works; w->name && !b->kernel; w++) {
+        if (asked(b, w->name))
+            return KVB_EXIT_OK;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, ", %s", w->name);
     }
     return kvb_complain(NAME, KVB_EXIT_USAGE, "no work matches '%s'; known: %s", b->works.at[0], known);
 }
@@ -191,19 +197,28 @@ static int work_run(bench *b, const bench_work *work)
     return error;
 }
 
+static void work_tell(const char *name)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[K%s", name);
+}
+
 static int works_run(bench *b)
 {
-    bool told = isatty(STDERR_FILENO);
     int error = 0;
     for (const bench_work *w = bench_works; w->name && !error; w++) {
         if (!asked(b, w->name))
             continue;
-        if (told)
-            fprintf(stderr, "\r\033[K%s", w->name);
+        work_tell(w->name);
         error = work_run(b, w);
     }
-    if (told)
-        fprintf(stderr, "\r\033[K");
+    for (const bench_scan_work *w = bench_scan_works; w->name && !b->kernel && !error; w++) {
+        if (!asked(b, w->name))
+            continue;
+        work_tell(w->name);
+        error = bench_scan_run(b->table, w, kvb_threads_team(b->team[0]), (uint32_t)b->cells, b->seconds, &b->score);
+    }
+    work_tell("");
     return error;
 }
 

@@ -6,6 +6,7 @@
  *   vf_load, vf_store                 any address
  *   vf_set                            one float in every lane; vf_set_f16: one f16 at p
  *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
+ *   vf_store_f16, _bf16               VL elements, rounded to nearest even; NaN stays NaN
  *   vf_load_f16_part, _e4m3_part      the first n <= VL elements, zeros behind; no other byte is read
  *   vf_fma(a, b, c)                   a * b + c
  *   vf_max, vf_min                    b where either is NaN
@@ -51,6 +52,27 @@
 #else
 #include "kernels/vector/vec_portable.h"
 #endif
+
+/* ---- powers of two ------------------------------------------------------------------------------------------------- */
+
+#define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
+
+/*
+ * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
+ * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
+ */
+VEC_INLINE vf vf_exp2(vf x)
+{
+    vf whole = vf_round(x), f = x - whole; /* NaN for -infinity, which is dropped in the end */
+    vf p = vf_set(0x1.41d334p-13f);
+    p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
+    p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));
+    p = vf_fma(p, f, vf_set(0x1.c6aed4p-5f));
+    p = vf_fma(p, f, vf_set(0x1.ebfbdap-3f));
+    p = vf_fma(p, f, vf_set(0x1.62e43p-1f));
+    p = vf_fma(p, f, vf_set(1));
+    return vf_drop_below(vf_scale2(p, whole), x, EXP2_LEAST);
+}
 
 /* ---- codes, 16 at a time ----------------------------------------------------------------------------------------- */
 

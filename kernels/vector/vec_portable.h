@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/convert.h"
+
 #define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL 4u
@@ -59,6 +61,14 @@ VEC_INLINE vf vf_load_f16(const void *p)
 VEC_INLINE vf vf_load_bf16(const void *p)
 {
     return vf_of_bits(vec_load_u16(p) << 16);
+}
+VEC_INLINE void vf_store_f16(void *p, vf a)
+{
+    kvb_elems_encode_portable(KVB_F16, p, (const float *)&a, VL);
+}
+VEC_INLINE void vf_store_bf16(void *p, vf a)
+{
+    kvb_elems_encode_portable(KVB_BF16, p, (const float *)&a, VL);
 }
 VEC_INLINE vf vf_fma(vf a, vf b, vf c)
 {

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/prefetch.h"
+#include "kernels/scan.h"
 
 #ifndef KVB_ISA
 #define KVB_ISA portable
@@ -131,6 +132,53 @@ void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor);
 
 /* Are all sums[c], c < dim, finite? */
 bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim);
+
+/* ---- recurrent layers: scan_steps.c, scan_chunk.c ------------------------------------------------------------------- */
+
+/* One token of one head (kernels/scan.h), for `columns` columns of its state: a multiple of 16. */
+typedef struct kvb_scan_step {
+    kvb_scan_kind kind; /* not CONV */
+    kvb_elem elem;      /* of from and to: plain */
+    uint32_t d_k, columns;
+    uint32_t row, a_row; /* elements between rows of from and to; of a */
+    const void *from;    /* NULL: zeros */
+    void *to;            /* may be `from`; NULL: nowhere */
+    const float *q, *k, *v;
+    float decay, gate;      /* MAMBA2, LIGHTNING: decay of the state, factor on v; DELTA: alpha and beta */
+    const float *gates, *a; /* MAMBA1: of these columns */
+    float *out;             /* [columns] */
+} kvb_scan_step;
+void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
+
+/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]), of `columns` columns. Rows of a lie d_v apart. bias NULL: zeros. */
+void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
+                                 const float *a, const float *bias, bool silu, float *out);
+
+/*
+ * SCAN_CHUNK tokens of the heads of one group at a time, by matrix products. d_k and d_v are multiples of 16. Kinds MAMBA2, LIGHTNING,
+ * DELTA. With L the sums of log decays within the chunk, U[i] = gate v[i], and for DELTA the solution of
+ *
+ *     U[j] = beta (v[j] - exp(L[j]) k[j]^T S - sum over i < j of exp(L[j] - L[i]) k[j].k[i] U[i]),
+ *     out[t] = exp(L[t]) q[t]^T S + sum over i <= t of exp(L[t] - L[i]) q[t].k[i] U[i]
+ *     S = exp(L[n-1]) S + sum of exp(L[n-1] - L[i]) k[i] U[i]^T                 (n tokens)
+ *
+ * which is Mamba-2's dual form (arXiv 2405.21060, section 6) and Gated DeltaNet's chunkwise form (arXiv 2412.06464, section 3.3) solved
+ * by substitution.
+ */
+#define SCAN_CHUNK 64u
+typedef struct kvb_scan_chunk {
+    const kvb_scan *args;
+    uint32_t first, n; /* tokens of the call: n <= SCAN_CHUNK */
+    uint32_t head;     /* the first one, and how many: of one group */
+    uint32_t heads;
+    float *states;  /* [heads][d_k][d_v], 64-byte aligned */
+    float *scratch; /* kvb_scan_chunk_floats(), 64-byte aligned */
+} kvb_scan_chunk;
+void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *chunk);
+static inline size_t kvb_scan_chunk_floats(uint32_t d_k, uint32_t d_v)
+{
+    return (size_t)SCAN_CHUNK * (4 * (size_t)d_k + 3 * (size_t)d_v + 3 * SCAN_CHUNK + 8);
+}
 
 /* ---- block products ---------------------------------------------------------------------------------------------- */
 
@@ -257,6 +305,9 @@ typedef struct kvb_f16_loops {
     X(weigh)                                                                                                           \
     X(rescale)                                                                                                         \
     X(all_finite)                                                                                                      \
+    X(scan_token)                                                                                                      \
+    X(scan_taps)                                                                                                       \
+    X(scan_take)                                                                                                       \
     X(int8_query)                                                                                                      \
     X(int8_decoded)                                                                                                    \
     X(int8_scores)                                                                                                     \

@@ -8,27 +8,9 @@
 
 #include <math.h>
 
-#define GROUP      16u        /* n, the number of scores, is rounded up to a multiple of this */
-#define MOST_OVER  8.0f       /* exponent that a weight may reach before max is raised */
-#define INFINITE   0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
-#define EXP2_LEAST (-126.0f)  /* below this a power would be subnormal, and is taken to be 0 */
-
-/*
- * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
- * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
- */
-VEC_INLINE vf vf_exp2(vf x)
-{
-    vf whole = vf_round(x), f = x - whole; /* NaN for -infinity, which is dropped in the end */
-    vf p = vf_set(0x1.41d334p-13f);
-    p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
-    p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));
-    p = vf_fma(p, f, vf_set(0x1.c6aed4p-5f));
-    p = vf_fma(p, f, vf_set(0x1.ebfbdap-3f));
-    p = vf_fma(p, f, vf_set(0x1.62e43p-1f));
-    p = vf_fma(p, f, vf_set(1));
-    return vf_drop_below(vf_scale2(p, whole), x, EXP2_LEAST);
-}
+#define GROUP     16u        /* n, the number of scores, is rounded up to a multiple of this */
+#define MOST_OVER 8.0f       /* exponent that a weight may reach before max is raised */
+#define INFINITE  0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
 
 /* (e - 1) / (e + 1) with e = exp(2x). Near 0 the error is small against 1, not against x. */
 VEC_INLINE vf vf_tanh(vf x)

@@ -43,6 +43,13 @@ ok "  are nearer to the longer of both limits than to their own" python3 -c 'imp
 row = json.load(open(sys.argv[1]))[0]
 assert row["of both"] > row["ratio"] > 0, row' "$TMPDIR/bench.json"
 
+ok "scan kernels" bench "${tiny[@]}" --cells 64 --work 'scan-*'
+holds "  decoding, against reading and writing" '^scan-decode-mamba2-128-b16 +scan +[0-9.]+ MB .* read\+write [0-9.]+ GB/s .*>= 0\.85 +(yes|no)$'
+holds "  prompts, against the peak" '^scan-prefill-delta-128 +scan .* f32 [0-9]+ Gop/s .*>= 0\.50 +(yes|no)$'
+holds "  beside the plain kernel" '^scan-prefill-conv-4 +scan, gain over scan-reference .*[0-9.]+x'
+lacks "  nothing wrong" 'WRONG'
+holds "  and counts" '^[0-9]+ of 24 targets are met\.$'
+
 ok "--help teaches" bench --help
 holds "  every option" '--seconds S'
 

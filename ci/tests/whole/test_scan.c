@@ -22,7 +22,7 @@ static const kvb_elem plain[] = {KVB_F32, KVB_F16, KVB_BF16};
 
 static const kvb_scan_problem shapes[] = {
     {.heads = 1, .groups = 1, .d_k = 16, .d_v = 80}, {.heads = 4, .groups = 1, .d_k = 16, .d_v = 64},
-    {.heads = 4, .groups = 2, .d_k = 64, .d_v = 32}, {.heads = 2, .groups = 2, .d_k = 80, .d_v = 48},
+    {.heads = 6, .groups = 3, .d_k = 64, .d_v = 16}, {.heads = 2, .groups = 2, .d_k = 80, .d_v = 48},
     {.heads = 6, .groups = 3, .d_k = 3, .d_v = 5},
 };
 
@@ -82,7 +82,7 @@ static uint32_t problems_check(const kvb_scan_kernel *kernel)
     uint32_t taken = 0;
     for (uint32_t i = 0; i < KVB_SCAN_KINDS * 9 * 5; i++) {
         kvb_scan_problem p = shapes[i / KVB_SCAN_KINDS / 9];
-        p.n_tok = MOST;
+        p.n_tok = p.run = MOST;
         p.kind = (kvb_scan_kind)(i % KVB_SCAN_KINDS);
         p.state_elem = plain[i / KVB_SCAN_KINDS % 3];
         p.out_elem = plain[i / KVB_SCAN_KINDS / 3 % 3];
@@ -141,7 +141,7 @@ static void the_example_is_right(void **state)
 
 static void what_is_no_problem_is_refused(void **state)
 {
-    const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
+    const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
     char why[128];
     (void)state;
     for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++)

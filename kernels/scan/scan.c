@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan: in vectors. A unit is what needs nothing of the others: some heads of one group, or some columns of the one head of MAMBA1
+ * and CONV. Each thread takes an equal share of the units, and each unit all runs of the call in turn. A run of one token goes
+ * from slot to slot. A longer one goes by chunks where the recurrence has such a form, else by tokens over a state in scratch.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
+#include "kernels/vector/vector.h"
+
+#define COLUMNS   64u /* of a unit of MAMBA1 and CONV */
+#define SHORT_RUN 8u  /* runs below this go by tokens */
+#define TAPS      16u /* of a convolution at most */
+
+static bool by_columns(const kvb_scan_problem *p)
+{
+    return p->kind == KVB_SCAN_MAMBA1 || p->kind == KVB_SCAN_CONV;
+}
+
+static bool by_chunks(const kvb_scan_problem *p, uint32_t run)
+{
+    return !by_columns(p) && run >= SHORT_RUN && p->d_k % 16 == 0;
+}
+
+static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
+{
+    if (!kvb_scan_kernel_reference.supports(p, why, why_bytes))
+        return false;
+    const char *lack = p->d_v % 16                                  ? "rows of a state have a multiple of 16 elements"
+                       : p->kind == KVB_SCAN_MAMBA1 && p->heads > 1 ? "mamba1 has one head of all channels"
+                       : p->kind == KVB_SCAN_CONV && p->d_k >= TAPS ? "at most 16 taps"
+                                                                    : NULL;
+    if (lack)
+        snprintf(why, why_bytes, "%s", lack);
+    return !lack;
+}
+
+/* What a thread has: a state of each head that it takes at once, one row of out, and what chunks need. */
+typedef struct room {
+    size_t state, row, chunk; /* floats */
+    uint32_t heads;           /* of a unit at most */
+} room;
+
+static size_t whole_lines(size_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
+static room room_of(const kvb_scan_problem *p)
+{
+    const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v, heads = by_chunks(p, p->run) ? p->heads / p->groups : 1;
+    return (room){.state = whole_lines((size_t)heads * p->d_k * columns),
+                  .row = whole_lines(columns),
+                  .chunk = by_chunks(p, p->run) ? kvb_scan_chunk_floats(p->d_k, p->d_v) : 0,
+                  .heads = heads};
+}
+
+static size_t room_floats(const kvb_scan_problem *p)
+{
+    const room r = room_of(p);
+    return r.state + r.row + r.chunk;
+}
+
+static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
+{
+    return room_floats(p) * sizeof(float) * n_threads;
+}
+
+/* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and what comes before
+ * and after; runs too short for it round less often than that. */
+static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
+{
+    kvb_scan_kernel_reference.arithmetic(p, a);
+    a->exp_error = 0x1.4p-23; /* WEIGHT_ERROR, and that of sums of logs */
+    a->exponent_chain = 3;    /* gate, log2(e) and a */
+    if (by_chunks(p, p->run)) {
+        a->chunk = SCAN_CHUNK;
+        a->state_chain = SCAN_CHUNK + 6;
+        a->read_chain = p->d_k + SCAN_CHUNK + 8;
+        a->solve_chain = p->d_k + SCAN_CHUNK + 8;
+    }
+}
+
+/* ---- one unit ------------------------------------------------------------------------------------------------------ */
+
+typedef struct unit {
+    const kvb_scan *x;
+    const kvb_vector *loops;
+    uint32_t head, heads;     /* heads > 1: by chunks alone */
+    uint32_t column, columns; /* of a head */
+    float *state, *row, *chunk;
+} unit;
+
+/* Rows of a head's state in a slot, this unit's columns, to or from its place in scratch. */
+static void state_move(const unit *u, uint32_t slot, uint32_t h, float *state, bool back)
+{
+    const kvb_scan_problem *p = &u->x->problem;
+    const size_t bytes = kvb_elem_bytes(p->state_elem);
+    for (uint32_t i = 0; i < p->d_k; i++, state += u->columns) {
+        if (slot == KVB_SCAN_ZERO) {
+            memset(state, 0, u->columns * sizeof *state);
+            continue;
+        }
+        char *row = (char *)kvb_scan_state(u->x, slot, h) + ((size_t)i * p->d_v + u->column) * bytes;
+        if (back)
+            kvb_elems_encode(p->state_elem, row, state, u->columns);
+        else
+            kvb_elems_decode(p->state_elem, state, row, u->columns);
+    }
+}
+
+/* Where out of a token goes first: itself, if it is of f32. */
+static float *out_begin(const unit *u, uint32_t t)
+{
+    const kvb_scan_problem *p = &u->x->problem;
+    return p->out_elem != KVB_F32 ? u->row : (float *)u->x->out + ((size_t)t * p->heads + u->head) * p->d_v + u->column;
+}
+
+static void out_end(const unit *u, uint32_t t)
+{
+    const kvb_scan_problem *p = &u->x->problem;
+    const size_t at = ((size_t)t * p->heads + u->head) * p->d_v + u->column;
+    if (p->out_elem != KVB_F32)
+        kvb_elems_encode(p->out_elem, (char *)u->x->out + at * kvb_elem_bytes(p->out_elem), u->row, u->columns);
+}
+
+static kvb_scan_step step_of(const unit *u, uint32_t t)
+{
+    const kvb_scan *x = u->x;
+    const kvb_scan_problem *p = &x->problem;
+    const size_t row = (size_t)t * p->heads + u->head;
+    kvb_scan_step s = {.kind = p->kind,
+                       .d_k = p->d_k,
+                       .columns = u->columns,
+                       .q = kvb_scan_row(x, x->q, t, u->head),
+                       .k = kvb_scan_row(x, x->k, t, u->head),
+                       .v = x->v + row * p->d_v + u->column,
+                       .decay = 1,
+                       .gate = 1,
+                       .out = out_begin(u, t)};
+    switch (p->kind) {
+    case KVB_SCAN_MAMBA1:
+        s.gates = x->gate + row * p->d_v + u->column;
+        s.a = x->a + u->column;
+        break;
+    case KVB_SCAN_MAMBA2:
+        s.gate = x->gate[row];
+        s.decay = (float)exp((double)s.gate * (double)x->a[u->head]);
+        break;
+    case KVB_SCAN_LIGHTNING:
+        s.decay = (float)exp((double)x->a[u->head]);
+        break;
+    default: /* KVB_SCAN_DELTA */
+        s.gate = x->beta[row];
+        s.decay = (float)exp((double)x->gate[row]);
+    }
+    return s;
+}
+
+/* One token, from slot to slot. */
+static void token_scan(const unit *u, uint32_t t)
+{
+    const kvb_scan_problem *p = &u->x->problem;
+    const uint32_t from = kvb_scan_source(u->x, t), to = u->x->to[t];
+    const size_t at = u->column * kvb_elem_bytes(p->state_elem);
+    kvb_scan_step s = step_of(u, t);
+    s.elem = p->state_elem;
+    s.row = s.a_row = p->d_v;
+    s.from = from == KVB_SCAN_ZERO ? NULL : (char *)kvb_scan_state(u->x, from, u->head) + at;
+    s.to = to == KVB_SCAN_NONE ? NULL : (char *)kvb_scan_state(u->x, to, u->head) + at;
+    u->loops->scan_token(&s);
+    out_end(u, t);
+}
+
+static void tokens_scan(const unit *u, uint32_t t, uint32_t end)
+{
+    for (; t < end; t++) {
+        kvb_scan_step s = step_of(u, t);
+        s.elem = KVB_F32;
+        s.row = u->columns;
+        s.a_row = u->x->problem.d_v;
+        s.from = s.to = u->state;
+        u->loops->scan_token(&s);
+        out_end(u, t);
+    }
+}
+
+static void chunks_scan(const unit *u, uint32_t t, uint32_t end)
+{
+    kvb_scan_chunk c = {.args = u->x, .head = u->head, .heads = u->heads, .states = u->state, .scratch = u->chunk};
+    for (c.first = t; c.first < end; c.first += c.n) {
+        c.n = end - c.first < SCAN_CHUNK ? end - c.first : SCAN_CHUNK;
+        u->loops->scan_take(&c);
+    }
+}
+
+/* Inputs lie where they are: the state's rows in scratch, then those of v. */
+static void taps_scan(const unit *u, uint32_t t, uint32_t end)
+{
+    const kvb_scan *x = u->x;
+    const kvb_scan_problem *p = &x->problem;
+    const uint32_t rows = p->d_k, n = end - t;
+    const float *at[TAPS];
+    for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t i = 0; i <= rows; i++)
+            at[i] = j + i < rows ? u->state + (size_t)(j + i) * u->columns
+                                 : x->v + (size_t)(t + j + i - rows) * p->d_v + u->column;
+        u->loops->scan_taps(rows + 1, p->d_v, u->columns, at, x->a + u->column, x->bias ? x->bias + u->column : NULL,
+                            p->silu, out_begin(u, t + j));
+        out_end(u, t + j);
+    }
+    for (uint32_t i = 0; i < rows; i++) /* in this order: a row comes from a later one */
+        memcpy(u->state + (size_t)i * u->columns,
+               n + i < rows ? u->state + (size_t)(n + i) * u->columns
+                            : x->v + (size_t)(t + n + i - rows) * p->d_v + u->column,
+               u->columns * sizeof(float));
+}
+
+static void run_scan(const unit *u, uint32_t t, uint32_t end)
+{
+    const kvb_scan_problem *p = &u->x->problem;
+    const size_t state = (size_t)p->d_k * u->columns;
+    unit one = *u;
+    for (uint32_t h = 0; h < u->heads; h++)
+        state_move(u, kvb_scan_source(u->x, t), u->head + h, u->state + h * state, false);
+    if (by_chunks(p, end - t))
+        chunks_scan(u, t, end);
+    for (one.heads = 1; !by_chunks(p, end - t) && one.head < u->head + u->heads; one.head++, one.state += state)
+        if (p->kind == KVB_SCAN_CONV)
+            taps_scan(&one, t, end);
+        else
+            tokens_scan(&one, t, end);
+    for (uint32_t h = 0; h < u->heads && u->x->to[end - 1] != KVB_SCAN_NONE; h++)
+        state_move(u, u->x->to[end - 1], u->head + h, u->state + h * state, true);
+}
+
+static void unit_scan(const unit *u)
+{
+    for (uint32_t t = 0, end; t < u->x->problem.n_tok; t = end) {
+        unit one = *u;
+        end = kvb_scan_run_end(u->x, t);
+        if (end - t > 1 || u->x->problem.kind == KVB_SCAN_CONV)
+            run_scan(u, t, end);
+        else
+            for (; one.head < u->head + u->heads; one.head++)
+                token_scan(&one, t);
+    }
+}
+
+/* ---- the call ------------------------------------------------------------------------------------------------------- */
+
+static void part(void *ctx, uint32_t i, uint32_t n)
+{
+    const kvb_scan *x = ctx;
+    const kvb_scan_problem *p = &x->problem;
+    const room r = room_of(p);
+    const uint32_t blocks = (p->d_v + COLUMNS - 1) / COLUMNS, all = by_columns(p) ? blocks : p->heads;
+    const uint32_t begin = (uint32_t)((uint64_t)all * i / n), end = (uint32_t)((uint64_t)all * (i + 1) / n);
+    unit u = {.x = x, .loops = kvb_vector_at(kvb_cpu()), .heads = 1, .columns = p->d_v};
+
+    u.state = (float *)x->scratch + i * room_floats(p);
+    u.row = u.state + r.state;
+    u.chunk = u.row + r.row;
+    for (uint32_t at = begin; at < end; at += u.heads) {
+        if (by_columns(p)) {
+            u.column = at * COLUMNS;
+            u.columns = p->d_v - u.column < COLUMNS ? p->d_v - u.column : COLUMNS;
+        } else { /* the heads of one group that are this thread's */
+            const uint32_t left = r.heads - at % r.heads;
+            u.head = at;
+            u.heads = left < end - at ? left : end - at;
+        }
+        unit_scan(&u);
+    }
+}
+
+static int scan(const kvb_scan *args)
+{
+    kvb_scan copy = *args; /* the team's context is not const */
+    args->team->run(args->team, part, &copy);
+    return 0;
+}
+
+const kvb_scan_kernel kvb_scan_kernel_vector = {
+    .name = "scan",
+    .summary = "in vectors; prompts of mamba2, lightning and delta in chunks, by matrix products",
+    .flags = KVB_KERNEL_VECTOR,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = arithmetic,
+    .scan = scan,
+};

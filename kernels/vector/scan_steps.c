@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Token by token: a strip of columns of the state is read once, and written once. The delta rule reads it twice. */
+#include "kernels/vector/vec.h"
+#include "kernels/vector/vector.h"
+
+#define STRIP 4u /* vectors of a strip */
+
+VEC_INLINE vf state_load(kvb_elem elem, const void *row, uint32_t c)
+{
+    return elem == KVB_F32   ? vf_load((const float *)row + c)
+           : elem == KVB_F16 ? vf_load_f16((const uint16_t *)row + c)
+                             : vf_load_bf16((const uint16_t *)row + c);
+}
+
+VEC_INLINE void state_store(kvb_elem elem, void *row, uint32_t c, vf x)
+{
+    if (elem == KVB_F32)
+        vf_store((float *)row + c, x);
+    else if (elem == KVB_F16)
+        vf_store_f16((uint16_t *)row + c, x);
+    else
+        vf_store_bf16((uint16_t *)row + c, x);
+}
+
+/* Stands for what is not to be read or written: one row of a strip. Nobody reads what is written to the other. */
+static const _Alignas(64) float zeros[STRIP * VL];
+VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem elem, uint32_t vecs, uint32_t c)
+{
+    const uint32_t bytes = elem == KVB_F32 ? 4 : 2;
+    const size_t row = (size_t)t->row * bytes, from_row = t->from ? row : 0, to_row = t->to ? row : 0;
+    float nowhere[STRIP * VL];
+    const char *from = t->from ? (const char *)t->from + c * bytes : (const char *)zeros;
+    char *to = t->to ? (char *)t->to + c * bytes : (char *)nowhere;
+    vf write[STRIP], out[STRIP], exponent[STRIP];
+
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++) {
+        const vf x = vf_load(t->v + c + v * VL);
+        out[v] = write[v] = vf_set(0);
+        exponent[v] = vf_set(t->decay);
+        if (kind == KVB_SCAN_MAMBA1) {
+            const vf gate = vf_load(t->gates + c + v * VL);
+            exponent[v] = gate * vf_set(0x1.715476p+0f); /* log2(e) */
+            write[v] = gate * x;
+        } else if (kind != KVB_SCAN_DELTA) {
+            write[v] = vf_set(t->gate) * x;
+        }
+    }
+    if (kind == KVB_SCAN_DELTA) {
+        for (uint32_t i = 0; i < t->d_k; i++)
+#pragma GCC unroll 4
+            for (uint32_t v = 0; v < vecs; v++)
+                write[v] = vf_fma(vf_set(t->k[i]), state_load(elem, from + i * from_row, v * VL), write[v]);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++)
+            write[v] = vf_set(t->gate) * (vf_load(t->v + c + v * VL) - vf_set(t->decay) * write[v]);
+    }
+    for (uint32_t i = 0; i < t->d_k; i++, from += from_row, to += to_row) {
+        const vf k = vf_set(t->k[i]), q = vf_set(t->q[i]);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++) {
+            vf decay = exponent[v];
+            if (kind == KVB_SCAN_MAMBA1)
+                decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
+            const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
+            state_store(elem, to, v * VL, s);
+            out[v] = vf_fma(q, s, out[v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++)
+        vf_store(t->out + c + v * VL, out[v]);
+}
+
+VEC_INLINE void columns_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem elem)
+{
+    uint32_t c = 0;
+    for (; c + STRIP * VL <= t->columns; c += STRIP * VL)
+        strip_step(t, kind, elem, STRIP, c);
+    for (; c < t->columns; c += VL)
+        strip_step(t, kind, elem, 1, c);
+}
+
+#define ELEMS(KIND)                                                                                                    \
+    if (t->elem == KVB_F32)                                                                                            \
+        columns_step(t, KIND, KVB_F32);                                                                                \
+    else if (t->elem == KVB_F16)                                                                                       \
+        columns_step(t, KIND, KVB_F16);                                                                                \
+    else                                                                                                               \
+        columns_step(t, KIND, KVB_BF16);
+
+void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *t)
+{
+    if (t->kind == KVB_SCAN_MAMBA1) {
+        ELEMS(KVB_SCAN_MAMBA1)
+    } else if (t->kind == KVB_SCAN_DELTA) {
+        ELEMS(KVB_SCAN_DELTA)
+    } else {
+        ELEMS(KVB_SCAN_MAMBA2)
+    }
+}
+
+void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
+                                 const float *a, const float *bias, bool silu, float *out)
+{
+    for (uint32_t c = 0; c < columns; c += VL) {
+        vf z = bias ? vf_load(bias + c) : vf_set(0);
+        for (uint32_t i = 0; i < taps; i++)
+            z = vf_fma(vf_load(a + (size_t)i * d_v + c), vf_load(rows[i] + c), z);
+        if (silu) /* beyond 2^126 it is z 2^-126: below exp_floor */
+            z = z / (vf_set(1) + vf_exp2(vf_min(vf_set(126), z * vf_set(-0x1.715476p+0f))));
+        vf_store(out + c, z);
+    }
+}
