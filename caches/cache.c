@@ -4,6 +4,7 @@
  * go through change_make(): it checks, lets every store prepare, and only then lets all of them adopt. That is also the
  * one place where a plan comes into force or goes out of it.
  */
+#include "caches/front.h"
 #include "caches/store_host.h"
 
 #include <errno.h>
@@ -54,23 +55,26 @@ static uint32_t ids_of(const kvb_cache_options *options)
 static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
                          size_t why_bytes)
 {
-    uint32_t n_ids = ids_of(o);
-    const char *wrong = o->capacity == 0       ? "capacity must be at least 1 cell"
-                        : o->seq_capacity == 0 ? "seq_capacity must be at least 1 token"
-                        : o->min_chunk == 0    ? "min_chunk must be at least 1 cell"
-                                               : NULL;
-    if (wrong)
-        snprintf(why, why_bytes, "%s", wrong);
-    else if (n_ids > KVB_MAX_SEQS)
-        snprintf(why, why_bytes, "seq_ids must be 1 .. %u", KVB_MAX_SEQS);
-    else if (o->max_seqs == 0 || o->max_seqs > n_ids)
-        snprintf(why, why_bytes, "max_seqs must be 1 .. %u, the number of sequence ids", n_ids);
-    if (wrong || n_ids > KVB_MAX_SEQS || o->max_seqs == 0 || o->max_seqs > n_ids)
-        return -EINVAL;
-    int error = kvb_model_check(model, why, why_bytes);
+    const uint32_t n_ids = ids_of(o), most = UINT32_MAX;
+    const struct {
+        const char *what;
+        uint32_t got, most;
+        const char *of;
+    } limits[] = {{"capacity", o->capacity, most, ""},
+                  {"seq_capacity", o->seq_capacity, most, ""},
+                  {"min_chunk", o->min_chunk, most, ""},
+                  {"seq_ids", n_ids, KVB_MAX_SEQS, ""},
+                  {"max_seqs", o->max_seqs, n_ids, ", the number of sequence ids"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (!limits[i].got || limits[i].got > limits[i].most) {
+            snprintf(why, why_bytes, "%s must be 1 .. %u%s", limits[i].what, limits[i].most, limits[i].of);
+            return -EINVAL;
+        }
+    const int error = kvb_model_check(model, why, why_bytes);
     if (error)
         return error;
-    if (type->serves && !type->serves(model, why, why_bytes))
+    if (!kvb_cache_takes(type, o->k_pool, o->v_pool, why, why_bytes) ||
+        (type->serves && !type->serves(model, why, why_bytes)))
         return -ENOTSUP;
     for (uint32_t g = 0; g < model->n_groups; g++) {
         const kvb_group *group = &model->groups[g];
@@ -263,6 +267,32 @@ int kvb_cache_seq_match(kvb_cache *c, uint32_t seq, const int32_t *tokens, uint3
     *found = change.n;
     *ordinals = c->matched;
     return 0;
+}
+
+int kvb_cache_freeze(kvb_cache *c, uint32_t seq, uint32_t n, kvb_allocator *allocator, kvb_frozen **frozen)
+{
+    int error = flags_check(c, KVB_CACHE_FREEZES, "freeze");
+    kvb_frozen *made =
+        error ? NULL : kvb_frozen_open(allocator ? allocator : c->options.allocator, n, c->model->n_groups);
+    if (!error)
+        error = made ? change_make(c, &(kvb_change){.kind = KVB_CHANGE_FREEZE, .src = seq, .p1 = n, .frozen = made})
+                     : fail(c, -ENOMEM, "no memory for a frozen prefix");
+    if (error)
+        kvb_frozen_release(made);
+    else
+        *frozen = made;
+    return error;
+}
+
+int kvb_cache_seq_over(kvb_cache *c, uint32_t seq, kvb_frozen *frozen)
+{
+    int error = flags_check(c, KVB_CACHE_FREEZES, "seq_over");
+    if (!error && kvb_grow(c->options.allocator, &c->matched, &c->matched_room, frozen->n))
+        error = fail(c, -ENOMEM, "no memory for a prefix of %u tokens", frozen->n);
+    for (uint32_t i = 0; !error && i < frozen->n; i++)
+        c->matched[i] = c->account.next_ordinal + i;
+    const kvb_change over = {KVB_CHANGE_MATCH, frozen->n, .src = seq, .ordinals = c->matched, .frozen = frozen};
+    return error ? error : change_make(c, &over);
 }
 
 int kvb_cache_seq_cp(kvb_cache *c, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
@@ -467,8 +497,3 @@ void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usa
 {
     kvb_store_usage(c->stores[group], usage);
 }
-
-const kvb_cache_type *const kvb_builtin_caches[] = {
-    &kvb_cache_recompute, &kvb_cache_slab,         &kvb_cache_contiguous, &kvb_cache_seq, &kvb_cache_window,
-    &kvb_cache_paged,     &kvb_cache_paged_prefix, &kvb_cache_tree,       NULL,
-};

@@ -15,7 +15,8 @@
  *  2. A query sees a token iff it is alive, belongs to the query's sequence, its position is not above the query's, and the
  *     layer's group lets it be seen (kernels/model.h). A node: its sequence's committed tokens, its ancestors and itself, likewise.
  *  3. A fork copies no bytes; a cell is freed when its last sequence leaves; shared rows are never
- *     written. (slab is the exception by definition: its rows are private, so a fork is a copy.)
+ *     written. (slab is the exception by definition: its rows are private, so a fork is a copy. shared-prefix copies rows once,
+ *     when they are frozen; they are free when nobody reads any of the front that they are in.)
  *  4. Reads are bounded by occupancy, never by capacity.
  *  5. can_extend is the admission test: yes exactly when the step would not be refused for want of room. A step that does
  *     not fit fails whole with -ENOSPC, for want of memory with -ENOMEM, and changes nothing, in no layer.
@@ -104,6 +105,24 @@ int kvb_cache_begin_step_tokens(kvb_cache *cache, const uint32_t *seq_ids, const
 int kvb_cache_seq_match(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                         uint32_t *found, const uint64_t **ordinals);
 
+/* ---- beginnings that caches share: KVB_CACHE_FREEZES -------------------------------------------------------- */
+
+typedef struct kvb_frozen kvb_frozen; /* frozen rows of a sequence's first positions, counted by who holds them */
+/*
+ * The first n positions of a sequence, all of which it holds, become a prefix, held once for the caller: rows are copied, as they
+ * are stored, into pools that nobody writes again, and the sequence reads them there from now on. What was frozen before, by
+ * seq_cp or freeze, is taken as it is. Each cache that reads a prefix counts its cells against its capacity: -ENOSPC.
+ * allocator: of a new prefix; NULL: the cache's. It outlives the prefix, which may outlive the cache. References may be given back
+ * by any thread, the last of which frees the memory: caches of several threads share prefixes whose allocator nobody else uses.
+ */
+int kvb_cache_freeze(kvb_cache *cache, uint32_t seq, uint32_t n, kvb_allocator *allocator, kvb_frozen **frozen);
+/* An empty sequence begins with the prefix; its tokens count as admitted, with the next ordinals. -EINVAL: the sequence is not
+ * empty, or the prefix has other layers, heads, formats or fixed scales. */
+int kvb_cache_seq_over(kvb_cache *cache, uint32_t seq, kvb_frozen *frozen);
+kvb_frozen *kvb_frozen_hold(kvb_frozen *frozen);
+void kvb_frozen_release(kvb_frozen *frozen); /* NULL is nothing */
+uint32_t kvb_frozen_length(const kvb_frozen *frozen);
+
 /* ---- draft trees behind sequences: KVB_CACHE_TREE ---------------------------------------------------------
  * Behind sequence 0; with KVB_CACHE_SEQ behind any, several at once, while others step. A sequence that has nodes may only be
  * proposed to and committed: every other call that reads or changes it is -EINVAL. */
@@ -181,17 +200,21 @@ typedef struct kvb_cache_usage {
 
 void kvb_cache_usage_of(const kvb_cache *cache, uint32_t group, kvb_cache_usage *usage);
 
-extern const kvb_cache_type kvb_cache_recompute;    /* forgets all bytes; sequences, tree */
-extern const kvb_cache_type kvb_cache_slab;         /* one preallocated row for each sequence */
-extern const kvb_cache_type kvb_cache_contiguous;   /* one growing sequence */
-extern const kvb_cache_type kvb_cache_seq;          /* cells shared by sequences */
-extern const kvb_cache_type kvb_cache_window;       /* as seq; drops what no query of a limited group can see again */
-extern const kvb_cache_type kvb_cache_paged;        /* pages that sequences share, copied on write */
-extern const kvb_cache_type kvb_cache_paged_prefix; /* as paged; pages of a prompt are found again by what they hold */
-extern const kvb_cache_type kvb_cache_tree;         /* committed prefix and pending nodes */
+extern const kvb_cache_type kvb_cache_recompute;     /* forgets all bytes; sequences, tree */
+extern const kvb_cache_type kvb_cache_slab;          /* one preallocated row for each sequence */
+extern const kvb_cache_type kvb_cache_contiguous;    /* one growing sequence */
+extern const kvb_cache_type kvb_cache_seq;           /* cells shared by sequences */
+extern const kvb_cache_type kvb_cache_window;        /* as seq; drops what no query of a limited group can see again */
+extern const kvb_cache_type kvb_cache_paged;         /* pages that sequences share, copied on write */
+extern const kvb_cache_type kvb_cache_paged_prefix;  /* as paged; pages of a prompt are found again by what they hold */
+extern const kvb_cache_type kvb_cache_shared_prefix; /* frozen beginnings, and a tail for each sequence */
+extern const kvb_cache_type kvb_cache_tree;          /* committed prefix and pending nodes */
 
 extern const kvb_cache_type *const kvb_builtin_caches[]; /* ends with NULL */
 
+/* Can its rows lie in these pools? One that copies rows as they are takes none with residual cells, nor one that cannot be saved. */
+bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, const kvb_pool_type *v_pool, char *why,
+                     size_t why_bytes);
 /* The first of these KVB_CACHE_ flags that the cache has not, in words: "save and load"; NULL: it has them all. What can be cut back
  * by sequences needs no KVB_CACHE_REWIND. */
 const char *kvb_cache_lacks(const kvb_cache_type *type, uint32_t flags);

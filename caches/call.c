@@ -143,23 +143,29 @@ static kvb_problem problem_staged(const kvb_problem *problem, bool k, bool v)
     return p;
 }
 
-/* Finds the fewest sides to stage so that the kernel takes the problem, K first; 0 or -ENOTSUP. */
-static int stage_choose(kvb_call *call, kvb_problem *problem, char *why, size_t why_bytes)
+/* Finds the fewest sides to stage so that the kernel takes the problem, K first; both where it does not read two regions, and there
+ * are. 0 or -ENOTSUP. */
+static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char *why, size_t why_bytes)
 {
     const kvb_kernel *kernel = call->kernel;
+    const bool joins = fronts && !(kernel->flags & KVB_KERNEL_FRONTS);
     const kvb_format *kf = problem->k_format, *vf = problem->v_format;
     char other[256] = ""; /* not told: the reason that stands is the one against the rows as they are */
 
-    if (!kernel->supports || kernel->supports(problem, why, why_bytes))
+    if (!joins && (!kernel->supports || kernel->supports(problem, why, why_bytes)))
         return 0;
+    if (joins)
+        snprintf(why, why_bytes, "kernel %s reads no rows in two regions", kernel->name);
     if (kernel->flags & KVB_KERNEL_WITNESS) /* what it declines is illegible, whoever decodes it */
         return -ENOTSUP;
-    for (int sides = 1; sides <= 3; sides++) {
+    for (int sides = joins ? 3 : 1; sides <= 3; sides++) {
         bool k = sides & 1, v = sides & 2;
         kvb_problem staged = problem_staged(problem, k, v);
-        if ((k && !format_stages(kf)) || (v && !format_stages(vf)) || (problem->v_in_k && k != v) ||
-            !kernel->supports(&staged, other, sizeof other))
+        if ((!joins && ((k && !format_stages(kf)) || (v && !format_stages(vf)))) || (problem->v_in_k && k != v) ||
+            (kernel->supports && !kernel->supports(&staged, other, sizeof other)))
             continue;
+        if (call->no_staging && joins)
+            return -ENOTSUP;
         if (call->no_staging) {
             const char *k_name = staged.k_format->name, *v_name = staged.v_format->name;
             bool two = k && v && kf != vf, same = strcmp(k_name, v_name) == 0;
@@ -199,7 +205,7 @@ static void stage_part(void *ctx, uint32_t i, uint32_t n)
         for (uint64_t row = rows * i / n, some; row < end; row += some) {
             uint32_t h = (uint32_t)(row / view->cells), c = (uint32_t)(row % view->cells);
             some = end - row < view->cells - c ? end - row : view->cells - c;
-            view->format->read(view, h, c, (uint32_t)some, job->side[s].to + row * view->dim);
+            kvb_view_read(view, h, c, (uint32_t)some, job->side[s].to + row * view->dim);
         }
     }
 }
@@ -287,7 +293,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     call->args = (kvb_attend){
         .problem = problem, .q = q, .k = spec->k, .v = spec->v, .sinks = group->sink_logits, .team = call->team};
     call->staged_k = call->staged_v = false;
-    rc = stage_choose(call, &problem, why, why_bytes);
+    rc = stage_choose(call, &problem, spec->k.front, why, why_bytes);
     if (rc)
         return rc;
     call->args.problem = problem;

@@ -16,6 +16,7 @@ static const struct {
     {KVB_CACHE_SHIFT, KVB_CACHE_SHIFT, "position shifts", "seq_add"},
     {KVB_CACHE_SAVES, KVB_CACHE_SAVES, "save and load", "save and load"},
     {KVB_CACHE_PREFIX, KVB_CACHE_PREFIX, "prefix matches", "seq_match"},
+    {KVB_CACHE_FREEZES, KVB_CACHE_FREEZES, "frozen prefixes", "freeze and seq_over"},
     {KVB_CACHE_EXACT, KVB_CACHE_EXACT, NULL, "an exact capacity, by which steps are to be refused"},
 };
 #define N_FACES (sizeof faces / sizeof *faces)
@@ -36,3 +37,21 @@ void kvb_cache_can(const kvb_cache_type *type, char *text, size_t bytes)
         if (faces[i].call && type->flags & faces[i].does)
             at += (size_t)snprintf(text + at, bytes - at, ", %s", faces[i].call);
 }
+
+bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, const kvb_pool_type *v_pool, char *why,
+                     size_t why_bytes)
+{
+    const kvb_pool_type *pools[] = {k_pool, v_pool};
+    for (int v = 0; v < 2 && type->flags & KVB_CACHE_FREEZES; v++)
+        if (pools[v]->format->residual_cells || !pools[v]->raw_bytes) {
+            snprintf(why, why_bytes, "cache %s copies rows as they are stored, which pool %s cannot", type->name,
+                     pools[v]->name);
+            return false;
+        }
+    return true;
+}
+
+const kvb_cache_type *const kvb_builtin_caches[] = {
+    &kvb_cache_recompute, &kvb_cache_slab,         &kvb_cache_contiguous,    &kvb_cache_seq,  &kvb_cache_window,
+    &kvb_cache_paged,     &kvb_cache_paged_prefix, &kvb_cache_shared_prefix, &kvb_cache_tree, NULL,
+};

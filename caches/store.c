@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side of a store: opening, preparing and adopting, pools. */
+#include "caches/front.h"
 #include "caches/store_host.h"
 
 #include <errno.h>
@@ -37,7 +38,8 @@ int kvb_store_turn(kvb_store *s, uint32_t cell, int32_t delta)
 
 /* ---- opening and closing -------------------------------------------------------------------------------- */
 
-static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
+int kvb_store_pool_open(const kvb_store *s, uint32_t layer, bool is_v, uint32_t min_chunk, uint32_t capacity,
+                        kvb_allocator *allocator, kvb_pool **pool)
 {
     const kvb_cache_options *o = s->options;
     const kvb_pool_type *type = is_v ? o->v_pool : o->k_pool;
@@ -45,16 +47,21 @@ static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
     kvb_pool_options options = {
         .n_kv_heads = s->group->kv_heads,
         .dim = is_v ? s->group->v_dim : s->group->k_dim,
-        .min_chunk = o->min_chunk < s->pool_cells ? o->min_chunk : s->pool_cells,
-        .capacity = s->pool_cells,
+        .min_chunk = min_chunk < capacity ? min_chunk : capacity,
+        .capacity = capacity,
         .growth = o->growth,
         .amax = amax ? amax[layer] : NULL,
-        .allocator = o->allocator,
+        .allocator = allocator,
     };
+    return type->open(type, &options, pool);
+}
+
+static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
+{
     kvb_pool **pool = &s->pools[2 * (size_t)layer + is_v];
-    int error = type->open(type, &options, pool);
+    int error = kvb_store_pool_open(s, layer, is_v, s->options->min_chunk, s->pool_cells, s->options->allocator, pool);
     if (!error && s->type->flags & KVB_CACHE_PREALLOCATES)
-        error = type->ensure(*pool, s->ensured = s->pool_cells);
+        error = (*pool)->type->ensure(*pool, s->ensured = s->pool_cells);
     return error;
 }
 
@@ -92,6 +99,7 @@ int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
     }
     s->type = type;
     s->group = &site->model->groups[g];
+    s->number = g;
     s->account = site->account;
     s->options = site->options;
     double bytes = 0;
@@ -276,6 +284,7 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
         s->plan = s->next;
         s->next = old;
         s->plan.generation = atomic_fetch_add(&generations, 1) + 1;
+        s->front = s->front_next;
         s->stored = false;
         kvb_turns_make(s);
     }
@@ -294,6 +303,16 @@ static void rows_store(kvb_pool *pool, const kvb_plan *plan, const float *rows)
         pool->type->scatter(pool, plan->cells, plan->n, rows);
 }
 
+/* What the plan's queries may read of K or V: the front, and behind it the pool's own cells. */
+static void view_find(const kvb_store *s, uint32_t layer, bool is_v, kvb_view *view)
+{
+    const size_t i = 2 * (size_t)layer + is_v;
+    const uint32_t before = s->front ? s->front->cells : 0;
+    s->pools[i]->type->view(s->pools[i], s->plan.extent - before, view);
+    view->cells += before;
+    view->front = s->front ? &s->front->views[i] : NULL;
+}
+
 void kvb_store_fetch(kvb_store *s, uint32_t layer, const float *k, const float *v, kvb_attend_spec *spec)
 {
     kvb_pool *k_pool = s->pools[2 * (size_t)layer], *v_pool = s->pools[2 * (size_t)layer + 1];
@@ -304,12 +323,13 @@ void kvb_store_fetch(kvb_store *s, uint32_t layer, const float *k, const float *
         s->cells_written += s->plan.n;
     s->stored = true;
     *spec = (kvb_attend_spec){.group = s->group, .mask = kvb_plan_mask(&s->plan), .generation = s->plan.generation};
-    k_pool->type->view(k_pool, s->plan.extent, &spec->k);
+    view_find(s, layer, false, &spec->k);
     if (v) {
-        v_pool->type->view(v_pool, s->plan.extent, &spec->v);
+        view_find(s, layer, true, &spec->v);
     } else {
         spec->v = spec->k;
         spec->v.dim = s->group->v_dim;
+        spec->v.front = s->front ? &s->front->views[2 * (size_t)layer + 1] : NULL;
     }
 }
 
@@ -321,6 +341,7 @@ void kvb_store_usage(const kvb_store *s, kvb_cache_usage *usage)
         .high_water = s->high_water_peak,
         .cells_written = s->cells_written,
         .cells_moved = s->cells_moved,
+        .reserved_bytes = s->frozen_bytes,
     };
     s->type->occupied(s, &usage->cells_live, &high_water);
     for (size_t i = 0; i < s->n_pools; i++) {

@@ -16,7 +16,9 @@
  *                   new tokens included
  *   COMMIT, COPY    prepare: kvb_store_move() for each row that is to be copied, in order
  *   REMOVE          nothing, as a rule; adopt lets go of cells
- *   MATCH           prepare: the sequence's first change->n positions lie where match() found them
+ *   MATCH           prepare: the sequence's first change->n positions lie where match() found them; with change->frozen in its
+ *                   front of the group
+ *   FREEZE          prepare: the rows of src's first p1 positions, into a front; adopt gives it to change->frozen. KVB_CACHE_FREEZES
  *   REORDER         prepare: what dsts are to hold, made aside, since a source may be a destination; adopt puts it there. Asked of
  *                   a policy with KVB_CACHE_REORDER only
  *   SHIFT           prepare: rows that others hold, too, or that lie elsewhere from now on, are copied with kvb_store_move(); then
@@ -56,7 +58,7 @@ typedef struct kvb_cache_options {
         prefix_bytes;  /* most that a cache keeps of prompts that nobody holds, in whole pages; 0: what room there is */
     kvb_growth growth; /* of the pools */
     const kvb_pool_type *k_pool, *v_pool;
-    /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. Read by open only. */
+    /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. They outlive the cache. */
     const float *const *k_amax, *const *v_amax;
     kvb_allocator *allocator; /* outlives the cache */
 } kvb_cache_options;
@@ -81,11 +83,13 @@ typedef struct kvb_store_load {
 } kvb_store_load;
 
 struct kvb_cache_type;
+struct kvb_front; /* frozen rows: caches/front.h */
 
 /* The part of a store that every policy has; its own follows it in the same block. */
 typedef struct kvb_store {
     const struct kvb_cache_type *type;
     const kvb_group *group;
+    uint32_t number; /* of the group */
     const kvb_account *account;
     const kvb_cache_options *options;
     kvb_allocator *allocator; /* for the policy's own tables */
@@ -97,6 +101,10 @@ typedef struct kvb_store {
     kvb_pool **pools;    /* [layers of the model][2]: K, V. NULL: a layer of another group, V of latent rows */
     size_t n_pools;
     kvb_plan plan, next; /* in force; being made */
+    /* The policy's, of a STEP: before its pools' cells the queries see those of this front, so that cell c of its pools is
+     * front->cells + c in what they attend; in plan->cells it is c all the same. Held by a sequence of the step; NULL: none. */
+    const struct kvb_front *front, *front_next;
+    size_t frozen_bytes; /* of the fronts that the policy holds */
     kvb_move *moves;
     size_t n_moves, moves_room;
     kvb_turn *turns; /* of the SHIFT in hand */
@@ -126,7 +134,8 @@ enum {
     KVB_CACHE_REORDER = 64,     /* sequences that take each other's places: seq_reorder */
     KVB_CACHE_SHIFT = 128,      /* positions of a sequence can be moved: seq_add */
     KVB_CACHE_PREFIX = 256,     /* finds the beginning of a prompt among the rows that it has: seq_match */
-    KVB_CACHE_SAVES = 512       /* save and load: it has lies() unless it FORGETS, and takes LOAD */
+    KVB_CACHE_SAVES = 512,      /* save and load: it has lies() unless it FORGETS, and takes LOAD */
+    KVB_CACHE_FREEZES = 1024    /* beginnings that sequences and other caches read where they lie: freeze, seq_over */
 };
 
 typedef struct kvb_cache_type {

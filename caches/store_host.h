@@ -18,6 +18,9 @@ typedef struct kvb_store_site {
 /* Opens the store of group g and the pools of its layers. 0, or a negative errno with why and nothing left behind. */
 int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store);
 void kvb_store_close(kvb_store *store);
+/* A pool as the store's own for K or V of a layer, for so many cells: 0 or -ENOMEM. */
+int kvb_store_pool_open(const kvb_store *store, uint32_t layer, bool is_v, uint32_t min_chunk, uint32_t capacity,
+                        kvb_allocator *allocator, kvb_pool **pool);
 
 /* Most tokens that this STEP or PROPOSE may bring. */
 uint32_t kvb_store_room(const kvb_store *store, const kvb_change *change);

@@ -200,6 +200,11 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  *
  * Formats with residual_cells = w: if recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded yet. It is then dim
  * f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
+ *
+ * A view may have two regions. Cells below front->cells are those of `front`, a view of the same format, dim and head scales that
+ * has no front itself; the others are the view's own, the first of them at `base`: kvb_view_row() and kvb_view_read() know. `cells`
+ * counts both. Formats with residual_cells have no front. A kernel without KVB_KERNEL_FRONTS never meets one, and format->read
+ * neither.
  */
 struct kvb_view {
     const void *base;
@@ -218,6 +223,7 @@ struct kvb_view {
     const void *recent;
     const uint32_t *recent_slot; /* [(cells + w - 1) / w] */
     size_t recent_slot_stride, recent_head_stride;
+    const kvb_view *front; /* the first cells, which may lie elsewhere; NULL: all are the view's own */
 };
 
 /* ---- masks: which cells a query sees ---------------------------------------------------------- */
@@ -339,6 +345,8 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_WITNESS 1u
 /* A built-in kernel whose code is chosen by the level of instruction sets in use: see kernels/cpu.h. Only shown. */
 #define KVB_KERNEL_VECTOR 2u
+/* It reads views of two regions. To another kernel the caller gives their rows staged as f32. */
+#define KVB_KERNEL_FRONTS 4u
 
 /*
  * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the formula above,
@@ -352,7 +360,7 @@ typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint3
 typedef struct kvb_kernel {
     const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
     const char *summary; /* one line for `kvbench list` */
-    uint32_t flags;      /* KVB_KERNEL_WITNESS, KVB_KERNEL_VECTOR or 0 */
+    uint32_t flags;      /* KVB_KERNEL_… */
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
     /* Can it run on this machine (ISA by CPUID)? NULL: always. */
     bool (*available)(char *why, size_t why_bytes);
@@ -395,10 +403,38 @@ typedef struct kvb_plugin_v1 {
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 
+/* Cells of the view's front; 0 without one. */
+static inline uint32_t kvb_view_front_cells(const kvb_view *view)
+{
+    return view->front ? view->front->cells : 0;
+}
+
+/* The view's own region alone. */
+static inline kvb_view kvb_view_own(const kvb_view *view)
+{
+    kvb_view own = *view;
+    own.cells -= kvb_view_front_cells(view);
+    own.front = NULL;
+    return own;
+}
+
 /* Row of KV head h in cell c: its codes. */
 static inline const void *kvb_view_row(const kvb_view *view, uint32_t h, uint32_t c)
 {
-    return (const char *)view->base + h * view->head_stride + c * view->cell_stride;
+    const uint32_t front = kvb_view_front_cells(view);
+    const kvb_view *of = c < front ? view->front : view;
+    return (const char *)of->base + h * of->head_stride + (c < front ? c : c - front) * of->cell_stride;
+}
+
+/* format->read() of cells in either region, or in both. */
+static inline void kvb_view_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    const uint32_t front = kvb_view_front_cells(view), before = c >= front ? 0 : n < front - c ? n : front - c;
+    const kvb_view own = kvb_view_own(view);
+    if (before)
+        view->format->read(view->front, h, c, before, rows);
+    if (n > before)
+        view->format->read(&own, h, c + before - front, n - before, rows + (size_t)before * view->dim);
 }
 
 /* kvb_mask_next() under PAGES; *cursor is a position. */

@@ -188,7 +188,7 @@ static bool format_plain(const kvb_format *f)
 void kvb_rows_decode(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
 {
     if (!format_plain(view->format)) {
-        view->format->read(view, h, c, n, rows);
+        kvb_view_read(view, h, c, n, rows);
         return;
     }
     for (uint32_t i = 0; i < n; i++)

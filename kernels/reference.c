@@ -93,6 +93,7 @@ static int attend(const kvb_attend *args)
 const kvb_kernel kvb_kernel_reference = {
     .name = "reference",
     .summary = "plain scalar f32, two passes: the one to read",
+    .flags = KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .supports = kvb_readable_supports,
     .scratch_bytes = scratch_bytes,

@@ -145,10 +145,10 @@ static inline void *kvb_scan_state(const kvb_scan *args, uint32_t slot, uint32_t
 }
 
 /* Row of q or k that head h uses at token t. */
-static inline const float *kvb_scan_row(const kvb_scan *args, const float *q_or_k, uint32_t t, uint32_t h)
+static inline const float *kvb_scan_row(const kvb_scan *args, const float *first, uint32_t t, uint32_t h)
 {
     const kvb_scan_problem *p = &args->problem;
-    return q_or_k + ((size_t)t * p->groups + h / (p->heads / p->groups)) * p->d_k;
+    return first + ((size_t)t * p->groups + h / (p->heads / p->groups)) * p->d_k;
 }
 
 /*

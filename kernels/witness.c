@@ -167,7 +167,7 @@ static int attend(const kvb_attend *args)
 const kvb_kernel kvb_kernel_witness = {
     .name = "witness",
     .summary = "computes nothing: says which rows each query saw",
-    .flags = KVB_KERNEL_WITNESS,
+    .flags = KVB_KERNEL_WITNESS | KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .supports = supports,
     .scratch_bytes = scratch_bytes,

@@ -124,6 +124,7 @@ int kvb_account_reserve(kvb_account *a, const kvb_change *change)
             a->changed[a->n_changed++] = change->dsts[i];
         return kvb_spans_gather(&a->reordered, a->allocator, a->seq, change->srcs, change->n);
     case KVB_CHANGE_DEFRAG:
+    case KVB_CHANGE_FREEZE:
         return 0;
     case KVB_CHANGE_SHIFT: /* which cuts two spans in two */
         a->changed[a->n_changed++] = change->src;

@@ -33,6 +33,7 @@ typedef enum kvb_change_kind {
     KVB_CHANGE_SHIFT,   /* what src has at positions p0 .. p1-1 moves by delta */
     KVB_CHANGE_MATCH,   /* src, which is empty, comes to hold n tokens that the cache has */
     KVB_CHANGE_DEFRAG,  /* cells trade places; tokens stay where they are */
+    KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, which it holds, go where nobody writes; tokens stay */
     KVB_CHANGE_LOAD /* src, which is empty, takes what was saved of a sequence; KVB_SEQ_ALL: all of them become what was saved */
 } kvb_change_kind;
 
@@ -43,10 +44,11 @@ typedef struct kvb_change {
     const uint32_t *seq_ids; /* STEP, PROPOSE: [n]; NULL: all of sequence 0 */
     const int32_t *
         parents; /* PROPOSE: [n] numbers of earlier nodes of the same sequence; -1: child of its end. NULL to check only */
-    const uint32_t *accepted; /* COMMIT: [n] numbers of src's nodes: a root, then each the child of the one before */
-    const int32_t *tokens;    /* STEP: [n] vocabulary ids, or NULL: not known. MATCH: [n] those of the beginning */
-    const uint64_t *ordinals; /* MATCH: [n] of the tokens that it comes to hold */
-    uint64_t extra_key;       /* MATCH */
+    const uint32_t *accepted;  /* COMMIT: [n] numbers of src's nodes: a root, then each the child of the one before */
+    const int32_t *tokens;     /* STEP: [n] vocabulary ids, or NULL: not known. MATCH: [n] those of the beginning */
+    const uint64_t *ordinals;  /* MATCH: [n] of the tokens that it comes to hold */
+    uint64_t extra_key;        /* MATCH */
+    struct kvb_frozen *frozen; /* MATCH: that the tokens are of, or NULL; FREEZE: what is made */
     uint32_t src, dst, p0, p1;
     int32_t delta; /* SHIFT */
     bool others;

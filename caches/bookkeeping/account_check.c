@@ -167,7 +167,19 @@ static int match_check(const kvb_account *a, const kvb_change *change, const ref
     int error = idle_check(a, change->src, r);
     if (!error && a->seq[change->src].tokens)
         error = refuse(r, -EINVAL, "sequence %u is not empty", change->src);
+    if (!error)
+        error = length_check(a, change->src, change->n, r);
     return error || !change->n ? error : alive_check(a, a->n_alive + 1, r);
+}
+
+static int freeze_check(const kvb_account *a, const kvb_change *change, const refusal *r)
+{
+    const int error = idle_check(a, change->src, r);
+    const bool holds = !error && change->p1 && kvb_spans_within(&a->seq[change->src], 0, change->p1) == change->p1;
+    return error || holds
+               ? error
+               : refuse(r, -EINVAL, "sequence %u does not hold its first %u positions, of which there must be one",
+                        change->src, change->p1);
 }
 
 /* Destinations are distinct, so a count that is absurd meets an id that is out of range or named before. */
@@ -254,7 +266,7 @@ int kvb_account_check(const kvb_account *a, const kvb_change *change, char *why,
         [KVB_CHANGE_STEP] = step_check,   [KVB_CHANGE_PROPOSE] = propose_check, [KVB_CHANGE_COMMIT] = commit_check,
         [KVB_CHANGE_COPY] = copy_check,   [KVB_CHANGE_REMOVE] = remove_check,   [KVB_CHANGE_REORDER] = reorder_check,
         [KVB_CHANGE_SHIFT] = shift_check, [KVB_CHANGE_MATCH] = match_check,     [KVB_CHANGE_DEFRAG] = defrag_check,
-        [KVB_CHANGE_LOAD] = load_check,
+        [KVB_CHANGE_LOAD] = load_check,   [KVB_CHANGE_FREEZE] = freeze_check,
     };
     return checks[change->kind](a, change, &(refusal){why, why_bytes});
 }

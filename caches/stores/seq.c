@@ -66,6 +66,7 @@ static void cell_hold(seq_store *c, uint32_t cell, bool more)
     assert(more || c->refs[cell] > 0);
     c->live += more && c->refs[cell] == 0;
     c->refs[cell] = (uint16_t)(more ? c->refs[cell] + 1 : c->refs[cell] - 1);
+    c->high_water = c->high_water > cell ? c->high_water : cell + 1;
     c->live -= !more && c->refs[cell] == 0;
     if (!more && c->refs[cell] == 0 && cell < c->first_free)
         c->first_free = cell;
@@ -87,6 +88,13 @@ static void bounds_settle(seq_store *c)
         c->high_water--;
     while (c->first_free < c->high_water && c->refs[c->first_free])
         c->first_free++;
+}
+
+void kvb_seq_drop(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    kvb_seq_hold(c, seq, p0, p1, false);
+    kvb_spans_cut(&c->cells[seq], p0, p1);
+    bounds_settle(c);
 }
 
 /* First fit: the lowest run of n free cells; where there is none, the n lowest free ones. picked [n], ascending. */
@@ -183,14 +191,18 @@ static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan
     return error;
 }
 
+int kvb_seq_place(seq_store *c, const kvb_feed *feed, kvb_plan *plan)
+{
+    kvb_seq_pick(c, feed->n, plan->cells);
+    int error = spans_extend(c, feed, plan);
+    return error ? error : kvb_seq_reserve(c, plan->cells[feed->n - 1] + 1);
+}
+
 static int step_prepare(seq_store *c, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     kvb_store *s = &c->store;
     rows_drop(c, feed, false);
-    kvb_seq_pick(c, feed->n, plan->cells);
-    int error = spans_extend(c, feed, plan);
-    if (!error)
-        error = kvb_seq_reserve(c, plan->cells[feed->n - 1] + 1);
+    int error = kvb_seq_place(c, feed, plan);
     for (uint32_t i = 0; i < feed->n && !error; i++)
         error = kvb_plan_attend(plan, s->group, &c->cells[feed->seqs[i]], feed->positions[i]);
     if (error)
@@ -414,11 +426,8 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     }
     if (change->kind == KVB_CHANGE_LOAD)
         kvb_seq_load(c, change, change->src == KVB_SEQ_ALL);
-    for (uint32_t i = 0; i < s->account->n_changed && change->kind == KVB_CHANGE_REMOVE; i++) {
-        uint32_t q = s->account->changed[i];
-        kvb_seq_hold(c, q, change->p0, change->p1, false);
-        kvb_spans_cut(&c->cells[q], change->p0, change->p1);
-    }
+    for (uint32_t i = 0; i < s->account->n_changed && change->kind == KVB_CHANGE_REMOVE; i++)
+        kvb_seq_drop(c, s->account->changed[i], change->p0, change->p1);
     if (change->kind == KVB_CHANGE_REORDER)
         reorder_adopt(c, change);
     bounds_settle(c);

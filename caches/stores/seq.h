@@ -29,6 +29,10 @@ typedef struct seq_store {
 
 /* One sequence more, or less, holds the cells of that part of a sequence. */
 void kvb_seq_hold(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1, bool more);
+/* It lets go of them. */
+void kvb_seq_drop(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
+/* STEP: the new tokens' cells, which their sequences come to hold: 0 or -ENOMEM, to be undone as well. */
+int kvb_seq_place(seq_store *store, const kvb_feed *feed, kvb_plan *plan);
 /* Free cells: picked [n], ascending. There are so many. */
 void kvb_seq_pick(const seq_store *store, uint32_t n, uint32_t *picked);
 int kvb_seq_reserve(seq_store *store, uint32_t cells); /* room to count who holds them: 0 or -ENOMEM */

@@ -386,7 +386,7 @@ static void forecast_look(const scene *s, const call *c)
     for (uint32_t i = 0; i < c->n; i++)
         others = others || (ids[i] != 0 && !(m->type->flags & KVB_CACHE_SEQ));
     if ((c->kind == STEP || c->kind == EXTEND) &&
-        kvb_cache_can_extend(s->cache, ids, c->n) != (!others && naive_admit(m, ids, c->n) == 0))
+        kvb_cache_can_extend(s->cache, ids, c->n) != (!others && naive_extends(m, ids, c->n)))
         kvb_fuzz_wrong("%s: can_extend is wrong of %u tokens", m->type->name, c->n);
     ids = c->kind == PROPOSE ? c->ids : zeros;
     if (kvb_cache_can_propose(s->cache, ids, c->n) !=

@@ -64,7 +64,8 @@ static const kvb_option options[] = {
     {"--unified", NULL, "llama.cpp: one cache for all sequences, as its server without --parallel",
      KVB_FLAG(size, unified)},
     {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, state)},
-    {"--explain", NULL, "say which field gave which factor, line by line", KVB_FLAG(size, explain)},
+    {"--explain", NULL, "say which field gave which factor, line by line; with --engine vllm also pages and groups",
+     KVB_FLAG(size, explain)},
     {"--verify", NULL,
      "build kvbench's caches for the model and compare what they hold with the prediction, to the byte",
      KVB_FLAG(size, verify)},
@@ -291,6 +292,9 @@ static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
     for (size_t i = 0; i < rows->n && !error; i++)
         if (i == 0 || rows->at[i].model != rows->at[i - 1].model) {
             error = kvb_size_explain(rows->at[i].model, &rows->at[i].ask, out);
+            for (size_t e = 0; s->engine && e < s->engines.n; e++)
+                if (s->engines.at[e]->explain)
+                    s->engines.at[e]->explain(rows->at[i].model, &rows->at[i].ask, out);
             fputc('\n', out);
         }
     fputs(fence, out);

@@ -249,7 +249,7 @@ static int hidden_added(const kvb_attend *x, const kvb_view *view)
                 continue;
             for (uint32_t h = 0; h < p->n_heads; h++) {
                 float *out = (float *)x->out + ((size_t)t * p->n_heads + h) * p->v_dim;
-                view->format->read(view, h / (p->n_heads / p->n_kv_heads), cell, 1, row);
+                kvb_view_read(view, h / (p->n_heads / p->n_kv_heads), cell, 1, row);
                 for (uint32_t c = 0; c < p->v_dim && c < view->dim; c++)
                     out[c] += 0 * row[c];
             }

@@ -42,7 +42,8 @@ static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const cha
     const kvb_replay_options *r = &c->replay;
     if (r->kernel->available && !r->kernel->available(why, why_bytes))
         return false;
-    if (!kvb_replay_fits(l->trace, r->cache, why, why_bytes) || !kvb_growth_available(r->growth, why, why_bytes))
+    if (!kvb_cache_takes(r->cache, r->k_pool, r->v_pool, why, why_bytes) ||
+        !kvb_replay_fits(l->trace, r->cache, why, why_bytes) || !kvb_growth_available(r->growth, why, why_bytes))
         return false;
     if (!kvb_pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, l->trace, why, why_bytes))
         return false;

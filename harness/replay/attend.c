@@ -263,12 +263,14 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
 {
     if (!p->options->guarded || p->number > 0)
         return;
-    const kvb_view *got_k = &p->call.args.k, *got_v = &p->call.args.v; /* what the kernel gets: staged, or the same */
-    const void *const lanes[] = {spec->k.base, spec->k.scales, spec->k.zeros, spec->k.recent, got_k->base,
-                                 spec->v.base, spec->v.scales, spec->v.zeros, spec->v.recent, got_v->base};
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
-        if (lanes[i])
-            kvb_guard_protect(lanes[i], read_only);
+    const kvb_attend *got = &p->call.args; /* rows as the kernel gets them: staged, or the same */
+    const kvb_view *const views[] = {&spec->k, &spec->v, spec->k.front, spec->v.front, &got->k, &got->v};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        for (size_t lane = 0; views[i] && lane < 4; lane++) {
+            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
+            if (lanes[lane])
+                kvb_guard_protect(lanes[lane], read_only);
+        }
 }
 
 static void misdeed_note(kvb_pass *p, uint64_t allocations)

@@ -57,7 +57,7 @@ static void table_flush(const void *base, size_t head_stride, size_t n, size_t u
         kvb_block_flush((const char *)base + h * head_stride, n * unit_bytes);
 }
 
-void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
+static void region_flush(const kvb_view *v, uint32_t n_kv_heads)
 {
     const kvb_format *f = v->format;
     size_t groups = f->axis == KVB_AXIS_TOKENS ? (v->cells + (size_t)f->group - 1) / f->group : v->cells;
@@ -74,4 +74,12 @@ void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
         if (v->recent_slot[w] != KVB_SLOT_NONE)
             table_flush((const char *)v->recent + v->recent_slot[w] * v->recent_slot_stride, v->recent_head_stride,
                         f->residual_cells, v->dim * sizeof(uint16_t), n_kv_heads);
+}
+
+void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
+{
+    const kvb_view own = kvb_view_own(v);
+    if (v->front)
+        region_flush(v->front, n_kv_heads);
+    region_flush(&own, n_kv_heads);
 }

@@ -57,7 +57,7 @@ static void rows_add(dump *d, const char *const names[2], const kvb_view *view, 
                        : NULL;
     float *decoded = tensor_add(d, names[1], KVB_TENSOR_F32, heads, view->cells, view->dim);
     for (uint32_t h = 0; h < heads && !d->no_memory; h++) {
-        view->format->read(view, h, 0, view->cells, decoded + (size_t)h * view->cells * view->dim);
+        kvb_view_read(view, h, 0, view->cells, decoded + (size_t)h * view->cells * view->dim);
         for (uint32_t c = 0; c < view->cells && stored; c++)
             memcpy(stored + ((size_t)h * view->cells + c) * codes, kvb_view_row(view, h, c), codes);
     }

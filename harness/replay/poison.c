@@ -57,13 +57,15 @@ typedef struct table {
     uint32_t cells;
 } table;
 
-static int table_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, const uint64_t *visible, const table *t)
+/* Of a region of a view, whose first cell is `first` to the mask. */
+static int table_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, const uint64_t *visible, uint32_t first,
+                      const table *t)
 {
     int error = 0;
     for (uint32_t h = 0; h < n_kv_heads && t->base && !error; h++)
         for (uint32_t c = 0; c < v->cells && !error; c += t->cells) {
             uint32_t end = v->cells - c < t->cells ? v->cells : c + t->cells, hidden = c;
-            while (hidden < end && !bit(visible, hidden))
+            while (hidden < end && !bit(visible, first + hidden))
                 hidden++;
             if (hidden == end)
                 error = span_fill(p, (const char *)t->base + h * t->head_stride + c / t->cells * t->stride, t->bytes);
@@ -87,7 +89,8 @@ static int recent_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, co
     return error;
 }
 
-int kvb_poison_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible)
+static int region_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible,
+                       uint32_t first)
 {
     const kvb_format *f = v->format;
     const bool shared = f->axis == KVB_AXIS_TOKENS;
@@ -100,8 +103,15 @@ int kvb_poison_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, size_
     };
     int error = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && !error; i++)
-        error = table_fill(p, v, n_kv_heads, visible, &tables[i]);
+        error = table_fill(p, v, n_kv_heads, visible, first, &tables[i]);
     return error ? error : recent_fill(p, v, n_kv_heads, visible);
+}
+
+int kvb_poison_fill(kvb_poison *p, const kvb_view *v, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible)
+{
+    const kvb_view own = kvb_view_own(v);
+    int error = v->front ? region_fill(p, v->front, n_kv_heads, row_bytes, visible, 0) : 0;
+    return error ? error : region_fill(p, &own, n_kv_heads, row_bytes, visible, kvb_view_front_cells(v));
 }
 
 void kvb_poison_free(kvb_poison *p)

@@ -301,7 +301,10 @@ static uint32_t number_of(values *of, const char *a, const char *b)
 static bool can_run(const part *p, kvb_spot at)
 {
     const kvb_selection *s = p->selection;
-    return p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools) &&
+    const kvb_pool_pair *pools = &s->pools[at.pools];
+    char why[KVB_REASON];
+    return kvb_cache_takes(s->caches[at.cache], pools->k, pools->v, why, sizeof why) &&
+           p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools) &&
            !isnan(p->cost[at.workload * s->n_caches + at.cache]);
 }
 

@@ -21,10 +21,11 @@
  * and dims of real models, most of them 8 of 128, which every format's groups divide: samples are checked. */
 #define QUICK                                                                                                          \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
-        "sink-window", "mla-decode", "gpt-oss-like", "context-shift"
+        "sink-window", "mla-decode", "gpt-oss-like", "context-shift", "shared-prompt"
 #define PROMPTS "prefix-reuse", "paged-sharing", "continuous-admission"
 #define HISTORIES                                                                                                      \
-    "beam-search", "context-shift", "evict-rollback", "save-restore", "preempt-resume", "spec-batch", PROMPTS
+    "beam-search", "context-shift", "evict-rollback", "save-restore", "preempt-resume", "spec-batch", "shared-prompt", \
+        PROMPTS
 #define RECORDED                                                                                                       \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness/size/fronts.h"
 #include "harness/size/pool_bytes.h"
 #include "harness/size/prediction.h"
 #include "harness/size/room.h"
@@ -115,9 +116,9 @@ static int slab_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb
 static int cells_find(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t n)
 {
     p->scratch.n = 0;
-    if (!drops(p, g)) /* none is ever free again */
+    if (!drops(p, g) && !is(p, &kvb_cache_shared_prefix)) /* none is ever free again */
         return kvb_size_piece_add(&p->scratch, 0, p->tokens, n);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && drops(p, g); i++)
         for (uint32_t q = p->last[i].first; q < p->last[i].first + p->last[i].n_seqs; q++)
             kvb_size_cells_give(&t->in_use, &t->seq[q].held, g->sinks,
                                 kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
@@ -139,18 +140,39 @@ static int span_add(kvb_size_group_tables *t, uint32_t q, uint64_t pos, uint64_t
 static int step_drop(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans); /* sinks are cut off */
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
         error =
             kvb_size_pieces_drop(&t->seq[q].held, g->sinks, kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
+    return error;
+}
+
+/* Before that: sinks may be cut off from the rest. */
+static void drop_prepare(kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans);
+}
+
+/* What each sequence of the step sees of its cells; in cache shared-prefix behind the front that some of them have. */
+static int shared_queries(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
+{
+    const bool shares = is(p, &kvb_cache_shared_prefix);
+    uint64_t runs = 0, front = 0;
+    int error = 0;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        front = p->seq[q].front ? t->fronts.cells : front;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
+        error = shares ? kvb_size_seen(p, t, q, front, &p->scratch) : 0;
+        const kvb_size_pieces *seen = shares ? &p->scratch : &t->seq[q].held;
+        runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], seen, seen->n, g, p->seq[q].len, s->tokens, runs);
     }
     return error;
 }
 
-/* seq, window: cells that all sequences share. */
+/* seq, window, shared-prefix: cells that all sequences share, or take in turns. */
 static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
-    uint64_t n = (uint64_t)s->n_seqs * s->tokens, runs = 0, at = 0;
+    uint64_t n = (uint64_t)s->n_seqs * s->tokens, at = 0;
     bool several = s->n_seqs > 1;
     int error = cells_find(p, t, g, n);
     plan_start(t, p->turn, n);
@@ -165,11 +187,13 @@ static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const k
             some = several ? 1 : p->scratch.at[i].n;
             error = span_add(t, q, p->seq[q].len + (several ? 0 : at), p->scratch.at[i].cell + j, some);
         }
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
-        runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], &t->seq[q].held, t->seq[q].held.n, g, p->seq[q].len,
-                                          s->tokens, runs);
+    if (!error)
+        error = shared_queries(p, t, g, s);
     if (!drops(p, g))
         return error;
+    for (int i = 0; i < 2; i++)
+        drop_prepare(t, &p->last[i]);
+    drop_prepare(t, s);
     for (int i = 0; i < 2 && !error; i++)
         error = step_drop(p, t, g, &p->last[i]);
     return error ? error : step_drop(p, t, g, s);
@@ -236,6 +260,7 @@ static const struct {
     {&kvb_cache_contiguous, contiguous_take}, {&kvb_cache_seq, shared_take},
     {&kvb_cache_window, shared_take},         {&kvb_cache_tree, contiguous_take},
     {&kvb_cache_paged, paged_take},           {&kvb_cache_paged_prefix, paged_take},
+    {&kvb_cache_shared_prefix, shared_take},
 };
 enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
 
@@ -284,6 +309,8 @@ static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
     const kvb_model *m = &p->subject->model;
     int error = 0;
     size_t a = 0;
+    if (s->call == KVB_SIZE_SHARE)
+        return kvb_size_share(p, s);
     if (s->call)
         return call_take(p, s);
     while (accounts[a].cache != p->subject->cache)
@@ -335,10 +362,12 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
             .capacity = (uint32_t)cells,
             .growth = s->options.growth,
         };
-        if (!side || !g->latent)
-            error = add(sum, kvb_model_layers_of(&s->model, index),
-                        kvb_size_pool_bytes(side ? s->options.v_pool : s->options.k_pool, &o,
-                                            is(p, &kvb_cache_slab) ? cells : t->most));
+        const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
+        const uint64_t layers = side && g->latent ? 0 : kvb_model_layers_of(&s->model, index);
+        error = add(sum, layers, kvb_size_pool_bytes(type, &o, is(p, &kvb_cache_slab) ? cells : t->most));
+        o.min_chunk = o.capacity = (uint32_t)t->fronts.cells;
+        if (!error && t->fronts.cells)
+            error = add(sum, layers, kvb_size_pool_bytes(type, &o, t->fronts.cells));
         if (!error)
             error = add(sum, 1,
                         t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
@@ -346,12 +375,14 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
     }
     uint64_t by_id = is(p, &kvb_cache_slab) ? 2 * ID
                      : has_pages(p)         ? PAGE_TABLE + ID + (drops(p, g) ? SPANS + ID : 0)
-                     : is(p, &kvb_cache_seq) || is(p, &kvb_cache_window) ? SPANS + ID
-                                                                         : 0;
+                     : is(p, &kvb_cache_seq) || is(p, &kvb_cache_window) || is(p, &kvb_cache_shared_prefix) ? SPANS + ID
+                                                                                                            : 0;
     uint64_t rows = is(p, &kvb_cache_slab)
                         ? (s->options.max_seqs + 63) / 64 * sizeof(uint64_t) + s->options.max_seqs * ID
                     : has_pages(p) ? cells / page_cells(p) * PAGE
                                    : 0;
+    if (is(p, &kvb_cache_shared_prefix))
+        rows += kvb_size_front_bytes(p, t);
     if (is(p, &kvb_cache_paged_prefix))
         rows += kvb_size_prefix_bytes(cells / page_cells(p), page_cells(p), p->n_ids);
     if (!error)
@@ -392,7 +423,8 @@ static int subject_check(const kvb_size_prediction *p, char *why, size_t why_byt
     int error = kvb_model_check(&s->model, why, why_bytes);
     if (error)
         return error;
-    if (s->cache->serves && !s->cache->serves(&s->model, why, why_bytes))
+    if (!kvb_cache_takes(s->cache, o->k_pool, o->v_pool, why, why_bytes) ||
+        (s->cache->serves && !s->cache->serves(&s->model, why, why_bytes)))
         return -ENOTSUP;
     if (!o->capacity || !o->seq_capacity || !o->min_chunk || !o->max_seqs || o->max_seqs > p->n_ids ||
         p->n_ids > KVB_MAX_SEQS || pool_cells(p, &s->model.groups[0]) > UINT32_MAX) {

@@ -14,10 +14,11 @@
 typedef enum kvb_size_call {
     KVB_SIZE_STEP,
     KVB_SIZE_SHIFT, /* all of sequence `first` moves by one position; of caches seq and slab, over formats that can be turned */
-    KVB_SIZE_DEFRAG /* likewise; it needs a free cell */
+    KVB_SIZE_DEFRAG, /* likewise; it needs a free cell */
+    KVB_SIZE_SHARE /* the first `tokens` of sequence `first` are copied to the n_seqs behind it, which are empty: shared-prefix */
 } kvb_size_call;
 
-/* One kind of step, several times over; or another call, of which tokens and drafts say nothing. */
+/* One kind of step, several times over; or another call, once. */
 typedef struct kvb_size_step {
     uint32_t first, n_seqs; /* sequences first .. first + n_seqs - 1 */
     uint32_t tokens;        /* of each; 1 where there are several sequences */
@@ -26,15 +27,16 @@ typedef struct kvb_size_step {
     kvb_size_call call;
 } kvb_size_step;
 
-/* Every sequence is prefilled in chunks, one sequence after the other; its last tokens come one by one, all sequences
- * together. Before the last of these the first sequence is shifted, and cells are put in order, if so asked. */
+/* Every sequence is prefilled in chunks, but for what it copies, one sequence after the other; its last tokens come one by one,
+ * all sequences together. Before the last of these the first sequence is shifted, and cells are put in order, if so asked. */
 typedef struct kvb_size_history {
     uint32_t sequences; /* 1 .. KVB_MAX_SEQS */
     uint32_t context;   /* tokens of each, at least 1 */
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
     uint32_t drafts;    /* of each of those, in a tree */
-    bool moves;         /* a shift and a defrag; there are two singles at least */
+    uint32_t shared; /* tokens with which all sequences begin: the others copy them from the first; less than context */
+    bool moves;      /* a shift and a defrag; there are two singles at least */
 } kvb_size_history;
 
 #define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4)

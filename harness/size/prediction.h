@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a prediction keeps count of: room of tables, and where tokens lie. Private to predict.c and moves.c. */
+/* What a prediction keeps count of: room of tables, and where tokens lie. Private to predict.c, moves.c and fronts.c. */
 #ifndef KVB_SIZE_PREDICTION_H
 #define KVB_SIZE_PREDICTION_H
 
 #include "harness/size/layout.h"
 #include "harness/size/pages.h"
+
+/* Of cache shared-prefix: room for what sequences read of fronts, for what a call makes, and for what queries see. */
+typedef struct kvb_size_fronts {
+    uint64_t cells, spans; /* of the front; of all sequences */
+    uint64_t seen, raw, holding, picked;
+} kvb_size_fronts;
 
 enum {
     SPAN = 16,
@@ -44,8 +50,9 @@ typedef struct kvb_size_group_tables {
     kvb_size_pages pages_in_use;
     kvb_size_group_sequence *seq;
     uint64_t rows;         /* slab: that sequences have */
-    kvb_size_cells in_use; /* window */
+    kvb_size_cells in_use; /* window, shared-prefix */
     uint64_t most;         /* cells that the pools were asked for */
+    kvb_size_fronts fronts;
 } kvb_size_group_tables;
 
 /* One sequence's share of the other tables. */
@@ -53,7 +60,7 @@ typedef struct kvb_size_sequence {
     uint64_t account, seen[2]; /* room */
     kvb_size_pieces ordinals;  /* position -> ordinal */
     bool joins;                /* of the step in hand: its tokens' ordinals go on those before */
-    uint64_t len;
+    uint64_t len, front;       /* tokens; of them in the front, from the first on */
 } kvb_size_sequence;
 
 typedef struct kvb_size_prediction {

@@ -50,6 +50,13 @@ static int step_begin(run *r, const kvb_size_step *s)
 {
     static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
     uint32_t n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
+    int error = 0;
+    for (uint32_t i = 1; i <= s->n_seqs && s->call == KVB_SIZE_SHARE && !error; i++) {
+        error = kvb_cache_seq_cp(r->cache, s->first, s->first + i, 0, s->tokens);
+        r->len[s->first + i] = s->tokens;
+    }
+    if (s->call == KVB_SIZE_SHARE)
+        return error;
     if (s->call == KVB_SIZE_DEFRAG)
         return kvb_cache_defrag(r->cache);
     if (s->call == KVB_SIZE_SHIFT) {

@@ -71,6 +71,7 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_sub
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
         .drafts = cache == &kvb_cache_tree ? DRAFTS : 0,
+        .shared = cache->flags & KVB_CACHE_FREEZES ? context / 2 : 0,
         .moves = kvb_size_moves(s) && context >= SINGLES,
     };
 }
@@ -225,10 +226,11 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
     return verdict_add(v->verdicts, &out);
 }
 
-static bool serves(const verifier *v, const kvb_cache_type *cache)
+static bool serves(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools)
 {
     char why[160];
-    return !cache->serves || cache->serves(v->model, why, sizeof why);
+    return kvb_cache_takes(cache, pools->k, pools->v, why, sizeof why) &&
+           (!cache->serves || cache->serves(v->model, why, sizeof why));
 }
 
 static int caches_add(const verifier *v)
@@ -241,8 +243,8 @@ static int caches_add(const verifier *v)
     size_t n_growths = p->n_growths ? p->n_growths : KVB_GROWTHS;
     int error = 0;
     for (size_t c = 0; !error && caches[c]; c++)
-        for (size_t i = 0; !error && serves(v, caches[c]) && i < p->n_pools; i++)
-            for (size_t g = 0; !error && g < n_growths; g++)
+        for (size_t i = 0; !error && i < p->n_pools; i++)
+            for (size_t g = 0; !error && serves(v, caches[c], &p->pools[i]) && g < n_growths; g++)
                 error = cache_add(v, caches[c], &p->pools[i], growths[g]);
     return error;
 }

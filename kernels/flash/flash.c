@@ -59,7 +59,8 @@ static layout layout_of(const kvb_product *product, const kvb_problem *p, uint32
 }
 
 typedef struct job {
-    kvb_flash flash;
+    kvb_flash flash, front; /* the views' own region, and the one before it */
+    kvb_view k, v;          /* the own region of each side */
     kvb_attend args;
     layout at;
     char *scratch;
@@ -204,6 +205,14 @@ static bool splits(const kvb_work_plan *plan)
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
 
+static void sides_init(kvb_flash *f, const kvb_view *k, const kvb_view *v)
+{
+    const kvb_problem *p = &f->args->problem;
+    const uint32_t values = kvb_v_width(p);
+    kvb_side_init(&f->k, f->loops->vector, k, p->v_in_k ? values : p->k_dim, kvb_padded(p->k_dim));
+    kvb_side_init(&f->v, f->loops->vector, p->v_in_k ? k : v, values, values);
+}
+
 int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;
@@ -220,9 +229,15 @@ int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
                      .query_bytes = j.at.query_bytes};
     f->logits = p->softcap > 0 ? (kvb_logits){p->scale / p->softcap, (float)((double)p->softcap * LOG2_E)}
                                : (kvb_logits){(float)((double)p->scale * LOG2_E), 0};
-    kvb_side_init(&f->k, f->loops->vector, &args->k, p->v_in_k ? kvb_v_width(p) : p->k_dim, kvb_padded(p->k_dim));
-    kvb_side_init(&f->v, f->loops->vector, p->v_in_k ? &args->k : &args->v, kvb_v_width(p), kvb_v_width(p));
     kvb_plan_make(&f->plan, &j.args, product->cost, (uint64_t *)(void *)(j.scratch + j.at.bits));
+    j.k = kvb_view_own(&args->k);
+    j.v = kvb_view_own(&args->v);
+    if (args->k.front) {
+        j.front = *f;
+        sides_init(&j.front, args->k.front, args->v.front);
+        f->front = &j.front;
+    }
+    sides_init(f, &j.k, &j.v);
     args->team->run(args->team, parts_run, &j);
     if (splits(&f->plan))
         args->team->run(args->team, parts_merge, &j);

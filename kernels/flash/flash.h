@@ -118,7 +118,8 @@ struct kvb_flash {
     const kvb_loops *loops;
     const kvb_prefetch *prefetch;
     kvb_work_plan plan;
-    kvb_side k, v; /* where V lies in K's rows, both are of K's view */
+    kvb_side k, v;          /* of one region; where V lies in K's rows, both are of K's view */
+    const kvb_flash *front; /* the same call over the views' front, which has the first cells; NULL: they have none */
     kvb_logits logits;
     size_t query_bytes;
 };

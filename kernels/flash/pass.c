@@ -14,7 +14,8 @@
 
 /* What a thread works on. */
 typedef struct pass {
-    const kvb_flash *flash;
+    const kvb_flash *flash, *own; /* of the region that is read, which begins with cell `first`; of the last region */
+    uint32_t first;
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head;
@@ -50,7 +51,7 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
 /* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
 static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
-    const uint32_t heads = x->flash->plan.group;
+    const uint32_t heads = x->flash->plan.group, first = block->first - x->first;
     g->kv_head = x->kv_head;
     g->n_rows = g->n_cells = 0;
     g->again = false;
@@ -64,10 +65,10 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     }
     if (any == UINT64_MAX)
         for (; g->n_cells < BLOCK; g->n_cells++)
-            g->cell[g->n_cells] = block->first + g->n_cells;
+            g->cell[g->n_cells] = first + g->n_cells;
     else
         for (; any; any &= any - 1)
-            g->cell[g->n_cells++] = block->first + (uint32_t)__builtin_ctzll(any);
+            g->cell[g->n_cells++] = first + (uint32_t)__builtin_ctzll(any);
     g->runs = g->n_cells;
     g->run = 1;
 }
@@ -137,7 +138,7 @@ static void block_attend(pass *x, const kvb_block *block)
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
         if (n == 1 && block->word[i] != UINT64_MAX) {
-            cells_wait(x, block->first, block->tok[i], block->word[i]);
+            cells_wait(x, block->first - x->first, block->tok[i], block->word[i]);
             continue;
         }
         group_make(x, &g, block, i, n, together ? block->any : block->word[i]);
@@ -169,6 +170,7 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t ce
 static void span_attend(pass *x, const kvb_block *block, uint32_t span)
 {
     const kvb_flash *f = x->flash;
+    const uint32_t first = block->first - x->first;
     kvb_row_group g;
 
     if (span == 1)
@@ -182,7 +184,7 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     g.run = g.ahead = turn_run(f, &g, per);
     g.runs = per / g.run;
     for (uint32_t i = 0; i < per; i++)
-        g.cell[i] = block->first + i % g.runs * turns * g.run + i / g.runs;
+        g.cell[i] = first + i % g.runs * turns * g.run + i / g.runs;
     for (uint32_t turn = 0; turn < turns; turn++, left -= per) {
         group_attend(x, &g);
         g.again = true;
@@ -192,11 +194,62 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     if (!left)
         return;
     for (uint32_t i = 0; i < left; i++)
-        g.cell[i] = block->first + span * BLOCK - left + i;
+        g.cell[i] = first + span * BLOCK - left + i;
     g.n_cells = g.runs = left;
     g.run = 1;
     g.again = false;
     group_attend(x, &g);
+}
+
+/* The cells that wait are of one region. */
+static void all_waiting_attend(const pass *x, uint32_t toks)
+{
+    for (uint32_t tok = 0; tok < toks; tok++)
+        waiting_attend(x, tok);
+}
+
+/* Only the cells of these bits are left of the block, and the tokens that see some of them. */
+static void block_narrow(kvb_block *block, uint64_t bits)
+{
+    const uint32_t n = block->n;
+    block->n = 0;
+    block->any &= bits;
+    for (uint32_t i = 0; i < n; i++) {
+        block->tok[block->n] = block->tok[i];
+        block->word[block->n] = block->word[i] & bits;
+        block->n += block->word[block->n] != 0;
+    }
+}
+
+static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
+{
+    kvb_block part = *block;
+    block_narrow(&part, bits);
+    if (part.n)
+        block_attend(x, &part);
+}
+
+/* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut in two. */
+static void regions_attend(pass *x, kvb_block *block, uint32_t span, uint32_t toks)
+{
+    const uint32_t border = kvb_view_front_cells(&x->own->args->k);
+    const uint32_t whole = border > block->first ? (border - block->first) / BLOCK : 0;
+    if (x->first == border || whole >= span) {
+        span_attend(x, block, span);
+        return;
+    }
+    span_attend(x, block, whole);
+    block->first += whole * BLOCK;
+    const uint64_t of_front = border > block->first ? (UINT64_C(1) << (border - block->first)) - 1 : 0;
+    if (of_front)
+        part_attend(x, block, of_front);
+    all_waiting_attend(x, toks);
+    x->flash = x->own;
+    x->first = border;
+    if (of_front)
+        part_attend(x, block, ~of_front);
+    block->first += of_front ? BLOCK : 0;
+    span_attend(x, block, span - whole - (of_front != 0));
 }
 
 /* How many of `span` blocks, which begin at cost `at` and cost `cost` each, begin before `border`. */
@@ -229,17 +282,17 @@ static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
         uint32_t to = share->whole ? block.span : blocks_before(share->end, at, cost, block.span);
         at += block.span * cost;
         block.first += from * BLOCK;
-        span_attend(x, &block, to - from);
+        regions_attend(x, &block, to - from, toks);
     }
-    for (uint32_t tok = 0; tok < toks; tok++)
-        waiting_attend(x, tok);
+    all_waiting_attend(x, toks);
 }
 
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
                     bool apart)
 {
     const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
-    pass x = {.flash = flash, .w = w, .partial = partial, .kv_head = share->kv_head, .apart = apart};
+    const kvb_flash *first = flash->front ? flash->front : flash;
+    pass x = {.flash = first, .own = flash, .w = w, .partial = partial, .kv_head = share->kv_head, .apart = apart};
 
     queries_encode(&x, share, rows);
     share_attend(&x, share, toks);

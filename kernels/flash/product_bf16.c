@@ -185,7 +185,7 @@ static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, c
 const kvb_kernel kvb_kernel_flash_bf16 = {
     .name = "flash-bf16",
     .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
-    .flags = KVB_KERNEL_VECTOR,
+    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .available = available,
     .supports = supports,

@@ -240,7 +240,7 @@ static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, c
 const kvb_kernel kvb_kernel_flash_f16 = {
     .name = "flash-f16",
     .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
-    .flags = KVB_KERNEL_VECTOR,
+    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .available = available,
     .supports = supports,

@@ -249,7 +249,7 @@ static int attend(const kvb_attend *args)
 const kvb_kernel kvb_kernel_flash = {
     .name = "flash",
     .summary = "one pass, each row read once for all queries that see it",
-    .flags = KVB_KERNEL_VECTOR,
+    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .supports = supports,
     .scratch_bytes = scratch_bytes,

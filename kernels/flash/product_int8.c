@@ -162,7 +162,7 @@ static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, c
 const kvb_kernel kvb_kernel_flash_int8 = {
     .name = "flash-int8",
     .summary = "the same by integer products: q and weights rounded to 8 bits",
-    .flags = KVB_KERNEL_VECTOR,
+    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
     .masks = KVB_MASKS_ALL,
     .supports = supports,
     .scratch_bytes = scratch_bytes,

@@ -180,11 +180,12 @@ enum {
 /* Layers that vLLM holds as one kind (a KVCacheSpec). A group with an indexer makes two of them. */
 typedef struct spec {
     const kvb_sized_group *group;
-    uint64_t layers;
-    bool grows;     /* it keeps every token */
-    uint64_t token; /* bytes of a token in a layer; 0: a state */
-    uint64_t page;  /* bytes of a block in a layer */
-    uint64_t block; /* tokens of a block */
+    uint64_t layers, own; /* in the pool, and without padding */
+    uint64_t state;       /* bytes of a state, without padding */
+    bool grows;           /* it keeps every token */
+    uint64_t token;       /* bytes of a token in a layer; 0: a state */
+    uint64_t page;        /* bytes of a block in a layer */
+    uint64_t block;       /* tokens of a block */
 } spec;
 
 /* --kv-cache-dtype is one word for K and V, and ranks divide the heads. */
@@ -261,10 +262,13 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
             return error;
         if (state_page(model, g, ask, &s.page))
             return -EOVERFLOW;
+        s.own = s.layers;
+        s.state = s.page;
         if (s.token || s.page)
             specs[(*n)++] = s;
         if (g->index_dim)
-            specs[(*n)++] = (spec){.group = g, .layers = s.layers, .grows = true, .token = kvb_index_row_bytes(g)};
+            specs[(*n)++] =
+                (spec){.group = g, .layers = s.layers, .own = s.layers, .grows = true, .token = kvb_index_row_bytes(g)};
         token = token ? token : s.token;
         state = s.page > state ? s.page : state;
     }
@@ -353,22 +357,56 @@ static int allocate_specs(const spec *specs, size_t n, const kvb_size_ask *ask, 
     return 0;
 }
 
-static int vllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
-                         size_t why_bytes)
+/* The specs as they are in the pool. specs has room for two a group. */
+static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, spec *specs, size_t *n, char *why,
+                        size_t why_bytes)
 {
-    spec specs[2 * GROUPS];
-    size_t n;
     int error = format_check(model, ask, why, why_bytes);
 
-    *out = (kvb_size_allocation){0};
     if (!error && model->n_groups > GROUPS) {
         snprintf(why, why_bytes, "more than %d kinds of layers", GROUPS);
         return -ENOTSUP;
     }
     if (!error)
-        error = specs_make(model, ask, specs, &n, why, why_bytes);
-    if (!error)
-        error = pool_unify(specs, n, why, why_bytes);
+        error = specs_make(model, ask, specs, n, why, why_bytes);
+    return error ? error : pool_unify(specs, *n, why, why_bytes);
+}
+
+/* A line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 blocks of it; held as 60 layers". */
+static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out)
+{
+    spec specs[2 * GROUPS];
+    size_t n = 0;
+    char why[256], token[KVB_UNIT_TEXT + 8], page[KVB_UNIT_TEXT + 8];
+    int error = specs_settle(model, ask, specs, &n, why, sizeof why);
+
+    fprintf(out, "  vllm:%s%s\n", error ? " " : "", error ? why : "");
+    for (size_t i = 0; i < n && !error; i++) {
+        const spec *s = &specs[i];
+
+        kvb_exact_bytes_text(s->token ? s->token : s->state, token);
+        kvb_exact_bytes_text(s->page, page);
+        fprintf(out, "    %llu x %s%s: ", (unsigned long long)s->own, s->group->name,
+                s->token && s->group->index_dim && s->token == kvb_index_row_bytes(s->group) ? ", its keys" : "");
+        if (s->token)
+            fprintf(out, "%llu tokens x %s = a page of %s", (unsigned long long)s->block, token, page);
+        else
+            fprintf(out, "a state of %s in a page of %s", token, page);
+        fprintf(out, ", %llu of them a sequence", (unsigned long long)blocks_of(s, ask, ask->context));
+        if (s->layers != s->own)
+            fprintf(out, "; held as %llu layers, in groups of one size", (unsigned long long)s->layers);
+        fputc('\n', out);
+    }
+}
+
+static int vllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                         size_t why_bytes)
+{
+    spec specs[2 * GROUPS];
+    size_t n = 0;
+    int error = specs_settle(model, ask, specs, &n, why, why_bytes);
+
+    *out = (kvb_size_allocation){0};
     if (!error)
         error = allocate_specs(specs, n, ask, out);
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
@@ -416,5 +454,6 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .batch_on = vllm_batch,
     .fraction = 900, /* config/cache.py: gpu_memory_utilization */
     .beside = vllm_beside,
+    .explain = vllm_explain,
     .allocate = vllm_allocate,
 };

@@ -73,6 +73,8 @@ typedef struct kvb_size_engine {
     /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one layer needs
      * at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
+    /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
+    void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     bool costly; /* allocate() replays a history, and takes no less than ideal: limits are looked for below ideal's */
     /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
      * less. */

@@ -67,6 +67,7 @@ extern const kvb_scenario kvb_scenario_chunked_local;
 extern const kvb_scenario kvb_scenario_prefix_reuse;
 extern const kvb_scenario kvb_scenario_paged_sharing;
 extern const kvb_scenario kvb_scenario_continuous_admission;
+extern const kvb_scenario kvb_scenario_shared_prompt;
 extern const kvb_scenario kvb_scenario_beam_search;
 extern const kvb_scenario kvb_scenario_spec_batch;
 extern const kvb_scenario kvb_scenario_context_shift;

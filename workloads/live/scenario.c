@@ -16,13 +16,17 @@
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
 
 const kvb_scenario *const kvb_scenarios[] = {
-    &kvb_scenario_plain_decode,  &kvb_scenario_batched_multi_seq,    &kvb_scenario_agent_fork,
-    &kvb_scenario_eagle_tree,    &kvb_scenario_parallel_sample,      &kvb_scenario_sliding_window,
-    &kvb_scenario_sink_window,   &kvb_scenario_mla_decode,           &kvb_scenario_gpt_oss_like,
-    &kvb_scenario_gemma_like,    &kvb_scenario_chunked_local,        &kvb_scenario_beam_search,
-    &kvb_scenario_context_shift, &kvb_scenario_evict_rollback,       &kvb_scenario_prefix_reuse,
-    &kvb_scenario_paged_sharing, &kvb_scenario_continuous_admission, &kvb_scenario_spec_batch,
-    &kvb_scenario_save_restore,  &kvb_scenario_preempt_resume,       NULL,
+    &kvb_scenario_plain_decode,         &kvb_scenario_batched_multi_seq,
+    &kvb_scenario_agent_fork,           &kvb_scenario_eagle_tree,
+    &kvb_scenario_parallel_sample,      &kvb_scenario_sliding_window,
+    &kvb_scenario_sink_window,          &kvb_scenario_mla_decode,
+    &kvb_scenario_gpt_oss_like,         &kvb_scenario_gemma_like,
+    &kvb_scenario_chunked_local,        &kvb_scenario_beam_search,
+    &kvb_scenario_context_shift,        &kvb_scenario_evict_rollback,
+    &kvb_scenario_prefix_reuse,         &kvb_scenario_paged_sharing,
+    &kvb_scenario_continuous_admission, &kvb_scenario_spec_batch,
+    &kvb_scenario_save_restore,         &kvb_scenario_preempt_resume,
+    &kvb_scenario_shared_prompt,        NULL,
 };
 
 const kvb_scenario *kvb_scenario_find(const char *name)

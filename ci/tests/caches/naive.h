@@ -6,141 +6,7 @@
 #ifndef KVB_TEST_NAIVE_H
 #define KVB_TEST_NAIVE_H
 
-#include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "caches/cache.h"
-
-#ifndef NAIVE_SEQS
-#define NAIVE_SEQS KVB_SEQ_IDS /* most sequence ids */
-#define NAIVE_LEN  256         /* longest sequence */
-#define NAIVE_STEP 256         /* most tokens of a step */
-#endif
-enum { NAIVE_TOKENS = 8192, NAIVE_GROUPS = 3, NAIVE_ROWS = 16 * NAIVE_TOKENS, NAIVE_SLOTS = 3 };
-
-typedef struct naive_token {
-    uint64_t ordinal;
-    uint64_t row; /* its number: what sequences share. A shift makes others */
-    uint32_t pos;
-    bool gone[NAIVE_GROUPS]; /* the cache has let go of its row in that group */
-} naive_token;
-
-/* Cache paged: which page, by a number that none had before, each sequence names for its positions; 0: none. */
-typedef struct naive_pages {
-    uint64_t id[NAIVE_SEQS][NAIVE_LEN], next;
-} naive_pages;
-
-typedef struct naive {
-    const kvb_cache_type *type;
-    const kvb_model *model;
-    uint32_t capacity, seq_capacity, n_ids, max_seqs, rollback, step, page_cells;
-    naive_pages pages[NAIVE_GROUPS];
-    uint32_t *pos; /* [NAIVE_TOKENS] by ordinal: where it was admitted */
-    uint64_t next;
-    uint64_t moved; /* rows that shifts have made, numbered from NAIVE_TOKENS on */
-    struct naive_seq {
-        uint32_t n;
-        naive_token token[NAIVE_LEN]; /* in the order of positions */
-    } seqs[NAIVE_SEQS];               /* [n_ids] */
-    uint32_t n_nodes;
-    uint64_t node[NAIVE_LEN];
-    uint32_t node_seq[NAIVE_LEN];
-    int32_t parent[NAIVE_LEN]; /* its number among the nodes of its sequence */
-    /* the step in force */
-    bool valid, tree;
-    uint32_t n_new;
-    uint64_t first; /* ordinal of the first new token */
-    uint32_t ids[NAIVE_STEP];
-    bool saved[NAIVE_SLOTS]; /* what: naive_saved.h */
-    bool shifted;            /* since the last step */
-    bool residual; /* a pool has residual cells: rows cannot be copied as they are, nor saved without all others */
-} naive;
-
-static inline uint32_t naive_pos(const naive *m, uint32_t s, uint32_t i)
-{
-    return m->seqs[s].token[i].pos;
-}
-
-static inline uint32_t naive_len(const naive *m, uint32_t s)
-{
-    return m->seqs[s].n ? naive_pos(m, s, m->seqs[s].n - 1) + 1 : 0;
-}
-
-/* Pending nodes of a sequence. */
-static inline uint32_t naive_pending(const naive *m, uint32_t s)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < m->n_nodes; i++)
-        n += m->node_seq[i] == s;
-    return n;
-}
-
-/* The place of a sequence's node of that number; -1: of none. */
-static inline int32_t naive_node(const naive *m, uint32_t s, int32_t number)
-{
-    for (uint32_t i = 0; i < m->n_nodes && number >= 0; i++)
-        if (m->node_seq[i] == s && number-- == 0)
-            return (int32_t)i;
-    return -1;
-}
-
-/* Sequences that hold something, or may once their nodes are committed. */
-static inline uint32_t naive_alive(const naive *m)
-{
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < m->n_ids; s++)
-        n += m->seqs[s].n > 0;
-    for (uint32_t i = 0; i < m->n_nodes; i++) {
-        bool first = !m->seqs[m->node_seq[i]].n;
-        for (uint32_t j = 0; j < i; j++)
-            first = first && m->node_seq[j] != m->node_seq[i];
-        n += first;
-    }
-    return n;
-}
-
-static inline bool naive_holds(const naive *m, uint32_t s, uint64_t ordinal)
-{
-    for (uint32_t i = 0; i < m->seqs[s].n; i++)
-        if (m->seqs[s].token[i].ordinal == ordinal)
-            return true;
-    return false;
-}
-
-/* Does a query at position p of the group see position j, at or below it? */
-static inline bool naive_lets(const kvb_group *g, uint32_t p, uint32_t j)
-{
-    if (g->window > 0 && j + g->window <= p)
-        return j < g->sinks;
-    return g->chunk == 0 || j / g->chunk == p / g->chunk;
-}
-
-static inline bool naive_paged(const naive *m)
-{
-    return m->type == &kvb_cache_paged || m->type == &kvb_cache_paged_prefix;
-}
-
-static inline bool naive_drops(const naive *m, uint32_t g)
-{
-    return (m->type == &kvb_cache_window || m->type == &kvb_cache_paged) &&
-           (m->model->groups[g].window > 0 || m->model->groups[g].chunk > 0);
-}
-
-/* Is the token gone once the cache has let go of what no query at or after the next position less rollback can see: a token, or
- * of pages those with no other? */
-static inline bool naive_forgotten(const naive *m, uint32_t g, uint32_t s, uint32_t i)
-{
-    const kvb_group *group = &m->model->groups[g];
-    const uint32_t n = naive_paged(m) ? m->page_cells : 1, next = naive_len(m, s), page = naive_pos(m, s, i) / n;
-    const uint32_t p = next > m->rollback ? next - m->rollback : 0;
-    bool unseen = naive_drops(m, g);
-    for (uint32_t j = page * n; j < (page + 1) * n && unseen; j++)
-        unseen = j < p && j >= group->sinks && !naive_lets(group, p, j);
-    return m->seqs[s].token[i].gone[g] || unseen;
-}
+#include "naive_fronts.h"
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
@@ -246,6 +112,8 @@ static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
     uint32_t n = m->n_nodes;
     if (naive_paged(m))
         return naive_pages_live(&m->pages[g]) * m->page_cells;
+    if (naive_shares(m))
+        return naive_own(m) + naive_frozen(m);
     round++;
     for (uint32_t s = 0; s < m->n_ids; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++) {
@@ -312,7 +180,20 @@ static inline int naive_admit(const naive *m, const uint32_t *ids, uint32_t n)
     for (uint32_t s = 0; s < m->n_ids; s++)
         if (adds[s] && naive_len(m, s) + adds[s] > m->seq_capacity)
             return -ENOSPC;
+    for (uint32_t i = 0, front = 0; i < n; i++) { /* a call reads one */
+        const uint32_t other = m->seqs[ids[i]].front;
+        if (front && other && other != front)
+            return -ENOTSUP;
+        front = other ? other : front;
+    }
     return 0;
+}
+
+/* What can_extend says: there is room. */
+static inline bool naive_extends(const naive *m, const uint32_t *ids, uint32_t n)
+{
+    const int error = naive_admit(m, ids, n);
+    return error == 0 || error == -ENOTSUP;
 }
 
 static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
@@ -360,6 +241,9 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
         return -ENOSPC;
     if (m->type == &kvb_cache_slab && n && naive_live(m, 0, false) + n > m->capacity)
         return -ENOSPC;
+    const int shared = n && naive_shares(m) ? naive_share(m, src, dst, p0, p1, n) : 0;
+    if (shared)
+        return shared;
     next = next > naive_len(m, dst) ? next : naive_len(m, dst);
     static naive_pages trial[NAIVE_GROUPS];
     for (uint32_t g = 0; g < m->model->n_groups && n; g++) { /* each group is asked for both, one after the other */
@@ -380,6 +264,7 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
             m->seqs[dst].token[at] = m->seqs[dst].token[at - 1];
         m->seqs[dst].token[at] = t;
     }
+    naive_fronts_settle(m);
     m->valid = false;
     return 0;
 }
@@ -401,6 +286,7 @@ static inline int naive_cut(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
             m->seqs[s].token[n++] = m->seqs[s].token[i];
     m->seqs[s].n = n;
     naive_pages_settle(m);
+    naive_fronts_settle(m);
     m->valid = false;
     return 0;
 }
@@ -420,6 +306,7 @@ static inline int naive_keep(naive *m, uint32_t keep)
         if (s != keep)
             m->seqs[s].n = 0;
     naive_pages_settle(m);
+    naive_fronts_settle(m);
     m->valid = false;
     return 0;
 }
@@ -437,6 +324,7 @@ static inline void naive_clear(naive *m)
     for (uint32_t s = 0; s < m->n_ids; s++)
         m->seqs[s].n = 0;
     naive_pages_settle(m);
+    naive_fronts_settle(m);
     m->n_nodes = 0;
     m->valid = false;
 }

@@ -57,13 +57,13 @@ static inline int naive_shift(naive *m, uint32_t s, uint32_t p0, uint32_t p1, in
 /* The rows that cache window would let go of in a step are gone; seq and window need a free cell. */
 static inline int naive_defrag(naive *m)
 {
-    const bool places = m->type == &kvb_cache_seq || m->type == &kvb_cache_window;
+    const bool shares = naive_shares(m), places = m->type == &kvb_cache_seq || m->type == &kvb_cache_window || shares;
     if (m->residual)
         return -ENOTSUP;
     if (m->n_nodes)
         return -EINVAL;
     for (uint32_t g = 0; g < m->model->n_groups && places; g++)
-        if (naive_live(m, g, true) == naive_cells(m, g))
+        if ((shares ? naive_own(m) : naive_live(m, g, true)) == naive_cells(m, g))
             return -ENOSPC;
     for (uint32_t s = 0; s < m->n_ids && places; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++)

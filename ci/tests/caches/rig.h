@@ -195,7 +195,7 @@ static inline uint64_t rig_owner(const rig *r, const kvb_view *view, uint32_t la
 {
     float coded[RIG_CODED_DIM];
     if (r->pool) {
-        view->format->read(view, h, c, 1, coded);
+        kvb_view_read(view, h, c, 1, coded);
         return rig_row_owner(coded, r->n_ordinals, layer, h, kind);
     }
     const float *row = kvb_view_row(view, h, c);

@@ -128,7 +128,7 @@ static void layer_digest(const kvb_attend_spec *spec, uint32_t n, uint64_t *d)
         for (uint32_t c = 0; c < spec->k.cells; c++)
             for (uint32_t v = 0; v < 2 && read[c]; v++) {
                 const kvb_view *view = v ? &spec->v : &spec->k;
-                view->format->read(view, h, c, 1, row);
+                kvb_view_read(view, h, c, 1, row);
                 DIGEST(d, row, view->dim);
             }
 }
@@ -231,8 +231,11 @@ static const kvb_pool_type *pool_find(const char *name)
 static void cache_check(const kvb_cache_type *type)
 {
     uint64_t requests = 0, runs = 0;
-    for (size_t i = 0; i < N(names); i++)
-        for (int g = KVB_GROWTH_DOUBLE; g <= KVB_GROWTH_RESERVE; g += KVB_GROWTH_RESERVE) {
+    for (size_t i = 0; i < N(names); i++) {
+        const kvb_pool_type *pool = names[i] ? pool_find(names[i]) : kvb_builtin_pools[0];
+        char why[160];
+        for (int g = KVB_GROWTH_DOUBLE; kvb_cache_takes(type, pool, pool, why, sizeof why) && g <= KVB_GROWTH_RESERVE;
+             g += KVB_GROWTH_RESERVE) {
             scenario s = {.type = type, .pool = names[i] ? pool_find(names[i]) : NULL, .growth = (kvb_growth)g};
             uint64_t fail = 0;
             scenario_draw(&s, 1 + i * 2 + (uint64_t)g / 2);
@@ -243,6 +246,7 @@ static void cache_check(const kvb_cache_type *type)
             requests += fail - 1;
             runs++;
         }
+    }
     print_message("# %s: %lu scenarios, each of %lu requests refused once\n", type->name, (unsigned long)runs,
                   (unsigned long)requests);
 }

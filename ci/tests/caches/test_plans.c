@@ -202,6 +202,7 @@ static void test_caches(void **state)
         {&kvb_cache_window, "window", S | P | V},
         {&kvb_cache_paged, "paged", S | V},
         {&kvb_cache_paged_prefix, "paged-prefix", S | KVB_CACHE_PREFIX},
+        {&kvb_cache_shared_prefix, "shared-prefix", KVB_CACHE_SEQ | KVB_CACHE_FREEZES},
         {&kvb_cache_tree, "tree", T | R | E | V},
     };
     for (size_t i = 0; i < N(want); i++) {

@@ -3,7 +3,10 @@
  * Shows that what is saved and loaded, as a sequence or the whole cache, here or in another instance, goes on bit by bit as if it
  * had never left, in every format; and when it may be called.
  */
+#include "caches/pools/rows.h"
 #include "saved.h"
+
+#include "caches/pools/rows.h"
 
 /* ---- it goes on as if it had never left ---------------------------------------------------------------------------- */
 
@@ -212,11 +215,11 @@ static void parts_that_cannot_say_so(void **state)
 {
     (void)state;
     static rig r;
-    kvb_pool_type mute = *kvb_builtin_pools[0];
-    mute.raw_bytes = NULL;
-    mute.read_raw = NULL;
-    mute.write_raw = NULL;
-    begin(&r, &kvb_cache_seq, &mute);
+    kvb_pool_kind mute = *kvb_pool_kind_of(kvb_builtin_pools[0]);
+    mute.type.raw_bytes = NULL;
+    mute.type.read_raw = NULL;
+    mute.type.write_raw = NULL;
+    begin(&r, &kvb_cache_seq, &mute.type);
     grow(&r, 0, 3);
     assert_int_equal(kvb_cache_save(r.cache, KVB_SEQ_ALL, path), -ENOTSUP);
     assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), -ENOTSUP);

@@ -19,7 +19,7 @@ refuse "unknown command" "unknown command 'fly'; known: run list show record" "$
 refuse "unknown option" "unknown option '--fly'; known: --suite" "$KVBENCH" run --fly
 refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
 refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
-refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, paged, paged-prefix, tree" "$KVBENCH" run --cache nope
+refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, paged, paged-prefix, shared-prefix, tree" "$KVBENCH" run --cache nope
 refuse "unknown pool" "unknown pool 'f8'; known: f32, f16, bf16" "$KVBENCH" run --pool f8
 refuse "unknown pool for V" "unknown pool 'f8'; known: f32" "$KVBENCH" run --pool k=f16,v=f8
 refuse "a pair half named" "pool 'k=f16': the sides apart are written k=NAME,v=NAME" "$KVBENCH" run --pool k=f16

@@ -23,7 +23,7 @@ import json, sys
 records = [json.loads(line) for line in open(sys.argv[1])][1:]
 assert {r["status"] for r in records} <= {"pass", "skip"}, [r["reason"] for r in records if r["status"] == "fail"]
 passed = [r for r in records if r["status"] == "pass" and r["kernel"] == "reference"]
-assert {r["cache"] for r in passed} == {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "tree"}
+assert {r["cache"] for r in passed} == {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 for pool in "f32", "f16", "q8_0":
     digests = {r["cache"]: r["out_digest"] for r in passed if r["pool_k"] == pool}
     assert len(set(digests.values())) == 1, (pool, digests)

@@ -22,9 +22,9 @@ passed = [r for r in records if r["status"] == "pass"]
 def covered(*keys): return {tuple(r[key] for key in keys) for r in passed}
 def product(*lists): return set(__import__("itertools").product(*lists))
 small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window", "sink-window",
-         "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "engine-calls",
-         "full-cache"}
-caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "tree"}
+         "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "shared-prompt",
+         "engine-calls", "full-cache"}
+caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
 assert covered("workload") == {(w,) for w in small | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
@@ -39,7 +39,8 @@ for side in "pool_k", "pool_v":
     assert all(name.startswith("kivi") for name in other), other
     assert covered("kernel", side) >= product({"reference", "openblas", "flash"}, listed - other)
     assert covered("kernel", side) >= product({"witness"}, listed - other - {"tq3"})
-    assert covered("cache", side) >= product(caches - {"window"}, listed - other)
+    copied = {name for name in listed if not name.startswith("kivi")} # what shared-prefix can copy as it lies
+    assert covered("cache", side) >= product(caches - {"window", "shared-prefix"}, listed - other) | product({"shared-prefix"}, copied)
     assert covered("cache", side) >= product({"window"}, floats)
 assert any("+had" in r["pool_k"] for r in passed)
 for r in records:

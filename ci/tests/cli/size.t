@@ -40,6 +40,10 @@ is "mamba-2.8b" 24903680 state_bytes mamba-2.8b "${llama[@]}" --context 256
 ok "MLA is kept by each layer" "$KVBENCH" size DeepSeek-V3 --explain "${ideal[@]}" --kv bf16
 holds "  512 + 64 elements in 61 layers" '^    = 512 \+ 64 elements in bf16: 1,152 B a token and layer$'
 holds "  together" '^  together: 70,272 B a token, and 0 B a sequence$'
+ok "--explain of an engine" "$KVBENCH" size gemma-3-27b-it Qwen3.5-9B --explain --engine vllm --context 32k --sequences 1 --kv bf16
+holds "  says pages and groups" \
+    '^    52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 of them a sequence; held as 60 layers'
+holds "  and how a state is padded" '^    24 x gated DeltaNet: a state of [0-9,]+ B in a page of [0-9,]+ B, 1 of them a sequence'
 is "a state has d_inner, and a convolution beside it" $((64 * 5120 * (16 + 3) * 4)) fixed_bytes_per_sequence mamba-2.8b \
     "${ideal[@]}" --kv f32
 is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_token Llama-3.1-8B "${ideal[@]}" --kv q4_0

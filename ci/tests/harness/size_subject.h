@@ -15,7 +15,7 @@
 #include "harness/size/engine_kvbench.h"
 #include "harness/size/prove.h"
 
-static kvb_proof_rows rows;
+static kvb_proof_rows proof_rows;
 
 static inline const kvb_pool_type *f16(void)
 {
@@ -65,7 +65,7 @@ static inline bool has(const kvb_cache_type *cache, uint32_t flag)
 static inline void prove(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, kvb_size_proof *proof)
 {
     char why[200] = "";
-    int error = kvb_size_prove(s, steps, n, &rows, proof, why, sizeof why);
+    int error = kvb_size_prove(s, steps, n, &proof_rows, proof, why, sizeof why);
     if (error)
         fail_msg("%s k=%s v=%s %s: %s", s->cache->name, s->options.k_pool->name, s->options.v_pool->name,
                  kvb_growth_names[s->options.growth], why);
@@ -94,7 +94,7 @@ static inline uint32_t n_caches(void)
 static inline int rows_free(void **state)
 {
     (void)state;
-    kvb_proof_rows_free(&rows);
+    kvb_proof_rows_free(&proof_rows);
     return 0;
 }
 

@@ -2,9 +2,11 @@
 /*
  * Shows: whatever a problem may ask for, each kernel takes, at every level of instruction sets that this CPU has, and computes
  * within its bound of double arithmetic: softcap, sinks, V in K's rows, K rows longer and shorter than V's, outputs of 16 bits,
- * 128 query heads for one KV head, and all of these together.
+ * 128 query heads for one KV head, and all of these together; and the same where the first cells of K and V lie elsewhere, by the
+ * kernels that read two regions.
  */
 #include "ci/tests/kernels/fixture.h"
+#include "ci/tests/kernels/split.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
@@ -40,6 +42,18 @@ static bool differs(const kvb_kernel *kernel, uint32_t level)
     return level == 0 || (kernel->flags & KVB_KERNEL_VECTOR && level <= KVB_CPU_AVX512VNNI);
 }
 
+/* Once more, with the first cells elsewhere: some, whole blocks, all. The answer is that of one region. */
+static void fronts_check(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
+{
+    const uint32_t n = s->n_cells, cuts[] = {1, 63, 64, n / 2, n / 2 / 64 * 64 + 1, n - 1, n};
+    const uint32_t front = cuts[s->seed % (sizeof cuts / sizeof *cuts)];
+    struct split split;
+    split_make(&split, f, front < n ? front : n);
+    fixture_attend(f, kernel);
+    fixture_judge(f, kernel, s);
+    split_undo(&split, f);
+}
+
 /* Every kernel that is here, at every level that makes a difference to it, with each kind of rows. */
 static void check(const struct shape *shape)
 {
@@ -56,6 +70,8 @@ static void check(const struct shape *shape)
                     continue;
                 fixture_attend(&f, t->kernel); /* fails where the kernel declines */
                 fixture_judge(&f, t->kernel, &s);
+                if (t->kernel->flags & KVB_KERNEL_FRONTS)
+                    fronts_check(&f, t->kernel, &s);
             }
             kvb_cpu_limit(KVB_CPU_LEVELS - 1);
             fixture_free(&f);
@@ -103,6 +119,22 @@ static void v_in_k_holds(void **state)
         s.n_tok = i < 8 ? 1 : 5;
         s.mask = (kvb_mask_kind)(i / 4 % KVB_MASK_KINDS);
         s.seed = 300 + i;
+        check(&s);
+    }
+}
+
+/* Blocks in turns, before, across and behind the border. */
+static void long_fronts_hold(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 28; i++) {
+        struct shape s = plain;
+        s.n_cells = 1100 + 37 * i;
+        s.n_tok = (uint32_t[]){1, 3, 20}[i % 3];
+        s.mask = (kvb_mask_kind)(i / 7 % KVB_MASK_KINDS);
+        s.deterministic = i % 2;
+        s.threads = 1 + i % TEAM_MAX;
+        s.seed = 800 + i;
         check(&s);
     }
 }
@@ -211,6 +243,7 @@ int main(void)
         cmocka_unit_test(sinks_hold),
         cmocka_unit_test(v_in_k_holds),
         cmocka_unit_test(unlike_dims_hold),
+        cmocka_unit_test(long_fronts_hold),
         cmocka_unit_test(outputs_of_16_bits_hold),
         cmocka_unit_test(heads_128_over_one_hold),
         cmocka_unit_test(all_together_hold),

@@ -286,6 +286,8 @@ static void histories_compare(const relation *r, const kvb_kernel *kernel)
 static const relation relations[] = {
     {"paged and dropped is masked", &kvb_cache_paged, &kvb_cache_paged_prefix, plainly, true},
     {"paged is seq", &kvb_cache_paged, &kvb_cache_seq, plainly, false},
+    {"frozen is shared", &kvb_cache_shared_prefix, &kvb_cache_seq, plainly, false},
+    {"frozen rolled back is never decoded", &kvb_cache_shared_prefix, &kvb_cache_shared_prefix, with_steps_back, false},
     {"slab is seq", &kvb_cache_slab, &kvb_cache_seq, plainly, false},
     {"recomputed is kept", &kvb_cache_recompute, &kvb_cache_seq, plainly, false},
     {"contiguous is seq", &kvb_cache_contiguous, &kvb_cache_seq, plainly, false},
