@@ -33,12 +33,15 @@ int kvb_paged_match_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
+/* The extra key of a sequence that was put together: its tokens need not stand behind each other. */
+#define MIXED UINT64_MAX
+
 /* A page whose tokens are all known gets a key if it follows pages that have theirs, and its sequence has no holes. */
 static void page_key(paged_store *p, uint32_t seq, uint32_t entry)
 {
     const kvb_spans *held = &p->store.account->seq[seq];
     uint64_t before = kvb_prefix_by.root(p->prefix.extra_keys[seq]);
-    if (held->tokens != kvb_spans_next(held)) /* an entry may name no page */
+    if (p->prefix.extra_keys[seq] == MIXED || held->tokens != kvb_spans_next(held)) /* an entry may name no page */
         return;
     for (uint32_t e = 0; e < entry; e++) {
         const kvb_prefix_page *at = &p->prefix.pages[page_at(p, seq, e)];
@@ -68,19 +71,23 @@ static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *
     }
 }
 
-/* Of a copy: pages into which rows were copied. Who gets a first token gets its extra key. */
+/* Of a copy: pages into which rows were copied. A fork has its source's extra key; what is added to a sequence, or begins later, mixes it. */
 static void copy_note(paged_store *p, const kvb_change *change)
 {
     const kvb_spans *src = &p->store.account->seq[change->src];
     const uint32_t n = page_cells(&p->store);
+    uint32_t copied = 0, first = 0;
     for (size_t i = 0; i < src->n; i++) {
         const kvb_span part = kvb_span_clip(src->span[i], change->p0, change->p1);
+        first = copied ? first : part.pos;
+        copied += part.n;
         for (uint32_t entry = part.pos / n; part.n && entry <= (part.pos + part.n - 1) / n; entry++)
             if (page_at(p, change->dst, entry) != page_at(p, change->src, entry))
                 kvb_prefix_forget(&p->prefix, page_at(p, change->dst, entry), 0);
-        if (part.n && part.pos == 0)
-            p->prefix.extra_keys[change->dst] = p->prefix.extra_keys[change->src];
     }
+    const bool fork = first == 0 && p->store.account->seq[change->dst].tokens == copied;
+    if (copied)
+        p->prefix.extra_keys[change->dst] = fork ? p->prefix.extra_keys[change->src] : MIXED;
 }
 
 void kvb_paged_note(paged_store *p, const kvb_change *change, const kvb_feed *feed)

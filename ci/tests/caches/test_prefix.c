@@ -140,6 +140,24 @@ static void behind_a_hole_nothing_is_known(void **state)
     rig_close(&r);
 }
 
+/* A row that was copied from another prompt stands behind that one: the page that it is in is not the beginning of this one. */
+static void a_piece_of_another_prompt_is_not_found(void **state)
+{
+    (void)state;
+    rig r;
+    opened(&r, 64, 3, 0);
+    prompt(&r, 0, counting(0, 4), 4, 0);
+    prompt(&r, 1, counting(0, 8), 8, 1);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 0, 4, 8), 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 5, KVB_POS_END), 0);
+    r.tokens = counting(5, 3);
+    assert_int_equal(rig_step(&r, NULL, 3),
+                     0); /* the page is the sequence's own now, and full; its first row is of the other key */
+    rig_store(&r);
+    assert_int_equal(prompt(&r, 2, counting(0, 12), 12, 0), 4);
+    rig_close(&r);
+}
+
 /* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago first, and of a
  * sequence its last one. */
 static void the_oldest_give_way(void **state)
@@ -429,6 +447,7 @@ int main(void)
         cmocka_unit_test(later_tokens_are_known),
         cmocka_unit_test(what_is_written_again_is_not_found),
         cmocka_unit_test(behind_a_hole_nothing_is_known),
+        cmocka_unit_test(a_piece_of_another_prompt_is_not_found),
         cmocka_unit_test(the_oldest_give_way),
         cmocka_unit_test(the_budget_is_kept),
         cmocka_unit_test(collisions_share_nothing),
