@@ -61,7 +61,10 @@ for r in passed:
         assert 50 < r["error"]["checked_rows"] <= r["error"]["total_rows"]
         if r["workload"] not in ("engine-calls", "full-cache"):
             assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
-        assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double" and r["memory"]["staged"] == ""
+        assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double"
+        # openblas reads one region: rows behind a front are staged for it, unless nothing was copied
+        staged = {"", "kv"} if (r["cache"], r["kernel"]) == ("shared-prefix", "openblas") else {""}
+        assert r["memory"]["staged"] in staged, r
 # a format's cost is reported apart, and falls with its bits
 cost = {(r["workload"], r["pool_k"]): r["error"]["format"]["rel_l2"] for r in passed
         if r["rho"] is not None and r["pool_k"] == r["pool_v"]}
