@@ -50,6 +50,17 @@ typedef struct kvb_attend_spec {
         generation; /* of the mask: two specs of this process with one number have the same mask, for as many queries */
 } kvb_attend_spec;
 
+/*
+ * How a layer that scans takes its tokens (kernels/scan.h). Token t begins with the state of slot from[t] and leaves one in to[t],
+ * whose numbers are of both states. Forks, rollback and trees are in these values: a kernel need not know of them.
+ */
+typedef struct kvb_scan_spec {
+    const kvb_group *group;       /* of the layer */
+    kvb_scan_states states, conv; /* of this layer; conv.base NULL: no convolution */
+    const uint32_t *from, *to;    /* [n_tok] of the feed */
+    uint32_t n_tok;
+} kvb_scan_spec;
+
 /* 0 with *cache, or a negative errno with why. The model outlives the cache; type and options are copied or static. */
 int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                    kvb_cache **cache, char *why, size_t why_bytes);
@@ -185,7 +196,12 @@ uint32_t kvb_cache_feed(const kvb_cache *cache, const uint64_t **ordinals);
 int kvb_cache_update_and_fetch(kvb_cache *cache, uint32_t layer, const uint32_t *positions, const float *k,
                                const float *v, uint32_t n_tok, kvb_attend_spec *spec);
 
-/* Counts for the memory record, of one group. */
+/* The same for a layer that scans: nothing is stored, since a kernel writes states where spec says. Each layer of a scanning group is
+ * -EINVAL for update_and_fetch, each other one here. */
+int kvb_cache_fetch_states(kvb_cache *cache, uint32_t layer, const uint32_t *positions, uint32_t n_tok,
+                           kvb_scan_spec *spec);
+
+/* Counts for the memory record, of one group. Of one that scans cells are slots. */
 typedef struct kvb_cache_usage {
     uint32_t cells_live;    /* occupied now */
     uint32_t cells_peak;    /* most occupied at once */

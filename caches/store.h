@@ -52,6 +52,7 @@ typedef struct kvb_cache_options {
     uint32_t max_seqs;     /* most sequences alive at once, 1 .. seq_ids (slab: rows) */
     uint32_t step;         /* most tokens of one step, by which a store that drops rows bounds its pools; 0: capacity */
     uint32_t rollback;     /* positions by which a sequence may fall behind its furthest one, in such a store */
+    uint32_t state_depth;  /* tokens by which a sequence of a model with recurrent layers can be rolled back; 0: none */
     uint32_t min_chunk;    /* cells of the first growth */
     uint32_t page_cells;   /* of a page, in a store that has pages: 1 .. 256; 0: 16 */
     uint64_t

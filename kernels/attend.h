@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 9u
+#define KVB_ABI_VERSION 10u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 

@@ -20,7 +20,56 @@ __attribute__((format(printf, 4, 5))) static int group_refuse(char *why, size_t 
     return -EINVAL;
 }
 
-static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
+const char *kvb_scan_kind_name(kvb_scan_kind kind)
+{
+    static const char *const names[] = {[KVB_SCAN_MAMBA1] = "mamba1",
+                                        [KVB_SCAN_MAMBA2] = "mamba2",
+                                        [KVB_SCAN_LIGHTNING] = "lightning",
+                                        [KVB_SCAN_DELTA] = "delta",
+                                        [KVB_SCAN_CONV] = "conv"};
+    return names[kind];
+}
+
+static bool is_plain(kvb_elem elem)
+{
+    return elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16;
+}
+
+static int scan_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
+{
+    const kvb_group_scan *s = &g->scan;
+    const struct {
+        const char *name;
+        uint64_t value;
+        uint32_t min, most;
+    } sizes[] = {
+        {"heads", s->heads, 1, KVB_MODEL_WIDTH},
+        {"groups", s->groups, 1, KVB_MODEL_WIDTH},
+        {"k_dim", s->d_k, 1, KVB_MODEL_WIDTH},
+        {"v_dim", s->d_v, 1, KVB_MODEL_ROW},
+        {"groups x k_dim", (uint64_t)s->groups * s->d_k, 1, KVB_MODEL_ROW},
+        {"heads x v_dim", (uint64_t)s->heads * s->d_v, 1, KVB_MODEL_ROW},
+        {"the convolution's width", s->conv_width, s->conv_width ? 2 : 0, KVB_MODEL_TAPS},
+        {"the convolution's channels", s->conv_channels, s->conv_width > 0, s->conv_width ? KVB_MODEL_ROW : 0}};
+    if ((unsigned)s->kind >= KVB_SCAN_KINDS || s->kind == KVB_SCAN_CONV)
+        return group_refuse(why, why_bytes, i, "there is no recurrence of number %u", (unsigned)s->kind);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+        if (sizes[n].value < sizes[n].min || sizes[n].value > sizes[n].most)
+            return group_refuse(why, why_bytes, i, "%s is %llu: expected %u .. %u", sizes[n].name,
+                                (unsigned long long)sizes[n].value, sizes[n].min, sizes[n].most);
+    if (s->heads % s->groups)
+        return group_refuse(why, why_bytes, i, "%u heads are no multiple of %u groups", s->heads, s->groups);
+    if (s->kind == KVB_SCAN_MAMBA1 && s->heads != 1)
+        return group_refuse(why, why_bytes, i, "%u heads: mamba1 has one, of all channels", s->heads);
+    if (!is_plain(s->state_elem) || !is_plain(s->conv_elem))
+        return group_refuse(why, why_bytes, i, "states are f32, f16 or bf16");
+    if (g->heads || g->kv_heads || g->k_dim || g->v_dim || g->latent || g->window || g->sinks || g->chunk ||
+        g->rope.known || g->softcap != 0 || g->scale != 0 || g->sink_logits)
+        return group_refuse(why, why_bytes, i, "a recurrence attends nothing: it has no rows, limits and logits");
+    return 0;
+}
+
+static int attend_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
 {
     const struct {
         const char *name;
@@ -53,6 +102,15 @@ static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_byt
         if (!isfinite(g->sink_logits[h]))
             return group_refuse(why, why_bytes, i, "sink logit %u is no finite number", h);
     return 0;
+}
+
+static int group_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
+{
+    if (g->kind == KVB_GROUP_ATTEND)
+        return attend_check(g, i, why, why_bytes);
+    return kvb_group_scans(g)
+               ? scan_check(g, i, why, why_bytes)
+               : group_refuse(why, why_bytes, i, "there is no kind of layers of number %u", (unsigned)g->kind);
 }
 
 int kvb_model_check(const kvb_model *m, char *why, size_t why_bytes)

@@ -2,7 +2,11 @@
 /*
  * model.h: a replayed model as caches, kernels and oracle see it: layers in groups. Layers of one group have rows of the
  * same shape and let a query see the same tokens; layers of different groups may differ in both.
- * C11, self-contained: the trace header, kvb_cache_open(), the oracle and plug-ins take this one description.
+ * C11: the trace header, kvb_cache_open(), the oracle and plug-ins take this one description.
+ *
+ * A group attends, or scans: each of its layers then keeps for a sequence one recurrent state [heads][d_k][d_v] and, with a
+ * convolution before it, that one's state [conv_width - 1][conv_channels]; both as kernels/scan.h says, and of one size however
+ * long the sequence is.
  *
  * What a query at position p sees of its sequence in a layer: the tokens at positions j with
  *
@@ -17,9 +21,7 @@
 #ifndef KVB_MODEL_H
 #define KVB_MODEL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "scan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +30,8 @@ extern "C" {
 #define KVB_MODEL_LAYERS 1024u /* most layers of a model */
 #define KVB_MODEL_GROUPS 32u   /* most groups */
 #define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
+#define KVB_MODEL_TAPS   64u   /* most taps of a convolution */
+#define KVB_MODEL_ROW    65536u /* most elements of a token's q, v or convolved row, all heads of a recurrence together */
 
 /*
  * The positional part of a group's K rows: what moving a stored token to another position needs. `dims` elements of each KV head's
@@ -41,6 +45,19 @@ typedef struct kvb_rope {
     uint32_t dims;   /* even; 0: K rows have no positional part, so that nothing is to be turned */
     double base;
 } kvb_rope;
+
+/* What a layer that scans keeps. One slot number stands for both of its states. */
+typedef struct kvb_group_scan {
+    kvb_scan_kind kind;             /* the recurrence: any but KVB_SCAN_CONV, which is of the convolution */
+    uint32_t heads, groups;         /* of v and of the state; of q and k: divides heads */
+    uint32_t d_k, d_v;              /* rows of a head's state; elements of a row */
+    uint32_t conv_width;            /* taps, at least 2; 0: no convolution */
+    uint32_t conv_channels;         /* 0 without one */
+    bool silu;                      /* behind the convolution */
+    kvb_elem state_elem, conv_elem; /* KVB_F32, KVB_F16 or KVB_BF16: as the states are stored */
+} kvb_group_scan;
+
+typedef enum kvb_group_kind { KVB_GROUP_ATTEND, KVB_GROUP_SCAN } kvb_group_kind;
 
 typedef struct kvb_group {
     uint32_t heads;        /* query heads, a multiple of kv_heads */
@@ -56,6 +73,8 @@ typedef struct kvb_group {
     /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the model, and
      * kept as long as the model is used. */
     const float *sink_logits;
+    kvb_group_kind kind;
+    kvb_group_scan scan; /* of KVB_GROUP_SCAN, where all of the above is 0 */
 } kvb_group;
 
 /* A plain value: may be copied. */
@@ -85,14 +104,39 @@ static inline bool kvb_group_limits(const kvb_group *group)
     return group->window || group->chunk;
 }
 
-/* Can positions be shifted? -1, or the first group of which nobody says how. */
+static inline bool kvb_group_scans(const kvb_group *group)
+{
+    return group->kind == KVB_GROUP_SCAN;
+}
+
+static inline bool kvb_model_scans(const kvb_model *model)
+{
+    uint32_t g = 0;
+    while (g < model->n_groups && !kvb_group_scans(&model->groups[g]))
+        g++;
+    return g < model->n_groups;
+}
+
+/* Bytes of a slot of a layer's recurrent states, or of its convolution's (0: it has none): whole lines of 64. */
+static inline size_t kvb_group_slot_bytes(const kvb_group *group, bool conv)
+{
+    const kvb_group_scan *s = &group->scan;
+    const size_t elems =
+        conv ? (size_t)(s->conv_width ? s->conv_width - 1 : 0) * s->conv_channels : (size_t)s->heads * s->d_k * s->d_v;
+    return (elems * ((conv ? s->conv_elem : s->state_elem) == KVB_F32 ? 4 : 2) + 63) / 64 * 64;
+}
+
+/* Can positions be shifted? -1, or the first group of which nobody says how. States have no positions. */
 static inline int kvb_model_unknown_rope(const kvb_model *model)
 {
     for (uint32_t g = 0; g < model->n_groups; g++)
-        if (!model->groups[g].rope.known)
+        if (!kvb_group_scans(&model->groups[g]) && !model->groups[g].rope.known)
             return (int)g;
     return -1;
 }
+
+/* "mamba1", "mamba2", "lightning", "delta", "conv". */
+const char *kvb_scan_kind_name(kvb_scan_kind kind);
 
 /* 0, or -EINVAL with the group and the field at fault in why. */
 int kvb_model_check(const kvb_model *model, char *why, size_t why_bytes);

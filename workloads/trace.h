@@ -19,7 +19,12 @@
  *   every layer is in one group; optional in a group: "scale" (1/sqrt(k_dim)), "latent", "window" with "sinks", "chunk",
  *   "softcap", "sink_logits" (one for each query head), "rope":{"base":10000,"dims":16,"first":0,"pairing":"halves"}: which
  *   elements of a K row are turned with the position, in pairs (i, i + dims/2), or "neighbours" (2i, 2i+1); "dims":0: none are.
- *   first is 0, or v_dim of latent rows, unless it is told. What moves positions needs every group's rope
+ *   first is 0, or v_dim of latent rows, unless it is told. What moves positions needs every attending group's rope
+ *   "kind":"attend" may be said. A group of kind "scan" has layers with a recurrence (kernels/scan.h) and nothing of the above:
+ *      {"layers":[0,1], "kind":"scan", "scan":{"recurrence":"mamba2", "heads":8, "groups":1, "k_dim":16, "v_dim":16,
+ *                                              "conv":{"width":4, "channels":160, "silu":true, "state":"bf16"}, "state":"f32"}}
+ *   recurrence: mamba1, mamba2, lightning or delta; optional: "conv", the convolution before it; "silu" (false); "state", as which
+ *   states are stored: f32 (conv: as the recurrence's), f16 or bf16
  *
  *   {"step":{"pos":[0,1],"seq":[0,0],"tok":[17,4]}}   tok (vocabulary ids) optional
  *   {"prefill":{"seq":0,"from":0,"n":32}}              sugar for a step; optional tok

@@ -25,6 +25,10 @@ bool kvb_model_is_plain(const kvb_model *model);
 void kvb_model_block_print(FILE *out, const kvb_model *model);
 void kvb_model_clear(kvb_model *model); /* frees sink logits */
 
+/* A group's members that say what its layers scan: trace_scan.c. */
+int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes);
+void kvb_scan_block_print(FILE *out, const kvb_group_scan *scan);
+
 /* An integer of min .. max, a member of a header's object. */
 int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
                          size_t why_bytes);

@@ -40,6 +40,7 @@ static const model_field fields[] = {
     LIMIT(sinks),
     LIMIT(chunk),
 };
+static const char *const KINDS[] = {[KVB_GROUP_ATTEND] = "attend", [KVB_GROUP_SCAN] = "scan"};
 static const char *const PAIRINGS[] = {"halves", "neighbours"};
 enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
 
@@ -198,10 +199,11 @@ static int rope_parse(const json_t *block, kvb_group *group, char *why, size_t w
     return err;
 }
 
-static int group_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+static int attend_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
 {
-    static const char *const known[] = {"layers", "heads", "kv_heads", "k_dim",   "v_dim",       "latent", "window",
-                                        "sinks",  "chunk", "scale",    "softcap", "sink_logits", "rope",   NULL};
+    static const char *const known[] = {"layers", "kind",    "heads",       "kv_heads", "k_dim",
+                                        "v_dim",  "latent",  "window",      "sinks",    "chunk",
+                                        "scale",  "softcap", "sink_logits", "rope",     NULL};
     int err = kvb_json_keys_check(block, "header", known, why, why_bytes);
     for (size_t i = 0; i < FIELDS && !err; i++) {
         int64_t number = 0;
@@ -218,6 +220,18 @@ static int group_parse(const json_t *block, kvb_group *group, char *why, size_t 
     if (!err && rope)
         err = rope_parse(rope, group, why, why_bytes);
     return err ? err : logits_parse(block, group, why, why_bytes);
+}
+
+static int group_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+{
+    const json_t *kind = json_object_get(block, "kind");
+    const char *name = kind ? json_string_value(kind) : KINDS[KVB_GROUP_ATTEND];
+    if (name && !strcmp(name, KINDS[KVB_GROUP_SCAN]))
+        return kvb_scan_block_parse(block, group, why, why_bytes);
+    if (!name || strcmp(name, KINDS[KVB_GROUP_ATTEND]))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"kind\": expected \"%s\" or \"%s\"",
+                           KINDS[KVB_GROUP_ATTEND], KINDS[KVB_GROUP_SCAN]);
+    return attend_parse(block, group, why, why_bytes);
 }
 
 static int groups_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
@@ -280,6 +294,8 @@ int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
     kvb_model *m = &trace->header.model;
     for (uint32_t g = 0; g < m->n_groups; g++) {
         kvb_group *group = &m->groups[g];
+        if (kvb_group_scans(group))
+            continue;
         if (changes->softcap > 0)
             group->softcap = changes->softcap;
         if (!changes->sinks)
@@ -310,8 +326,8 @@ void kvb_json_double_print(FILE *out, double x)
 bool kvb_model_is_plain(const kvb_model *model)
 {
     const kvb_group *g = &model->groups[0];
-    return model->n_groups == 1 && !g->latent && !g->rope.known && !kvb_group_limits(g) && !(g->softcap > 0) &&
-           !g->sink_logits;
+    return model->n_groups == 1 && !kvb_group_scans(g) && !g->latent && !g->rope.known && !kvb_group_limits(g) &&
+           !(g->softcap > 0) && !g->sink_logits;
 }
 
 static void group_print(FILE *out, const kvb_model *model, uint32_t g)
@@ -325,6 +341,12 @@ static void group_print(FILE *out, const kvb_model *model, uint32_t g)
             first = false;
         }
     fputc(']', out);
+    if (kvb_group_scans(&group)) {
+        fprintf(out, ",\"kind\":\"%s\",\"scan\":", KINDS[group.kind]);
+        kvb_scan_block_print(out, &group.scan);
+        fputc('}', out);
+        return;
+    }
     for (size_t i = 0; i < FIELDS; i++)
         if (!fields[i].optional || *field_of(&group, i))
             fprintf(out, ",\"%s\":%u", fields[i].name, *field_of(&group, i));

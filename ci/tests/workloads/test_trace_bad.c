@@ -295,6 +295,8 @@ static const bad bad_headers[] = {
 #define SIZES          "\"heads\":4,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16"
 #define GROUP          "{\"layers\":[0]," SIZES "}"
 #define BESIDE(fields) GROUP ",{\"layers\":[1]," fields "}"
+#define STATE          "\"recurrence\":\"mamba2\",\"heads\":4,\"groups\":2,\"k_dim\":16,\"v_dim\":16"
+#define SCAN(fields)   BESIDE("\"kind\":\"scan\",\"scan\":{" fields "}")
 
 /* Groups of a model of two layers, and what is said of them. */
 static const struct {
@@ -357,6 +359,34 @@ static const struct {
     {BESIDE(SIZES ",\"sink_logits\":[0,1,2]"), "group 1: \"sink_logits\": expected an array of 4 numbers, one a head"},
     {BESIDE(SIZES ",\"sink_logits\":[0,1,2,\"3\"]"), "group 1: \"sink_logits\"[3]: expected a number, found a string"},
     {BESIDE(SIZES ",\"sink_logits\":[0,1,2,1e60]"), "group 1: sink logit 3 is no finite number"},
+    /* recurrences */
+    {BESIDE(SIZES ",\"kind\":\"hop\""), "group 1: \"kind\": expected \"attend\" or \"scan\""},
+    {BESIDE(SIZES ",\"kind\":1"), "group 1: \"kind\": expected \"attend\" or \"scan\""},
+    {BESIDE(SIZES ",\"scan\":{" STATE "}"), "group 1: unknown key \"scan\", known: layers, kind, heads"},
+    {BESIDE(SIZES ",\"kind\":\"scan\""), "group 1: unknown key \"heads\", known: layers, kind, scan"},
+    {BESIDE("\"kind\":\"scan\""), "group 1: \"scan\": expected an object, found nothing"},
+    {SCAN(STATE ",\"d_k\":1"), "group 1: \"scan\": unknown key \"d_k\", known: heads, groups, k_dim"},
+    {SCAN("\"heads\":4"), "group 1: \"recurrence\": expected a name, known: mamba1, mamba2, lightning, delta"},
+    {SCAN("\"recurrence\":\"mamba3\""), "group 1: \"recurrence\": unknown \"mamba3\", known: mamba1, mamba2"},
+    {SCAN("\"recurrence\":\"conv\""), "group 1: \"recurrence\": unknown \"conv\", known: mamba1, mamba2"},
+    {SCAN("\"recurrence\":\"delta\",\"heads\":4,\"groups\":2,\"k_dim\":16"),
+     "group 1: \"v_dim\": expected an integer, found nothing"},
+    {SCAN("\"recurrence\":\"delta\",\"heads\":4,\"groups\":3,\"k_dim\":8,\"v_dim\":8"),
+     "group 1: 4 heads are no multiple of 3 groups"},
+    {SCAN("\"recurrence\":\"delta\",\"heads\":4,\"groups\":4,\"k_dim\":4097,\"v_dim\":8"),
+     "group 1: k_dim is 4097: expected 1 .. 4096"},
+    {SCAN("\"recurrence\":\"delta\",\"heads\":4096,\"groups\":1,\"k_dim\":8,\"v_dim\":32"),
+     "group 1: heads x v_dim is 131072: expected 1 .. 65536"},
+    {SCAN("\"recurrence\":\"mamba1\",\"heads\":4,\"groups\":4,\"k_dim\":8,\"v_dim\":32"),
+     "group 1: 4 heads: mamba1 has one, of all channels"},
+    {SCAN(STATE ",\"state\":\"e4m3\""), "group 1: \"state\": expected \"f32\", \"f16\" or \"bf16\""},
+    {SCAN(STATE ",\"conv\":4"), "group 1: \"conv\": expected an object, found an integer"},
+    {SCAN(STATE ",\"conv\":{\"width\":4}"), "group 1: \"channels\": expected an integer, found nothing"},
+    {SCAN(STATE ",\"conv\":{\"width\":1,\"channels\":8}"), "the convolution's width is 1: expected 2 .. 64"},
+    {SCAN(STATE ",\"conv\":{\"width\":65,\"channels\":8}"), "the convolution's width is 65: expected 2 .. 64"},
+    {SCAN(STATE ",\"conv\":{\"width\":4,\"channels\":8,\"silu\":1}"),
+     "group 1: \"silu\": expected true or false, found an integer"},
+    {SCAN(STATE ",\"conv\":{\"width\":4,\"channels\":8,\"taps\":4}"), "\"conv\": unknown key \"taps\", known: width"},
 };
 
 static const bad bad_models[] = {

@@ -32,6 +32,13 @@ static const kvb_model models[] = {
     ALIKE(.chunk = 1),
     ALIKE(.softcap = 30),
     ALIKE(.sink_logits = (const float[]){0, 1, 2, 3, 4, 5, 6, 7}),
+    {.n_layers = 4,
+     .n_groups = 3,
+     .group_of = {0, 1, 2, 0},
+     .groups = {{.kind = KVB_GROUP_SCAN, .scan = {KVB_SCAN_MAMBA2, 8, 2, 16, 64, 4, 544, true, KVB_BF16, KVB_F16}},
+                {SHAPE(8, 2, 24, 16, 0.2)},
+                {.kind = KVB_GROUP_SCAN,
+                 .scan = {.kind = KVB_SCAN_MAMBA1, .heads = 1, .groups = 1, .d_k = 16, .d_v = 65536}}}},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -66,6 +73,11 @@ static void assert_models_equal(const kvb_model *a, const kvb_model *b)
         assert_int_equal(!g->sink_logits, !h->sink_logits);
         if (g->sink_logits)
             assert_memory_equal(g->sink_logits, h->sink_logits, g->heads * sizeof(float));
+        const kvb_group_scan *s = &g->scan, *t = &h->scan;
+        assert_true(g->kind == h->kind && s->kind == t->kind && s->silu == t->silu);
+        assert_true(s->heads == t->heads && s->groups == t->groups && s->d_k == t->d_k && s->d_v == t->d_v);
+        assert_true(s->conv_width == t->conv_width && s->conv_channels == t->conv_channels);
+        assert_true(s->state_elem == t->state_elem && s->conv_elem == t->conv_elem);
     }
 }
 
