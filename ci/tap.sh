@@ -13,7 +13,8 @@ case $1 in
 *.py) run=(python3 "$@") ;;
 *) run=("$@") ;;
 esac
-limit=${KVB_TEST_SECONDS:-300}
+export CMOCKA_MESSAGE_OUTPUT=TAP
+limit=${KVB_TEST_SECONDS:-1800} # of a hang, not of a slow machine
 timeout --kill-after=5 "$limit" "${run[@]}" | sed -u 's/^not ok \([0-9]*\) # SKIP/ok \1 # SKIP/'
 code=${PIPESTATUS[0]}
 if [ "$code" -ge 124 ]; then
