@@ -15,7 +15,8 @@
 
 #define PLAIN .heads = 8, .kv_heads = 4, .k_dim = 64, .v_dim = 32, .scale = 0.125
 #define WIDE  KVB_MODEL_WIDTH
-#define STATE .kind = KVB_SCAN_MAMBA2, .heads = 8, .groups = 2, .d_k = 16, .d_v = 64
+/* recurrence; heads, groups, d_k, d_v; taps, channels, silu; types */
+#define SCAN(KIND, ...) .kind = KVB_GROUP_SCAN, .scan = {KVB_SCAN_##KIND, __VA_ARGS__}
 
 static const float well[8], infinite[8] = {[7] = INFINITY}, none[8] = {[0] = NAN};
 
@@ -60,20 +61,20 @@ static const struct {
     {{PLAIN, .sink_logits = infinite}, "group 1: sink logit 7 is no finite number"},
     {{PLAIN, .sink_logits = none}, "group 1: sink logit 0 is no finite number"},
     {{PLAIN, .kind = (kvb_group_kind)2}, "group 1: there is no kind of layers of number 2"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE}}, NULL},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .conv_width = 2, .conv_channels = 65536, .conv_elem = KVB_F16}}, NULL},
-    {{.kind = KVB_GROUP_SCAN, .scan = {.heads = 1, .groups = 1, .d_k = 4096, .d_v = 65536}}, NULL}, /* mamba1 */
+    {{SCAN(MAMBA2, 8, 2, 16, 64)}, NULL},
+    {{SCAN(DELTA, 8, 2, 16, 64, 2, 65536, true, KVB_BF16, KVB_F16)}, NULL},
+    {{SCAN(MAMBA1, 1, 1, 4096, 65536)}, NULL},
     {{.kind = KVB_GROUP_SCAN}, "group 1: heads is 0: expected 1 .. 4096"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .kind = KVB_SCAN_CONV}}, "group 1: there is no recurrence of number 4"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .kind = KVB_SCAN_KINDS}}, "group 1: there is no recurrence of number 5"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .groups = 3}}, "group 1: 8 heads are no multiple of 3 groups"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .d_v = 8193}}, "group 1: heads x v_dim is 65544: expected 1 .. 65536"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .kind = KVB_SCAN_MAMBA1}}, "group 1: 8 heads: mamba1 has one"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .conv_width = 1, .conv_channels = 8}}, "convolution's width is 1"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .conv_width = 4}}, "convolution's channels is 0: expected 1 .. 65536"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .conv_channels = 4}}, "convolution's channels is 4: expected 0 .. 0"},
-    {{.kind = KVB_GROUP_SCAN, .scan = {STATE, .state_elem = KVB_E4M3}}, "group 1: states are f32, f16 or bf16"},
-    {{PLAIN, .kind = KVB_GROUP_SCAN, .scan = {STATE}}, "group 1: a recurrence attends nothing"},
+    {{SCAN(CONV, 8, 2, 16, 64)}, "group 1: there is no recurrence of number 4"},
+    {{SCAN(KINDS, 8, 2, 16, 64)}, "group 1: there is no recurrence of number 5"},
+    {{SCAN(MAMBA2, 8, 3, 16, 64)}, "group 1: 8 heads are no multiple of 3 groups"},
+    {{SCAN(MAMBA2, 8, 2, 16, 8193)}, "group 1: heads x v_dim is 65544: expected 1 .. 65536"},
+    {{SCAN(MAMBA1, 8, 2, 16, 64)}, "group 1: 8 heads: mamba1 has one"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, 1, 8)}, "convolution's width is 1"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, 4)}, "convolution's channels is 0: expected 1 .. 65536"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, 0, 4)}, "convolution's channels is 4: expected 0 .. 0"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, 0, 0, false, KVB_E4M3)}, "group 1: states are f32, f16 or bf16"},
+    {{PLAIN, SCAN(MAMBA2, 8, 2, 16, 64)}, "group 1: a recurrence attends nothing"},
 };
 
 static kvb_model model_of(const kvb_group *group)

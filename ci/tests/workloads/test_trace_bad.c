@@ -333,7 +333,8 @@ static const struct {
     {BESIDE("\"heads\":4097"), "group 1: \"heads\": 4097 is out of range 1 .. 4096"},
     {BESIDE("\"heads\":0"), "group 1: \"heads\": 0 is out of range 1 .. 4096"},
     {BESIDE("\"heads\":3,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16"), "group 1: 3 heads are no multiple of 2 kv_heads"},
-    {BESIDE(SIZES ",\"head_dim\":16"), "group 1: unknown key \"head_dim\", known: layers, heads, kv_heads, k_dim"},
+    {BESIDE(SIZES ",\"head_dim\":16"),
+     "group 1: unknown key \"head_dim\", known: layers, kind, heads, kv_heads, k_dim"},
     {BESIDE(SIZES ",\"heads\":4"), "duplicate object key"},
     /* what a query sees */
     {BESIDE(SIZES ",\"window\":0"), "group 1: \"window\": 0 is out of range 1 .. 67108864"},
