@@ -5,6 +5,7 @@
 
 run=("$KVBENCH" run --no-witness --workload plain-decode --pool f16 --kernel reference --kernel openblas --kernel flash
     --sample-ms 40 --no-null) # a witness holds back what follows it
+for cache in recompute slab contiguous seq window paged paged-prefix tree; do run+=(--cache "$cache"); done
 f=$TMPDIR/f.jsonl
 keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
@@ -44,7 +45,7 @@ expect_exit 2 "another command is refused" "${run[@]}" --seed 7 --resume -o "$f"
 one_line "  in one line"
 holds "  that says what differs" "f.jsonl: cannot be gone on with: seed: 0 there, 7 now" "$err"
 expect_exit 2 "other options" "${run[@]}" --width 5 --resume -o "$f"
-holds "  likewise" "cannot be gone on with: command: … --no-null there, … --no-null --width 5 now" "$err"
+holds "  likewise" "cannot be gone on with: command: … tree there, … tree --width 5 now" "$err"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' \
     's/"cpu_model": "[^"]*"/"cpu_model": "Z80"/' 's/"isa": "[^"]*"/"isa": "mmx"/' 's/"cores": [0-9]*/"cores": 640/' \
     's/"suite": "[^"]*"/"suite": "full"/' 's/"shard": "[^"]*"/"shard": "1\/2"/'; do
