@@ -322,28 +322,29 @@ int kvb_cache_seq_reorder(kvb_cache *c, const uint32_t *dst, const uint32_t *src
     return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REORDER, .n = n, .dsts = dst, .srcs = src});
 }
 
-/* Of every group: is it known how K rows are turned, and can the format be? */
-static int turns_check(kvb_cache *c)
+/* Tokens of the range go elsewhere; nothing: to where they are. */
+static int positions_move(kvb_cache *c, uint32_t flag, const char *call, kvb_change change, bool nothing)
 {
-    const int unknown = kvb_model_unknown_rope(c->model);
-    if (unknown >= 0)
-        return fail(c, -ENOTSUP, "positions cannot be shifted: the rope of group %d is unknown", unknown);
-    for (uint32_t g = 0; g < c->model->n_groups; g++)
-        if (!kvb_turn_supports(&c->model->groups[g], c->options.k_pool->format, c->why, sizeof c->why))
-            return -ENOTSUP;
-    return 0;
+    int error = flags_check(c, flag, call);
+    if (!error && !kvb_turns_support(c->model, c->options.k_pool->format, c->why, sizeof c->why))
+        error = -ENOTSUP;
+    if (nothing && change.p1 >= change.p0)
+        change.p1 = change.p0;
+    return error ? error : change_make(c, &change);
 }
 
 int kvb_cache_seq_add(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
 {
-    int error = flags_check(c, KVB_CACHE_SHIFT, "seq_add");
-    if (!error)
-        error = turns_check(c);
-    if (!error && delta == 0 && p1 >= p0) /* to move nothing, as far as to move by nothing */
-        p1 = p0;
-    return error ? error
-                 : change_make(c,
-                               &(kvb_change){.kind = KVB_CHANGE_SHIFT, .src = seq, .p0 = p0, .p1 = p1, .delta = delta});
+    const kvb_change by = {.kind = KVB_CHANGE_SHIFT, .src = seq, .p0 = p0, .p1 = p1, .delta = delta};
+    return positions_move(c, KVB_CACHE_SHIFT, "seq_add", by, delta == 0);
+}
+
+int kvb_cache_seq_div(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor)
+{
+    const kvb_change by = {.kind = KVB_CHANGE_SHIFT, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor};
+    if (!divisor && c->type->flags & KVB_CACHE_DIVIDE)
+        return fail(c, -EINVAL, "positions cannot be divided by 0");
+    return positions_move(c, KVB_CACHE_DIVIDE, "seq_div", by, divisor == 1);
 }
 
 int kvb_cache_clear(kvb_cache *c)

@@ -102,6 +102,13 @@ int kvb_cache_seq_reorder(kvb_cache *cache, const uint32_t *dst, const uint32_t 
  */
 int kvb_cache_seq_add(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
 
+/*
+ * Positions of that range are divided: what is at p comes to lie at p / divisor, rounded down, so that a position may hold several
+ * tokens, all of which a query at or above it sees: KVB_CACHE_DIVIDE. What engines call for Self-Extend's grouped attention. Else as
+ * seq_add, also in what is refused and how rows are turned, each by its own distance; -EINVAL also of divisor 0.
+ */
+int kvb_cache_seq_div(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor);
+
 /* ---- prompts that begin as others did: KVB_CACHE_PREFIX ----------------------------------------------------- */
 
 /* begin_step with the tokens' vocabulary ids [n]: only rows of tokens that are known are found again. NULL: not known. */

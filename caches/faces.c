@@ -14,6 +14,7 @@ static const struct {
     {KVB_CACHE_TREE, KVB_CACHE_TREE, "draft trees", "propose and commit"},
     {KVB_CACHE_REWIND, KVB_CACHE_REWIND | KVB_CACHE_SEQ, "rewind", "rewind"},
     {KVB_CACHE_SHIFT, KVB_CACHE_SHIFT, "position shifts", "seq_add"},
+    {KVB_CACHE_DIVIDE, KVB_CACHE_DIVIDE, "position division", "seq_div"},
     {KVB_CACHE_SAVES, KVB_CACHE_SAVES, "save and load", "save and load"},
     {KVB_CACHE_PREFIX, KVB_CACHE_PREFIX, "prefix matches", "seq_match"},
     {KVB_CACHE_FREEZES, KVB_CACHE_FREEZES, "frozen prefixes", "freeze and seq_over"},

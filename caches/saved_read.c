@@ -121,9 +121,10 @@ static int head_read(kvb_saved *f)
 
 /* ---- lists ---------------------------------------------------------------------------------------------------------- */
 
-/* Spans, ascending by position, none empty or over another. */
+/* Spans, ascending by position, none empty; a position may be held twice where positions can be divided. */
 static int spans_read(kvb_saved *f, kvb_spans *spans)
 {
+    const bool divides = f->site->type->flags & KVB_CACHE_DIVIDE;
     uint32_t n, next = 0;
     const char *bytes = number_take(f, &n) ? take(f, (uint64_t)n * sizeof(kvb_span)) : NULL;
     if (!bytes)
@@ -133,8 +134,13 @@ static int spans_read(kvb_saved *f, kvb_spans *spans)
     memcpy(spans->span, bytes, n * sizeof(kvb_span));
     for (spans->n = 0; spans->n < n; spans->n++) {
         const kvb_span *s = &spans->span[spans->n];
-        if (s->n == 0 || s->pos < next || s->n >= KVB_POS_END - s->pos || (s->at & LOW) > LOW - s->n)
+        if (s->n == 0 || s->pos + UINT64_C(1) < next || s->n >= KVB_POS_END - s->pos || (s->at & LOW) > LOW - s->n ||
+            s->n > UINT32_MAX - spans->tokens)
             return wrong(f, "has a sequence that is none");
+        if (s->pos < next && !divides)
+            return kvb_saved_fail(f->site, -ENOTSUP,
+                                  "%.120s: position %u holds several tokens, which cache %s cannot do", f->path, s->pos,
+                                  f->site->type->name);
         next = s->pos + s->n;
         spans->tokens += s->n;
     }
@@ -174,13 +180,12 @@ typedef struct owner {
 /* Notes whose rows lie where. Each must be a token's of the sequence, and in its cell no other's. */
 static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, owner *owners)
 {
-    for (size_t i = 0, t = 0; i < rows->n; i++)
+    kvb_spans_cursor cursor = {0};
+    for (size_t i = 0; i < rows->n; i++)
         for (uint32_t k = 0; k < rows->span[i].n; k++) {
             const uint32_t pos = rows->span[i].pos + k;
             owner *at = &owners[rows->span[i].at + k];
-            while (t < tokens->n && tokens->span[t].pos + tokens->span[t].n <= pos)
-                t++;
-            const kvb_span one = t < tokens->n ? kvb_span_clip(tokens->span[t], pos, pos + 1) : (kvb_span){0, 0, 0};
+            const kvb_span one = kvb_spans_next_at(tokens, &cursor, pos);
             if (!one.n || (at->held && (at->token != one.at || at->pos != pos)))
                 return false;
             *at = (owner){one.at, pos, 1};

@@ -136,7 +136,8 @@ enum {
     KVB_CACHE_SHIFT = 128,      /* positions of a sequence can be moved: seq_add */
     KVB_CACHE_PREFIX = 256,     /* finds the beginning of a prompt among the rows that it has: seq_match */
     KVB_CACHE_SAVES = 512,      /* save and load: it has lies() unless it FORGETS, and takes LOAD */
-    KVB_CACHE_FREEZES = 1024    /* beginnings that sequences and other caches read where they lie: freeze, seq_over */
+    KVB_CACHE_FREEZES = 1024,   /* beginnings that sequences and other caches read where they lie: freeze, seq_over */
+    KVB_CACHE_DIVIDE = 2048     /* positions can be divided, so that one holds several tokens: seq_div */
 };
 
 typedef struct kvb_cache_type {

@@ -36,8 +36,8 @@ void kvb_store_undo(kvb_store *store, const kvb_change *change, const kvb_feed *
 /* What was prepared takes effect; the account has changed. */
 void kvb_store_adopt(kvb_store *store, const kvb_change *change, const kvb_feed *feed);
 
-/* Can K rows of the group be turned as this format stores them? why: since when not. */
-bool kvb_turn_supports(const kvb_group *group, const kvb_format *format, char *why, size_t why_bytes);
+/* Can K rows of every group be turned, as far as is known, and as this format stores them? why: since when not. */
+bool kvb_turns_support(const kvb_model *model, const kvb_format *format, char *why, size_t why_bytes);
 /* All memory that turning the cells in hand will want: 0 or -ENOMEM. */
 int kvb_turns_reserve(kvb_store *store);
 void kvb_turns_close(kvb_store *store);

@@ -12,14 +12,20 @@
 
 #define CELLS_AT_ONCE 32u
 
-bool kvb_turn_supports(const kvb_group *g, const kvb_format *f, char *why, size_t why_bytes)
+bool kvb_turns_support(const kvb_model *model, const kvb_format *f, char *why, size_t why_bytes)
 {
+    const int unknown = kvb_model_unknown_rope(model);
     const char *lack = f->residual_cells       ? "rows are encoded together with others"
                        : f->elem == KVB_OPAQUE ? "the encoding is its own affair"
                                                : NULL;
-    if (lack && g->rope.dims)
+    if (unknown >= 0)
+        snprintf(why, why_bytes, "positions cannot be shifted: the rope of group %d is unknown", unknown);
+    bool turns = false;
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        turns = turns || model->groups[g].rope.dims;
+    if (unknown < 0 && lack && turns)
         snprintf(why, why_bytes, "K rows of format '%s' cannot be turned to another position: %s", f->name, lack);
-    return !lack || !g->rope.dims;
+    return unknown < 0 && (!lack || !turns);
 }
 
 /* Floats of one cell's K rows. */

@@ -107,7 +107,7 @@ static int sequence_copy(const sequence *src, sequence *dst, uint32_t p0, uint32
     if (err)
         return err;
     for (size_t i = begin; i < end; i++) {
-        size_t at = sequence_below(dst, src->pos[i]);
+        size_t at = sequence_below(dst, src->pos[i] + UINT64_C(1)); /* behind those of its own position */
         memmove(dst->pos + at + 1, dst->pos + at, (dst->n - at) * sizeof *dst->pos);
         memmove(dst->token + at + 1, dst->token + at, (dst->n - at) * sizeof *dst->token);
         dst->pos[at] = src->pos[i];
@@ -260,17 +260,20 @@ static int shift_apply(kvb_history *h, const kvb_event *e)
     sequence *s = &h->seq[e->src];
     size_t begin, end;
     sequence_range(s, e->p0, e->p1, &begin, &end);
-    if (e->delta == 0 || begin == end)
+    if (begin == end || (e->kind == KVB_EVENT_SEQ_DIV ? e->divisor == 1 : e->delta == 0))
         return 0;
     int err = kvb_array_reserve(&h->moved, &h->room_moved, h->n_moved + (end - begin), sizeof *h->moved);
     for (size_t i = begin; !err && i < end; i++) {
-        kvb_moved_row row = {
-            .of = row_of(h, s->token[i]), .token = kvb_history_token(h, row_of(h, s->token[i])), .delta = e->delta};
+        const uint32_t to =
+            e->kind == KVB_EVENT_SEQ_DIV ? s->pos[i] / e->divisor : (uint32_t)((int64_t)s->pos[i] + e->delta);
+        kvb_moved_row row = {.of = row_of(h, s->token[i]),
+                             .token = kvb_history_token(h, row_of(h, s->token[i])),
+                             .delta = (int32_t)(to - s->pos[i])};
         if (row.of >= h->tokens + h->settled) {
             row.delta += h->moved[row.of - h->tokens].delta;
             row.of = h->moved[row.of - h->tokens].of;
         }
-        s->pos[i] = (uint32_t)((int64_t)s->pos[i] + e->delta);
+        s->pos[i] = to;
         s->token[i] = h->tokens + h->n_moved;
         h->moved[h->n_moved++] = row;
     }
@@ -348,6 +351,7 @@ int kvb_history_apply(kvb_history *h, const kvb_event *e)
         err = sequences_reorder(h, e->dsts, e->srcs, e->n);
         break;
     case KVB_EVENT_SEQ_ADD:
+    case KVB_EVENT_SEQ_DIV:
         err = shift_apply(h, e);
         break;
     case KVB_EVENT_SAVE:

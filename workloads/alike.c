@@ -124,10 +124,10 @@ static int shift_apply(sequence *s, const kvb_event *e)
     int err = moved ? 0 : -ENOMEM;
     for (size_t pos = e->p0; pos < s->n && pos < e->p1 && !err; pos++)
         if (s->id[pos] != NOBODY)
-            moved[n++] = (uint32_t)((int64_t)pos + e->delta);
-    if (!err && e->delta)
+            moved[n++] = (uint32_t)kvb_event_moved(e, (int64_t)pos);
+    if (!err && kvb_event_moves(e))
         sequence_cut(s, e->p0, e->p1);
-    for (size_t i = 0; i < n && !err && e->delta; i++)
+    for (size_t i = 0; i < n && !err && kvb_event_moves(e); i++)
         err = sequence_put(s, moved[i], MOVED);
     free(moved);
     return err;
@@ -223,6 +223,7 @@ static int event_apply(alike *a, const kvb_trace_needs *needs, const kvb_event *
     case KVB_EVENT_SEQ_CP:
         return copy_apply(&a->seqs[e->src], &a->seqs[e->dst], e->p0, e->p1);
     case KVB_EVENT_SEQ_ADD:
+    case KVB_EVENT_SEQ_DIV:
         return shift_apply(&a->seqs[e->src], e);
     case KVB_EVENT_REORDER:
         return reorder_apply(a, e);

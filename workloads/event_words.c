@@ -71,6 +71,9 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
     case KVB_EVENT_SEQ_ADD:
         snprintf(text, bytes, " of %+d to sequence %u%s%s", (int)e->delta, e->src, range, refused);
         break;
+    case KVB_EVENT_SEQ_DIV:
+        snprintf(text, bytes, " by %u of sequence %u%s%s", e->divisor, e->src, range, refused);
+        break;
     case KVB_EVENT_REWIND:
         snprintf(text, bytes, " to %u token%s%s", e->len, e->len == 1 ? "" : "s", refused);
         break;

@@ -43,6 +43,7 @@
  *   {"clear":{}}
  *   {"reorder":{"dst":[0,1,2],"src":[1,1,0]}}          dst[i] holds what src[i] held before, for all i at once; no dst twice
  *   {"seq_add":{"seq":0,"p0":64,"p1":128,"delta":-32}} its tokens there move by delta positions; p0, p1 optional
+ *   {"seq_div":{"seq":0,"p0":64,"p1":128,"d":4}}       its tokens there come to lie at position / d, rounded down, several at one
  *   {"defrag":{}}                                      the cache may order its cells anew: nobody sees anything else
  *   {"save":{"slot":2,"seq":1}}                        keeps what a sequence holds in slot 0 .. 63; without seq: all of them
  *   {"load":{"slot":2,"seq":4}}                        what was saved of a sequence becomes sequence 4, or without seq: all
@@ -59,9 +60,10 @@
  * what seq_cp adds to a destination that is alive must not overlap its positions; parents
  * must be earlier nodes; accepted must be a path from a root; parents and accepted are numbers among the
  * nodes of one sequence; of a sequence that has nodes pending nothing but propose and commit may speak, nor any seq_keep or clear;
- * what seq_add moves may not fall below position 0, or onto or across what stays;
+ * what seq_add or seq_div moves may not fall below position 0, or onto or across what stays;
  * rewind needs sequence 0 to be the only one alive, and must not pass the length; load needs a slot that was saved,
- * of a sequence or of all as it says, and a sequence that is empty; between seq_add and the next step nothing can be saved;
+ * of a sequence or of all as it says, and a sequence that is empty; between a seq_add or seq_div and the next step nothing can be
+ * saved;
  * an event that must be refused is one that breaks a rule: of capacity with ENOSPC, of what is alive or pending with EINVAL;
  * sequence ids are 0 .. 4095, and at most KVB_TRACE_MAX_STEP tokens enter in one event
  * (KVB_TRACE_MAX_FILL for fill).
@@ -109,6 +111,7 @@ typedef enum kvb_event_kind {
     KVB_EVENT_CLEAR,
     KVB_EVENT_REORDER,
     KVB_EVENT_SEQ_ADD,
+    KVB_EVENT_SEQ_DIV,
     KVB_EVENT_DEFRAG,
     KVB_EVENT_SAVE,
     KVB_EVENT_LOAD,
@@ -127,7 +130,7 @@ typedef struct kvb_event {
     kvb_event_kind kind;
     uint64_t line;  /* 1-based, in the trace */
     uint32_t n;     /* step, prefill, fill, propose: tokens; commit: accepted nodes; seq_cp, load: tokens that it adds;
-                            reorder: destinations; seq_add: tokens that it moves */
+                            reorder: destinations; seq_add, seq_div: tokens that it moves */
     uint64_t first; /* identity of the first of the n tokens; the others follow */
     uint32_t *pos;  /* [n] position of each token, computed for every kind that brings tokens */
     uint32_t *seq;  /* [n] */
@@ -138,14 +141,26 @@ typedef struct kvb_event {
     uint64_t extra_key;  /* under which, at most 2^63 - 1; else 0 */
     uint32_t *dsts;      /* reorder: [n] sequences, */
     uint32_t *srcs;      /* and whose content each of them gets */
-    uint32_t src, dst;   /* seq_cp; src also for seq_rm, seq_keep, seq_add, commit, save and load */
-    uint32_t p0, p1;     /* seq_cp, seq_rm, seq_add */
+    uint32_t src, dst;   /* seq_cp; src also for seq_rm, seq_keep, seq_add, seq_div, commit, save and load */
+    uint32_t p0, p1;     /* seq_cp, seq_rm, seq_add, seq_div */
     int32_t delta;       /* seq_add */
+    uint32_t divisor;    /* seq_div; else 0 */
     uint32_t len;        /* rewind */
     uint32_t slot;       /* save, load */
     kvb_event_kind call; /* refused: of which kind the call is; the other members are that kind's */
     int error;           /* refused: what it must be answered, -EINVAL or -ENOSPC; else 0 */
 } kvb_event;
+
+/* Where a seq_add or seq_div moves what is at a position; it may be nowhere. */
+static inline int64_t kvb_event_moved(const kvb_event *event, int64_t pos)
+{
+    return event->divisor ? pos / event->divisor : pos + event->delta;
+}
+/* Does it move anything, wherever that is? */
+static inline bool kvb_event_moves(const kvb_event *event)
+{
+    return event->divisor ? event->divisor > 1 : event->delta != 0;
+}
 
 /* "line 12: step of 8 tokens in sequences 0 to 7" */
 void kvb_event_words(const kvb_event *event, char *text, size_t bytes);
@@ -154,9 +169,9 @@ void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text
 
 /* What a cache needs in order to replay the trace. */
 typedef struct kvb_trace_needs {
-    bool seq, tree, rewind, fill, reorder, shift, defrag; /* faces and events that occur */
-    bool slots;                                           /* something is saved */
-    bool reuse;                                           /* likewise, of use to a cache that has the face */
+    bool seq, tree, rewind, fill, reorder, shift, divide, defrag; /* faces and events that occur */
+    bool slots;                                                   /* something is saved */
+    bool reuse;                                                   /* likewise, of use to a cache that has the face */
     uint32_t full;     /* capacity that a cache must have to refuse what it must; 0: nothing for want of cells */
     uint32_t cells;    /* most tokens alive at once (shared ones once, pending ones too) */
     uint32_t seqs;     /* largest sequence id + 1 */

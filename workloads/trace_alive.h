@@ -38,7 +38,7 @@ typedef struct saved {
 struct kvb_trace_state {
     sequence seqs[KVB_TRACE_MAX_SEQS]; /* [needs.seqs] */
     saved slots[KVB_TRACE_SLOTS];
-    bool shifted;      /* by seq_add, since the last step */
+    bool shifted;      /* by seq_add or seq_div, since the last step */
     uint16_t *holders; /* [n_ids] sequences that hold a token */
     uint32_t n_ids;    /* numbers of tokens given out */
     size_t holders_room;
@@ -108,8 +108,8 @@ int kvb_commit_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t
 int kvb_reorder_check(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 int kvb_reorder_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes);
 /* Of trace_shift.c. */
-int kvb_seq_add_check(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
-int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes);
+int kvb_shift_check(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
+int kvb_shift_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes);
 /* Of trace_state.c. */
 int kvb_state_clear(kvb_trace_state *state); /* every sequence lets go of all: 0 or -ENOMEM */
 

@@ -32,6 +32,7 @@ typedef enum slot {
     LEN,
     REUSE,
     DELTA,
+    DIVISOR,
     SLOT,
     SLOTS
 } slot;
@@ -97,6 +98,11 @@ static const line_form line_forms[] = {
                             {"p0", P0, true, 0, 0, POS_MAX},
                             {"p1", P1, true, 0, 0, KVB_TRACE_POS_END},
                             {"delta", DELTA, false, 0, -(int64_t)POS_MAX, POS_MAX}}},
+    [KVB_EVENT_SEQ_DIV] = {"seq_div",
+                           {{"seq", SRC, false, 0, 0, SEQ_MAX},
+                            {"p0", P0, true, 0, 0, POS_MAX},
+                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END},
+                            {"d", DIVISOR, false, 0, 1, POS_MAX}}},
     [KVB_EVENT_DEFRAG] = {"defrag", {{0}}},
     [KVB_EVENT_SAVE] = {"save", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
     [KVB_EVENT_LOAD] = {"load", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
@@ -324,6 +330,7 @@ static void event_fill(kvb_event_store *store, const parsed *p)
     e->reuse = p->numbers[REUSE] >= 0;
     e->extra_key = e->reuse ? (uint64_t)p->numbers[REUSE] : 0;
     e->delta = (int32_t)p->numbers[DELTA];
+    e->divisor = (uint32_t)p->numbers[DIVISOR];
     e->slot = (uint32_t)p->numbers[SLOT];
 }
 

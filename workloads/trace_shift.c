@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of seq_add: which tokens move, and what they may not pass. */
+/* The rules of seq_add and seq_div: which tokens move, and what they may not pass. */
 #include "workloads/trace_alive.h"
 #include "workloads/why.h"
 
@@ -13,7 +13,7 @@ static void moved_count(const kvb_trace_state *state, const kvb_event *event, ui
 {
     const sequence *seq = &state->seqs[event->src];
     *n = *shared = 0;
-    for (size_t r = 0; r < seq->n_runs && event->delta; r++) {
+    for (size_t r = 0; r < seq->n_runs && kvb_event_moves(event); r++) {
         const token_run run = run_clip(&seq->runs[r], event->p0, event->p1);
         *n += run.n;
         for (uint32_t i = 0; i < run.n; i++)
@@ -21,7 +21,7 @@ static void moved_count(const kvb_trace_state *state, const kvb_event *event, ui
     }
 }
 
-int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes)
+int kvb_shift_apply(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes)
 {
     sequence *seq = &state->seqs[event->src];
     uint32_t shared;
@@ -35,7 +35,7 @@ int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_
     if (!kept || kvb_array_reserve(&state->holders, &state->holders_room,
                                    (size_t)state->n_ids + (anew ? event->n : shared), sizeof *state->holders)) {
         free(kept);
-        return kvb_why_set(-ENOMEM, why, why_bytes, "seq_add: no memory");
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", kvb_event_kind_name(event->kind));
     }
     size_t n = 0;
     for (size_t r = 0; r < seq->n_runs; r++) {
@@ -44,7 +44,7 @@ int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_
         if (before.n)
             kept[n++] = before;
         for (uint32_t i = 0; i < moved.n; i++) {
-            uint32_t id = moved.id + i, pos = moved.pos + i + (uint32_t)event->delta;
+            uint32_t id = moved.id + i, pos = (uint32_t)kvb_event_moved(event, moved.pos + i);
             if (state->holders[id] > 1 || anew) {
                 state->live -= --state->holders[id] == 0;
                 state->holders[id = state->n_ids++] = 1;
@@ -65,7 +65,7 @@ int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_
     seq->n_runs = n;
     const uint32_t next = sequence_next(seq);
     if (next != was) /* its end has moved, and with it what it was cut back from */
-        seq->furthest = seq->furthest + (uint32_t)event->delta;
+        seq->furthest = seq->furthest + next - was;
     seq->furthest = seq->furthest > next ? seq->furthest : next;
     if (next > state->needs.seq_len)
         state->needs.seq_len = next;
@@ -75,13 +75,14 @@ int kvb_seq_add_apply(kvb_trace_state *state, kvb_event *event, char *why, size_
     return 0;
 }
 
-int kvb_seq_add_check(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes)
+int kvb_shift_check(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes)
 {
     const sequence *seq = &state->seqs[event->src];
+    const char *name = kvb_event_kind_name(event->kind);
     int64_t below = -1, above = INT64_MAX, first = -1, last = -1;
     uint32_t n, shared;
     if (state->unknown_rope >= 0)
-        return kvb_why_set(NO_CALL, why, why_bytes, "seq_add: the header says no \"rope\" of group %d",
+        return kvb_why_set(NO_CALL, why, why_bytes, "%s: the header says no \"rope\" of group %d", name,
                            state->unknown_rope);
     moved_count(state, event, &n, &shared);
     for (size_t r = 0; r < seq->n_runs && n; r++) {
@@ -93,18 +94,21 @@ int kvb_seq_add_check(kvb_trace_state *state, kvb_event *event, uint32_t capacit
         last = moved.n ? (int64_t)moved.pos + moved.n - 1 : last;
         above = behind.n && above == INT64_MAX ? behind.pos : above;
     }
-    if (n && (first + event->delta <= below || last + event->delta >= above))
+    const int64_t to = kvb_event_moved(event, first), end = kvb_event_moved(event, last);
+    char by[24];
+    snprintf(by, sizeof by, event->divisor ? "divided by %d" : "moved by %d",
+             event->divisor ? (int)event->divisor : (int)event->delta);
+    if (n && (to <= below || end >= above))
         return kvb_why_set(-EINVAL, why, why_bytes,
-                           "seq_add: positions %lld .. %lld of sequence %u moved by %d would pass position %lld",
-                           (long long)first, (long long)last, event->src, (int)event->delta,
-                           (long long)(first + event->delta <= below ? below : above));
-    if (n && last + event->delta >= KVB_TRACE_MAX_CELLS)
-        return kvb_why_set(NO_CALL, why, why_bytes, "seq_add: position %lld is above %u",
-                           (long long)last + event->delta, KVB_TRACE_MAX_CELLS - 1);
+                           "%s: positions %lld .. %lld of sequence %u %s would pass position %lld", name,
+                           (long long)first, (long long)last, event->src, by, (long long)(to <= below ? below : above));
+    if (n && end >= KVB_TRACE_MAX_CELLS)
+        return kvb_why_set(NO_CALL, why, why_bytes, "%s: position %lld is above %u", name, (long long)end,
+                           KVB_TRACE_MAX_CELLS - 1);
     if ((state->needs.slots ? n : shared) > KVB_TRACE_MAX_CELLS - state->n_ids)
-        return kvb_why_set(NO_CALL, why, why_bytes, "seq_add: more than %u rows in the trace", KVB_TRACE_MAX_CELLS);
+        return kvb_why_set(NO_CALL, why, why_bytes, "%s: more than %u rows in the trace", name, KVB_TRACE_MAX_CELLS);
     if (capacity && state->live + shared > capacity)
-        return kvb_why_set(-ENOSPC, why, why_bytes, "seq_add needs %u cells, capacity is %u", state->live + shared,
+        return kvb_why_set(-ENOSPC, why, why_bytes, "%s needs %u cells, capacity is %u", name, state->live + shared,
                            capacity);
     return 0;
 }

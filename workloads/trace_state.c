@@ -270,7 +270,7 @@ typedef struct event_rule {
                  size_t why_bytes); /* or NULL */
     int (*apply)(kvb_trace_state *state, kvb_event *event, char *why, size_t why_bytes);
     int while_pending; /* what it is answered while a sequence that it speaks of has nodes; 0: as else */
-    bool seq, tree, rewind, reorder, shift, defrag; /* faces that it asks of a cache */
+    bool seq, tree, rewind, reorder, shift, divide, defrag; /* faces that it asks of a cache */
 } event_rule;
 
 static const event_rule event_rules[] = {
@@ -286,7 +286,8 @@ static const event_rule event_rules[] = {
     [KVB_EVENT_CLEAR] = {NULL, clear_apply, .while_pending = NO_CALL},
     [KVB_EVENT_REORDER] = {kvb_reorder_check, kvb_reorder_apply, -EINVAL, .seq = true, .reorder = true},
     [KVB_EVENT_DEFRAG] = {defrag_check, defrag_apply, -EINVAL, .defrag = true},
-    [KVB_EVENT_SEQ_ADD] = {kvb_seq_add_check, kvb_seq_add_apply, -EINVAL, .shift = true},
+    [KVB_EVENT_SEQ_ADD] = {kvb_shift_check, kvb_shift_apply, -EINVAL, .shift = true},
+    [KVB_EVENT_SEQ_DIV] = {kvb_shift_check, kvb_shift_apply, -EINVAL, .shift = true, .divide = true},
     [KVB_EVENT_SAVE] = {kvb_save_check, kvb_save_apply, .while_pending = -EINVAL},
     [KVB_EVENT_LOAD] = {kvb_load_check, kvb_load_apply, .while_pending = -EINVAL},
 };
@@ -377,6 +378,7 @@ int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t cap
     state->needs.rewind |= rule->rewind;
     state->needs.reorder |= rule->reorder;
     state->needs.shift |= rule->shift;
+    state->needs.divide |= rule->divide;
     state->needs.defrag |= rule->defrag;
     return 0;
 }

@@ -177,6 +177,13 @@ static void seq_add_write(FILE *out, const kvb_event *e)
     fprintf(out, ",\"delta\":%d", (int)e->delta);
 }
 
+static void seq_div_write(FILE *out, const kvb_event *e)
+{
+    fprintf(out, "\"seq\":%u", e->src);
+    range_write(out, e);
+    fprintf(out, ",\"d\":%u", e->divisor);
+}
+
 static void slot_write(FILE *out, const kvb_event *e)
 {
     fprintf(out, "\"slot\":%u", e->slot);
@@ -190,6 +197,7 @@ static void (*const body_writers[])(FILE *out, const kvb_event *e) = {
     [KVB_EVENT_SEQ_RM] = seq_rm_write,   [KVB_EVENT_SEQ_KEEP] = seq_keep_write, [KVB_EVENT_REWIND] = rewind_write,
     [KVB_EVENT_CLEAR] = clear_write,     [KVB_EVENT_REORDER] = reorder_write,   [KVB_EVENT_SEQ_ADD] = seq_add_write,
     [KVB_EVENT_DEFRAG] = clear_write,    [KVB_EVENT_SAVE] = slot_write,         [KVB_EVENT_LOAD] = slot_write,
+    [KVB_EVENT_SEQ_DIV] = seq_div_write,
 };
 
 int kvb_trace_write(kvb_trace_writer *writer, const kvb_event *event, char *why, size_t why_bytes)

@@ -126,9 +126,11 @@ int kvb_account_reserve(kvb_account *a, const kvb_change *change)
     case KVB_CHANGE_DEFRAG:
     case KVB_CHANGE_FREEZE:
         return 0;
-    case KVB_CHANGE_SHIFT: /* which cuts two spans in two */
+    case KVB_CHANGE_SHIFT: /* which cuts two spans in two, or makes a span of each token */
         a->changed[a->n_changed++] = change->src;
-        return kvb_spans_reserve(&a->seq[change->src], a->allocator, 2);
+        return kvb_spans_reserve(
+            &a->seq[change->src], a->allocator,
+            change->divisor ? kvb_spans_within(&a->seq[change->src], change->p0, change->p1) + (size_t)2 : 2);
     case KVB_CHANGE_LOAD:
         return load_reserve(a, change);
     }
@@ -222,17 +224,39 @@ void kvb_account_withdraw(kvb_account *a, const kvb_change *change, const uint32
     alive_settle(a, had);
 }
 
+/* Of spans that lie within positions p0 .. p1-1 each token becomes a span; from the last one on, since there is room behind them. */
+static void spans_scatter(kvb_spans *s, uint32_t p0, uint32_t p1)
+{
+    size_t first = 0, end, at = s->n;
+    while (first < s->n && s->span[first].pos < p0)
+        first++;
+    for (end = first; end < s->n && s->span[end].pos < p1; end++)
+        at += s->span[end].n - 1;
+    for (size_t i = s->n; i > end; i--)
+        s->span[at - (s->n - i) - 1] = s->span[i - 1];
+    const size_t behind = s->n - end;
+    s->n = at;
+    at -= behind;
+    for (size_t i = end; i > first; i--) {
+        const kvb_span whole = s->span[i - 1];
+        for (uint32_t k = whole.n; k > 0; k--)
+            s->span[--at] = (kvb_span){whole.at + k - 1, whole.pos + k - 1, 1};
+    }
+}
+
 static void shift_apply(kvb_account *a, const kvb_change *change)
 {
     kvb_spans *s = &a->seq[change->src];
     const uint64_t ordinals = (UINT64_C(1) << KVB_REVISION_AT) - 1;
     kvb_spans_split(s, change->p0);
     kvb_spans_split(s, change->p1);
+    if (change->divisor) /* each token moves by a distance of its own */
+        spans_scatter(s, change->p0, change->p1);
     a->shifts++;
     for (size_t i = 0; i < s->n; i++)
         if (s->span[i].pos >= change->p0 && s->span[i].pos < change->p1) {
             a->shifted = true;
-            s->span[i].pos += (uint32_t)change->delta;
+            s->span[i].pos = (uint32_t)kvb_change_moved(change, s->span[i].pos);
             s->span[i].at = (s->span[i].at & ordinals) | (uint64_t)a->shifts << KVB_REVISION_AT;
         }
 }

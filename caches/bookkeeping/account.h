@@ -30,7 +30,7 @@ typedef enum kvb_change_kind {
     KVB_CHANGE_COPY,    /* dst also holds src's tokens at positions p0 .. p1-1 */
     KVB_CHANGE_REMOVE,  /* src lets go of positions p0 .. p1-1, or with `others` every sequence but src of all it has */
     KVB_CHANGE_REORDER, /* dsts[i] holds what srcs[i] held before, for all i < n at once */
-    KVB_CHANGE_SHIFT,   /* what src has at positions p0 .. p1-1 moves by delta */
+    KVB_CHANGE_SHIFT,   /* what src has at positions p0 .. p1-1 moves by delta, or to its position / divisor */
     KVB_CHANGE_MATCH,   /* src, which is empty, comes to hold n tokens that the cache has */
     KVB_CHANGE_DEFRAG,  /* cells trade places; tokens stay where they are */
     KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, which it holds, go where nobody writes; tokens stay */
@@ -50,7 +50,8 @@ typedef struct kvb_change {
     uint64_t extra_key;        /* MATCH */
     struct kvb_frozen *frozen; /* MATCH: that the tokens are of, or NULL; FREEZE: what is made */
     uint32_t src, dst, p0, p1;
-    int32_t delta; /* SHIFT */
+    int32_t delta;    /* SHIFT */
+    uint32_t divisor; /* SHIFT; 0: by delta */
     bool others;
     bool drops_nodes;                 /* REMOVE: pending nodes go, too; else there may be none */
     const uint32_t *dsts, *srcs;      /* REORDER: [n]; no dst twice */
@@ -60,6 +61,12 @@ typedef struct kvb_change {
 static inline uint32_t kvb_change_seq(const kvb_change *change, uint32_t i)
 {
     return change->seq_ids ? change->seq_ids[i] : 0;
+}
+
+/* Where a SHIFT moves what is at a position; it may be nowhere. */
+static inline int64_t kvb_change_moved(const kvb_change *change, int64_t pos)
+{
+    return change->divisor ? pos / change->divisor : pos + change->delta;
 }
 
 /* A pending node. Those of a sequence are numbered from 0 on; a parent has a lower number than its children. */

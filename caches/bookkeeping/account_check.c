@@ -243,13 +243,15 @@ static int shift_check(const kvb_account *a, const kvb_change *change, const ref
     }
     if (first < 0)
         return 0;
-    if (first + change->delta < 0)
+    const int64_t to = kvb_change_moved(change, first), end = kvb_change_moved(change, last);
+    if (to < 0)
         return refuse(r, -EINVAL, "position %lld cannot move by %d: positions begin at 0", (long long)first,
                       (int)change->delta);
-    if (first + change->delta <= below || last + change->delta >= above)
-        return refuse(r, -EINVAL, "positions %lld .. %lld cannot move by %d: position %lld stays", (long long)first,
-                      (long long)last, (int)change->delta, (long long)(first + change->delta <= below ? below : above));
-    if (last + change->delta >= a->seq_capacity)
+    if (to <= below || end >= above)
+        return refuse(r, -EINVAL, "positions %lld .. %lld cannot move to %lld .. %lld: position %lld stays",
+                      (long long)first, (long long)last, (long long)to, (long long)end,
+                      (long long)(to <= below ? below : above));
+    if (end >= a->seq_capacity)
         return refuse(r, -ENOSPC, "sequence %u would pass its %u positions", change->src, a->seq_capacity);
     return a->shifts < KVB_REVISION_MAX ? 0 : refuse(r, -ENOSPC, "a cache can shift %u times", KVB_REVISION_MAX);
 }

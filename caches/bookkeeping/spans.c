@@ -24,7 +24,7 @@ static bool follows(const kvb_span *a, const kvb_span *b)
 void kvb_spans_append(kvb_spans *s, uint32_t pos, uint64_t at)
 {
     kvb_span one = {at, pos, 1};
-    assert(pos >= kvb_spans_next(s));
+    assert(pos + 1 >= kvb_spans_next(s));
     s->tokens++;
     if (s->n && follows(&s->span[s->n - 1], &one)) {
         s->span[s->n - 1].n++;
@@ -41,9 +41,9 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
         size_t at = 0;
         if (add.n == 0)
             continue;
-        while (at < s->n && s->span[at].pos < add.pos)
+        while (at < s->n && s->span[at].pos <= add.pos) /* behind those that `from` has at its position */
             at++;
-        assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos));
+        assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos + 1));
         for (size_t j = s->n++; j > at; j--)
             s->span[j] = s->span[j - 1];
         s->span[at] = add;
@@ -79,6 +79,19 @@ uint32_t kvb_spans_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
     for (size_t i = 0; i < s->n; i++)
         n += kvb_span_clip(s->span[i], p0, p1).n;
     return n;
+}
+
+kvb_span kvb_spans_next_at(const kvb_spans *s, kvb_spans_cursor *c, uint32_t p)
+{
+    while (c->span < s->n && s->span[c->span].pos + s->span[c->span].n <= p)
+        *c = (kvb_spans_cursor){c->span + 1, 0};
+    if (c->span == s->n || s->span[c->span].pos + c->token > p)
+        return (kvb_span){0, 0, 0};
+    const kvb_span found = kvb_span_clip(s->span[c->span], p, p + 1);
+    c->token = p - s->span[c->span].pos + 1;
+    if (c->token == s->span[c->span].n)
+        *c = (kvb_spans_cursor){c->span + 1, 0};
+    return found;
 }
 
 void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)

@@ -16,7 +16,8 @@ typedef struct kvb_span {
     uint32_t pos, n;
 } kvb_span;
 
-/* Ascending by position, none empty, none over another. Zero at first. */
+/* Ascending by position, none empty, none over another; but the first position of one may be the last of the one before, since a
+ * position that was divided may hold several tokens. Zero at first. */
 typedef struct kvb_spans {
     kvb_span *span; /* [n] */
     size_t n, room;
@@ -27,7 +28,7 @@ typedef struct kvb_spans {
 KVB_HOST int kvb_spans_reserve(kvb_spans *spans, kvb_allocator *allocator, size_t more);
 KVB_HOST void kvb_spans_free(kvb_spans *spans, kvb_allocator *allocator);
 
-/* One token more, above all positions there. Takes no room where it goes on the last span, else that of one. */
+/* One token more, above all positions there, or at the last of them. Takes no room where it goes on the last span, else that of one. */
 KVB_HOST void kvb_spans_append(kvb_spans *spans, uint32_t pos, uint64_t at);
 /* Add what `from` holds at positions p0 <= p < p1, where nothing is yet. Takes the room of from->n spans. */
 KVB_HOST void kvb_spans_add(kvb_spans *spans, const kvb_spans *from, uint32_t p0, uint32_t p1);
@@ -48,8 +49,16 @@ void kvb_spans_scatter(kvb_spans_aside *aside, kvb_allocator *allocator, kvb_spa
 void kvb_spans_aside_free(kvb_spans_aside *aside, kvb_allocator *allocator);
 /* A span that holds position p and others below it is cut in two there. Takes the room of one span. */
 void kvb_spans_split(kvb_spans *spans, uint32_t p);
-/* How many positions p0 <= p < p1 are held. */
+/* How many tokens lie at positions p0 <= p < p1. */
 uint32_t kvb_spans_within(const kvb_spans *spans, uint32_t p0, uint32_t p1);
+
+/* A place in a list, which goes on by tokens. Zero at first. */
+typedef struct kvb_spans_cursor {
+    size_t span;
+    uint32_t token; /* of it */
+} kvb_spans_cursor;
+/* The next token at position p, behind which the cursor is then; n is 0 where there is none. Asked for ascending positions. */
+kvb_span kvb_spans_next_at(const kvb_spans *spans, kvb_spans_cursor *cursor, uint32_t p);
 
 /* Do both hold a position p0 <= p < p1? *where: the lowest. */
 bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_t p1, uint32_t *where);

@@ -289,10 +289,11 @@ static int shift_prepare(seq_store *c, const kvb_change *change)
                 error = kvb_store_move(&c->store, cell, c->copies[copied]);
                 cell = c->copies[copied++];
             }
+            const uint32_t goes = moves ? (uint32_t)kvb_change_moved(change, pos) : pos;
             if (!error && moves)
-                error = kvb_store_turn(&c->store, cell, change->delta);
+                error = kvb_store_turn(&c->store, cell, (int32_t)(goes - pos));
             if (!error)
-                kvb_spans_append(to, moves ? pos + (uint32_t)change->delta : pos, cell);
+                kvb_spans_append(to, goes, cell);
         }
     return error || !drops(&c->store) ? error : kvb_kept_shift_check(&c->store, change, to);
 }
@@ -454,7 +455,8 @@ static bool window_serves(const kvb_model *model, char *why, size_t why_bytes)
 const kvb_cache_type kvb_cache_seq = {
     .name = "seq",
     .summary = "cells shared by sequences; a fork copies nothing, an accepted draft stays where it is",
-    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_EXACT | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_EXACT | KVB_CACHE_SHIFT | KVB_CACHE_DIVIDE |
+             KVB_CACHE_SAVES,
     .store_bytes = sizeof(seq_store),
     .open = store_open,
     .close = store_close,

@@ -20,12 +20,13 @@ static uint32_t cell_shared(const seq_store *c, kvb_span token, uint32_t row)
     const kvb_account *a = c->store.account;
     for (uint32_t i = 0; i < a->n_alive; i++) {
         const kvb_spans *tokens = &a->seq[a->alive[i]], *cells = &c->cells[a->alive[i]];
-        kvb_span same = {0, 0, 0}, cell = {0, 0, 0};
-        for (size_t j = 0; j < tokens->n && !same.n; j++)
-            same = kvb_span_clip(tokens->span[j], token.pos, token.pos + 1);
-        for (size_t j = 0; j < cells->n && same.n && same.at == token.at && !cell.n; j++)
-            cell = kvb_span_clip(cells->span[j], token.pos, token.pos + 1);
-        if (cell.n && kvb_store_holds(&c->store, row, (uint32_t)cell.at))
+        kvb_spans_cursor at = {0}, lies = {0};
+        kvb_span same, cell;
+        do { /* tokens of one position lie in the order in which they are held */
+            same = kvb_spans_next_at(tokens, &at, token.pos);
+            cell = kvb_spans_next_at(cells, &lies, token.pos);
+        } while (same.n && same.at != token.at);
+        if (same.n && cell.n && kvb_store_holds(&c->store, row, (uint32_t)cell.at))
             return (uint32_t)cell.at;
     }
     return UINT32_MAX;
@@ -42,15 +43,15 @@ static int rows_place(seq_store *c, const kvb_spans *tokens, uint32_t dst, place
     const kvb_spans *rows = s->load->rows;
     const uint32_t needed = ((seq_store *)s)->drops ? kvb_needed_from(s, kvb_spans_next(tokens)) : 0;
     uint32_t n = 0, fresh = 0;
+    kvb_spans_cursor cursor = {0};
     int error = 0;
-    for (size_t i = 0, t = 0; i < rows->n; i++)
+    for (size_t i = 0; i < rows->n; i++)
         for (uint32_t pos = rows->span[i].pos, row = (uint32_t)rows->span[i].at;
              pos < rows->span[i].pos + rows->span[i].n; pos++, row++) {
-            while (tokens->span[t].pos + tokens->span[t].n <= pos)
-                t++;
+            const kvb_span token = kvb_spans_next_at(tokens, &cursor, pos);
             if (pos >= s->group->sinks && pos < needed)
                 continue;
-            all[n] = (placed){pos, row, cell_shared(c, kvb_span_clip(tokens->span[t], pos, pos + 1), row)};
+            all[n] = (placed){pos, row, cell_shared(c, token, row)};
             fresh += all[n++].cell == UINT32_MAX;
         }
     if (fresh > s->pool_cells - c->live)

@@ -183,6 +183,15 @@ static uint32_t seq_take(tape *t, const naive *m)
     return s < m->max_seqs ? s : s == m->max_seqs ? m->n_ids - 1 : s == m->max_seqs + 1 ? m->n_ids : m->max_seqs;
 }
 
+/* By a distance, or divided. */
+static void shift_take(tape *t, const naive *m, call *c)
+{
+    const uint32_t by = take(t, 256);
+    c->divides = m->type->flags & KVB_CACHE_DIVIDE && by >= 250;
+    c->divisor = c->divides ? by - 250 : 0;
+    c->delta = c->divides ? 0 : (int32_t)by - 128;
+}
+
 static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
 {
     tape *t = ctx;
@@ -225,7 +234,7 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
         c.p1 = c.p1 ? c.p1 - 1 : KVB_POS_END;
     }
     if (c.kind == SHIFT)
-        c.delta = (int32_t)take(t, 256) - 128;
+        shift_take(t, m, &c);
     *taken = c;
     return true;
 }
@@ -267,7 +276,7 @@ static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
     s->last = *c;
     for (uint32_t i = 0; i < c->n && (c->kind == EXTEND || c->kind == MATCH); i++)
         s->last.ids[i] = c->kind == MATCH ? c->src : 0;
-    s->event = (kvb_event){.kind = kinds[c->kind],
+    s->event = (kvb_event){.kind = c->kind == SHIFT && c->divides ? KVB_EVENT_SEQ_DIV : kinds[c->kind],
                            .n = c->kind == MATCH ? call_found : c->n,
                            .first = first,
                            .pos = s->pos + first,
@@ -283,6 +292,7 @@ static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
                            .p0 = c->p0,
                            .p1 = c->p1,
                            .delta = c->delta,
+                           .divisor = c->divides ? c->divisor : 0,
                            .len = c->p0,
                            .slot = c->slot};
     if (kvb_history_apply(s->history, &s->event))

@@ -38,9 +38,17 @@ static int scenario_check(const kvb_live_check *check, const kvb_scenario *scena
 {
     char why[256];
     /* What keeps nothing is the truth; where there is nothing to move then, what shares nothing. */
-    const bool forgets = kvb_scenario_fits(scenario, &kvb_cache_recompute);
-    const kvb_cache_type *plainest = forgets ? &kvb_cache_recompute : &kvb_cache_slab;
-    const char *note = forgets ? NULL : "compared with slab: recompute has no rows to move";
+    static const struct {
+        const kvb_cache_type *cache;
+        const char *note;
+    } plain[] = {{&kvb_cache_recompute, NULL},
+                 {&kvb_cache_slab, "compared with slab: recompute has no rows to move"},
+                 {&kvb_cache_seq, "compared with seq: no other can play it"}};
+    size_t p = 0;
+    while (p + 1 < sizeof plain / sizeof *plain && !kvb_scenario_fits(scenario, plain[p].cache))
+        p++;
+    const kvb_cache_type *plainest = plain[p].cache;
+    const char *note = plain[p].note;
     kvb_live_options options = {.weights = check->weights,
                                 .seed = check->seed,
                                 .cache = plainest,

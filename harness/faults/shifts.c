@@ -62,6 +62,19 @@ static int in_place(kvb_store *store)
     return error;
 }
 
+/* Of a division all rows by the first one's distance: what is divided is taken for a shift. */
+static int all_alike(kvb_store *store)
+{
+    for (size_t i = 1; i < store->n_turns; i++)
+        store->turns[i].delta = store->turns[0].delta;
+    return 0;
+}
+
+static void divided_alike(kvb_cache_type *wrong)
+{
+    turns_changed(wrong, all_alike);
+}
+
 static void forgotten(kvb_cache_type *wrong)
 {
     turns_changed(wrong, none);
@@ -261,6 +274,11 @@ const kvb_fault kvb_shift_faults[] = {
      KVB_CHECK_BOUND,
      {"context-shift seq f32 flash", "context-shift-8x128 slab f16 flash"},
      .cache = pending_overwritten},
+    {"shift-divided-alike",
+     "of positions that are divided all rows are turned by the first one's distance",
+     KVB_CHECK_BOUND,
+     {"self-extend seq f32 flash", "self-extend-8x128 seq q8_0 flash"},
+     .cache = divided_alike},
     {"shift-shared-turned",
      "rows that another sequence holds are turned where they lie",
      KVB_CHECK_BOUND,

@@ -68,6 +68,8 @@ static int control_run(kvb_pass *p, const kvb_event *event, kvb_event_kind kind)
         return kvb_cache_seq_reorder(c, event->dsts, event->srcs, event->n);
     case KVB_EVENT_DEFRAG:
         return kvb_cache_defrag(c);
+    case KVB_EVENT_SEQ_DIV:
+        return kvb_cache_seq_div(c, event->src, event->p0, event->p1, event->divisor);
     case KVB_EVENT_SEQ_ADD:
         return kvb_cache_seq_add(c, event->src, event->p0, event->p1, event->delta);
     default:

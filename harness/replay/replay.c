@@ -25,8 +25,8 @@ bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *
     const char *lack =
         kvb_cache_lacks(cache, (needs->seq ? KVB_CACHE_SEQ : 0u) | (needs->tree ? KVB_CACHE_TREE : 0u) |
                                    (needs->rewind ? KVB_CACHE_REWIND : 0u) | (needs->reorder ? KVB_CACHE_REORDER : 0u) |
-                                   (needs->shift ? KVB_CACHE_SHIFT : 0u) | (needs->slots ? KVB_CACHE_SAVES : 0u) |
-                                   (needs->full ? KVB_CACHE_EXACT : 0u));
+                                   (needs->shift ? KVB_CACHE_SHIFT : 0u) | (needs->divide ? KVB_CACHE_DIVIDE : 0u) |
+                                   (needs->slots ? KVB_CACHE_SAVES : 0u) | (needs->full ? KVB_CACHE_EXACT : 0u));
     if (lack)
         snprintf(why, why_bytes, "cache %s cannot do %s", cache->name, lack);
     return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));

@@ -25,7 +25,7 @@
 #define PROMPTS "prefix-reuse", "paged-sharing", "continuous-admission"
 #define HISTORIES                                                                                                      \
     "beam-search", "context-shift", "evict-rollback", "save-restore", "preempt-resume", "spec-batch", "shared-prompt", \
-        PROMPTS
+        "self-extend", PROMPTS
 #define RECORDED                                                                                                       \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"

@@ -71,6 +71,7 @@ extern const kvb_scenario kvb_scenario_shared_prompt;
 extern const kvb_scenario kvb_scenario_beam_search;
 extern const kvb_scenario kvb_scenario_spec_batch;
 extern const kvb_scenario kvb_scenario_context_shift;
+extern const kvb_scenario kvb_scenario_self_extend;
 extern const kvb_scenario kvb_scenario_evict_rollback;
 extern const kvb_scenario kvb_scenario_save_restore;
 extern const kvb_scenario kvb_scenario_preempt_resume;

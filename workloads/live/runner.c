@@ -266,6 +266,15 @@ int kvb_runner_seq_add(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, in
     return record(r, &event);
 }
 
+int kvb_runner_seq_div(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor)
+{
+    int err = kvb_cache_seq_div(r->cache, seq, p0, p1, divisor);
+    if (err)
+        return cache_failed(r, err);
+    kvb_event event = {.kind = KVB_EVENT_SEQ_DIV, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor};
+    return record(r, &event);
+}
+
 int kvb_runner_defrag(kvb_runner *r)
 {
     int err = kvb_cache_defrag(r->cache);

@@ -71,6 +71,7 @@ int kvb_runner_seq_rm(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1
 int kvb_runner_seq_keep(kvb_runner *runner, uint32_t seq);
 int kvb_runner_seq_reorder(kvb_runner *runner, const uint32_t *dst, const uint32_t *src, uint32_t n);
 int kvb_runner_seq_add(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
+int kvb_runner_seq_div(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor);
 int kvb_runner_defrag(kvb_runner *runner);
 
 /* A sequence, or KVB_SEQ_ALL, is kept in a slot; what is in the slot comes back, as that sequence or in place of all. */

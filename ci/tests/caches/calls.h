@@ -52,6 +52,8 @@ typedef struct call {
     call_kind kind;
     uint32_t n, src, dst, p0, p1, slot;
     int32_t delta;
+    bool divides;               /* SHIFT: is a seq_div, … */
+    uint32_t divisor;           /* … by that */
     uint32_t ids[16], srcs[16]; /* REORDER: ids are the destinations */
     int32_t parents[16];
     bool known; /* EXTEND, STEP: the tokens' ids */
@@ -133,7 +135,8 @@ static inline int cache_call(kvb_cache *cache, const call *c)
     case REORDER:
         return kvb_cache_seq_reorder(cache, c->ids, c->srcs, c->n);
     case SHIFT:
-        return kvb_cache_seq_add(cache, c->src, c->p0, c->p1, c->delta);
+        return c->divides ? kvb_cache_seq_div(cache, c->src, c->p0, c->p1, c->divisor)
+                          : kvb_cache_seq_add(cache, c->src, c->p0, c->p1, c->delta);
     case DEFRAG:
         return kvb_cache_defrag(cache);
     case SAVE:
@@ -193,7 +196,9 @@ static inline int model_call(naive *m, const call *c)
         memset(naive_fed_only, 0, sizeof naive_fed_only);
         return naive_reorder(m, c->ids, c->srcs, c->n);
     case SHIFT:
-        return naive_shift(m, c->src, c->p0, c->p1, c->delta);
+        if (c->divides && !c->divisor)
+            return -EINVAL;
+        return naive_shift(m, c->src, c->p0, c->p1, c->delta, c->divides ? c->divisor : 0);
     case DEFRAG:
         return naive_defrag(m);
     case SAVE:
@@ -249,10 +254,12 @@ static inline void path_draw(const naive *m, call *c)
     c->n = c->n > 16 ? 16 : c->n;
 }
 
-/* A little up or down, or down to where a hole begins. */
+/* A little up or down, down to where a hole begins, or divided. */
 static inline void shift_draw(const naive *m, call *c)
 {
     c->delta = (int32_t)random_below(9) - 3;
+    c->divides = m->type->flags & KVB_CACHE_DIVIDE && random_below(3) == 0;
+    c->divisor = c->divides ? random_below(5) : 0;
     if (c->src >= m->n_ids || random_below(3) == 0)
         return;
     for (uint32_t i = 0, next = 0; i < m->seqs[c->src].n; next = naive_pos(m, c->src, i++) + 1)

@@ -16,7 +16,8 @@ static inline bool naive_shared(const naive *m, uint32_t s, uint32_t i, uint32_t
     return false;
 }
 
-static inline int naive_shift(naive *m, uint32_t s, uint32_t p0, uint32_t p1, int32_t delta)
+/* By delta, or where there is a divisor to position / divisor, where tokens may meet. */
+static inline int naive_shift(naive *m, uint32_t s, uint32_t p0, uint32_t p1, int32_t delta, uint32_t divisor)
 {
     int64_t to[NAIVE_LEN], last = -1;
     bool moves[NAIVE_LEN], some = false;
@@ -24,10 +25,11 @@ static inline int naive_shift(naive *m, uint32_t s, uint32_t p0, uint32_t p1, in
         return -EINVAL;
     for (uint32_t i = 0; i < m->seqs[s].n; i++) {
         const uint32_t pos = naive_pos(m, s, i);
-        moves[i] = delta && pos >= p0 && pos < p1;
+        moves[i] = (divisor ? divisor > 1 : delta != 0) && pos >= p0 && pos < p1;
         some = some || moves[i];
-        to[i] = (int64_t)pos + (moves[i] ? delta : 0);
-        if (to[i] <= last)
+        to[i] = !moves[i] ? pos : divisor ? pos / divisor : (int64_t)pos + delta;
+        const bool apart = i == 0 || !moves[i] || !moves[i - 1], same = i && to[i] == last;
+        if (to[i] < last || to[i] < 0 || (same && pos != naive_pos(m, s, i - 1) && (apart || !divisor)))
             return -EINVAL;
         last = to[i];
     }

@@ -244,7 +244,7 @@ static void cache_run(const kvb_cache_type *type)
     assert_true(seqs ? t.joined > 20 : t.joined == 0);
     assert_true(limits || shares ? t.no_reach > 20 : t.no_reach == 0);
     assert_true(limits ? t.long_seqs > 20 : pages || t.long_seqs == 0); /* pages hold more than the capacity */
-    assert_true(type->flags & KVB_CACHE_SAVES ? t.loaded > 15 : t.loaded == 0);
+    assert_true(type->flags & KVB_CACHE_SAVES ? t.loaded > 10 : t.loaded == 0);
 }
 
 static void test_recompute(void **state)

@@ -357,25 +357,31 @@ static void what_is_refused_changes_nothing(void **state)
     }
 }
 
+static int small_open(const kvb_cache_type *type, const kvb_model *m, const kvb_pool_type *k_pool,
+                      kvb_allocator *allocator, kvb_cache **cache)
+{
+    char why[200];
+    const kvb_cache_options options = {.capacity = 8,
+                                       .seq_capacity = 8,
+                                       .max_seqs = 1,
+                                       .min_chunk = 4,
+                                       .k_pool = k_pool,
+                                       .v_pool = kvb_builtin_pools[0],
+                                       .allocator = allocator};
+    return kvb_cache_open(type, m, &options, cache, why, sizeof why);
+}
+
 static void caches_and_models_without_shifts_say_so(void **state)
 {
     (void)state;
-    char why[200];
     EACH_CACHE(type, 0)
     {
         kvb_allocator allocator = {0};
         kvb_model m = model;
-        kvb_cache_options options = {.capacity = 8,
-                                     .seq_capacity = 8,
-                                     .max_seqs = 1,
-                                     .min_chunk = 4,
-                                     .k_pool = kvb_builtin_pools[0],
-                                     .v_pool = kvb_builtin_pools[0],
-                                     .allocator = &allocator};
         kvb_cache *cache;
         for (int unknown = 0; unknown < 2; unknown++) {
             m.groups[2].rope.known = !unknown;
-            assert_int_equal(kvb_cache_open(type, &m, &options, &cache, why, sizeof why), 0);
+            assert_int_equal(small_open(type, &m, kvb_builtin_pools[0], &allocator, &cache), 0);
             const bool can = type->flags & KVB_CACHE_SHIFT && !unknown;
             assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), can ? 0 : -ENOTSUP);
             if (!can)
@@ -386,19 +392,60 @@ static void caches_and_models_without_shifts_say_so(void **state)
     for (size_t p = 0; kvb_builtin_pools[p]; p++) {
         kvb_allocator allocator = {0};
         const kvb_pool_type *pool = kvb_builtin_pools[p];
-        kvb_cache_options options = {.capacity = 8,
-                                     .seq_capacity = 8,
-                                     .max_seqs = 1,
-                                     .min_chunk = 4,
-                                     .k_pool = pool,
-                                     .v_pool = kvb_builtin_pools[0],
-                                     .allocator = &allocator};
         kvb_cache *cache;
-        if (kvb_cache_open(&kvb_cache_seq, &model, &options, &cache, why, sizeof why))
+        if (small_open(&kvb_cache_seq, &model, pool, &allocator, &cache))
             continue;
         assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), pool->format->residual_cells ? -ENOTSUP : 0);
         kvb_cache_close(cache);
     }
+}
+
+/* Tokens of one position are all seen, each row turned by its own distance; so they are saved, and loaded where that can be. */
+static void divided_positions_hold_several_tokens(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/kvbench-shift-XXXXXX";
+    const int fd = mkstemp(path);
+    scene s;
+    kvb_attend_spec specs[LAYERS];
+    float k[HEADS][DIM], v[HEADS][V_DIM];
+    kvb_cache_usage usage;
+    uint32_t cells[3 * TOKENS];
+    assert_true(fd >= 0);
+    scene_open(&s, &kvb_cache_seq, kvb_builtin_pools[0]);
+    step(&s, 0, 16, specs);
+    assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
+    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 0), -EINVAL);
+    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 4), -EINVAL); /* onto what stays below */
+    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 1), 0);       /* nothing moves */
+    assert_int_equal(kvb_cache_seq_add(s.cache, 0, 4, KVB_POS_END, 12), 0);
+    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 16, 24, 4), 0);
+    assert_int_equal(kvb_cache_seq_add(s.cache, 0, 24, KVB_POS_END, -18), 0);
+    step(&s, 0, 1, specs);
+    assert_int_equal(kvb_cache_save(s.cache, 0, path), 0);
+    assert_int_equal(kvb_cache_load(s.cache, 2, path), 0);
+    kvb_cache_usage_of(s.cache, 0, &usage);
+    assert_int_equal(usage.cells_live, 16 + 12 + 1); /* what was loaded is there */
+    for (uint32_t seq = 0; seq < 3; seq++) {
+        step(&s, seq, 1, specs);
+        assert_int_equal(cells_of(&specs[0], 1, cells), seq == 1 ? 17 : 18);
+        for (uint64_t t = 0; t < 16; t++)
+            for (uint32_t layer = 0; layer < 2; layer++) {
+                const uint32_t was = (uint32_t)t, now = was < 4 ? was : was < 12 ? 4 + (was - 4) / 4 : was - 6;
+                rows_find(&specs[layer], layer, t, k, v);
+                row_check(layer, 1, t, seq == 1 ? was : now, seq == 1 || was == now ? 1 : 5, k[1]);
+            }
+    }
+    scene_close(&s);
+    EACH_CACHE(type, KVB_CACHE_SAVES)
+    if (!(type->flags & KVB_CACHE_DIVIDE)) {
+        scene_open(&s, type, kvb_builtin_pools[0]);
+        assert_int_equal(kvb_cache_seq_div(s.cache, 0, 0, 4, 2), -ENOTSUP);
+        assert_int_equal(kvb_cache_load(s.cache, 0, path), -ENOTSUP);
+        scene_close(&s);
+    }
+    close(fd);
+    unlink(path);
 }
 
 /* Each request for memory of a shift, and of the step behind it, refused once: nothing has happened, and then it happens. */
@@ -412,8 +459,7 @@ static void memory_that_is_refused_changes_nothing(void **state)
             scene s;
             kvb_attend_spec specs[LAYERS];
             float k[HEADS][DIM], v[HEADS][V_DIM];
-            scene_open(&s, type, kvb_builtin_pools[0]);
-            step(&s, 0, 12, specs);
+            scene_open(&s, type, kvb_builtin_pools[0]), step(&s, 0, 12, specs);
             assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
             s.allocator.fail_request = s.allocator.requests + nth;
             int error = kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5);
@@ -446,6 +492,7 @@ int main(void)
         cmocka_unit_test(others_keep_their_rows),
         cmocka_unit_test(what_is_refused_changes_nothing),
         cmocka_unit_test(caches_and_models_without_shifts_say_so),
+        cmocka_unit_test(divided_positions_hold_several_tokens),
         cmocka_unit_test(memory_that_is_refused_changes_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -48,7 +48,11 @@ static void test_recordings_do_not_depend_on_the_cache(void **state)
     directory_new(own);
     directory_new(other);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_slab, own);
+        record(*s,
+               kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
+               : kvb_scenario_fits(*s, &kvb_cache_slab)    ? &kvb_cache_slab
+                                                           : &kvb_cache_seq,
+               own);
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
                 continue;
@@ -202,6 +206,18 @@ static void test_recordings_read_back(void **state)
           [KVB_EVENT_SEQ_RM] = 3,
           [KVB_EVENT_SEQ_ADD] = 4,
           [KVB_EVENT_DEFRAG] = 2}},
+        {&kvb_scenario_self_extend,
+         2,
+         40,
+         106,
+         40 + 2 * 12 + 30 + 30,
+         {[KVB_EVENT_STEP] = 12 + 30 + 30,
+          [KVB_EVENT_PREFILL] = 1,
+          [KVB_EVENT_SEQ_CP] = 1,
+          [KVB_EVENT_SEQ_RM] = 2,
+          [KVB_EVENT_SEQ_ADD] = 12,
+          [KVB_EVENT_SEQ_DIV] = 6,
+          [KVB_EVENT_DEFRAG] = 1}},
         {&kvb_scenario_evict_rollback,
          2,
          40,

@@ -145,6 +145,22 @@ static void moved_tokens_have_other_rows(void **state)
     moved_check(&h, 6, moved, 4);
     moved_check(&h, 10, moved, 6);
     check(&h, sights, sizeof sights / sizeof *sights);
+    hand d = {0}; /* divided: each by its own distance, several at one position, then moved once more before a step */
+    hand_extend(&d, KVB_EVENT_PREFILL, 0, 0, 6);
+    hand_add(&d, 0, 1, 6, 0);
+    d.events[1].kind = KVB_EVENT_SEQ_DIV;
+    d.events[1].divisor = 2;
+    hand_add(&d, 0, 2, END, 3);
+    hand_cp(&d, 0, 1, 0, END);
+    hand_extend(&d, KVB_EVENT_STEP, 1, 6, 1);
+    static const kvb_moved_row divided[] = {{1, 1, -1}, {2, 2, -1}, {3, 3, -2}, {4, 4, -2},
+                                            {5, 5, -3}, {4, 4, 1},  {5, 5, 0}};
+    static const sight sees[] = {{4,
+                                  0,
+                                  {"0 1000000 1000001 1000002 1000005 1000006 6", "1000005 1000006 6",
+                                   "0 1000000 1000001 1000002 1000005 1000006 6", "1000005 1000006 6"}}};
+    moved_check(&d, 5, divided, 7);
+    check(&d, sees, 1);
     hand t = {0};
     hand_extend(&t, KVB_EVENT_PREFILL, 0, 0, 2);
     hand_add(&t, 0, 0, END, 1);

@@ -55,14 +55,14 @@ class Account:
     def cut(self, s, p0, p1):
         self.seqs[s] = [(p, t) for p, t in self.seqs.get(s, []) if not p0 <= p < p1]
 
-    def shift(self, s, p0, p1, delta):
+    def shift(self, s, p0, p1, goes):
         """Shifts that no step lies between are one."""
         for i, (p, row) in enumerate(self.seqs.get(s, [])):
-            if p0 <= p < p1 and delta:
-                of, by = row, delta
+            if p0 <= p < p1:
+                of, by = row, goes(p) - p
                 if row >= self.tokens_all + self.settled:
-                    of, by = self.moved[row - self.tokens_all][0], self.moved[row - self.tokens_all][1] + delta
-                self.seqs[s][i] = (p + delta, self.tokens_all + len(self.moved))
+                    of, by = self.moved[row - self.tokens_all][0], self.moved[row - self.tokens_all][1] + by
+                self.seqs[s][i] = (goes(p), self.tokens_all + len(self.moved))
                 self.moved.append((of, by))
 
     def apply(self, kind, e):
@@ -98,7 +98,11 @@ class Account:
         elif kind == "seq_rm":
             self.cut(e["seq"], e.get("p0", 0), e.get("p1", math.inf))
         elif kind == "seq_add":
-            self.shift(e["seq"], e.get("p0", 0), e.get("p1", math.inf), e["delta"])
+            if e["delta"]:
+                self.shift(e["seq"], e.get("p0", 0), e.get("p1", math.inf), lambda p: p + e["delta"])
+        elif kind == "seq_div":
+            if e["d"] > 1:
+                self.shift(e["seq"], e.get("p0", 0), e.get("p1", math.inf), lambda p: p // e["d"])
         elif kind == "defrag":
             pass  # nobody sees anything else
         elif kind == "seq_keep":

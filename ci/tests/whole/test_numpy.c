@@ -37,7 +37,7 @@ static const struct scene {
     {"paged-sharing", 0, false},     {"shared-prompt", 0, false},
     {"beam-search", 0, false},       {"ci/tests/whole/lists.jsonl", 0, false},
     {"save-restore", 0, false},      {"preempt-resume", 0, false},
-    {"spec-batch", 0, false},
+    {"spec-batch", 0, false},        {"self-extend", 0, false},
 };
 
 typedef struct answers {

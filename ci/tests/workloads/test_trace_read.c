@@ -165,6 +165,31 @@ static void test_shifts(void **state)
     kvb_trace_free(t);
 }
 
+static void test_divisions(void **state)
+{
+    (void)state;
+    kvb_trace *t =
+        load(HEADER_ROPE "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":12}}\n"
+                         "{\"seq_cp\":{\"src\":0,\"dst\":1}}\n"
+                         "{\"seq_div\":{\"seq\":0,\"p1\":8,\"d\":4}}\n" /* 8 tokens part, and lie at 0 and 1 */
+                         "{\"seq_div\":{\"seq\":1,\"d\":1}}\n"
+                         "{\"seq_rm\":{\"seq\":0,\"p0\":1,\"p1\":2}}\n" /* 4 of them */
+                         "{\"seq_cp\":{\"src\":0,\"dst\":2}}\n"
+                         "{\"step\":{\"pos\":[12,12],\"seq\":[0,2]}}\n"
+                         "{\"seq_div\":{\"seq\":0,\"p0\":8,\"d\":20},\"refused\":\"EINVAL\"}\n",
+             0);
+    assert_true(t->needs.shift && t->needs.divide && !t->needs.defrag);
+    assert_int_equal(t->events[2].n, 8);
+    assert_int_equal(t->events[3].n, 0);
+    assert_int_equal(t->events[5].n, 8);
+    assert_int_equal(t->needs.cells, 20);
+    assert_int_equal(t->needs.pairs, 78 + 9 + 9);
+    char words[256];
+    kvb_event_words(&t->events[2], words, sizeof words);
+    assert_string_equal(words, "line 4: seq_div by 4 of sequence 0, positions 0 to 7");
+    kvb_trace_free(t);
+}
+
 static void test_slots(void **state)
 {
     (void)state;
@@ -441,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_shifts),
+        cmocka_unit_test(test_divisions),
         cmocka_unit_test(test_model_alike),
         cmocka_unit_test(test_model_groups),
         cmocka_unit_test(test_logit_changes),

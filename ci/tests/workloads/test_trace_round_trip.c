@@ -129,6 +129,7 @@ static void assert_events_equal(const kvb_event *a, const kvb_event *b)
     assert_int_equal(a->p1, b->p1);
     assert_int_equal(a->len, b->len);
     assert_int_equal(a->delta, b->delta);
+    assert_int_equal(a->divisor, b->divisor);
     assert_int_equal(a->call, b->call);
     assert_int_equal(a->error, b->error);
 }
@@ -361,6 +362,7 @@ static void test_bytes(void **state)
         {.kind = KVB_EVENT_REFUSED, .call = KVB_EVENT_REWIND, .len = 3, .error = -EINVAL},
         {.kind = KVB_EVENT_SEQ_ADD, .src = 1, .p0 = 2, .p1 = KVB_TRACE_POS_END, .delta = -2},
         {.kind = KVB_EVENT_DEFRAG},
+        {.kind = KVB_EVENT_SEQ_DIV, .src = 1, .p1 = 8, .divisor = 4},
     };
     trace_write(scratch_path("b.jsonl"), &h, events, sizeof events[0], sizeof events / sizeof events[0]);
     size_t n;
@@ -385,7 +387,8 @@ static void test_bytes(void **state)
                         "{\"reorder\":{\"dst\":[0,7],\"src\":[7,7]}}\n"
                         "{\"rewind\":{\"len\":3},\"refused\":\"EINVAL\"}\n"
                         "{\"seq_add\":{\"seq\":1,\"p0\":2,\"delta\":-2}}\n"
-                        "{\"defrag\":{}}\n");
+                        "{\"defrag\":{}}\n"
+                        "{\"seq_div\":{\"seq\":1,\"p1\":8,\"d\":4}}\n");
     free(text);
 
     h.model = models[1];
