@@ -41,7 +41,8 @@ static const kvb_option options[] = {
      KVB_TEXT(size, sequences)},
     {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, or q8_0:q4_0 for K:V; default: the model's dtype",
      KVB_TEXT(size, kv)},
-    {"--engine", "NAME,…", "ideal, kvbench, llama.cpp, vllm, sglang, mlx; default: all, with --gpu all but kvbench",
+    {"--engine", "NAME,…",
+     "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx; default: all, with --gpu all but kvbench",
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
     {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
@@ -98,7 +99,8 @@ static const kvb_usage usage = {
         "vllm\n"
         "its profiling run's peak, of sglang what it reserves, of llama.cpp its logits' buffer; else at least what one "
         "layer\n"
-        "needs for --batch tokens, and f32 logits of each sequence.\n"
+        "needs for --batch tokens, and f32 logits of each sequence. trtllm leaves a ninth of its rows' memory free "
+        "besides.\n"
         "In csv and json all sizes are bytes, and what is not known is empty or null, with a reason.",
     .options = options,
     .words = offsetof(size, words),
@@ -111,7 +113,7 @@ static int bad(const char *option, const char *why)
 }
 
 /* kvbench's own caches are for CPUs. */
-static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,mlx";
+static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm,mlx";
 
 static int device_unknown(const char *name)
 {
@@ -179,6 +181,10 @@ static int models_open(size *s)
 
         if (error)
             return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
+        if (s->pp > s->models[s->n_models]->n_layers) {
+            s->n_models++;
+            return bad("--pp", "is more than the model has layers");
+        }
     }
     return KVB_EXIT_OK;
 }
@@ -370,9 +376,19 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
                : kvb_printed("size", error);
 }
 
+/* What is said about a budget, ranks or engines, which --verify and --list do not ask. */
+static bool asks_more(const size *s)
+{
+    return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
+           s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
+           s->suggest;
+}
+
 /* --verify takes no lists and makes no page. */
 static int verify_check(const size *s)
 {
+    if (asks_more(s))
+        return bad("--verify", "goes with --context, --sequences, --kv, --format and -o alone");
     if (s->page)
         return bad("--verify", "is a table: --format table, md, csv or json");
     if (s->contexts.n > 1 || s->counts.n > 1)
@@ -410,6 +426,8 @@ static int size_do(size *s, kvb_sizes *rows)
 {
     int code = options_read(s);
 
+    if (!code && s->list && (s->words.n || s->context || s->sequences || s->kv || s->verify || asks_more(s)))
+        return bad("--list", "goes with --format and -o alone");
     if (!code && s->list)
         return s->page ? bad("--list", "is a table: --format table, md, csv or json")
                        : output_write(s, NULL, list_print);

@@ -12,10 +12,10 @@
 #include "harness/size/engine_kvbench.h"
 #include "results/near_name.h"
 
-static const kvb_size_engine *const engines_all[] = {&kvb_size_engine_ideal,     &kvb_size_engine_kvbench,
-                                                     &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm,
-                                                     &kvb_size_engine_sglang,    &kvb_size_engine_mlx};
-static const char engine_words[] = "ideal kvbench llama.cpp vllm sglang mlx";
+static const kvb_size_engine *const engines_all[] = {
+    &kvb_size_engine_ideal,  &kvb_size_engine_kvbench, &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm,
+    &kvb_size_engine_sglang, &kvb_size_engine_trtllm,  &kvb_size_engine_mlx};
+static const char engine_words[] = "ideal kvbench llama.cpp vllm sglang trtllm mlx";
 enum { ENGINES = sizeof engines_all / sizeof *engines_all };
 
 /* One word of a list, into an element. */
@@ -109,8 +109,8 @@ static int engine_parse(const char *word, void *element, char *why, size_t why_b
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)
 {
     void *at;
-    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm,sglang,mlx", engine_parse, sizeof *engines->at,
-                           &at, &engines->n, why, why_bytes);
+    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm,sglang,trtllm,mlx", engine_parse,
+                           sizeof *engines->at, &at, &engines->n, why, why_bytes);
 
     engines->at = at;
     return error;

@@ -170,7 +170,9 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
  *   v1/core/kv_cache_utils.py    if kinds differ: layers in groups of one size, the last one padded; longer blocks make page
  *                                sizes equal
  *   platforms/interface.py, _align_hybrid_block_size   with recurrent layers: attention blocks as long as a state needs,
- *                                states padded to that page (without prefix caching)
+ *                                states padded to that page
+ *   config/model.py, is_prefix_caching_supported   beside attention, states are cached with prompts' beginnings (mamba_cache_mode
+ *                                align): a sequence has the last one as well. A model of states alone has none
  */
 enum {
     BLOCK = 16,
@@ -182,6 +184,7 @@ typedef struct spec {
     const kvb_sized_group *group;
     uint64_t layers, own; /* in the pool, and without padding */
     uint64_t state;       /* bytes of a state, without padding */
+    uint64_t states;      /* that a sequence has in a layer, without drafts */
     bool grows;           /* it keeps every token */
     uint64_t token;       /* bytes of a token in a layer; 0: a state */
     uint64_t page;        /* bytes of a block in a layer */
@@ -227,20 +230,16 @@ uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask
     return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_dtype_bytes(model->dtype);
 }
 
-/* A state on one rank (model_executor/layers/mamba/mamba_utils.py). Where the ranks do not divide Mamba-2's groups, each rank has
- * one of its own; drafts widen the convolutions of Mamba-2 and of gated DeltaNet. */
-static int state_page(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *bytes)
+int kvb_state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, uint32_t state_element,
+                    uint32_t conv_element, uint64_t *bytes)
 {
     uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;
-    uint64_t copies =
-        g->conv_groups && g->conv_groups % ask->tp && g->conv_groups < ask->tp ? ask->tp - g->conv_groups : 0;
-    uint32_t element = g->state_f32 ? 4 : kvb_vllm_state_element(model, ask);
+    uint64_t copies = g->conv_groups && g->conv_groups % tp && g->conv_groups < tp ? tp - g->conv_groups : 0;
 
     *bytes = 0;
     return kvb_add(&channels, copies, g->conv_group_width) ||
-                   kvb_add(bytes, kvb_ceil_div(g->state_elements, ask->tp), element) ||
-                   kvb_add(bytes, kvb_ceil_div(channels, ask->tp), columns + (g->conv_drafts ? ask->spec_depth : 0),
-                           kvb_dtype_bytes(model->dtype))
+                   kvb_add(bytes, kvb_ceil_div(g->state_elements, tp), g->state_f32 ? 4 : state_element) ||
+                   kvb_add(bytes, kvb_ceil_div(channels, tp), columns + (g->conv_drafts ? drafts : 0), conv_element)
                ? -EOVERFLOW
                : 0;
 }
@@ -260,7 +259,8 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
 
         if (error)
             return error;
-        if (state_page(model, g, ask, &s.page))
+        if (kvb_state_share(g, ask->tp, ask->spec_depth, kvb_vllm_state_element(model, ask),
+                            kvb_dtype_bytes(model->dtype), &s.page))
             return -EOVERFLOW;
         s.own = s.layers;
         s.state = s.page;
@@ -283,6 +283,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
         spec *s = &specs[i];
 
         s->block = block;
+        s->states = token ? 2 : 1;
         if (__builtin_mul_overflow(block, s->token ? s->token : token, &state))
             return -EOVERFLOW;
         s->page = state ? state : s->page; /* a state is padded, unless the model has no attention */
@@ -336,7 +337,7 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
         window += batch;
         return kvb_ceil_div(window < n ? window : n, s->block);
     default:
-        return 1 + (uint64_t)ask->spec_depth;
+        return s->states + ask->spec_depth;
     }
 }
 
@@ -452,7 +453,8 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",
     .batch_on = vllm_batch,
-    .fraction = 900, /* config/cache.py: gpu_memory_utilization */
+    .fraction =
+        900, /* config/cache.py: gpu_memory_utilization; 0.92 since it counts CUDA graphs within, which we do not */
     .beside = vllm_beside,
     .explain = vllm_explain,
     .allocate = vllm_allocate,

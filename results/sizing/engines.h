@@ -30,6 +30,11 @@ uint64_t kvb_index_row_bytes(const kvb_sized_group *group);
 int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint32_t state_element,
                           uint32_t conv_element, uint64_t *bytes);
 
+/* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where the ranks do
+ * not divide Mamba-2's groups, each rank has one of its own; drafts widen the convolutions of Mamba-2 and of gated DeltaNet. */
+int kvb_state_share(const kvb_sized_group *group, uint32_t tp, uint32_t drafts, uint32_t state_element,
+                    uint32_t conv_element, uint64_t *bytes);
+
 /* Bytes of an element of a dtype ("f32", "bf16", "f16"): 4 or 2. */
 uint32_t kvb_dtype_bytes(const char *dtype);
 /* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's dtype. */
@@ -37,6 +42,18 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);
 
 /* The same of a format that is a plain float; 0: it is not. */
 uint32_t kvb_plain_format_bytes(const kvb_kv_format *format);
+
+/* What one layer has alive at once, at least. 0 or -EOVERFLOW. */
+int kvb_layer_peak(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
+                   uint64_t *bytes);
+
+/* SGLang: has the layer's window a pool of its own; is this a layer that it has a pool for; bytes of an element of a state. */
+bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *group);
+bool kvb_sglang_knows(const kvb_sized_group *group);
+uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
+/* mlx-lm: does it keep all rows of this model's windows, or a window's? */
+typedef enum kvb_mlx_windows { KVB_MLX_UNKNOWN, KVB_MLX_WHOLE, KVB_MLX_ROTATING } kvb_mlx_windows;
+kvb_mlx_windows kvb_mlx_windows_of(const kvb_sized_model *model);
 
 /* Does llama.cpp keep less than all tokens in the model's windows? */
 bool kvb_llama_has_windows(const kvb_sized_model *model);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The explorer of a page of sizes. Models, formats and the engines' constants come as data from the program (explorer.c); the
-// rules are engines.c, engine_sglang.c and engine_mlx.c once more, in whole numbers, and a test compares the two to the byte.
+// rules are engines.c and engine_*.c once more, in whole numbers, and a test compares the two to the byte.
 "use strict";
 (() => {
     const data = JSON.parse(document.getElementById("sizes").textContent, (key, value) => typeof value === "number" ? BigInt(value) : value);
-    const ask = data.ask, LIMIT = 1n << 64n, FAR = 1n << 40n;
+    const ask = data.ask, LIMIT = 1n << 64n, FAR = 1n << 40n, ROTATING = 2n;
     const ceil = (x, by) => (x + by - 1n) / by, least = (a, b) => a < b ? a : b, most = (a, b) => a > b ? a : b;
     const up = (x, to) => ceil(x, to) * to;
     class Lack extends Error {}
@@ -53,30 +53,29 @@
         });
     };
 
-    const vllmState = (m, g, q) => {
-        const columns = g.conv_width > 1n ? g.conv_width - 1n : 1n, split = g.conv_groups && g.conv_groups % q.tp && g.conv_groups < q.tp;
-        const channels = g.conv / columns + (split ? (q.tp - g.conv_groups) * g.conv_group_width : 0n);
-        return ceil(g.state, q.tp) * (g.state_f32 ? 4n : m.vllm_state) +
-            ceil(channels, q.tp) * (columns + (g.conv_drafts ? ask.spec_depth : 0n)) * m.dtype;
+    const stateShare = (g, tp, widened, state, conv) => {
+        const columns = g.conv_width > 1n ? g.conv_width - 1n : 1n, split = g.conv_groups && g.conv_groups % tp && g.conv_groups < tp;
+        const channels = g.conv / columns + (split ? (tp - g.conv_groups) * g.conv_group_width : 0n);
+        return ceil(g.state, tp) * (g.state_f32 ? 4n : state) + ceil(channels, tp) * (columns + (g.conv_drafts ? widened : 0n)) * conv;
     };
     const vllmBlocks = (s, q) => {
         const batch = data.engines.vllm.batch;
         if (s.grows) return ceil(q.context, s.block);
         if (s.g.kind === "window") return ceil(least(s.g.window + batch - 1n, q.context), s.block) + 1n;
-        return s.g.kind === "chunk" ? ceil(least(s.g.window + batch, q.context), s.block) : drafts;
+        return s.g.kind === "chunk" ? ceil(least(s.g.window + batch, q.context), s.block) : s.states + ask.spec_depth;
     };
     const vllmSpecs = (m, q) => {
         const specs = [], first = ask.block || 16n;
         let token = 0n, state = 0n;
         for (const g of m.groups) {
-            const row = layerRow(g, q), page = vllmState(m, g, q);
+            const row = layerRow(g, q), page = stateShare(g, q.tp, ask.spec_depth, m.vllm_state, m.dtype);
             if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q), token: row, page});
             if (g.index) specs.push({g, layers: g.layers, grows: true, token: g.index_row, page: 0n});
             token = token || row;
             state = most(state, page);
         }
         const align = most(first, 16n), block = state && token ? most(first, align * ceil(state, align * token)) : first;
-        for (const s of specs) Object.assign(s, {block, page: block * (s.token || token) || s.page});
+        for (const s of specs) Object.assign(s, {block, states: token ? 2n : 1n, page: block * (s.token || token) || s.page});
         return specs;
     };
     const vllm = (m, q) => {
@@ -99,19 +98,51 @@
         return bytes;
     };
 
+    const sglangRow = (m, g, q) => {
+        const row = layerRow(g, q), indexer = m.groups.find((one) => one.index);
+        if (!indexer) return row;
+        if (g.kind !== "latent") return row + g.index * m.dtype;
+        const scaled = q.k.name === "e4m3" ? g.latent_rank + 4n * (g.latent_rank / 128n) + 2n * (g.latent - g.latent_rank) : row;
+        return scaled + indexer.index_row;
+    };
     const sglang = (m, q) => {
         check(q.k === q.v, "SGLang stores K and V in one dtype");
         stored("sglang", q.k);
-        check(m.groups.every((g) => g.kind === "none" || !g.index && grows(m, g, q)), "SGLang's pools for such layers are not modelled");
-        const page = ask.block || 1n, slots = page + up(q.context, page) * q.sequences;
-        return sum(m, (g) => ({kv: slots * g.layers * layerRow(g, q), states: 0n}));
+        check(m.groups.every((g) => g.sglang_knows && !(g.kind === "state" && ask.spec_depth)), "SGLang's pool for such states is not modelled");
+        noSinks(m);
+        check(m.groups.every((g) => !g.index || g.kind === "latent" || q.k.bytes === m.dtype), "SGLang's index beside such rows is not modelled");
+        const held = m.groups.filter((g) => g.kind !== "state" && g.kind !== "none"), window = m.groups
+            .map((g) => g.sglang_windowed ? g.window : 0n).reduce(most);
+        check(held.length, "SGLang's pools for states alone are not modelled");
+        const page = ask.block || (held.some((g) => g.index && g.kind === "latent") ? 64n : 1n), each = up(q.context, page);
+        let whole = each * q.sequences, windows = 0n;
+        if (window) {
+            const kept = least(up(window, page) + page, each) * q.sequences, fewest = most(kept, up(window + page + 1n, page));
+            whole = up(most(whole, ceil(fewest * 5n, 4n)), page);
+            windows = whole * 4n / 5n / page * page;
+        }
+        const rows = held.map((g) => ((g.sglang_windowed ? windows : whole) + page) * g.layers * sglangRow(m, g, q)).reduce((a, b) => a + b);
+        const state = m.groups.map((g) => g.layers * stateShare(g, q.tp, 0n, m.sglang_state, 2n)).reduce((a, b) => a + b);
+        if (!state) return {kv: rows, states: 0n};
+        const kv = most(rows, ceil(3n * q.sequences * state, 9n) * 10n);
+        return {kv, states: (kv * 9n / 10n / state + 1n) * state};
+    };
+    const trtllm = (m, q) => {
+        check(q.k === q.v, "TensorRT-LLM stores K and V alike");
+        stored("trtllm", q.k);
+        check(m.groups.every((g) => g.kind !== "state" && !g.index && !g.sinks), "TensorRT-LLM's pools for such layers are not modelled");
+        return sum(m, (g) => ({kv: q.sequences * up(q.context, ask.block || 32n) * g.layers * layerRow(g, q), states: 0n}));
     };
     const mlx = (m, q) => {
         check(q.k === q.v, "mlx-lm stores K and V alike");
         stored("mlx", q.k);
         check(q.tp === 1n && ask.pp === 1n, "mlx-lm's ranks are not modelled");
-        check(m.groups.every((g) => g.kind === "none" || g.kind === "full"), "mlx-lm's caches for such layers are not modelled");
-        return sum(m, (g) => ({kv: q.sequences * up(q.context, 256n) * g.layers * layerRow(g, q), states: 0n}));
+        check(m.groups.every((g) => g.kind === "none" || g.kind === "full" && !g.index || g.kind === "window" && !g.sinks && m.mlx_windows),
+            "mlx-lm's caches for such layers are not modelled");
+        const cells = up(q.context, 256n), rotates = (g) => g.kind === "window" && m.mlx_windows === ROTATING;
+        check(q.k.plain || !m.groups.some(rotates), "mlx-lm cannot quantise the cache of a window");
+        return sum(m, (g) => ({kv: q.sequences * (rotates(g) ? least(g.window - 1n + data.engines.mlx.batch, cells) : cells) *
+            g.layers * layerRow(g, q), states: 0n}));
     };
 
     // ---- what passes need beside it
@@ -130,6 +161,7 @@
         "llama.cpp": {allocate: llama, beside: (m) => batchOf("llama.cpp") * (m.vocab + m.hidden) * 4n},
         vllm: {allocate: vllm, beside: vllmPeak},
         sglang: {allocate: sglang, beside: (m, q) => data.engines.sglang.beside[q.tp]},
+        trtllm: {allocate: trtllm, beside: (m, q) => layerPeak(batchOf("trtllm"))(m, q) + ceil(trtllm(m, q).kv, 9n)},
         mlx: {allocate: mlx, beside: layerPeak(batchOf("mlx"))},
     };
 

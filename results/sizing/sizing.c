@@ -175,7 +175,7 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
  * This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing fused. Attention's scores do
  * not count: flash attention keeps none.
  */
-static int layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
+int kvb_layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
 {
     uint64_t tokens = kvb_size_batch(engine, ask), longest = 0;
     uint64_t width = 4 * (uint64_t)m->hidden + 2 * kvb_ceil_div(m->intermediate, ask->tp);
@@ -216,7 +216,7 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
     const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes};
 
     if (engine->beside ? engine->beside(model, ask, &out->activation_bytes)
-                       : layer_peak(model, engine, ask, &out->activation_bytes))
+                       : kvb_layer_peak(model, engine, ask, &out->activation_bytes))
         return kvb_too_large(why, why_bytes);
     out->total_bytes = out->activation_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -73,6 +73,7 @@ typedef struct kvb_size_engine {
     /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one layer needs
      * at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
+    bool least; /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     bool costly; /* allocate() replays a history, and takes no less than ideal: limits are looked for below ideal's */
@@ -83,7 +84,7 @@ typedef struct kvb_size_engine {
 } kvb_size_engine;
 
 extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, kvb_size_engine_vllm,
-    kvb_size_engine_sglang, kvb_size_engine_mlx;
+    kvb_size_engine_sglang, kvb_size_engine_trtllm, kvb_size_engine_mlx;
 
 /* The most tokens of one forward pass: what is asked, else the engine's default. */
 uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask);

@@ -312,7 +312,7 @@ static void notes_print(const kvb_size_row *rows, size_t n, kvb_table_format for
         const kvb_size_row *r = &rows[i];
 
         row_note(r, all);
-        if (!r->error && !r->engine->beside && !strstr(least, r->engine->name))
+        if (!r->error && (!r->engine->beside || r->engine->least) && !strstr(least, r->engine->name))
             snprintf(least + strlen(least), sizeof least - strlen(least), "%s%s", *least ? ", " : "", r->engine->name);
     }
     if (*least)

@@ -43,7 +43,7 @@ holds "  together" '^  together: 70,272 B a token, and 0 B a sequence$'
 ok "--explain of an engine" "$KVBENCH" size gemma-3-27b-it Qwen3.5-9B --explain --engine vllm --context 32k --sequences 1 --kv bf16
 holds "  says pages and groups" \
     '^    52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 of them a sequence; held as 60 layers'
-holds "  and how a state is padded" '^    24 x gated DeltaNet: a state of [0-9,]+ B in a page of [0-9,]+ B, 1 of them a sequence'
+holds "  and how a state is padded" '^    24 x gated DeltaNet: a state of [0-9,]+ B in a page of [0-9,]+ B, 2 of them a sequence'
 is "a state has d_inner, and a convolution beside it" $((64 * 5120 * (16 + 3) * 4)) fixed_bytes_per_sequence mamba-2.8b \
     "${ideal[@]}" --kv f32
 is "4 bits have scales: 0.5625 bytes" $((131072 / 2 * 5625 / 10000)) bytes_per_token Llama-3.1-8B "${ideal[@]}" --kv q4_0
@@ -88,7 +88,8 @@ explored() {
     ok "$name" python3 "$(dirname "$0")/../browser/size_page.py" "$KVBENCH" "$settings" "$TMPDIR/size.png" "$@"
 }
 explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 \
-    granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct --
+    granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct MiMo-V2-Flash MiniMax-M3 \
+    gemma-4-26B-A4B gemma-2-9b --
 explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
 explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32
@@ -259,6 +260,12 @@ H100-80GB --gpu H100
 --state --state int8
 64.bits --context 1G --sequences 1024G --engine ideal
 --verify --verify --context 1,2
+--verify --verify --tp 2
+--verify --verify --explain
+--verify --verify --gpu L4
+--list --list
+--pp --pp 33
+--weights --weights nosuch.safetensors.index.json
 END
 expect_exit 2 "nothing is named" "$KVBENCH" size
 expect_exit 3 "a file that cannot be written" "$KVBENCH" size Llama-3.1-8B -o "$TMPDIR/none/x"

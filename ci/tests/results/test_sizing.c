@@ -127,7 +127,7 @@ static void test_facts(void **state)
          16384 * 512,
          2UL * 16384 * 512,
          0},
-        /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight. */
+        /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight, each with two states. */
         {"Qwen3.5-9B",
          "bf16",
          {STATE(24, 524288, 24576), FULL(8, 4, 256)},
@@ -136,9 +136,9 @@ static void test_facts(void **state)
          272,
          1,
          8 * 4096,
-         24UL * 272 * 4096,
+         48UL * 272 * 4096,
          8UL * 272 * 4096,
-         24UL * 272 * 4096},
+         48UL * 272 * 4096},
     };
 
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {

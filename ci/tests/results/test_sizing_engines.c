@@ -163,6 +163,124 @@ static void test_pools(void **state)
     kvb_sized_model_free(model);
 }
 
+/* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. */
+static void test_windows(void **state)
+{
+    kvb_sized_model *model = built_in("gpt-oss-20b"), *gemma = built_in("gemma-2-9b");
+    kvb_size_ask ask = ask_of(10000, 2, "bf16");
+    kvb_size size;
+
+    (void)state;
+    size = computed(model, &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each */
+    assert_int_equal(size.held.kv_bytes, 12 * 2048UL * (20001 + 16001));
+    assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
+    ask.context = 1; /* a window and a page must fit into 0.8 of the slots: 163 of them */
+    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 12 * 2048UL * (164 + 131));
+    ask.context = 10000;
+    assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 12 * 2048UL * 2 * (10240 + 127 + 2048));
+    size = computed(model, &kvb_size_engine_trtllm, &ask); /* windows hold every token; a ninth stays free */
+    assert_int_equal(size.held.kv_bytes, 24 * 2048UL * 2 * 10016);
+    ask.batch = 1;
+    assert_true(size.activation_bytes > (size.held.kv_bytes + 8) / 9);
+    ask.batch = 0;
+    ask.context = 4095; /* no make_cache: both kinds keep all */
+    assert_int_equal(computed(gemma, &kvb_size_engine_mlx, &ask).held.kv_bytes, 42UL * 8192 * 2 * 4096);
+    kvb_sized_model_free(model);
+    kvb_sized_model_free(gemma);
+}
+
+/* Of what rows and states get, states have 9 parts and rows 10; a request needs three states (kv_cache_configurator.py). */
+static void test_shares(void **state)
+{
+    const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
+    kvb_sized_model *model = built_in("Qwen3.5-9B");
+    kvb_size_ask ask = ask_of(1000, 2, "bf16");
+    kvb_size_allocation held = computed(model, &kvb_size_engine_sglang, &ask).held;
+
+    (void)state;
+    assert_int_equal(held.state_bytes, 7 * one); /* of these are many: rows get what comes with them */
+    assert_int_equal(held.kv_bytes, (6 * one + 8) / 9 * 10);
+    ask.context = 100000;
+    held = computed(model, &kvb_size_engine_sglang, &ask).held;
+    assert_int_equal(held.kv_bytes, 200001UL * 32768);
+    assert_int_equal(held.state_bytes, (200001UL * 32768 * 9 / 10 / one + 1) * one);
+    kvb_sized_model_free(model);
+}
+
+/* DeepSeek-V3.2: pages of 64 slots, 132 bytes of an indexer; a row of fp8 has 512 of it, 4 scales and 64 of bf16. */
+static void test_indexed(void **state)
+{
+    kvb_sized_model *model = built_in("DeepSeek-V3.2");
+    kvb_size_ask ask = ask_of(100, 1, "bf16");
+
+    (void)state;
+    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (1152 + 132));
+    ask.k = ask.v = kvb_kv_format_find("fp8");
+    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (656 + 132));
+    kvb_sized_model_free(model);
+}
+
+/*
+ * What engines logged, within the rounding of their logs: bytes of rows and states for so many sequences of a context. By threads
+ * where there are some: vllm-project/vllm 10517, 40696, mitchross/talos-argocd-proxmox 1995 (4.99 GiB hold 2.31 requests; Qwen3.8-27B
+ * has these layers); sgl-project/sglang 18039 (the windows' K and V, in all 39 layers), vllm-project/vllm 21348, ovg-project/kvcached
+ * 459 (a state of a layer, three for a request and one that no request has); triton-inference-server/tutorials 150,
+ * NVIDIA/TensorRT-LLM 1400; ggml-org/llama.cpp 21394.
+ */
+static const struct {
+    const char *model;
+    const kvb_size_engine *engine;
+    const char *kv;
+    uint64_t context, sequences;
+    uint32_t tp, block;
+    const char *what; /* kv, states, both; of a kind of layer: full or window */
+    double logged, within;
+} logs[] = {
+    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1952, 1, 1, 0, "kv", 3.81 * GIB, 0.005 * GIB},
+    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1478, 1, 1, 0, "kv", 2.89 * GIB, 0.005 * GIB},
+    {"Qwen3.5-9B", &kvb_size_engine_vllm, "bf16", 528, 1, 1, 0, "kv", 8 * 528 * 4096, 0}, /* attention block size 528 */
+    {"Qwen3.5-27B", &kvb_size_engine_vllm, "fp8", 131072, 1, 2, 0, "both", 4.99 / 2.31 * GIB, 0.01 * GIB},
+    {"MiMo-V2-Flash", &kvb_size_engine_sglang, "bf16", 375360, 1, 4, 64, "window", 13.97 * GIB, 0.01 * GIB},
+    {"Qwen3-235B-A22B", &kvb_size_engine_sglang, "bf16", 367404, 1, 4, 0, "kv", 16.46 * GIB, 0.01 * GIB},
+    {"Qwen3.5-9B", &kvb_size_engine_sglang, "bf16", 1, 1, 1, 0, "states", 4.0 * 24 * 2146304, 0},
+    {"TinyLlama-1.1B-Chat-v1.0", &kvb_size_engine_trtllm, "f16", 3731744, 1, 1, 0, "kv", 78.30 * GIB, 0.005 * GIB},
+    {"Llama-2-7b-hf", &kvb_size_engine_trtllm, "f16", 132608, 1, 1, 0, "kv", 69524783104, 0},
+};
+
+/* The bytes that are named: of rows of one kind alone, the other layers' are taken away by asking without them. */
+static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask, const char *what)
+{
+    kvb_size_allocation held = computed(model, engine, ask).held;
+    bool full = strcmp(what, "full") == 0;
+
+    if (strcmp(what, "states") == 0)
+        return (double)held.state_bytes;
+    if (full || strcmp(what, "window") == 0) {
+        for (size_t i = 0; i < model->n_groups; i++)
+            if ((model->groups[i].kind == KVB_SIZED_WINDOW) != full)
+                model->groups[i].n = 0;
+        return (double)(held.kv_bytes - computed(model, engine, ask).held.kv_bytes);
+    }
+    return (double)(held.kv_bytes + (strcmp(what, "both") == 0 ? held.state_bytes : 0));
+}
+
+static void test_logs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+        kvb_sized_model *model = built_in(logs[i].model);
+        kvb_size_ask ask = ask_of(logs[i].context, logs[i].sequences, logs[i].kv);
+
+        ask.tp = logs[i].tp;
+        ask.block = logs[i].block;
+        double bytes = bytes_of(model, logs[i].engine, &ask, logs[i].what);
+        if (bytes < logs[i].logged - logs[i].within || bytes > logs[i].logged + logs[i].within)
+            fail_msg("%s, %s, %s: %.0f bytes, but %.0f are logged", logs[i].model, logs[i].engine->name, logs[i].what,
+                     bytes, logs[i].logged);
+        kvb_sized_model_free(model);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -176,13 +294,18 @@ static void test_refused(void **state)
         {"DeepSeek-V3", &kvb_size_engine_vllm, "bf16", 3, "vLLM wants --tp to divide the 128 query heads"},
         {"Llama-3.1-8B", &kvb_size_engine_sglang, "q8_0", 1,
          "SGLang stores K and V in one of f32, f16, bf16, e4m3 and e5m2"},
-        {"gpt-oss-20b", &kvb_size_engine_sglang, "bf16", 1,
-         "SGLang's ratio of windows to tokens (swa_full_tokens_ratio) is not modelled"},
-        {"Qwen3.5-9B", &kvb_size_engine_sglang, "bf16", 1,
-         "SGLang's ratio of states to tokens (mamba_full_memory_ratio) is not modelled"},
+        {"mamba-2.8b", &kvb_size_engine_sglang, "bf16", 1, "SGLang's pool for such states is not modelled"},
+        {"mistral_7b", &kvb_size_engine_sglang, "bf16", 1, "SGLang has no window that keeps the first tokens"},
+        {"Qwen3.5-9B", &kvb_size_engine_trtllm, "bf16", 1, "TensorRT-LLM's pool for states is not modelled"},
+        {"DeepSeek-V3.2", &kvb_size_engine_trtllm, "bf16", 1,
+         "TensorRT-LLM's pool for an indexer's keys is not modelled"},
+        {"Llama-3.1-8B", &kvb_size_engine_trtllm, "q8_0", 1,
+         "TensorRT-LLM stores K and V in one of f16, bf16, e4m3 and nvfp4"},
         {"Llama-3.1-8B", &kvb_size_engine_mlx, "e4m3", 1,
          "mlx-lm stores K and V in the model's dtype or in affine groups"},
-        {"gpt-oss-20b", &kvb_size_engine_mlx, "bf16", 1, "what a model's make_cache gives such layers is not modelled"},
+        {"MiMo-V2-Flash", &kvb_size_engine_mlx, "bf16", 1,
+         "what a model's make_cache gives such layers is not modelled"},
+        {"gpt-oss-20b", &kvb_size_engine_mlx, "a8g64", 1, "mlx-lm cannot quantise the cache of a window"},
     };
 
     (void)state;
@@ -201,8 +324,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peaks),           cmocka_unit_test(test_devices), cmocka_unit_test(test_unified),
-        cmocka_unit_test(test_states_on_ranks), cmocka_unit_test(test_pools),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_peaks),   cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_unified), cmocka_unit_test(test_states_on_ranks),
+        cmocka_unit_test(test_pools),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_windows), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
