@@ -90,7 +90,8 @@ static int index_add(const char *path, uint64_t *bytes, char *why, size_t why_by
     const json_t *map = json_object_get(index, "weight_map");
     int err = 0;
     if (!index)
-        err = kvb_why_set(-EINVAL, why, why_bytes, "%s: line %d: %s", path, error.line, error.text);
+        err = error.line < 0 ? kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be read", path)
+                             : kvb_why_set(-EINVAL, why, why_bytes, "%s: line %d: %s", path, error.line, error.text);
     else if (json_object_size(map) == 0)
         err =
             kvb_why_set(-EINVAL, why, why_bytes, "%s: weight_map: expected an object of tensors and their files", path);
