@@ -47,44 +47,6 @@ __attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, c
 
 /* ---- opening and closing ------------------------------------------------------------------------------ */
 
-static uint32_t ids_of(const kvb_cache_options *options)
-{
-    return options->seq_ids ? options->seq_ids : KVB_SEQ_IDS;
-}
-
-static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
-                         size_t why_bytes)
-{
-    const uint32_t n_ids = ids_of(o), most = UINT32_MAX;
-    const struct {
-        const char *what;
-        uint32_t got, most;
-        const char *of;
-    } limits[] = {{"capacity", o->capacity, most, ""},
-                  {"seq_capacity", o->seq_capacity, most, ""},
-                  {"min_chunk", o->min_chunk, most, ""},
-                  {"seq_ids", n_ids, KVB_MAX_SEQS, ""},
-                  {"max_seqs", o->max_seqs, n_ids, ", the number of sequence ids"}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (!limits[i].got || limits[i].got > limits[i].most) {
-            snprintf(why, why_bytes, "%s must be 1 .. %u%s", limits[i].what, limits[i].most, limits[i].of);
-            return -EINVAL;
-        }
-    const int error = kvb_model_check(model, why, why_bytes);
-    if (error)
-        return error;
-    if (!kvb_cache_takes(type, o->k_pool, o->v_pool, why, why_bytes) ||
-        (type->serves && !type->serves(model, why, why_bytes)))
-        return -ENOTSUP;
-    for (uint32_t g = 0; g < model->n_groups; g++) {
-        const kvb_group *group = &model->groups[g];
-        if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, group->k_dim, why, why_bytes)) ||
-            (!group->latent && o->v_pool->supports && !o->v_pool->supports(o->v_pool, group->v_dim, why, why_bytes)))
-            return -ENOTSUP;
-    }
-    return 0;
-}
-
 static kvb_store_site site_of(kvb_cache *c)
 {
     return (kvb_store_site){c->type, c->model, &c->options, &c->account, c->why, sizeof c->why};
@@ -93,7 +55,7 @@ static kvb_store_site site_of(kvb_cache *c)
 int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                    kvb_cache **cache, char *why, size_t why_bytes)
 {
-    int error = options_check(type, model, options, why, why_bytes);
+    int error = kvb_options_check(type, model, options, why, why_bytes);
     if (error)
         return error;
     kvb_cache *c = kvb_alloc(options->allocator, sizeof *c);
@@ -106,7 +68,7 @@ int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb
     c->account = (kvb_account){.allocator = options->allocator,
                                .seq_capacity = options->seq_capacity,
                                .max_seqs = options->max_seqs,
-                               .n_ids = ids_of(options)};
+                               .n_ids = kvb_options_ids(options)};
     uint32_t n_fed = type->flags & KVB_CACHE_FORGETS ? c->account.n_ids : 0;
     error = kvb_account_open(&c->account);
     if (!error)
@@ -142,8 +104,11 @@ void kvb_cache_close(kvb_cache *c)
 
 size_t kvb_cache_struct_bytes(const kvb_cache_type *type, const kvb_model *model)
 {
-    size_t pools = 2 * (size_t)model->n_layers * sizeof(kvb_pool *);
-    return sizeof(kvb_cache) + model->n_groups * (type->store_bytes + pools);
+    const size_t pools = 2 * (size_t)model->n_layers * sizeof(kvb_pool *);
+    size_t bytes = sizeof(kvb_cache);
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        bytes += kvb_store_policy(type, &model->groups[g])->store_bytes + pools;
+    return bytes;
 }
 
 /* ---- control calls --------------------------------------------------------------------------------------- */
@@ -462,12 +427,15 @@ uint32_t kvb_cache_feed(const kvb_cache *c, const uint64_t **ordinals)
     return c->feed.n;
 }
 
-static int fetch_check(kvb_cache *c, uint32_t layer, const uint32_t *positions, uint32_t n_tok)
+static int fetch_check(kvb_cache *c, uint32_t layer, bool scans, const uint32_t *positions, uint32_t n_tok)
 {
     if (!c->planned)
         return fail(c, -EINVAL, "there is no plan: begin a step first");
     if (layer >= c->model->n_layers)
         return fail(c, -EINVAL, "layer %u does not exist: there are %u", layer, c->model->n_layers);
+    if (kvb_group_scans(kvb_model_group(c->model, layer)) != scans)
+        return fail(c, -EINVAL, scans ? "layer %u attends: it has no states" : "layer %u scans: it stores no rows",
+                    layer);
     if (n_tok != c->feed.n)
         return fail(c, -EINVAL, "%u tokens are given, the plan wants %u", n_tok, c->feed.n);
     for (uint32_t i = 0; i < n_tok; i++)
@@ -482,7 +450,7 @@ int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *pos
 {
     if (!positions || !k || !spec)
         return fail(c, -EINVAL, "positions, rows and a spec must be given");
-    int error = fetch_check(c, layer, positions, n_tok);
+    int error = fetch_check(c, layer, false, positions, n_tok);
     if (error)
         return error;
     kvb_store *s = c->stores[c->model->group_of[layer]];
@@ -490,6 +458,18 @@ int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *pos
         return fail(c, -EINVAL, v ? "layer %u is latent: V is part of K's rows" : "V rows of layer %u must be given",
                     layer);
     kvb_store_fetch(s, layer, k, v, spec);
+    c->fetched[layer / 64] |= UINT64_C(1) << layer % 64;
+    return 0;
+}
+
+int kvb_cache_fetch_states(kvb_cache *c, uint32_t layer, const uint32_t *positions, uint32_t n_tok, kvb_scan_spec *spec)
+{
+    if (!positions || !spec)
+        return fail(c, -EINVAL, "positions and a spec must be given");
+    int error = fetch_check(c, layer, true, positions, n_tok);
+    if (error)
+        return error;
+    kvb_store_fetch_states(c->stores[c->model->group_of[layer]], layer, n_tok, spec);
     c->fetched[layer / 64] |= UINT64_C(1) << layer % 64;
     return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What caches differ in, and the words for it. */
-#include "caches/cache.h"
+/* What caches differ in, and the words for it; what they can be opened with. */
+#include "caches/store_host.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 static const struct {
@@ -50,6 +51,41 @@ bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, co
             return false;
         }
     return true;
+}
+
+int kvb_options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
+                      size_t why_bytes)
+{
+    const uint32_t n_ids = kvb_options_ids(o), most = UINT32_MAX;
+    const struct {
+        const char *what;
+        uint32_t got, most;
+        const char *of;
+    } limits[] = {{"capacity", o->capacity, most, ""},
+                  {"seq_capacity", o->seq_capacity, most, ""},
+                  {"min_chunk", o->min_chunk, most, ""},
+                  {"seq_ids", n_ids, KVB_MAX_SEQS, ""},
+                  {"max_seqs", o->max_seqs, n_ids, ", the number of sequence ids"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (!limits[i].got || limits[i].got > limits[i].most) {
+            snprintf(why, why_bytes, "%s must be 1 .. %u%s", limits[i].what, limits[i].most, limits[i].of);
+            return -EINVAL;
+        }
+    const int error = kvb_model_check(model, why, why_bytes);
+    if (error)
+        return error;
+    if (!kvb_cache_takes(type, o->k_pool, o->v_pool, why, why_bytes) ||
+        (type->serves && !type->serves(model, why, why_bytes)))
+        return -ENOTSUP;
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        const kvb_group *group = &model->groups[g];
+        if (kvb_group_scans(group))
+            continue;
+        if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, group->k_dim, why, why_bytes)) ||
+            (!group->latent && o->v_pool->supports && !o->v_pool->supports(o->v_pool, group->v_dim, why, why_bytes)))
+            return -ENOTSUP;
+    }
+    return 0;
 }
 
 const kvb_cache_type *const kvb_builtin_caches[] = {

@@ -158,12 +158,13 @@ static int body_write(output *out, const kvb_store_site *site, kvb_store *const 
     return error;
 }
 
-/* Do the rows stand for all tokens, so that it does not matter which cache they come from? */
+/* Do the rows stand for all tokens (a state does by itself), so that it does not matter which cache they come from? */
 static bool is_whole_of(const kvb_store_site *site, const uint32_t *seqs, uint32_t n, const group_rows *rows)
 {
     for (uint32_t g = 0; g < site->model->n_groups; g++)
         for (uint32_t i = 0; i < n; i++)
-            if (rows[g].lies[i].tokens != site->account->seq[seqs[i]].tokens)
+            if (!kvb_group_scans(&site->model->groups[g]) &&
+                rows[g].lies[i].tokens != site->account->seq[seqs[i]].tokens)
                 return false;
     return true;
 }

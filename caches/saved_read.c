@@ -177,10 +177,13 @@ typedef struct owner {
     uint32_t pos, held;
 } owner;
 
-/* Notes whose rows lie where. Each must be a token's of the sequence, and in its cell no other's. */
-static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, owner *owners)
+/* Notes whose rows lie where, states being those of the last tokens. Each must be a token's of the sequence, and in its cell no
+ * other's. */
+static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool states, owner *owners)
 {
-    kvb_spans_cursor cursor = {0};
+    if (states && rows->tokens > tokens->tokens)
+        return false;
+    kvb_spans_cursor cursor = kvb_spans_from(tokens, states ? tokens->tokens - rows->tokens : 0);
     for (size_t i = 0; i < rows->n; i++)
         for (uint32_t k = 0; k < rows->span[i].n; k++) {
             const uint32_t pos = rows->span[i].pos + k;
@@ -221,7 +224,8 @@ static int cells_find(kvb_saved *f, uint32_t g)
     owner *owners = kvb_alloc_zeroed(f->allocator, (extent + (size_t)1) * sizeof *owners);
     int error = owners && !kvb_grow(f->allocator, &group->cell, &group->cell_room, extent) ? 0 : no_memory(f);
     for (uint32_t i = 0; i < f->account.n_alive && !error; i++)
-        if (!owners_note(&f->account.seq[f->account.alive[i]], &group->rows[i], owners))
+        if (!owners_note(&f->account.seq[f->account.alive[i]], &group->rows[i], kvb_group_scans(f->stores[g]->group),
+                         owners))
             error = wrong(f, "has rows that are no token's");
     for (uint32_t c = 0; c < extent && !error; c++)
         if (owners[c].held)
@@ -286,7 +290,7 @@ static int rows_read(kvb_saved *f)
         group->n_raw = group->raw ? s->n_pools : 0;
         group->load.raw = group->raw;
         error = group->raw ? 0 : no_memory(f);
-        for (size_t i = 0; i < s->n_pools && s->type->lies && !error; i++)
+        for (size_t i = 0; i < s->n_pools && f->site->type->lies && !error; i++)
             error = pool_rows_read(f, g, i);
     }
     return error;

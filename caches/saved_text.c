@@ -83,6 +83,13 @@ int kvb_saved_text(const kvb_store_site *site, kvb_store *const *stores, bool wh
         text_add(t, " %u", m->group_of[layer]);
     for (uint32_t i = 0; i < m->n_groups; i++) {
         const kvb_group *g = &m->groups[i];
+        const kvb_group_scan *r = &g->scan;
+        if (kvb_group_scans(g)) {
+            text_add(t, "\ngroup %s heads %u groups %u k_dim %u v_dim %u as %d conv %u x %u as %d",
+                     kvb_scan_kind_name(r->kind), r->heads, r->groups, r->d_k, r->d_v, (int)r->state_elem,
+                     r->conv_width, r->conv_channels, (int)r->conv_elem);
+            continue;
+        }
         text_add(t, "\ngroup kv_heads %u k_dim %u v_dim %u%s window %u sinks %u chunk %u", g->kv_heads, g->k_dim,
                  g->v_dim, g->latent ? " latent" : "", g->window, g->sinks, g->chunk);
     }

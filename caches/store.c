@@ -38,6 +38,22 @@ int kvb_store_turn(kvb_store *s, uint32_t cell, int32_t delta)
 
 /* ---- opening and closing -------------------------------------------------------------------------------- */
 
+/* A state is a row of one head, of whole lines; slots come one by one, since they are large. */
+static int states_open(const kvb_store *s, bool conv, kvb_pool **pool)
+{
+    const kvb_elem elem = conv ? s->group->scan.conv_elem : s->group->scan.state_elem;
+    const kvb_pool_type *const *type = kvb_builtin_pools;
+    while ((*type)->format->elem != elem)
+        type++;
+    kvb_pool_options options = {.n_kv_heads = 1,
+                                .dim = (uint32_t)(kvb_group_slot_bytes(s->group, conv) / (elem == KVB_F32 ? 4 : 2)),
+                                .min_chunk = 1,
+                                .capacity = s->pool_cells,
+                                .growth = s->options->growth,
+                                .allocator = s->options->allocator};
+    return options.dim ? (*type)->open(*type, &options, pool) : 0;
+}
+
 int kvb_store_pool_open(const kvb_store *s, uint32_t layer, bool is_v, uint32_t min_chunk, uint32_t capacity,
                         kvb_allocator *allocator, kvb_pool **pool)
 {
@@ -81,16 +97,23 @@ static int pools_open(kvb_store *s, const kvb_store_site *site)
     for (uint32_t layer = 0; layer < site->model->n_layers && !error; layer++) {
         if (kvb_model_group(site->model, layer) != s->group)
             continue;
-        error = pool_open(s, layer, false);
-        if (!error && !s->group->latent)
-            error = pool_open(s, layer, true);
+        for (int v = 0; v < 2 && !error; v++)
+            if (kvb_group_scans(s->group))
+                error = states_open(s, v, &s->pools[2 * (size_t)layer + v]);
+            else if (!v || !s->group->latent)
+                error = pool_open(s, layer, v);
     }
     return error ? kvb_store_fail(s, error, "cannot open the pools: %s", strerror(-error)) : 0;
 }
 
+const kvb_cache_type *kvb_store_policy(const kvb_cache_type *type, const kvb_group *group)
+{
+    return kvb_group_scans(group) ? &kvb_state_policy : type;
+}
+
 int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
 {
-    const kvb_cache_type *type = site->type;
+    const kvb_cache_type *type = kvb_store_policy(site->type, &site->model->groups[g]);
     kvb_allocator *a = site->options->allocator;
     kvb_store *s = kvb_alloc_zeroed(a, type->store_bytes);
     if (!s) {
@@ -98,6 +121,7 @@ int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
         return -ENOMEM;
     }
     s->type = type;
+    s->cache = site->type;
     s->group = &site->model->groups[g];
     s->number = g;
     s->account = site->account;
@@ -106,6 +130,8 @@ int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
     for (uint32_t i = 0; i < site->model->n_groups; i++) {
         const kvb_group *group = &site->model->groups[i];
         const kvb_pool_type *k = s->options->k_pool, *v = s->options->v_pool;
+        if (kvb_group_scans(group))
+            continue;
         double row = k->row_bytes(k, group->k_dim) + (group->latent ? 0 : v->row_bytes(v, group->v_dim));
         bytes += row * group->kv_heads * kvb_model_layers_of(site->model, i);
     }
@@ -176,7 +202,7 @@ static bool is_apart(const kvb_pool *pool)
 /* Cells that the pools must hold for what was prepared. */
 static uint32_t cells_wanted(const kvb_store *s, const kvb_change *change, const kvb_plan *plan)
 {
-    uint32_t cells = 0;
+    uint32_t cells = s->slots_taken;
     for (size_t i = 0; i < s->n_pools && change->kind == KVB_CHANGE_LOAD; i++)
         if (s->pools[i] && s->load->cells && !is_apart(s->pools[i]))
             cells = s->load->cells;
@@ -189,8 +215,9 @@ static uint32_t cells_wanted(const kvb_store *s, const kvb_change *change, const
 
 int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
 {
-    kvb_plan *plan = feed ? &s->next : NULL;
+    kvb_plan *plan = feed && !kvb_group_scans(s->group) ? &s->next : NULL;
     s->n_moves = s->n_turns = 0;
+    s->slots_taken = 0;
     int error = plan ? kvb_plan_start(plan, feed->n) : 0;
     if (!error && change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
         error = rows_return(s);
@@ -331,6 +358,28 @@ void kvb_store_fetch(kvb_store *s, uint32_t layer, const float *k, const float *
         spec->v.dim = s->group->v_dim;
         spec->v.front = s->front ? &s->front->views[2 * (size_t)layer + 1] : NULL;
     }
+}
+
+static kvb_scan_states states_find(const kvb_store *s, uint32_t layer, bool conv)
+{
+    const kvb_pool *pool = s->pools[2 * (size_t)layer + conv];
+    kvb_view view = {0};
+    if (pool)
+        pool->type->view(pool, s->ensured, &view);
+    return (kvb_scan_states){(void *)(uintptr_t)view.base, view.cell_stride, view.cells};
+}
+
+void kvb_store_fetch_states(kvb_store *s, uint32_t layer, uint32_t n_tok, kvb_scan_spec *spec)
+{
+    for (uint32_t i = 0; i < n_tok && !s->stored; i++)
+        s->cells_written += s->to[i] != KVB_SCAN_NONE;
+    s->stored = true;
+    *spec = (kvb_scan_spec){.group = s->group,
+                            .states = states_find(s, layer, false),
+                            .conv = states_find(s, layer, true),
+                            .from = s->from,
+                            .to = s->to,
+                            .n_tok = n_tok};
 }
 
 void kvb_store_usage(const kvb_store *s, kvb_cache_usage *usage)

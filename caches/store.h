@@ -89,6 +89,8 @@ struct kvb_front; /* frozen rows: caches/front.h */
 /* The part of a store that every policy has; its own follows it in the same block. */
 typedef struct kvb_store {
     const struct kvb_cache_type *type;
+    const struct kvb_cache_type
+        *cache; /* of the whole cache. Of a group that scans type is kvb_state_policy, whatever this is */
     const kvb_group *group;
     uint32_t number; /* of the group */
     const kvb_account *account;
@@ -99,13 +101,19 @@ typedef struct kvb_store {
     /* the host's own: */
     uint32_t pool_cells; /* most cells that the pools ever hold */
     uint64_t cell_bytes; /* of K and V rows in all layers of the model, rounded up */
-    kvb_pool **pools;    /* [layers of the model][2]: K, V. NULL: a layer of another group, V of latent rows */
+    /* [layers of the model][2]: K, V; or states, those of the convolution. NULL: a layer of another group, V of latent rows, no
+     * convolution. */
+    kvb_pool **pools;
     size_t n_pools;
     kvb_plan plan, next; /* in force; being made */
     /* The policy's, of a STEP: before its pools' cells the queries see those of this front, so that cell c of its pools is
      * front->cells + c in what they attend; in plan->cells it is c all the same. Held by a sequence of the step; NULL: none. */
     const struct kvb_front *front, *front_next;
     size_t frozen_bytes; /* of the fronts that the policy holds */
+    /* That policy's: cells are slots, and in place of a plan each fed token has these (kernels/scan.h), of the STEP or PROPOSE in
+     * force; the slots that it takes, + 1, of the one being prepared. */
+    const uint32_t *from, *to;
+    uint32_t slots_taken;
     kvb_move *moves;
     size_t n_moves, moves_room;
     kvb_turn *turns; /* of the SHIFT in hand */
@@ -168,6 +176,8 @@ typedef struct kvb_cache_type {
     void (*undo)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan);  /* or NULL */
     void (*adopt)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan); /* or NULL */
 } kvb_cache_type;
+
+extern const kvb_cache_type kvb_state_policy; /* of groups that scan: stores/state.c */
 
 /* Say why a call failed and return its error: `return kvb_store_fail(store, -ENOSPC, "…", …)`. */
 KVB_HOST int kvb_store_fail(kvb_store *store, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));

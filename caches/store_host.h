@@ -5,6 +5,15 @@
 
 #include "caches/cache.h"
 
+/* Can a cache be so? 0, -EINVAL or -ENOTSUP with why. faces.c */
+int kvb_options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options, char *why,
+                      size_t why_bytes);
+/* Sequence ids. */
+static inline uint32_t kvb_options_ids(const kvb_cache_options *options)
+{
+    return options->seq_ids ? options->seq_ids : KVB_SEQ_IDS;
+}
+
 /* What all stores of a cache have in common. */
 typedef struct kvb_store_site {
     const kvb_cache_type *type;
@@ -15,6 +24,8 @@ typedef struct kvb_store_site {
     size_t why_bytes;
 } kvb_store_site;
 
+/* Of a group's store in a cache of that type. */
+const kvb_cache_type *kvb_store_policy(const kvb_cache_type *type, const kvb_group *group);
 /* Opens the store of group g and the pools of its layers. 0, or a negative errno with why and nothing left behind. */
 int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store);
 void kvb_store_close(kvb_store *store);
@@ -61,6 +72,8 @@ void kvb_saved_free(kvb_saved *saved, kvb_store *const *stores); /* NULL is noth
 
 /* Stores one layer's rows by the plan in force and says how to attend. v NULL: latent. */
 void kvb_store_fetch(kvb_store *store, uint32_t layer, const float *k, const float *v, kvb_attend_spec *spec);
+/* The same for one that scans: where states lie and how tokens take them. */
+void kvb_store_fetch_states(kvb_store *store, uint32_t layer, uint32_t n_tok, kvb_scan_spec *spec);
 void kvb_store_usage(const kvb_store *store, kvb_cache_usage *usage);
 
 #endif

@@ -81,6 +81,24 @@ uint32_t kvb_spans_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
     return n;
 }
 
+kvb_spans_cursor kvb_spans_from(const kvb_spans *s, uint32_t n)
+{
+    size_t i = 0;
+    for (; i < s->n && n >= s->span[i].n; i++)
+        n -= s->span[i].n;
+    return (kvb_spans_cursor){i, n};
+}
+
+void kvb_spans_drop(kvb_spans *s, uint32_t n)
+{
+    const kvb_spans_cursor at = kvb_spans_from(s, n);
+    s->tokens -= n;
+    s->n -= at.span;
+    memmove(s->span, s->span + at.span, s->n * sizeof *s->span);
+    if (at.token)
+        *s->span = (kvb_span){s->span->at + at.token, s->span->pos + at.token, s->span->n - at.token};
+}
+
 kvb_span kvb_spans_next_at(const kvb_spans *s, kvb_spans_cursor *c, uint32_t p)
 {
     while (c->span < s->n && s->span[c->span].pos + s->span[c->span].n <= p)

@@ -49,6 +49,8 @@ void kvb_spans_scatter(kvb_spans_aside *aside, kvb_allocator *allocator, kvb_spa
 void kvb_spans_aside_free(kvb_spans_aside *aside, kvb_allocator *allocator);
 /* A span that holds position p and others below it is cut in two there. Takes the room of one span. */
 void kvb_spans_split(kvb_spans *spans, uint32_t p);
+/* Let go of the first n tokens. */
+void kvb_spans_drop(kvb_spans *spans, uint32_t n);
 /* How many tokens lie at positions p0 <= p < p1. */
 uint32_t kvb_spans_within(const kvb_spans *spans, uint32_t p0, uint32_t p1);
 
@@ -57,6 +59,8 @@ typedef struct kvb_spans_cursor {
     size_t span;
     uint32_t token; /* of it */
 } kvb_spans_cursor;
+/* Behind the first n tokens, of which there are so many. */
+kvb_spans_cursor kvb_spans_from(const kvb_spans *spans, uint32_t n);
 /* The next token at position p, behind which the cursor is then; n is 0 where there is none. Asked for ascending positions. */
 kvb_span kvb_spans_next_at(const kvb_spans *spans, kvb_spans_cursor *cursor, uint32_t p);
 

@@ -36,7 +36,7 @@ static void store_close(kvb_store *s)
     kvb_compaction_close(s, &c->compaction);
 }
 
-static int store_open(kvb_store *s)
+int kvb_seq_open(kvb_store *s)
 {
     seq_store *c = seq_of(s);
     c->cells = kvb_alloc_zeroed(s->allocator, s->account->n_ids * sizeof *c->cells);
@@ -55,13 +55,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 
 /* ---- cells ----------------------------------------------------------------------------------------------- */
 
-static bool is_free(const seq_store *c, uint32_t cell)
-{
-    return cell >= c->high_water || !c->refs[cell];
-}
-
-/* One sequence more, or less, holds a cell; or a node takes or leaves it. */
-static void cell_hold(seq_store *c, uint32_t cell, bool more)
+void kvb_seq_hold_cell(seq_store *c, uint32_t cell, bool more)
 {
     assert(more || c->refs[cell] > 0);
     c->live += more && c->refs[cell] == 0;
@@ -78,11 +72,11 @@ void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool mor
     for (size_t i = 0; i < c->cells[seq].n; i++) {
         kvb_span part = kvb_span_clip(c->cells[seq].span[i], p0, p1);
         for (uint32_t j = 0; j < part.n; j++)
-            cell_hold(c, (uint32_t)part.at + j, more);
+            kvb_seq_hold_cell(c, (uint32_t)part.at + j, more);
     }
 }
 
-static void bounds_settle(seq_store *c)
+void kvb_seq_settle(seq_store *c)
 {
     while (c->high_water > 0 && !c->refs[c->high_water - 1])
         c->high_water--;
@@ -94,7 +88,7 @@ void kvb_seq_drop(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
 {
     kvb_seq_hold(c, seq, p0, p1, false);
     kvb_spans_cut(&c->cells[seq], p0, p1);
-    bounds_settle(c);
+    kvb_seq_settle(c);
 }
 
 /* First fit: the lowest run of n free cells; where there is none, the n lowest free ones. picked [n], ascending. */
@@ -103,13 +97,13 @@ void kvb_seq_pick(const seq_store *c, uint32_t n, uint32_t *picked)
     uint32_t start = c->first_free, cell = start;
     while (cell < c->high_water && cell - start < n) {
         cell++;
-        if (!is_free(c, cell - 1))
+        if (!kvb_seq_is_free(c, cell - 1))
             start = cell;
     }
     /* A run that touches the high-water mark goes on up to the end of the pools. */
     bool run = start <= c->store.pool_cells && n <= c->store.pool_cells - start;
     for (uint32_t i = 0, next = run ? start : c->first_free; i < n; next++)
-        if (is_free(c, next))
+        if (kvb_seq_is_free(c, next))
             picked[i++] = next;
 }
 
@@ -127,7 +121,7 @@ int kvb_seq_reserve(seq_store *c, uint32_t cells)
 static int window_open(kvb_store *s)
 {
     seq_of(s)->drops = kvb_group_limits(s->group);
-    return store_open(s);
+    return kvb_seq_open(s);
 }
 
 static bool drops(const kvb_store *s)
@@ -172,7 +166,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     for (uint32_t i = 0; i < feed->n; i++)
         kvb_spans_cut(&c->cells[feed->seqs[i]], feed->positions[i], KVB_POS_END);
     rows_drop(c, feed, true);
-    bounds_settle(c);
+    kvb_seq_settle(c);
 }
 
 /* The new tokens' spans. Dropping the cells between sinks and window will split a span: room for one more. */
@@ -307,8 +301,8 @@ static void shift_adopt(seq_store *c, const kvb_change *change)
     for (size_t i = 0; i < c->store.n_moves; i++) {
         const kvb_move *copy = &c->store.moves[i];
         c->high_water = c->high_water > copy->to ? c->high_water : copy->to + 1;
-        cell_hold(c, copy->from, false);
-        cell_hold(c, copy->to, true);
+        kvb_seq_hold_cell(c, copy->from, false);
+        kvb_seq_hold_cell(c, copy->to, true);
     }
 }
 
@@ -401,7 +395,7 @@ static void commit_adopt(seq_store *c, const kvb_change *change)
     for (uint32_t i = 0; i < change->n; i++)
         kvb_spans_append(&c->cells[change->src], end - change->n + i, own[i]);
     for (uint32_t i = c->n_left + change->n; i < c->n_nodes; i++)
-        cell_hold(c, c->resolved[i], false);
+        kvb_seq_hold_cell(c, c->resolved[i], false);
     for (c->n_nodes = 0; c->n_nodes < c->n_left; c->n_nodes++)
         c->nodes[c->n_nodes] = c->resolved[c->n_nodes];
 }
@@ -416,7 +410,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     if (change->kind == KVB_CHANGE_COMMIT)
         commit_adopt(c, change);
     for (; change->drops_nodes && c->n_nodes; c->n_nodes--)
-        cell_hold(c, c->nodes[c->n_nodes - 1], false);
+        kvb_seq_hold_cell(c, c->nodes[c->n_nodes - 1], false);
     if (change->kind == KVB_CHANGE_SHIFT)
         shift_adopt(c, change);
     if (change->kind == KVB_CHANGE_DEFRAG)
@@ -431,7 +425,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
         kvb_seq_drop(c, s->account->changed[i], change->p0, change->p1);
     if (change->kind == KVB_CHANGE_REORDER)
         reorder_adopt(c, change);
-    bounds_settle(c);
+    kvb_seq_settle(c);
 }
 
 /* What each sequence keeps, and a step. */
@@ -458,7 +452,7 @@ const kvb_cache_type kvb_cache_seq = {
     .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_EXACT | KVB_CACHE_SHIFT | KVB_CACHE_DIVIDE |
              KVB_CACHE_SAVES,
     .store_bytes = sizeof(seq_store),
-    .open = store_open,
+    .open = kvb_seq_open,
     .close = store_close,
     .occupied = occupied,
     .lies = kvb_seq_lies,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c). */
+/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c). Slots of
+ * recurrent states are shared alike (state.c). */
 #ifndef KVB_SEQ_H
 #define KVB_SEQ_H
 
@@ -27,6 +28,15 @@ typedef struct seq_store {
     size_t copies_room;
 } seq_store;
 
+static inline bool kvb_seq_is_free(const seq_store *store, uint32_t cell)
+{
+    return cell >= store->high_water || !store->refs[cell];
+}
+
+int kvb_seq_open(kvb_store *store); /* kvb_cache_type.open */
+/* One sequence or node more, or less, holds a cell. */
+void kvb_seq_hold_cell(seq_store *store, uint32_t cell, bool more);
+void kvb_seq_settle(seq_store *store); /* cells have been let go of: high_water and first_free again */
 /* One sequence more, or less, holds the cells of that part of a sequence. */
 void kvb_seq_hold(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1, bool more);
 /* It lets go of them. */

@@ -43,7 +43,7 @@ static int rows_place(seq_store *c, const kvb_spans *tokens, uint32_t dst, place
     const kvb_spans *rows = s->load->rows;
     const uint32_t needed = ((seq_store *)s)->drops ? kvb_needed_from(s, kvb_spans_next(tokens)) : 0;
     uint32_t n = 0, fresh = 0;
-    kvb_spans_cursor cursor = {0};
+    kvb_spans_cursor cursor = kvb_spans_from(tokens, kvb_group_scans(s->group) ? tokens->tokens - rows->tokens : 0);
     int error = 0;
     for (size_t i = 0; i < rows->n; i++)
         for (uint32_t pos = rows->span[i].pos, row = (uint32_t)rows->span[i].at;
