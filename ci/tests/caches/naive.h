@@ -75,6 +75,8 @@ static inline void naive_pages_drop(const naive *m, uint32_t g, naive_pages *p, 
 static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, const uint32_t *ids, uint32_t n)
 {
     uint32_t adds[NAIVE_SEQS] = {0};
+    if (naive_scans(m, g))
+        return true;
     naive_pages_drop(m, g, p, true);
     for (uint32_t i = 0; i < n; i++)
         naive_page_write(p, ids[i], (naive_len(m, ids[i]) + adds[ids[i]]++) / m->page_cells);
@@ -84,7 +86,7 @@ static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, 
 static inline bool naive_pages_cp(const naive *m, uint32_t g, naive_pages *p, uint32_t src, uint32_t dst, uint32_t p0,
                                   uint32_t p1)
 {
-    for (uint32_t i = 0; i < m->seqs[src].n; i++) {
+    for (uint32_t i = 0; i < m->seqs[src].n && !naive_scans(m, g); i++) {
         uint32_t pos = naive_pos(m, src, i), at = pos / m->page_cells;
         if (pos < p0 || pos >= p1 || m->seqs[src].token[i].gone[g] || p->id[dst][at] == p->id[src][at])
             continue;
@@ -93,7 +95,7 @@ static inline bool naive_pages_cp(const naive *m, uint32_t g, naive_pages *p, ui
         else
             p->id[dst][at] = p->id[src][at];
     }
-    return naive_pages_live(p) <= naive_pages_most(m, g);
+    return naive_scans(m, g) || naive_pages_live(p) <= naive_pages_most(m, g);
 }
 
 static inline void naive_pages_settle(naive *m)
@@ -110,6 +112,8 @@ static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
 {
     static uint64_t counted[NAIVE_ROWS], round; /* in which round a row was counted last */
     uint32_t n = m->n_nodes;
+    if (naive_scans(m, g))
+        return naive_states_live(m);
     if (naive_paged(m))
         return naive_pages_live(&m->pages[g]) * m->page_cells;
     if (naive_shares(m))
@@ -127,12 +131,26 @@ static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
     return n;
 }
 
+/* Is there a layer that attends? */
+static inline bool naive_attends(const naive *m)
+{
+    return !naive_scans(m, 0) || m->model->n_groups > 1;
+}
+
+/* Has a slab no room for n more rows? */
+static inline bool naive_slab_lacks(const naive *m, uint32_t n)
+{
+    return m->type == &kvb_cache_slab && naive_attends(m) && naive_live(m, naive_scans(m, 0), false) + n > m->capacity;
+}
+
 /* Most cells of the group: in cache window what each sequence keeps of it, and a step. */
 static inline uint32_t naive_cells(const naive *m, uint32_t g)
 {
     const kvb_group *group = &m->model->groups[g];
     uint32_t kept = (group->window ? group->window : group->chunk) - 1 + group->sinks + m->rollback;
     uint32_t cells = m->max_seqs * kept + (m->step ? m->step : m->capacity);
+    if (naive_scans(m, g))
+        return m->max_seqs * (1 + m->state_depth) + (m->type->flags & KVB_CACHE_TREE ? m->capacity : 0);
     return naive_paged(m)                             ? naive_pages_most(m, g) * m->page_cells
            : naive_drops(m, g) && cells < m->capacity ? cells
                                                       : m->capacity;
@@ -147,8 +165,9 @@ static inline bool naive_fits(const naive *m, const uint32_t *ids, uint32_t n)
         if (!naive_pages_step(m, g, &trial, ids, n))
             return false;
     }
-    for (uint32_t g = 0; g < m->model->n_groups && !naive_paged(m); g++)
-        if (naive_live(m, g, true) + n > naive_cells(m, g))
+    for (uint32_t g = 0; g < m->model->n_groups; g++)
+        if (naive_scans(m, g) ? !ids && m->n_nodes + n > m->capacity
+                              : !naive_paged(m) && naive_live(m, g, true) + n > naive_cells(m, g))
             return false;
     return true;
 }
@@ -213,6 +232,9 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
     m->valid = true;
     m->tree = false;
     for (uint32_t i = 0; i < n; i++) {
+        struct naive_seq *s = &m->seqs[ids[i]];
+        s->states = s->n ? s->states : 0;
+        naive_states_add(m, s, 1);
         m->ids[i] = ids[i];
         m->pos[m->next] = naive_len(m, ids[i]);
         m->seqs[ids[i]].token[m->seqs[ids[i]].n++] =
@@ -239,11 +261,19 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
     }
     if (n && !m->seqs[dst].n && naive_alive(m) >= m->max_seqs)
         return -ENOSPC;
-    if (m->type == &kvb_cache_slab && n && naive_live(m, 0, false) + n > m->capacity)
+    uint32_t after;
+    const int states = naive_states_cp(m, src, dst, p0, p1, n, &after);
+    if (states && naive_scans(m, 0)) /* groups are asked one after the other */
+        return states;
+    if (n && naive_slab_lacks(m, n))
         return -ENOSPC;
-    const int shared = n && naive_shares(m) ? naive_share(m, src, dst, p0, p1, n) : 0;
+    static naive before;
+    before = naive_shares(m) ? *m : before;
+    const int shared = n && naive_shares(m) && naive_attends(m) ? naive_share(m, src, dst, p0, p1, n) : 0;
     if (shared)
         return shared;
+    if (states && naive_shares(m))
+        *m = before;
     next = next > naive_len(m, dst) ? next : naive_len(m, dst);
     static naive_pages trial[NAIVE_GROUPS];
     for (uint32_t g = 0; g < m->model->n_groups && n; g++) { /* each group is asked for both, one after the other */
@@ -253,8 +283,11 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
         if (naive_paged(m) && !naive_pages_cp(m, g, &trial[g], src, dst, p0, p1))
             return -ENOSPC;
     }
+    if (states)
+        return states;
     for (uint32_t g = 0; g < m->model->n_groups && n; g++)
         m->pages[g] = trial[g];
+    m->seqs[dst].states = n ? after : m->seqs[dst].states;
     for (uint32_t i = 0; i < m->seqs[src].n && n; i++) {
         naive_token t = m->seqs[src].token[i];
         if (t.pos < p0 || t.pos >= p1)
@@ -272,15 +305,18 @@ static inline int naive_cp(naive *m, uint32_t src, uint32_t dst, uint32_t p0, ui
 /* Removes positions, unless what is left would need what is gone. */
 static inline int naive_cut(naive *m, uint32_t s, uint32_t p0, uint32_t p1)
 {
-    uint32_t next = 0, n = 0;
+    uint32_t next = 0, n = 0, left = 0;
     for (uint32_t i = 0; i < m->seqs[s].n; i++) {
         uint32_t p = naive_pos(m, s, i);
         if (p < p0 || p >= p1)
             next = p + 1;
+        left += p < p0 || p >= p1;
     }
     for (uint32_t g = 0; g < m->model->n_groups && next < naive_len(m, s); g++)
         if (naive_misses(m, g, s, next, 0, next))
             return -ENOTSUP;
+    if (naive_states_cut(m, &m->seqs[s], p1, left))
+        return -ENOTSUP;
     for (uint32_t i = 0; i < m->seqs[s].n; i++)
         if (naive_pos(m, s, i) < p0 || naive_pos(m, s, i) >= p1)
             m->seqs[s].token[n++] = m->seqs[s].token[i];

@@ -3,7 +3,7 @@
 #ifndef KVB_TEST_NAIVE_FRONTS_H
 #define KVB_TEST_NAIVE_FRONTS_H
 
-#include "naive_tokens.h"
+#include "naive_states.h"
 
 static inline bool naive_shares(const naive *m)
 {

@@ -20,7 +20,7 @@ static inline int naive_reorder(naive *m, const uint32_t *dst, const uint32_t *s
         for (uint32_t g = 0; g < NAIVE_GROUPS; g++)
             memcpy(after.pages[g].id[dst[i]], m->pages[g].id[src[i]], sizeof m->pages[g].id[0]);
     }
-    if (naive_alive(&after) > m->max_seqs || (m->type == &kvb_cache_slab && naive_live(&after, 0, false) > m->capacity))
+    if (naive_alive(&after) > m->max_seqs || naive_slab_lacks(&after, 0))
         return -ENOSPC;
     *m = after;
     return 0;

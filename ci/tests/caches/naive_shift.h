@@ -37,6 +37,8 @@ static inline int naive_shift(naive *m, uint32_t s, uint32_t p0, uint32_t p1, in
         if (moves[i] && to[i] >= m->seq_capacity)
             return -ENOSPC;
     for (uint32_t g = 0; g < m->model->n_groups && some; g++) {
+        if (naive_scans(m, g))
+            continue;
         uint32_t copies = 0;
         for (uint32_t i = 0; i < m->seqs[s].n && m->type != &kvb_cache_slab; i++)
             copies += moves[i] && !m->seqs[s].token[i].gone[g] && naive_shared(m, s, i, g);
@@ -65,7 +67,7 @@ static inline int naive_defrag(naive *m)
     if (m->n_nodes)
         return -EINVAL;
     for (uint32_t g = 0; g < m->model->n_groups && places; g++)
-        if ((shares ? naive_own(m) : naive_live(m, g, true)) == naive_cells(m, g))
+        if (!naive_scans(m, g) && (shares ? naive_own(m) : naive_live(m, g, true)) == naive_cells(m, g))
             return -ENOSPC;
     for (uint32_t s = 0; s < m->n_ids && places; s++)
         for (uint32_t i = 0; i < m->seqs[s].n; i++)

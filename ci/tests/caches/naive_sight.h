@@ -53,6 +53,25 @@ static inline bool naive_moved(const naive *m, uint64_t ordinal)
     return moved;
 }
 
+/* The state behind a fed token in the layer. */
+static inline uint64_t naive_scanned(const naive *m, uint32_t layer, uint64_t ordinal)
+{
+    const uint32_t s = naive_seq_of(m, ordinal);
+    uint64_t path[NAIVE_LEN], state = 0;
+    uint32_t n = 0, i = 0;
+    int32_t at = naive_role(m, ordinal) == -1 ? (int32_t)naive_place(m, ordinal) : -1;
+    const bool is_node = at >= 0;
+    for (; at >= 0; at = naive_node(m, s, m->parent[at]))
+        path[n++] = m->node[at];
+    for (bool ends = false; i < m->seqs[s].n && !ends; i++) {
+        state = state_next(state, m->seqs[s].token[i].ordinal, layer);
+        ends = !is_node && m->seqs[s].token[i].ordinal == ordinal;
+    }
+    while (n > 0)
+        state = state_next(state, path[--n], layer);
+    return state;
+}
+
 /* Ordinals that a fed token must see in the layer, ascending. */
 static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t ordinal, uint64_t *want)
 {

@@ -34,7 +34,7 @@ typedef struct naive_pages {
 typedef struct naive {
     const kvb_cache_type *type;
     const kvb_model *model;
-    uint32_t capacity, seq_capacity, n_ids, max_seqs, rollback, step, page_cells;
+    uint32_t capacity, seq_capacity, n_ids, max_seqs, rollback, step, page_cells, state_depth;
     naive_pages pages[NAIVE_GROUPS];
     uint32_t *pos; /* [NAIVE_TOKENS] by ordinal: where it was admitted */
     uint64_t next;
@@ -44,6 +44,7 @@ typedef struct naive {
         uint32_t n;
         naive_token token[NAIVE_LEN]; /* in the order of positions */
         uint32_t front, front_cells;  /* cache shared-prefix: number of its front, from 1 on; 0: none */
+        uint32_t states;              /* of so many of its last tokens, where layers scan */
     } seqs[NAIVE_SEQS];               /* [n_ids] */
     uint32_t n_nodes;
     uint64_t node[NAIVE_LEN];

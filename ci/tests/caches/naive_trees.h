@@ -61,6 +61,8 @@ static inline int naive_commit(naive *m, uint32_t s, const uint32_t *accepted, u
     }
     if (naive_len(m, s) + n > m->seq_capacity)
         return -ENOSPC;
+    m->seqs[s].states = m->seqs[s].n ? m->seqs[s].states : 0;
+    naive_states_add(m, &m->seqs[s], n);
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t node = m->node[naive_node(m, s, (int32_t)accepted[i])];
         m->seqs[s].token[m->seqs[s].n++] = (naive_token){.ordinal = node, .row = node, .pos = m->pos[node]};

@@ -29,7 +29,7 @@ typedef struct rig {
     char why[160];
     const kvb_pool_type *pool; /* of K and V; NULL: f32 */
     kvb_growth growth;
-    uint32_t seq_ids, rollback, step, page_cells;
+    uint32_t seq_ids, rollback, step, page_cells, state_depth;
     uint32_t n_groups;            /* 0: one. Layer l is of group l % n_groups */
     kvb_group groups[RIG_GROUPS]; /* what they differ in: window, sinks, chunk, latent; heads and dims the rig sets */
     kvb_model model;
@@ -57,6 +57,8 @@ static inline const kvb_group *rig_group(const rig *r, uint32_t layer)
 static inline kvb_group rig_group_make(const rig *r, uint32_t g)
 {
     kvb_group group = r->groups[g];
+    if (kvb_group_scans(&group))
+        return group;
     group.kv_heads = g == 1 ? 1 : RIG_KV_HEADS;
     group.heads = 2 * group.kv_heads;
     group.k_dim = r->pool ? RIG_CODED_DIM : RIG_K_DIM + g;
@@ -86,6 +88,7 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
         .max_seqs = max_seqs,
         .step = r->step,
         .rollback = r->rollback,
+        .state_depth = r->state_depth,
         .prefix_bytes = r->prefix_bytes,
         .page_cells = r->page_cells ? r->page_cells : 1,
         .min_chunk = min_chunk,
