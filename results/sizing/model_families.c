@@ -70,9 +70,9 @@ static const kvb_layer_family families[] = {
               "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
               "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen "
               "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
-              "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee MiniMaxM2ForCausalLM "
-              "minimax_m2",
+              "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee",
      .letters = "F"},
+    {.names = "MiniMaxM2ForCausalLM minimax_m2", .letters = "F", .lists = "attn_type_list"}, /* nothing but ones */
     {.names = "FalconForCausalLM falcon RefinedWebModel RefinedWeb",
      .letters = "F",
      .multi_query = "multi_query",
@@ -167,7 +167,7 @@ static const kvb_layer_family families[] = {
      .period = 4,
      .offset = -1,
      .local_needed = "Olmo3Config"},
-    {.names = "Exaone4ForCausalLM exaone4",
+    {.names = "Exaone4ForCausalLM exaone4 Exaone4_5_ForConditionalGeneration exaone4_5 exaone4_5_text",
      .letters = "FW",
      .lists = "sliding_window_pattern",
      .other = 'W',
@@ -190,8 +190,9 @@ static const kvb_layer_family families[] = {
      .offset = -1},
 
     /* ---- latents ----------------------------------------------------------------------------------------------- */
-    {.names = "DeepseekV2ForCausalLM deepseek_v2 DeepseekV3ForCausalLM deepseek_v3 kimi_k2 Glm4MoeLiteForCausalLM "
-              "glm4_moe_lite",
+    {.names =
+         "DeepseekV2ForCausalLM deepseek_v2 DeepseekV3ForCausalLM deepseek_v3 kimi_k2 KimiK25ForConditionalGeneration "
+         "kimi_k25 Glm4MoeLiteForCausalLM glm4_moe_lite",
      .letters = "F",
      .latent = true},
     {.names = "DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa",
@@ -263,7 +264,7 @@ static const kvb_layer_family families[] = {
      .period_must = true,
      .mixer = kvb_mamba2_read,
      .mamba = &nemotron_h},
-    {.names = "Lfm2ForCausalLM lfm2 Lfm2MoeForCausalLM lfm2_moe",
+    {.names = "Lfm2ForCausalLM lfm2 Lfm2VlForConditionalGeneration lfm2_vl Lfm2MoeForCausalLM lfm2_moe",
      .letters = "FS",
      .lists = "full_attn_idxs",
      .period_must = true,

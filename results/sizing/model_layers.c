@@ -54,7 +54,13 @@ static char letter_of_entry(const kvb_model_reading *reading, const char *field,
     if (!json_is_integer(entry) || (json_integer_value(entry) != 0 && json_integer_value(entry) != 1))
         return 0;
     bool one = json_integer_value(entry) == 1;
-    return flags ? (one ? 'F' : 'S') : one ? (windows ? 'W' : 'C') : 'F';
+    char letter = 'F';
+
+    if (flags)
+        letter = one ? 'F' : 'S';
+    else if (one)
+        letter = windows ? 'W' : 'C';
+    return strchr(reading->family->letters, letter) ? letter : 0;
 }
 
 /* A list with an entry for each layer; block_types repeats. */

@@ -123,7 +123,7 @@ typedef struct kvb_size_row {
     const kvb_size_engine *engine;
     kvb_size_ask ask;
     kvb_size_terms terms;
-    const char *weights_why; /* why the weights are not known, or NULL */
+    const char *weights_why; /* why the weights are not known, or are an upper limit; or "" */
     kvb_size size;
     int error;     /* of kvb_size_compute; if it is not 0, size says nothing */
     char why[256]; /* of the error */

@@ -296,6 +296,8 @@ static void row_note(const kvb_size_row *r, notes *all)
         kvb_bytes_text((double)(r->size.weight_bytes - r->size.budget_bytes), text);
         note_add(all, "%s: the weights alone exceed what it may take by %s.", r->engine->name, text);
     }
+    if (r->terms.weights_known && r->weights_why && *r->weights_why)
+        note_add(all, "weights: %s.", r->weights_why);
     if (r->model->max_context && r->ask.context > r->model->max_context)
         note_add(all, "context %" PRIu64 " is beyond the %" PRIu64 " of the model's config.", r->ask.context,
                  r->model->max_context);

@@ -36,7 +36,7 @@ void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uin
         return;
     if (__builtin_mul_overflow(rows, cols, &one) || __builtin_mul_overflow(one, n, &all) ||
         __builtin_add_overflow(sum->parts[part], all, &sum->parts[part]) || one > UINT64_MAX / 8 ||
-        __builtin_mul_overflow(sum->tensor_bytes(part, rows, cols, sum->element), n, &bytes) ||
+        __builtin_mul_overflow(sum->tensor_bytes(sum, part, rows, cols), n, &bytes) ||
         __builtin_add_overflow(sum->bytes, bytes, &sum->bytes))
         kvb_sum_stop(sum, -EOVERFLOW, "weights: %llu tensors of %llu x %llu overflow 64 bits", (unsigned long long)n,
                      (unsigned long long)rows, (unsigned long long)cols);
@@ -159,10 +159,10 @@ static void sum_run(kvb_weights_sum *sum)
         family->extras(sum);
 }
 
-static uint64_t plain_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
+static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     (void)part;
-    return rows * cols * element;
+    return rows * cols * sum->element;
 }
 
 /* Says what the config has beside the language model. */
@@ -208,49 +208,6 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
 
 /* ---- as published ---------------------------------------------------------------------------------------------- */
 
-/* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each block of
- * 128 x 128. The router's bias is f32. */
-static uint64_t fp8_block_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
-{
-    const bool vector = rows == 1;
-    if (part == KVB_WEIGHTS_ROUTER && vector)
-        return cols * 4;
-    if (vector || part == KVB_WEIGHTS_EMBEDDING || part == KVB_WEIGHTS_OUTPUT || part == KVB_WEIGHTS_ROUTER)
-        return rows * cols * element;
-    return rows * cols + 4 * ((rows + 127) / 128) * ((cols + 127) / 128);
-}
-
-/* gpt-oss's model card: the experts' matrices are MXFP4, 16 bytes of codes and one of scale for 32 elements of a row. */
-static uint64_t mxfp4_experts_bytes(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element)
-{
-    return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * ((cols + 31) / 32) * 17 : rows * cols * element;
-}
-
-static const struct method {
-    const char *quant_method, *types; /* models for which it is known which tensors the method covers */
-    int64_t block;                    /* weight_block_size; 0: none */
-    kvb_tensor_bytes tensor_bytes;    /* tensors that the method does not cover are bf16 */
-} methods[] = {
-    {"fp8", " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
-    {"mxfp4", " gpt_oss ", 0, mxfp4_experts_bytes},
-};
-
-static kvb_tensor_bytes method_find(kvb_weights_sum *sum, const json_t *quantization)
-{
-    const char *name = json_string_value(json_object_get(quantization, "quant_method"));
-    const json_t *block = json_object_get(quantization, "weight_block_size");
-    char type[64];
-    snprintf(type, sizeof type, " %s ", sum->model->type ? sum->model->type : "");
-    for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
-        if (strcmp(methods[i].quant_method, name) == 0 && strstr(methods[i].types, type) &&
-            json_integer_value(json_array_get(block, 0)) == methods[i].block &&
-            json_integer_value(json_array_get(block, 1)) == methods[i].block)
-            return methods[i].tensor_bytes;
-    kvb_sum_stop(sum, -ENOTSUP, "quantization_config (%.20s): which tensors it covers is not known for this model",
-                 name ? name : "no quant_method");
-    return plain_bytes;
-}
-
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
                           size_t why_bytes)
 {
@@ -259,14 +216,15 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, ui
     sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* also if no dtype is named; the model's notes say so */
     const json_t *quantization = kvb_sum_find(&sum, "quantization_config");
     if (quantization) {
-        sum.tensor_bytes = method_find(&sum, quantization);
         sum.element = 2;
+        kvb_quantization_read(&sum, quantization);
     }
     if (!sum.err)
         sum_run(&sum);
     *bytes = sum.bytes;
-    if (sum.err)
-        snprintf(why, why_bytes, "%s", sum.why);
+    if (sum.err || sum.at_most)
+        snprintf(why, why_bytes, "%s",
+                 sum.err ? sum.why : "at most: parts of which quantization_config leaves modules out count whole");
     return sum.err == -ENOENT ? -ENOTSUP : sum.err;
 }
 

@@ -50,7 +50,7 @@ static const kvb_weights_feed gemma4 = {.width = "intermediate_size", .experts =
 static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "hybrid_override_pattern",
                                     .width = "intermediate_size", .bias = "mlp_bias",
                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
-                                    .correction = "+", .shared = "n_shared_experts",
+                                    .latent = "moe_latent_size", .correction = "+", .shared = "n_shared_experts",
                                     .shared_width = "moe_shared_expert_intermediate_size"};
 
 static const kvb_weights_family families[] = {
@@ -65,7 +65,7 @@ static const kvb_weights_family families[] = {
      .o_bias = "attention_out_bias"},
     {.names = " ernie4_5 Ernie4_5ForCausalLM ", .norms = 2, .feed = &gated_use_bias, .qkv_bias = "use_bias",
      .o_bias = "use_bias", .tied = true},
-    {.names = " exaone4 Exaone4ForCausalLM ", .norms = 2, .feed = &gated, .head_norm = "+"},
+    {.names = " exaone4 exaone4_5_text Exaone4ForCausalLM ", .norms = 2, .feed = &gated, .head_norm = "+"},
     {.names = " olmo2 olmo3 Olmo2ForCausalLM Olmo3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .row_norm = "+"},
     {.names = " olmoe OlmoeForCausalLM ", .norms = 2, .feed = &mixtral, .qkv_bias = "attention_bias",
@@ -127,7 +127,7 @@ static const kvb_weights_family families[] = {
     {.names = " llama4_text llama4 Llama4ForCausalLM Llama4ForConditionalGeneration ", .norms = 2, .feed = &llama4,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " deepseek_v2 DeepseekV2ForCausalLM ", .norms = 2, .feed = &deepseek_v2, .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v3 kimi_k2 glm4_moe_lite DeepseekV3ForCausalLM ", .norms = 2, .feed = &deepseek_v3,
+    {.names = " deepseek_v3 kimi_k2 kimi_k25 glm4_moe_lite DeepseekV3ForCausalLM ", .norms = 2, .feed = &deepseek_v3,
      .qkv_bias = "attention_bias"},
     {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
     {.names = " glm4_moe Glm4MoeForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
@@ -148,7 +148,7 @@ static const kvb_weights_family families[] = {
     {.names = " falcon_h1 FalconH1ForCausalLM ", .norms = 2, .feed = &gated, .mixer = kvb_mamba2_add,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " nemotron_h NemotronHForCausalLM ", .norms = 1, .feed = &nemotron_h, .mixer = kvb_mamba2_add,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias", .unknown = "moe_latent_size"},
+     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " zamba2 Zamba2ForCausalLM ", .norms = 1, .mixer = kvb_mamba2_add, .extras = kvb_zamba2_extras, .shares_attention = true,
      .tied = true},
     {.names = " nemotron-nas DeciLMForCausalLM ", .norms = 0, .qkv_bias = "attention_bias", .o_bias = "attention_bias",

@@ -120,22 +120,28 @@ static uint64_t letters(kvb_weights_sum *sum, const char *field, char letter)
     return n;
 }
 
-static void block_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t width, bool plain, bool bias)
+static void block_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t width, bool plain,
+                      bool bias)
 {
-    kvb_linear_add(sum, part, plain ? n : 2 * n, sum->hidden, width, bias);
-    kvb_linear_add(sum, part, n, width, sum->hidden, bias);
+    kvb_linear_add(sum, part, plain ? n : 2 * n, in, width, bias);
+    kvb_linear_add(sum, part, n, width, in, bias);
 }
 
 static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t layers, uint64_t experts)
 {
     const uint64_t width = kvb_sum_count(sum, feed->expert_width);
-    block_add(sum, KVB_WEIGHTS_EXPERTS, layers * experts, width, feed->plain, feed->expert_bias);
+    const uint64_t latent = feed->latent ? kvb_sum_count_or(sum, feed->latent, 0) : 0;
+    block_add(sum, KVB_WEIGHTS_EXPERTS, layers * experts, latent ? latent : sum->hidden, width, feed->plain,
+              feed->expert_bias);
+    if (latent) /* NemotronHMOE: fc1_latent_proj, fc2_latent_proj, whole on each rank */
+        block_add(sum, KVB_WEIGHTS_OTHER, layers, sum->hidden, latent, true, false);
     kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, experts, feed->expert_bias);
     if (kvb_sum_flag(sum, feed->correction))
         kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, layers, experts);
     const uint64_t shared = feed->shared ? kvb_sum_count_or(sum, feed->shared, 0) : feed->shared_width != NULL;
     if (shared) /* one block, as wide as all of them */
-        block_add(sum, KVB_WEIGHTS_SHARED, layers, shared * kvb_sum_count(sum, feed->shared_width), feed->plain, false);
+        block_add(sum, KVB_WEIGHTS_SHARED, layers, sum->hidden, shared * kvb_sum_count(sum, feed->shared_width),
+                  feed->plain, false);
     if (shared && feed->shared_gate)
         kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, 1, false);
 }
@@ -156,7 +162,7 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
     if (dense && !sum->err) {
         const uint64_t width = feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden
                                                                               : kvb_sum_count(sum, feed->width);
-        block_add(sum, KVB_WEIGHTS_DENSE, dense, width, feed->plain, kvb_sum_flag(sum, feed->bias));
+        block_add(sum, KVB_WEIGHTS_DENSE, dense, sum->hidden, width, feed->plain, kvb_sum_flag(sum, feed->bias));
     }
 }
 
@@ -276,7 +282,7 @@ static void rwkv_add(kvb_weights_sum *sum, uint64_t width)
     const uint64_t n = sum->layers, h = sum->hidden;
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 2, 2 * h);
     kvb_vector_add(sum, KVB_WEIGHTS_DENSE, n, 2 * h); /* time_mix_key, time_mix_receptance */
-    block_add(sum, KVB_WEIGHTS_DENSE, n, width, true, false);
+    block_add(sum, KVB_WEIGHTS_DENSE, n, sum->hidden, width, true, false);
     kvb_linear_add(sum, KVB_WEIGHTS_DENSE, n, h, h, false); /* receptance */
 }
 
@@ -429,7 +435,7 @@ void kvb_deci_extras(kvb_weights_sum *sum)
         else if (!(times > 0 && times < 1024))
             kvb_sum_stop(sum, -EINVAL, "block_configs[%zu].ffn.ffn_mult: expected a number over 0 and under 1024", i);
         else
-            block_add(sum, KVB_WEIGHTS_DENSE, 1, ((uint64_t)(2 * times * (double)sum->hidden / 3) + 255) / 256 * 256,
-                      false, false);
+            block_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden,
+                      ((uint64_t)(2 * times * (double)sum->hidden / 3) + 255) / 256 * 256, false, false);
     }
 }

@@ -26,8 +26,19 @@ typedef enum kvb_weights_part {
     KVB_WEIGHTS_PARTS
 } kvb_weights_part;
 
-/* Bytes of one tensor of rows x cols (a vector: 1 x n) as it is published. element: bytes of the config's dtype. */
-typedef uint64_t (*kvb_tensor_bytes)(kvb_weights_part part, uint64_t rows, uint64_t cols, uint64_t element);
+struct kvb_weights_sum;
+/* Bytes of one tensor of rows x cols (a vector: 1 x n) as it is published. */
+typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows,
+                                     uint64_t cols);
+
+/* How a quantisation stores matrices (weights_quantized.c). */
+typedef struct kvb_weights_codes {
+    unsigned parts;             /* a bit for each part that it covers */
+    uint32_t bits;              /* of an element */
+    uint32_t group, group_bits; /* scales and zeros of so many elements of a row; 0: none */
+    uint32_t block[2];          /* rows and columns that share an f32 scale; 0: none */
+    uint32_t row, tensor;       /* bytes more for each row, and for each tensor */
+} kvb_weights_codes;
 
 /* The first failure is kept in err and why; after it nothing is added. So no step of the sum checks for failures. */
 typedef struct kvb_weights_sum {
@@ -36,12 +47,17 @@ typedef struct kvb_weights_sum {
     uint64_t hidden, layers;
     uint64_t parts[KVB_WEIGHTS_PARTS];
     kvb_tensor_bytes tensor_bytes;
-    uint64_t element, bytes;
-    int err; /* 0; -ENOENT: a field or rule is missing; -EINVAL: a field is wrong; -EOVERFLOW */
+    uint64_t element, bytes; /* element: bytes of the config's dtype */
+    kvb_weights_codes codes;
+    bool at_most; /* bytes is an upper limit */
+    int err;      /* 0; -ENOENT: a field or rule is missing; -EINVAL: a field is wrong; -EOVERFLOW */
     char why[160];
 } kvb_weights_sum;
 
 __attribute__((format(printf, 3, 4))) void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...);
+
+/* Takes tensor_bytes and codes from a quantization_config; -ENOTSUP if it is not known what it says. */
+void kvb_quantization_read(kvb_weights_sum *sum, const json_t *quantization);
 
 /* Adds n tensors of a shape. */
 void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols);
@@ -73,11 +89,13 @@ typedef struct kvb_weights_feed {
     const char *needs; /* field without which it is not known which layers have experts */
     const char *experts, *expert_width; /* how many, and how wide; NULL: dense blocks only */
     bool expert_bias;                   /* experts and their router have biases */
-    const char *correction;             /* rule: a bias for each expert in choosing (e_score_correction_bias) */
-    const char *shared, *shared_width;  /* how many shared experts (NULL: one), and how wide (NULL: none) */
-    bool shared_gate;                   /* the shared expert has a gate of 1 x hidden */
-    bool beside;                        /* each layer has both a dense block and experts */
-    const char *pattern;                /* field: a letter for each layer, E: experts, -: a dense block */
+    const char
+        *latent; /* field: routed experts work in this width, with a projection to it and one back; absent: in hidden */
+    const char *correction;            /* rule: a bias for each expert in choosing (e_score_correction_bias) */
+    const char *shared, *shared_width; /* how many shared experts (NULL: one), and how wide (NULL: none) */
+    bool shared_gate;                  /* the shared expert has a gate of 1 x hidden */
+    bool beside;                       /* each layer has both a dense block and experts */
+    const char *pattern;               /* field: a letter for each layer, E: experts, -: a dense block */
 } kvb_weights_feed;
 
 typedef struct kvb_weights_family {

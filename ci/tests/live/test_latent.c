@@ -82,7 +82,7 @@ static void test_absorbed_is_expanded(void **state)
         }
     print_message("# rows of the two forms differ by %.2e of the largest\n", worst);
     assert_true(worst < 1e-5); /* a hundred roundings of 2^-24 */
-    assert_true(pairs > 2); /* by each kernel, and over more than one cache */
+    assert_true(pairs > 2);    /* by each kernel, and over more than one cache */
     kvb_weights_close(weights);
 }
 

@@ -199,7 +199,7 @@ static void test_published(void **state)
         kvb_sized_model_free(model);
         json_decref(line);
     }
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 12);
     fclose(file);
 }
 

@@ -126,6 +126,77 @@ static void published_bytes_of_gpt_oss_are_met(void **state)
     json_decref(model.config);
 }
 
+/* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and three norms
+ * stay as they are. Counted by hand. */
+static void quantised_bytes_follow_the_config(void **state)
+{
+    enum { PLAIN = 2 * (2 * 100 * 256 + 3 * 256), ATTENTION = 196608, DENSE = 393216, ROWS = 2048 };
+    static const struct {
+        const char *quantization;
+        uint64_t bytes; /* 0: refused */
+    } cases[] = {
+#define PACKED(bits, more)                                                                                             \
+    "'quant_method':'compressed-tensors','config_groups':{'group_0':{'targets':['Linear'],'weights':{'type':'int',"    \
+    "'num_bits':" #bits "," more "}}}"
+        {PACKED(4, "'strategy':'group','group_size':128"),
+         PLAIN + (ATTENTION + DENSE) / 2 + (ATTENTION + DENSE) / 128 * 2 + 7 * 16},
+        {PACKED(4, "'strategy':'group','group_size':128") ",'ignore':['lm_head','re:.*self_attn.*']",
+         PLAIN + 2 * ATTENTION + DENSE / 2 + DENSE / 128 * 2 + 3 * 16},
+        {PACKED(4, "'strategy':'group','group_size':128,'symmetric':false"),
+         PLAIN + (ATTENTION + DENSE) / 2 + (ATTENTION + DENSE) / 128 * 20 / 8 + 7 * 16},
+        {PACKED(8, "'strategy':'channel'"), PLAIN + ATTENTION + DENSE + 4 * ROWS + 7 * 16},
+        {PACKED(8, "'strategy':'token'"), 0},
+        {PACKED(3, "'strategy':'channel'"), 0},
+        {"'quant_method':'compressed-tensors'", 0},
+        {"'quant_method':'modelopt','quant_algo':'NVFP4','ignore':['lm_head','model.visual*']",
+         PLAIN + (ATTENTION + DENSE) / 16 * 9 + 7 * 8},
+        {"'quant_method':'modelopt','quant_algo':'FP8','ignore':['model.layers.0.mlp.down_proj']",
+         PLAIN + ATTENTION + 2 * DENSE + 4 * 8},
+        {"'quant_method':'modelopt','quant_algo':'MIXED_PRECISION'", 0},
+        {"'quant_method':'fp8','weight_block_size':null", PLAIN + ATTENTION + DENSE + 7 * 8},
+        {"'quant_method':'fp8','weight_block_size':[128,128]", PLAIN + ATTENTION + DENSE + (12 + 24) * 4},
+        {"'quant_method':'fp8','weight_block_size':[128,-1]", 0},
+        {"'quant_method':'fp8','modules_to_not_convert':['strange']", PLAIN + 2 * (ATTENTION + DENSE)},
+        {"'quant_method':'gptq','bits':4", 0},
+    };
+    static const kvb_sized_group groups[] = {FULL(1, 2, 1, 128), {0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], why[160] = "";
+        kvb_sized_model model;
+        uint64_t bytes;
+        snprintf(text, sizeof text,
+                 "'model_type':'llama','hidden_size':256,'vocab_size':100,'intermediate_size':512,"
+                 "'quantization_config':{%s}",
+                 cases[i].quantization);
+        model_make(&model, 1, groups, text);
+        int err = kvb_weights_published(model.config, &model, &bytes, why, sizeof why);
+        if (err != (cases[i].bytes ? 0 : -ENOTSUP) || (!err && bytes != cases[i].bytes))
+            fail_msg("%s: %llu bytes, expected %llu: %s", text, (unsigned long long)bytes,
+                     (unsigned long long)cases[i].bytes, why);
+        assert_non_null(strstr(why, err ? "is not known" : "at most"));
+        json_decref(model.config);
+    }
+}
+
+/* The Hub counts 228,703,644,928 values, which are 228,689,764,864 parameters and the rest scales. */
+static void quantised_bytes_of_minimax_m2_5(void **state)
+{
+    const uint64_t parameters = 228689764864,
+                   plain = 2 * 200064UL * 3072 + 62 * (3072 * 256 + 256) + (2 * 62 + 1) * 3072 + 62 * (6144 + 1024);
+    kvb_sized_model *model;
+    uint64_t bytes;
+    char why[160];
+
+    (void)state;
+    assert_int_equal(kvb_sized_model_built_in("MiniMax-M2.5", &model, why, sizeof why), 0);
+    assert_int_equal(model->parameters.total, parameters);
+    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, parameters + plain + 4 * (228703644928 - parameters));
+    kvb_sized_model_free(model);
+}
+
 static void published_bytes_are_the_dtype_s_or_refused(void **state)
 {
     (void)state;
@@ -337,6 +408,8 @@ int main(void)
         cmocka_unit_test(blocks_that_do_nothing_have_no_tensors),
         cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
         cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
+        cmocka_unit_test(quantised_bytes_follow_the_config),
+        cmocka_unit_test(quantised_bytes_of_minimax_m2_5),
         cmocka_unit_test(published_bytes_are_the_dtype_s_or_refused),
         cmocka_unit_test(unknown_or_wrong_fields_are_named),
         cmocka_unit_test(known_parameters_say_what_is_not_in_them),

@@ -221,6 +221,16 @@ static const struct published {
      "'n_routed_experts':128,'n_shared_experts':1,'ssm_state_size':128,'conv_kernel':4,'vocab_size':131072,"
      "'tie_word_embeddings':false",
      UINT64_C(31577940288), "llama.cpp, n_params"},
+    {"Nemotron-3-Super", 88,
+     {FULL(8, 32, 2, 128), STATE(40), NONE(40)},
+     "'model_type':'nemotron_h','hidden_size':4096,'hybrid_override_pattern':"
+     "'MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME',"
+     "'mamba_head_dim':64,'mamba_num_heads':128,'head_dim':128,'moe_latent_size':1024,"
+     "'moe_intermediate_size':2688,'moe_shared_expert_intermediate_size':5376,'n_groups':8,"
+     "'n_routed_experts':512,'n_shared_experts':1,'ssm_state_size':128,'conv_kernel':4,'vocab_size':131072,"
+     "'tie_word_embeddings':false",
+     UINT64_C(123611012096) - 2942324736 + 40 * 512,
+     "public file id 70181782850: bf16 of the headers, without the MTP layer, with the routers' f32 biases"},
     {"Qwen3-Next-80B-A3B", 48,
      {FULL(12, 16, 2, 256), STATE(36)},
      "'model_type':'qwen3_next','hidden_size':2048,'intermediate_size':5120,'vocab_size':151936,"
