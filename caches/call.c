@@ -314,7 +314,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
 int kvb_call_run(kvb_call *call, void *out, float *lse)
 {
     call->args.out = out;
-    call->args.lse = lse;
+    call->args.lse = call->kernel->flags & KVB_KERNEL_NO_LSE ? NULL : lse;
     return call->kernel->attend(&call->args);
 }
 

@@ -15,7 +15,7 @@
  * A query that sees no cell gets out = 0 and, without a sink, lse = -infinity (with one: the sink).
  *
  * Rules that every kernel keeps:
- *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints.
+ *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints (but see KVB_KERNEL_FOREIGN).
  *  - It runs its parallel parts on args->team, and uses only args->scratch for working memory.
  *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
  *  - It reads no cell at or above view.cells. A cell that the mask hides from a query, whoever else sees it, may hold NaN,
@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 10u
+#define KVB_ABI_VERSION 11u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -70,21 +70,13 @@ typedef enum kvb_elem {
     KVB_ELEM_COUNT
 } kvb_elem;
 
-/* Along which axis the elements that share one scale lie. */
-typedef enum kvb_axis {
-    KVB_AXIS_NONE,     /* no scales */
-    KVB_AXIS_CHANNELS, /* `group` neighbouring channels of one token */
-    KVB_AXIS_TOKENS    /* one channel of `group` neighbouring cells */
-} kvb_axis;
+/* Which elements share one scale: `group` neighbouring channels of one token, or one channel of `group` neighbouring cells. */
+typedef enum kvb_axis { KVB_AXIS_NONE, KVB_AXIS_CHANNELS, KVB_AXIS_TOKENS } kvb_axis;
 
 #define KVB_GROUP_ROW UINT32_MAX /* as group: all channels of a row */
 
-/* A factor fixed before the first row is stored, for all rows of a KV head. */
-typedef enum kvb_static_scale {
-    KVB_STATIC_NONE,
-    KVB_STATIC_TENSOR, /* the same for every KV head of the layer */
-    KVB_STATIC_HEAD
-} kvb_static_scale;
+/* A factor fixed before the first row is stored, for all rows of a KV head; TENSOR: the same for every KV head of the layer. */
+typedef enum kvb_static_scale { KVB_STATIC_NONE, KVB_STATIC_TENSOR, KVB_STATIC_HEAD } kvb_static_scale;
 
 /*
  * Orthogonal transform applied to a row before encoding. A kernel that uses rows as they are stored applies it to q (for K)
@@ -347,6 +339,25 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_VECTOR 2u
 /* It reads views of two regions. To another kernel the caller gives their rows staged as f32. */
 #define KVB_KERNEL_FRONTS 4u
+/* It calls somebody else's engine, which allocates, has threads of its own and keeps both: records say so, it is not refused. */
+#define KVB_KERNEL_FOREIGN 8u
+/* It gives no log-sum-exp: `lse` is NULL in its calls, and is not judged. */
+#define KVB_KERNEL_NO_LSE 16u
+/* Its project promises nothing where hidden cells are not finite: it is judged over finite ones alone. */
+#define KVB_KERNEL_FINITE_CELLS 32u
+
+/*
+ * The rule by which a foreign kernel's own project passes an output, where it declares no arithmetic: the verdict is this rule's,
+ * over the outputs of each call that the oracle knows. arithmetic() then says what the formats imply, and errors are reported
+ * relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact outputs. CLOSE: each |error| is
+ * at most limit + relative |exact|. source: where the project says so.
+ */
+typedef enum kvb_tolerance_kind { KVB_TOLERANCE_NONE, KVB_TOLERANCE_NMSE, KVB_TOLERANCE_CLOSE } kvb_tolerance_kind;
+typedef struct kvb_tolerance {
+    kvb_tolerance_kind kind;
+    double limit, relative;
+    const char *source;
+} kvb_tolerance;
 
 /*
  * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the formula above,
@@ -362,7 +373,7 @@ typedef struct kvb_kernel {
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_… */
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
-    /* Can it run on this machine (ISA by CPUID)? NULL: always. */
+    /* Can it run on this machine (ISA by CPUID)? NULL: always. Where it can, why may name what it found there, such as a library. */
     bool (*available)(char *why, size_t why_bytes);
     /* Can it do this problem? Asked before any attend() of the same problem. NULL: always. */
     bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
@@ -373,13 +384,10 @@ typedef struct kvb_kernel {
     /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens no
      * bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
     kvb_query_round *round_query;
+    kvb_tolerance tolerance; /* of a foreign kernel */
 } kvb_kernel;
 
 /* ---- plug-ins ---------------------------------------------------------------------------------- */
-
-struct kvb_cache_type;  /* caches/cache.h */
-struct kvb_pool_type;   /* caches/pools/pool.h */
-struct kvb_scan_kernel; /* kernels/scan.h */
 
 /*
  * A shared object exports one symbol of this type, named kvb_plugin.
@@ -389,17 +397,13 @@ typedef struct kvb_plugin_v1 {
     uint32_t abi_version; /* KVB_ABI_VERSION: always the first field */
     const char *name;
     const kvb_kernel *const *kernels;
-    const struct kvb_cache_type *const *caches;
-    const struct kvb_pool_type *const *pools;
-    const struct kvb_scan_kernel *const *scans;
+    const struct kvb_cache_type *const *caches; /* caches/cache.h */
+    const struct kvb_pool_type *const *pools;   /* caches/pools/pool.h */
+    const struct kvb_scan_kernel *const *scans; /* kernels/scan.h */
 } kvb_plugin_v1;
 
 #define KVB_PLUGIN_SYMBOL "kvb_plugin"
-#if defined(__GNUC__)
 #define KVB_PLUGIN_EXPORT __attribute__((visibility("default")))
-#else
-#define KVB_PLUGIN_EXPORT
-#endif
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 

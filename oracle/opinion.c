@@ -90,7 +90,7 @@ int kvb_opinion_diff(kvb_diff *diff, const kvb_opinion_head *head, const kvb_opi
     const kvb_bound_term least = term_of(&row->expect.row, 0, head->v_least);
     kvb_bound_prepare(arithmetic, KVB_BOUND_STATISTICAL, &row->expect.row, scale, softcap, out_elem, &factors);
     double want = row->expect.lse, bound = kvb_bound_channel(&factors, &least);
-    if (isfinite(want) && fabs((double)*lse - want) <= kvb_bound_log(&factors, want) &&
+    if (isfinite(want) && (!lse || fabs((double)*lse - want) <= kvb_bound_log(&factors, want)) &&
         is_near(out_elem, out, row->o, v_dim, bound)) {
         diff->rows++;
         return 0;

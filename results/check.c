@@ -4,6 +4,7 @@
 const char *const kvb_check_names[KVB_CHECKS] = {
     [KVB_CHECK_NONE] = "-",
     [KVB_CHECK_BOUND] = "bound",
+    [KVB_CHECK_TOLERANCE] = "tolerance",
     [KVB_CHECK_FILTER] = "filter",
     [KVB_CHECK_OPINION] = "opinion",
     [KVB_CHECK_FINITE] = "finite",

@@ -8,6 +8,7 @@
 typedef enum kvb_check {
     KVB_CHECK_NONE,
     KVB_CHECK_BOUND,       /* an output or log-sum-exp is off by more than the declared arithmetic allows */
+    KVB_CHECK_TOLERANCE,   /* a call's outputs are off by more than the kernel's own project tolerates */
     KVB_CHECK_FILTER,      /* errors of many rows point the same way */
     KVB_CHECK_OPINION,     /* an output that no sample holds is off by more than its bound from above */
     KVB_CHECK_FINITE,      /* an output is not finite where it must be */

@@ -41,6 +41,7 @@
  *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …],
  *           groups [{layers, cells, cells_peak, high_water}, …]},
  *   placement,
+ *   foreign {calls, allocations, engine, rule, limit, relative, share, outputs, source} (only of kernels that call another engine),
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}},
  *   counts {passes, source, instructions, data_reads, data_writes, l1_misses, ll_misses} (only of a run with --count)
  * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni, avx512bf16
@@ -51,6 +52,10 @@
  * scanned: rows that were read whole, and were finite. opinion: those of them that were compared by a bound from above
  * (oracle/opinion.h). moved: rows compared by their own bound that differ from pass to pass, in all passes together. seed: of the
  * sample of checked rows.
+ * foreign: calls of the first pass, in which the kernel allocated or freed memory so often, as such a kernel may; engine: what it
+ * found, in its own words. rule, limit, relative: by which its own project passes an output (kernels/attend.h), source: where that
+ * stands. share: what was found over what that allows, largest of all calls; outputs: so many were compared for it. The verdict is
+ * this rule's, and rho is relative to the bound that the formats imply; of a run with --strict both decide.
  * error.format.bits_k, bits_v: bits of one stored value, with its share of scales and zeros.
  * Units: ns, bytes, GB/s = 1e9 bytes per second, GFLOP/s = 1e9 operations per second (a multiply-add is two).
  *
@@ -93,6 +98,7 @@
 #define KVB_REPLAY        2048u
 #define KVB_SERIES        64u
 #define KVB_CONTEXTS      32u
+#define KVB_FOREIGN_TEXT  128u
 #define KVB_MEMORY_POINTS 64u
 
 typedef enum kvb_status {
@@ -221,6 +227,12 @@ typedef struct kvb_result {
         uint32_t n_groups;
     } memory;
     char placement[128]; /* how threads and memory were placed */
+    struct {
+        uint64_t calls, allocations; /* calls 0: the kernel is none of these */
+        char engine[KVB_FOREIGN_TEXT], rule[16], source[KVB_FOREIGN_TEXT];
+        double limit, relative, share;
+        uint64_t outputs;
+    } foreign;
     kvb_counter counters[KVB_COUNTERS];
     uint32_t n_counters;
     struct {

@@ -163,6 +163,21 @@ static const kvb_field error_fields[] = {
     END,
 };
 
+#define FOREIGN(key, kind, member) \
+    {key, KVB_FIELD_##kind, offsetof(kvb_result, foreign.member) - offsetof(kvb_result, foreign), sizeof(((kvb_result *)0)->foreign.member), NULL, NULL, 0}
+static const kvb_field foreign_fields[] = {
+    FOREIGN("calls", U64, calls),
+    FOREIGN("allocations", U64, allocations),
+    FOREIGN("engine", TEXT, engine),
+    FOREIGN("rule", TEXT, rule),
+    FOREIGN("limit", REAL, limit),
+    FOREIGN("relative", REAL, relative),
+    FOREIGN("share", REAL, share),
+    FOREIGN("outputs", U64, outputs),
+    FOREIGN("source", TEXT, source),
+    END,
+};
+
 static const kvb_field pass_median = ELEMENT(double, REAL, NULL);
 
 static const kvb_field context_fields[] = {
@@ -319,6 +334,7 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("traffic", traffic_fields),
     OBJECT("memory", memory_fields),
     FIELD(kvb_result, TEXT,   "placement", placement),
+    {"foreign", KVB_FIELD_OPTIONAL, offsetof(kvb_result, foreign), 0, foreign_fields, NULL, 0}, /* calls come first */
     {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},
     {"counts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, counts), 0, counts_fields, NULL, 0}, /* passes come first */
     END,

@@ -80,6 +80,8 @@ static void kernel_here(bool (*available)(char *why, size_t why_bytes), uint32_t
         snprintf(here, bytes, "unavailable: %s", why);
     else if (flags & KVB_KERNEL_VECTOR)
         snprintf(here, bytes, "yes: %s", kvb_cpu_level_names[kvb_cpu()]);
+    else if (flags & KVB_KERNEL_FOREIGN && *why)
+        snprintf(here, bytes, "yes: %s", why);
 }
 
 static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)

@@ -147,6 +147,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
             .unguarded = r->unguarded,
             .unbound = r->oversubscribe,
             .first_touch = r->first_touch || kvb_numa_nodes() > 1,
+            .strict = r->strict,
             .no_staging = r->no_staging,
             .deterministic = r->deterministic,
             .out_elem = r->out_elem,

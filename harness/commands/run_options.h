@@ -19,7 +19,7 @@ typedef struct run {
     uint64_t capacity, min_chunk, page_cells, prefix_bytes, max_pairs, oracle_pairs, opinion_pairs, seed, seconds,
         sample_ms, width, jobs;
     bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
-        deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness;
+        deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
     const char *out_name, *softcap_text;
     kvb_run_debug debug;
     kvb_elem out_elem;

@@ -28,6 +28,20 @@ static int all_zero(const kvb_attend *x)
     return 0;
 }
 
+/* By a thirtieth: a mean squared error of 1e-3. */
+static int all_grown(const kvb_attend *x)
+{
+    for (size_t i = 0; i < (size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim; i++)
+        ((float *)x->out)[i] *= 31.0f / 30;
+    return 0;
+}
+
+static void tolerated(kvb_kernel *wrong)
+{
+    wrong->flags |= KVB_KERNEL_FOREIGN;
+    wrong->tolerance = (kvb_tolerance){KVB_TOLERANCE_NMSE, 5e-4, 0, "a planted fault"};
+}
+
 static int last_zero(const kvb_attend *x)
 {
     memset(last_row(x), 0, row_bytes(x));
@@ -255,6 +269,12 @@ const kvb_fault kvb_output_faults[] = {
      KVB_CHECK_BOUND,
      {"plain-decode seq f32 flash"},
      .after = second_layer},
+    {"out-beyond-tolerance",
+     "what a foreign kernel writes is off by more than its own project tolerates",
+     KVB_CHECK_TOLERANCE,
+     {"plain-decode seq f32 flash", "agent-fork seq f16 openblas"},
+     .after = all_grown,
+     .kernel = tolerated},
     {"out-nan",
      "one element is NaN",
      KVB_CHECK_BOUND,

@@ -31,7 +31,7 @@ typedef struct kvb_matrix_options {
     double sample_seconds;  /* for the passes of one combination; one pass is always made */
     double width;           /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
-    bool unguarded, unbound, first_touch, no_staging, deterministic;
+    bool unguarded, unbound, first_touch, no_staging, deterministic, strict;
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_logit_changes logits; /* in every workload */
     uint32_t jobs;            /* judge only, so many children at once: no times; 0: time, one child at a time */

@@ -42,6 +42,7 @@ static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const cha
     const kvb_replay_options *r = &c->replay;
     if (r->kernel->available && !r->kernel->available(why, why_bytes))
         return false;
+    why[0] = '\0';
     if (!kvb_cache_takes(r->cache, r->k_pool, r->v_pool, why, why_bytes) ||
         !kvb_replay_fits(l->trace, r->cache, why, why_bytes) || !kvb_growth_available(r->growth, why, why_bytes))
         return false;
@@ -416,6 +417,7 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .width = o->width,
                              .cache_state = o->cache_state,
                              .guarded = !o->unguarded,
+                             .strict = o->strict,
                              .no_staging = o->no_staging,
                              .deterministic = o->deterministic,
                              .out_elem = o->out_elem,

@@ -16,6 +16,7 @@
 #include "harness/replay/witness_check.h"
 #include "oracle/rounded.h"
 #include "oracle/filter.h"
+#include "oracle/tolerance.h"
 #include "workloads/slot_files.h"
 
 /* A call of the first pass: its outputs' bits, and how much of them was looked at. A later pass that writes the same bits there
@@ -23,6 +24,17 @@
 typedef struct kvb_written {
     uint64_t digest, rows, opinions, scanned;
 } kvb_written;
+
+/* A foreign kernel's calls: by its own project's rule, and what they did that another kernel's must not. A rule is of a whole output:
+ * where the oracle knows a part of a call's rows, these count together with all others of such calls. */
+typedef struct kvb_foreign_calls {
+    kvb_closeness call, parts; /* of the present one; of those that are known in part */
+    uint64_t rows;             /* of the present one that were compared */
+    double share;              /* largest so far, of those that are known whole */
+    uint32_t event, layer;     /* where */
+    uint64_t elements;         /* compared, in all */
+    uint64_t calls, allocations;
+} kvb_foreign_calls;
 
 /* Where timed time goes. */
 typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
@@ -64,6 +76,7 @@ typedef struct kvb_pass {
     kvb_rounded *rounded; /* what outputs are judged by */
     kvb_diff diff;
     kvb_every_row every;
+    kvb_foreign_calls foreign;
     kvb_filter *filter;     /* of the first pass; NULL: the oracle keeps no rows for it */
     uint64_t digest;        /* of the first pass' outputs */
     kvb_written *written;   /* [events][layers] */
@@ -115,6 +128,9 @@ int kvb_pass_judged(kvb_pass *pass, uint32_t layer, kvb_judged *judged);
 /* Compares one row of the call's outputs, of the event's n tokens, with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, const kvb_judged *judged,
                        const kvb_expect *expect, kvb_diff *diff);
+
+/* The row that was judged last, by the kernel's own project's rule too; its exact outputs are at exact + c * step. */
+void kvb_pass_tolerate_row(kvb_pass *pass, uint32_t query, uint32_t head, const double *exact, size_t step);
 
 /* Bytes of a cell's K and V rows in all layers of one group. */
 double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);

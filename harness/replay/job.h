@@ -26,6 +26,7 @@ typedef struct kvb_replay_options {
     bool no_staging;    /* a kernel that does not read the pools' formats is skipped */
     bool deterministic; /* the kernel is to give the same bits whatever the number of threads */
     const kvb_kernel *kernel;
+    bool strict;       /* the bounds decide, whatever the kernel's own project tolerates */
     kvb_elem out_elem; /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     const kvb_team *team;
     uint32_t capacity;  /* cells; 0: what the trace needs */
@@ -53,6 +54,12 @@ typedef struct kvb_replay_options {
     const char *dump;        /* folder for the first failing call; NULL: none */
     FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
 } kvb_replay_options;
+
+/* Is the verdict that of the kernel's own project? What bounds say is reported then. */
+static inline bool kvb_is_tolerated(const kvb_replay_options *options)
+{
+    return options->kernel->tolerance.kind != KVB_TOLERANCE_NONE && !options->strict;
+}
 
 /* Where a replay is: what a crash or a time-out is reported with. */
 typedef struct kvb_replay_place {

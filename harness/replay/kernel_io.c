@@ -167,7 +167,10 @@ static void poison_fill(void *block, size_t n, size_t element_bytes)
 void kvb_kernel_io_poison(kvb_kernel_io *io)
 {
     poison_fill(io->out, elements_of(io, OUT), out_bytes(io->out_elem));
-    poison_fill(io->lse, elements_of(io, LSE), sizeof(float));
+    if (io->no_lse)
+        memset(io->lse, 0, elements_of(io, LSE) * sizeof(float));
+    else
+        poison_fill(io->lse, elements_of(io, LSE), sizeof(float));
 }
 
 /* Index of the first element that still is poison, or n. */
@@ -203,6 +206,11 @@ const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t 
 {
     size_t row = io->group->v_dim * out_bytes(io->out_elem);
     return (const char *)io->out + ((size_t)query * io->group->heads + head) * row;
+}
+
+const float *kvb_kernel_io_lse(const kvb_kernel_io *io, uint32_t query, uint32_t head)
+{
+    return io->no_lse ? NULL : &io->lse[(size_t)query * io->group->heads + head];
 }
 
 /* As FNV-1a, by words; a word's high bits, which a product only moves up, are brought down for the next one. */

@@ -12,7 +12,7 @@
 #include "kernels/model.h"
 
 typedef struct kvb_kernel_io {
-    bool guarded;
+    bool guarded, no_lse; /* no_lse: the kernel gives none, and zeros stand there */
     kvb_elem out_elem;
     size_t most[3];   /* bytes of one token in q, out and lse, in the layers where they are the largest */
     void *block[3];   /* what was allocated, for `room` tokens of that size */
@@ -40,6 +40,8 @@ void kvb_kernel_io_poison(kvb_kernel_io *io);
 bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes);
 /* The output row of one query and head. */
 const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t head);
+/* Its log-sum-exp; NULL: the kernel gives none. */
+const float *kvb_kernel_io_lse(const kvb_kernel_io *io, uint32_t query, uint32_t head);
 /* Continues a digest (FNV-1a of 64 bits) over the out and lse of the last n queries. */
 #define KVB_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest);

@@ -412,6 +412,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     uint64_t tokens = o->trace->needs.tokens;
     *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result, .digest = KVB_DIGEST_START};
     kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, o->guarded);
+    p->io.no_lse = o->kernel->flags & KVB_KERNEL_NO_LSE;
     p->call = (kvb_call){
         .kernel = o->kernel,
         .team = o->team,

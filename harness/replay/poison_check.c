@@ -178,16 +178,20 @@ static int rows_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, 
     while (i < rows && !row_touched(p, &own[i], n, t))
         i++;
     int error = i < rows ? kvb_pass_judged(p, layer, &judged) : 0; /* which may solve a layer's rows over its q */
+    p->foreign.call = (kvb_closeness){0};
     for (; i < judged.n && !*what && !error; i++) {
         const kvb_expect *expect = &judged.rows[i];
         kvb_diff diff = {0};
         if (!row_touched(p, expect, n, t))
             continue;
         error = kvb_pass_judge_row(p, spec, n, &judged, expect, &diff);
-        if (!error && diff.any_failed)
+        if (!error && diff.any_failed && !kvb_is_tolerated(p->options))
             snprintf(what, what_bytes, "rho of layer %u, query %u, head %u is %.3g", layer, first + expect->query,
                      expect->head, diff.rho);
     }
+    const double share = kvb_closeness_share(&p->foreign.call, &p->options->kernel->tolerance);
+    if (!error && kvb_is_tolerated(p->options) && share > 1)
+        snprintf(what, what_bytes, "layer %u is off by %.3g times what its project tolerates", layer, share);
     return error;
 }
 

@@ -225,9 +225,11 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     if (!p->options->oracle || p->options->unjudged)
         return 0;
     snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
-    kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, result);
+    kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, !kvb_is_tolerated(p->options),
+                   result);
     kvb_every_row_judge(p, p->number, result);
-    kvb_filter_judge(p->filter, result);
+    kvb_filter_judge(p->filter, !kvb_is_tolerated(p->options), result);
+    kvb_foreign_judge(&p->foreign, p->options->kernel, p->trace, result);
     return 0;
 }
 

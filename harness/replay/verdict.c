@@ -3,6 +3,7 @@
 #include "harness/replay/verdict.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -44,14 +45,14 @@ void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
     add(result, "%s; what it wrote is right", misdeed);
 }
 
-void kvb_filter_judge(const kvb_filter *filter, kvb_result *result)
+void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result)
 {
     char words[192];
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
     result->error.filter_rows = kvb_filter_rows(filter);
     result->error.filter_z = kvb_filter_peaks(filter, peaks);
     kvb_filter_words(peaks, words, sizeof words);
-    if (!*words || kvb_check_is_off(KVB_CHECK_FILTER))
+    if (!*words || !decides || kvb_check_is_off(KVB_CHECK_FILTER))
         return;
     add(result, "%s%s", result->status == KVB_STATUS_FAIL ? "; " : "", words);
     if (result->status != KVB_STATUS_FAIL)
@@ -96,10 +97,10 @@ static void worst_note(const kvb_diff *d, kvb_result *result)
     result->error.bound = d->worst.bound;
 }
 
-void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
+void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, bool decides, kvb_result *result)
 {
     result->error.not_finite += d->not_finite;
-    if (d->rho <= 1 || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_OPINION))
+    if (d->rho <= 1 || !decides || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_OPINION))
         return;
     result->status = KVB_STATUS_FAIL;
     result->check = KVB_CHECK_OPINION;
@@ -109,7 +110,7 @@ void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *re
 }
 
 void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
-                    kvb_result *result)
+                    bool decides, kvb_result *result)
 {
     result->error.rho_worst = d->rho_worst;
     result->error.rho_lse = d->rho_lse;
@@ -128,9 +129,41 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     if (d->rows != rows * passes)
         snprintf(result->reason, sizeof result->reason,
                  "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes, rows);
-    else if (!(d->rho <= 1) && !kvb_check_is_off(KVB_CHECK_BOUND)) {
+    else if (!(d->rho <= 1) && decides && !kvb_check_is_off(KVB_CHECK_BOUND)) {
         result->check = KVB_CHECK_BOUND;
         failure_add(d, trace, result);
     } else
         result->status = KVB_STATUS_PASS;
+}
+
+void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel, const kvb_trace *trace,
+                       kvb_result *result)
+{
+    const kvb_tolerance *rule = &kernel->tolerance;
+    const double parts = kvb_closeness_share(&calls->parts, rule), share = fmax(parts, calls->share);
+    char found[KVB_FOREIGN_TEXT] = "";
+    if (kernel->flags & KVB_KERNEL_FOREIGN && kernel->available)
+        kernel->available(found, sizeof found);
+    snprintf(result->foreign.engine, sizeof result->foreign.engine, "%s", found);
+    result->foreign.calls = calls->calls;
+    result->foreign.allocations = calls->allocations;
+    snprintf(result->foreign.rule, sizeof result->foreign.rule, "%s", kvb_tolerance_names[rule->kind]);
+    if (!rule->kind)
+        return;
+    snprintf(result->foreign.source, sizeof result->foreign.source, "%s", rule->source);
+    result->foreign.limit = rule->limit;
+    result->foreign.relative = rule->relative;
+    result->foreign.share = share;
+    result->foreign.outputs = calls->elements;
+    if (share <= 1 || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_TOLERANCE))
+        return;
+    result->status = KVB_STATUS_FAIL;
+    result->check = KVB_CHECK_TOLERANCE;
+    add(result, "%.3g times what its own project tolerates (%s %g)", share, kvb_tolerance_names[rule->kind],
+        rule->limit);
+    if (share > calls->share)
+        return add(result, " over the rows that are known of all calls; rho %.3g", result->rho);
+    add(result, " at line %" PRIu64 ", layer %u; rho %.3g", trace->events[calls->event].line, calls->layer,
+        result->rho);
+    kvb_event_add(&trace->events[calls->event], result);
 }

@@ -3,18 +3,23 @@
 #ifndef KVB_VERDICT_H
 #define KVB_VERDICT_H
 
+#include "harness/replay/attend.h"
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
 
-/* Fills rho, error and status. It fails, with the reason, if rho is above 1 or if rows were not compared in every pass. */
+/* Fills rho, error and status. It fails, with the reason, if rho is above 1 or if rows were not compared in every pass. Here and
+ * below: a bound that does not decide is reported and fails nothing. */
 void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows, uint64_t passes,
-                    const kvb_trace *trace, kvb_result *result);
+                    const kvb_trace *trace, bool decides, kvb_result *result);
 
 /* The same of second opinions (oracle/opinion.h), after the others: of what they find only what fails is told. */
-void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, kvb_result *result);
+void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, bool decides, kvb_result *result);
 /* Fills error.filter. A result that has passed fails, and one that fails does so for one reason more, if a z is above the limit. */
-void kvb_filter_judge(const kvb_filter *filter, kvb_result *result);
+void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result);
+/* Fills `foreign` of a kernel that is. A result that has passed fails where the kernel's own project would not pass it. */
+void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel, const kvb_trace *trace,
+                       kvb_result *result);
 
 /* A result that is judged fails, or fails for one reason more: what its kernel did beside its work. */
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result);

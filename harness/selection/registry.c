@@ -43,6 +43,8 @@ static const char *kernel_lack(const kvb_kernel *k)
 {
     if (!k->supports || !k->arithmetic || !k->attend)
         return "supports(), arithmetic() or attend()";
+    if (k->tolerance.kind && (!(k->flags & KVB_KERNEL_FOREIGN) || !k->tolerance.source || !(k->tolerance.limit > 0)))
+        return "flag KVB_KERNEL_FOREIGN, or limit or source, that a tolerance needs";
     return k->masks ? NULL : "masks";
 }
 

@@ -10,6 +10,7 @@
 #include <float.h>
 
 #include "ci/tests/whole/power_rig.h"
+#include "oracle/tolerance.h"
 
 /* What a rule compares: n elements of an output, the exact ones, their type, and what pytorch would compute in that type. */
 typedef struct power_outputs {
@@ -26,24 +27,21 @@ typedef struct power_rule {
 
 enum { ELEMENTS = ROWS * DIM };
 
-static inline bool power_all_close(const power_outputs *o, double atol, double rtol)
+static inline bool power_tolerated(const power_outputs *o, kvb_tolerance rule)
 {
-    for (size_t i = 0; i < ELEMENTS; i++)
-        if (!(fabs((double)o->got[i] - o->exact[i]) <= atol + rtol * fabs(o->exact[i])))
-            return false;
-    return true;
+    kvb_closeness close = {0};
+    kvb_closeness_row(&close, &rule, KVB_F32, o->got, ELEMENTS, o->exact, 1);
+    return kvb_closeness_share(&close, &rule) <= 1;
 }
 
-/* ggml: mean squared error over mean square of the whole output. */
+static inline bool power_all_close(const power_outputs *o, double atol, double rtol)
+{
+    return power_tolerated(o, (kvb_tolerance){KVB_TOLERANCE_CLOSE, atol, rtol, ""});
+}
+
 static inline bool power_ggml(const power_outputs *o)
 {
-    double error2 = 0, exact2 = 0;
-    for (size_t i = 0; i < ELEMENTS; i++) {
-        double error = (double)o->got[i] - o->exact[i];
-        error2 += error * error;
-        exact2 += o->exact[i] * o->exact[i];
-    }
-    return error2 <= 5e-4 * exact2;
+    return power_tolerated(o, (kvb_tolerance){KVB_TOLERANCE_NMSE, 5e-4, 0, ""});
 }
 
 static inline bool power_vllm(const power_outputs *o)
