@@ -47,6 +47,7 @@ TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/tes
 LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure planted) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
 PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online running pages lin12)
+OWN        := $(BUILD)/plugins/ggml.so # plug-ins of ours, which call the engines of others
 NEED_kernels   := kernels
 NEED_caches    := caches kernels
 NEED_workloads := workloads kernels
@@ -66,7 +67,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help program all run report plots check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence FORCE
+.PHONY: help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -97,12 +98,18 @@ plots: $(BUILD)/default.jsonl all ## its plots as PNG, SVG and PDF: build/plots
 $(BUILD)/default.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
+engines: ## install the engines of others that plug-ins call: build/engines (npm; without it, tests of them are skipped)
+	@ci/engines.sh $(BUILD)/engines
+
+plugins: $(OWN) ## build the plug-ins that call them: build/plugins
+
 check: deps ## install, build, and run every test
+	@ci/engines.sh $(BUILD)/engines || true
 	@$(SUBMAKE) -Otarget lint clang
 	@$(SUBMAKE) test
 
 # What scripts among the tests run.
-programs: all $(PLUGINS) $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/check-random
+programs: all $(PLUGINS) $(OWN) $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/check-random
 
 # A test whose source is gone is not in $(TESTS): what an old build left is never run.
 test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
@@ -207,6 +214,9 @@ table-power: all ## how often a slowdown is found, by number of runs and by meth
 table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
 
+table-engines: all engines plugins $(BUILD)/bench/kernels ## kernels of others' engines, how exact and how fast beside ours: results/engines.md
+	results/table_engines.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/engines.md
+
 table-recurrence: $(BUILD)/tests/whole/test_scan_faults ## what the oracle finds in wrong scan kernels, and how far honest ones err: results/recurrence.md
 	$< --table >results/recurrence.md
 
@@ -305,6 +315,15 @@ $(eval $(call example,kernels/example-plugin,online))
 $(eval $(call example,kernels/example-plugin,running))
 $(eval $(call example,caches/example-plugin,pages))
 $(eval $(call example,caches/example-plugin,lin12))
+
+# Ours.
+define own
+$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) kernels/attend.h
+	@mkdir -p $$(@D)
+	$$(call say,PLUG-IN $$@)
+	$$(Q)$$(CC) $$(FLAGS) $$(INCLUDE) -shared $$(filter %.c,$$^) -ldl -o $$@
+endef
+$(eval $(call own,ggml))
 
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)

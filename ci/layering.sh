@@ -12,6 +12,7 @@ folders='kernels caches workloads oracle harness results plots ci'
 rules=(
     '^kernels/example-plugin/        ^(attend|scan)\.h$' # as a stranger would: with a copy of the contract's headers
     '^caches/example-plugin/         ^caches/plugin\.h$'
+    '^kernels/ggml/                  ^kernels/(attend\.h$|ggml/)' # a plug-in: of the contract alone
     '^kernels/                       ^kernels/|^(attend|scan)\.h$'
     '^caches/                        ^caches/|^kernels/(attend|scan|model)\.h$'
     '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(attend|model)\.h$'

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: a foreign kernel may allocate and have threads, its record says so, and its own project's rule judges it, with --strict the
+# bound too; ggml's kernels are refused with the name of what their library lacks, and pass over what they read in place where there
+# is one (make engines); what is installed is what is pinned.
+. "$(dirname "$0")/lib.sh"
+
+so=$TMPDIR/foreign.so
+built() { gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels ci/tests/cli/plugins/foreign.c -o "$so" -lm "$@"; }
+run=("$KVBENCH" run --check --no-witness)
+foreign=("${run[@]}" --plugin "$so" --kernel 'foreign-*' --workload plain-decode --cache contiguous --pool f32)
+
+# said NAME STATUS PATTERN FILE: the record of foreign-NAME has this status, and matches.
+said() {
+    grep "\"foreign-$1\"" "$4" | grep -E "\"status\": *\"$2\"" | grep -qE "$3"
+    report $? "  foreign-$1: $2, $3"
+}
+ok "the plug-in of foreign kernels builds" built
+expect_exit 1 "kernels that call an engine are judged" "${foreign[@]}" -o "$TMPDIR/own.jsonl"
+said right pass '"foreign": \{"calls": [1-9][0-9]*, "allocations": [1-9][0-9]*, "engine": "an engine of a test", "rule": "nmse", "limit": 0.0005' "$TMPDIR/own.jsonl"
+said near pass '"rho": [1-9].*"share": 0\.[12][0-9]*, "outputs": [1-9][0-9]+, "source": "a test"' "$TMPDIR/own.jsonl"
+said far fail '1\.[0-9]+ times what its own project tolerates \(nmse 0\.0005\) at line [0-9]+, layer [0-9]+; rho [0-9]' "$TMPDIR/own.jsonl"
+said close pass '"rule": "close", "limit": 0.001, "relative": 0.01, "share": 0\.[0-9]+' "$TMPDIR/own.jsonl"
+said bound fail '"reason": "rho [1-9].*"rule": "none"' "$TMPDIR/own.jsonl"
+said tame fail 'allocated or freed memory [0-9]+ times' "$TMPDIR/own.jsonl"
+grep '"foreign-tame"' "$TMPDIR/own.jsonl" | grep -q '"foreign":'
+report $((! $?)) "  who does not say that it is foreign has no such record"
+expect_exit 1 "with --strict the bounds decide" "${foreign[@]}" --strict -o "$TMPDIR/strict.jsonl"
+said right pass '"rho": 0' "$TMPDIR/strict.jsonl"
+said near fail '"reason": "rho [1-9].*"share": 0\.[12]' "$TMPDIR/strict.jsonl"
+ok "records are read again" "$KVBENCH" show "$TMPDIR/own.jsonl"
+ok "what an engine is says the list" "$KVBENCH" list kernels --plugin "$so" --format csv
+holds "  there" '^kernel,foreign-right,,foreign,yes: an engine of a test,'
+ok "a rule of a kernel that is not foreign builds" built -DRULE_OF_TAME
+expect_exit 2 "  and is refused" "$KVBENCH" list kernels --plugin "$so"
+holds "  by name" "kernel 'foreign-no-rule' has no flag KVB_KERNEL_FOREIGN" "$err"
+
+# A library made of the names that the plug-in looks for, but one.
+plugin=(--plugin "$BUILD/plugins/ggml.so")
+ggml=("${run[@]}" "${plugin[@]}" --kernel 'ggml*')
+names=$(sed -n 's/^    FUNCTION(\(.*\)),$/ggml_\1/p' kernels/ggml/engine.c | grep -vE '_set_n_threads|threadpool(_new|_free)?$')
+made() { # NAME LEFT OUT: a folder with that library
+    mkdir -p "$TMPDIR/$1"
+    echo "$names" | grep -vx "$2" | sed 's/.*/const char *&(void) { return 0; }/; s/ggml_version(void) { return 0/ggml_version(void) { return "0.1"/' >"$TMPDIR/$1/all.c"
+    gcc -shared -fPIC "$TMPDIR/$1/all.c" -o "$TMPDIR/$1/libggml.so" && gcc -shared -fPIC -x c /dev/null -o "$TMPDIR/$1/libggml-base.so"
+}
+refused() { # FOLDER WHY
+    KVB_GGML=$1 "$KVBENCH" list kernels "${plugin[@]}" --format csv >"$out" 2>"$err"
+    grep -qE "^kernel,ggml,,ggml,\"?unavailable: .*$2" "$out" && [ ! -s "$err" ]
+    report $? "  is refused: $2"
+}
+[ "$(echo "$names" | wc -l)" -gt 30 ] && made lacks ggml_soft_max_add_sinks
+report $? "a library without a function"
+refused "$TMPDIR/lacks" 'libggml lacks ggml_soft_max_add_sinks'
+made other none
+report $? "a library that is laid out otherwise"
+refused "$TMPDIR/other" 'ggml 0\.1: its type 0 is not f32, in blocks of 4 bytes'
+refused "$TMPDIR/nowhere" 'nowhere: No such file or directory; KVB_GGML names a folder with libggml'
+mkdir "$TMPDIR/empty"
+refused "$TMPDIR/empty" 'empty: no libggml-base\*\.so; KVB_GGML names a folder that has it'
+KVB_GGML=$TMPDIR/empty expect_exit 3 "a run over it does nothing" "${ggml[@]}" --workload plain-decode --pool f32
+holds "  and says why" '[1-9].*empty: no libggml-base'
+
+# What is downloaded must be what is pinned.
+mkdir "$TMPDIR/bin"
+printf '#!/bin/sh\necho other >other.tgz && echo other.tgz\n' >"$TMPDIR/bin/npm"
+chmod +x "$TMPDIR/bin/npm"
+if [ "$(uname -m)" = x86_64 ]; then
+    PATH=$TMPDIR/bin:$PATH expect_exit 3 "another archive is not installed" ci/engines.sh "$TMPDIR/engines"
+    one_line "  in one line"
+    holds "  that says so" 'other\.tgz has another checksum' "$err"
+    [ -z "$(ls "$TMPDIR/engines")" ]
+    report $? "  and nothing is left"
+fi
+
+# The real one.
+if [ ! -d "$BUILD/engines/ggml" ]; then
+    report 0 "ggml's kernels # SKIP $BUILD/engines/ggml is not there: make engines installs it, with npm"
+else
+    ok "ggml is found" "$KVBENCH" list kernels "${plugin[@]}" --format csv
+    holds "  with its version and CPU backend" '^kernel,ggml,,ggml,"?yes: ggml [0-9.]+ \([0-9a-f]+\), libggml-cpu-[a-z0-9]+\.so'
+    formats=(f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl)
+    mapfile -t pools < <(printf -- '--pool\n%s\n' "${formats[@]}")
+    ok "the quick suite passes over all that its kernels read in place" "${ggml[@]}" --suite quick "${pools[@]}" --no-staging -o "$TMPDIR/ggml.jsonl"
+    for format in "${formats[@]}"; do
+        holds "  $format" "\"pool_k\": \"$format\", \"pool_v\": \"$format\", \"kernel\": \"ggml\".*\"status\": \"pass\".*\"rho\": [0-9.e-]+,.*\"rule\": \"nmse\"" "$TMPDIR/ggml.jsonl"
+    done
+    holds "  ggml-mul" '"kernel": "ggml-mul".*"status": "pass".*"rule": "nmse"' "$TMPDIR/ggml.jsonl"
+    ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload gpt-oss-like --workload agent-fork-8x128 --cache seq \
+        --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --no-staging --oversubscribe
+    expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
+        --workload batched-multi-seq --cache seq --pool f16
+    holds "  and finds" 'only with hidden cells poisoned: the kernel reads'
+fi
+done_testing
