@@ -19,7 +19,9 @@
 enum {
     BENCH_KV_HEADS = 8,
     BENCH_DIM = 128,
-    BENCH_ENTRIES = 4,   /* contestants of a work at most */
+    BENCH_ENTRIES = 4, /* contestants of a work at most, … */
+    BENCH_BESIDE = 8,  /* … and kernels that the user wants to see beside them */
+    BENCH_CONTESTANTS = BENCH_ENTRIES + BENCH_BESIDE,
     BENCH_TURNS = 256,   /* samples of a contestant at most */
     BENCH_TURNS_MIN = 5, /* and at least */
     BENCH_LAYERS = 16,   /* copies of the rows at most */
@@ -134,7 +136,7 @@ typedef struct bench_run {
     const bench_store *store;
     double seconds; /* for each contestant */
     uint32_t n;     /* contestants */
-    bench_contestant contestant[BENCH_ENTRIES];
+    bench_contestant contestant[BENCH_CONTESTANTS];
     uint32_t turns;
     double read[2][BENCH_TURNS]; /* GB/s of each team, where it was probed */
     double peak[2][BENCH_TURNS]; /* Gop/s */

@@ -90,6 +90,8 @@ static double row_error(const float *got, const double *want)
 static double tolerance(const bench_contestant *c)
 {
     kvb_arithmetic a;
+    if (c->kernel->tolerance.kind == KVB_TOLERANCE_NMSE)
+        return sqrt(c->kernel->tolerance.limit);
     kvb_call_arithmetic(&c->call, &a);
     return a.query.step > 0 ? TOLERANCE_INTEGER : TOLERANCE;
 }

@@ -15,7 +15,7 @@
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "kernels/kernels.h"
+#include "harness/selection/registry.h"
 
 #define NAME "bench-kernels"
 
@@ -23,7 +23,8 @@
 #define BEYOND_CACHES 450e6
 
 typedef struct bench {
-    kvb_words works;
+    kvb_words works, plugins, beside;
+    kvb_registry registry;
     const char *kernel, *seconds_text, *format_name;
     uint64_t threads, cells; /* cells 0: as the works say */
     double seconds;
@@ -37,6 +38,9 @@ typedef struct bench {
 static const kvb_option options[] = {
     {"--work", "GLOB", "only works of these names (repeatable)", KVB_WORDS(bench, works)},
     {"--kernel", "NAME", "this kernel in place of those of the table; no scans", KVB_TEXT(bench, kernel)},
+    {"--plugin", "F.so", "load more kernels (repeatable)", KVB_WORDS(bench, plugins)},
+    {"--beside", "NAME", "this kernel too, in every work but scans, in turns with the table's (repeatable, at most 8)",
+     KVB_WORDS(bench, beside)},
     {"--threads", "N", "team size; default 2, which the targets are for", KVB_NUMBER(bench, threads, 1, 1024)},
     {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",
      KVB_NUMBER(bench, cells, BENCH_CELLS_MIN, 1 << 20)},
@@ -55,7 +59,8 @@ static const kvb_usage usage = {
         "the longer of reading and f32 multiply-adds, whichever the target is of; where the two differ, no kernel\n"
         "of f32 can reach the target's limit. Each kernel's output is looked at: a wrong one meets no target.\n\n"
         "  build/bench/kernels --work 'decode-*' --format md\n"
-        "  build/bench/kernels --kernel reference --cells 512 --seconds 0.01",
+        "  build/bench/kernels --kernel reference --cells 512 --seconds 0.01\n"
+        "  build/bench/kernels --plugin build/plugins/ggml.so --beside ggml --beside openblas",
     .options = options,
 };
 
@@ -69,24 +74,34 @@ static bool asked(const bench *b, const char *name)
     return yes;
 }
 
-static const kvb_kernel *kernel_find(const char *name)
+static const kvb_kernel *kernel_find(const bench *b, const char *name)
 {
-    for (size_t i = 0; kvb_builtin_kernels[i]; i++)
-        if (!strcmp(kvb_builtin_kernels[i]->name, name))
-            return kvb_builtin_kernels[i];
-    return NULL;
+    return kvb_registry_find(&b->registry, KVB_KERNELS, name);
+}
+
+/* Kernels of plug-ins are known from here on. */
+static int kernels_check(bench *b)
+{
+    char known[2048], why[512];
+    kvb_registry_init(&b->registry);
+    if (kvb_registry_load_all(&b->registry, &b->plugins, why, sizeof why))
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "%s", why);
+    kvb_registry_names(&b->registry, KVB_KERNELS, known, sizeof known);
+    if (b->kernel && !kernel_find(b, b->kernel))
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "unknown kernel '%s'; known: %s", b->kernel, known);
+    for (size_t i = 0; i < b->beside.n; i++)
+        if (!kernel_find(b, b->beside.at[i]))
+            return kvb_complain(NAME, KVB_EXIT_USAGE, "--beside: unknown kernel '%s'; known: %s", b->beside.at[i],
+                                known);
+    if (b->beside.n > BENCH_BESIDE)
+        return kvb_complain(NAME, KVB_EXIT_USAGE, "--beside: at most %u kernels", BENCH_BESIDE);
+    return KVB_EXIT_OK;
 }
 
 static int words_check(const bench *b)
 {
     char known[2048] = "";
     size_t used = 0;
-    if (b->kernel && !kernel_find(b->kernel)) {
-        for (size_t i = 0; kvb_builtin_kernels[i] && used < sizeof known; i++)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                     kvb_builtin_kernels[i]->name);
-        return kvb_complain(NAME, KVB_EXIT_USAGE, "unknown kernel '%s'; known: %s", b->kernel, known);
-    }
     for (const bench_work *w = bench_works; w->name; w++) {
         if (asked(b, w->name))
             return KVB_EXIT_OK;
@@ -115,7 +130,8 @@ static int values_check(bench *b)
     if (b->threads > kvb_cores())
         return kvb_complain(NAME, KVB_EXIT_USAGE, "--threads: %llu threads on a machine of %u cores",
                             (unsigned long long)b->threads, kvb_cores());
-    return words_check(b);
+    int code = kernels_check(b);
+    return code ? code : words_check(b);
 }
 
 /* ---- a work -------------------------------------------------------------------------------------------------- */
@@ -151,21 +167,26 @@ static bool way_is_taken(const bench_run *run, bench_way way)
     return false;
 }
 
+static void contestant_add(const bench *b, const bench_entry *entry, const char *name, bench_run *run)
+{
+    bench_contestant *c = &run->contestant[run->n++];
+    *c = (bench_contestant){.entry = entry, .name = name, .kernel = kernel_find(b, name)};
+    if (!c->kernel)
+        snprintf(c->why, sizeof c->why, "there is no kernel of this name");
+    else if (!c->kernel->available || c->kernel->available(c->why, sizeof c->why))
+        c->why[0] = '\0';
+}
+
 static void contestants_choose(const bench *b, const bench_work *work, bench_run *run)
 {
+    static const bench_entry beside = {.way = BENCH_WHOLE};
     for (uint32_t e = 0; e < BENCH_ENTRIES && work->entry[e].kernel; e++) {
         const bench_entry *entry = &work->entry[e];
-        bench_contestant *c = &run->contestant[run->n];
-        if (b->kernel && way_is_taken(run, entry->way))
-            continue; /* it differs from an earlier one by kernel only */
-        *c = (bench_contestant){.entry = entry, .name = b->kernel ? b->kernel : entry->kernel};
-        c->kernel = kernel_find(c->name);
-        if (!c->kernel)
-            snprintf(c->why, sizeof c->why, "there is no kernel of this name");
-        else if (c->kernel->available && c->kernel->available(c->why, sizeof c->why))
-            c->why[0] = '\0';
-        run->n++;
+        if (!b->kernel || !way_is_taken(run, entry->way)) /* else it differs from an earlier one by kernel only */
+            contestant_add(b, entry, b->kernel ? b->kernel : entry->kernel, run);
     }
+    for (size_t i = 0; i < b->beside.n; i++)
+        contestant_add(b, &beside, b->beside.at[i], run);
 }
 
 static int work_run(bench *b, const bench_work *work)
@@ -241,6 +262,8 @@ static void bench_close(bench *b)
     kvb_threads_end(b->team[1]);
     kvb_threads_end(b->team[0]);
     kvb_words_free(&b->works);
+    kvb_words_free(&b->plugins);
+    kvb_words_free(&b->beside);
 }
 
 static int bench_print(const bench *b)
@@ -267,7 +290,8 @@ static int bench_main(bench *b)
 int main(int argc, char **argv)
 {
     uint32_t cores = kvb_cores();
-    bench b = {.seconds_text = "1.5", .format_name = "table", .threads = cores < 2 ? cores : 2};
+    static bench b;
+    b = (bench){.seconds_text = "1.5", .format_name = "table", .threads = cores < 2 ? cores : 2};
     setlocale(LC_CTYPE, "C.UTF-8");
     kvb_openblas_ensure(argv);
     int code = kvb_options_parse(&usage, &b, argc, argv);

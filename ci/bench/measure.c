@@ -137,8 +137,8 @@ static double peak_probe(const kvb_team *team)
 typedef struct turns {
     bench_run *run;
     kvb_probe_memory copies[BENCH_LAYERS];
-    double bytes;                                     /* of one copy */
-    uint32_t probe_turn[2], call_turn[BENCH_ENTRIES]; /* which copy is next */
+    double bytes;                                         /* of one copy */
+    uint32_t probe_turn[2], call_turn[BENCH_CONTESTANTS]; /* which copy is next */
 } turns;
 
 static bool team_used(const bench_run *run, uint32_t team)
