@@ -52,10 +52,12 @@ def page(runs, moved, folder):
     parts = [("verdict", sections.verdict(runs))]
     parts += [("changed", sections.changed(runs, moved, body["changed"]))] if moved else []
     parts += [("machine", sections.machine(runs)), ("fastest", sections.winners(runs))]
+    others = sections.beside(runs)
+    parts += [("beside", others)] if others else []
     parts += [(key, section(key, plots[key].title, body[key])) for key in plots if key != "changed"]
     parts += [("kinds", sections.kinds(runs)), ("counters", sections.counters(runs)), ("slow", sections.slow(runs)), ("all", sections.everything(runs, moved)), ("skipped", sections.skipped(runs)),
               ("reproduce", sections.reproduce(runs))]
-    names = {"verdict": "Verdict", "changed": "Before and after", "machine": "Machine", "fastest": "Fastest", "roofline": "Roofline", "growth": "Kernels and context",
+    names = {"verdict": "Verdict", "changed": "Before and after", "machine": "Machine", "fastest": "Fastest", "beside": "Beside others", "roofline": "Roofline", "growth": "Kernels and context",
              "context": "Formats and context", "threads": "Threads", "spread": "Distribution",
              "heat": "Heat map", "memory": "Memory", "formats": "Formats",
              "kinds": "Kinds of steps", "counters": "Counters", "slow": "Slowest", "all": "All", "skipped": "Skipped",

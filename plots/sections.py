@@ -186,6 +186,44 @@ def winners(runs):
     return section("fastest", "Fastest per workload", body if rows else paragraph("No combination that was timed passed."))
 
 
+# ---- beside the engines of others ------------------------------------------------------------------------------
+
+YARDSTICKS = ("openblas", "reference")
+
+
+def beside(runs):
+    """Kernels that call others' engines, OpenBLAS and the fastest of ours, over the same rows. None: no such engine ran."""
+    best = fastest(timed(runs), lambda r: (race(r) + (pool(r),), r["kernel"]))
+    foreign = list(dict.fromkeys(kernel for (_, kernel), r in best.items() if at(r, "foreign.calls")))
+    rows = {}
+    for (place, kernel), r in best.items():
+        row = rows.setdefault(place, {})
+        key = kernel if kernel in foreign or kernel == "openblas" else None if kernel in YARDSTICKS else "ours"
+        if key and (key not in row or median_of(r) < median_of(row[key])):
+            row[key] = r
+    rows = [dict(row, run=row["ours"]["run"]) for row in rows.values() if "ours" in row and any(k in row for k in foreign)]
+    if not rows:
+        return None
+
+    def cell(key):
+        def of(row):
+            if key not in row:
+                return Cell("–", None)
+            ratio = median_of(row[key]) / median_of(row["ours"])
+            share = at(row[key], "traffic.of_limit")
+            return Cell(number(share, "share") if share is not None else number(median_of(row[key]), "ns"), share,
+                        f"{row[key]['kernel']}, {number(median_of(row[key]), 'ns')}" if key == "ours"
+                        else f"{number(ratio, 'times')} the time of ours")
+        return of
+    columns = [Column(c.heading, c.meaning, lambda row, c=c: c.cell(row["ours"])) for c in where(runs)
+               if c.heading not in ("cache", "kernel")]
+    columns += [Column(key, "share of the machine's limit that was reached; below it the time", cell(key))
+                for key in ["ours"] + foreign + ["openblas"]]
+    engines = dict.fromkeys(at(row[k], "foreign.engine") for row in rows for k in foreign if k in row)
+    return section("beside", "Beside others' engines", paragraph("; ".join(engines) + "."), table(
+        "beside-table", "Ours: the fastest kernel of kvbench for these rows, in whichever cache", columns, rows, "data"))
+
+
 def slow(runs):
     records = timed(runs)
     if not records:
