@@ -159,10 +159,14 @@ static int data_print(const kvb_sizes *rows, FILE *out)
 int kvb_size_explorer(const kvb_sizes *rows, FILE *out)
 {
     static const char form[] =
-        "<style>\n#explorer label { display: inline-flex; gap: 0.4rem; align-items: center; margin: 0 1.2rem 0.4rem 0; "
-        "}\n"
-        "#explorer input[type=number] { width: 8em; } .bar { display: flex; width: 14rem; height: 0.9rem; }\n"
-        ".bar.over { outline: 2px solid var(--s1); } .bar span { display: block; }\n</style>\n"
+        "<style>\n#explorer label { display: inline-flex; flex-wrap: wrap; gap: 0.4rem; align-items: center; margin: 0 "
+        "1.2rem "
+        "0.4rem 0; }\n"
+        "#explorer input[type=number] { width: 8.7em; } .bar { display: flex; width: 14rem; height: 0.9rem; outline: "
+        "1px "
+        "solid var(--line); }\n"
+        ".bar.over { outline: 2px solid var(--s1); } .bar span { display: block; }\n"
+        ".key { display: inline-block; width: 0.7rem; height: 0.7rem; margin: 0 0.3rem 0 0.6rem; }\n</style>\n"
         "<section id=\"explorer\" hidden>\n<h2>Explore</h2>\n<p>\n<label>model <select id=\"model\"></select></label>\n"
         "<label>context <input type=\"range\" id=\"context-slider\" min=\"0\" max=\"96\" aria-label=\"context\">\n"
         "<input type=\"number\" id=\"context\" min=\"1\"></label>\n"
@@ -176,7 +180,7 @@ int kvb_size_explorer(const kvb_sizes *rows, FILE *out)
         "GiB</label>\n</p>\n"
         "<p id=\"said\"></p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th>engine</th><th "
         "class=\"n\">KV</th><th class=\"n\">states</th><th class=\"n\">beside</th><th class=\"n\">total</th><th "
-        "class=\"n\">longest</th><th class=\"n\">most</th><th>weights, KV, states, beside</th></tr></thead>\n"
+        "class=\"n\">longest</th><th class=\"n\">most</th><th id=\"parts\"></th></tr></thead>\n"
         "<tbody id=\"engines\"></tbody>\n</table>\n</div>\n<p>Beside: what passes need, the runtime, the margin. "
         "Longest, "
         "most: the context and the number of sequences that still fit.</p>\n</section>\n"

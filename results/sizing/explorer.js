@@ -262,10 +262,18 @@
             return row;
         }));
         const weights = m.weights[q.tp];
+        const takes = ask.device ? names.filter((name) => data.engines[name].fraction).map((name) =>
+            ` ${name} takes ${Number(data.engines[name].fraction) / 10} % of its memory.`) : [];
         $("said").textContent = `Weights: ${weights === undefined ? "not known" : bytesText(weights)} on a rank.` +
-            (m.max_context && q.context > m.max_context ? ` The context is beyond the ${m.max_context} of the model's config.` : "");
+            (m.max_context && q.context > m.max_context ? ` The context is beyond the ${m.max_context} of the model's config.` : "") + takes.join("");
     };
 
+    $("parts").replaceChildren(...PARTS.flatMap((part, i) => {
+        const key = document.createElement("span");
+        key.className = "key";
+        key.style.background = `var(--s${i})`;
+        return [key, part === "kv" ? "KV" : part];
+    }));
     const fill = (id, names) => $(id).replaceChildren(...names.map((name) => new Option(name, name)));
     fill("model", data.models.map((m) => m.name));
     fill("k", data.formats.map((f) => f.name));
