@@ -322,19 +322,20 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
     return 0;
 }
 
-/* How many blocks one sequence of n tokens needs in a layer. */
+/* How many blocks one sequence of n tokens needs in a layer. Scheduling is asynchronous: two batches can be in flight behind a
+ * window (config/vllm.py, max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
 static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
-    uint64_t window = s->group->window, batch = kvb_size_batch(&kvb_size_engine_vllm, ask);
+    uint64_t window = s->group->window, flight = KVB_VLLM_BATCHES * kvb_size_batch(&kvb_size_engine_vllm, ask);
 
     if (s->grows)
         return kvb_ceil_div(n, s->block);
     switch (s->group->kind) {
     case KVB_SIZED_WINDOW: /* the window may begin inside a block */
-        window += batch - 1;
+        window += flight - 1;
         return kvb_ceil_div(window < n ? window : n, s->block) + 1;
     case KVB_SIZED_CHUNK:
-        window += batch;
+        window += flight;
         return kvb_ceil_div(window < n ? window : n, s->block);
     default:
         return s->states + ask->spec_depth;

@@ -57,10 +57,11 @@ kvb_mlx_windows kvb_mlx_windows_of(const kvb_sized_model *model);
 
 /* Does llama.cpp keep less than all tokens in the model's windows? */
 bool kvb_llama_has_windows(const kvb_sized_model *model);
-/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a logit. */
+/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a logit; and the
+ * batches of a sequence that can be in flight. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
 uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
-enum { KVB_VLLM_SAMPLER_BYTES = 43 };
+enum { KVB_VLLM_SAMPLER_BYTES = 43, KVB_VLLM_BATCHES = 2 };
 
 /* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
 int kvb_too_large(char *why, size_t why_bytes);

@@ -59,10 +59,10 @@
         return ceil(g.state, tp) * (g.state_f32 ? 4n : state) + ceil(channels, tp) * (columns + (g.conv_drafts ? widened : 0n)) * conv;
     };
     const vllmBlocks = (s, q) => {
-        const batch = data.engines.vllm.batch;
+        const flight = data.engines.vllm.batch * data.engines.vllm.batches;
         if (s.grows) return ceil(q.context, s.block);
-        if (s.g.kind === "window") return ceil(least(s.g.window + batch - 1n, q.context), s.block) + 1n;
-        return s.g.kind === "chunk" ? ceil(least(s.g.window + batch, q.context), s.block) : s.states + ask.spec_depth;
+        if (s.g.kind === "window") return ceil(least(s.g.window + flight - 1n, q.context), s.block) + 1n;
+        return s.g.kind === "chunk" ? ceil(least(s.g.window + flight, q.context), s.block) : s.states + ask.spec_depth;
     };
     const vllmSpecs = (m, q) => {
         const specs = [], first = ask.block || 16n;

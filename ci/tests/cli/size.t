@@ -42,7 +42,7 @@ holds "  512 + 64 elements in 61 layers" '^    = 512 \+ 64 elements in bf16: 1,1
 holds "  together" '^  together: 70,272 B a token, and 0 B a sequence$'
 ok "--explain of an engine" "$KVBENCH" size gemma-3-27b-it Qwen3.5-9B --explain --engine vllm --context 32k --sequences 1 --kv bf16
 holds "  says pages and groups" \
-    '^    52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 of them a sequence; held as 60 layers'
+    '^    52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 1089 of them a sequence; held as 60 layers'
 holds "  and how a state is padded" '^    24 x gated DeltaNet: a state of [0-9,]+ B in a page of [0-9,]+ B, 2 of them a sequence'
 is "a state has d_inner, and a convolution beside it" $((64 * 5120 * (16 + 3) * 4)) fixed_bytes_per_sequence mamba-2.8b \
     "${ideal[@]}" --kv f32

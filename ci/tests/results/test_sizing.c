@@ -104,7 +104,7 @@ static void test_facts(void **state)
          0},
         {"4 bits", "bf16", {FULL(1, 1, 128)}, ideal, "a4g64", 1, 1, 2 * 128 * 0.5625, 0, 144, 0},
         {"MHA", "bf16", {FULL(1, 1, 128)}, ideal, "int8", 1, 1, 264, 0, 264, 0},
-        /* vLLM: ceil((1023 + 8192) / 16) + 1 = 577 blocks; 52 window layers in six groups of ten. */
+        /* vLLM: ceil((1023 + 2 x 8192) / 16) + 1 = 1089 blocks; 52 window layers in six groups of ten. */
         {"Gemma-3-27B",
          "bf16",
          {FULL(10, 16, 128), WINDOW(52, 16, 128, 1024, 0)},
@@ -113,8 +113,8 @@ static void test_facts(void **state)
          131072,
          1,
          81920,
-         60UL * 577 * 16 * 8192,
-         10UL * 131072 * 8192 + 60UL * 577 * 16 * 8192,
+         60UL * 1089 * 16 * 8192,
+         10UL * 131072 * 8192 + 60UL * 1089 * 16 * 8192,
          0},
         {"chunks",
          "bf16",
@@ -124,8 +124,8 @@ static void test_facts(void **state)
          1UL << 20,
          2,
          0,
-         16384 * 512,
-         2UL * 16384 * 512,
+         24576 * 512,
+         2UL * 24576 * 512,
          0},
         /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight, each with two states. */
         {"Qwen3.5-9B",
