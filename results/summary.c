@@ -137,6 +137,21 @@ static void witnesses_print(const view *v)
         line_print(v, "nothing judged pool %s: no output over it was compared with the truth", pools);
 }
 
+/* Whose project decides, and who found that beyond its bound. */
+static void foreign_print(const view *v)
+{
+    size_t passed = 0, beyond = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const kvb_result *r = &v->results[i];
+        const bool own = r->status == KVB_STATUS_PASS && r->foreign.outputs > 0;
+        passed += own;
+        beyond += own && r->rho > 1;
+    }
+    if (passed)
+        line_print(v, "%zu of the passed by the rule of their kernel's own project; %zu of these with rho above 1",
+                   passed, beyond);
+}
+
 /* What share of the rows was judged, and how. */
 static void shares_print(const view *v)
 {
@@ -178,6 +193,7 @@ static void headline_print(const view *v)
                count_of(v, KVB_STATUS_SKIP), seconds);
     fputs(*colour ? KVB_COLOUR_END : "", v->out);
     witnesses_print(v);
+    foreign_print(v);
     shares_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);

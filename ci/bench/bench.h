@@ -20,7 +20,7 @@ enum {
     BENCH_KV_HEADS = 8,
     BENCH_DIM = 128,
     BENCH_ENTRIES = 4, /* contestants of a work at most, … */
-    BENCH_BESIDE = 8,  /* … and kernels that the user wants to see beside them */
+    BENCH_BESIDE = 6,  /* … and kernels that the user wants to see beside them */
     BENCH_CONTESTANTS = BENCH_ENTRIES + BENCH_BESIDE,
     BENCH_TURNS = 256,   /* samples of a contestant at most */
     BENCH_TURNS_MIN = 5, /* and at least */

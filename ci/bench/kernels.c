@@ -39,7 +39,7 @@ static const kvb_option options[] = {
     {"--work", "GLOB", "only works of these names (repeatable)", KVB_WORDS(bench, works)},
     {"--kernel", "NAME", "this kernel in place of those of the table; no scans", KVB_TEXT(bench, kernel)},
     {"--plugin", "F.so", "load more kernels (repeatable)", KVB_WORDS(bench, plugins)},
-    {"--beside", "NAME", "this kernel too, in every work but scans, in turns with the table's (repeatable, at most 8)",
+    {"--beside", "NAME", "this kernel too, in every work but scans, in turns with the table's (repeatable, at most 6)",
      KVB_WORDS(bench, beside)},
     {"--threads", "N", "team size; default 2, which the targets are for", KVB_NUMBER(bench, threads, 1, 1024)},
     {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",

@@ -304,7 +304,6 @@ const engine_api *engine_load(char *why, size_t why_bytes)
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 #define TEAMS 4u /* sizes of team at a time */
-#define NODES 16u
 
 static struct {
     pid_t process; /* threads do not survive a fork */
@@ -334,8 +333,6 @@ static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
     static places p;
     uint32_t last = 0;
-    if (team->n > GGML_CPUS)
-        return;
     team->run(team, place_note, &p);
     for (uint32_t i = 0, cpu; i < team->n; i++, last = cpu) {
         for (cpu = 0; cpu < GGML_CPUS && !CPU_ISSET(cpu, &p.at[i]); cpu++)
@@ -375,7 +372,8 @@ static int team_start(const kvb_team *team, uint32_t at)
 
 static int context_start(void)
 {
-    const size_t bytes = 2 * NODES * api.tensor_overhead() + api.graph_overhead_custom(NODES, false) + 4096;
+    const size_t bytes =
+        2 * ENGINE_NODES * api.tensor_overhead() + api.graph_overhead_custom(ENGINE_NODES, false) + 4096;
     mine.process = getpid();
     mine.context = api.init((ggml_init_params){.mem_size = bytes, .no_alloc = true});
     return mine.context ? 0 : -ENOMEM;
@@ -384,10 +382,10 @@ static int context_start(void)
 int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend)
 {
     uint32_t at = 0;
-    int error = 0;
+    int error = team->n > GGML_CPUS ? -EINVAL : 0;
     if (mine.process != getpid())
         memset(&mine, 0, sizeof mine); /* what a parent had stays its own */
-    if (!mine.context)
+    if (!mine.context && !error)
         error = context_start();
     while (at < TEAMS && mine.team[at].n != team->n)
         at++;

@@ -89,11 +89,13 @@ enum { GGML_F32, GGML_F16, GGML_PREC_F32 = 10 };
 /* ggml's number for an element that the kernels read in place; -1: it is none of these. */
 int engine_type(kvb_elem elem);
 
+#define ENGINE_NODES 16u /* steps of one graph at most */
+
 /* Loads the library, once. NULL: why says what is missing. Else why says what was found. */
 const engine_api *engine_load(char *why, size_t why_bytes);
 
 /* A context for one call's graph, empty, and a backend whose threads sit where the team's do. They belong to the engine, until
- * the next call. 0 or -ENOMEM. */
+ * the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
 int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend);
 
 #endif

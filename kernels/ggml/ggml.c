@@ -236,8 +236,6 @@ static size_t mul_scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-#define NODES 16u
-
 static int call_run(const kvb_attend *args, ggml_tensor *build(call *c))
 {
     const kvb_problem *p = &args->problem;
@@ -263,7 +261,7 @@ static int call_run(const kvb_attend *args, ggml_tensor *build(call *c))
     mask_make(&c);
     ggml_tensor *out = build(&c);
     out->data = args->out;
-    ggml_cgraph *graph = c.api->new_graph_custom(c.context, NODES, false);
+    ggml_cgraph *graph = c.api->new_graph_custom(c.context, ENGINE_NODES, false);
     c.api->build_forward_expand(graph, out);
     return c.api->backend_graph_compute(backend, graph) ? -EIO : 0;
 }

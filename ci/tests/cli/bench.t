@@ -50,6 +50,15 @@ holds "  beside the plain kernel" '^scan-prefill-conv-4 +scan, gain over scan-re
 lacks "  nothing wrong" 'WRONG'
 holds "  and counts" '^[0-9]+ of 24 targets are met\.$'
 
+ok "kernels of a plug-in, and others, beside those of the table" bench "${tiny[@]}" --plugin "$BUILD/example-plugin/online.so" \
+    --beside online --beside openblas --work decode-f32-g1
+holds "  the table's" '^decode-f32-g1 +flash +.*>= 0\.95 +(yes|no)$'
+holds "  the plug-in's, without a target" '^decode-f32-g1 +online +.* [0-9.]+ +[0-9.]+ *$'
+holds "  the other" '^decode-f32-g1 +openblas '
+holds "  and counts the table's" '^[01] of 1 targets are met\.$'
+ok "a kernel that reads no such rows" bench "${tiny[@]}" --plugin "$BUILD/example-plugin/online.so" --beside online --work decode-q4_0-g4
+holds "  is told" '^decode-q4_0-g4 +online .*unavailable: '
+
 ok "--help teaches" bench --help
 holds "  every option" '--seconds S'
 
@@ -62,6 +71,10 @@ refuse() {
     holds "  saying: $pattern" "$pattern" "$err"
 }
 refuse "a kernel that is not there" "unknown kernel 'nope'; known: reference, " --kernel nope
+refuse "none beside" "--beside: unknown kernel 'nope'; known: reference, " --beside nope
+refuse "more beside than there is room for" '--beside: at most 6 kernels' --beside reference --beside openblas --beside flash \
+    --beside flash-int8 --beside flash-bf16 --beside flash-f16 --beside witness
+refuse "no plug-in" 'nope\.so: cannot open' --plugin ./nope.so
 refuse "a work that is not there" "no work matches 'nope'; known: decode-f32-g1, " --work nope
 refuse "an unknown option" "unknown option '--fly'; known: --work" --fly
 refuse "an unknown format" "unknown format 'xml'" --format xml

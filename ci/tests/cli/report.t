@@ -48,6 +48,9 @@ file("before", manifest, run({}))
 file("after", manifest, run({"mine": 1.5}) + [dict(copy.deepcopy(first), workload="ctx-1", pool_k="f32", pool_v="f32", status="fail", reason="bad")])
 file("elsewhere", dict(manifest, cpu_model="another"), run({"mine": 1.5}))
 file("one", manifest, run({})[:1])
+foreign = {"calls": 5, "allocations": 7, "engine": "an engine 0.1", "rule": "nmse", "limit": 0.0005, "relative": 0, "share": 0.1, "outputs": 9,
+           "source": "a test"}
+file("beside", manifest, [dict(r, foreign=foreign) if r["kernel"] == "mine" else r for r in run({})])
 PY
 ok "before and after" "$KVBENCH" report "$TMPDIR/before.jsonl" "$TMPDIR/after.jsonl" -o "$TMPDIR/moved"
 ok "  works in a browser" python3 $browser/report_page.py "$TMPDIR/moved/index.html" "$TMPDIR/command"
@@ -82,6 +85,11 @@ page "judges no times" '20 of 40 undecided, nothing else got worse, before to el
 page "  and says why" 'another machine' far
 ok "one combination" "$KVBENCH" report "$TMPDIR/one.jsonl" -o "$TMPDIR/one"
 page "is told in words" '<li>Roofline at 1 thread. ctx-64, ' one
+ok "beside the engine of others" "$KVBENCH" report "$TMPDIR/beside.jsonl" -o "$TMPDIR/others"
+page "names it" '<p>an engine 0.1.</p>' others
+page "  and says how much longer it takes" '1.50 × the time of ours' others
+! grep -q 'id="beside"' "$TMPDIR/one/index.html"
+report $? "  which a run without one does not speak of"
 lacks "  and not drawn" 'id="(roofline|spread|heat|formats)-[^"]*-desc"' "$TMPDIR/one/index.html"
 
 # Names that try to get out of where they stand; a failure, a crash, more rows than are shown at first; a machine that was not measured; no timeline.
