@@ -88,7 +88,8 @@ else
     done
     holds "  ggml-mul" '"kernel": "ggml-mul".*"status": "pass".*"rule": "nmse"' "$TMPDIR/ggml.jsonl"
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
-        --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --no-staging --oversubscribe
+        --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
+        --oversubscribe
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
     holds "  and finds" 'only with hidden cells poisoned: the kernel reads'
