@@ -51,9 +51,9 @@ int kvb_layer_peak(const kvb_sized_model *model, const kvb_size_engine *engine, 
 bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *group);
 bool kvb_sglang_knows(const kvb_sized_group *group);
 uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
-/* mlx-lm: does it keep all rows of this model's windows, or a window's? */
-typedef enum kvb_mlx_windows { KVB_MLX_UNKNOWN, KVB_MLX_WHOLE, KVB_MLX_ROTATING } kvb_mlx_windows;
-kvb_mlx_windows kvb_mlx_windows_of(const kvb_sized_model *model);
+/* mlx-lm: the kinds of layers of this model of which it is known what they keep; of windows, all rows or a window's. */
+enum { KVB_MLX_WHOLE = 1, KVB_MLX_ROTATING = 2, KVB_MLX_LATENT = 4, KVB_MLX_STATES = 8 };
+uint32_t kvb_mlx_caches_of(const kvb_sized_model *model);
 
 /* Does llama.cpp keep less than all tokens in the model's windows? */
 bool kvb_llama_has_windows(const kvb_sized_model *model);

@@ -69,14 +69,14 @@ static json_t *model_make(const kvb_size_row *row)
 
     for (size_t i = 0; i < m->n_groups; i++)
         json_array_append_new(groups, group_make(m, i, &row->ask));
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:I}", "name", m->name, "dtype",
-        (json_int_t)kvb_dtype_bytes(m->dtype), "hidden", (json_int_t)m->hidden, "intermediate",
-        (json_int_t)m->intermediate, "vocab", (json_int_t)m->vocab, "max_context", (json_int_t)m->max_context,
-        "llama_windows", kvb_llama_has_windows(m), "vllm_state", (json_int_t)kvb_vllm_state_element(m, &row->ask),
-        "sglang_state", (json_int_t)kvb_sglang_state_element(m, &row->ask), "mlx_windows",
-        (json_int_t)kvb_mlx_windows_of(m), "groups", groups, "weights", weights_make(row), "k", row->ask.k->name, "v",
-        row->ask.v->name, "context", (json_int_t)row->ask.context, "sequences", (json_int_t)row->ask.sequences);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:I}", "name",
+                     m->name, "dtype", (json_int_t)kvb_dtype_bytes(m->dtype), "hidden", (json_int_t)m->hidden,
+                     "intermediate", (json_int_t)m->intermediate, "vocab", (json_int_t)m->vocab, "max_context",
+                     (json_int_t)m->max_context, "llama_windows", kvb_llama_has_windows(m), "vllm_state",
+                     (json_int_t)kvb_vllm_state_element(m, &row->ask), "sglang_state",
+                     (json_int_t)kvb_sglang_state_element(m, &row->ask), "mlx", (json_int_t)kvb_mlx_caches_of(m),
+                     "groups", groups, "weights", weights_make(row), "k", row->ask.k->name, "v", row->ask.v->name,
+                     "context", (json_int_t)row->ask.context, "sequences", (json_int_t)row->ask.sequences);
 }
 
 /* Constants of an engine, as this ask has them. */

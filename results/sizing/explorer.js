@@ -4,7 +4,7 @@
 "use strict";
 (() => {
     const data = JSON.parse(document.getElementById("sizes").textContent, (key, value) => typeof value === "number" ? BigInt(value) : value);
-    const ask = data.ask, LIMIT = 1n << 64n, FAR = 1n << 40n, ROTATING = 2n;
+    const ask = data.ask, LIMIT = 1n << 64n, FAR = 1n << 40n, WHOLE = 1n, ROTATING = 2n, LATENT = 4n, STATES = 8n;
     const ceil = (x, by) => (x + by - 1n) / by, least = (a, b) => a < b ? a : b, most = (a, b) => a > b ? a : b;
     const up = (x, to) => ceil(x, to) * to;
     class Lack extends Error {}
@@ -137,12 +137,14 @@
         check(q.k === q.v, "mlx-lm stores K and V alike");
         stored("mlx", q.k);
         check(q.tp === 1n && ask.pp === 1n, "mlx-lm's ranks are not modelled");
-        check(m.groups.every((g) => g.kind === "none" || g.kind === "full" && !g.index || g.kind === "window" && !g.sinks && m.mlx_windows),
+        const caches = {window: WHOLE | ROTATING, latent: LATENT, state: STATES}, known = (g) => m.mlx & (caches[g.kind] || 0n);
+        check(m.groups.every((g) => g.kind === "none" || !g.index && (g.kind === "full" || !g.sinks && known(g))),
             "mlx-lm's caches for such layers are not modelled");
-        const cells = up(q.context, 256n), rotates = (g) => g.kind === "window" && m.mlx_windows === ROTATING;
-        check(q.k.plain || !m.groups.some(rotates), "mlx-lm cannot quantise the cache of a window");
+        const cells = up(q.context, 256n), rotates = (g) => g.kind === "window" && m.mlx & ROTATING;
+        check(q.k.plain || !m.groups.some((g) => rotates(g) || g.kind === "latent"), "mlx-lm cannot quantise such rows");
+        check(!ask.spec_depth || m.groups.every((g) => g.kind !== "state"), "mlx-lm's states of drafts are not modelled");
         return sum(m, (g) => ({kv: q.sequences * (rotates(g) ? least(g.window - 1n + data.engines.mlx.batch, cells) : cells) *
-            g.layers * layerRow(g, q), states: 0n}));
+            g.layers * layerRow(g, q), states: q.sequences * g.layers * stateOf(g, q, 4n, m.dtype)}));
     };
 
     // ---- what passes need beside it

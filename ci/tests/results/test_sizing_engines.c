@@ -189,6 +189,26 @@ static void test_windows(void **state)
     kvb_sized_model_free(gemma);
 }
 
+/* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8 layers of rows. */
+static void test_mlx(void **state)
+{
+    kvb_sized_model *latent = built_in("DeepSeek-V3"), *delta = built_in("Qwen3.5-9B");
+    kvb_size_ask ask = ask_of(4097, 3, "bf16");
+    kvb_size size = computed(latent, &kvb_size_engine_mlx, &ask);
+
+    (void)state;
+    assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 61 * 576 * 2);
+    assert_true(size.held.bytes_per_token == 70272);
+    size = computed(delta, &kvb_size_engine_mlx, &ask);
+    assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 32768);
+    assert_int_equal(size.held.state_bytes, 3UL * 24 * (524288 * 4 + 24576 * 2));
+    assert_int_equal(size.held.fixed_bytes_per_sequence, 24 * 2146304);
+    ask.k = ask.v = kvb_kv_format_find("a8g64"); /* --kv-bits leaves states as they are */
+    assert_int_equal(computed(delta, &kvb_size_engine_mlx, &ask).held.state_bytes, size.held.state_bytes);
+    kvb_sized_model_free(latent);
+    kvb_sized_model_free(delta);
+}
+
 /* Of what rows and states get, states have 9 parts and rows 10; a request needs three states (kv_cache_configurator.py). */
 static void test_shares(void **state)
 {
@@ -318,6 +338,10 @@ static void test_refused(void **state)
         {"MiMo-V2-Flash", &kvb_size_engine_mlx, "bf16", 1,
          "what a model's make_cache gives such layers is not modelled"},
         {"gpt-oss-20b", &kvb_size_engine_mlx, "a8g64", 1, "mlx-lm cannot quantise the cache of a window"},
+        {"DeepSeek-V3", &kvb_size_engine_mlx, "a8g64", 1, "mlx-lm cannot quantise latent rows"},
+        {"DeepSeek-V3.2", &kvb_size_engine_mlx, "bf16", 1,
+         "what a model's make_cache gives such layers is not modelled"},
+        {"mamba-2.8b", &kvb_size_engine_mlx, "f16", 1, "what a model's make_cache gives such layers is not modelled"},
     };
 
     (void)state;
@@ -341,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_pools),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_windows), cmocka_unit_test(test_shares),
         cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_mlx),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
