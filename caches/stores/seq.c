@@ -284,7 +284,7 @@ static int shift_prepare(seq_store *c, const kvb_change *change)
                 cell = c->copies[copied++];
             }
             const uint32_t goes = moves ? (uint32_t)kvb_change_moved(change, pos) : pos;
-            if (!error && moves)
+            if (!error && moves && !kvb_group_scans(c->store.group)) /* states have no positions */
                 error = kvb_store_turn(&c->store, cell, (int32_t)(goes - pos));
             if (!error)
                 kvb_spans_append(to, goes, cell);

@@ -167,7 +167,6 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     }
     if (!error && !kvb_state_forgets(s))
         error = kvb_cache_seq.prepare(s, change, feed, plan);
-    s->n_turns = 0; /* states have no positions */
     return error;
 }
 

@@ -4,10 +4,51 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool has_rows(const kvb_sized_group *g)
 {
     return g->kind != KVB_SIZED_STATE && g->kind != KVB_SIZED_NONE && g->n > 0;
+}
+
+/* Recurrences that kernels/scan.h knows, by the names that sizing has for them. */
+static const struct {
+    const char *name;
+    kvb_scan_kind kind;
+} scans[] = {{"Mamba-1", KVB_SCAN_MAMBA1},
+             {"Mamba-2", KVB_SCAN_MAMBA2},
+             {"gated DeltaNet", KVB_SCAN_DELTA},
+             {"lightning attention", KVB_SCAN_LIGHTNING}};
+enum { SCANS = sizeof scans / sizeof *scans };
+
+static size_t scan_of(const kvb_sized_group *g)
+{
+    size_t i = 0;
+    while (i < SCANS && strcmp(scans[i].name, g->name) != 0)
+        i++;
+    return i;
+}
+
+/* Is it kept by a cache of kvbench? */
+static bool is_held(const kvb_sized_group *g)
+{
+    return has_rows(g) || (g->kind == KVB_SIZED_STATE && g->n > 0 && scan_of(g) < SCANS);
+}
+
+static kvb_group state_of(const kvb_sized_group *g, kvb_elem elem)
+{
+    const uint32_t width = g->conv_width;
+    return (kvb_group){.kind = KVB_GROUP_SCAN,
+                       .scan = {.kind = scans[scan_of(g)].kind,
+                                .heads = g->state_heads,
+                                .groups = g->state_groups,
+                                .d_k = g->state_k,
+                                .d_v = g->state_v,
+                                .conv_width = width,
+                                .conv_channels = width > 1 ? (uint32_t)(g->conv_elements / (width - 1)) : 0,
+                                .silu = width > 0,
+                                .state_elem = g->state_f32 ? KVB_F32 : elem,
+                                .conv_elem = elem}};
 }
 
 static kvb_group group_of(const kvb_sized_group *g)
@@ -30,6 +71,11 @@ static kvb_group group_of(const kvb_sized_group *g)
 /* Heads that only ask do not matter to what is kept. */
 static bool same_rows(const kvb_group *a, const kvb_group *b)
 {
+    const kvb_group_scan *s = &a->scan, *t = &b->scan;
+    if (kvb_group_scans(a) != kvb_group_scans(b) || s->kind != t->kind || s->heads != t->heads || s->d_k != t->d_k ||
+        s->d_v != t->d_v || s->conv_width != t->conv_width || s->conv_channels != t->conv_channels ||
+        s->state_elem != t->state_elem || s->conv_elem != t->conv_elem)
+        return false;
     return a->kv_heads == b->kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim && a->latent == b->latent &&
            a->window == b->window && a->sinks == b->sinks && a->chunk == b->chunk;
 }
@@ -49,13 +95,17 @@ static bool layers_add(kvb_model *model, const kvb_group *group, uint32_t n)
     return true;
 }
 
-int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, kvb_model *model, char *why, size_t why_bytes)
+int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, const char *state, kvb_model *model, char *why,
+                         size_t why_bytes)
 {
+    const kvb_elem elem = state && !strcmp(state, "bf16")  ? KVB_BF16
+                          : state && !strcmp(state, "f16") ? KVB_F16
+                                                           : KVB_F32;
     *model = (kvb_model){0};
     for (size_t i = 0; i < sized->n_groups; i++) {
-        if (!has_rows(&sized->groups[i]))
+        if (!is_held(&sized->groups[i]))
             continue;
-        kvb_group group = group_of(&sized->groups[i]);
+        kvb_group group = has_rows(&sized->groups[i]) ? group_of(&sized->groups[i]) : state_of(&sized->groups[i], elem);
         if (kvb_sized_grows(sized, &sized->groups[i], context))
             group.window = group.sinks = group.chunk = 0;
         if (layers_add(model, &group, sized->groups[i].n))
@@ -65,7 +115,7 @@ int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, kvb_mod
     }
     if (model->n_layers)
         return kvb_model_check(model, why, why_bytes) ? -ENOTSUP : 0;
-    snprintf(why, why_bytes, "no layer keeps rows");
+    snprintf(why, why_bytes, "no layer keeps rows or states");
     return -ENOTSUP;
 }
 
@@ -82,8 +132,8 @@ const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *tex
 {
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool parts[] = {g->kind == KVB_SIZED_STATE, has_rows(g) && g->index_dim > 0};
-        const char *const lacks[] = {"recurrent states", "the keys of an indexer"};
+        bool parts[] = {g->kind == KVB_SIZED_STATE && !is_held(g), has_rows(g) && g->index_dim > 0};
+        const char *const lacks[] = {"that recurrence", "the keys of an indexer"};
         for (size_t p = 0; p < 2; p++) {
             if (!parts[p] || at-- > 0)
                 continue;

@@ -6,13 +6,15 @@
 #include "kernels/model.h"
 #include "results/sizing/model.h"
 
-/* For sequences of `context` tokens: a window that limits none of them is left out. 0; -ENOTSUP with why: no layer keeps rows, or the layers are more, or of more kinds, than a kvb_model holds. */
-int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, kvb_model *model, char *why, size_t why_bytes);
+/* For sequences of `context` tokens: a window that limits none of them is left out. State: dtype of recurrent states, NULL:
+ * f32. 0; -ENOTSUP with why: no layer keeps rows or states, or the layers are more, or of more kinds, than a kvb_model holds. */
+int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, const char *state, kvb_model *model, char *why,
+                         size_t why_bytes);
 
 /* The same groups with at most so many layers each. */
 void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few);
 
-/* What kvbench has no cache for: the reason ("24 layers of Mamba-2: no cache for recurrent states"), or NULL: nothing. `at`
+/* What kvbench has no cache for: the reason ("24 layers of RWKV: no cache for that recurrence"), or NULL: nothing. `at`
  * counts from 0 over all such parts. */
 const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *text, size_t bytes);
 

@@ -43,11 +43,25 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
     return -ENOTSUP;
 }
 
+/* Of a sequence's last states in the layers of a group. */
+static uint64_t states_bytes(const kvb_size_subject *s, uint32_t group)
+{
+    const kvb_group *g = &s->model.groups[group];
+    return kvb_model_layers_of(&s->model, group) *
+           (uint64_t)(kvb_group_slot_bytes(g, false) + kvb_group_slot_bytes(g, true));
+}
+
 /* What a further token of each sequence takes, once windows are full; and what a sequence's full windows keep. */
 static void shares_find(const kvb_size_subject *s, kvb_size_allocation *out)
 {
     for (uint32_t i = 0; i < s->model.n_groups; i++) {
         const kvb_group *g = &s->model.groups[i];
+        if (kvb_group_scans(g)) {
+            out->fixed_bytes_per_sequence += (1 + (uint64_t)s->options.state_depth) * states_bytes(s, i);
+            out->state_bytes +=
+                (uint64_t)s->options.max_seqs * (1 + (uint64_t)s->options.state_depth) * states_bytes(s, i);
+            continue;
+        }
         double row = s->options.k_pool->row_bytes(s->options.k_pool, g->k_dim);
         if (!g->latent)
             row += s->options.v_pool->row_bytes(s->options.v_pool, g->v_dim);
@@ -76,7 +90,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         error = -ENOMEM;
     }
     if (!error)
-        error = kvb_size_cache_model(sized, ask->context, &s->model, why, why_bytes);
+        error = kvb_size_cache_model(sized, ask->context, ask->state, &s->model, why, why_bytes);
     if (!error) {
         bool windows = kvb_cache_window.serves(&s->model, ignored, sizeof ignored);
         uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
@@ -90,6 +104,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
                                          .seq_ids = history.sequences,
                                          .max_seqs = history.sequences,
                                          .step = history.chunk > history.sequences ? history.chunk : history.sequences,
+                                         .state_depth = ask->spec_depth,
                                          .min_chunk = FIRST_CHUNK,
                                          .growth = KVB_GROWTH_DOUBLE,
                                          .k_pool = kvb_size_pool_find(ask->k->name),
@@ -99,6 +114,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         out->kv_bytes = error ? 0 : bytes[n];
         if (!error)
             shares_find(s, out);
+        out->kv_bytes -= out->state_bytes;
     }
     free(bytes);
     free(steps);

@@ -44,7 +44,9 @@ int kvb_size_share(kvb_size_prediction *p, const kvb_size_step *s)
     int error = 0;
     for (uint32_t dst = s->first + 1; dst <= s->first + s->n_seqs && !error; dst++) {
         for (uint32_t g = 0; g < m->n_groups && !error; g++)
-            error = copy_take(p, &p->group[g], &m->groups[g], s->first, dst, s->tokens);
+            error = kvb_group_scans(&m->groups[g])
+                        ? kvb_size_states_share(&p->group[g], s->first, dst)
+                        : copy_take(p, &p->group[g], &m->groups[g], s->first, dst, s->tokens);
         need_of(&p->seq[dst].account, p->seq[s->first].ordinals.n, &p->spans);
         if (!error)
             error = kvb_size_piece_add(&p->seq[dst].ordinals, 0, p->seq[s->first].ordinals.at[0].cell, s->tokens);

@@ -31,7 +31,8 @@ uint64_t kvb_size_moves_bytes(const kvb_size_group_tables *t, uint32_t n_ids)
 
 int kvb_size_shift_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint32_t seq)
 {
-    const bool rows_move = p->subject->cache == &kvb_cache_slab; /* by a cell, as the token does */
+    const bool scans = kvb_group_scans(g);
+    const bool rows_move = p->subject->cache == &kvb_cache_slab && !scans; /* by a cell, as the token does */
     kvb_size_pieces *held = &t->seq[seq].held;
     uint64_t tokens = 0, cells = 0;
     for (size_t i = 0; i < held->n; i++) {
@@ -40,7 +41,7 @@ int kvb_size_shift_take(kvb_size_prediction *p, kvb_size_group_tables *t, const 
         tokens += held->at[i].n;
         cells = cells > held->at[i].cell + held->at[i].n ? cells : held->at[i].cell + held->at[i].n;
     }
-    climb(&t->turns, 0, 1, tokens);
+    climb(&t->turns, 0, 1, scans ? 0 : tokens);
     if (rows_move) {
         climb(&t->moves, 0, 1, tokens);
     } else {
@@ -48,7 +49,7 @@ int kvb_size_shift_take(kvb_size_prediction *p, kvb_size_group_tables *t, const 
         list_make(&t->shifted, held, &t->spans);
         swap(&t->shifted, &t->seq[seq].spans);
     }
-    if (tokens)
+    if (tokens && !scans)
         need(&t->pending, cells);
     if (tokens && g->rope.dims)
         need(&t->turned, (uint64_t)TURNED_AT_ONCE * g->kv_heads * g->k_dim + g->rope.dims);

@@ -47,6 +47,21 @@ static uint64_t room(const kvb_pool_options *o, uint64_t cells, bool doubles)
     return held < o->capacity ? held : o->capacity;
 }
 
+bool kvb_size_state_pool(const kvb_group *g, bool conv, const kvb_pool_type **type, kvb_pool_options *o)
+{
+    const kvb_group_scan *s = &g->scan;
+    const uint64_t n =
+        conv ? (uint64_t)s->conv_width * s->conv_channels - s->conv_channels : (uint64_t)s->heads * s->d_k * s->d_v;
+    const kvb_elem elem = conv ? s->conv_elem : s->state_elem;
+    const uint32_t line = KVB_ALIGNMENT * 32 / bytes_of_32[elem]; /* elements: slots begin with one */
+    for (const kvb_pool_type *const *pool = kvb_builtin_pools; *pool; pool++)
+        if ((*pool)->format->elem == elem)
+            *type = *pool;
+    o->n_kv_heads = o->min_chunk = 1;
+    o->dim = (uint32_t)ceil_to(n, line);
+    return conv ? s->conv_width : true;
+}
+
 uint64_t kvb_size_pool_bytes(const kvb_pool_type *type, const kvb_pool_options *o, uint64_t cells)
 {
     bool doubles = o->growth == KVB_GROWTH_DOUBLE || o->growth == KVB_GROWTH_DOUBLE_THP;

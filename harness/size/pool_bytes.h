@@ -4,6 +4,7 @@
 #define KVB_SIZE_POOL_BYTES_H
 
 #include "caches/pools/pool.h"
+#include "kernels/model.h"
 
 /*
  * What the allocator holds for an open built-in pool when `cells` is the largest count it was asked for. Of the pool's
@@ -11,5 +12,8 @@
  * grow is a difference.
  */
 uint64_t kvb_size_pool_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint64_t cells);
+
+/* Fills in what the pool is of that a group's layer keeps its states in, or those of its convolution: false where it has none. */
+bool kvb_size_state_pool(const kvb_group *group, bool conv, const kvb_pool_type **type, kvb_pool_options *options);
 
 #endif

@@ -13,11 +13,6 @@
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-static bool is(const kvb_size_prediction *p, const kvb_cache_type *cache)
-{
-    return p->subject->cache == cache;
-}
-
 static bool has_pages(const kvb_size_prediction *p)
 {
     return is(p, &kvb_cache_paged) || is(p, &kvb_cache_paged_prefix);
@@ -43,6 +38,8 @@ static uint64_t pool_cells(const kvb_size_prediction *p, const kvb_group *g)
 {
     const kvb_cache_options *o = &p->subject->options;
     uint64_t kept = (uint64_t)g->window + g->chunk + g->sinks + o->rollback - 1; /* of a sequence, before a step */
+    if (kvb_group_scans(g))
+        return kvb_size_states_slots(p->subject);
     uint64_t bound = o->max_seqs * kept + (o->step ? o->step : o->capacity);
     return is(p, &kvb_cache_slab)               ? (uint64_t)o->max_seqs * o->seq_capacity
            : has_pages(p)                       ? pages_most(p, g) * page_cells(p)
@@ -291,8 +288,9 @@ static int call_take(kvb_size_prediction *p, const kvb_size_step *s)
     kvb_size_sequence *seq = &p->seq[s->first];
     int error = 0;
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
-        error = s->call == KVB_SIZE_SHIFT ? kvb_size_shift_take(p, &p->group[g], &m->groups[g], s->first)
-                                          : kvb_size_defrag_take(p, &p->group[g]);
+        error = s->call == KVB_SIZE_SHIFT        ? kvb_size_shift_take(p, &p->group[g], &m->groups[g], s->first)
+                : kvb_group_scans(&m->groups[g]) ? 0
+                                                 : kvb_size_defrag_take(p, &p->group[g]);
     if (s->call != KVB_SIZE_SHIFT)
         return error;
     need_of(&seq->account, seq->ordinals.n + 2, &p->spans); /* two may be cut in two */
@@ -322,8 +320,9 @@ static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
             o->n && o->at[o->n - 1].cell + o->at[o->n - 1].n == p->next_ordinal + (uint64_t)(q - s->first) * s->tokens;
     }
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
-        error = s->drafts ? drafts_take(p, &p->group[g], &m->groups[g], s)
-                          : accounts[a].take(p, &p->group[g], &m->groups[g], s);
+        error = kvb_group_scans(&m->groups[g]) ? kvb_size_states_take(p, &p->group[g], s)
+                : s->drafts                    ? drafts_take(p, &p->group[g], &m->groups[g], s)
+                                               : accounts[a].take(p, &p->group[g], &m->groups[g], s);
     for (uint32_t g = 0; g < m->n_groups; g++)
         p->group[g].turning = false;
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
@@ -340,12 +339,6 @@ static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
 }
 
 /* ---- adding up ------------------------------------------------------------------------------------------------------- */
-
-static int add(uint64_t *sum, uint64_t n, uint64_t each)
-{
-    uint64_t bytes;
-    return __builtin_mul_overflow(n, each, &bytes) || __builtin_add_overflow(*sum, bytes, sum) ? -EOVERFLOW : 0;
-}
 
 static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *sum)
 {
@@ -364,14 +357,14 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
         };
         const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
         const uint64_t layers = side && g->latent ? 0 : kvb_model_layers_of(&s->model, index);
-        error = add(sum, layers, kvb_size_pool_bytes(type, &o, is(p, &kvb_cache_slab) ? cells : t->most));
+        error = kvb_size_add(sum, layers, kvb_size_pool_bytes(type, &o, is(p, &kvb_cache_slab) ? cells : t->most));
         o.min_chunk = o.capacity = (uint32_t)t->fronts.cells;
         if (!error && t->fronts.cells)
-            error = add(sum, layers, kvb_size_pool_bytes(type, &o, t->fronts.cells));
+            error = kvb_size_add(sum, layers, kvb_size_pool_bytes(type, &o, t->fronts.cells));
         if (!error)
-            error = add(sum, 1,
-                        t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
-                            t->path[side] * PATH + t->seen[side] * SPAN + t->pages[side] * PAGE);
+            error = kvb_size_add(sum, 1,
+                                 t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
+                                     t->path[side] * PATH + t->seen[side] * SPAN + t->pages[side] * PAGE);
     }
     uint64_t by_id = is(p, &kvb_cache_slab) ? 2 * ID
                      : has_pages(p)         ? PAGE_TABLE + ID + (drops(p, g) ? SPANS + ID : 0)
@@ -386,24 +379,26 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
     if (is(p, &kvb_cache_paged_prefix))
         rows += kvb_size_prefix_bytes(cells / page_cells(p), page_cells(p), p->n_ids);
     if (!error)
-        error = add(sum, t->spans, SPAN);
+        error = kvb_size_add(sum, t->spans, SPAN);
     return error ? error
-                 : add(sum, 1,
-                       kvb_size_moves_bytes(t, p->n_ids) + t->moves * MOVE + t->refs * REF + t->row_cells * SPAN +
-                           t->tables * PAGE + t->changes * PAGE_CHANGE + p->n_ids * by_id + rows);
+                 : kvb_size_add(sum, 1,
+                                kvb_size_moves_bytes(t, p->n_ids) + t->moves * MOVE + t->refs * REF +
+                                    t->row_cells * SPAN + t->tables * PAGE + t->changes * PAGE_CHANGE +
+                                    p->n_ids * by_id + rows);
 }
 
 /* Bytes now, or -EOVERFLOW. */
 static int add_up(const kvb_size_prediction *p, uint64_t *bytes)
 {
+    const kvb_model *m = &p->subject->model;
     int error = 0;
-    *bytes = kvb_cache_struct_bytes(p->subject->cache, &p->subject->model) + p->nodes * NODE;
+    *bytes = kvb_cache_struct_bytes(p->subject->cache, m) + p->nodes * NODE;
     for (int turn = 0; turn < 2; turn++)
         *bytes += p->feed[turn] * FEED_ITEM;
     *bytes += p->spans * SPAN + p->n_ids * (SPANS + 5 * ID) + /* the account; both feeds of whole histories */
               (is(p, &kvb_cache_recompute) ? 2 * p->n_ids * SPANS : 0);
-    for (uint32_t g = 0; g < p->subject->model.n_groups && !error; g++)
-        error = group_add_up(p, g, bytes);
+    for (uint32_t g = 0; g < m->n_groups && !error; g++)
+        error = kvb_group_scans(&m->groups[g]) ? kvb_size_states_add_up(p, g, bytes) : group_add_up(p, g, bytes);
     return error;
 }
 
@@ -434,6 +429,8 @@ static int subject_check(const kvb_size_prediction *p, char *why, size_t why_byt
     }
     for (uint32_t g = 0; g < s->model.n_groups; g++) {
         const kvb_group *group = &s->model.groups[g];
+        if (kvb_group_scans(group))
+            continue;
         if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, group->k_dim, why, why_bytes)) ||
             (!group->latent && o->v_pool->supports && !o->v_pool->supports(o->v_pool, group->v_dim, why, why_bytes)))
             return -ENOTSUP;
@@ -450,6 +447,7 @@ static void prediction_free(kvb_size_prediction *p)
             free(p->group[g].seq[q].held.at);
         free(p->group[g].seq);
         free(p->group[g].in_use.used);
+        free(p->group[g].states.slot);
         kvb_size_pages_free(&p->group[g].pages_in_use);
     }
     free(p->seq);

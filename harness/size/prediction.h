@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a prediction keeps count of: room of tables, and where tokens lie. Private to predict.c, moves.c and fronts.c. */
+/* What a prediction keeps count of: room of tables, and where tokens lie. Private to predict.c, moves.c, fronts.c and states.c. */
 #ifndef KVB_SIZE_PREDICTION_H
 #define KVB_SIZE_PREDICTION_H
 
 #include "harness/size/layout.h"
 #include "harness/size/pages.h"
+
+/* Of a group that scans. */
+typedef struct kvb_size_slot {
+    uint64_t held, taken;     /* by sequences: before a step, and by its tokens */
+    uint64_t readers, leaves; /* in the step in hand: sequences that are yet to begin with it; that let go of it */
+    uint64_t below;           /* of those that can be written again, + 1 */
+} kvb_size_slot;
+
+typedef struct kvb_size_states {
+    kvb_size_slot *slot; /* [room] */
+    size_t room;
+    uint64_t again, lowest; /* of the step in hand: the slot to be written again, + 1; no free one is below */
+    uint64_t tokens, uses, links[2], nodes; /* room of tables */
+} kvb_size_states;
 
 /* Of cache shared-prefix: room for what sequences read of fronts, for what a call makes, and for what queries see. */
 typedef struct kvb_size_fronts {
@@ -36,6 +50,7 @@ typedef struct kvb_size_group_sequence {
     uint64_t spans, pages; /* room */
     uint64_t compacted;    /* seq: room of the spans that a defrag makes */
     kvb_size_pieces held;  /* paged: the entries of its table, and their pages */
+    uint64_t left;         /* states that it lets go of in the step in hand */
 } kvb_size_group_sequence;
 
 /* One group's tables. The plan in force and the one being made take turns. */
@@ -53,6 +68,7 @@ typedef struct kvb_size_group_tables {
     kvb_size_cells in_use; /* window, shared-prefix */
     uint64_t most;         /* cells that the pools were asked for */
     kvb_size_fronts fronts;
+    kvb_size_states states;
 } kvb_size_group_tables;
 
 /* One sequence's share of the other tables. */
@@ -75,6 +91,17 @@ typedef struct kvb_size_prediction {
     kvb_size_step last[2];
     kvb_size_pieces scratch;
 } kvb_size_prediction;
+
+static inline bool is(const kvb_size_prediction *p, const kvb_cache_type *cache)
+{
+    return p->subject->cache == cache;
+}
+
+/* One group's share of a step, of a copy to an empty sequence, where layers scan; its bytes; slots at most. */
+int kvb_size_states_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s);
+int kvb_size_states_share(kvb_size_group_tables *t, uint32_t src, uint32_t dst);
+int kvb_size_states_add_up(const kvb_size_prediction *p, uint32_t group, uint64_t *sum); /* 0 or -EOVERFLOW */
+uint64_t kvb_size_states_slots(const kvb_size_subject *s);
 
 /* What only shifts and defrags make. */
 uint64_t kvb_size_moves_bytes(const kvb_size_group_tables *t, uint32_t n_ids);

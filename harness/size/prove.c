@@ -84,12 +84,19 @@ static int step_store(run *r)
     int error = 0;
     for (uint32_t i = 0; i < m->n_groups && !error; i++) {
         const kvb_group *g = &m->groups[i];
+        if (kvb_group_scans(g))
+            continue;
         error = rows_want(r->rows, (size_t)n * g->kv_heads * (g->k_dim > g->v_dim ? g->k_dim : g->v_dim));
     }
     for (uint32_t i = 0; i < n; i++)
         r->fed[i] = r->position[ordinals[i]];
     for (uint32_t layer = 0; !error && layer < m->n_layers; layer++) {
         kvb_attend_spec spec;
+        kvb_scan_spec states;
+        if (kvb_group_scans(kvb_model_group(m, layer))) {
+            error = kvb_cache_fetch_states(r->cache, layer, r->fed, n, &states);
+            continue;
+        }
         const float *v = kvb_model_group(m, layer)->latent ? NULL : r->rows->at;
         error = kvb_cache_update_and_fetch(r->cache, layer, r->fed, r->rows->at, v, n, &spec);
     }

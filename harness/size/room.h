@@ -3,6 +3,7 @@
 #ifndef KVB_SIZE_ROOM_H
 #define KVB_SIZE_ROOM_H
 
+#include <errno.h>
 #include <stdint.h>
 
 /* Room for n items: 16 at first, then twice the room before, or n if that is more. */
@@ -28,6 +29,13 @@ static inline void climb(uint64_t *room, uint64_t from, uint64_t step, uint64_t 
         need(room, from + step);
     while (*room < from + n * step)
         need(room, from + ((*room - from) / step + 1) * step);
+}
+
+/* n times so many bytes more: 0 or -EOVERFLOW. */
+static inline int kvb_size_add(uint64_t *sum, uint64_t n, uint64_t each)
+{
+    uint64_t bytes;
+    return __builtin_mul_overflow(n, each, &bytes) || __builtin_add_overflow(*sum, bytes, sum) ? -EOVERFLOW : 0;
 }
 
 #endif

@@ -17,7 +17,17 @@
 const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS] = {"equal", "differs", "unavailable"};
 
 /* Small enough that chunks, growth, single tokens and drafts all occur in a short context. */
-enum { CONTEXT = 250, SEQUENCES = 2, LAYERS = 2, CHUNK = 128, CHUNKS = 8, SINGLES = 2, DRAFTS = 4, FIRST_CHUNK = 64 };
+enum {
+    CONTEXT = 250,
+    SEQUENCES = 2,
+    LAYERS = 2,
+    CHUNK = 128,
+    CHUNKS = 8,
+    SINGLES = 2,
+    DRAFTS = 4,
+    FIRST_CHUNK = 64,
+    STATE_DEPTH = 2
+};
 enum { CORES = 16 };
 enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
 #define MEMORY        ((uint64_t)1 << 30)
@@ -107,6 +117,11 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
                                         .min_chunk = s->options.min_chunk,
                                         .capacity = s->options.capacity,
                                         .growth = s->options.growth};
+            const uint64_t states = s->options.max_seqs * (1 + (uint64_t)s->options.state_depth);
+            if (kvb_group_scans(g)) { /* twice: while they double */
+                bytes += 2 * 2 * states * kvb_group_slot_bytes(g, side);
+                continue;
+            }
             bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
             values += fed * g->kv_heads * o.dim;
         }
@@ -119,7 +134,7 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
         snprintf(why, why_bytes, "a layer of each kind would be handed %.3g rows: too many for a check", (double)fed);
     else {
         most = at_least_one(most, v->memory < ENOUGH_BYTES ? v->memory : ENOUGH_BYTES, bytes);
-        return (uint32_t)at_least_one(most, ENOUGH_VALUES, values);
+        return (uint32_t)at_least_one(most, ENOUGH_VALUES, values + !values);
     }
     return 0;
 }
@@ -216,12 +231,15 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
     kvb_cache_options *o = &out.subject.options;
     for (uint32_t g = 0; g < out.subject.model.n_groups; g++) { /* all that can be of a row is turned */
         kvb_group *group = &out.subject.model.groups[g];
+        if (kvb_group_scans(group))
+            continue;
         group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
     }
     const kvb_size_history h = history_of(v->proving, &out.subject);
     o->capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0) + h.moves;
     o->seq_capacity = h.context + h.moves;
     o->seq_ids = o->max_seqs = h.sequences;
+    o->state_depth = STATE_DEPTH;
     o->step = h.chunk > h.sequences ? h.chunk : h.sequences;
     return verdict_add(v->verdicts, &out);
 }
@@ -279,7 +297,7 @@ int kvb_size_verify(const kvb_sized_model *model, const kvb_size_proving *provin
     if (error)
         return error;
     v.model = &cache_model;
-    if (!kvb_size_cache_model(model, proving->context ? proving->context : CONTEXT, &cache_model, why, why_bytes))
+    if (!kvb_size_cache_model(model, proving->context ? proving->context : CONTEXT, NULL, &cache_model, why, why_bytes))
         error = caches_add(&v);
     if (!error)
         error = not_held_add(model, verdicts);

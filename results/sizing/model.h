@@ -35,7 +35,10 @@ typedef struct kvb_sized_group {
     uint32_t latent_dim, nope_dim, rope_dim;
     uint32_t index_dim;      /* of a sparse indexer's key, one row for each token beside the layer's own; 0: none */
     uint64_t state_elements; /* of the recurrent state, for one sequence and layer */
-    uint64_t conv_elements;  /* of the stored inputs of the convolution (conv_width - 1 columns) */
+    uint32_t state_heads, state_groups, state_k,
+        state_v;            /* its heads, those of q and k (B and C), and a head's rows and columns;
+                                                           * 0 of Kimi's delta rule, RWKV and RG-LRU */
+    uint64_t conv_elements; /* of the stored inputs of the convolution (conv_width - 1 columns) */
     /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution, and
      * conv_elements are the shifted tokens of RWKV, if any. */
     uint32_t conv_width;

@@ -177,6 +177,14 @@ static void state_tell(kvb_model_reading *reading, kvb_layer_shape *shape, uint6
     kvb_shape_rule(shape, "state elements", shape->group.state_elements, how);
 }
 
+/* The state's heads, where one recurrence has equal ones. What is too large for 32 bits has been refused, or will be. */
+static void heads_tell(kvb_layer_shape *shape, uint64_t heads, uint64_t groups, uint64_t k, uint64_t v)
+{
+    kvb_sized_group *g = &shape->group;
+    g->state_heads = (uint32_t)heads, g->state_groups = (uint32_t)groups;
+    g->state_k = (uint32_t)k, g->state_v = (uint32_t)v;
+}
+
 /* Sets the convolution's stored inputs to (conv - 1) columns of `channels`. */
 static void convolution_read(kvb_model_reading *reading, kvb_layer_shape *shape, const char *names, uint64_t channels,
                              const char *how)
@@ -221,6 +229,7 @@ void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape)
         kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, fields->expand, c->model_class);
     kvb_shape_fact(shape, "d_inner", inner);
     uint64_t state = kvb_shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
+    heads_tell(shape, 1, 1, state, inner.value);
     state_tell(reading, shape, inner.value, state, "d_inner x d_state");
     convolution_read(reading, shape, fields->conv, inner.value, "(conv - 1) x d_inner");
 }
@@ -261,6 +270,7 @@ void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     shape->group.conv_groups = (uint32_t)groups;
     shape->group.conv_group_width = kvb_config_product(c, 2, state, "2 x d_state");
     shape->group.conv_drafts = true;
+    heads_tell(shape, heads.value, groups, state, head_dim.value);
     state_tell(reading, shape, width, state, "mixer heads x mixer head_dim x d_state");
     convolution_read(reading, shape, fields->conv, width + sides,
                      "(conv - 1) x (mixer heads x mixer head_dim + 2 groups x d_state)");
@@ -279,6 +289,7 @@ void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     uint64_t v_dim = kvb_shape_fact(shape, "value dim", kvb_config_count(c, "linear_value_head_dim"));
     uint64_t keys = kvb_config_product(c, k_heads, k_dim, "key heads x dim");
     uint64_t values = kvb_config_product(c, v_heads, v_dim, "value heads x dim");
+    heads_tell(shape, v_heads, k_heads, k_dim, v_dim);
     state_tell(reading, shape, values, k_dim, "value heads x value dim x key dim");
     convolution_read(reading, shape, "linear_conv_kernel_dim", 2 * keys + values,
                      "(conv - 1) x (2 key heads x key dim + value heads x value dim)");
@@ -308,6 +319,7 @@ void kvb_lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     kvb_attention_read(reading, 'S', &attention); /* for the same heads */
     uint64_t heads = kvb_shape_fact(shape, "heads", attention.facts[0].fact);
     uint64_t dim = kvb_shape_fact(shape, "head_dim", attention.facts[2].fact);
+    heads_tell(shape, heads, heads, dim, dim);
     state_tell(reading, shape, heads * dim, dim, "heads x head_dim x head_dim");
 }
 

@@ -201,7 +201,15 @@ assert len(rows) == 8
 for ideal, ours in zip(rows[::2], rows[1::2]):
     assert (ideal["engine"], ours["engine"]) == ("ideal", "kvbench")
     assert ideal["kv_bytes"] <= ours["kv_bytes"] <= 1.05 * ideal["kv_bytes"], (ideal, ours)' "$TMPDIR/windows.json"
-expect_exit 3 "--verify of what kvbench does not hold" "$KVBENCH" size mamba-2.8b --verify --kv f16 --context 256
+is "mamba-2.8b: states of this program" 24903680 state_bytes mamba-2.8b --engine kvbench --context 256
+is "Qwen3.5-9B" 52690944 state_bytes Qwen3.5-9B --engine kvbench --context 256
+is "  16 bits are half" $((52690944 / 2)) state_bytes Qwen3.5-9B --engine kvbench --context 256 --state bf16
+is "  drafts keep states" $((4 * 52690944)) state_bytes Qwen3.5-9B --engine kvbench --context 256 --spec-depth 3
+for model in mamba-2.8b AI21-Jamba-1.5-Mini Qwen3-Next-80B-A3B NVIDIA-Nemotron-3-Nano-30B-A3B granite-4.0-h-small \
+    Falcon-H1-7B-Instruct MiniMax-Text-01; do
+    ok "$model: states to the byte" "$KVBENCH" size $model --verify --kv f16 --context 40
+done
+expect_exit 3 "--verify of what kvbench does not hold" "$KVBENCH" size rwkv-5-world-3b --verify --kv f16 --context 256
 one_line "  says so"
 
 # ---- bad input: one line, exit 2

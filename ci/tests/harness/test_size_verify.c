@@ -23,6 +23,21 @@ static kvb_sized_group full(uint32_t n, uint32_t heads, uint32_t kv_heads, uint3
                              .v_dim = dim};
 }
 
+/* 2 heads of 16 x 128, and 3 columns of 288 channels: whole lines. */
+static kvb_sized_group mamba2(uint32_t n)
+{
+    return (kvb_sized_group){.n = n,
+                             .kind = KVB_SIZED_STATE,
+                             .name = "Mamba-2",
+                             .state_heads = 2,
+                             .state_groups = 1,
+                             .state_k = 16,
+                             .state_v = 128,
+                             .state_elements = 4096,
+                             .conv_width = 4,
+                             .conv_elements = 864};
+}
+
 /* What is kept of each kind of layer, and what kvbench does not hold. */
 static void a_model_of_many_kinds(void **state)
 {
@@ -35,21 +50,24 @@ static void a_model_of_many_kinds(void **state)
                                  .latent_dim = 64,
                                  .rope_dim = 32,
                                  .index_dim = 16},
-                                {.n = 7, .kind = KVB_SIZED_STATE, .name = "Mamba-2", .state_elements = 4096},
+                                mamba2(7),
                                 full(6, 4, 2, 64),
                                 full(2, 8, 2, 64), /* as the first: heads that only ask do not matter */
-                                {.n = 2, .kind = KVB_SIZED_NONE, .name = "no-op"}};
+                                {.n = 2, .kind = KVB_SIZED_NONE, .name = "no-op"},
+                                {.n = 3, .kind = KVB_SIZED_STATE, .name = "RWKV", .state_elements = 64}};
     groups[1].kind = KVB_SIZED_WINDOW;
     groups[1].window = 32;
     groups[1].sinks = 4;
     groups[4].kind = KVB_SIZED_CHUNK;
     groups[4].window = 48;
-    const kvb_group want[] = {rows_of(4, 2, 64, 64),
-                              {4, 2, 64, 64, .window = 32, .sinks = 4, .scale = 1},
-                              {8, 1, 96, 64, .latent = true, .scale = 1},
-                              {4, 2, 64, 64, .chunk = 48, .scale = 1}};
-    const uint32_t layers[] = {3 + 2, 5, 4, 6};
-    const kvb_sized_model model = {.name = "many kinds", .groups = groups, .n_groups = 7};
+    const kvb_group want[] = {
+        rows_of(4, 2, 64, 64),
+        {4, 2, 64, 64, .window = 32, .sinks = 4, .scale = 1},
+        {8, 1, 96, 64, .latent = true, .scale = 1},
+        {.kind = KVB_GROUP_SCAN, .scan = {KVB_SCAN_MAMBA2, 2, 1, 16, 128, 4, 288, true, KVB_F32, KVB_F32}},
+        {4, 2, 64, 64, .chunk = 48, .scale = 1}};
+    const uint32_t layers[] = {3 + 2, 5, 4, 7, 6};
+    const kvb_sized_model model = {.name = "many kinds", .groups = groups, .n_groups = 8};
     const kvb_pool_pair pools[] = {{f16(), f16()}, {kvb_size_pool_find("a8g64"), f16()}};
     const kvb_size_proving proving = {.pools = pools, .n_pools = 2, .context = 200, .sequences = 3};
     static kvb_model m;
@@ -57,9 +75,9 @@ static void a_model_of_many_kinds(void **state)
     char why[200];
     size_t none = 0;
     (void)state;
-    assert_int_equal(kvb_size_cache_model(&model, 0, &m, why, sizeof why), 0);
-    assert_int_equal(m.n_groups, 4);
-    for (uint32_t g = 0; g < 4; g++) {
+    assert_int_equal(kvb_size_cache_model(&model, 0, NULL, &m, why, sizeof why), 0);
+    assert_int_equal(m.n_groups, 5);
+    for (uint32_t g = 0; g < 5; g++) {
         assert_memory_equal(&m.groups[g], &want[g], sizeof want[g]);
         assert_int_equal(kvb_model_layers_of(&m, g), layers[g]);
     }
@@ -70,7 +88,7 @@ static void a_model_of_many_kinds(void **state)
             none++;
             continue;
         }
-        assert_int_equal(a->layers, 3 + 2 + 5 + 4 + 6);
+        assert_int_equal(a->layers, 3 + 2 + 5 + 4 + 7 + 6);
         if (a->subject.options.k_pool != f16()) {
             assert_int_equal(a->verdict, KVB_SIZE_UNAVAILABLE);
             if (kvb_growth_available(a->subject.options.growth, why, sizeof why))
@@ -81,8 +99,8 @@ static void a_model_of_many_kinds(void **state)
         } else {
             uint32_t built = a->subject.model.n_layers;
             assert_int_equal(a->verdict, KVB_SIZE_EQUAL);
-            assert_int_equal(a->subject.model.n_groups, 4);
-            assert_in_range(built, 4, 2 * 4);
+            assert_int_equal(a->subject.model.n_groups, 5);
+            assert_in_range(built, 5, 2 * 5);
             assert_int_equal(a->proof.cells, has(a->subject.cache, KVB_CACHE_FREEZES) ? 400
                                              : has(a->subject.cache, KVB_CACHE_SEQ)   ? 600
                                                                                       : 200);
@@ -94,6 +112,42 @@ static void a_model_of_many_kinds(void **state)
     assert_int_equal(v.count[KVB_SIZE_DIFFERS], 0);
     assert_int_equal(v.count[KVB_SIZE_EQUAL] + v.count[KVB_SIZE_UNAVAILABLE], v.n);
     free(v.at);
+}
+
+/* States of each sequence, as many as drafts want, beside rows: no byte more than is predicted, whatever their type. */
+static void states_beside_rows(void **state)
+{
+    static const struct {
+        uint32_t sequences, drafts;
+        const char *dtype;
+    } asks[] = {{1, 0, NULL}, {1, 3, "bf16"}, {5, 0, "f16"}, {5, 7, NULL}, {3, 40, NULL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        kvb_sized_group groups[] = {full(2, 8, 2, 32), mamba2(3)};
+        const kvb_sized_model model = {.name = "hybrid", .groups = groups, .n_groups = 2};
+        const uint32_t n = asks[i].sequences, elem = asks[i].dtype ? 2 : 4;
+        const kvb_size_ask ask = {.context = 700,
+                                  .sequences = n,
+                                  .k = kvb_kv_format_find("f16"),
+                                  .v = kvb_kv_format_find("f16"),
+                                  .state = asks[i].dtype,
+                                  .spec_depth = asks[i].drafts};
+        const kvb_size_history history = {n, 700, 512, 1, 0, 0, false};
+        kvb_size_subject s =
+            subject_make(n > 1 ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, n, 700);
+        kvb_size_step steps[KVB_SIZE_STEPS(5)];
+        kvb_size_proof proof;
+        kvb_size_allocation held;
+        char why[200];
+        assert_int_equal(kvb_size_cache_model(&model, 700, asks[i].dtype, &s.model, why, sizeof why), 0);
+        s.options.min_chunk = 256;
+        s.options.state_depth = asks[i].drafts;
+        prove(&s, steps, kvb_size_steps(&history, steps), &proof);
+        assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &ask, &held, why, sizeof why), 0);
+        assert_int_equal(held.kv_bytes + held.state_bytes, proof.allocated);
+        assert_int_equal(held.state_bytes, n * (1 + asks[i].drafts) * 3 * (4096 + 864) * elem);
+        assert_int_equal(held.fixed_bytes_per_sequence, held.state_bytes / n);
+    }
 }
 
 /* Models with published windows: proved past the windows, and close to the least that must be kept. */
@@ -118,7 +172,7 @@ static void published_windows(void **state)
         kvb_size_verdicts v = {0};
         char why[200] = "";
         assert_int_equal(kvb_sized_model_built_in(models[i].name, &model, why, sizeof why), 0);
-        assert_int_equal(kvb_size_cache_model(model, 0, &m, why, sizeof why), 0);
+        assert_int_equal(kvb_size_cache_model(model, 0, NULL, &m, why, sizeof why), 0);
         assert_int_equal(m.n_groups, 2);
         for (uint32_t g = 0; g < 2; g++) {
             bool windowed = kvb_group_limits(&m.groups[g]);
@@ -246,12 +300,12 @@ static void what_the_engine_refuses(void **state)
         assert_string_equal(why, asks[i].why);
     }
     group.kind = KVB_SIZED_STATE;
-    group.name = "Mamba-2";
+    group.name = "RWKV";
     assert_int_equal(
         kvb_size_engine_kvbench.allocate(&model, &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain},
                                          &held, why, sizeof why),
         -ENOTSUP);
-    assert_string_equal(why, "2 layers of Mamba-2: no cache for recurrent states");
+    assert_string_equal(why, "2 layers of RWKV: no cache for that recurrence");
 }
 
 /* A third account of a row, that of the sizing formats. */
@@ -277,9 +331,10 @@ static void rows_as_sizing_counts_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_many_kinds),   cmocka_unit_test(published_windows),
-        cmocka_unit_test(a_difference_is_told),    cmocka_unit_test(the_engine_is_its_cache),
-        cmocka_unit_test(what_the_engine_refuses), cmocka_unit_test(rows_as_sizing_counts_them),
+        cmocka_unit_test(a_model_of_many_kinds),      cmocka_unit_test(published_windows),
+        cmocka_unit_test(a_difference_is_told),       cmocka_unit_test(the_engine_is_its_cache),
+        cmocka_unit_test(states_beside_rows),         cmocka_unit_test(what_the_engine_refuses),
+        cmocka_unit_test(rows_as_sizing_counts_them),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("sizes of whole models", tests, NULL, rows_free);

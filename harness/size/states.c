@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which slots recurrent states take, and what their tables hold: caches/stores/state.c, told a second time. */
+#include <errno.h>
+#include <string.h>
+
+#include "harness/size/pool_bytes.h"
+#include "harness/size/prediction.h"
+#include "harness/size/room.h"
+#include "workloads/array.h"
+
+enum { TOKEN = 16, USE = 12, LINK = 4, NODE_SLOT = 2 * 4 }; /* bytes */
+
+static uint64_t depth(const kvb_size_prediction *p)
+{
+    return 1 + (uint64_t)p->subject->options.state_depth;
+}
+
+uint64_t kvb_size_states_slots(const kvb_size_subject *s)
+{
+    return s->options.max_seqs * (1 + (uint64_t)s->options.state_depth) +
+           (s->cache->flags & KVB_CACHE_TREE ? s->options.capacity : 0);
+}
+
+/* Slot i of those that a sequence holds, from the oldest on. */
+static uint64_t held_at(const kvb_size_pieces *held, uint64_t i)
+{
+    const kvb_size_piece *piece = held->at;
+    for (; i >= piece->n; piece++)
+        i -= piece->n;
+    return piece->cell + i;
+}
+
+static uint64_t held_count(const kvb_size_pieces *held)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < held->n; i++)
+        n += held->at[i].n;
+    return n;
+}
+
+static int slots_reserve(kvb_size_states *t, uint64_t n)
+{
+    const size_t had = t->room;
+    int error = kvb_array_reserve(&t->slot, &t->room, n, sizeof *t->slot);
+    if (!error && t->room > had)
+        memset(t->slot + had, 0, (t->room - had) * sizeof *t->slot);
+    return error;
+}
+
+static void slot_give(kvb_size_states *t, uint64_t slot)
+{
+    t->slot[slot].below = t->again;
+    t->again = slot + 1;
+}
+
+/* What was given last, or the lowest that nobody holds. */
+static int slot_take(kvb_size_group_tables *group, uint64_t *slot)
+{
+    kvb_size_states *t = &group->states;
+    if (t->again) {
+        *slot = t->again - 1;
+        t->again = t->slot[*slot].below;
+        return 0;
+    }
+    while (t->lowest < t->room && t->slot[t->lowest].held)
+        t->lowest++;
+    *slot = t->lowest++;
+    need(&group->refs, *slot + 1);
+    need(&t->uses, *slot + 1);
+    group->most = group->most > *slot + 1 ? group->most : *slot + 1;
+    return slots_reserve(t, *slot + 1);
+}
+
+static uint64_t high_water(const kvb_size_states *t)
+{
+    uint64_t n = t->room;
+    while (n > 0 && !t->slot[n - 1].held)
+        n--;
+    return n;
+}
+
+/* The oldest n states of a sequence go. */
+static void oldest_drop(kvb_size_states *t, kvb_size_pieces *held, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        t->slot[held_at(held, i)].held--;
+    while (n > 0) {
+        kvb_size_piece *first = held->at;
+        const uint64_t some = n < first->n ? n : first->n;
+        first->pos += some, first->cell += some, first->n -= some;
+        n -= some;
+        if (!first->n)
+            memmove(first, first + 1, --held->n * sizeof *first);
+    }
+}
+
+/* How many go for n more. */
+static uint64_t outgrown(const kvb_size_prediction *p, const kvb_size_pieces *held, uint64_t n)
+{
+    const uint64_t all = held_count(held) + (n < depth(p) ? n : depth(p));
+    return all > depth(p) ? all - depth(p) : 0;
+}
+
+/* Slots that nobody will hold, and that no token begins with, can be written at once; the others when they are read last. */
+static void leaving_note(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    kvb_size_slot *slot = t->states.slot;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
+        const kvb_size_pieces *held = &t->seq[q].held;
+        if (held->n)
+            slot[held_at(held, held_count(held) - 1)].readers++;
+    }
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
+        const kvb_size_pieces *held = &t->seq[q].held;
+        for (uint64_t i = 0, left = outgrown(p, held, s->tokens); i < left; i++) {
+            kvb_size_slot *of = &slot[held_at(held, i)];
+            if (++of->leaves == of->held && !of->readers)
+                slot_give(&t->states, held_at(held, i));
+        }
+    }
+}
+
+static int sequence_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s, uint32_t q)
+{
+    kvb_size_pieces *held = &t->seq[q].held;
+    const uint64_t n = held_count(held), more = s->tokens < depth(p) ? s->tokens : depth(p);
+    const uint64_t last = n ? held_at(held, n - 1) : 0;
+    uint64_t slot;
+    int error = 0;
+    t->seq[q].left = outgrown(p, held, s->tokens);
+    if (n && --t->states.slot[last].readers == 0 && t->states.slot[last].leaves == t->states.slot[last].held)
+        slot_give(&t->states, last);
+    for (uint64_t i = s->tokens - more; i < s->tokens && !error; i++) {
+        error = slot_take(t, &slot);
+        if (!error)
+            error = kvb_size_piece_add(held, p->seq[q].len + i, slot, 1);
+        if (!error)
+            t->states.slot[slot].taken++;
+    }
+    return error;
+}
+
+/* Roots, of which the last one is accepted. */
+static int drafts_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    kvb_size_pieces *held = &t->seq[0].held;
+    uint64_t slot = 0;
+    int error = 0;
+    need(&t->states.nodes, s->drafts);
+    need_of(&t->seq[0].spans, held->n + s->drafts, &t->spans);
+    for (uint32_t i = 0; i < s->drafts && !error; i++)
+        error = slot_take(t, &slot);
+    if (!error)
+        error = kvb_size_piece_add(held, p->seq[0].len, slot, 1);
+    if (!error)
+        t->states.slot[slot].held++;
+    oldest_drop(&t->states, held, error ? 0 : outgrown(p, held, 0));
+    return error;
+}
+
+/* A cache that forgets: of several sequences each one's last old token is read by a new one that does not follow it. */
+static int forgetful_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    uint64_t slot;
+    int error = 0;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && s->n_seqs > 1 && !error; q++)
+        error = p->seq[q].len ? slot_take(t, &slot) : 0;
+    return error;
+}
+
+int kvb_size_states_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
+{
+    const bool forgets = p->subject->cache->flags & KVB_CACHE_FORGETS;
+    uint64_t fed = s->drafts ? s->drafts : (uint64_t)s->n_seqs * s->tokens;
+    int error = 0;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && forgets; q++)
+        fed += p->seq[q].len;
+    need(&t->states.tokens, fed);
+    need(&t->states.links[p->turn], 2 * fed);
+    need(&t->states.uses, high_water(&t->states));
+    t->most += !t->most; /* one at least */
+    t->states.again = t->states.lowest = 0;
+    if (forgets)
+        return forgetful_step(p, t, s);
+    if (s->drafts)
+        return drafts_step(p, t, s);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        need_of(&t->seq[q].spans, t->seq[q].held.n + (s->tokens < depth(p) ? s->tokens : depth(p)), &t->spans);
+    leaving_note(p, t, s);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
+        error = sequence_step(p, t, s, q);
+    for (uint64_t i = 0; i < t->states.room; i++) {
+        t->states.slot[i].held += t->states.slot[i].taken;
+        t->states.slot[i].taken = t->states.slot[i].leaves = 0;
+    }
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
+        oldest_drop(&t->states, &t->seq[q].held, t->seq[q].left);
+    return error;
+}
+
+int kvb_size_states_share(kvb_size_group_tables *t, uint32_t src, uint32_t dst)
+{
+    const kvb_size_pieces *held = &t->seq[src].held;
+    int error = 0;
+    need_of(&t->seq[dst].spans, held->n, &t->spans);
+    for (size_t i = 0; i < held->n && !error; i++)
+        error = kvb_size_piece_add(&t->seq[dst].held, held->at[i].pos, held->at[i].cell, held->at[i].n);
+    for (uint64_t i = 0, n = held_count(held); i < n; i++)
+        t->states.slot[held_at(held, i)].held++;
+    return error;
+}
+
+int kvb_size_states_add_up(const kvb_size_prediction *p, uint32_t group, uint64_t *sum)
+{
+    const kvb_model *m = &p->subject->model;
+    const kvb_size_group_tables *t = &p->group[group];
+    const kvb_size_states *states = &t->states;
+    int error = 0;
+    for (int conv = 0; conv < 2 && !error; conv++) {
+        kvb_pool_options o = {.capacity = (uint32_t)kvb_size_states_slots(p->subject),
+                              .growth = p->subject->options.growth};
+        const kvb_pool_type *type = NULL;
+        if (kvb_size_state_pool(&m->groups[group], conv, &type, &o))
+            error = kvb_size_add(sum, kvb_model_layers_of(m, group), kvb_size_pool_bytes(type, &o, t->most));
+    }
+    return error ? error
+                 : kvb_size_add(sum, 1,
+                                t->spans * SPAN + p->n_ids * (SPANS + ID) + t->refs * REF +
+                                    kvb_size_moves_bytes(t, p->n_ids) + states->tokens * TOKEN + states->uses * USE +
+                                    (states->links[0] + states->links[1]) * LINK + states->nodes * NODE_SLOT);
+}
