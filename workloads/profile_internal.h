@@ -12,16 +12,15 @@ extern const kvb_profile kvb_profile_gaussian, kvb_profile_llama, kvb_profile_qw
 /* The profile of that name, or -EINVAL with the known ones in why. */
 int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes);
 
-/* Heads, and elements of a row, of one kind in a layer of the group. */
-static inline uint32_t kvb_rows_heads(const kvb_group *group, kvb_rows kind)
-{
-    return kind == KVB_ROWS_Q ? group->heads : group->kv_heads;
-}
+/* One token's rows of a kind in a layer that scans; and what is the layer's own. */
+void kvb_scan_rows_make(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        float *out);
+void kvb_scan_constant_make(const kvb_model *model, uint64_t seed, kvb_constant constant, uint32_t layer, float *out);
 
-static inline uint32_t kvb_rows_dim(const kvb_group *group, kvb_rows kind)
-{
-    return kind == KVB_ROWS_V ? group->v_dim : group->k_dim;
-}
+/* Are recorded values of a layer in their ranges? Else -EINVAL, and why names the first that is not. path: of the file. */
+int kvb_scan_values_check(const kvb_values *values, uint32_t layer, const char *path, char *why, size_t why_bytes);
+
+#define KVB_SHARED_KEY 3u /* among kinds of rows: what tokens share */
 
 /* Key of one token's rows; kvb_rng_key(it, head) is that of one row. */
 static inline uint64_t kvb_token_key(uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token)
@@ -32,7 +31,7 @@ static inline uint64_t kvb_token_key(uint64_t seed, kvb_rows kind, uint32_t laye
 /* Key of what all tokens of one (layer, KV head) share. */
 static inline uint64_t kvb_head_key(uint64_t seed, uint32_t layer, uint32_t kv_head)
 {
-    return kvb_rng_key(kvb_rng_key(seed, (uint64_t)KVB_ROWS_KINDS << 32 | layer), kv_head);
+    return kvb_rng_key(kvb_rng_key(seed, (uint64_t)KVB_SHARED_KEY << 32 | layer), kv_head);
 }
 
 #endif

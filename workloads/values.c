@@ -12,10 +12,50 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+const char *kvb_rows_name(kvb_rows kind)
+{
+    static const char *const names[KVB_ROWS_KINDS] = {"q", "k", "v", "gate", "beta", "x"};
+    return names[kind];
+}
+
+uint32_t kvb_rows_heads(const kvb_group *g, kvb_rows kind)
+{
+    const uint32_t attends[KVB_ROWS_KINDS] = {g->heads, g->kv_heads, g->kv_heads};
+    const uint32_t scans[KVB_ROWS_KINDS] = {g->scan.groups, g->scan.groups, g->scan.heads,
+                                            g->scan.heads,  g->scan.heads,  1};
+    return kvb_group_scans(g) ? scans[kind] : attends[kind];
+}
+
+uint32_t kvb_rows_dim(const kvb_group *g, kvb_rows kind)
+{
+    const kvb_group_scan *s = &g->scan;
+    const bool mamba = s->kind == KVB_SCAN_MAMBA1 || s->kind == KVB_SCAN_MAMBA2, delta = s->kind == KVB_SCAN_DELTA;
+    const uint32_t attends[KVB_ROWS_KINDS] = {g->k_dim, g->k_dim, g->latent ? 0 : g->v_dim};
+    const uint32_t scans[KVB_ROWS_KINDS] = {
+        s->d_k, s->d_k, s->d_v, s->kind == KVB_SCAN_MAMBA1 ? s->d_v : mamba || delta, delta, s->conv_channels};
+    return kvb_group_scans(g) ? scans[kind] : attends[kind];
+}
+
 size_t kvb_values_floats(const kvb_group *group, kvb_rows kind)
 {
-    bool absent = kind == KVB_ROWS_V && group->latent;
-    return absent ? 0 : (size_t)kvb_rows_heads(group, kind) * kvb_rows_dim(group, kind);
+    return (size_t)kvb_rows_heads(group, kind) * kvb_rows_dim(group, kind);
+}
+
+const char *kvb_constant_name(kvb_constant constant)
+{
+    static const char *const names[KVB_CONSTANTS] = {"a", "taps", "bias"};
+    return names[constant];
+}
+
+uint32_t kvb_constant_shape(const kvb_group *g, kvb_constant constant, uint64_t shape[3])
+{
+    const kvb_group_scan *s = &g->scan;
+    const bool has = constant == KVB_CONSTANT_A ? s->kind != KVB_SCAN_DELTA : s->conv_width > 0;
+    const bool each = constant == KVB_CONSTANT_A && s->kind == KVB_SCAN_MAMBA1;
+    shape[0] = constant == KVB_CONSTANT_A ? s->heads : constant == KVB_CONSTANT_TAPS ? s->conv_width : s->conv_channels;
+    shape[1] = each ? s->d_k : constant == KVB_CONSTANT_TAPS ? s->conv_channels : 1;
+    shape[2] = each ? s->d_v : 1;
+    return !kvb_group_scans(g) || !has ? 0 : each ? 3 : constant == KVB_CONSTANT_TAPS ? 2 : 1;
 }
 
 /* Where the rows of one token lie. */
@@ -78,11 +118,29 @@ static int blocks_map(kvb_values *v, uint64_t queries, char *why, size_t why_byt
     return 0;
 }
 
+/* Room for what layers have of their own, made from the seed; recorded values then take its place. */
+static int constants_make(kvb_values *v, uint64_t seed, char *why, size_t why_bytes)
+{
+    for (unsigned c = 0; c < KVB_CONSTANTS; c++) {
+        v->constant[c] = calloc(v->model->n_layers, sizeof *v->constant[c]);
+        for (uint32_t layer = 0; layer < v->model->n_layers; layer++) {
+            uint64_t shape[3];
+            if (v->constant[c] && !kvb_constant_shape(kvb_model_group(v->model, layer), (kvb_constant)c, shape))
+                continue;
+            if (v->constant[c])
+                v->constant[c][layer] = malloc(shape[0] * shape[1] * shape[2] * sizeof(float));
+            if (!v->constant[c] || !v->constant[c][layer])
+                return kvb_why_set(-ENOMEM, why, why_bytes, "values: no memory");
+            kvb_scan_constant_make(v->model, seed, (kvb_constant)c, layer, v->constant[c][layer]);
+        }
+    }
+    return 0;
+}
+
 /* ---- recorded ------------------------------------------------------------------------------------------ */
 
 static int recorded_read(kvb_values *v, const char *path, char *why, size_t why_bytes)
 {
-    static const char letters[KVB_ROWS_KINDS] = {[KVB_ROWS_Q] = 'q', [KVB_ROWS_K] = 'k', [KVB_ROWS_V] = 'v'};
     kvb_safetensors *file = NULL;
     int err = kvb_safetensors_open(path, &file, why, why_bytes);
     for (uint32_t layer = 0; layer < v->model->n_layers && !err; layer++) {
@@ -91,10 +149,20 @@ static int recorded_read(kvb_values *v, const char *path, char *why, size_t why_
             char name[24];
             if (kvb_values_floats(group, (kvb_rows)kind) == 0)
                 continue;
-            snprintf(name, sizeof name, "%c.%u", letters[kind], layer);
+            snprintf(name, sizeof name, "%s.%u", kvb_rows_name((kvb_rows)kind), layer);
             uint64_t shape[3] = {v->tokens, kvb_rows_heads(group, (kvb_rows)kind), kvb_rows_dim(group, (kvb_rows)kind)};
             err = kvb_safetensors_read_f32(file, name, shape, 3, rows_at(v, (kvb_rows)kind, layer, 0), why, why_bytes);
         }
+        for (unsigned c = 0; c < KVB_CONSTANTS && !err; c++) {
+            char name[24];
+            uint64_t shape[3];
+            uint32_t dims = kvb_constant_shape(group, (kvb_constant)c, shape);
+            snprintf(name, sizeof name, "%s.%u", kvb_constant_name((kvb_constant)c), layer);
+            if (dims)
+                err = kvb_safetensors_read_f32(file, name, shape, dims, v->constant[c][layer], why, why_bytes);
+        }
+        if (!err && kvb_group_scans(group))
+            err = kvb_scan_values_check(v, layer, path, why, why_bytes);
     }
     kvb_safetensors_close(file);
     return err;
@@ -114,12 +182,21 @@ typedef struct generation {
 
 static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer, uint32_t begin, uint32_t end)
 {
+    const kvb_model *model = g->values->model;
+    const bool scans = kvb_group_scans(kvb_model_group(model, layer));
+    if (scans && g->profile == &kvb_profile_tags) /* symbols are no numbers to scan */
+        return;
     for (uint32_t i = begin; i < end; i++) {
-        for (unsigned kind = e->kind == KVB_EVENT_FILL ? KVB_ROWS_K : KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
-            if (kvb_values_floats(kvb_model_group(g->values->model, layer), (kvb_rows)kind))
-                g->profile->rows(g->values->model, g->seed, (kvb_rows)kind, layer,
-                                 g->trace->like ? g->trace->like[e->first + i] : e->first + i, e->pos[i],
-                                 rows_at(g->values, (kvb_rows)kind, layer, e->first + i));
+        const uint64_t token = g->trace->like ? g->trace->like[e->first + i] : e->first + i;
+        for (unsigned kind = e->kind == KVB_EVENT_FILL ? KVB_ROWS_K : KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++) {
+            float *rows = rows_at(g->values, (kvb_rows)kind, layer, e->first + i);
+            if (!kvb_values_floats(kvb_model_group(model, layer), (kvb_rows)kind))
+                continue;
+            if (scans)
+                kvb_scan_rows_make(model, g->seed, (kvb_rows)kind, layer, token, rows);
+            else
+                g->profile->rows(model, g->seed, (kvb_rows)kind, layer, token, e->pos[i], rows);
+        }
     }
 }
 
@@ -150,7 +227,7 @@ static int profile_admit(const kvb_trace *trace, const char *name, const kvb_pro
         return err;
     const kvb_model *model = &trace->header.model;
     for (uint32_t g = 0; (*profile)->supports && g < model->n_groups; g++)
-        if (!(*profile)->supports(model, &model->groups[g], why, why_bytes))
+        if (!kvb_group_scans(&model->groups[g]) && !(*profile)->supports(model, &model->groups[g], why, why_bytes))
             return -ENOTSUP;
     if (*profile == &kvb_profile_tags && trace->needs.tokens >= KVB_TAG_TOKENS)
         return kvb_why_set(-ENOTSUP, why, why_bytes, "profile tags needs fewer than %u tokens, the trace has %llu",
@@ -180,6 +257,8 @@ int kvb_values_open(const kvb_trace *trace, const char *profile, uint64_t seed,
     v->model = &header->model;
     v->profile = recorded ? "recorded" : g.profile->name;
     err = blocks_map(v, trace->needs.queries, why, why_bytes);
+    if (!err)
+        err = constants_make(v, g.seed, why, why_bytes);
     if (err)
         goto out;
     if (recorded) {
@@ -207,6 +286,11 @@ void kvb_values_free(kvb_values *values)
         if (values->block[kind])
             munmap(values->block[kind], values->block_bytes[kind]);
         free(values->layer_at[kind]);
+    }
+    for (unsigned c = 0; c < KVB_CONSTANTS; c++) {
+        for (uint32_t layer = 0; values->constant[c] && layer < values->model->n_layers; layer++)
+            free(values->constant[c][layer]);
+        free(values->constant[c]);
     }
     free(values);
 }

@@ -7,13 +7,31 @@
  *
  * Recorded: for each layer L three F32 tensors q.L [queries and fills: tokens][heads][k_dim],
  * k.L [tokens][kv_heads][k_dim], v.L [tokens][kv_heads][v_dim]; row = token identity. A layer with latent rows has no V.
+ *
+ * A layer that scans has what kernels/scan.h names, by its kind: q.L and k.L [tokens][groups][k_dim], v.L [tokens][heads][v_dim], gate.L
+ * (mamba1: [tokens][heads][v_dim], else [tokens][heads][1]), beta.L [tokens][heads][1]; with a convolution x.L [tokens][1][channels],
+ * its inputs; and of the layer itself a.L (mamba1: [heads][k_dim][v_dim], else [heads]), taps.L [width][channels], bias.L [channels].
+ * What follows a convolution is recorded, or seeded, by itself: so each call is judged by itself. Values are in the ranges that
+ * scan.h gives, so that no decay is above 1.
  */
 #ifndef KVB_VALUES_H
 #define KVB_VALUES_H
 
 #include "workloads/trace.h"
 
-typedef enum kvb_rows { KVB_ROWS_Q, KVB_ROWS_K, KVB_ROWS_V, KVB_ROWS_KINDS } kvb_rows;
+typedef enum kvb_rows {
+    KVB_ROWS_Q,
+    KVB_ROWS_K,
+    KVB_ROWS_V,
+    KVB_ROWS_ATTENDED, /* layers that attend have those above; the others: of layers that scan alone */
+    KVB_ROWS_GATE = KVB_ROWS_ATTENDED,
+    KVB_ROWS_BETA,
+    KVB_ROWS_X,
+    KVB_ROWS_KINDS
+} kvb_rows;
+
+/* Of a layer that scans, the same for all its tokens. */
+typedef enum kvb_constant { KVB_CONSTANT_A, KVB_CONSTANT_TAPS, KVB_CONSTANT_BIAS, KVB_CONSTANTS } kvb_constant;
 
 typedef struct kvb_profile {
     const char *name;    /* gaussian, llama, qwen, peaked, needle, flat, tags */
@@ -48,23 +66,33 @@ typedef struct kvb_values {
     float *block[KVB_ROWS_KINDS]; /* zero pages until written */
     size_t block_bytes[KVB_ROWS_KINDS];
     size_t *layer_at[KVB_ROWS_KINDS]; /* [layers]: floats of a block before that layer's rows */
+    float **constant[KVB_CONSTANTS];  /* [layers]; NULL: it has none */
 } kvb_values;
 
 /*
  * Make all rows of a trace. profile NULL: what the header says (recorded tensors or its profile);
  * otherwise that profile with the header's seed (or `seed` when not 0). The trace outlives the values. q rows of fill tokens are left
  * untouched (zero pages). parallel: runs part(ctx, i, n) for i < n, at once or in turn; NULL: in turn.
- * Recorded values are checked: shapes against the model and the trace, NaN and infinity refused.
+ * Recorded values are checked: shapes against the model and the trace, ranges of layers that scan, NaN and infinity refused.
+ * The profile is of the layers that attend; those that scan have the same values under each, and none under `tags`.
  */
 int kvb_values_open(const kvb_trace *trace, const char *profile, uint64_t seed,
                     void (*parallel)(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx),
                     void *team, kvb_values **values, char *why, size_t why_bytes);
 void kvb_values_free(kvb_values *values);
 
-/* Floats of one token's rows of a kind in a layer: heads x dim; 0 for V of latent rows. */
+/* A kind's letter or word in the names of tensors; heads and dim of one token's rows of it in a layer, 0 where it has none (V of
+ * latent rows, beta of a recurrence without); and their product. */
+const char *kvb_rows_name(kvb_rows kind);
+uint32_t kvb_rows_heads(const kvb_group *group, kvb_rows kind);
+uint32_t kvb_rows_dim(const kvb_group *group, kvb_rows kind);
 size_t kvb_values_floats(const kvb_group *group, kvb_rows kind);
 
-/* Rows of one token: [heads of that kind][dim]; the next token's follow them. NULL for V of latent rows. */
+/* Likewise of a layer's own: the shape, and how many dims it has; 0: the layer has none. */
+const char *kvb_constant_name(kvb_constant constant);
+uint32_t kvb_constant_shape(const kvb_group *group, kvb_constant constant, uint64_t shape[3]);
+
+/* Rows of one token: [heads of that kind][dim]; the next token's follow them. NULL where the layer has none. */
 const float *kvb_values_rows(const kvb_values *values, kvb_rows kind, uint32_t layer, uint64_t token);
 
 #endif

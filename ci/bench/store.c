@@ -71,7 +71,7 @@ void bench_queries_make(const kvb_team *team, float *q, uint32_t n_tok, uint32_t
 /* [DISTINCT][BENCH_KV_HEADS][BENCH_DIM], made once. */
 static const float *distinct(const kvb_team *team, kvb_rows kind)
 {
-    static float *made[KVB_ROWS_KINDS];
+    static float *made[KVB_ROWS_ATTENDED];
     if (!made[kind]) {
         made[kind] = malloc((size_t)DISTINCT * BENCH_KV_HEADS * BENCH_DIM * sizeof(float));
         making m = {kind, DISTINCT, BENCH_KV_HEADS, made[kind]};

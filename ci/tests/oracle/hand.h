@@ -157,7 +157,7 @@ static inline void hand_values(hand *h, kvb_model model, uint64_t seed, kvb_valu
     h->trace.header.model = model;
     h->trace.needs.tokens = h->tokens;
     *values = (kvb_values){.tokens = h->tokens, .model = &h->trace.header.model, .profile = "hand"};
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+    for (int kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
         size_t n = 0;
         values->layer_at[kind] = hand_copy(h, NULL, model.n_layers * sizeof *values->layer_at[kind]);
         for (uint32_t layer = 0; layer < model.n_layers; layer++) {

@@ -45,11 +45,11 @@ static void ordered_by_precision(void **state)
 /* One channel, scale 1, q = 1; keys 0 and `key`, values 0 and 1. The second query sees both. */
 static void two_tokens(hand *h, float key, kvb_values *values)
 {
-    const float rows[KVB_ROWS_KINDS][2] = {{1, 1}, {0, key}, {0, 1}};
+    const float rows[KVB_ROWS_ATTENDED][2] = {{1, 1}, {0, key}, {0, 1}};
     hand_extend(h, KVB_EVENT_PREFILL, 0, 0, 2);
     hand_values(h, hand_model(1, (kvb_group){.heads = 1, .kv_heads = 1, .k_dim = 1, .v_dim = 1, .scale = 1}), 1,
                 values);
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+    for (int kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
         memcpy(values->block[kind], rows[kind], sizeof rows[kind]);
 }
 

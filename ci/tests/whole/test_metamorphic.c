@@ -80,7 +80,7 @@ static void player_close(player *p)
 /* Rows of the fed tokens go into one layer; outputs of the new ones that have a label of the history are kept. */
 static void layer_play(player *p, uint32_t layer, const uint64_t *feed, uint32_t n, uint32_t n_new)
 {
-    static float rows[KVB_ROWS_KINDS][FED * HEADS * DIM], out[FED * HEADS * DIM], lse[FED * HEADS];
+    static float rows[KVB_ROWS_ATTENDED][FED * HEADS * DIM], out[FED * HEADS * DIM], lse[FED * HEADS];
     static uint32_t positions[FED];
     const kvb_profile *gaussian = kvb_profile_find("gaussian");
     kvb_attend_spec spec;
@@ -88,7 +88,7 @@ static void layer_play(player *p, uint32_t layer, const uint64_t *feed, uint32_t
     assert_true(n <= FED);
     for (uint32_t i = 0; i < n; i++) {
         positions[i] = p->pos[feed[i]];
-        for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        for (int kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
             gaussian->rows(&model, 1, (kvb_rows)kind, layer, p->label[feed[i]], positions[i],
                            rows[kind] + i * kvb_values_floats(&model.groups[0], (kvb_rows)kind));
     }

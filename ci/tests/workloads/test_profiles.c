@@ -78,7 +78,7 @@ static void test_rows_depend_on_key_alone(void **state)
     for (size_t i = 0; kvb_profiles[i]; i++) {
         const kvb_profile *p = kvb_profiles[i];
         assert_ptr_equal(kvb_profile_find(p->name), p);
-        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
             size_t bytes = sizeof(float) * heads_of(&model, kind) * dim_of(&model, kind);
             float a[512], b[512];
             memset(a, 0xff, sizeof a);

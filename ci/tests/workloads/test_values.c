@@ -44,7 +44,7 @@ static void test_seeded(void **state)
     assert_int_equal(called, 1);
     assert_string_equal(a->profile, "llama");
     assert_int_equal(a->tokens, N_TOKENS);
-    for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+    for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
         size_t size = (kind == KVB_ROWS_Q ? 4u : 2u) * 16u, n = 2 * N_TOKENS * size;
         assert_int_equal((uintptr_t)a->block[kind] % 64, 0);
         assert_int_equal(a->block_bytes[kind], n * sizeof(float));
@@ -83,7 +83,7 @@ static void test_refused(void **state)
                                          "{\"step\":{\"pos\":[1],\"seq\":[0]},\"refused\":\"ENOSPC\"}\n")};
     for (int i = 0; i < 2; i++)
         assert_int_equal(kvb_values_open(t[i], "llama", 0, NULL, NULL, &v[i], why, sizeof why), 0);
-    for (kvb_rows kind = KVB_ROWS_Q; kind < KVB_ROWS_KINDS; kind++)
+    for (kvb_rows kind = KVB_ROWS_Q; kind < KVB_ROWS_ATTENDED; kind++)
         assert_memory_equal(kvb_values_rows(v[0], kind, 0, 0), kvb_values_rows(v[1], kind, 0, 0), 32 * sizeof(float));
     for (int i = 0; i < 2; i++) {
         kvb_values_free(v[i]);
@@ -103,7 +103,7 @@ static void test_unlike_groups(void **state)
         kvb_values *a, *b;
         assert_int_equal(kvb_values_open(t, profiles[p], 0, NULL, NULL, &a, why, sizeof why), 0);
         assert_int_equal(kvb_values_open(t, profiles[p], 0, three_parts, &called, &b, why, sizeof why), 0);
-        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
             size_t floats = 0;
             for (uint32_t layer = 0; layer < m->n_layers; layer++) {
                 const kvb_group *g = kvb_model_group(m, layer);
@@ -186,7 +186,7 @@ static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
     size_t n = 0;
     for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++) {
         const kvb_group *g = kvb_model_group(&t->header.model, layer);
-        for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+        for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
             uint64_t heads = kind == KVB_ROWS_Q ? g->heads : g->kv_heads,
                      dim = kind == KVB_ROWS_V ? g->v_dim : g->k_dim;
             if (kind == KVB_ROWS_V && g->latent)
@@ -226,7 +226,7 @@ static void test_recorded(void **state)
             fail_msg("%s", why);
         assert_string_equal(v->profile, "recorded");
         for (uint32_t layer = 0; layer < t->header.model.n_layers; layer++)
-            for (unsigned kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+            for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
                 size_t row = kvb_values_floats(kvb_model_group(&t->header.model, layer), kind);
                 for (uint64_t token = 0; token < 7 && row; token++)
                     assert_true(kvb_values_rows(v, kind, layer, token)[3] ==
