@@ -5,6 +5,7 @@
  */
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
+#include "oracle/recurrence.h"
 
 #include <assert.h>
 #include <math.h>
@@ -62,16 +63,15 @@ static double ratio(double error, double bound)
     return bound > 0 ? error / bound : INFINITY; /* a bound of NaN is no bound either */
 }
 
-static bool is_of_call(const kvb_diff_place *place, const kvb_expect *e)
+static bool is_of_call(const kvb_diff_place *place, const kvb_diff_place *e)
 {
-    return place->event == e->event && place->layer == e->layer;
+    return place->event == e->event && place->layer == e->layer && place->part == e->part;
 }
 
 /* Takes one element into account. */
-static void element_take(kvb_diff *diff, double rho, const kvb_expect *e, uint32_t channel, double got, double want,
-                         double bound)
+static void element_take(kvb_diff *diff, double rho, const kvb_diff_place *e)
 {
-    const kvb_diff_place here = {e->event, e->layer, e->query, e->head, channel, got, want, bound};
+    const kvb_diff_place here = *e;
     bool fails = rho > 1, begins = !is_of_call(&diff->first, e);
     if (rho > diff->rho || diff->elements == 0) {
         diff->rho = rho;
@@ -104,13 +104,15 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
     kvb_bound_prepare(arithmetic, KVB_BOUND_WORST, &e->row, scale, softcap, out_elem, &worst);
     bool empty = isinf(e->lse) && e->lse < 0; /* sees nothing, not even a sink: exactly 0 */
 
+    kvb_diff_place place = {.event = e->event, .layer = e->layer, .query = e->query, .head = e->head};
     for (uint32_t c = 0; c < v_dim; c++) {
         const kvb_bound_term *term = &e->terms[c];
         double got = kvb_output_value(out_elem, out, c);
         double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
         double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
         double rho = ratio(error, bound);
-        element_take(diff, rho, e, c, got, term->o, bound);
+        place.channel = c, place.got = got, place.want = term->o, place.bound = bound;
+        element_take(diff, rho, &place);
         diff->rho_worst = fmax(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));
         diff->max_abs = fmax(diff->max_abs, error);
         diff->sum_error2 += error * error;
@@ -123,10 +125,29 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         if (empty)
             error = got == e->lse ? 0 : INFINITY;
         double rho = ratio(error, bound);
-        element_take(diff, rho, e, v_dim, got, e->lse, bound);
+        place.channel = v_dim, place.got = got, place.want = e->lse, place.bound = bound;
+        element_take(diff, rho, &place);
         diff->rho_lse = fmax(diff->rho_lse, rho);
         diff->rho_worst = fmax(diff->rho_worst, ratio(error, kvb_bound_log(&worst, e->lse)));
     }
     diff->rows++;
+    diff->rel_l2 = diff->sum_error2 > 0 ? sqrt(diff->sum_error2 / diff->sum_exact2) : 0;
+}
+
+void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const kvb_recurrence_want *want, size_t n,
+                   kvb_elem elem, const void *got)
+{
+    kvb_diff_place place = *first;
+    for (size_t i = 0; i < n; i++, place.channel++) {
+        place.got = kvb_output_value(elem, got, i);
+        place.want = want[i].value;
+        place.bound = want[i].bound;
+        double error = error_between(place.got, place.want, place.bound, elem, &diff->not_finite);
+        element_take(diff, ratio(error, place.bound), &place);
+        diff->rho_worst = fmax(diff->rho_worst, ratio(error, want[i].worst));
+        diff->max_abs = fmax(diff->max_abs, error);
+        diff->sum_error2 += error * error;
+        diff->sum_exact2 += place.want * place.want;
+    }
     diff->rel_l2 = diff->sum_error2 > 0 ? sqrt(diff->sum_error2 / diff->sum_exact2) : 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "oracle/census.h"
+#include "oracle/descent.h"
 #include "oracle/filter_truth.h"
 #include "oracle/opinion.h"
 #include "oracle/state.h"
@@ -152,6 +153,8 @@ int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_
         err = -ENOTSUP;
     if (!err)
         err = rows_make(trace, options, o);
+    if (!err)
+        err = kvb_descent_open(trace, values, options->max_pairs, options->seed, &o->descent);
     if (err == -ENOMEM)
         snprintf(why, why_bytes, "not enough memory for the oracle");
     if (err)
@@ -168,6 +171,7 @@ void kvb_oracle_free(kvb_oracle *oracle)
     kvb_oracle_state_free(oracle->state);
     kvb_filter_truth_free(oracle->filter);
     kvb_opinions_free(oracle->opinions);
+    kvb_descent_free(oracle->descent);
     if (oracle->arena)
         munmap(oracle->arena, oracle->arena_bytes);
     free(oracle);

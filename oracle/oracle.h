@@ -56,6 +56,7 @@ typedef struct kvb_oracle {
     uint64_t seed;       /* of the sample */
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
+    struct kvb_descent *descent;   /* of layers that scan: oracle/descent.h. NULL: there are none */
     struct kvb_opinions *opinions; /* of rows beside those: oracle/opinion.h. NULL: there are none */
     void *arena;                   /* its own mapping */
     size_t arena_bytes;
@@ -83,11 +84,15 @@ const kvb_expect *kvb_oracle_rows(const kvb_oracle *oracle, uint32_t event, uint
 
 /* ---- diff: measurements, not a verdict; NaN becomes infinity and its place is kept --------------------- */
 
-/* An element of out, or (channel = v_dim) a log-sum-exp. */
+/* An element of out, or (channel = v_dim) a log-sum-exp; or of a scan. */
 typedef struct kvb_diff_place {
     uint32_t event, layer, query, head, channel;
+    uint16_t part; /* 0: of attention; 1 + kvb_scan_part: of a scan */
+    uint16_t row;  /* of a scan: 0: of out; i + 1: of row i of the state that the token left in a slot */
     double got, want, bound;
 } kvb_diff_place;
+
+struct kvb_recurrence_want;
 
 #define KVB_DIFF_QUERIES 4096u /* of a call that are told apart */
 
@@ -117,5 +122,9 @@ double kvb_output_value(kvb_elem elem, const void *out, size_t i);
 /* Compare one row: out [v_dim] of out_elem, lse NULL when not asked for. */
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *expect, uint32_t v_dim, const kvb_arithmetic *arithmetic,
                   double scale, double softcap, kvb_elem out_elem, const void *out, const float *lse);
+
+/* Compare n elements that lie side by side, from that place on, with what a recurrence wants (oracle/recurrence.h). */
+void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const struct kvb_recurrence_want *want, size_t n,
+                   kvb_elem elem, const void *got);
 
 #endif

@@ -96,8 +96,14 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
         size_t number = census->first[event] + q;
         uint64_t draw = kvb_sample_bits(~o->seed, number);
         uint32_t layers[3] = {0, m->n_layers - 1, (uint32_t)(draw >> 32) % m->n_layers};
+        while (layers[0] < layers[1] && kvb_group_scans(kvb_model_group(m, layers[0]))) /* which have no rows */
+            layers[0]++;
+        while (layers[1] > layers[0] && kvb_group_scans(kvb_model_group(m, layers[1])))
+            layers[1]--;
         for (uint32_t j = 0; j < 3; j++) {
             uint32_t heads = kvb_model_group(m, layers[j])->heads;
+            if (!heads)
+                continue;
             const uint32_t head[3] = {0, heads - 1, (uint32_t)draw % heads};
             int err = row_add(sample, (kvb_sample_row){(uint32_t)event, layers[j], (uint32_t)q, head[j]},
                               visible_of(census, number, layers[j]));

@@ -374,6 +374,8 @@ int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max
         while (w.model->group_of[layer] != g)
             layer++;
         w.group = &w.model->groups[g];
+        if (kvb_group_scans(w.group))
+            continue;
         err = buffers_open(&w, kvb_state_storages(w.state, layer, 0));
         if (!err)
             heads_solve(&w);

@@ -8,6 +8,8 @@
 static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint32_t layer, char *why, size_t why_bytes)
 {
     const kvb_group *g = kvb_model_group(state->model, layer);
+    if (kvb_group_scans(g)) /* which stores no rows */
+        return 0;
     kvb_storages *storages = calloc(g->kv_heads, sizeof *storages);
     int err = storages ? 0 : -ENOMEM;
     state->storages[layer] = storages;

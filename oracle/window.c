@@ -385,7 +385,7 @@ int kvb_window_open(const kvb_oracle *oracle, kvb_window **window)
     if (!w->sides || !w->heads || !w->k_norm || !w->terms || !w->o)
         error = -ENOMEM;
     for (uint32_t layer = 0; layer < m->n_layers && !error; layer++)
-        error = layer_open(w, layer);
+        error = kvb_group_scans(kvb_model_group(m, layer)) ? 0 : layer_open(w, layer);
     w->coding = malloc((w->coding_scratch + w->coding_block + 1) * sizeof *w->coding);
     return error || !w->coding ? -ENOMEM : 0;
 }
