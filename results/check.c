@@ -7,6 +7,7 @@ const char *const kvb_check_names[KVB_CHECKS] = {
     [KVB_CHECK_TOLERANCE] = "tolerance",
     [KVB_CHECK_FILTER] = "filter",
     [KVB_CHECK_OPINION] = "opinion",
+    [KVB_CHECK_STATE] = "state",
     [KVB_CHECK_FINITE] = "finite",
     [KVB_CHECK_STORED] = "stored",
     [KVB_CHECK_DECLARATION] = "declaration",

@@ -21,7 +21,8 @@
  * host: the machine when the run began; what is not known is null, and `unknown` says why. Left out where shards were run on
  * several, and in files of before it was kept.
  * Keys of a combination's line:
- *   workload, cache, pool_k, pool_v, kernel, threads, growth, out, status, reason (null when it passed),
+ *   workload, cache, pool_k, pool_v, kernel, beside (only of a model some of whose layers attend and some scan: which kernel ran
+ *   the others), threads, growth, out, status, reason (null when it passed),
  *   replay (only of what did not pass and was no skip: the command that runs this combination alone, for a shell in the same
  *   folder), rho, out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
@@ -48,7 +49,9 @@
  * or avx512fp16.
  * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order. Of each
  * call only the rows of the event's own queries count. Equal digests mean equal bits. null: nothing was compared.
- * error.checked_rows: in each pass compared by the bound of each row's own sums, of total_rows. error.looked, in each pass too:
+ * error.at: of a layer that scans query is the number of the token among the event's; the reason says of which row of a state.
+ * error.checked_rows: in each pass compared by the bound of each row's own sums, of total_rows. A row of a layer
+ * that scans is a token of 16 columns of a head. error.looked, in each pass too:
  * scanned: rows that were read whole, and were finite. opinion: those of them that were compared by a bound from above
  * (oracle/opinion.h). moved: rows compared by their own bound that differ from pass to pass, in all passes together. seed: of the
  * sample of checked rows.
@@ -70,8 +73,8 @@
  * time.contexts: time of the steps of traffic.kind against the unique cells that they read (in one layer), ascending. One
  * point for each number of cells; if these are more than KVB_CONTEXTS, neighbours are joined so that points stand for about
  * as many steps each. A point is the median over all passes after `warmup`.
- * traffic: of one pass. The rates are those of the step kind with the most operations, in the median pass. read_gb_per_s is
- * the read-only bandwidth, measured between the passes with the same working set and thread count. of_limit is the least
+ * traffic: of one pass; bytes_read has the states that scans read and those that they write. The rates are those of the step
+ * kind with the most operations, in the median pass. read_gb_per_s is the read-only bandwidth, measured between the passes with the same working set and thread count. of_limit is the least
  * time that the machine needs, max(bytes / read bandwidth, flops / peak), over the time taken.
  * memory.growths, copied_bytes, copy_ns: how often the pools grew in one pass, what that copied, and how long it took.
  * memory.resident_peak is of the whole child process, with the workload's values and the memory of the bandwidth probe.
@@ -167,6 +170,7 @@ typedef struct kvb_looked {
 
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
+    char beside[KVB_NAME]; /* the kernel of the other layers, where some attend and some scan; empty: no such key */
     uint32_t threads;
     char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */

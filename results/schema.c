@@ -321,6 +321,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "pool_k", pool_k),
     FIELD(kvb_result, TEXT,   "pool_v", pool_v),
     FIELD(kvb_result, TEXT,   "kernel", kernel),
+    FIELD(kvb_result, EXTRA,  "beside", beside),
     FIELD(kvb_result, U32,    "threads", threads),
     FIELD(kvb_result, TEXT,   "growth", growth),
     FIELD(kvb_result, TEXT,   "out", out),

@@ -67,7 +67,7 @@ int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
 {
     if (kvb_check_is_off(check))
         return 0;
-    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->options->kernel->name, why);
+    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->who, why);
     p->result->check = check;
     return error;
 }
@@ -316,22 +316,27 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations)
     if (allocations > 1)
         snprintf(times, sizeof times, "%" PRIu64 " times; the first", allocations);
     kvb_heap_watch_words(what, sizeof what);
-    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: attend() allocated or freed memory %s: %s",
-             p->trace->events[p->place->event].line, p->options->kernel->name, times, what);
+    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s allocated or freed memory %s: %s",
+             p->trace->events[p->place->event].line, p->who, p->what, times, what);
 }
 
-/* What the call returned, and what it left behind. */
+int kvb_pass_returned(kvb_pass *p, int error, uint64_t allocations)
+{
+    char why[256];
+    if (allocations && !*p->misdeed)
+        misdeed_note(p, allocations);
+    if (!error)
+        return 0;
+    const char *name = error < 0 ? strerrorname_np(-error) : NULL;
+    snprintf(why, sizeof why, "%s returned %d%s%s%s%s%s", p->what, error, name ? " (-" : "", name ? name : "",
+             name ? ", " : "", name ? strerror(-error) : "", name ? ")" : ": it is to return 0 or a negative errno");
+    return kvb_pass_fail(p, KVB_CHECK_RETURN, why);
+}
+
+/* What the call left behind. */
 static int call_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
                       uint32_t n, int error)
 {
-    char why[256];
-    if (error) {
-        const char *name = error < 0 ? strerrorname_np(-error) : NULL;
-        snprintf(why, sizeof why, "attend() returned %d%s%s%s%s%s", error, name ? " (-" : "", name ? name : "",
-                 name ? ", " : "", name ? strerror(-error) : "",
-                 name ? ")" : ": it is to return 0 or a negative errno");
-        error = kvb_pass_fail(p, KVB_CHECK_RETURN, why);
-    }
     if (!error && memcmp(p->io.q, q, (size_t)fed * spec->group->heads * spec->group->k_dim * sizeof *q))
         error = kvb_pass_fail(p, KVB_CHECK_INPUTS, "attend() wrote to q");
     return error ? error : outputs_check(p, spec, n, layer);
@@ -354,6 +359,8 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
                     kvb_step_traffic *step)
 {
     char why[256] = "";
+    p->who = p->options->kernel->name;
+    p->what = "attend()";
     int error = traffic_add(p, layer, spec, fed, step);
     if (!error)
         error = kvb_kernel_io_fill(&p->io, spec->group, fed, q);
@@ -389,17 +396,15 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     uint64_t allocations = kvb_heap_watch_stop();
     kvb_guard_null(NULL);
     p->place->doing = "in the check";
-    if (p->options->kernel->flags & KVB_KERNEL_FOREIGN) {
-        p->foreign.calls += p->number == 0;
-        p->foreign.allocations += p->number == 0 ? allocations : 0;
-    } else if (allocations && !*p->misdeed) {
-        misdeed_note(p, allocations);
-    }
+    const bool foreign = p->options->kernel->flags & KVB_KERNEL_FOREIGN;
+    p->foreign.calls += foreign && p->number == 0;
+    p->foreign.allocations += foreign && p->number == 0 ? allocations : 0;
     rows_protect(p, spec, false);
+    error = kvb_pass_returned(p, error, foreign ? 0 : allocations);
     error = call_judge(p, layer, spec, q, fed, n, error);
     if (!error && p->options->untimed && p->options->oracle && !has_failed(p))
         error = hidden_check(p, layer, spec, n);
-    if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))
+    if (p->options->dump && (p->ended || (has_failed(p) && !p->diff.first.part) || *p->misdeed))
         kvb_dump(p, spec, layer, n);
     return error;
 }

@@ -4,6 +4,7 @@
 #define KVB_REPLAY_ATTEND_H
 
 #include "caches/call.h"
+#include "caches/scan_call.h"
 #include "caches/session.h"
 #include "harness/replay/every_row.h"
 #include "harness/replay/job.h"
@@ -14,6 +15,7 @@
 #include "harness/replay/samples.h"
 #include "harness/replay/step_kind.h"
 #include "harness/replay/witness_check.h"
+#include "oracle/descent.h"
 #include "oracle/rounded.h"
 #include "oracle/filter.h"
 #include "oracle/tolerance.h"
@@ -59,6 +61,8 @@ typedef struct kvb_pass {
     kvb_slot_files slots; /* of a trace that saves */
     kvb_call call;
     kvb_kernel_io io;
+    const char *who, *what;      /* the kernel of the call in hand, and its function: "attend()" */
+    struct kvb_scans *scans;     /* of layers that scan: harness/replay/scan.h; NULL: there are none */
     uint32_t *position;          /* [tokens] of every token so far, by identity */
     uint32_t *positions;         /* [room] of the fed tokens */
     float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim]: fed rows, where they do not lie together */
@@ -104,6 +108,8 @@ void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
 /* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
 int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
+/* The kernel's function has returned `error`: 0, or it fails. allocations: of memory, meanwhile. */
+int kvb_pass_returned(kvb_pass *pass, int error, uint64_t allocations);
 /* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones, or, of an event
  * whose first ones are not asked, all of the event's. */
 int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,

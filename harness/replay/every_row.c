@@ -147,8 +147,8 @@ int kvb_every_row_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, ui
 
 void kvb_every_row_judge(const kvb_pass *p, uint64_t passes, kvb_result *result)
 {
-    result->error.looked.opinion = p->every.diff.rows / passes;
-    result->error.looked.scanned = p->every.scanned / passes;
+    result->error.looked.opinion += p->every.diff.rows / passes;
+    result->error.looked.scanned += p->every.scanned / passes;
     result->error.looked.moved = p->every.moved;
     result->error.looked.seed = p->options->oracle->seed;
     kvb_opinion_judge(&p->every.diff, p->trace, !kvb_is_tolerated(p->options), result);

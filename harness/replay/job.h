@@ -8,6 +8,7 @@
 #include "harness/replay/cache_state.h"
 #include "harness/replay/only.h"
 #include "kernels/attend.h"
+#include "kernels/scan.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
 #include "workloads/trace.h"
@@ -23,11 +24,12 @@ typedef struct kvb_replay_options {
         *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
                                                  * or NULL */
     kvb_growth growth;
-    bool no_staging;    /* a kernel that does not read the pools' formats is skipped */
-    bool deterministic; /* the kernel is to give the same bits whatever the number of threads */
-    const kvb_kernel *kernel;
-    bool strict;       /* the bounds decide, whatever the kernel's own project tolerates */
-    kvb_elem out_elem; /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
+    bool no_staging;             /* a kernel that does not read the pools' formats is skipped */
+    bool deterministic;          /* the kernel is to give the same bits whatever the number of threads */
+    const kvb_kernel *kernel;    /* of layers that attend */
+    const kvb_scan_kernel *scan; /* of layers that scan */
+    bool strict;                 /* the bounds decide, whatever the kernel's own project tolerates */
+    kvb_elem out_elem;           /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     const kvb_team *team;
     uint32_t capacity;  /* cells; 0: what the trace needs */
     uint32_t min_chunk; /* cells */

@@ -153,7 +153,7 @@ static size_t elements_of(const kvb_kernel_io *io, int buffer)
     return io->n_tok * token_bytes(io, io->group, buffer) / (buffer == OUT ? out_bytes(io->out_elem) : sizeof(float));
 }
 
-static void poison_fill(void *block, size_t n, size_t element_bytes)
+void kvb_outputs_fill(void *block, size_t n, size_t element_bytes)
 {
     uint32_t *wide = block;
     uint16_t *narrow = block;
@@ -166,15 +166,14 @@ static void poison_fill(void *block, size_t n, size_t element_bytes)
 
 void kvb_kernel_io_poison(kvb_kernel_io *io)
 {
-    poison_fill(io->out, elements_of(io, OUT), out_bytes(io->out_elem));
+    kvb_outputs_fill(io->out, elements_of(io, OUT), out_bytes(io->out_elem));
     if (io->no_lse)
         memset(io->lse, 0, elements_of(io, LSE) * sizeof(float));
     else
-        poison_fill(io->lse, elements_of(io, LSE), sizeof(float));
+        kvb_outputs_fill(io->lse, elements_of(io, LSE), sizeof(float));
 }
 
-/* Index of the first element that still is poison, or n. */
-static size_t poison_find(const void *block, size_t n, size_t element_bytes)
+size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes)
 {
     const uint32_t *wide = block;
     const uint16_t *narrow = block;
@@ -187,14 +186,14 @@ static size_t poison_find(const void *block, size_t n, size_t element_bytes)
 bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes)
 {
     size_t heads = io->group->heads, dim = io->group->v_dim;
-    size_t n = elements_of(io, OUT), i = poison_find(io->out, n, out_bytes(io->out_elem));
+    size_t n = elements_of(io, OUT), i = kvb_outputs_left(io->out, n, out_bytes(io->out_elem));
     if (i < n) {
         snprintf(why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu", i / (heads * dim),
                  i / dim % heads, i % dim);
         return false;
     }
     n = elements_of(io, LSE);
-    i = poison_find(io->lse, n, sizeof(float));
+    i = kvb_outputs_left(io->lse, n, sizeof(float));
     if (i < n)
         snprintf(why, why_bytes, "left lse unwritten at query %zu, head %zu", i / heads, i % heads);
     return i == n;
@@ -214,8 +213,9 @@ const float *kvb_kernel_io_lse(const kvb_kernel_io *io, uint32_t query, uint32_t
 }
 
 /* As FNV-1a, by words; a word's high bits, which a product only moves up, are brought down for the next one. */
-static uint64_t bytes_digest(const char *at, size_t bytes, uint64_t digest)
+uint64_t kvb_digest_bytes(const void *from, size_t bytes, uint64_t digest)
 {
+    const char *at = from;
     for (size_t some; bytes; at += some, bytes -= some) {
         uint64_t word = 0;
         some = bytes < sizeof word ? bytes : sizeof word;
@@ -231,7 +231,7 @@ uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t dige
     const char *of[] = {[OUT] = io->out, [LSE] = (const char *)io->lse};
     for (int i = OUT; i <= LSE; i++) {
         size_t bytes = token_bytes(io, io->group, i);
-        digest = bytes_digest(of[i] + (io->n_tok - n) * bytes, n * bytes, digest);
+        digest = kvb_digest_bytes(of[i] + (io->n_tok - n) * bytes, n * bytes, digest);
     }
     return digest;
 }

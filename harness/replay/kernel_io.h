@@ -45,6 +45,11 @@ const float *kvb_kernel_io_lse(const kvb_kernel_io *io, uint32_t query, uint32_t
 /* Continues a digest (FNV-1a of 64 bits) over the out and lse of the last n queries. */
 #define KVB_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t digest);
+uint64_t kvb_digest_bytes(const void *from, size_t bytes, uint64_t digest);
+
+/* Fills n elements of outputs with the NaN of our own; the index of the first that still is, or n. element_bytes: 4 or 2. */
+void kvb_outputs_fill(void *block, size_t n, size_t element_bytes);
+size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes);
 void kvb_kernel_io_free(kvb_kernel_io *io);
 
 #endif

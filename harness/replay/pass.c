@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "harness/replay/guard.h"
+#include "harness/replay/fed.h"
+#include "harness/replay/scan.h"
 
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */
 #define SESSION    "replay" /* key of the cache */
@@ -79,65 +81,6 @@ static int control_run(kvb_pass *p, const kvb_event *event, kvb_event_kind kind)
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
-static int buffer_grow(float **buffer, size_t floats)
-{
-    free(*buffer);
-    *buffer = malloc(floats * sizeof **buffer);
-    return *buffer ? 0 : -ENOMEM;
-}
-
-/* Makes room for n fed tokens or more, enough for every layer. */
-static int room_ensure(kvb_pass *p, uint32_t n)
-{
-    const kvb_model *m = &p->trace->header.model;
-    if (n <= p->room)
-        return 0;
-    n = n / 2 < p->room ? 2 * p->room : n; /* `recompute` feeds one token more at each step */
-    free(p->positions);
-    p->positions = malloc(n * sizeof *p->positions);
-    int error = p->positions ? 0 : -ENOMEM;
-    for (int kind = 0; kind < KVB_ROWS_KINDS && !error; kind++) {
-        size_t most = 1;
-        for (uint32_t g = 0; g < m->n_groups; g++) {
-            size_t floats = kvb_values_floats(&m->groups[g], (kvb_rows)kind);
-            most = most > floats ? most : floats;
-        }
-        error = buffer_grow(&p->rows[kind], n * most);
-    }
-    p->room = error ? 0 : n;
-    return error;
-}
-
-/* Rows of the fed tokens [n][heads][dim]: in place if they lie together, else copied. NULL: V of latent rows. */
-static const float *rows_feed(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
-{
-    size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
-    bool together = true;
-    for (uint32_t i = 1; i < n && together; i++)
-        together = tokens[i] == tokens[0] + i;
-    if (together || !row)
-        return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(p->rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
-               row * sizeof(float));
-    return p->rows[kind];
-}
-
-/* The tokens that the plan of a step wants, their positions in p->positions. */
-static int feed_take(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
-{
-    *fed = kvb_cache_feed(p->cache, tokens);
-    if (*fed < n)
-        return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
-    int error = room_ensure(p, *fed);
-    for (uint32_t i = 0; i < *fed && !error; i++) {
-        if ((*tokens)[i] >= p->trace->needs.tokens)
-            return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
-        p->positions[i] = p->position[(*tokens)[i]];
-    }
-    return error;
-}
-
 /* Asks the cache whether a step fits, then plans it: both must say the same. */
 static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
@@ -158,35 +101,60 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     return kvb_pass_refuse(p, -EPROTO, call, why);
 }
 
+/* Stores the rows of one layer, and attends. n: as kvb_pass_attend() has it. */
+static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_fed *fed, uint32_t n, kvb_step_traffic *traffic)
+{
+    const float *k = kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
+    const float *v = kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
+    kvb_attend_spec spec;
+    char why[128];
+    p->place->doing = "in the cache's update_and_fetch";
+    double started = kvb_pass_clock(p);
+    int error = kvb_cache_update_and_fetch(p->cache, layer, p->positions, k, v, fed->n, &spec);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    if (error)
+        return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
+    p->place->doing = "in the check";
+    if (p->watch && (error = kvb_pool_watch_tell(p->watch, p->window, fed->tokens, fed->n, why, sizeof why)))
+        return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
+    const kvb_only *only = p->options->only;
+    if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, layer)))
+        return 0;
+    return kvb_pass_attend(p, layer, &spec, kvb_pass_rows(p, KVB_ROWS_Q, layer, fed->tokens, fed->n), fed->n, n,
+                           traffic);
+}
+
+/* One layer's states go on. A witness looks at no states. */
+static int layer_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
+{
+    kvb_scan_spec spec;
+    p->place->doing = "in the cache's fetch_states";
+    double started = kvb_pass_clock(p);
+    int error = kvb_cache_fetch_states(p->cache, layer, p->positions, fed->n, &spec);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    if (error)
+        return kvb_pass_refuse(p, error, "fetch_states", kvb_cache_why(p->cache));
+    return p->options->oracle ? kvb_pass_scan(p, layer, fed, &spec, traffic) : 0;
+}
+
 /* One step over n tokens of an event, from token `from` on. */
 static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
     kvb_step_kind kind = kvb_step_kind_of(&p->kinship, event);
     kvb_step_traffic traffic = {0};
-    const uint64_t *tokens;
+    const uint64_t *tokens = NULL;
     uint32_t fed = 0;
     int error = step_plan(p, event, from, n);
     if (!error)
-        error = feed_take(p, n, &tokens, &fed);
+        error = kvb_pass_feed(p, n, &tokens, &fed);
+    const uint32_t own = n;
     n = event->kind == KVB_EVENT_FILL ? n : event->n;
+    const kvb_fed all = {event, tokens, fed, own, from};
     for (uint32_t layer = 0; layer < p->trace->header.model.n_layers && !error; layer++) {
-        const float *k = rows_feed(p, KVB_ROWS_K, layer, tokens, fed);
-        const float *v = rows_feed(p, KVB_ROWS_V, layer, tokens, fed);
-        kvb_attend_spec spec;
         p->place->layer = layer;
-        p->place->doing = "in the cache's update_and_fetch";
-        double started = kvb_pass_clock(p);
-        error = kvb_cache_update_and_fetch(p->cache, layer, p->positions, k, v, fed, &spec);
-        kvb_pass_charge(p, started, KVB_IN_CACHE);
-        if (error)
-            return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
-        char why[128];
-        p->place->doing = "in the check";
-        if (p->watch && (error = kvb_pool_watch_tell(p->watch, p->window, tokens, fed, why, sizeof why)))
-            return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
-        const kvb_only *only = p->options->only;
-        if (event->kind != KVB_EVENT_FILL && (!only || kvb_only_has(only, p->trace, p->place->event, layer)))
-            error = kvb_pass_attend(p, layer, &spec, rows_feed(p, KVB_ROWS_Q, layer, tokens, fed), fed, n, &traffic);
+        error = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer))
+                    ? layer_scan(p, layer, &all, &traffic)
+                    : layer_attend(p, layer, &all, n, &traffic);
     }
     if (!error && p->number == 0 && event->kind != KVB_EVENT_FILL) {
         p->bytes[kind] += traffic.bytes;
@@ -223,6 +191,7 @@ static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
         if (!kvb_history_same_prefix(p->history, ordinals[i], event->first + i, why, sizeof why))
             return kvb_pass_refuse(p, -EPROTO, "seq_match", why);
     p->found += p->number == 0 ? *found : 0;
+    kvb_scans_found(p->scans, *found);
     p->offered += p->number == 0 ? event->n : 0;
     return 0;
 }
@@ -379,6 +348,7 @@ static int cache_open(kvb_pass *p)
         .max_seqs = needs->alive,
         .step = needs->fill && needs->step < FILL_CHUNK ? FILL_CHUNK : needs->step,
         .rollback = needs->rollback,
+        .state_depth = needs->rollback,
         .min_chunk = o->min_chunk,
         .page_cells = o->page_cells,
         .prefix_bytes = o->prefix_bytes,
@@ -421,6 +391,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         .deterministic = o->deterministic,
         .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
     };
+    p->who = o->kernel->name;
     place->event = place->layer = 0;
     char why[320];
     if (o->slots)
@@ -434,12 +405,15 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         return kvb_witness_check_open(&p->witness, tokens);
     p->written = calloc(o->trace->n_events * o->trace->header.model.n_layers + 1, sizeof *p->written);
     int error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
+    if (!error)
+        error = kvb_scans_open(o, &p->scans);
     return error ? error : kvb_filter_open(o->oracle, &p->filter);
 }
 
 int kvb_pass_run(kvb_pass *p)
 {
     int error = p->options->oracle && kvb_oracle_needs_writes(p->options->oracle) ? writes_watch(p) : 0;
+    error = error ? error : kvb_scans_begin(p->scans, &p->diff);
     error = error ? error : cache_open(p);
     p->kinship = (kvb_kinship){0};
     if (!error && (!p->options->oracle || takes_prompts(p)))
@@ -474,6 +448,7 @@ void kvb_pass_close(kvb_pass *p)
     if (!p->options->slots)
         kvb_slot_files_close(&p->slots);
     kvb_call_free(&p->call);
+    kvb_scans_close(p->scans);
     kvb_kernel_io_free(&p->io);
     kvb_witness_check_close(&p->witness);
     kvb_poison_check_free(&p->poison);

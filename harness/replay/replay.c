@@ -13,6 +13,7 @@
 #include "harness/replay/contexts.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/roofline.h"
+#include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 
@@ -177,7 +178,8 @@ static void memory_report(const kvb_pass *p)
     result->memory.staged_bytes = (double)p->call.staged_bytes;
     result->error.bits_k = element_bits(o, false);
     result->error.bits_v = element_bits(o, true);
-    result->memory.scratch_bytes = (double)(p->call.scratch_bytes + p->call.expanded_bytes);
+    result->memory.scratch_bytes =
+        (double)(p->call.scratch_bytes + p->call.expanded_bytes + kvb_scans_scratch(p->scans));
 }
 
 static int times_report(const kvb_pass *p)
@@ -202,7 +204,7 @@ static size_t rows_due(const kvb_pass *p)
     size_t due = 0;
     for (size_t i = 0; o->only && i < o->oracle->n_rows; i++)
         due += kvb_only_has(o->only, o->trace, o->oracle->rows[i].event, o->oracle->rows[i].layer);
-    return (o->only ? due : o->oracle->n_rows) - p->not_asked;
+    return (o->only ? due : o->oracle->n_rows) - p->not_asked + kvb_scans_due(p->scans);
 }
 
 static int report(kvb_pass *p, const kvb_roofline *roofline)
@@ -227,6 +229,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
     kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, !kvb_is_tolerated(p->options),
                    result);
+    kvb_scans_judge(p->scans, result);
     kvb_every_row_judge(p, p->number, result);
     kvb_filter_judge(p->filter, !kvb_is_tolerated(p->options), result);
     kvb_foreign_judge(&p->foreign, p->options->kernel, p->trace, result);

@@ -2,6 +2,8 @@
 /* The verdict on a replay's outputs. */
 #include "harness/replay/verdict.h"
 
+#include "oracle/descent.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -20,11 +22,15 @@ static void add(kvb_result *result, const char *format, ...)
 /* " at line 12, layer 0, …: got 1, exact 2, bound 1e-6" */
 static void place_add(const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
 {
-    char where[32] = "log-sum-exp";
-    if (at->channel < kvb_model_group(&trace->header.model, at->layer)->v_dim)
+    char where[48] = "log-sum-exp";
+    const char *const parts[] = {"query", "recurrence, token", "convolution, token"};
+    if (at->part || at->channel < kvb_model_group(&trace->header.model, at->layer)->v_dim)
         snprintf(where, sizeof where, "channel %u", at->channel);
-    add(result, " at line %" PRIu64 ", layer %u, query %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",
-        trace->events[at->event].line, at->layer, at->query, at->head, where, at->got, at->want, at->bound);
+    if (at->row)
+        snprintf(where, sizeof where, "row %u of the state in its slot, channel %u", at->row - 1u, at->channel);
+    add(result, " at line %" PRIu64 ", layer %u, %s %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",
+        trace->events[at->event].line, at->layer, parts[at->part], at->query, at->head, where, at->got, at->want,
+        at->bound);
 }
 
 void kvb_event_add(const kvb_event *event, kvb_result *result)
@@ -79,7 +85,7 @@ static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *r
     if (!d->first_failed)
         return add(result, "; not in the first pass: the same call gave other results");
     kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
-    kvb_set_words("query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
+    kvb_set_words(d->first.part ? "token" : "query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
     add(result, "; in its call %" PRIu64 " of %" PRIu64 " elements fail: %s, %s; in all %" PRIu64 " of %" PRIu64,
         d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
 }
@@ -97,16 +103,30 @@ static void worst_note(const kvb_diff *d, kvb_result *result)
     result->error.bound = d->worst.bound;
 }
 
-void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, bool decides, kvb_result *result)
+/* One reason more to fail, for a result that has passed. */
+static void more_judge(const kvb_diff *d, kvb_check check, const char *words, const kvb_trace *trace, bool decides,
+                       kvb_result *result)
 {
     result->error.not_finite += d->not_finite;
-    if (d->rho <= 1 || !decides || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_OPINION))
+    if (d->rho <= 1 || !decides || result->status != KVB_STATUS_PASS || kvb_check_is_off(check))
         return;
     result->status = KVB_STATUS_FAIL;
-    result->check = KVB_CHECK_OPINION;
+    result->check = check;
     worst_note(d, result);
-    add(result, "second opinion: ");
+    add(result, "%s", words);
     failure_add(d, trace, result);
+}
+
+void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, bool decides, kvb_result *result)
+{
+    more_judge(d, KVB_CHECK_OPINION, "second opinion: ", trace, decides, result);
+}
+
+void kvb_states_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
+{
+    more_judge(d, KVB_CHECK_STATE, "", trace, true, result);
+    if (result->status == KVB_STATUS_PASS && d->rho > result->rho)
+        worst_note(d, result);
 }
 
 void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
@@ -118,7 +138,8 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     result->error.rel_l2 = d->rel_l2;
     result->error.not_finite = d->not_finite;
     result->error.checked_rows = d->rows / passes;
-    result->error.total_rows = oracle->total_rows;
+    result->error.total_rows =
+        oracle->total_rows + (oracle->descent ? oracle->descent->total * trace->needs.tokens : 0);
     result->error.has_place = d->rows > 0;
     worst_note(d, result);
     result->error.format_max_abs = oracle->format.max_abs;

@@ -15,6 +15,8 @@ void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows,
 
 /* The same of second opinions (oracle/opinion.h), after the others: of what they find only what fails is told. */
 void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, bool decides, kvb_result *result);
+/* And of what slots hold (oracle/descent.h). */
+void kvb_states_judge(const kvb_diff *diff, const kvb_trace *trace, kvb_result *result);
 /* Fills error.filter. A result that has passed fails, and one that fails does so for one reason more, if a z is above the limit. */
 void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result);
 /* Fills `foreign` of a kernel that is. A result that has passed fails where the kernel's own project would not pass it. */

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of a scan kernel in a replay. */
+#include "harness/replay/scan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/clock.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
+#include "harness/replay/verdict.h"
+#include "workloads/array.h"
+
+#define POISON_BYTES ((uint64_t)256 << 20) /* of slots that are kept aside in the first pass, at most */
+
+/* What a kernel is handed: rows by kind, what is the layer's own, and out. */
+enum { CONSTANTS = KVB_ROWS_KINDS, OUT = CONSTANTS + KVB_CONSTANTS, BUFFERS };
+static const char *const names[BUFFERS] = {"q", "k", "v", "gate", "beta", "v", "a", "a", "bias", "out"};
+
+typedef struct buffer {
+    void *block;
+    size_t room, fitted; /* bytes */
+    const float *given;  /* what was copied into it */
+} buffer;
+
+/* Slots as they were before the call. */
+typedef struct aside {
+    char *bytes;
+    size_t room;
+    bool *read, *written; /* [slots] by the call */
+    size_t slots;
+    bool poisoned; /* in the call in hand */
+} aside;
+
+struct kvb_scans {
+    const kvb_replay_options *options;
+    const kvb_memory_source *source;
+    kvb_scan_call call;
+    kvb_heirs *heirs; /* NULL: nothing is judged */
+    buffer buffers[BUFFERS];
+    aside aside;
+    uint64_t budget; /* bytes left */
+    kvb_diff states;
+    uint64_t *digest; /* [n_digests] of the first pass' calls, in order */
+    size_t n_digests, room_digests, next;
+    uint64_t passes, found;
+    uint64_t rows, scanned; /* compared in the first pass; looked at for what is not finite */
+};
+
+int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
+{
+    *scans = NULL;
+    if (!kvb_model_scans(&o->trace->header.model))
+        return 0;
+    kvb_scans *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->options = o;
+    s->source = o->guarded ? &kvb_guarded_source : &kvb_plain_source;
+    s->call = (kvb_scan_call){.kernel = o->scan, .team = o->team, .out_elem = o->out_elem, .source = s->source};
+    s->budget = POISON_BYTES;
+    *scans = s;
+    return 0;
+}
+
+void kvb_scans_close(kvb_scans *s)
+{
+    if (!s)
+        return;
+    kvb_heirs_free(s->heirs);
+    kvb_scan_call_free(&s->call);
+    for (int i = 0; i < BUFFERS; i++)
+        kvb_memory_give(s->source, s->buffers[i].block, s->buffers[i].room);
+    free(s->aside.bytes);
+    free(s->aside.read);
+    free(s->aside.written);
+    free(s->digest);
+    free(s);
+}
+
+int kvb_scans_begin(kvb_scans *s, kvb_diff *diff)
+{
+    if (!s)
+        return 0;
+    kvb_heirs_free(s->heirs);
+    s->heirs = NULL;
+    s->next = 0;
+    s->states.again = s->passes++ > 0;
+    diff->rows += s->rows;
+    const kvb_replay_options *o = s->options;
+    const bool judged = o->oracle && !o->unjudged && !o->aside && s->passes == 1;
+    return judged ? kvb_heirs_open(o->oracle->descent, &s->heirs) : 0;
+}
+
+size_t kvb_scans_scratch(const kvb_scans *s)
+{
+    return s ? s->call.scratch_bytes : 0;
+}
+
+void kvb_scans_found(kvb_scans *s, uint32_t n)
+{
+    if (s && s->passes == 1)
+        s->found += n;
+}
+
+/* Lanes of a layer that are followed. */
+static size_t lanes_of(const kvb_scans *s, uint32_t layer)
+{
+    const size_t *first = &s->options->oracle->descent->lane_first[layer * KVB_SCAN_PARTS];
+    return first[KVB_SCAN_PARTS] - first[0];
+}
+
+size_t kvb_scans_due(const kvb_scans *s)
+{
+    const kvb_replay_options *o = s ? s->options : NULL;
+    size_t due = 0;
+    for (uint32_t i = 0; o && i < o->trace->n_events; i++)
+        for (uint32_t layer = 0;
+             o->trace->events[i].kind <= KVB_EVENT_PROPOSE && layer < o->trace->header.model.n_layers; layer++)
+            if (!o->only || kvb_only_has(o->only, o->trace, i, layer))
+                due += lanes_of(s, layer) * o->trace->events[i].n;
+    return o ? due - s->found * kvb_descent_lanes(o->oracle->descent) : 0;
+}
+
+/* ---- what the kernel is handed ------------------------------------------------------------------------------------ */
+
+/* A buffer of so many bytes, flush with its guard. NULL: no memory. */
+static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
+{
+    buffer *b = &s->buffers[i];
+    if (bytes > b->room) {
+        const size_t room = bytes / 2 < b->room ? 2 * b->room : bytes;
+        kvb_memory_give(s->source, b->block, b->room);
+        b->block = kvb_memory_take(s->source, names[i], room);
+        b->room = b->block ? room : 0;
+        b->fitted = 0;
+    }
+    if (b->block && s->options->guarded && bytes != b->fitted)
+        b->block = kvb_guard_fit(b->block, bytes);
+    b->fitted = b->block ? bytes : 0;
+    return b->block;
+}
+
+/* A copy of n floats, or NULL of NULL. False: no memory. */
+static bool buffer_fill(kvb_scans *s, int i, const float *from, size_t n, const float **to)
+{
+    s->buffers[i].given = from && n ? from : NULL;
+    *to = NULL;
+    if (!s->buffers[i].given)
+        return true;
+    float *block = buffer_fit(s, i, n * sizeof *from);
+    if (block)
+        memcpy(block, from, n * sizeof *from);
+    *to = block;
+    return block != NULL;
+}
+
+/* The part's inputs, and out. */
+static int inputs_take(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_part part, kvb_scan *inputs)
+{
+    kvb_scans *s = p->scans;
+    const kvb_group *g = kvb_model_group(&p->trace->header.model, layer);
+    const kvb_values *values = p->options->values;
+    const bool conv = part == KVB_PART_CONV;
+    const float **to[OUT] = {&inputs->q, &inputs->k, &inputs->v, &inputs->gate, &inputs->beta,
+                             &inputs->v, &inputs->a, &inputs->a, &inputs->bias};
+    bool fits = true;
+    *inputs = (kvb_scan){.q = NULL};
+    for (int i = 0; i < OUT; i++) {
+        const bool of_conv = i == KVB_ROWS_X || i > CONSTANTS + KVB_CONSTANT_A;
+        uint64_t shape[3];
+        s->buffers[i].given = NULL;
+        if (of_conv != conv)
+            continue;
+        if (i < CONSTANTS)
+            fits = fits && buffer_fill(s, i, kvb_pass_rows(p, (kvb_rows)i, layer, fed->tokens, fed->n),
+                                       fed->n * kvb_values_floats(g, (kvb_rows)i), to[i]);
+        else if (kvb_constant_shape(g, (kvb_constant)(i - CONSTANTS), shape))
+            fits = fits &&
+                   buffer_fill(s, i, values->constant[i - CONSTANTS][layer], shape[0] * shape[1] * shape[2], to[i]);
+    }
+    return fits ? 0 : -ENOMEM;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------------- */
+
+/* Are these slots that there are? Notes which are read, and which written. */
+static int slots_note(kvb_pass *p, const kvb_scan_spec *spec)
+{
+    aside *a = &p->scans->aside;
+    const uint32_t slots = spec->states.slots;
+    char why[160] = "";
+    if (slots > a->slots) {
+        free(a->read);
+        free(a->written);
+        a->read = malloc(slots * sizeof *a->read);
+        a->written = malloc(slots * sizeof *a->written);
+        a->slots = a->read && a->written ? slots : 0;
+        if (!a->slots)
+            return -ENOMEM;
+    }
+    memset(a->read, 0, a->slots);
+    memset(a->written, 0, a->slots);
+    for (uint32_t t = 0; t < spec->n_tok && !*why; t++) {
+        const uint32_t from = spec->from[t], to = spec->to[t];
+        const bool slot = from != KVB_SCAN_PREVIOUS && from != KVB_SCAN_ZERO;
+        if ((slot && from >= slots) || (t == 0 && from == KVB_SCAN_PREVIOUS) || (to != KVB_SCAN_NONE && to >= slots)) {
+            snprintf(why, sizeof why, "token %u begins with slot %u and leaves its state in slot %u, of %u", t, from,
+                     to, slots);
+            return kvb_pass_refuse(p, -EPROTO, "fetch_states", why);
+        }
+        if (slot)
+            a->read[from] |= !a->written[from];
+        if (to != KVB_SCAN_NONE)
+            a->written[to] = true;
+    }
+    return 0;
+}
+
+/* In the first pass, as long as the budget lasts: slots that the call does not read hold NaN. */
+static int slots_poison(kvb_scans *s, const kvb_scan_states *states)
+{
+    aside *a = &s->aside;
+    const size_t bytes = states->slots * states->slot_bytes;
+    a->poisoned = s->heirs && bytes <= s->budget;
+    if (!a->poisoned)
+        return 0;
+    s->budget -= bytes;
+    if (bytes > a->room) {
+        free(a->bytes);
+        a->bytes = malloc(bytes);
+        a->room = a->bytes ? bytes : 0;
+        if (!a->bytes)
+            return -ENOMEM;
+    }
+    memcpy(a->bytes, states->base, bytes);
+    for (uint32_t slot = 0; slot < states->slots; slot++)
+        if (!a->read[slot])
+            memset((char *)states->base + slot * states->slot_bytes, 0xff, states->slot_bytes);
+    return 0;
+}
+
+/* Puts back what the call was not to write; it must not have. */
+static int slots_restore(kvb_pass *p, const kvb_scan_states *states)
+{
+    aside *a = &p->scans->aside;
+    const uint32_t none = UINT32_MAX;
+    uint32_t touched = none;
+    for (uint32_t slot = 0; a->poisoned && slot < states->slots; slot++) {
+        char *at = (char *)states->base + slot * states->slot_bytes, *was = a->bytes + slot * states->slot_bytes;
+        if (a->written[slot])
+            continue;
+        bool same = a->read[slot] ? !memcmp(at, was, states->slot_bytes) : true;
+        for (size_t i = 0; !a->read[slot] && same && i < states->slot_bytes; i++)
+            same = (unsigned char)at[i] == 0xff;
+        touched = same || touched != none ? touched : slot;
+        memcpy(at, was, states->slot_bytes);
+    }
+    char why[96];
+    snprintf(why, sizeof why, "scan() wrote to slot %u, which no token leaves its state in", touched);
+    return touched == none ? 0 : kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
+}
+
+static void caches_prepare(kvb_scans *s, const kvb_scan_states *states)
+{
+    const kvb_cache_state wanted = s->options->cache_state;
+    for (uint32_t slot = 0; slot < states->slots; slot++) {
+        const char *at = (const char *)states->base + slot * states->slot_bytes;
+        if (wanted == KVB_STATE_COLD)
+            kvb_block_flush(at, states->slot_bytes);
+        for (size_t i = 0; wanted == KVB_STATE_HOT && s->aside.read[slot] && i < states->slot_bytes; i += 64)
+            (void)*(const volatile char *)(at + i); /* a call made twice would move states twice */
+    }
+    for (int i = 0; i < OUT && wanted == KVB_STATE_COLD; i++)
+        if (s->buffers[i].given)
+            kvb_block_flush(s->buffers[i].block, s->buffers[i].fitted);
+}
+
+/* ---- one call ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of states that a call reads and writes, and what it adds and multiplies: a multiply-add to decay and write an element, one to
+ * read it, and for DELTA one more to see what the key reads. */
+static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *step)
+{
+    const kvb_scan_problem *problem = &call->problem;
+    const double elements = (double)problem->heads * problem->d_k * problem->d_v,
+                 bytes = elements * (problem->state_elem == KVB_F32 ? 4 : 2);
+    double moved = 0;
+    for (uint32_t t = 0; t < problem->n_tok; t++)
+        moved += bytes * ((call->from[t] < KVB_SCAN_ZERO) + (call->to[t] != KVB_SCAN_NONE));
+    if (p->number > 0)
+        return;
+    p->pending.bytes_read += (long long)moved;
+    p->pending.bytes_walk += (long long)moved;
+    step->bytes += moved;
+    step->flops += problem->n_tok * (problem->kind == KVB_SCAN_CONV    ? 2 * (elements + problem->d_v)
+                                     : problem->kind == KVB_SCAN_DELTA ? 6 * elements
+                                                                       : 4 * elements);
+}
+
+/* Every output of the event's own tokens. One of f16 may be too large for its type. */
+static int finite_check(kvb_pass *p, uint32_t layer, const kvb_fed *fed)
+{
+    kvb_scans *s = p->scans;
+    const kvb_scan *call = &s->call.args;
+    const kvb_scan_problem *problem = &call->problem;
+    const size_t row = (size_t)problem->heads * problem->d_v, first = (fed->n - fed->own) * row;
+    char why[160];
+    for (size_t i = first; i < fed->n * row && problem->out_elem != KVB_F16; i++)
+        if (!isfinite(kvb_output_value(problem->out_elem, call->out, i))) {
+            snprintf(why, sizeof why,
+                     "the output is not finite, as it must be, at layer %u, %s, token %zu, head %zu, channel %zu",
+                     layer, problem->kind == KVB_SCAN_CONV ? "convolution" : "recurrence",
+                     fed->query + (i - first) / row, i % row / problem->d_v, i % problem->d_v);
+            return kvb_pass_fail(p, KVB_CHECK_FINITE, why);
+        }
+    s->scanned += fed->own * (uint64_t)problem->heads * ((problem->d_v + KVB_LANE_COLUMNS - 1) / KVB_LANE_COLUMNS);
+    return 0;
+}
+
+/* The call's bits, against those of the first pass. */
+static int digest_check(kvb_pass *p, const kvb_fed *fed)
+{
+    kvb_scans *s = p->scans;
+    const kvb_scan *call = &s->call.args;
+    const size_t row = s->buffers[OUT].fitted / fed->n;
+    uint64_t digest =
+        kvb_digest_bytes((const char *)call->out + (fed->n - fed->own) * row, fed->own * row, KVB_DIGEST_START);
+    if (p->number == 0) {
+        p->digest = kvb_digest_bytes(&digest, sizeof digest, p->digest);
+        int error = kvb_array_reserve(&s->digest, &s->room_digests, s->n_digests + 1, sizeof *s->digest);
+        if (!error)
+            s->digest[s->n_digests++] = digest;
+        return error;
+    }
+    const bool same = s->next < s->n_digests && s->digest[s->next] == digest;
+    s->next++;
+    return same ? 0 : kvb_pass_fail(p, KVB_CHECK_BOUND, "scan() gave other bits than in the first pass");
+}
+
+static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_part part, int error)
+{
+    kvb_scans *s = p->scans;
+    const kvb_replay_options *o = p->options;
+    const kvb_scan *call = &s->call.args;
+    const kvb_scan_problem *problem = &call->problem;
+    const size_t elem = problem->out_elem == KVB_F32 ? 4 : 2, row = (size_t)problem->heads * problem->d_v;
+    char why[256];
+    for (int i = 0; i < OUT && !error; i++)
+        if (s->buffers[i].given && memcmp(s->buffers[i].block, s->buffers[i].given, s->buffers[i].fitted)) {
+            snprintf(why, sizeof why, "scan() wrote to %s", names[i]);
+            error = kvb_pass_fail(p, KVB_CHECK_INPUTS, why);
+        }
+    const size_t left = error ? 0 : kvb_outputs_left(call->out, fed->n * row, elem);
+    if (!error && left < fed->n * row) {
+        snprintf(why, sizeof why, "scan() left out unwritten at token %zu, head %zu, channel %zu", left / row,
+                 left % row / problem->d_v, left % problem->d_v);
+        error = kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
+    }
+    if (!error && o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+        error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
+    if (error || o->unjudged)
+        return error;
+    const uint64_t rows = p->diff.rows;
+    if (p->number == 0) {
+        const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, layer);
+        kvb_scan_arithmetic arithmetic;
+        s->call.kernel->arithmetic(problem, &arithmetic);
+        const kvb_scan_made made = {.event = p->place->event,
+                                    .layer = layer,
+                                    .part = part,
+                                    .call = call,
+                                    .tokens = fed->tokens,
+                                    .n_own = fed->own,
+                                    .query = fed->query,
+                                    .arithmetic = &arithmetic};
+        error = kvb_heirs_follow(s->heirs, &made, looks ? &p->diff : NULL, looks ? &s->states : NULL);
+        if (error == -EILSEQ)
+            return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token before the one that it follows");
+        s->rows += p->diff.rows - rows;
+        error = error || p->diff.any_failed ? error : finite_check(p, layer, fed);
+    }
+    return error ? error : digest_check(p, fed);
+}
+
+static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_scan_part part,
+                     kvb_step_traffic *step)
+{
+    kvb_scans *s = p->scans;
+    const bool conv = part == KVB_PART_CONV;
+    kvb_scan inputs;
+    char why[256] = "";
+    int error = inputs_take(p, layer, fed, part, &inputs);
+    if (error)
+        return error;
+    p->place->doing = "in the kernel's supports()";
+    double started = kvb_pass_clock(p);
+    error = kvb_scan_call_prepare(&s->call, spec, conv, &inputs, why, sizeof why);
+    kvb_pass_charge(p, started, KVB_IN_HARNESS);
+    if (error)
+        return kvb_pass_refuse(p, error, p->who, why);
+    const kvb_scan *call = &s->call.args;
+    const size_t elem = call->problem.out_elem == KVB_F32 ? 4 : 2,
+                 n_out = (size_t)fed->n * call->problem.heads * call->problem.d_v;
+    void *out = buffer_fit(s, OUT, n_out * elem);
+    error = out ? slots_poison(s, &call->states) : -ENOMEM;
+    if (error)
+        return error;
+    traffic_add(p, call, step);
+    caches_prepare(s, &call->states);
+    kvb_outputs_fill(out, n_out, elem);
+    p->place->doing = "in the kernel's scan()";
+    const kvb_only *only = p->options->only;
+    if (only && only->text && kvb_only_has(only, p->trace, p->place->event, layer))
+        kvb_only_stop();
+    kvb_heap_watch_start();
+    started = kvb_pass_clock(p);
+    error = kvb_scan_call_run(&s->call, out);
+    kvb_pass_charge(p, started, KVB_IN_KERNEL);
+    const uint64_t allocations = kvb_heap_watch_stop();
+    p->place->doing = "in the check";
+    error = kvb_pass_returned(p, error, allocations);
+    const int wrote = slots_restore(p, &call->states);
+    error = error ? error : wrote;
+    return p->options->aside ? error : call_judge(p, layer, fed, part, error);
+}
+
+int kvb_pass_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_step_traffic *step)
+{
+    p->who = p->options->scan->name;
+    p->what = "scan()";
+    int error = slots_note(p, spec);
+    if (!error && spec->conv.base)
+        error = part_scan(p, layer, fed, spec, KVB_PART_CONV, step);
+    if (!error)
+        error = part_scan(p, layer, fed, spec, KVB_PART_STATE, step);
+    return error;
+}
+
+void kvb_scans_judge(const kvb_scans *s, kvb_result *result)
+{
+    if (!s)
+        return;
+    result->error.looked.scanned += s->scanned;
+    const uint64_t attended = result->error.checked_rows - s->rows;
+    const bool all = !s->options->oracle->opinions; /* rows of attention were compared */
+    result->error.looked.scanned += all ? attended : 0;
+    result->error.looked.opinion += s->rows + (all ? attended : 0);
+    kvb_states_judge(&s->states, s->options->trace, result);
+    const size_t used = strlen(result->reason);
+    if (s->options->dump && used)
+        snprintf(result->reason + used, sizeof result->reason - used, "; --dump writes calls of attention alone");
+}
