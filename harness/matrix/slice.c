@@ -15,6 +15,7 @@
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/selection/replay_command.h"
+#include "harness/selection/scan_kernel.h"
 
 #define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
 
@@ -29,8 +30,9 @@ bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why,
     }
     for (uint32_t i = 0; i < m->n_groups && fits; i++) {
         const kvb_group *g = &m->groups[i];
-        fits = (!pair->k->supports || pair->k->supports(pair->k, g->k_dim, why, why_bytes)) &&
-               (g->latent || !pair->v->supports || pair->v->supports(pair->v, g->v_dim, why, why_bytes));
+        fits = kvb_group_scans(g) ||
+               ((!pair->k->supports || pair->k->supports(pair->k, g->k_dim, why, why_bytes)) &&
+                (g->latent || !pair->v->supports || pair->v->supports(pair->v, g->v_dim, why, why_bytes)));
     }
     return fits;
 }
@@ -147,9 +149,16 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     *child = b->child;
     child->threads = s->threads[at.threads];
     r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);
-    r->kernel = part_of(b, side, KVB_KERNELS, kernel->name, kernel);
-    if (!r->cache || !r->kernel || !t)
+    if (kvb_scan_behind(kernel)) {
+        r->kernel = kvb_kernel_of_attention(kernel);
+        r->scan = part_of(b, side, KVB_SCANS, kernel->name, kvb_scan_behind(kernel));
+    } else {
+        r->kernel = part_of(b, side, KVB_KERNELS, kernel->name, kernel);
+        r->scan = kvb_kernel_of_scans(kernel);
+    }
+    if (!r->cache || !r->kernel || !r->scan || !t)
         return false;
+    snprintf(named.beside, sizeof named.beside, "%s", kvb_kernel_beside(kernel, &l->trace->header.model));
     r->k_pool = b->pools[side].k;
     r->v_pool = b->pools[side].v;
     r->growth = s->growths[at.growth];
@@ -161,7 +170,8 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     r->peak_gflop_per_s = l->peaks[at.threads];
     *result = named;
     kvb_progress_now("%s, %s, %s, %s, %s", named.workload, named.cache, named.pool_k, named.pool_v, named.kernel);
-    if (!is_possible(l, child, t->oracle_why, result->reason, sizeof result->reason))
+    if (!kvb_kernel_fits(kernel, &l->trace->header.model, r->out_elem, result->reason, sizeof result->reason) ||
+        !is_possible(l, child, t->oracle_why, result->reason, sizeof result->reason))
         return false;
     if (!found)
         memcpy(result->reason, why, sizeof why);

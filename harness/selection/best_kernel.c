@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/selection/scan_kernel.h"
 #include "kernels/cpu.h"
 
 static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes)
@@ -77,6 +78,9 @@ const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char
     }
     if (fastest)
         found = kvb_registry_find(best->registry, KVB_KERNELS, fastest->kernel);
+    const void *scan = fastest && !found ? kvb_registry_find(best->registry, KVB_SCANS, fastest->kernel) : NULL;
+    if (scan)
+        found = kvb_scan_stand_in(scan);
     if (!fastest)
         snprintf(why, why_bytes, "no kernel passed here in %s", best->path);
     else if (!found)

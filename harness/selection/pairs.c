@@ -14,6 +14,7 @@
 #include "harness/replay/apart.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/best_kernel.h"
+#include "harness/selection/scan_kernel.h"
 #include "kernels/kernels.h"
 
 bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words)
@@ -135,8 +136,12 @@ static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_mode
     int error = 0;
     while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
         mask++;
+    if (!kvb_kernel_fits(kernel, m, p->options->out_elem, why, sizeof why))
+        return false;
     for (uint32_t g = 0; g < m->n_groups && error != -ENOTSUP; g++) {
         const kvb_group *group = &m->groups[g];
+        if (kvb_group_scans(group))
+            continue;
         const kvb_pool_type *v = group->latent ? pools->k : pools->v;
         const kvb_attend_spec spec = {.group = group,
                                       .k = {.format = pools->k->format, .dim = group->k_dim},
@@ -220,6 +225,19 @@ static work group_work(const kvb_trace *trace, const kvb_group *group, bool forg
     return w;
 }
 
+/* A fed token moves each element of its state. */
+static double scan_work(const kvb_trace *trace, const kvb_group_scan *s, bool forgets)
+{
+    double fed = 0;
+    for (size_t e = 0; e < trace->n_events; e++) {
+        double rows = 0;
+        if (trace->events[e].kind <= KVB_EVENT_PROPOSE)
+            event_work(&trace->events[e], HUGE_VAL, forgets, &rows);
+        fed += rows;
+    }
+    return 4 * fed * s->heads * s->d_k * s->d_v;
+}
+
 /* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small enough. */
 static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
 {
@@ -227,6 +245,10 @@ static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, con
     char why[KVB_REASON];
     double cost = kvb_replay_fits(trace, cache, why, sizeof why) ? 0 : NAN;
     for (uint32_t g = 0; g < m->n_groups && !isnan(cost); g++) {
+        if (kvb_group_scans(&m->groups[g])) {
+            cost += scan_work(trace, &m->groups[g].scan, cache->flags & KVB_CACHE_FORGETS) * kvb_model_layers_of(m, g);
+            continue;
+        }
         work w = group_work(trace, &m->groups[g], cache->flags & KVB_CACHE_FORGETS);
         cost += w.step > (double)o->max_pairs ? NAN
                                               : w.all * m->groups[g].heads * (m->groups[g].k_dim + m->groups[g].v_dim) *
@@ -313,7 +335,10 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     const kvb_selection *s = p->selection;
     kvb_spot at = kvb_spot_of(s, i);
     const char *profile = s->values[at.values];
-    double dear = s->kernels[at.kernel] == &kvb_kernel_reference ? PLAIN_DEAR : 1;
+    double dear = s->kernels[at.kernel] == &kvb_kernel_reference ||
+                          kvb_scan_behind(s->kernels[at.kernel]) == &kvb_scan_kernel_reference
+                      ? PLAIN_DEAR
+                      : 1;
     return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
                                   number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
                                   number_of(&dims[2], s->caches[at.cache]->name, ""),

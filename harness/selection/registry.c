@@ -101,7 +101,10 @@ static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_re
         snprintf(why, why_bytes, "%s: %s '%.100s': %s; a name is of lower case, digits and dashes%s, at most %u", path,
                  kvb_registry_kind_names[sort], name, breach, sort == KVB_POOLS ? " (of a pool, underscores too)" : "",
                  KVB_NAME - 1);
-    else if (kvb_registry_find(registry, sort, name) || (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
+    else if (kvb_registry_find(registry, sort, name) ||
+             ((sort == KVB_KERNELS || sort == KVB_SCANS) && /* they share an axis */
+              kvb_registry_find(registry, sort == KVB_SCANS ? KVB_KERNELS : KVB_SCANS, name)) ||
+             (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
         snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_registry_kind_names[sort], name);
     else if (registry->n[sort] == KVB_REGISTRY_MAX)
         snprintf(why, why_bytes, "%s: more than %u parts of sort %s", path, KVB_REGISTRY_MAX,

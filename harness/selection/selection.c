@@ -11,6 +11,7 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
+#include "harness/selection/scan_kernel.h"
 #include "harness/machine/team.h"
 #include "kernels/kernels.h"
 #include "results/near_name.h"
@@ -49,18 +50,22 @@ static size_t list_length(const char *const *list)
     return n;
 }
 
-static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, const char *const *words, size_t n_words,
-                        const void **chosen, size_t *n, char *why, size_t why_bytes)
+/* Parts of one sort, or of two, of which those of the second go by stand-ins. */
+static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, bool scans, const char *const *words,
+                        size_t n_words, const void **chosen, size_t *n, char *why, size_t why_bytes)
 {
-    const char *names[KVB_REGISTRY_MAX];
-    bool marked[KVB_REGISTRY_MAX];
-    for (size_t i = 0; i < registry->n[sort]; i++)
-        names[i] = registry->at[sort][i].name;
-    int error =
-        names_match(kvb_registry_kind_names[sort], words, n_words, names, registry->n[sort], marked, why, why_bytes);
-    for (size_t i = 0; i < registry->n[sort] && !error; i++)
+    const char *names[2 * KVB_REGISTRY_MAX] = {NULL};
+    bool marked[2 * KVB_REGISTRY_MAX];
+    const size_t first = registry->n[sort], all = first + (scans ? registry->n[KVB_SCANS] : 0);
+    for (size_t i = 0; i < all; i++)
+        names[i] = i < first ? registry->at[sort][i].name : registry->at[KVB_SCANS][i - first].name;
+    int error = names_match(kvb_registry_kind_names[sort], words, n_words, names, all, marked, why, why_bytes);
+    for (size_t i = 0; i < all && !error; i++) {
+        const void *part = i < first ? registry->at[sort][i].definition
+                                     : kvb_scan_stand_in(registry->at[KVB_SCANS][i - first].definition);
         if (marked[i])
-            chosen[(*n)++] = registry->at[sort][i].definition;
+            chosen[(*n)++] = part;
+    }
     return error;
 }
 
@@ -71,7 +76,7 @@ static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, co
 static int kernels_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s, char *why,
                           size_t why_bytes)
 {
-    const void *chosen[KVB_REGISTRY_MAX];
+    const void *chosen[2 * KVB_REGISTRY_MAX];
     const char **names = calloc(words->kernels.n + 1, sizeof *names);
     size_t n_names = 0;
     if (!names)
@@ -82,7 +87,7 @@ static int kernels_choose(const kvb_selection_words *words, const kvb_registry *
     bool best = n_names < words->kernels.n;
     int error = 0;
     if (!best || n_names)
-        error = parts_choose(registry, KVB_KERNELS, names, n_names, chosen, &s->n_kernels, why, why_bytes);
+        error = parts_choose(registry, KVB_KERNELS, n_names > 0, names, n_names, chosen, &s->n_kernels, why, why_bytes);
     free(names);
     for (size_t i = 0; i < s->n_kernels && !error; i++) {
         s->kernels[i] = chosen[i];
@@ -245,6 +250,22 @@ static int growths_choose(const kvb_selection_words *words, kvb_selection *s, ch
     return error;
 }
 
+/* Where no kernel is named: scan kernels too, if a workload has layers for them. A file that is no trace is complained about later. */
+static void scans_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n_workloads && !any && !words->kernels.n; i++) {
+        kvb_trace_reader *reader;
+        char why[256];
+        if (kvb_trace_open(s->workloads[i].path, &reader, why, sizeof why))
+            continue;
+        any = kvb_model_scans(&kvb_trace_reader_header(reader)->model);
+        kvb_trace_reader_close(reader);
+    }
+    for (size_t i = 0; i < registry->n[KVB_SCANS] && any; i++)
+        s->kernels[s->n_kernels++] = kvb_scan_stand_in(registry->at[KVB_SCANS][i].definition);
+}
+
 int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *s, char *why, size_t why_bytes)
 {
@@ -252,7 +273,7 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
     why[0] = '\0';
     const void *caches[KVB_REGISTRY_MAX];
     bool typed = words->caches.n > 0;
-    int error = parts_choose(registry, KVB_CACHES, typed ? words->caches.at : part->caches,
+    int error = parts_choose(registry, KVB_CACHES, false, typed ? words->caches.at : part->caches,
                              typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
     if (!error)
         error = kernels_choose(words, registry, s, why, why_bytes);
@@ -270,6 +291,8 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
         error = growths_choose(words, s, why, why_bytes);
     if (!error)
         error = workloads_choose(words, part, workloads, s, why, why_bytes);
+    if (!error)
+        scans_choose(words, registry, s);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;

@@ -33,7 +33,8 @@ typedef struct kvb_selection {
     kvb_workload *workloads; /* names and paths are the selection's own */
     size_t n_workloads;
     const kvb_cache_type *caches[KVB_REGISTRY_MAX];
-    const kvb_kernel *kernels[KVB_REGISTRY_MAX + 1]; /* &kvb_kernel_best among them: see best.h */
+    const kvb_kernel
+        *kernels[2 * KVB_REGISTRY_MAX + 1]; /* &kvb_kernel_best and stand-ins of scan_kernel.h among them */
     kvb_pool_pair pools[KVB_MAX_POOL_PAIRS];
     const char *values[KVB_MAX_PROFILES]; /* NULL: the workload's own */
     uint32_t threads[KVB_MAX_THREAD_COUNTS];

@@ -29,7 +29,9 @@
 #define RECORDED                                                                                                       \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"
-#define WRITTEN "engine-calls", "full-cache"
+#define WRITTEN      "engine-calls", "full-cache"
+#define HYBRIDS      "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"
+#define HYBRID_TWINS "hybrid-decode-*", "hybrid-batch-*", "spec-hybrid-*", "state-fork-*"
 #define TWINS                                                                                                          \
     "plain-decode-*", "batched-multi-seq-*", "agent-fork-*", "eagle-tree-*", "parallel-sample-*", "sliding-window-*",  \
         "sink-window-*", "mla-decode-*", "gpt-oss-like-*", "gemma-like-*", "chunked-local-*"
@@ -50,6 +52,12 @@ static const kvb_suite_part quick_parts[] = {
         .pools = EVERY_FORMAT,
         .sample_ms = 20,
         .oracle_pairs = A_SAMPLE,
+    },
+    {
+        .workloads = LIST(HYBRIDS),
+        .pools = LIST("f32", "bf16"),
+        .sample_ms = 20,
+        .oracle_pairs = IN_FULL,
     },
 };
 static const kvb_suite_part default_parts[] = {
@@ -76,6 +84,18 @@ static const kvb_suite_part default_parts[] = {
         .pools = FLOATS,
         .sample_ms = 40,
         .oracle_pairs = IN_FULL,
+    },
+    {
+        .workloads = LIST(HYBRIDS),
+        .pools = FLOATS,
+        .sample_ms = 40,
+        .oracle_pairs = IN_FULL,
+    },
+    {
+        .workloads = LIST(HYBRID_TWINS),
+        .pools = LIST("bf16"),
+        .sample_ms = 40,
+        .oracle_pairs = A_SAMPLE,
     },
     {
         .workloads = LIST("long-decode"),
