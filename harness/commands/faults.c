@@ -12,6 +12,7 @@
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
+#include "harness/selection/scan_kernel.h"
 #include "results/page.h"
 #include "results/table.h"
 
@@ -125,7 +126,7 @@ static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, s
 {
     const place *p = ctx;
     const trial *t = &p->trials[replay->kernel - p->copies];
-    replay->kernel = p->kernel;
+    replay->kernel = kvb_kernel_of_attention(p->kernel);
     if (t->off)
         kvb_checks_off |= UINT32_C(1) << t->off;
     return t->fault ? kvb_fault_plant(t->fault, replay, why, why_bytes) : 0;

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
 {
     return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
@@ -53,7 +55,8 @@ static int scenario_check(const kvb_live_check *check, const kvb_scenario *scena
                                 .seed = check->seed,
                                 .cache = plainest,
                                 .pool = check->pool,
-                                .kernel = check->kernel};
+                                .kernel = check->kernel,
+                                .scan = &kvb_scan_kernel_reference};
     kvb_live_outcome truth, greedy = {0};
     int wrong = 0, err = kvb_live_play(scenario, &options, &truth, why, sizeof why);
     if (!err && scenario->greedy) {

@@ -11,6 +11,7 @@
 #include "harness/commands/record_import.h"
 #include "harness/selection/registry.h"
 #include "harness/progress.h"
+#include "kernels/kernels.h"
 #include "workloads/live/checkpoint.h"
 #include "workloads/live/exact.h"
 #include "workloads/live/live.h"
@@ -313,7 +314,8 @@ static int record_run(int argc, char **argv)
     kvb_live_options live = {.weights = s.weights ? weights : NULL,
                              .seed = s.seed,
                              .pool = kvb_registry_find(&s.registry, KVB_POOLS, "f32"),
-                             .kernel = s.kernel};
+                             .kernel = s.kernel,
+                             .scan = &kvb_scan_kernel_reference};
     if (!s.save_weights)
         exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
     else if (kvb_weights_save(weights, s.save_weights, why, sizeof why))

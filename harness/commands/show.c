@@ -84,6 +84,18 @@ static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
             n += snprintf(text + n, sizeof text - (size_t)n, "%s%u", first ? "" : ", ", layer);
             first = false;
         }
+    if (kvb_group_scans(g)) {
+        const kvb_group_scan *scan = &g->scan;
+        if (scan->conv_width)
+            snprintf(more, sizeof more, "; convolution of %u over %u channels, %zu bytes", scan->conv_width,
+                     scan->conv_channels, kvb_group_slot_bytes(g, true));
+        snprintf(text + n, sizeof text - (size_t)n,
+                 "%s, %s, %u heads in %u groups, k_dim %u, v_dim %u, states of %zu bytes%s", m->n_groups > 1 ? ")" : "",
+                 kvb_scan_kind_name(scan->kind), scan->heads, scan->groups, scan->d_k, scan->d_v,
+                 kvb_group_slot_bytes(g, false), more);
+        fact_add(t, m->n_groups > 1 ? "layers" : "model", "%s", text);
+        return;
+    }
     const struct {
         const char *name;
         double value;

@@ -5,12 +5,12 @@
 
 #include <stdio.h>
 
-enum { PROMPT = 48, ROUNDS = 48, CAPACITY = 512 };
+enum { PROMPT = KVB_EAGLE_PROMPT, ROUNDS = 48, CAPACITY = 512 };
 
 /* Noise of the draft's weights relative to the target's: sets how often they agree. */
 static const float blur = 0.075f;
 
-static int play_tree(kvb_scene *scene)
+int kvb_play_eagle(kvb_scene *scene, uint32_t rounds)
 {
     kvb_runner draft = {0}, *failed = NULL;
     kvb_weights *weights = NULL;
@@ -37,7 +37,7 @@ static int play_tree(kvb_scene *scene)
     err = kvb_runner_step(&draft, KVB_EVENT_PREFILL, seqs, prompt, PROMPT);
 
     kvb_live_outcome *outcome = scene->outcome;
-    while (!err && outcome->rounds < ROUNDS) {
+    while (!err && outcome->rounds < rounds) {
         kvb_eagle_round round = {.seq = 0, .root = seq.next};
         err = kvb_eagle_propose(&scene->runner, &draft, &kvb_eagle_shape_25, &round, 1, &failed);
         if (!err)
@@ -58,7 +58,12 @@ out:
     return err;
 }
 
-static int play_greedy(kvb_scene *scene)
+static int play_tree(kvb_scene *scene)
+{
+    return kvb_play_eagle(scene, ROUNDS);
+}
+
+int kvb_play_eagle_greedy(kvb_scene *scene)
 {
     kvb_scene_seq seq = {.id = 0, .length = PROMPT};
     int err = kvb_scene_prefill(scene, 0, 0, 0, PROMPT);
@@ -96,5 +101,5 @@ const kvb_scenario kvb_scenario_eagle_greedy = {
     .capacity = CAPACITY,
     .seq_capacity = CAPACITY,
     .max_seqs = 1,
-    .play = play_greedy,
+    .play = kvb_play_eagle_greedy,
 };

@@ -8,6 +8,7 @@
  * gemma-like     windows in five layers of six; the twin is Gemma-3-4B's
  * chunked-local  chunks in three layers of four, no positions in the fourth (Llama 4); the twin is Llama-4-Scout's
  *
+ *
  * Windows and chunks are short, in the twins too: their events are the recording's.
  */
 #include "workloads/live/scenario.h"

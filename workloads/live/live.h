@@ -17,8 +17,9 @@ typedef struct kvb_live_options {
     const kvb_cache_type *cache;
     const kvb_pool_type *pool; /* of K and V */
     const kvb_kernel *kernel;
-    kvb_recorder *recorder; /* opened for the scenario's model, or NULL */
-    uint32_t n_greedy;      /* kvb_scenario_eagle_greedy only: tokens to generate */
+    const kvb_scan_kernel *scan; /* of layers that scan */
+    kvb_recorder *recorder;      /* opened for the scenario's model, or NULL */
+    uint32_t n_greedy;           /* kvb_scenario_eagle_greedy only: tokens to generate */
 } kvb_live_options;
 
 /* What the model said. */
@@ -43,6 +44,7 @@ typedef struct kvb_scenario {
     void (*geometry)(
         kvb_model_config *config);     /* of seeded weights: what else differs from the default model, or NULL */
     const kvb_group *real;             /* heads, dims and scale of the seeded twin; NULL: Llama 3 8B's */
+    const kvb_group_scan *real_scan;   /* of the twin's layer that scans; NULL: it has none */
     uint32_t full_every;               /* every so manieth layer is without limits; 0: all have them */
     kvb_group limits;                  /* window, sinks, chunk of the others */
     uint32_t rollback;                 /* with limits: most positions by which a sequence is cut back */
@@ -75,11 +77,17 @@ extern const kvb_scenario kvb_scenario_self_extend;
 extern const kvb_scenario kvb_scenario_evict_rollback;
 extern const kvb_scenario kvb_scenario_save_restore;
 extern const kvb_scenario kvb_scenario_preempt_resume;
+extern const kvb_scenario kvb_scenario_hybrid_decode;
+extern const kvb_scenario kvb_scenario_hybrid_batch;
+extern const kvb_scenario kvb_scenario_spec_hybrid;
+extern const kvb_scenario kvb_scenario_state_fork;
 
 /* The prompt of eagle-tree, continued by plain greedy decoding: what eagle-tree must say too. Unlisted. */
 extern const kvb_scenario kvb_scenario_eagle_greedy;
 /* The same of spec-batch. */
 extern const kvb_scenario kvb_scenario_spec_greedy;
+/* The same of spec-hybrid. */
+extern const kvb_scenario kvb_scenario_hybrid_greedy;
 
 extern const kvb_scenario *const kvb_scenarios[];        /* ends with NULL */
 const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */
@@ -103,7 +111,7 @@ int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weight
  * layers, as of weights that are not made yet, there are none. */
 void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model);
 
-/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM". */
+/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM"; where layers scan "-HEADSxKDIMxVDIM" of these. */
 void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes);
 
 /*

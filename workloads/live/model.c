@@ -2,6 +2,8 @@
 /* The live model's forward pass, token by token, plain f32. */
 #include "workloads/live/model.h"
 
+#include "workloads/live/mixer.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@ static float dot(const float *restrict a, const float *restrict b, size_t n)
 }
 
 /* y [rows] = w [rows][columns] x [columns] */
-static void project(const float *w, const float *x, size_t rows, size_t columns, float *y)
+void kvb_live_project(const float *w, const float *x, size_t rows, size_t columns, float *y)
 {
     for (size_t r = 0; r < rows; r++)
         y[r] = dot(w + r * columns, x, columns);
@@ -41,7 +43,7 @@ static void project_back(const float *w, const float *x, size_t rows, size_t col
 }
 
 /* out may be x */
-static void normalise(const float *x, const float *gain, size_t n, float eps, float *out)
+void kvb_live_normalise(const float *x, const float *gain, size_t n, float eps, float *out)
 {
     float factor = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
     for (size_t i = 0; i < n; i++)
@@ -66,7 +68,7 @@ static void position_heads(float *x, const float *gain, const kvb_model_config *
 {
     for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
         if (gain)
-            normalise(x, gain, c->head_dim, c->norm_eps, x);
+            kvb_live_normalise(x, gain, c->head_dim, c->norm_eps, x);
         if (rope)
             kvb_model_rope(x, c->head_dim, position, c->rope_theta);
     }
@@ -84,18 +86,18 @@ static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, c
 {
     uint32_t rank = c->kv_lora_rank, rest = c->head_dim - c->rope_dim;
     float *head = work, *row = work + (size_t)c->heads * c->head_dim;
-    project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
-    project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
-    normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
+    kvb_live_project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
+    kvb_live_project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
+    kvb_live_normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
     kvb_model_rope(row + rank, c->rope_dim, position, c->rope_theta);
     for (uint32_t h = 0; h < c->heads; h++, head += c->head_dim) {
         const float *up = up_of(c, w, h);
         kvb_model_rope(head + rest, c->rope_dim, position, c->rope_theta);
         if (c->expanded) {
             memcpy(q + h * c->head_dim, head, c->head_dim * sizeof *q);
-            project(up, row, rest, rank, k + h * c->head_dim);
+            kvb_live_project(up, row, rest, rank, k + h * c->head_dim);
             memcpy(k + h * c->head_dim + rest, row + rank, c->rope_dim * sizeof *k);
-            project(up + rest * rank, row, c->v_dim, rank, v + h * c->v_dim);
+            kvb_live_project(up + rest * rank, row, c->v_dim, rank, v + h * c->v_dim);
         } else {
             project_back(up, head, rest, rank, q);
             memcpy(q + rank, head + rest, c->rope_dim * sizeof *q);
@@ -111,37 +113,38 @@ static void latent_outputs(const kvb_model_config *c, const kvb_layer_weights *w
 {
     size_t rest = c->head_dim - c->rope_dim, rank = c->kv_lora_rank;
     for (uint32_t h = 0; h < c->heads; h++)
-        project(up_of(c, w, h) + rest * rank, attended + h * rank, c->v_dim, rank, out + h * c->v_dim);
+        kvb_live_project(up_of(c, w, h) + rest * rank, attended + h * rank, c->v_dim, rank, out + h * c->v_dim);
 }
 
 /* x += SwiGLU(norm(x)); row [hidden], gate and up [ffn] are working memory. */
 static void mlp(const kvb_model_config *c, const kvb_layer_weights *w, float *x, float *row, float *gate, float *up)
 {
-    normalise(x, w->mlp_norm, c->hidden, c->norm_eps, row);
-    project(w->gate, row, c->ffn, c->hidden, gate);
-    project(w->up, row, c->ffn, c->hidden, up);
+    kvb_live_normalise(x, w->mlp_norm, c->hidden, c->norm_eps, row);
+    kvb_live_project(w->gate, row, c->ffn, c->hidden, gate);
+    kvb_live_project(w->up, row, c->ffn, c->hidden, up);
     for (uint32_t i = 0; i < c->ffn; i++)
         gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-    project(w->down, gate, c->hidden, c->ffn, row);
+    kvb_live_project(w->down, gate, c->hidden, c->ffn, row);
     for (uint32_t i = 0; i < c->hidden; i++)
         x[i] += row[i];
 }
 
-static int work_grow(kvb_forward *work, size_t floats)
+static int block_grow(float **at, size_t *held, size_t floats)
 {
-    if (floats <= work->block_floats)
+    if (floats <= *held)
         return 0;
-    float *block = realloc(work->block, floats * sizeof *block);
+    float *block = realloc(*at, floats * sizeof *block);
     if (!block)
         return -ENOMEM;
-    work->block = block;
-    work->block_floats = floats;
+    *at = block;
+    *held = floats;
     return 0;
 }
 
 void kvb_forward_free(kvb_forward *work)
 {
     free(work->block);
+    free(work->scan_block);
     *work = (kvb_forward){0};
 }
 
@@ -154,7 +157,10 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
     size_t k_row = (size_t)g.kv_heads * g.k_dim, v_row = g.latent ? 0 : (size_t)g.kv_heads * g.v_dim;
     size_t o_row = c->kv_lora_rank ? (size_t)c->heads * c->v_dim : out_row;
     size_t latent = c->kv_lora_rank ? (size_t)c->heads * c->head_dim + c->kv_lora_rank + c->rope_dim + o_row : 0;
-    int err = work_grow(work, n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
+    int err = block_grow(&work->block, &work->block_floats,
+                         n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
+    if (!err && c->scan.heads)
+        err = block_grow(&work->scan_block, &work->scan_floats, kvb_mixer_floats(c, n));
     if (err) {
         snprintf(op->why, sizeof op->why, "no memory for a step of %u tokens", n);
         return err;
@@ -166,16 +172,24 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
         memcpy(x + t * hidden, weights->embed + (size_t)tok[t] * hidden, hidden * sizeof *x);
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         const kvb_layer_weights *w = &weights->layers[layer];
+        if (kvb_model_config_scans(c, layer)) {
+            err = kvb_mixer_forward(c, w, work->scan_block, op, positions, n, layer, x);
+            if (err)
+                return err;
+            for (size_t t = 0; t < n; t++)
+                mlp(c, w, x + t * hidden, row, gate, up);
+            continue;
+        }
         bool rope = !c->no_rope_every || (layer + 1) % c->no_rope_every;
         for (size_t t = 0; t < n; t++) {
-            normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
+            kvb_live_normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
             if (c->kv_lora_rank) {
                 latent_rows(c, w, row, positions[t], heads, q + t * q_row, k + t * k_row, v + t * v_row);
                 continue;
             }
-            project(w->q, row, q_row, hidden, q + t * q_row);
-            project(w->k, row, k_row, hidden, k + t * k_row);
-            project(w->v, row, v_row, hidden, v + t * v_row);
+            kvb_live_project(w->q, row, q_row, hidden, q + t * q_row);
+            kvb_live_project(w->k, row, k_row, hidden, k + t * k_row);
+            kvb_live_project(w->v, row, v_row, hidden, v + t * v_row);
             position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t], rope);
             position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, positions[t], rope);
         }
@@ -186,15 +200,15 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
         for (size_t t = layer + 1 < c->layers ? 0 : n - n_new; t < n; t++) {
             if (g.latent)
                 latent_outputs(c, w, attended + t * out_row, heads);
-            project(w->o, g.latent ? heads : attended + t * out_row, hidden, o_row, row);
+            kvb_live_project(w->o, g.latent ? heads : attended + t * out_row, hidden, o_row, row);
             for (size_t i = 0; i < hidden; i++)
                 x[t * hidden + i] += row[i];
             mlp(c, w, x + t * hidden, row, gate, up);
         }
     }
     for (size_t t = n - n_new; t < n; t++, logits += c->vocab) {
-        normalise(x + t * hidden, weights->norm, hidden, c->norm_eps, row);
-        project(weights->lm_head, row, c->vocab, hidden, logits);
+        kvb_live_normalise(x + t * hidden, weights->norm, hidden, c->norm_eps, row);
+        kvb_live_project(weights->lm_head, row, c->vocab, hidden, logits);
     }
     return 0;
 }

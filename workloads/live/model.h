@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The forward pass: embedding, then for every layer RMSNorm, q/k/v, QK-norm, RoPE, attention through the
- * op, o, residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head.
+ * op, o, residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head. A layer that scans has a mixer in attention's place
+ * (mixer.h).
  *
  * Latent attention (MLA, DeepSeek-V2, arXiv 2405.04434) is absorbed: with c the latent row, K = [U c; r] and V = W c,
  * q . K = [U' q; q's rest] . [c; r] and the mean of V is W times the mean of c. So the cache holds [c; r], one row for all heads.
@@ -19,6 +20,8 @@
 typedef struct kvb_forward {
     float *block;
     size_t block_floats;
+    float *scan_block; /* of layers that scan */
+    size_t scan_floats;
 } kvb_forward;
 
 /*

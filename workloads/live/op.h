@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one op through which the live model meets a cache: store this step's K and V of a layer, attend.
+ * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its states, scan.
  * It is the same code over every cache and every kernel; the model knows neither.
  */
 #ifndef KVB_LIVE_OP_H
@@ -8,15 +8,18 @@
 
 #include "caches/cache.h"
 #include "caches/call.h"
+#include "caches/scan_call.h"
 #include "workloads/live/recorder.h"
 
 typedef struct kvb_live_op {
     kvb_cache *cache;
     kvb_call call;          /* kernel, team, type of the output */
+    kvb_scan_call scan;     /* likewise */
     kvb_recorder *recorder; /* NULL: nothing is recorded */
     /* of the current step */
     const uint64_t *ordinals; /* of the fed tokens */
     uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
+    kvb_scan_spec states;     /* of the layer that scans last begun */
     char why[192];
 } kvb_live_op;
 
@@ -29,5 +32,11 @@ void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
  */
 int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
                           uint32_t n_tok, uint32_t layer, void *out);
+
+/* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own. */
+int kvb_fetch_states(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
+                     const float *const constants[]);
+/* Its convolution, and then its recurrence, over all fed tokens: inputs as kernels/scan.h names them; out f32. */
+int kvb_scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan *inputs, float *out);
 
 #endif

@@ -31,8 +31,15 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
     two.full_every = scenario->full_every ? MOST_KINDS : 0;
     kvb_model_config config;
     kvb_scenario_config(scenario, &config);
-    kvb_live_model(&two, &(kvb_weights){.config = {.layers = scenario->full_every ? MOST_KINDS : 1}}, model);
+    const bool both = scenario->full_every || (config.scan.heads && config.attend_every);
+    kvb_model_config few = {.layers = both ? MOST_KINDS : 1, .scan = config.scan};
+    few.attend_every = config.attend_every ? MOST_KINDS : 0;
+    kvb_live_model(&two, &(kvb_weights){.config = few}, model);
     for (uint32_t g = 0; g < model->n_groups; g++) {
+        if (kvb_group_scans(&model->groups[g])) {
+            model->groups[g].scan = *scenario->real_scan;
+            continue;
+        }
         kvb_group *group = &model->groups[g], limits = *group;
         *group = scenario->real ? *scenario->real : llama.groups[0];
         group->rope = (scenario->needs & KVB_CACHE_SHIFT) ? llama_rope : (kvb_rope){.known = false};
@@ -48,7 +55,11 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
 void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes)
 {
     const kvb_group *real = scenario->real ? scenario->real : llama.groups;
-    snprintf(suffix, bytes, "-%ux%u", real->kv_heads, real->k_dim);
+    const kvb_group_scan *scan = scenario->real_scan;
+    if (!scan)
+        snprintf(suffix, bytes, "-%ux%u", real->kv_heads, real->k_dim);
+    else
+        snprintf(suffix, bytes, "-%ux%ux%u", scan->heads, scan->d_k, scan->d_v);
 }
 
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
@@ -66,6 +77,24 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
     realistic_make(scenario, options->seed, sinks, &model);
     return kvb_recorder_save_seeded(recorder, directory, name, source, scenario->note, &model, realistic_profile,
                                     options->seed, why, why_bytes);
+}
+
+/* What was said, against plain greedy decoding. */
+static int greedy_compare(const kvb_scenario *scenario, const kvb_live_options *recording, const kvb_live_outcome *said,
+                          char *why, size_t why_bytes)
+{
+    kvb_live_options options = *recording;
+    kvb_live_outcome greedy;
+    options.recorder = NULL;
+    options.n_greedy = (uint32_t)said->n;
+    int err = kvb_live_play(scenario->greedy, &options, &greedy, why, why_bytes);
+    for (size_t i = 0; i < said->n && !err; i++)
+        if (i >= greedy.n || greedy.tokens[i] != said->tokens[i]) {
+            snprintf(why, why_bytes, "%s: token %zu is another than greedy decoding says", scenario->name, i);
+            err = -EPROTO;
+        }
+    kvb_live_outcome_free(&greedy);
+    return err;
 }
 
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
@@ -88,6 +117,8 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
     recording.recorder = &recorder;
     if (!err)
         err = kvb_live_play(scenario, &recording, outcome, why, why_bytes);
+    if (!err && scenario->greedy)
+        err = greedy_compare(scenario, &recording, outcome, why, why_bytes);
     if (!err)
         err = save(scenario, &recorder, options, directory, why, why_bytes);
     kvb_recorder_close(&recorder);

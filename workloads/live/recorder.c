@@ -11,16 +11,6 @@
 #include "workloads/safetensors.h"
 #include "workloads/array.h"
 
-static const char row_name[KVB_ROWS_KINDS] = {'q', 'k', 'v'};
-
-/* Heads and dim of one token's rows of a kind in a layer. */
-static void row_shape(const kvb_model *m, uint32_t layer, int kind, uint64_t shape[2])
-{
-    const kvb_group *g = kvb_model_group(m, layer);
-    shape[0] = kind == KVB_ROWS_Q ? g->heads : g->kv_heads;
-    shape[1] = kind == KVB_ROWS_V ? g->v_dim : g->k_dim;
-}
-
 static size_t row_floats(const kvb_recorder *r, uint32_t layer, int kind)
 {
     return kvb_values_floats(kvb_model_group(&r->model, layer), (kvb_rows)kind);
@@ -31,6 +21,11 @@ int kvb_recorder_open(kvb_recorder *r, const kvb_model *model)
     *r = (kvb_recorder){.model = *model};
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
         if (!(r->rows[kind] = calloc(model->n_layers + 1u, sizeof *r->rows[kind]))) {
+            kvb_recorder_close(r);
+            return -ENOMEM;
+        }
+    for (int c = 0; c < KVB_CONSTANTS; c++)
+        if (!(r->constant[c] = calloc(model->n_layers + 1u, sizeof *r->constant[c]))) {
             kvb_recorder_close(r);
             return -ENOMEM;
         }
@@ -58,6 +53,8 @@ void kvb_recorder_close(kvb_recorder *r)
             free(r->rows[kind][layer]);
         free(r->rows[kind]);
     }
+    for (int c = 0; c < KVB_CONSTANTS; c++)
+        free(r->constant[c]);
     *r = (kvb_recorder){0};
 }
 
@@ -124,42 +121,54 @@ int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
     return 0;
 }
 
-int kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
-                      const float *q, const float *k, const float *v)
+void kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
+                       const float *const from[KVB_ROWS_KINDS])
 {
-    const float *from[KVB_ROWS_KINDS] = {q, k, v};
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
         size_t row = row_floats(r, layer, kind);
-        for (uint32_t i = n - n_new; row && i < n; i++) {
+        for (uint32_t i = n - n_new; row && from[kind] && i < n; i++) {
             assert(ordinals[i] < r->n_tokens);
             memcpy(r->rows[kind][layer] + ordinals[i] * row, from[kind] + i * row, row * sizeof(float));
         }
     }
-    return 0;
+}
+
+#define LAYER_TENSORS (KVB_ROWS_KINDS + KVB_CONSTANTS)
+
+/* Tensor number i of a layer, if it has it. */
+static bool tensor_of(const kvb_recorder *r, uint32_t layer, int i, char name[16], kvb_tensor *t)
+{
+    const kvb_group *g = kvb_model_group(&r->model, layer);
+    const int c = i - KVB_ROWS_KINDS;
+    *t = (kvb_tensor){.name = name, .dtype = KVB_TENSOR_F32, .n_dims = 3};
+    if (c < 0) {
+        const uint64_t shape[] = {r->n_tokens, kvb_rows_heads(g, (kvb_rows)i), kvb_rows_dim(g, (kvb_rows)i)};
+        memcpy(t->shape, shape, sizeof shape);
+        t->data = r->rows[i][layer];
+    } else {
+        t->n_dims = kvb_constant_shape(g, (kvb_constant)c, t->shape);
+        t->data = r->constant[c][layer];
+    }
+    snprintf(name, 16, "%s.%u", c < 0 ? kvb_rows_name((kvb_rows)i) : kvb_constant_name((kvb_constant)c), layer);
+    t->bytes = sizeof(float);
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        t->bytes *= t->shape[d];
+    return t->data && t->n_dims;
 }
 
 static int save_tensors(const kvb_recorder *r, const char *path, const char *source, char *why, size_t why_bytes)
 {
     uint32_t layers = r->model.n_layers, n = 0;
-    kvb_tensor *tensors = calloc(KVB_ROWS_KINDS * (size_t)layers, sizeof *tensors);
-    char(*names)[16] = calloc(KVB_ROWS_KINDS * (size_t)layers, sizeof *names);
+    kvb_tensor *tensors = calloc(LAYER_TENSORS * (size_t)layers, sizeof *tensors);
+    char(*names)[16] = calloc(LAYER_TENSORS * (size_t)layers, sizeof *names);
     int err = -ENOMEM;
     if (!tensors || !names) {
         snprintf(why, why_bytes, "%s: no memory for its header", path);
         goto out;
     }
     for (uint32_t layer = 0; layer < layers; layer++)
-        for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
-            kvb_tensor *t = &tensors[n];
-            if (!row_floats(r, layer, kind))
-                continue;
-            snprintf(names[n], sizeof names[n], "%c.%u", row_name[kind], layer);
-            *t = (kvb_tensor){.name = names[n], .dtype = KVB_TENSOR_F32, .n_dims = 3, .data = r->rows[kind][layer]};
-            t->shape[0] = r->n_tokens;
-            row_shape(&r->model, layer, kind, t->shape + 1);
-            t->bytes = t->shape[0] * t->shape[1] * t->shape[2] * sizeof(float);
-            n++;
-        }
+        for (int i = 0; i < LAYER_TENSORS; i++)
+            n += tensor_of(r, layer, i, names[n], &tensors[n]);
     const char *metadata[] = {"source", source, NULL};
     err = kvb_safetensors_write(path, tensors, n, metadata, why, why_bytes);
 out:

@@ -14,7 +14,8 @@ typedef struct kvb_recorder {
     kvb_model model;
     kvb_event *events; /* own copies; pos, seq, tok and parents filled in for tokens */
     size_t n_events, max_events;
-    float **rows[KVB_ROWS_KINDS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: V of latent rows */
+    float **rows[KVB_ROWS_KINDS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: the layer has none */
+    const float **constant[KVB_CONSTANTS]; /* [layers], the caller's; NULL: the layer has none */
     uint64_t n_tokens, max_tokens;
 } kvb_recorder;
 
@@ -26,10 +27,10 @@ void kvb_recorder_close(kvb_recorder *recorder);
  * 0 or -ENOMEM. */
 int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
 
-/* Rows of the last n_new of n fed tokens, one layer: q [n][heads * dim] and so on (v of latent rows NULL); ordinals [n].
- * Their event must have been appended. */
-int kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
-                      const float *q, const float *k, const float *v);
+/* Rows of the last n_new of n fed tokens, one layer, by kind [n][heads * dim] (a kind that the layer does not have: NULL, and one that is not
+ * there yet); ordinals [n]. Their event must have been appended. */
+void kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
+                       const float *const rows[KVB_ROWS_KINDS]);
 
 /*
  * Write directory/NAME.jsonl and directory/NAME.safetensors (the tensors first: a trace that is there

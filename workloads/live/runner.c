@@ -40,6 +40,7 @@ int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
                                  .max_seqs = o->max_seqs,
                                  .step = o->step,
                                  .rollback = o->rollback,
+                                 .state_depth = o->rollback,
                                  .min_chunk = MIN_CHUNK,
                                  .k_pool = o->k_pool,
                                  .v_pool = o->v_pool,
@@ -51,6 +52,7 @@ int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
     r->op.cache = r->cache;
     r->op.recorder = o->recorder;
     r->op.call = (kvb_call){.kernel = o->kernel, .team = &alone};
+    r->op.scan = (kvb_scan_call){.kernel = o->scan, .team = &alone};
     return 0;
 }
 
@@ -62,6 +64,7 @@ void kvb_runner_close(kvb_runner *r)
     }
     kvb_slot_files_close(&r->slots);
     kvb_call_free(&r->op.call);
+    kvb_scan_call_free(&r->op.scan);
     kvb_forward_free(&r->work);
     free(r->tok);
     free(r->pos);

@@ -16,29 +16,15 @@
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
 
 const kvb_scenario *const kvb_scenarios[] = {
-    &kvb_scenario_plain_decode,
-    &kvb_scenario_batched_multi_seq,
-    &kvb_scenario_agent_fork,
-    &kvb_scenario_eagle_tree,
-    &kvb_scenario_parallel_sample,
-    &kvb_scenario_sliding_window,
-    &kvb_scenario_sink_window,
-    &kvb_scenario_mla_decode,
-    &kvb_scenario_gpt_oss_like,
-    &kvb_scenario_gemma_like,
-    &kvb_scenario_chunked_local,
-    &kvb_scenario_beam_search,
-    &kvb_scenario_context_shift,
-    &kvb_scenario_evict_rollback,
-    &kvb_scenario_prefix_reuse,
-    &kvb_scenario_paged_sharing,
-    &kvb_scenario_continuous_admission,
-    &kvb_scenario_spec_batch,
-    &kvb_scenario_save_restore,
-    &kvb_scenario_preempt_resume,
-    &kvb_scenario_shared_prompt,
-    &kvb_scenario_self_extend,
-    NULL,
+    &kvb_scenario_plain_decode,  &kvb_scenario_batched_multi_seq,    &kvb_scenario_agent_fork,
+    &kvb_scenario_eagle_tree,    &kvb_scenario_parallel_sample,      &kvb_scenario_sliding_window,
+    &kvb_scenario_sink_window,   &kvb_scenario_mla_decode,           &kvb_scenario_gpt_oss_like,
+    &kvb_scenario_gemma_like,    &kvb_scenario_chunked_local,        &kvb_scenario_beam_search,
+    &kvb_scenario_context_shift, &kvb_scenario_evict_rollback,       &kvb_scenario_prefix_reuse,
+    &kvb_scenario_paged_sharing, &kvb_scenario_continuous_admission, &kvb_scenario_spec_batch,
+    &kvb_scenario_save_restore,  &kvb_scenario_preempt_resume,       &kvb_scenario_shared_prompt,
+    &kvb_scenario_self_extend,   &kvb_scenario_hybrid_decode,        &kvb_scenario_hybrid_batch,
+    &kvb_scenario_spec_hybrid,   &kvb_scenario_state_fork,           NULL,
 };
 
 const kvb_scenario *kvb_scenario_find(const char *name)
@@ -62,7 +48,7 @@ void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config)
 static bool alike(const kvb_group *a, const kvb_group *b)
 {
     return a->rope.dims == b->rope.dims && a->window == b->window && a->sinks == b->sinks && a->chunk == b->chunk &&
-           a->sink_logits == b->sink_logits;
+           a->sink_logits == b->sink_logits && a->kind == b->kind;
 }
 
 void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model)
@@ -78,6 +64,8 @@ void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kv
         if (scenario && scenario->needs & KVB_CACHE_SHIFT)
             g.rope = kvb_model_config_rope(&weights->config, layer);
         g.sink_logits = weights->layers ? weights->layers[layer].sinks : NULL;
+        if (kvb_model_config_scans(&weights->config, layer))
+            g = (kvb_group){.kind = KVB_GROUP_SCAN, .scan = weights->config.scan};
         uint8_t at = 0;
         while (at < model->n_groups && !alike(&model->groups[at], &g))
             at++;
@@ -134,6 +122,7 @@ int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weigh
                                   .k_pool = o->pool,
                                   .v_pool = o->pool,
                                   .kernel = o->kernel,
+                                  .scan = o->scan,
                                   .capacity = scene->scenario->capacity,
                                   .seq_capacity = scene->scenario->seq_capacity,
                                   .max_seqs = scene->scenario->max_seqs,

@@ -38,12 +38,20 @@ typedef enum side {
     SIDE_DOWN,   /* with K's part that has positions */
     SIDE_UP,     /* K's other part, and V, of all heads */
     SIDE_HEADS,
+    SIDE_IN, /* of layers that scan: what the first projection makes, … */
+    SIDE_CHANNELS,
+    SIDE_TAPS,
+    SIDE_DECAYS, /* elements of a */
+    SIDE_DELTAS,
+    SIDE_SELECT,
+    SIDE_RANK,
+    SIDE_INNER, /* v of all heads */
 } side;
 
 /* Which models have a tensor. */
-typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS } whose;
+typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } whose;
 
-/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the
+/* One kind of tensor. Of DECAYS values are seeded as themselves: a is spread * exp(N), others N(spread, 1), taps N(0, 1/width). `spread` is the standard deviation of its seeded values: of each value for the
  * embedding, of an output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Strong
  * V and O and sharp attention (gains on q and K) let the context, not only the last token, choose the
  * next one; without that, greedy decoding of random weights falls into short cycles. */
@@ -57,12 +65,12 @@ typedef struct tensor_kind {
 
 static const tensor_kind in_layer[] = {
     {"input_layernorm.weight", offsetof(kvb_layer_weights, attn_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
-    {"self_attn.q_proj.weight", offsetof(kvb_layer_weights, q), SIDE_Q, SIDE_HIDDEN, 1.0f, ALL},
+    {"self_attn.q_proj.weight", offsetof(kvb_layer_weights, q), SIDE_Q, SIDE_HIDDEN, 1.0f, ATTENDS},
     {"self_attn.k_proj.weight", offsetof(kvb_layer_weights, k), SIDE_KV, SIDE_HIDDEN, 1.0f, PLAIN},
     {"self_attn.v_proj.weight", offsetof(kvb_layer_weights, v), SIDE_KV, SIDE_HIDDEN, 1.0f, PLAIN},
     {"self_attn.q_norm.weight", offsetof(kvb_layer_weights, q_norm), SIDE_HEAD, SIDE_ONE, 1.5f, NORMED},
     {"self_attn.k_norm.weight", offsetof(kvb_layer_weights, k_norm), SIDE_HEAD, SIDE_ONE, 1.5f, NORMED},
-    {"self_attn.o_proj.weight", offsetof(kvb_layer_weights, o), SIDE_HIDDEN, SIDE_O, 2.0f, ALL},
+    {"self_attn.o_proj.weight", offsetof(kvb_layer_weights, o), SIDE_HIDDEN, SIDE_O, 2.0f, ATTENDS},
     {"post_attention_layernorm.weight", offsetof(kvb_layer_weights, mlp_norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
     {"mlp.gate_proj.weight", offsetof(kvb_layer_weights, gate), SIDE_FFN, SIDE_HIDDEN, 1.0f, ALL},
     {"mlp.up_proj.weight", offsetof(kvb_layer_weights, up), SIDE_FFN, SIDE_HIDDEN, 1.0f, ALL},
@@ -79,6 +87,16 @@ static const tensor_kind added[] = {
     {"self_attn.kv_a_layernorm.weight", offsetof(kvb_layer_weights, kv_a_norm), SIDE_LATENT, SIDE_ONE, 1.5f, LATENT},
     {"self_attn.kv_b_proj.weight", offsetof(kvb_layer_weights, kv_b), SIDE_UP, SIDE_LATENT, 1.5f, LATENT},
     {"self_attn.sinks", offsetof(kvb_layer_weights, sinks), SIDE_HEADS, SIDE_ONE, 2.0f, SINKS},
+    {"mixer.in_proj.weight", offsetof(kvb_layer_weights, in), SIDE_IN, SIDE_HIDDEN, 1.0f, SCANS},
+    {"mixer.conv1d.weight", offsetof(kvb_layer_weights, taps), SIDE_TAPS, SIDE_CHANNELS, 1.0f, DECAYS},
+    {"mixer.conv1d.bias", offsetof(kvb_layer_weights, bias), SIDE_CHANNELS, SIDE_ONE, 0.1f, BIASES},
+    {"mixer.A", offsetof(kvb_layer_weights, a), SIDE_DECAYS, SIDE_ONE, -2.0f, DECAYS},
+    {"mixer.dt_bias", offsetof(kvb_layer_weights, dt_bias), SIDE_DELTAS, SIDE_ONE, -2.0f, DECAYS},
+    {"mixer.x_proj.weight", offsetof(kvb_layer_weights, select), SIDE_SELECT, SIDE_INNER, 2.0f, SELECTS},
+    {"mixer.dt_proj.weight", offsetof(kvb_layer_weights, dt), SIDE_INNER, SIDE_RANK, 1.0f, SELECTS},
+    {"mixer.D", offsetof(kvb_layer_weights, skip), SIDE_DELTAS, SIDE_ONE, 1.0f, SCANS},
+    {"mixer.norm.weight", offsetof(kvb_layer_weights, scan_norm), SIDE_INNER, SIDE_ONE, 1.0f, SCANS},
+    {"mixer.out_proj.weight", offsetof(kvb_layer_weights, out), SIDE_HIDDEN, SIDE_INNER, 2.0f, SCANS},
 };
 #define IN_LAYER (sizeof in_layer / sizeof *in_layer)
 #define OUTSIDE  (sizeof outside / sizeof *outside)
@@ -86,6 +104,8 @@ static const tensor_kind added[] = {
 
 static uint64_t side_length(const kvb_model_config *c, side s)
 {
+    const kvb_group_scan *scan = &c->scan;
+    const bool each = scan->kind == KVB_SCAN_MAMBA1;
     const uint64_t length[] = {
         [SIDE_ONE] = 1,
         [SIDE_HIDDEN] = c->hidden,
@@ -99,19 +119,33 @@ static uint64_t side_length(const kvb_model_config *c, side s)
         [SIDE_DOWN] = (uint64_t)c->kv_lora_rank + c->rope_dim,
         [SIDE_UP] = (uint64_t)c->heads * (c->head_dim - c->rope_dim + c->v_dim),
         [SIDE_HEADS] = c->heads,
+        [SIDE_IN] = kvb_scan_projected(scan),
+        [SIDE_CHANNELS] = scan->conv_channels,
+        [SIDE_TAPS] = scan->conv_width,
+        [SIDE_DECAYS] = each ? (uint64_t)scan->d_k * scan->d_v : scan->heads,
+        [SIDE_DELTAS] = each ? scan->d_v : scan->heads,
+        [SIDE_SELECT] = (uint64_t)c->dt_rank + 2 * scan->d_k,
+        [SIDE_RANK] = c->dt_rank,
+        [SIDE_INNER] = (uint64_t)scan->heads * scan->d_v,
     };
     return length[s];
 }
 
-/* Tensors that this model does not have. */
-static bool is_absent(const kvb_model_config *c, const tensor_kind *kind)
+/* Tensors that this layer of the model (SIZE_MAX: outside of layers) does not have. */
+static bool is_absent(const kvb_model_config *c, const tensor_kind *kind, size_t layer)
 {
+    const bool scans = layer != SIZE_MAX && kvb_model_config_scans(c, (uint32_t)layer);
     const bool has[] = {[ALL] = true,
-                        [NORMED] = c->qk_norm,
+                        [NORMED] = c->qk_norm && !scans,
                         [UNTIED] = !c->tied,
-                        [PLAIN] = !c->kv_lora_rank,
-                        [LATENT] = c->kv_lora_rank,
-                        [SINKS] = c->sink_logits};
+                        [PLAIN] = !c->kv_lora_rank && !scans,
+                        [LATENT] = c->kv_lora_rank && !scans,
+                        [SINKS] = c->sink_logits && !scans,
+                        [ATTENDS] = !scans,
+                        [SCANS] = scans,
+                        [DECAYS] = scans,
+                        [BIASES] = scans,
+                        [SELECTS] = scans && c->scan.kind == KVB_SCAN_MAMBA1};
     return !has[kind->models];
 }
 
@@ -194,6 +228,14 @@ int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_byte
                  "rope_dim is even and below head_dim");
         return -EINVAL;
     }
+    const kvb_group_scan *scan = &c->scan;
+    if (scan->heads &&
+        (scan->kind == KVB_SCAN_LIGHTNING || !scan->conv_width || scan->conv_channels != kvb_scan_channels(scan) ||
+         (scan->kind == KVB_SCAN_MAMBA1) != (c->dt_rank > 0))) {
+        snprintf(why, why_bytes,
+                 "layers that scan have a convolution over q, k and v (mamba1: over v, with a dt_rank)");
+        return -EINVAL;
+    }
     if (c->sink_logits && c->layers > KVB_MODEL_GROUPS) {
         snprintf(why, why_bytes, "layers with sink logits are a group each: at most %u", KVB_MODEL_GROUPS);
         return -EINVAL;
@@ -227,7 +269,7 @@ int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char
     size_t layer;
     const tensor_kind *kind;
     for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
-        if (!is_absent(config, kind))
+        if (!is_absent(config, kind, layer))
             w->block_floats += side_length(config, kind->rows) * side_length(config, kind->columns);
     w->block = calloc(w->block_floats, sizeof *w->block);
     if (!w->block)
@@ -235,7 +277,7 @@ int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char
 
     float *next = w->block;
     for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
-        if (!is_absent(config, kind)) {
+        if (!is_absent(config, kind, layer)) {
             *pointer_of(w, kind, layer) = next;
             next += side_length(config, kind->rows) * side_length(config, kind->columns);
         }
@@ -276,7 +318,7 @@ bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight)
     size_t layer, present = 0;
     const tensor_kind *kind;
     for (size_t at = 0; (kind = kind_at(&weights->config, at, &layer)); at++) {
-        if (is_absent(&weights->config, kind))
+        if (is_absent(&weights->config, kind, layer))
             continue;
         if (present++ == i) {
             weight_of(weights, kind, layer, weight);
@@ -291,15 +333,21 @@ void kvb_weights_seed(kvb_weights *weights, uint64_t seed)
     size_t layer;
     const tensor_kind *kind;
     for (size_t i = 0; (kind = kind_at(&weights->config, i, &layer)); i++) {
-        if (is_absent(&weights->config, kind))
+        if (is_absent(&weights->config, kind, layer))
             continue;
         kvb_weight weight;
         weight_of(weights, kind, layer, &weight);
-        bool is_sinks = kind->models == SINKS, is_norm = weight.n_dims == 1 && !is_sinks;
-        float sigma = kind == &outside[0] || is_sinks ? kind->spread : kind->spread / sqrtf((float)weight.shape[1]);
+        bool is_sinks = kind->models == SINKS || kind->models == BIASES;
+        bool is_norm = weight.n_dims == 1 && !is_sinks && kind->models != DECAYS;
+        bool is_taps = kind->rows == SIDE_TAPS, is_a = kind->rows == SIDE_DECAYS;
+        float sigma =
+            kind == &outside[0] || is_sinks ? kind->spread : kind->spread / sqrtf((float)weight.shape[is_taps ? 0 : 1]);
         for (size_t e = 0; e < weight.n; e++) {
             float normal = kvb_live_normal(seed, i, e);
-            weight.data[e] = is_norm ? kind->spread * (1.0f + 0.1f * normal) : sigma * normal;
+            weight.data[e] = is_norm                              ? kind->spread * (1.0f + 0.1f * normal)
+                             : is_a                               ? kind->spread * expf(0.5f * normal)
+                             : kind->models == DECAYS && !is_taps ? kind->spread + normal
+                                                                  : sigma * normal;
         }
     }
 }

@@ -31,13 +31,36 @@ typedef struct kvb_model_config {
      * rope_dim elements of a q head meet a K row with positions, which all heads share. */
     uint32_t kv_lora_rank, rope_dim;
     uint32_t v_dim; /* of latent attention: elements of a V row */
-    bool expanded;  /* the cache holds K and V of each head, not the latent row: the same model, for comparison */
+    /* Layers that scan: all but every so manieth, which attends; 0: none does. scan.heads 0: no layer scans. Its convolution is over
+     * what k, q and v are made of. */
+    kvb_group_scan scan;
+    uint32_t attend_every;
+    uint32_t dt_rank; /* mamba1: elements between the channels and Delta */
+    bool expanded;    /* the cache holds K and V of each head, not the latent row: the same model, for comparison */
 } kvb_model_config;
 
 /* The model of the shipped workloads. */
 extern const kvb_model_config kvb_model_config_default;
 
-/* Rows and scale of a layer, as the cache gets them; no limits, and no rope. */
+/* Does the layer scan? */
+static inline bool kvb_model_config_scans(const kvb_model_config *c, uint32_t layer)
+{
+    return c->scan.heads && (!c->attend_every || (layer + 1) % c->attend_every);
+}
+/* Channels of a token's convolution: of v, and, but for mamba1, of k and q. */
+static inline uint32_t kvb_scan_channels(const kvb_group_scan *s)
+{
+    return s->heads * s->d_v + (s->kind == KVB_SCAN_MAMBA1 ? 0 : 2 * s->groups * s->d_k);
+}
+/* What a layer's first projection makes of a token: channels, the gate z of the outputs, and for each head Delta (mamba2), or Delta and beta
+ * (the delta rule). */
+static inline uint32_t kvb_scan_projected(const kvb_group_scan *s)
+{
+    const uint32_t each = s->kind == KVB_SCAN_MAMBA2 ? 1 : s->kind == KVB_SCAN_DELTA ? 2 : 0;
+    return kvb_scan_channels(s) + s->heads * s->d_v + each * s->heads;
+}
+
+/* Rows and scale of a layer that attends, as the cache gets them; no limits, and no rope. */
 kvb_group kvb_model_config_group(const kvb_model_config *config);
 /* The positional part of a layer's K rows. */
 kvb_rope kvb_model_config_rope(const kvb_model_config *config, uint32_t layer);
@@ -60,6 +83,17 @@ typedef struct kvb_layer_weights {
     float *kv_a_norm; /* [kv_lora_rank] */
     float *kv_b;      /* for each head [head_dim - rope_dim of K, then v_dim of V][kv_lora_rank] */
     float *sinks;     /* [heads], NULL without sink_logits */
+    /* of a layer that scans, in place of q, k, v and o: */
+    float *in;        /* [kvb_scan_projected()][hidden] */
+    float *taps;      /* [conv_width][channels] */
+    float *bias;      /* [channels] */
+    float *a;         /* as kernels/scan.h has it: mamba1 [d_k][d_v], else [heads]; of the delta rule the model's own */
+    float *dt_bias;   /* of Delta: mamba1 [d_v], else [heads] */
+    float *select;    /* mamba1: [dt_rank + 2 d_k][d_v], what Delta, k and q are made of */
+    float *dt;        /* mamba1: [d_v][dt_rank] */
+    float *skip;      /* D: mamba1 [d_v], mamba2 [heads] */
+    float *scan_norm; /* [heads * d_v] */
+    float *out;       /* [hidden][heads * d_v] */
 } kvb_layer_weights;
 
 typedef struct kvb_weights {

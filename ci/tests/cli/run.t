@@ -24,11 +24,12 @@ def product(*lists): return set(__import__("itertools").product(*lists))
 small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window", "sink-window",
          "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "shared-prompt",
          "engine-calls", "full-cache"}
+hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
-assert covered("workload") == {(w,) for w in small | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
-assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} # windows are in f32, f16, bf16 here
+assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
+assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} | product(caches - {"window"}, {"scan", "scan-reference"}) # windows are in f32, f16, bf16 here
 # every listed format by every kernel that can, and over every cache but window, which needs one of the small workloads
 listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
 floats = {"f32", "f16", "bf16"}
@@ -56,12 +57,16 @@ for r in passed:
         assert r["time"]["samples"] == 0 and r["time"]["median"] is None
     else:
         assert r["time"]["samples"] > 0 and r["time"]["median"] > 0 and r["time"]["p99"] >= r["time"]["median"]
-        assert r["traffic"]["gb_per_s"] > 0 and r["memory"]["resident_peak"] > 0
+        nothing = (r["cache"], r["workload"]) == ("recompute", "state-fork") # no rows, and states from the beginning
+        assert (nothing or r["traffic"]["gb_per_s"] > 0) and r["memory"]["resident_peak"] > 0
         assert 1e-4 < r["rho"] <= 1, r  # neither vacuous nor violated
         assert 50 < r["error"]["checked_rows"] <= r["error"]["total_rows"]
-        if r["workload"] not in ("engine-calls", "full-cache"):
+        both = {"hybrid-decode", "hybrid-batch", "spec-hybrid"}
+        assert r.get("beside") == (None if r["workload"] not in both else "flash" if r["kernel"].startswith("scan") else "scan"), r
+        if r["workload"] not in hybrids | {"engine-calls", "full-cache"}:
             assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
-        assert r["error"]["format"]["bits_k"] > 2 and r["growth"] == "double"
+        assert r["workload"] == "state-fork" or r["error"]["format"]["bits_k"] > 2 # which has no rows
+        assert r["growth"] == "double"
         # openblas reads one region: rows behind a front are staged for it, unless nothing was copied
         staged = {"", "kv"} if (r["cache"], r["kernel"]) == ("shared-prefix", "openblas") else {""}
         assert r["memory"]["staged"] in staged, r

@@ -35,7 +35,8 @@ static inline kvb_live_options options_of(const kvb_weights *weights, const kvb_
                               .seed = SEED,
                               .cache = cache,
                               .pool = kvb_builtin_pools[0], /* f32 */
-                              .kernel = &kvb_kernel_reference};
+                              .kernel = &kvb_kernel_reference,
+                              .scan = &kvb_scan_kernel_reference};
 }
 
 /* Play, and fail the test with the reason when that does not work. */
