@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-const kvb_fault *const kvb_fault_tables[] = {
-    kvb_kernel_faults, kvb_input_faults, kvb_output_faults, kvb_conduct_faults, kvb_claim_faults,
-    kvb_cache_faults,  kvb_shift_faults, kvb_plan_faults,   kvb_pool_faults,    kvb_byte_faults,
-    kvb_prompt_faults, kvb_save_faults,  kvb_tree_faults,   kvb_front_faults,   NULL};
+const kvb_fault *const kvb_fault_tables[] = {kvb_kernel_faults, kvb_input_faults, kvb_output_faults, kvb_conduct_faults,
+                                             kvb_claim_faults,  kvb_cache_faults, kvb_shift_faults,  kvb_plan_faults,
+                                             kvb_pool_faults,   kvb_byte_faults,  kvb_prompt_faults, kvb_save_faults,
+                                             kvb_tree_faults,   kvb_front_faults, kvb_scan_faults,   NULL};
 
 kvb_honest kvb_fault_honest;
 
@@ -55,6 +55,7 @@ static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, void (*wrong
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     static kvb_kernel kernel;
+    static kvb_scan_kernel scan;
     static kvb_cache_type cache;
 
     (void)why;
@@ -68,6 +69,11 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
         if (planted->kernel)
             planted->kernel(&kernel);
         replay->kernel = &kernel;
+    }
+    if (planted->scan) {
+        scan = *(kvb_fault_honest.scan = replay->scan);
+        scan.scan = planted->scan;
+        replay->scan = &scan;
     }
     if (planted->cache) {
         cache = *(kvb_fault_honest.cache = replay->cache);

@@ -24,6 +24,7 @@ typedef struct kvb_fault {
     void (*before)(kvb_attend *call);                                     /* changes what the kernel is handed */
     int (*after)(const kvb_attend *call);                                 /* changes what it left; returned */
     void (*kernel)(kvb_kernel *wrong);                                    /* changes the kernel itself */
+    int (*scan)(const kvb_scan *call); /* of scan kernels: in place of scan(), which it finds in kvb_fault_honest */
     /* Of caches and pools: replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
     void (*cache)(kvb_cache_type *wrong);
     void (*k_pool)(kvb_pool_type *wrong), (*v_pool)(kvb_pool_type *wrong);
@@ -32,12 +33,13 @@ typedef struct kvb_fault {
 /* Ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_input_faults[], kvb_output_faults[], kvb_conduct_faults[],
     kvb_claim_faults[], kvb_cache_faults[], kvb_shift_faults[], kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[],
-    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[];
+    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* What the planted part was, in the child. */
 typedef struct kvb_honest {
     const kvb_kernel *kernel;
+    const kvb_scan_kernel *scan;
     const kvb_cache_type *cache;
     const kvb_pool_type *pool;
 } kvb_honest;
