@@ -201,6 +201,16 @@ static void forecast_check(rig *r, const naive *m, const call *c)
     assert_int_equal(r->allocator.requests, requests);
 }
 
+/* The whole cache goes to a file and comes back: nothing is another than before. */
+static void saved_and_loaded(rig *r, naive *m)
+{
+    const char *path = slot_path(NAIVE_SLOTS);
+    assert_int_equal(kvb_cache_save(r->cache, KVB_SEQ_ALL, path), 0);
+    assert_int_equal(kvb_cache_load(r->cache, KVB_SEQ_ALL, path), 0);
+    m->valid = false;
+    unlink(path);
+}
+
 static void random_run(const kvb_cache_type *type, const struct shape *shape, uint64_t seed, uint32_t calls, tally *t)
 {
     static uint32_t pos[NAIVE_TOKENS];
@@ -256,6 +266,10 @@ static void random_run(const kvb_cache_type *type, const struct shape *shape, ui
         t->loaded += c.kind == LOAD && !want;
         state_check(&r, &m, t);
         plan_check(&r, &m, t);
+        if (seed % 8 == 0 && type->flags & KVB_CACHE_SAVES && !m.n_nodes && !m.shifted) {
+            saved_and_loaded(&r, &m);
+            state_check(&r, &m, t);
+        }
     }
     rig_close(&r);
 }
