@@ -82,7 +82,8 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
         s->done = !error; /* whatever a second look may come to */
-        if (!error && s->result.status == KVB_STATUS_FAIL && s->result.rho > 1)
+        if (!error && s->result.status == KVB_STATUS_FAIL &&
+            (s->result.rho > 1 || s->result.check == KVB_CHECK_TOLERANCE))
             kvb_second_look(&replay, &s->result);
         kvb_threads_end(threads);
     }

@@ -55,6 +55,13 @@ static void *plain_take(const char *name, size_t bytes)
     return touched(kvb_memory_take(NULL, name, bytes), bytes);
 }
 
+/* What was freed may have held NaN. */
+static void *zeroed_take(const char *name, size_t bytes)
+{
+    void *block = plain_take(name, bytes);
+    return block ? memset(block, 0, bytes) : NULL;
+}
+
 static void plain_give(void *block, size_t bytes)
 {
     kvb_memory_give(NULL, block, bytes);
@@ -68,6 +75,7 @@ static void guarded_give(void *block, size_t bytes)
 
 const kvb_memory_source kvb_guarded_source = {guarded_take, guarded_give};
 const kvb_memory_source kvb_plain_source = {plain_take, plain_give};
+const kvb_memory_source kvb_zeroed_source = {zeroed_take, plain_give};
 
 /* ---- buffers ------------------------------------------------------------------------------------------ */
 

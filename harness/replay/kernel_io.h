@@ -25,8 +25,8 @@ typedef struct kvb_kernel_io {
     uint32_t n_tok;
 } kvb_kernel_io;
 
-/* Memory for caches and kernel scratch: guarded, or from the C library. */
-extern const kvb_memory_source kvb_guarded_source, kvb_plain_source;
+/* Memory for caches and kernel scratch: guarded (zeros at first), or from the C library, with what it held or with zeros. */
+extern const kvb_memory_source kvb_guarded_source, kvb_plain_source, kvb_zeroed_source;
 
 /* From now on the threads of this team first touch large blocks of both sources, in equal parts, so that with several NUMA nodes
  * each part lies near the thread of its number. NULL: whoever writes first touches them. */

@@ -363,7 +363,9 @@ static int cache_open(kvb_pass *p)
     p->model = o->trace->header.model;
     for (uint32_t g = 0; g < p->model.n_groups && !strcmp(o->values->profile, "tags"); g++)
         p->model.groups[g].rope.dims = 0;
-    p->allocator = (kvb_allocator){.source = o->guarded ? &kvb_guarded_source : &kvb_plain_source};
+    p->allocator = (kvb_allocator){.source = o->guarded                                   ? &kvb_guarded_source
+                                             : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
+                                                                                          : &kvb_plain_source};
     p->place->doing = "in the cache's open";
     int error = kvb_session_open(SESSION, o->cache, &p->model, &cache, &p->cache, why, sizeof why);
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;

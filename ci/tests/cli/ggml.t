@@ -90,6 +90,7 @@ else
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
         --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
         --oversubscribe
+    ok "in memory that others have used, too" "${ggml[@]}" --no-guard --workload agent-fork --cache paged --pool f16
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
     holds "  and finds" 'only with hidden cells poisoned: the kernel reads'
