@@ -95,9 +95,10 @@ def main():
     engine, exact = exact_table(args, plugin)
     long = long_table(args, plugin)
     side = side_table(args, plugin)
+    load = f" Load average {os.getloadavg()[1]:.0f} while speeds were measured: above 1 for a core, shares are lower than the machine's."
     with open(os.path.join(os.path.dirname(__file__), "engines-notes.md")) as notes:
         text = notes.read()
-    tables = {"EXACT": exact, "LONG": long, "SIDE": side, "MACHINE": [machine_line(manifest) + f" Engine: {engine}."]}
+    tables = {"EXACT": exact, "LONG": long, "SIDE": side, "MACHINE": [machine_line(manifest) + f" Engine: {engine}." + load]}
     for name, lines in tables.items():
         text = text.replace(f"@{name}@", "\n".join(lines))
     with open(args.output, "w") as out:
