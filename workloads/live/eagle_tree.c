@@ -8,9 +8,9 @@
 enum { PROMPT = KVB_EAGLE_PROMPT, ROUNDS = 48, CAPACITY = 512 };
 
 /* Noise of the draft's weights relative to the target's: sets how often they agree. */
-static const float blur = 0.075f;
+static const float usual_blur = 0.075f;
 
-int kvb_play_eagle(kvb_scene *scene, uint32_t rounds)
+int kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur)
 {
     kvb_runner draft = {0}, *failed = NULL;
     kvb_weights *weights = NULL;
@@ -60,7 +60,7 @@ out:
 
 static int play_tree(kvb_scene *scene)
 {
-    return kvb_play_eagle(scene, ROUNDS);
+    return kvb_play_eagle(scene, ROUNDS, usual_blur);
 }
 
 int kvb_play_eagle_greedy(kvb_scene *scene)

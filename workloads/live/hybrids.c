@@ -134,15 +134,17 @@ const kvb_scenario kvb_scenario_hybrid_batch = {
 
 enum { ROUNDS = 16, HYBRID_CAPACITY = 256 };
 
+static const float blur = 0.015f;
+
 static int play_spec(kvb_scene *scene)
 {
-    return kvb_play_eagle(scene, ROUNDS);
+    return kvb_play_eagle(scene, ROUNDS, blur);
 }
 
 const kvb_scenario kvb_scenario_spec_hybrid = {
     .name = "spec-hybrid",
     .summary = "live model: the gated delta rule in 3 layers of 4; 16 rounds of EAGLE's 25-node tree, verified whole",
-    .note = "The draft model is the target's weights with seeded noise of 0.075 of each matrix's root mean square.",
+    .note = "The draft model is the target's weights with seeded noise of 0.015 of each matrix's root mean square.",
     .cache = "tree",
     .needs = KVB_CACHE_TREE,
     .layers = 4,

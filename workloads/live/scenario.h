@@ -59,8 +59,9 @@ int kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
 int kvb_play_branches(kvb_scene *scene);     /* of one trunk, windows of 24 or less */
 int kvb_play_batch(kvb_scene *scene);        /* three prompts, windows of 16 or less */
 #define KVB_EAGLE_PROMPT 48u
-int kvb_play_eagle(kvb_scene *scene, uint32_t rounds); /* one sequence, that prompt, trees of 26 nodes */
-int kvb_play_eagle_greedy(kvb_scene *scene);           /* what it is to say */
+/* One sequence, that prompt, trees of 26 nodes; blur: noise of the draft's weights relative to the target's. */
+int kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
+int kvb_play_eagle_greedy(kvb_scene *scene); /* what it is to say */
 
 /* A runner of these weights over the scene's cache type, under that key, without a recorder. */
 int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);

@@ -51,10 +51,10 @@ typedef enum side {
 /* Which models have a tensor. */
 typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } whose;
 
-/* One kind of tensor. Of DECAYS values are seeded as themselves: a is spread * exp(N), others N(spread, 1), taps N(0, 1/width). `spread` is the standard deviation of its seeded values: of each value for the
- * embedding, of an output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Strong
- * V and O and sharp attention (gains on q and K) let the context, not only the last token, choose the
- * next one; without that, greedy decoding of random weights falls into short cycles. */
+/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the embedding and biases, of an
+ * output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Of DECAYS a is
+ * spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention (gains on q and K) let the
+ * context, not only the last token, choose the next one; without that, greedy decoding of random weights falls into short cycles. */
 typedef struct tensor_kind {
     const char *name;
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
@@ -87,6 +87,9 @@ static const tensor_kind added[] = {
     {"self_attn.kv_a_layernorm.weight", offsetof(kvb_layer_weights, kv_a_norm), SIDE_LATENT, SIDE_ONE, 1.5f, LATENT},
     {"self_attn.kv_b_proj.weight", offsetof(kvb_layer_weights, kv_b), SIDE_UP, SIDE_LATENT, 1.5f, LATENT},
     {"self_attn.sinks", offsetof(kvb_layer_weights, sinks), SIDE_HEADS, SIDE_ONE, 2.0f, SINKS},
+};
+/* In layers that scan, numbered after these. */
+static const tensor_kind scanning[] = {
     {"mixer.in_proj.weight", offsetof(kvb_layer_weights, in), SIDE_IN, SIDE_HIDDEN, 1.0f, SCANS},
     {"mixer.conv1d.weight", offsetof(kvb_layer_weights, taps), SIDE_TAPS, SIDE_CHANNELS, 1.0f, DECAYS},
     {"mixer.conv1d.bias", offsetof(kvb_layer_weights, bias), SIDE_CHANNELS, SIDE_ONE, 0.1f, BIASES},
@@ -101,6 +104,7 @@ static const tensor_kind added[] = {
 #define IN_LAYER (sizeof in_layer / sizeof *in_layer)
 #define OUTSIDE  (sizeof outside / sizeof *outside)
 #define ADDED    (sizeof added / sizeof *added)
+#define SCANNING (sizeof scanning / sizeof *scanning)
 
 static uint64_t side_length(const kvb_model_config *c, side s)
 {
@@ -166,7 +170,11 @@ static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *l
         return &outside[i];
     i -= OUTSIDE;
     *layer = i / ADDED;
-    return *layer < c->layers ? &added[i % ADDED] : NULL;
+    if (*layer < c->layers)
+        return &added[i % ADDED];
+    i -= ADDED * c->layers;
+    *layer = i / SCANNING;
+    return *layer < c->layers ? &scanning[i % SCANNING] : NULL;
 }
 
 static float **pointer_of(kvb_weights *w, const tensor_kind *kind, size_t layer)
