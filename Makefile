@@ -346,7 +346,7 @@ $(BUILD)/tests/whole/test_bench: $(PARTS_bench)
 $(BUILD)/tests/whole/test_bench: LINK += $(PARTS_bench)
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
-PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs saved)
+PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs verbs_models saved)
 $(BUILD)/tests/whole/test_fuzz: $(PARTS_fuzz)
 $(BUILD)/tests/whole/test_fuzz: LINK += $(PARTS_fuzz)
 $(BUILD)/check-random: $(BUILD)/ci/fuzz/random.o $(PARTS_fuzz) $(ARCHIVES)

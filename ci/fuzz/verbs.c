@@ -14,7 +14,7 @@
 #include "kernels/kernels.h"
 #include "workloads/values.h"
 
-enum { LAYERS = 3, TAPE_CALLS = 120, FED_MOST = 512, DIM_MOST = 512, HEADS = 2 };
+enum { TAPE_CALLS = 120, FED_MOST = 512 };
 
 typedef struct tape {
     const uint8_t *at, *end;
@@ -25,20 +25,6 @@ static uint32_t take(tape *t, uint32_t below)
 {
     return t->at < t->end ? *t->at++ % below : 0;
 }
-
-/* What the groups of a model limit. */
-static const struct {
-    uint32_t n_groups;
-    kvb_group groups[3];
-} shapes[] = {
-    {1, {{.window = 0}}},
-    {2, {{.latent = true}, {.window = 6, .sinks = 2}}},
-    {2, {{.chunk = 8}, {.window = 0}}},
-    {3, {{.window = 3, .latent = true}, {.window = 9, .sinks = 1}, {.chunk = 5}}},
-    {1, {{.window = 5}}},
-    {1, {{.window = 1}}},
-    {2, {{.chunk = 1}, {.window = 2, .sinks = 3}}},
-};
 
 typedef struct scene {
     kvb_model model;
@@ -51,50 +37,11 @@ typedef struct scene {
     uint32_t pos[NAIVE_TOKENS];
     call last; /* the history looks at an event until the next one */
     kvb_event event, saving;
-    bool readable; /* the witness reads the pools' rows back */
+    uint64_t scanned; /* the last token of the plan whose states were made last, + 1 */
+    bool readable;    /* the witness reads the pools' rows back */
 } scene;
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
-
-static uint32_t pools_count(void)
-{
-    uint32_t n = 0;
-    while (kvb_builtin_pools[n])
-        n++;
-    return n;
-}
-
-const kvb_pool_type *kvb_verbs_pool(uint32_t at)
-{
-    const kvb_pool_type *pool = kvb_builtin_pools[at / 2 % pools_count()];
-    return at % 2 && pool->rotated ? pool->rotated : pool;
-}
-
-static bool pool_takes(const kvb_pool_type *pool, uint32_t dim)
-{
-    char why[200];
-    return !pool->supports || pool->supports(pool, dim, why, sizeof why);
-}
-
-/* Rows as short as both pools take: 32 elements or more, which hold a tag of one bit each. */
-static void model_make(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const kvb_pool_type *v)
-{
-    uint32_t dim = 32;
-    while (dim < DIM_MOST / 2 && !(pool_takes(k, dim) && pool_takes(v, dim)))
-        dim *= 2;
-    *m = (kvb_model){.n_layers = LAYERS, .n_groups = shapes[shape].n_groups};
-    for (uint32_t layer = 0; layer < LAYERS; layer++)
-        m->group_of[layer] = (uint8_t)(layer % m->n_groups);
-    for (uint32_t g = 0; g < m->n_groups; g++) {
-        kvb_group *group = &m->groups[g];
-        *group = shapes[shape].groups[g];
-        group->kv_heads = group->heads = g == 1 ? 1 : HEADS;
-        group->k_dim = group->latent ? 2 * dim : dim;
-        group->v_dim = dim;
-        group->scale = 1;
-        group->rope.known = true; /* tags are not to be turned */
-    }
-}
 
 uint32_t kvb_verbs_caches(void)
 {
@@ -107,9 +54,9 @@ uint32_t kvb_verbs_caches(void)
 static verbs_setting setting_take(tape *t)
 {
     verbs_setting set = {.cache = take(t, kvb_verbs_caches())};
-    set.shape = take(t, sizeof shapes / sizeof *shapes);
-    set.k_pool = take(t, 2 * pools_count());
-    set.v_pool = take(t, 2 * pools_count());
+    set.shape = take(t, KVB_VERBS_SHAPES);
+    set.k_pool = take(t, 2 * kvb_verbs_pools());
+    set.v_pool = take(t, 2 * kvb_verbs_pools());
     set.growth = take(t, KVB_GROWTHS);
     set.capacity = 1 + take(t, 80);
     set.seq_capacity = 1 + take(t, 200);
@@ -134,10 +81,11 @@ static bool scene_open(scene *s, const verbs_setting *set)
                            .min_chunk = set->min_chunk,
                            .rollback = set->rollback,
                            .step = set->step,
+                           .state_depth = set->rollback,
                            .page_cells = 1 + set->min_chunk % 8,
                            .prefix_bytes = set->rollback * 4096,
                            .allocator = &s->allocator};
-    model_make(&s->model, set->shape % (sizeof shapes / sizeof *shapes), o.k_pool, o.v_pool);
+    kvb_verbs_model(&s->model, set->shape % KVB_VERBS_SHAPES, o.k_pool, o.v_pool);
     o.growth = kvb_growth_available(o.growth, why, sizeof why) ? o.growth : KVB_GROWTH_DOUBLE;
     kvb_replay_options wrong = {.cache = type};
     int error = set->fault ? kvb_fault_plant(set->fault, &wrong, why, sizeof why) : 0;
@@ -153,6 +101,7 @@ static bool scene_open(scene *s, const verbs_setting *set)
                        .max_seqs = o.max_seqs,
                        .rollback = o.rollback,
                        .step = o.step,
+                       .state_depth = o.state_depth,
                        .page_cells = o.page_cells,
                        .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
                        .pos = s->pos};
@@ -311,8 +260,8 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
 /* False: rows of these pools cannot be read back. */
 static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
-    static float k[FED_MOST * HEADS * DIM_MOST], v[FED_MOST * HEADS * DIM_MOST], q[FED_MOST * HEADS * DIM_MOST],
-        out[FED_MOST * HEADS * DIM_MOST], lse[FED_MOST * HEADS];
+    static float k[FED_MOST * KVB_VERBS_ROW], v[FED_MOST * KVB_VERBS_ROW], q[FED_MOST * KVB_VERBS_ROW],
+        out[FED_MOST * KVB_VERBS_ROW], lse[FED_MOST * KVB_VERBS_HEADS];
     static uint32_t positions[FED_MOST];
     static const kvb_team team = {1, team_run};
     const kvb_group *group = kvb_model_group(&s->model, layer);
@@ -351,6 +300,15 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     return true;
 }
 
+/* States are made once under a plan: some are changed in place. */
+static bool layer_scan(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
+{
+    const char *wrong = s->scanned == feed[n - 1] + 1 ? NULL : naive_scan(&s->naive, s->cache, layer, feed, n);
+    if (wrong)
+        kvb_fuzz_wrong("%s: layer %u: %s", s->naive.type->name, layer, wrong);
+    return s->readable;
+}
+
 /* The plan in force: the tokens that it wants, and what its queries see in each layer. */
 static void plan_look(scene *s)
 {
@@ -362,8 +320,11 @@ static void plan_look(scene *s)
         return;
     if (n < s->naive.n_new || n > FED_MOST || feed[n - s->naive.n_new] != s->naive.first)
         kvb_fuzz_wrong("%s: %u tokens are fed for a step of %u", s->naive.type->name, n, s->naive.n_new);
-    for (uint32_t layer = 0; layer < LAYERS; layer++) /* rows are stored even where they cannot be read back */
-        s->readable = layer_look(s, layer, feed, n);
+    for (uint32_t layer = 0; layer < KVB_VERBS_LAYERS;
+         layer++) /* rows are stored even where they cannot be read back */
+        s->readable = kvb_group_scans(kvb_model_group(&s->model, layer)) ? layer_scan(s, layer, feed, n)
+                                                                         : layer_look(s, layer, feed, n);
+    s->scanned = feed[n - 1] + 1;
 }
 
 static void state_look(scene *s)
@@ -372,18 +333,16 @@ static void state_look(scene *s)
     for (uint32_t g = 0; g < s->model.n_groups; g++) {
         kvb_cache_usage usage;
         kvb_cache_usage_of(s->cache, g, &usage);
-        if (usage.cells_live != naive_live(m, g, false) || usage.cells_peak > naive_cells(m, g))
+        const bool anew = naive_scans(m, g) && m->type->flags & KVB_CACHE_FORGETS; /* slots of a step */
+        if ((!anew && usage.cells_live != naive_live(m, g, false)) || usage.cells_peak > naive_cells(m, g))
             kvb_fuzz_wrong("%s: group %u has %u cells, %u at most, instead of %u", m->type->name, g, usage.cells_live,
                            usage.cells_peak, naive_live(m, g, false));
     }
     for (uint32_t i = 0; i < m->n_ids; i++)
-        if (kvb_cache_length(s->cache, i) != naive_len(m, i))
-            kvb_fuzz_wrong("%s: sequence %u has length %u instead of %u", m->type->name, i,
-                           kvb_cache_length(s->cache, i), naive_len(m, i));
-    for (uint32_t i = 0; i < m->n_ids; i++)
-        if (kvb_cache_pending(s->cache, i) != naive_pending(m, i))
-            kvb_fuzz_wrong("%s: sequence %u has %u nodes instead of %u", m->type->name, i,
-                           kvb_cache_pending(s->cache, i), naive_pending(m, i));
+        if (kvb_cache_length(s->cache, i) != naive_len(m, i) || kvb_cache_pending(s->cache, i) != naive_pending(m, i))
+            kvb_fuzz_wrong("%s: sequence %u has length %u and %u nodes instead of %u and %u", m->type->name, i,
+                           kvb_cache_length(s->cache, i), kvb_cache_pending(s->cache, i), naive_len(m, i),
+                           naive_pending(m, i));
 }
 
 /* What the cache says of a step before it is made. */

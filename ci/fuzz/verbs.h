@@ -7,6 +7,9 @@
 #include "harness/faults/fault.h"
 #include "workloads/trace.h"
 
+enum { KVB_VERBS_SHAPES = 11, KVB_VERBS_LAYERS = 3, KVB_VERBS_HEADS = 2, KVB_VERBS_DIM = 512 };
+enum { KVB_VERBS_ROW = KVB_VERBS_HEADS * KVB_VERBS_DIM }; /* most elements of a token's row */
+
 /* The cache that is played on. Numbers are taken modulo how many there are. */
 typedef struct verbs_setting {
     uint32_t cache, shape;   /* in kvb_builtin_caches; in a table of models */
@@ -16,8 +19,11 @@ typedef struct verbs_setting {
     uint32_t capacity, seq_capacity, max_seqs, min_chunk, rollback, step; /* as in kvb_cache_options */
 } verbs_setting;
 
-void kvb_verbs_begin(void);                         /* makes what this process, and its children, save to */
-uint32_t kvb_verbs_caches(void);                    /* how many there are */
+void kvb_verbs_begin(void);      /* makes what this process, and its children, save to */
+uint32_t kvb_verbs_caches(void); /* how many there are */
+/* A model of that shape, with rows that both pools take. */
+void kvb_verbs_model(kvb_model *model, uint32_t shape, const kvb_pool_type *k, const kvb_pool_type *v);
+uint32_t kvb_verbs_pools(void);
 const kvb_pool_type *kvb_verbs_pool(uint32_t pool); /* of a setting's number */
 
 /* The next call, and which of its requests for memory is to be refused (0: none), by what the model holds; false: the end. */

@@ -117,7 +117,8 @@ static inline int naive_match(naive *m, uint32_t s, const int32_t *toks, uint32_
 {
     if (s >= m->n_ids || naive_pending(m, s) || n == 0 || m->seqs[s].n)
         return -EINVAL;
-    const uint32_t least = naive_least(m, toks, n, key), most = naive_most(m, toks, n, key);
+    const bool states = kvb_model_scans(m->model); /* which no page of rows brings */
+    const uint32_t least = states ? 0 : naive_least(m, toks, n, key), most = states ? 0 : naive_most(m, toks, n, key);
     const bool room = naive_alive(m) < m->max_seqs;
     if (!room && (least || (most && got == -ENOSPC) || (!got && found)))
         return -ENOSPC;

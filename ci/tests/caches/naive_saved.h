@@ -21,7 +21,7 @@ static inline int naive_saves(const naive *m, uint32_t seq, bool saves)
         return -ENOTSUP;
     if ((seq != KVB_SEQ_ALL && seq >= m->n_ids) || m->n_nodes || (saves && m->shifted))
         return -EINVAL;
-    return seq != KVB_SEQ_ALL && m->residual ? -ENOTSUP : 0;
+    return seq != KVB_SEQ_ALL && m->residual && naive_attends(m) ? -ENOTSUP : 0;
 }
 
 static inline int naive_save(naive *m, uint32_t slot, uint32_t seq)
@@ -54,7 +54,7 @@ static inline bool naive_take(naive *m, const naive_slot *s, uint32_t seq)
             if (!m->seqs[seq].token[i].gone[g])
                 naive_page_write(&m->pages[g], seq, naive_pos(m, seq, i) / m->page_cells);
     for (uint32_t g = 0; g < m->model->n_groups; g++)
-        fits = fits && naive_live(m, g, false) <= naive_cells(m, g);
+        fits = fits && (naive_scans(m, g) || naive_live(m, g, false) <= naive_cells(m, g)); /* slots never lack */
     return fits;
 }
 

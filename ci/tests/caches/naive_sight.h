@@ -72,6 +72,26 @@ static inline uint64_t naive_scanned(const naive *m, uint32_t layer, uint64_t or
     return state;
 }
 
+/* A scan of the plan in force in the slots that the cache names leaves what it must behind every token: NULL, or what does not. */
+static inline const char *naive_scan(const naive *m, kvb_cache *cache, uint32_t layer, const uint64_t *ordinals,
+                                     uint32_t n)
+{
+    static uint64_t out[NAIVE_TOKENS];
+    static uint32_t positions[NAIVE_TOKENS];
+    kvb_scan_spec spec;
+    for (uint32_t i = 0; i < n; i++)
+        positions[i] = m->pos[ordinals[i]];
+    if (kvb_cache_fetch_states(cache, layer, positions, n, &spec))
+        return kvb_cache_why(cache);
+    if (spec.group != kvb_model_group(m->model, layer) || spec.n_tok != n || !spec.states.base ||
+        !spec.conv.base != !spec.group->scan.conv_width || !states_scan(&spec, layer, ordinals, out))
+        return "tokens are to begin with slots that are none";
+    for (uint32_t i = 0; i < n; i++)
+        if (out[i] != naive_scanned(m, layer, ordinals[i]))
+            return "a token's state is of other tokens than those before it";
+    return NULL;
+}
+
 /* Ordinals that a fed token must see in the layer, ascending. */
 static inline uint32_t naive_visible(const naive *m, uint32_t layer, uint64_t ordinal, uint64_t *want)
 {

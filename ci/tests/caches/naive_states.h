@@ -8,6 +8,12 @@
 
 #include "naive_tokens.h"
 
+/* A group that scans, whose states with those of its convolution are more than a line. */
+#define NAIVE_SCAN(ELEM)                                                                                               \
+    {                                                                                                                  \
+        .kind = KVB_GROUP_SCAN, .scan = { KVB_SCAN_DELTA, 2, 1, 4, 16, 4, 24, true, ELEM, KVB_F32 }                    \
+    }
+
 static inline bool naive_scans(const naive *m, uint32_t g)
 {
     return kvb_group_scans(&m->model->groups[g]);

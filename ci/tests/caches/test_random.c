@@ -11,12 +11,6 @@ typedef struct tally {
         loaded, beside, trees, scanned;
 } tally;
 
-/* A layer that scans, whose states with those of its convolution are more than a line. */
-#define SCAN(ELEM)                                                                                                     \
-    {                                                                                                                  \
-        .kind = KVB_GROUP_SCAN, .scan = { KVB_SCAN_DELTA, 2, 1, 4, 16, 4, 24, true, ELEM, KVB_F32 }                    \
-    }
-
 /* Models by what limits their groups; step and rollback are for cache window. */
 static const struct shape {
     uint32_t n_groups;
@@ -32,14 +26,14 @@ static const struct shape {
      .step = 6,
      .rollback = 3},
     {.n_groups = 1, .groups = {{.window = 5}}, .seq_capacity = 200, .step = 14},
-    {.n_groups = 2, .groups = {{.window = 0}, SCAN(KVB_F32)}, .seq_capacity = 60, .state_depth = 3},
+    {.n_groups = 2, .groups = {{.window = 0}, NAIVE_SCAN(KVB_F32)}, .seq_capacity = 60, .state_depth = 3},
     {.n_groups = 3,
-     .groups = {{.window = 4}, {.latent = true}, SCAN(KVB_BF16)},
+     .groups = {{.window = 4}, {.latent = true}, NAIVE_SCAN(KVB_BF16)},
      .seq_capacity = 200,
      .rollback = 2,
      .state_depth = 1},
-    {.n_groups = 2, .groups = {SCAN(KVB_F16), {.window = 0}}, .seq_capacity = 200, .state_depth = 20},
-    {.n_groups = 1, .groups = {SCAN(KVB_F32)}, .seq_capacity = 200},
+    {.n_groups = 2, .groups = {NAIVE_SCAN(KVB_F16), {.window = 0}}, .seq_capacity = 200, .state_depth = 20},
+    {.n_groups = 1, .groups = {NAIVE_SCAN(KVB_F32)}, .seq_capacity = 200},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const uint32_t limited[] = {1, 2, 3, 4, 6}; /* which of them have windows or chunks */
@@ -81,21 +75,6 @@ static void generation_check(uint64_t generation, uint64_t step, uint32_t group)
     n = (n + 1) % 64;
 }
 
-/* A scan in the slots that the cache names leaves what it must behind every token. */
-static void scan_check(rig *r, const naive *m, uint32_t layer, const uint64_t *ordinals, uint32_t n)
-{
-    static uint64_t out[2 * NAIVE_LEN];
-    static uint32_t positions[2 * NAIVE_LEN];
-    kvb_scan_spec spec;
-    for (uint32_t i = 0; i < n; i++)
-        positions[i] = m->pos[ordinals[i]];
-    assert_int_equal(kvb_cache_fetch_states(r->cache, layer, positions, n, &spec), 0);
-    assert_true(spec.group == rig_group(r, layer) && spec.n_tok == n && spec.states.base && spec.conv.base);
-    assert_true(states_scan(&spec, layer, ordinals, out));
-    for (uint32_t i = 0; i < n; i++)
-        assert_true(out[i] == naive_scanned(m, layer, ordinals[i]));
-}
-
 static void step_check(rig *r, const naive *m, tally *t)
 {
     static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN], made;
@@ -112,7 +91,7 @@ static void step_check(rig *r, const naive *m, tally *t)
         kvb_attend_spec spec;
         if (naive_scans(m, group)) {
             if (fresh)
-                scan_check(r, m, layer, ordinals, n);
+                assert_null(naive_scan(m, r->cache, layer, ordinals, n));
             t->scanned += fresh;
             continue;
         }
