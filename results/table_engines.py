@@ -15,7 +15,8 @@ from tables import context_name, machine_line, replay, steps, trace_write
 NATIVE = ["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]  # that ggml's kernels read in place
 BESIDE = ["flash", "flash-int8", "flash-bf16", "ggml", "ggml-mul"]
 LONG = [16384, 32768, 65536, 131072]
-BENCH_WORKS = ["decode-*", "verify-f16-g4", "batch-in-*", "fork-*", "prefill-*"]
+BENCH_WORKS = ["decode-f32-g1", "decode-f16-*", "decode-bf16-g4", "decode-q8_0-g4", "decode-q4_0-g4", "verify-f16-g4", "batch-in-*", "fork-g4",
+               "prefill-f16-g4", "prefill-f32-g4"]
 
 
 def exact_table(args, plugin):

@@ -328,22 +328,24 @@ static void place_note(void *ctx, uint32_t i, uint32_t n)
     sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
 }
 
-/* Threads of a team that is bound sit on its CPUs. ggml binds its i-th thread to the i-th of these, the caller to the first. */
+/* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml deals the CPUs of
+ * the mask out to the others, one each. */
 static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
     static places p;
-    uint32_t last = 0;
+    bool taken[GGML_CPUS] = {false};
     team->run(team, place_note, &p);
-    for (uint32_t i = 0, cpu; i < team->n; i++, last = cpu) {
+    for (uint32_t i = 0, cpu; i < team->n; i++) {
         for (cpu = 0; cpu < GGML_CPUS && !CPU_ISSET(cpu, &p.at[i]); cpu++)
             ;
-        if (cpu == GGML_CPUS || CPU_COUNT(&p.at[i]) != 1 || (i && cpu <= last)) {
-            memset(params->cpumask, 0, sizeof params->cpumask);
+        if (cpu == GGML_CPUS || CPU_COUNT(&p.at[i]) != 1 || taken[cpu])
             return;
+        taken[cpu] = i > 0;
+        if (i == team->n - 1) {
+            memcpy(params->cpumask, taken, sizeof taken);
+            params->strict_cpu = i > 0;
         }
-        params->cpumask[cpu] = true;
     }
-    params->strict_cpu = true;
 }
 
 static int team_start(const kvb_team *team, uint32_t at)

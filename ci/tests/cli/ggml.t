@@ -90,6 +90,23 @@ else
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
         --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
         --oversubscribe
+    tiny=("$BUILD/bench/kernels" --work decode-f16-g1 --cells 512 --threads 2)
+    if "${tiny[@]}" --kernel reference --seconds 0.01 >/dev/null 2>&1; then
+        "${tiny[@]}" "${plugin[@]}" --kernel ggml --seconds 60 >/dev/null 2>&1 &
+        bench=$!
+        apart() { # three threads, the caller's CPU its own: the team's other one and ggml's are elsewhere
+            cat /proc/$bench/task/*/status 2>/dev/null | awk '/^Cpus_allowed_list/ { n[$2]++; all++; first = first == "" ? $2 : first }
+                END { exit !(all == 3 && n[first] == 1) }'
+        }
+        for _ in $(seq 150); do
+            apart && break
+            sleep 0.1
+        done
+        apart
+        report $? "ggml's threads sit where the team's do"
+        kill $bench
+        wait $bench 2>/dev/null
+    fi
     ok "in memory that others have used, too" "${ggml[@]}" --no-guard --workload agent-fork --cache paged --pool f16
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
