@@ -15,8 +15,9 @@
 
 #define PLAIN .heads = 8, .kv_heads = 4, .k_dim = 64, .v_dim = 32, .scale = 0.125
 #define WIDE  KVB_MODEL_WIDTH
-/* recurrence; heads, groups, d_k, d_v; taps, channels, silu; types */
-#define SCAN(KIND, ...) .kind = KVB_GROUP_SCAN, .scan = {KVB_SCAN_##KIND, __VA_ARGS__}
+#define SCAN(KIND, HEADS, GROUPS, ROWS, ...)                                                                           \
+    .kind = KVB_GROUP_SCAN,                                                                                            \
+    .scan = {.kind = KVB_SCAN_##KIND, .heads = HEADS, .groups = GROUPS, .d_k = ROWS, .d_v = __VA_ARGS__}
 
 static const float well[8], infinite[8] = {[7] = INFINITY}, none[8] = {[0] = NAN};
 
@@ -62,7 +63,8 @@ static const struct {
     {{PLAIN, .sink_logits = none}, "group 1: sink logit 0 is no finite number"},
     {{PLAIN, .kind = (kvb_group_kind)2}, "group 1: there is no kind of layers of number 2"},
     {{SCAN(MAMBA2, 8, 2, 16, 64)}, NULL},
-    {{SCAN(DELTA, 8, 2, 16, 64, 2, 65536, true, KVB_BF16, KVB_F16)}, NULL},
+    {{SCAN(DELTA, 8, 2, 16, 64, .conv_width = 2, .conv_channels = 65536, .state_elem = KVB_BF16, .conv_elem = KVB_F16)},
+     NULL},
     {{SCAN(MAMBA1, 1, 1, 4096, 65536)}, NULL},
     {{.kind = KVB_GROUP_SCAN}, "group 1: heads is 0: expected 1 .. 4096"},
     {{SCAN(CONV, 8, 2, 16, 64)}, "group 1: there is no recurrence of number 4"},
@@ -70,10 +72,10 @@ static const struct {
     {{SCAN(MAMBA2, 8, 3, 16, 64)}, "group 1: 8 heads are no multiple of 3 groups"},
     {{SCAN(MAMBA2, 8, 2, 16, 8193)}, "group 1: heads x v_dim is 65544: expected 1 .. 65536"},
     {{SCAN(MAMBA1, 8, 2, 16, 64)}, "group 1: 8 heads: mamba1 has one"},
-    {{SCAN(MAMBA2, 8, 2, 16, 64, 1, 8)}, "convolution's width is 1"},
-    {{SCAN(MAMBA2, 8, 2, 16, 64, 4)}, "convolution's channels is 0: expected 1 .. 65536"},
-    {{SCAN(MAMBA2, 8, 2, 16, 64, 0, 4)}, "convolution's channels is 4: expected 0 .. 0"},
-    {{SCAN(MAMBA2, 8, 2, 16, 64, 0, 0, false, KVB_E4M3)}, "group 1: states are f32, f16 or bf16"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, .conv_width = 1, .conv_channels = 8)}, "convolution's width is 1"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, .conv_width = 4)}, "convolution's channels is 0: expected 1 .. 65536"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, .conv_channels = 4)}, "convolution's channels is 4: expected 0 .. 0"},
+    {{SCAN(MAMBA2, 8, 2, 16, 64, .state_elem = KVB_E4M3)}, "group 1: states are f32, f16 or bf16"},
     {{PLAIN, SCAN(MAMBA2, 8, 2, 16, 64)}, "group 1: a recurrence attends nothing"},
 };
 
