@@ -250,20 +250,50 @@ static int growths_choose(const kvb_selection_words *words, kvb_selection *s, ch
     return error;
 }
 
-/* Where no kernel is named: scan kernels too, if a workload has layers for them. A file that is no trace is complained about later. */
-static void scans_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s)
+/* Which kinds of layers a workload has. A file that is no trace is complained about later. */
+static uint8_t layers_of(const kvb_workload *workload)
 {
-    bool any = false;
-    for (size_t i = 0; i < s->n_workloads && !any && !words->kernels.n; i++) {
-        kvb_trace_reader *reader;
-        char why[256];
-        if (kvb_trace_open(s->workloads[i].path, &reader, why, sizeof why))
-            continue;
-        any = kvb_model_scans(&kvb_trace_reader_header(reader)->model);
-        kvb_trace_reader_close(reader);
-    }
-    for (size_t i = 0; i < registry->n[KVB_SCANS] && any; i++)
+    kvb_trace_reader *reader;
+    char why[256];
+    if (kvb_trace_open(workload->path, &reader, why, sizeof why))
+        return 1;
+    const kvb_model *m = &kvb_trace_reader_header(reader)->model;
+    uint8_t layers = 0;
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        layers |= kvb_group_scans(&m->groups[g]) ? 2 : 1;
+    kvb_trace_reader_close(reader);
+    return layers;
+}
+
+static bool is_named(const kvb_words *words, const char *name)
+{
+    for (size_t i = 0; i < words->n; i++)
+        if (!strcmp(words->at[i], name))
+            return true;
+    return false;
+}
+
+/* Scan kernels that are not named, but all or by a glob, are there only if a workload has layers for them. 0 or -ENOMEM. */
+static int scans_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s)
+{
+    uint8_t all = 0;
+    size_t kept = 0;
+    s->layers = calloc(s->n_workloads + 1, sizeof *s->layers);
+    if (!s->layers)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->n_workloads; i++)
+        all |= s->layers[i] = layers_of(&s->workloads[i]);
+    for (size_t i = 0; i < registry->n[KVB_SCANS] && all & 2 && !words->kernels.n; i++)
         s->kernels[s->n_kernels++] = kvb_scan_stand_in(registry->at[KVB_SCANS][i].definition);
+    for (size_t i = 0; i < s->n_kernels; i++)
+        if (all & 2 || !kvb_scan_behind(s->kernels[i]) || is_named(&words->kernels, s->kernels[i]->name))
+            s->kernels[kept++] = s->kernels[i];
+    s->n_kernels = kept;
+    if (words->kernels.n) {
+        free(s->layers);
+        s->layers = NULL;
+    }
+    return 0;
 }
 
 int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
@@ -292,7 +322,7 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
     if (!error)
         error = workloads_choose(words, part, workloads, s, why, why_bytes);
     if (!error)
-        scans_choose(words, registry, s);
+        error = scans_choose(words, registry, s);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -330,6 +360,7 @@ void kvb_selection_free(kvb_selection *s)
     }
     free(s->workloads);
     free(s->has);
+    free(s->layers);
     *s = (kvb_selection){0};
 }
 
@@ -387,7 +418,9 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
     if (!s->has)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        s->has[i] = !is_elsewhere(s, kvb_spot_of(s, i), earlier, n_earlier);
+        const kvb_spot at = kvb_spot_of(s, i);
+        const uint8_t wanted = kvb_scan_behind(s->kernels[at.kernel]) ? 2 : 1;
+        s->has[i] = (!s->layers || s->layers[at.workload] & wanted) && !is_elsewhere(s, at, earlier, n_earlier);
         s->n_has += s->has[i];
     }
     return 0;

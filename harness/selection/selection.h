@@ -40,7 +40,10 @@ typedef struct kvb_selection {
     uint32_t threads[KVB_MAX_THREAD_COUNTS];
     kvb_growth growths[KVB_GROWTHS];
     size_t n_caches, n_kernels, n_pools, n_values, n_threads, n_growths;
-    bool *has;         /* of each combination: is it one to be run? NULL until kvb_selection_deal */
+    uint8_t *
+        layers; /* [workloads] 1: some attend, 2: some scan; what has none for a kernel is no combination. NULL: kernels
+                        * are named, and it is one that is skipped */
+    bool *has;  /* of each combination: is it one to be run? NULL until kvb_selection_deal */
     size_t n_has;      /* how many are */
     size_t n_left_out; /* how many could run, but pairs are enough */
 } kvb_selection;

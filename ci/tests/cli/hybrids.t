@@ -31,7 +31,7 @@ holds "  the nearest first" "did you mean .scan.\? known: .*flash, .*scan-refere
 so=$TMPDIR/scans.so
 ok "a plug-in of scan kernels builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/scans.c -o "$so" -lm
-expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'scan-[!r]*' --kernel 'scan-r[!e]*' \
+expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'scan-[!rm]*' --kernel 'scan-r[!e]*' \
     --kernel scan-remembers --workload state-fork --cache seq --pool f32 --no-witness --no-machine --sample-ms 1 --no-null \
     --oversubscribe -o "$f"
 # said NAME STATUS REASON: the record of scan-NAME has this status and a reason that matches.
@@ -47,6 +47,8 @@ said overrun crash 'write 0 bytes past the end of out: SIGSEGV.*in the kernel.s 
 said allocates fail 'scan-allocates: scan\(\) allocated or freed memory 2 times; the first: malloc of 64 bytes'
 said error fail 'scan\(\) returned 5: it is to return 0 or a negative errno'
 said infinite fail 'channel 32: got inf'
+expect_exit 1 "a second pass shows other bits" "$KVBENCH" run --plugin "$so" --kernel scan-moody --workload state-fork --cache seq \
+    --pool f32 --no-witness --no-machine --sample-ms 20000 --no-null --oversubscribe -o "$f"
 said moody fail 'scan\(\) gave other bits than in the first pass'
 
 # Recorded values.
