@@ -125,7 +125,7 @@ static bool pool_serves(const kvb_pool_type *pool, const kvb_model *m, bool v)
 {
     char why[160];
     for (uint32_t g = 0; g < m->n_groups; g++)
-        if (pool->supports && !(v && m->groups[g].latent) &&
+        if (!kvb_group_scans(&m->groups[g]) && pool->supports && !(v && m->groups[g].latent) &&
             !pool->supports(pool, v ? m->groups[g].v_dim : m->groups[g].k_dim, why, sizeof why))
             return false;
     return true;
@@ -143,6 +143,22 @@ static const kvb_pool_type *any_pool(const kvb_model *m, bool v)
             pool = pool->rotated;
     }
     return pool;
+}
+
+static kvb_group any_states(void)
+{
+    static const kvb_elem elems[] = {KVB_F32, KVB_F16, KVB_BF16};
+    const uint32_t taps = below(3) ? 2 + below(4) : 0;
+    return (kvb_group){.kind = KVB_GROUP_SCAN,
+                       .scan = {.kind = KVB_SCAN_LIGHTNING,
+                                .heads = 1 + below(3),
+                                .groups = 1,
+                                .d_k = 1 + below(9),
+                                .d_v = 1 + below(40),
+                                .conv_width = taps,
+                                .conv_channels = taps ? 1 + below(50) : 0,
+                                .state_elem = elems[below(3)],
+                                .conv_elem = elems[below(3)]}};
 }
 
 /* Up to three groups of any shapes and limits, in layers here and there. */
@@ -166,6 +182,8 @@ static kvb_model any_model(bool small)
             m.groups[g].sinks = 1 + below(9);
         if (limit == 1)
             m.groups[g].chunk = 1 + below(60);
+        if (below(4) == 0)
+            m.groups[g] = any_states();
     }
     return m;
 }
@@ -230,6 +248,7 @@ static void random_histories(void **state)
         s.options.min_chunk = 1 + below(100);
         s.options.capacity -= below(50);
         s.options.rollback = below(2) ? below(20) : 0;
+        s.options.state_depth = below(2) ? below(50) : 0;
         s.options.page_cells = below(3) ? 1 + below(40) : 0;
         do {
             s.options.k_pool = any_pool(&s.model, false);
