@@ -11,6 +11,7 @@
 #include "harness/size/predict.h"
 
 enum { FIRST_CHUNK = 256 };  /* cells: as `kvbench run` */
+enum { FOLLOWED = 8 };       /* pairs of steps, at most, of models that have nothing but states */
 enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step that is under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
@@ -41,6 +42,17 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
     else
         return 0;
     return -ENOTSUP;
+}
+
+/* States alone repeat themselves: of a long context as much is followed as shows that, which ends as all of it does. */
+static uint32_t context_followed(const kvb_model *model, const kvb_size_ask *ask, uint32_t chunk)
+{
+    uint64_t period = 2 * (uint64_t)chunk;
+    bool repeats = ask->context > FOLLOWED * period;
+
+    for (uint32_t i = 0; i < model->n_groups; i++)
+        repeats = repeats && kvb_group_scans(&model->groups[i]);
+    return (uint32_t)(repeats ? (FOLLOWED - 1) * period + ask->context % period : ask->context);
 }
 
 /* Of a sequence's last states in the layers of a group. */
@@ -95,12 +107,12 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         bool windows = kvb_cache_window.serves(&s->model, ignored, sizeof ignored);
         uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
         kvb_size_history history = {.sequences = (uint32_t)ask->sequences,
-                                    .context = (uint32_t)ask->context,
                                     .chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : batch,
                                     .singles = 1};
+        history.context = context_followed(&s->model, ask, history.chunk);
         s->cache = windows ? &kvb_cache_window : ask->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
-        s->options = (kvb_cache_options){.capacity = history.sequences * history.context,
-                                         .seq_capacity = history.context,
+        s->options = (kvb_cache_options){.capacity = history.sequences * (uint32_t)ask->context,
+                                         .seq_capacity = (uint32_t)ask->context,
                                          .seq_ids = history.sequences,
                                          .max_seqs = history.sequences,
                                          .step = history.chunk > history.sequences ? history.chunk : history.sequences,

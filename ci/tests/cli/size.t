@@ -70,6 +70,8 @@ golden "  is as it was" size.gpu.golden
 widest() { awk '{ if (length($0) > most) most = length($0) } END { print most }' "$1"; }
 ok "  within 100 columns" test "$(widest "$out")" -le 100
 holds "  weights alone may be too much" '^vllm: the weights alone exceed what it may take by [0-9.]+ GiB\.' "$GOLDEN/size.gpu.golden"
+ok "states alone fit at any length, which is found at once" timeout 60 "$KVBENCH" size mamba-2.8b --budget 80GiB
+holds "  and are as many whatever it is" '^ +131072  5\.2 GiB  5\.3 GiB  5\.6 GiB  6\.7 GiB      2048$'
 ok "a table for each model" "$KVBENCH" size gemma-3-27b-it mamba-2.8b Falcon-H1-7B-Instruct --sequences 1,64 --margin 5% \
     --budget 24GiB --runtime 1GiB
 ok "  within 100 columns" test "$(widest "$out")" -le 100
