@@ -40,16 +40,18 @@ int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool c
     if (!kernel->supports(problem, why, why_bytes))
         return -ENOTSUP;
     const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(problem, call->team->n) : 0;
-    if (scratch != call->scratch_bytes) {
-        kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
-        call->scratch = scratch ? kvb_memory_take(call->source, "scratch", scratch) : NULL;
-        call->scratch_bytes = call->scratch ? scratch : 0;
-        if (scratch && !call->scratch) {
+    void **block = &call->scratch[conv];
+    size_t *held = &call->scratch_bytes[conv];
+    if (scratch > *held) {
+        kvb_memory_give(call->source, *block, *held);
+        *block = kvb_memory_take(call->source, "scratch", scratch);
+        *held = *block ? scratch : 0;
+        if (!*block) {
             snprintf(why, why_bytes, "out of memory for the scratch of kernel %s", kernel->name);
             return -ENOMEM;
         }
     }
-    call->args.scratch = call->scratch;
+    call->args.scratch = *block;
     return 0;
 }
 
@@ -61,7 +63,9 @@ int kvb_scan_call_run(kvb_scan_call *call, void *out)
 
 void kvb_scan_call_free(kvb_scan_call *call)
 {
-    kvb_memory_give(call->source, call->scratch, call->scratch_bytes);
-    call->scratch = NULL;
-    call->scratch_bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        kvb_memory_give(call->source, call->scratch[i], call->scratch_bytes[i]);
+        call->scratch[i] = NULL;
+        call->scratch_bytes[i] = 0;
+    }
 }

@@ -12,8 +12,8 @@ typedef struct kvb_scan_call {
     kvb_elem out_elem;               /* of recurrences; what follows a convolution is f32 */
     const kvb_memory_source *source; /* of scratch; NULL: the C library */
     /* owned by the call, grown as needed; zero at first */
-    void *scratch;
-    size_t scratch_bytes;
+    void *scratch[2]; /* of the recurrence; of the convolution, which takes turns with it */
+    size_t scratch_bytes[2];
     kvb_scan args; /* of the call last prepared */
 } kvb_scan_call;
 

@@ -96,7 +96,7 @@ int kvb_scans_begin(kvb_scans *s, kvb_diff *diff)
 
 size_t kvb_scans_scratch(const kvb_scans *s)
 {
-    return s ? s->call.scratch_bytes : 0;
+    return s ? s->call.scratch_bytes[0] + s->call.scratch_bytes[1] : 0;
 }
 
 void kvb_scans_found(kvb_scans *s, uint32_t n)

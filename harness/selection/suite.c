@@ -92,7 +92,9 @@ static const kvb_suite_part default_parts[] = {
         .oracle_pairs = IN_FULL,
     },
     {
-        .workloads = LIST(HYBRID_TWINS),
+        .workloads =
+            LIST(HYBRID_TWINS), /* not over recompute: all states again at each step, by the plain kernel too */
+        .caches = LIST("slab", "contiguous", "seq", "paged", "tree"),
         .pools = LIST("bf16"),
         .sample_ms = 40,
         .oracle_pairs = A_SAMPLE,
