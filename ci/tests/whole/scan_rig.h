@@ -13,9 +13,8 @@
 
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
+#include "kernels/model.h"
 #include "oracle/recurrence.h"
-
-static const char *const scan_kind_names[KVB_SCAN_KINDS] = {"mamba1", "mamba2", "lightning", "delta", "conv"};
 
 typedef struct scan_rig {
     kvb_scan args; /* the call that is being made, or was made last */

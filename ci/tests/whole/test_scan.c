@@ -56,7 +56,7 @@ static void kernel_check(const kvb_scan_kernel *kernel, const kvb_scan_problem *
         rig_untouched(&r, n);
         if (!(r.rho_out <= 1 && r.rho_state <= 1 && r.worst <= 1))
             fail_msg("%s, %s, heads %u of %u x %u, %u tokens: rho %g of out, %g of the state", kernel->name,
-                     scan_kind_names[p->kind], p->heads, p->d_k, p->d_v, n, r.rho_out, r.rho_state);
+                     kvb_scan_kind_name(p->kind), p->heads, p->d_k, p->d_v, n, r.rho_out, r.rho_state);
 
         /* the same call by another team, over the slots as they were */
         const size_t bytes = (size_t)n * p->heads * p->d_v * kvb_elem_bytes(p->out_elem);

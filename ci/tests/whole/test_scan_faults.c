@@ -91,7 +91,7 @@ static void wrong_kernels_fail(void **state)
                     continue;
                 const double rho = history_rho(kind, KVB_F32, memories[m], w);
                 if (wrong != (rho > 1))
-                    fail_msg("%s, %s, memory %g: rho %g", wrongs[w].name, scan_kind_names[kind], memories[m], rho);
+                    fail_msg("%s, %s, memory %g: rho %g", wrongs[w].name, kvb_scan_kind_name(kind), memories[m], rho);
             }
 }
 
@@ -138,7 +138,7 @@ static void honest_kernels_pass_at_length(void **state)
             for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++) {
                 const growth g = growth_of(*kernel, kind, narrow ? KVB_BF16 : KVB_F32, narrow ? 3 : SPOTS);
                 if (!(g.rho < 1 && g.rho > 0))
-                    fail_msg("%s, %s: rho %g", (*kernel)->name, scan_kind_names[kind], g.rho);
+                    fail_msg("%s, %s: rho %g", (*kernel)->name, kvb_scan_kind_name(kind), g.rho);
             }
 }
 
@@ -150,7 +150,7 @@ static void growth_print(void)
         for (int narrow = 0; narrow < 2; narrow++)
             for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++) {
                 const growth g = growth_of(*kernel, kind, narrow ? KVB_BF16 : KVB_F32, SPOTS);
-                printf("| %s | %s | %s |", scan_kind_names[kind], narrow ? "bf16" : "f32", (*kernel)->name);
+                printf("| %s | %s | %s |", kvb_scan_kind_name(kind), narrow ? "bf16" : "f32", (*kernel)->name);
                 for (int spot = 0; spot < SPOTS; spot++)
                     printf(" %.1e, %.1e |", g.error[spot], g.bound[spot]);
                 printf(" %.2g |\n", g.rho);
@@ -166,7 +166,7 @@ static void tables_print(void)
            "of f32.\n\n");
     printf("| what is wrong |");
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
-        printf(" %s |", scan_kind_names[kind]);
+        printf(" %s |", kvb_scan_kind_name(kind));
     printf("\n|---|---|---|---|---|---|\n");
     for (enum wrong w = WRONG_NOTHING; w < WRONG_COUNT; w++) {
         printf("| %s |", wrongs[w].what);
