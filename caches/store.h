@@ -50,7 +50,7 @@ typedef struct kvb_cache_options {
     uint32_t seq_capacity; /* longest sequence, in tokens (slab: cells of one row) */
     uint32_t seq_ids;      /* sequence ids are 0 .. seq_ids-1, at most KVB_MAX_SEQS; 0: KVB_SEQ_IDS */
     uint32_t max_seqs;     /* most sequences alive at once, 1 .. seq_ids (slab: rows) */
-    uint32_t step;         /* most tokens of one step, by which a store that drops rows bounds its pools; 0: capacity */
+    uint32_t step;         /* most tokens of a step, and nodes beside it, in a store that drops rows; 0: capacity */
     uint32_t rollback;     /* positions by which a sequence may fall behind its furthest one, in such a store */
     uint32_t state_depth;  /* tokens by which a sequence of a model with recurrent layers can be rolled back; 0: none */
     uint32_t min_chunk;    /* cells of the first growth */

@@ -178,6 +178,7 @@ typedef struct kvb_trace_needs {
     uint32_t alive;    /* most sequences alive at once */
     uint32_t seq_len;  /* longest sequence */
     uint32_t step;     /* most tokens in one step, prefill or propose */
+    uint32_t nodes;    /* most that are pending at once */
     uint32_t rollback; /* most positions by which a sequence, or a copy of it, falls behind its furthest one */
     uint64_t tokens;   /* of the trace in all */
     uint64_t queries;  /* tokens that also ask: all but those of fill */

@@ -50,6 +50,7 @@ int kvb_propose_apply(kvb_trace_state *state, kvb_event *event, char *why, size_
         seq->pending++;
         state->pending[state->n_pending++] = (pending_node){parent, s, depth, state->n_ids - event->n + i};
         state->needs.seq |= s > 0;
+        state->needs.nodes = state->needs.nodes > state->n_pending ? state->needs.nodes : (uint32_t)state->n_pending;
         event->pos[i] = sequence_next(seq) + depth;
         if (event->pos[i] + 1 > state->needs.seq_len)
             state->needs.seq_len = event->pos[i] + 1;

@@ -75,6 +75,7 @@ static void store_close(kvb_store *s)
         kvb_spans_free(&p->kept[q], s->allocator);
     kvb_free(s->allocator, p->kept, n_ids * sizeof *p->kept);
     kvb_free(s->allocator, p->next, n_ids * sizeof *p->next);
+    kvb_free(s->allocator, p->node_cells, p->node_cells_room * sizeof *p->node_cells);
     kvb_free(s->allocator, p->keys_reordered, p->keys_room * sizeof *p->keys_reordered);
     if (p->finds)
         kvb_prefix_close(&p->prefix, s->allocator);
@@ -113,12 +114,6 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------- */
-
-/* What a sequence has rows of. */
-static const kvb_spans *held_by(const paged_store *p, uint32_t seq)
-{
-    return p->kept ? &p->kept[seq] : &p->store.account->seq[seq];
-}
 
 static bool is_free(const paged_store *p, uint32_t page)
 {
@@ -195,7 +190,7 @@ int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page
 /* Has what a sequence holds at positions p0 .. p1-1 of one entry copied from one page to another. */
 static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t from, uint32_t to)
 {
-    const kvb_spans *held = held_by(p, seq);
+    const kvb_spans *held = kvb_paged_held(p, seq);
     const uint32_t n = page_cells(&p->store);
     int error = 0;
     for (size_t i = 0; i < held->n; i++) {
@@ -251,15 +246,23 @@ static void pages_release(paged_store *p, int by)
 
 #define COPIES 0x80000000u /* in p->adds: the sequence's first token takes a copy of a page */
 
+/* Where a sequence's next token or node goes. */
+static uint32_t next_slot(const kvb_store *s, uint32_t seq)
+{
+    return kvb_spans_next(&s->account->seq[seq]) + s->account->pending[seq];
+}
+
 /* All of the step, or nothing: the pages that its tokens begin, and those that it copies. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     paged_store *p = (paged_store *)(uintptr_t)s; /* counts are tried out, and taken back */
     const uint32_t n = page_cells(s);
     uint32_t wanted = 0;
+    if (change->n > s->pool_cells) /* perhaps absurd */
+        return 0;
     pages_release(p, -1);
     for (uint32_t i = 0; i < change->n; i++) {
-        const uint32_t seq = kvb_change_seq(change, i), next = kvb_spans_next(&s->account->seq[seq]);
+        const uint32_t seq = kvb_change_seq(change, i), next = next_slot(s, seq);
         const uint32_t added = p->adds[seq]++ & ~COPIES, page = page_at(p, seq, next / n);
         if (page == PAGE_NONE || added) {
             wanted += (next + added) % n == 0 || !added;
@@ -272,7 +275,7 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
     for (uint32_t i = 0; i < change->n; i++) {
         const uint32_t seq = kvb_change_seq(change, i);
         if (p->adds[seq] & COPIES)
-            p->refs[page_at(p, seq, kvb_spans_next(&s->account->seq[seq]) / n)]++;
+            p->refs[page_at(p, seq, next_slot(s, seq) / n)]++;
         p->adds[seq] = 0;
     }
     const bool fits = wanted <= p->n_pages - p->live;
@@ -299,7 +302,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
 /* Where a sequence's positions lie, piece by piece. */
 int kvb_paged_cells(paged_store *p, uint32_t seq)
 {
-    const kvb_spans *held = held_by(p, seq);
+    const kvb_spans *held = kvb_paged_held(p, seq);
     const uint32_t n = page_cells(&p->store);
     p->cells.n = 0;
     for (size_t i = 0; i < held->n; i++)
@@ -312,28 +315,28 @@ int kvb_paged_cells(paged_store *p, uint32_t seq)
     return 0;
 }
 
-/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. */
-static int kept_prepare(paged_store *p, const kvb_feed *feed)
+/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. Nodes are no tokens yet. */
+static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
 {
     const kvb_account *a = p->store.account;
     int error = 0;
     if (!p->kept)
         return 0;
-    kvb_queries_find(&p->store, feed, p->next);
+    kvb_queries_find(&p->store, nodes ? NULL : feed, p->next);
     for (uint32_t i = 0; i < a->n_alive && !error; i++) {
         const kvb_run gone = kvb_paged_unneeded(&p->store, p->next[a->alive[i]]);
         kvb_spans *kept = &p->kept[a->alive[i]];
         for (uint32_t entry = 0; !error && entry_find(kept, page_cells(&p->store), gone, &entry); entry++)
             error = kvb_paged_change(p, a->alive[i], entry, PAGE_NONE);
     }
-    for (uint32_t i = 0; i < feed->n && !error; i++) {
+    for (uint32_t i = 0; i < feed->n && !nodes && !error; i++) {
         kvb_spans *kept = &p->kept[feed->seqs[i]];
         error = kvb_spans_reserve(kept, p->store.allocator, 1);
         if (!error)
             kvb_spans_append(kept, feed->positions[i], feed->positions[i]);
     }
     for (uint32_t i = 0; i < a->n_alive && !error; i++) /* what is let go of may split a span */
-        error = kvb_spans_reserve(&p->kept[a->alive[i]], p->store.allocator, 1);
+        error = kvb_spans_reserve(&p->kept[a->alive[i]], p->store.allocator, a->pending[a->alive[i]] + (size_t)1);
     return error;
 }
 
@@ -343,7 +346,7 @@ static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
     const kvb_store *s = &p->store;
     const uint32_t n = page_cells(s);
     bool whole = true;
-    int error = kept_prepare(p, feed);
+    int error = 0;
     for (uint32_t i = 0; i < feed->n && !error; i++) {
         const uint32_t seq = feed->seqs[i], pos = feed->positions[i];
         error = kvb_paged_own(p, seq, pos / n, pos);
@@ -366,7 +369,7 @@ static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
 /* Pages are shared where the destination has none; else rows are copied into its own. */
 static int copy_prepare(paged_store *p, const kvb_change *change)
 {
-    const kvb_spans *src = held_by(p, change->src);
+    const kvb_spans *src = kvb_paged_held(p, change->src);
     const uint32_t n = page_cells(&p->store);
     int error = p->kept ? kvb_spans_reserve(&p->kept[change->dst], p->store.allocator, src->n) : 0;
     for (size_t i = 0; i < src->n; i++) {
@@ -399,8 +402,14 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
         error = kvb_kept_check(s, change, p->kept);
     for (uint32_t i = 0; i < s->account->n_changed && p->kept && change->kind == KVB_CHANGE_REMOVE && !error; i++)
         error = kvb_spans_reserve(&p->kept[s->account->changed[i]], s->allocator, 1);
+    if (feed && !error)
+        error = kept_prepare(p, feed, change->kind == KVB_CHANGE_PROPOSE);
     if (change->kind == KVB_CHANGE_STEP && !error)
         error = step_prepare(p, feed, plan);
+    if (change->kind == KVB_CHANGE_PROPOSE && !error)
+        error = kvb_paged_propose_prepare(p, feed, plan);
+    if (change->kind == KVB_CHANGE_COMMIT && !error)
+        error = kvb_paged_commit_prepare(p, change);
     if (change->kind == KVB_CHANGE_COPY && !error)
         error = copy_prepare(p, change);
     if (change->kind == KVB_CHANGE_MATCH && !error)
@@ -414,22 +423,6 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     return error;
 }
 
-/* Names no page any more in which the sequence holds nothing. */
-static void entries_drop(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1)
-{
-    const kvb_spans *held = held_by(p, seq);
-    const uint32_t n = page_cells(&p->store);
-    uint64_t entry = ((uint64_t)p1 + n - 1) / n;
-    for (entry = entry < p->tables[seq].room ? entry : p->tables[seq].room;
-         entry-- > p0 / n;) { /* the last one first */
-        uint32_t left = 0;
-        for (size_t i = 0; i < held->n && !left; i++)
-            left = kvb_span_clip(held->span[i], (uint32_t)entry * n, (uint32_t)(entry + 1) * n).n;
-        if (!left)
-            kvb_paged_put(p, seq, (uint32_t)entry, PAGE_NONE);
-    }
-}
-
 static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     paged_store *p = (paged_store *)s;
@@ -437,7 +430,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     (void)plan;
     if (p->finds)
         kvb_paged_note(p, change, feed);
-    if (p->kept && change->kind == KVB_CHANGE_STEP)
+    if (p->kept && feed)
         for (uint32_t i = 0; i < a->n_alive; i++) {
             const kvb_run gone = kvb_paged_unneeded(s, p->next[a->alive[i]]);
             kvb_spans_cut(&p->kept[a->alive[i]], gone.begin, gone.end);
@@ -447,10 +440,15 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     for (uint32_t i = 0; i < a->n_changed && change->kind == KVB_CHANGE_REMOVE; i++) {
         if (p->kept)
             kvb_spans_cut(&p->kept[a->changed[i]], change->p0, change->p1);
-        entries_drop(p, a->changed[i], change->p0, change->p1);
+        kvb_paged_entries_drop(p, a->changed[i], change->p0, change->p1);
         if (p->finds && !a->seq[a->changed[i]].tokens)
             p->prefix.extra_keys[a->changed[i]] = 0;
     }
+    if (change->kind == KVB_CHANGE_COMMIT)
+        kvb_paged_commit(p, change);
+    for (uint32_t q = 0; change->drops_nodes && p->nodes && q < a->n_ids; q++) /* also where nothing else is */
+        kvb_paged_entries_drop(p, q, 0, KVB_POS_END);
+    p->nodes = a->n_nodes > 0;
     if (change->kind == KVB_CHANGE_REORDER)
         kvb_paged_reorder(p, change);
     if (change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
@@ -461,7 +459,7 @@ const kvb_cache_type kvb_cache_paged = {
     .name = "paged",
     .summary =
         "pages that sequences share, counted; copied when one writes what others hold, too; dropped behind a window",
-    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_SAVES,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SAVES,
     .store_bytes = sizeof(paged_store),
     .open = store_open,
     .close = store_close,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c), and pages
- * that are found again (paged_prefix.c). */
+/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c), nodes
+ * behind them (paged_tree.c), and pages that are found again (paged_prefix.c). */
 #ifndef KVB_PAGED_H
 #define KVB_PAGED_H
 
@@ -35,8 +35,11 @@ typedef struct paged_store {
     size_t n_changes, changes_room;
     kvb_spans cells; /* of one sequence, for plans */
     /* A group with limits; else NULL: */
-    kvb_spans *kept; /* [n_ids] position -> position: whose rows a sequence has */
-    uint32_t *next;  /* [n_ids] where the next query of each sequence alive is */
+    kvb_spans *kept;      /* [n_ids] position -> position: whose rows a sequence has */
+    uint32_t *next;       /* [n_ids] where the next query of each sequence alive is */
+    uint32_t *node_cells; /* [account's n_nodes] of the sequence in hand */
+    size_t node_cells_room;
+    bool nodes; /* some are pending */
     kvb_prefix prefix;
     bool finds, undoes; /* has a prefix; takes back what a call has prepared */
 } paged_store;
@@ -49,6 +52,12 @@ static inline uint32_t page_cells(const kvb_store *s)
 static inline uint32_t page_at(const paged_store *p, uint32_t seq, size_t entry)
 {
     return entry < p->tables[seq].room ? p->tables[seq].page[entry] : PAGE_NONE;
+}
+
+/* What a sequence has rows of. */
+static inline const kvb_spans *kvb_paged_held(const paged_store *p, uint32_t seq)
+{
+    return p->kept ? &p->kept[seq] : &p->store.account->seq[seq];
 }
 
 static inline void table_free(paged_store *p, page_table *t)
@@ -67,6 +76,13 @@ void kvb_paged_count(paged_store *store, uint32_t page, int by);
 int kvb_paged_reorder_prepare(paged_store *store, const kvb_change *change);
 void kvb_paged_reorder(paged_store *store, const kvb_change *change);
 void kvb_paged_reordered_free(paged_store *store);
+
+/* PROPOSE and COMMIT, as prepare and adopt do them (paged_tree.c). */
+int kvb_paged_propose_prepare(paged_store *store, const kvb_feed *feed, kvb_plan *plan);
+int kvb_paged_commit_prepare(paged_store *store, const kvb_change *change);
+void kvb_paged_commit(paged_store *store, const kvb_change *change);
+/* Entries of positions p0 .. p1-1 name no page any more in which the sequence holds nothing. */
+void kvb_paged_entries_drop(paged_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
 
 /* kvb_cache_type.match, and what MATCH asks of prepare. */
 uint32_t kvb_paged_match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,

@@ -124,16 +124,11 @@ static int window_open(kvb_store *s)
     return kvb_seq_open(s);
 }
 
-static bool drops(const kvb_store *s)
-{
-    return ((const seq_store *)s)->drops;
-}
-
 /* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are. */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
     const kvb_account *a = c->store.account;
-    if (!drops(&c->store))
+    if (!c->drops)
         return;
     kvb_queries_find(&c->store, feed, c->next);
     for (uint32_t i = 0; i < a->n_alive; i++)
@@ -155,24 +150,38 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
 
 /* ---- control calls ------------------------------------------------------------------------------------------ */
 
+/* Tokens that sequences hold already: nodes are not theirs yet. */
+static const kvb_feed *entered(const kvb_change *change, const kvb_feed *feed)
+{
+    return change->kind == KVB_CHANGE_STEP ? feed : NULL;
+}
+
 static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     seq_store *c = seq_of(s);
     (void)plan;
     if (change->kind == KVB_CHANGE_LOAD && change->src != KVB_SEQ_ALL)
         kvb_spans_cut(&c->cells[change->src], 0, KVB_POS_END);
-    if (change->kind != KVB_CHANGE_STEP)
-        return;
-    for (uint32_t i = 0; i < feed->n; i++)
+    for (uint32_t i = 0; feed && change->kind == KVB_CHANGE_STEP && i < feed->n; i++)
         kvb_spans_cut(&c->cells[feed->seqs[i]], feed->positions[i], KVB_POS_END);
-    rows_drop(c, feed, true);
+    if (feed)
+        rows_drop(c, entered(change, feed), true);
     kvb_seq_settle(c);
 }
 
-/* The new tokens' spans. Dropping the cells between sinks and window will split a span: room for one more. */
-static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
+/* Dropping the cells between sinks and window will split a span: room for one more, and for the nodes, whose commit cannot fail. */
+static int drops_reserve(seq_store *c)
 {
     const kvb_account *a = c->store.account;
+    int error = 0;
+    for (uint32_t i = 0; i < a->n_alive && !error && c->drops; i++)
+        error = kvb_spans_reserve(&c->cells[a->alive[i]], c->store.allocator, a->pending[a->alive[i]] + (size_t)1);
+    return error;
+}
+
+/* The new tokens' spans. */
+static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
+{
     int error = 0;
     for (uint32_t i = 0; i < feed->n && !error; i++) {
         kvb_spans *held = &c->cells[feed->seqs[i]];
@@ -180,9 +189,7 @@ static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan
         if (!error)
             kvb_spans_append(held, feed->positions[i], plan->cells[i]);
     }
-    for (uint32_t i = 0; i < a->n_alive && !error && drops(&c->store); i++)
-        error = kvb_spans_reserve(&c->cells[a->alive[i]], c->store.allocator, 1);
-    return error;
+    return error ? error : drops_reserve(c);
 }
 
 int kvb_seq_place(seq_store *c, const kvb_feed *feed, kvb_plan *plan)
@@ -206,11 +213,12 @@ static int step_prepare(seq_store *c, const kvb_change *change, const kvb_feed *
 
 /* A node takes a cell as a token does; its sequence will hold it once it is accepted. With room for a commit of all, which then
  * cannot fail. */
-static int propose_prepare(seq_store *c, const kvb_feed *feed, kvb_plan *plan)
+static int propose_prepare(seq_store *c, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     kvb_store *s = &c->store;
     const kvb_account *a = s->account;
     const uint32_t before = a->n_nodes - feed->n;
+    rows_drop(c, NULL, false);
     kvb_seq_pick(c, feed->n, plan->cells);
     int error = kvb_seq_reserve(c, plan->cells[feed->n - 1] + 1);
     if (!error)
@@ -224,6 +232,9 @@ static int propose_prepare(seq_store *c, const kvb_feed *feed, kvb_plan *plan)
         error = kvb_plan_attend_node(plan, s->group, a, &c->cells[feed->seqs[i]], 0, c->nodes, before + i,
                                      feed->positions[i]);
     }
+    error = error ? error : drops_reserve(c);
+    if (error)
+        undo(s, change, feed, plan);
     return error;
 }
 
@@ -289,7 +300,7 @@ static int shift_prepare(seq_store *c, const kvb_change *change)
             if (!error)
                 kvb_spans_append(to, goes, cell);
         }
-    return error || !drops(&c->store) ? error : kvb_kept_shift_check(&c->store, change, to);
+    return error || !c->drops ? error : kvb_kept_shift_check(&c->store, change, to);
 }
 
 /* No cell becomes free: those that were copied are held by others. */
@@ -308,7 +319,7 @@ static void shift_adopt(seq_store *c, const kvb_change *change)
 
 static int defrag_prepare(seq_store *c)
 {
-    int error = kvb_compact(&c->store, &c->compaction, c->cells, c->high_water, drops(&c->store));
+    int error = kvb_compact(&c->store, &c->compaction, c->cells, c->high_water, c->drops);
     return error ? error : kvb_seq_reserve(c, c->compaction.live);
 }
 
@@ -336,12 +347,12 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     case KVB_CHANGE_STEP:
         return step_prepare(c, change, feed, plan);
     case KVB_CHANGE_PROPOSE:
-        return propose_prepare(c, feed, plan);
+        return propose_prepare(c, change, feed, plan);
     case KVB_CHANGE_COMMIT:
         commit_prepare(c, change);
         return 0;
     case KVB_CHANGE_COPY:
-        error = drops(s) ? kvb_kept_check(s, change, c->cells) : 0;
+        error = c->drops ? kvb_kept_check(s, change, c->cells) : 0;
         return error ? error : kvb_spans_reserve(&c->cells[change->dst], s->allocator, c->cells[change->src].n);
     case KVB_CHANGE_LOAD:
         error = kvb_seq_load_prepare(c, change);
@@ -349,7 +360,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
             undo(s, change, feed, plan);
         return error;
     case KVB_CHANGE_REMOVE:
-        error = drops(s) ? kvb_kept_check(s, change, c->cells) : 0;
+        error = c->drops ? kvb_kept_check(s, change, c->cells) : 0;
         for (uint32_t i = 0; i < s->account->n_changed && !error; i++)
             error = kvb_spans_reserve(&c->cells[s->account->changed[i]], s->allocator, 1);
         return error;
@@ -364,12 +375,12 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     }
 }
 
-static void step_adopt(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
+static void step_adopt(seq_store *c, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     const kvb_account *a = c->store.account;
-    if (drops(&c->store))
-        kvb_queries_find(&c->store, feed, c->next);
-    for (uint32_t i = 0; i < a->n_alive && drops(&c->store); i++)
+    if (c->drops)
+        kvb_queries_find(&c->store, entered(change, feed), c->next);
+    for (uint32_t i = 0; i < a->n_alive && c->drops; i++)
         kvb_spans_cut(&c->cells[a->alive[i]], c->store.group->sinks, kvb_needed_from(&c->store, c->next[a->alive[i]]));
     for (uint32_t i = 0; i < feed->n; i++) {
         c->refs[plan->cells[i]] = 1;
@@ -404,7 +415,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
 {
     seq_store *c = seq_of(s);
     if (feed)
-        step_adopt(c, feed, plan);
+        step_adopt(c, change, feed, plan);
     if (change->kind == KVB_CHANGE_PROPOSE)
         c->n_nodes += feed->n;
     if (change->kind == KVB_CHANGE_COMMIT)
@@ -432,8 +443,9 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
 static uint64_t window_cells(const kvb_store *s)
 {
     const kvb_cache_options *o = s->options;
-    uint64_t kept = drops(s) ? kvb_needed_most(s) + s->group->sinks : 0, step = o->step ? o->step : o->capacity;
-    uint64_t cells = drops(s) ? o->max_seqs * kept + step : o->capacity;
+    const bool drops = ((const seq_store *)s)->drops;
+    uint64_t kept = drops ? kvb_needed_most(s) + s->group->sinks : 0, step = o->step ? o->step : o->capacity;
+    uint64_t cells = drops ? o->max_seqs * kept + step : o->capacity;
     return cells < o->capacity ? cells : o->capacity;
 }
 
@@ -464,7 +476,7 @@ const kvb_cache_type kvb_cache_seq = {
 const kvb_cache_type kvb_cache_window = {
     .name = "window",
     .summary = "as seq; layers with a window or chunks drop the rows that no query can see again",
-    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
     .store_bytes = sizeof(seq_store),
     .serves = window_serves,
     .open = window_open,

@@ -346,7 +346,7 @@ static int cache_open(kvb_pass *p)
         .seq_capacity = needs->seq_len,
         .seq_ids = needs->seqs,
         .max_seqs = needs->alive,
-        .step = needs->fill && needs->step < FILL_CHUNK ? FILL_CHUNK : needs->step,
+        .step = (needs->fill && needs->step < FILL_CHUNK ? FILL_CHUNK : needs->step) + needs->nodes,
         .rollback = needs->rollback,
         .state_depth = needs->rollback,
         .min_chunk = o->min_chunk,

@@ -164,12 +164,14 @@ static void geometry(kvb_model_config *config)
 const kvb_scenario kvb_scenario_spec_batch = {
     .name = "spec-batch",
     .summary = "live model: draft trees of three sequences proposed and verified together, a fourth decoded plainly "
-               "meanwhile; one "
-               "goes back into what was committed",
+               "meanwhile; one goes back into what was committed; a window of 4 and a sink in every other layer",
     .note = "The draft model is the target's weights with seeded noise of 0.1 of each matrix's root mean square.",
     .cache = "seq",
     .needs = KVB_CACHE_SEQ | KVB_CACHE_TREE,
     .geometry = geometry,
+    .full_every = 2,
+    .limits = {.window = 4, .sinks = 1},
+    .rollback = BACK,
     .capacity = 256,
     .seq_capacity = PROMPT + TEXT + NODES,
     .max_seqs = TREES + 1,
@@ -183,6 +185,9 @@ const kvb_scenario kvb_scenario_spec_greedy = {
     .cache = "seq",
     .needs = KVB_CACHE_SEQ,
     .geometry = geometry,
+    .full_every = 2,
+    .limits = {.window = 4, .sinks = 1},
+    .rollback = BACK,
     .capacity = 256,
     .seq_capacity = PROMPT + TEXT + NODES,
     .max_seqs = TREES + 1,

@@ -65,13 +65,15 @@ static inline void naive_pages_drop(const naive *m, uint32_t g, naive_pages *p, 
         for (uint32_t i = 0; i < m->seqs[s].n; i++)
             if (after ? !naive_forgotten(m, g, s, i) : !m->seqs[s].token[i].gone[g])
                 held[naive_pos(m, s, i) / m->page_cells] = true;
+        for (uint32_t i = 0, n = naive_pending(m, s); i < n; i++) /* nodes take the places behind */
+            held[(naive_len(m, s) + i) / m->page_cells] = true;
         for (uint32_t i = 0; i < NAIVE_LEN; i++)
             if (!held[i])
                 p->id[s][i] = 0;
     }
 }
 
-/* What a step makes of the pages of a group. Fits it? */
+/* What a step or a proposal makes of the pages of a group. Fits it? */
 static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, const uint32_t *ids, uint32_t n)
 {
     uint32_t adds[NAIVE_SEQS] = {0};
@@ -79,7 +81,7 @@ static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, 
         return true;
     naive_pages_drop(m, g, p, true);
     for (uint32_t i = 0; i < n; i++)
-        naive_page_write(p, ids[i], (naive_len(m, ids[i]) + adds[ids[i]]++) / m->page_cells);
+        naive_page_write(p, ids[i], (naive_len(m, ids[i]) + naive_pending(m, ids[i]) + adds[ids[i]]++) / m->page_cells);
     return naive_pages_live(p) <= naive_pages_most(m, g);
 }
 
@@ -156,17 +158,17 @@ static inline uint32_t naive_cells(const naive *m, uint32_t g)
                                                       : m->capacity;
 }
 
-/* Do n tokens fit? ids: of a step, else NULL. */
-static inline bool naive_fits(const naive *m, const uint32_t *ids, uint32_t n)
+/* Do n tokens or nodes fit? */
+static inline bool naive_fits(const naive *m, const uint32_t *ids, uint32_t n, bool nodes)
 {
     static naive_pages trial;
-    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m) && ids; g++) {
+    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m); g++) {
         trial = m->pages[g];
         if (!naive_pages_step(m, g, &trial, ids, n))
             return false;
     }
     for (uint32_t g = 0; g < m->model->n_groups; g++)
-        if (naive_scans(m, g) ? !ids && m->n_nodes + n > m->capacity
+        if (naive_scans(m, g) ? nodes && m->n_nodes + n > m->capacity
                               : !naive_paged(m) && naive_live(m, g, true) + n > naive_cells(m, g))
             return false;
     return true;
@@ -194,7 +196,7 @@ static inline int naive_admit(const naive *m, const uint32_t *ids, uint32_t n)
             return -EINVAL;
     for (uint32_t i = 0; i < n; i++)
         fresh += adds[ids[i]]++ == 0 && m->seqs[ids[i]].n == 0;
-    if (!naive_fits(m, ids, n) || naive_alive(m) + fresh > m->max_seqs)
+    if (!naive_fits(m, ids, n, false) || naive_alive(m) + fresh > m->max_seqs)
         return -ENOSPC;
     for (uint32_t s = 0; s < m->n_ids; s++)
         if (adds[s] && naive_len(m, s) + adds[s] > m->seq_capacity)
@@ -215,6 +217,15 @@ static inline bool naive_extends(const naive *m, const uint32_t *ids, uint32_t n
     return error == 0 || error == -ENOTSUP;
 }
 
+/* What no query can see again is gone. */
+static inline void naive_let_go(naive *m)
+{
+    for (uint32_t s = 0; s < m->n_ids; s++)
+        for (uint32_t i = 0; i < m->seqs[s].n; i++)
+            for (uint32_t g = 0; g < m->model->n_groups; g++)
+                m->seqs[s].token[i].gone[g] = naive_forgotten(m, g, s, i);
+}
+
 static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
 {
     int error = naive_admit(m, ids, n);
@@ -222,10 +233,7 @@ static inline int naive_step(naive *m, const uint32_t *ids, uint32_t n)
         return error;
     for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m); g++)
         naive_pages_step(m, g, &m->pages[g], ids, n);
-    for (uint32_t s = 0; s < m->n_ids; s++)
-        for (uint32_t i = 0; i < m->seqs[s].n; i++)
-            for (uint32_t g = 0; g < m->model->n_groups; g++)
-                m->seqs[s].token[i].gone[g] = naive_forgotten(m, g, s, i);
+    naive_let_go(m);
     m->first = m->next;
     m->shifted = false;
     m->n_new = n;
@@ -359,9 +367,9 @@ static inline void naive_clear(naive *m)
     m->shifted = false;
     for (uint32_t s = 0; s < m->n_ids; s++)
         m->seqs[s].n = 0;
+    m->n_nodes = 0;
     naive_pages_settle(m);
     naive_fronts_settle(m);
-    m->n_nodes = 0;
     m->valid = false;
 }
 

@@ -13,7 +13,7 @@
 
 #ifndef NAIVE_SEQS
 #define NAIVE_SEQS KVB_SEQ_IDS /* most sequence ids */
-#define NAIVE_LEN  256         /* longest sequence */
+#define NAIVE_LEN  320         /* longest sequence, with its nodes */
 #define NAIVE_STEP 256         /* most tokens of a step */
 #endif
 enum { NAIVE_TOKENS = 8192, NAIVE_GROUPS = 3, NAIVE_ROWS = 16 * NAIVE_TOKENS, NAIVE_SLOTS = 3 };

@@ -8,16 +8,19 @@
 /* Room for n nodes, and for the sequences that they may bring to life? */
 static inline bool naive_proposable(const naive *m, const uint32_t *ids, uint32_t n)
 {
-    static naive after;
+    uint32_t alive = naive_alive(m);
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] >= m->n_ids)
             return false;
-    if (n == 0 || !naive_fits(m, NULL, n))
+    if (n == 0 || !naive_fits(m, ids, n, true))
         return false;
-    after = *m;
-    for (uint32_t i = 0; i < n; i++)
-        after.node_seq[after.n_nodes++] = ids[i];
-    return naive_alive(&after) <= m->max_seqs;
+    for (uint32_t i = 0; i < n; i++) {
+        bool first = !m->seqs[ids[i]].n && !naive_pending(m, ids[i]);
+        for (uint32_t j = 0; j < i; j++)
+            first = first && ids[j] != ids[i];
+        alive += first;
+    }
+    return alive <= m->max_seqs;
 }
 
 static inline int naive_propose(naive *m, const uint32_t *ids, const int32_t *parents, uint32_t n)
@@ -33,6 +36,9 @@ static inline int naive_propose(naive *m, const uint32_t *ids, const int32_t *pa
     }
     if (!naive_proposable(m, ids, n))
         return -ENOSPC;
+    for (uint32_t g = 0; g < m->model->n_groups && naive_paged(m); g++)
+        naive_pages_step(m, g, &m->pages[g], ids, n);
+    naive_let_go(m);
     m->first = m->next;
     m->shifted = false;
     m->n_new = n;
@@ -74,6 +80,7 @@ static inline int naive_commit(naive *m, uint32_t s, const uint32_t *accepted, u
             m->node_seq[left++] = m->node_seq[i];
         }
     m->n_nodes = left;
+    naive_pages_settle(m);
     m->valid = false;
     return 0;
 }

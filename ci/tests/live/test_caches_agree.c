@@ -30,7 +30,7 @@ static void test_every_cache_says_the_same(void **state)
             others++;
         }
         print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
-        assert_true(others > 0);
+        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* which seq alone can do */
         kvb_live_outcome_free(&truth);
     }
 }
