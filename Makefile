@@ -12,8 +12,12 @@ OPT      ?= -O3 -g1 # lines for profilers and traces; variables (-g) take as lon
 SANITIZE ?=
 VERSION  := 0.1.0
 
-BLAS     := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)/openblas-pthread
-BLAS_INC := /usr/include/$(shell $(CC) -print-multiarch 2>/dev/null)/openblas-pthread
+# What CC compiles for, and where that machine's libraries lie: CC may be a cross compiler with a --sysroot=folder.
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
+ARCH     := $(firstword $(subst -, ,$(MULTIARCH)))
+SYSROOT  := $(patsubst --sysroot=%,%,$(filter --sysroot=%,$(CC)))
+BLAS     := /usr/lib/$(MULTIARCH)/openblas-pthread
+BLAS_INC := $(SYSROOT)/usr/include/$(MULTIARCH)/openblas-pthread
 
 CFLAGS   ?=
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Werror
@@ -23,7 +27,7 @@ INCLUDE  := -I. -isystem $(BLAS_INC)
 # Sanitizers are in the program: what they stand in for must be seen from outside.
 EXPORTS  := $(if $(SANITIZE),,-Wl,--version-script=harness/exports.map)
 LINK     := -pthread -rdynamic $(EXPORTS) $(SANITIZE) $(LDFLAGS)
-LIBS     := -L$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lz -lhwloc -lpapi -lsde -ldl -lm
+LIBS     := -L$(SYSROOT)$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lz -lhwloc -lpapi -lsde -ldl -lm
 
 # ---- folders -------------------------------------------------------------------------------------------
 # One archive a folder, listed so that each needs only those after it (the layering of DESIGN.md).
@@ -31,9 +35,19 @@ FOLDERS  := harness results live oracle workloads caches kernels
 SRC_live      := $(wildcard workloads/live/*.c)
 SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
-SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for one instruction set alone
-SRC_f16       := $(wildcard kernels/vector/f16_*.c)  # for one alone
-SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c)) # once for each: see below
+SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with such products alone
+SRC_f16       := $(wildcard kernels/vector/f16_*.c)
+SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c))
+LEVELLED      := vector bf16 f16 # SRC_x is compiled for each of ISAS_x: see below
+ISAS_vector   := portable
+ifeq ($(ARCH),x86_64)
+ISAS_vector   += avx2 avx512 avx512vnni
+ISAS_bf16     := avx512bf16
+ISAS_f16      := avx512fp16
+else ifeq ($(ARCH),aarch64)
+ISAS_vector   += neon neondot sve128 sve256 sve512
+ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16
+endif
 SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
@@ -67,7 +81,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: arm check-arm help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -164,12 +178,29 @@ lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
 
 # The sources of kernels/vector once more at each level above portable: the intrinsics are theirs.
-clang_isa = printf '%s\n' $(SRC_vector) $(SRC_bf16) $(SRC_f16) | xargs -P $$(nproc) -n 4 \
-	clang $(FLAGS) $(ISA_$1) -DKVB_ISA=$1 $(INCLUDE) -fsyntax-only
+clang_isa = printf '%s\n' $(SRC_$1) | xargs -P $$(nproc) -n 4 \
+	clang $(FLAGS) $(ISA_$2) -DKVB_ISA=$2 $(INCLUDE) -fsyntax-only
 
 clang: $(BUILD)/version-facts.h ## read every source with clang, warnings as errors
 	@printf '%s\n' $(ALL_C) | xargs -P $$(nproc) -n 16 clang $(FLAGS) $(INCLUDE) -I$(BUILD) -Ikernels -fsyntax-only
-	@$(foreach i,$(filter-out portable,$(ISAS) avx512bf16 avx512fp16),$(call clang_isa,$i) &&) echo "clang: all well"
+	@$(foreach s,$(LEVELLED),$(foreach i,$(filter-out portable,$(ISAS_$s)),$(call clang_isa,$s,$i) &&)) echo "clang: all well"
+
+# Another architecture: its build lies in a folder of its own, beside Debian's libraries for it.
+ARM := BUILD=$(BUILD)/arm CC="aarch64-linux-gnu-gcc --sysroot=$(abspath $(BUILD))/arm/sysroot"
+$(BUILD)/arm/sysroot/complete: ci/sysroot.sh
+	@ci/deps.sh arm
+	@ci/sysroot.sh $(@D)
+
+arm: $(BUILD)/arm/sysroot/complete ## cross-build for AArch64, with Debian's compiler and arm64 libraries: build/arm/kvbench
+	@$(SUBMAKE) all $(ARM)
+
+check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at each level and vector length; CPU=a64fx alone (an hour and more)
+	@$(SUBMAKE) all $(ARM_TESTS:%=$(BUILD)/arm/tests/%) $(ARM)
+	@ci/check_arm.sh $(BUILD) "$(CPU)" $(ARM_TESTS)
+
+# Tests of what depends on the architecture.
+ARM_TESTS := kernels/test_loops kernels/test_bf16 kernels/test_weights kernels/test_flash kernels/test_hidden whole/test_load \
+	whole/test_int8 whole/test_scan harness/test_cpu_mask harness/test_bandwidth caches/test_codec_known
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh
@@ -227,8 +258,8 @@ clean: ## remove everything built
 	rm -rf $(BUILD)
 
 # ---- rules ---------------------------------------------------------------------------------------------
-objects = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SRC_vector),$(SRC_$1))) \
-	$(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/%.$i.o,$(filter $(SRC_vector),$(SRC_$1))))
+objects = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(foreach s,$(LEVELLED),$(SRC_$s)),$(SRC_$1))) \
+	$(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(patsubst %.c,$(BUILD)/%.$i.o,$(filter $(SRC_$s),$(SRC_$1)))))
 
 # Dependencies name $(BUILD), not its value: a copy of a build is a build.
 DEPEND = -MMD -MP -MT '$$(BUILD)/$(@:$(BUILD)/%=%)'
@@ -239,32 +270,33 @@ $(BUILD)/%.o: %.c Makefile
 	$(Q)$(CC) $(FLAGS) $(ISA) $(PLAIN) $(INCLUDE) $(DEPEND) -c $< -o $@
 
 # One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
-ifeq ($(shell uname -m),x86_64)
+ifeq ($(ARCH),x86_64)
 $(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
 $(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 
-# The sources of kernels/vector are compiled once for each level of kernels/cpu.h: packed.avx2.o and so on.
-ISAS           := portable
-ifeq ($(shell uname -m),x86_64)
-ISAS           += avx2 avx512 avx512vnni
-endif
+# The sources of kernels/vector are compiled once for each level of kernels/cpu.h that has loops of its own: packed.avx2.o and so on.
 ISA_portable   :=
 ISA_avx2       := -mavx2 -mfma -mf16c
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
 ISA_avx512bf16 := $(ISA_avx512vnni) -mavx512bf16
 ISA_avx512fp16 := $(ISA_avx512bf16) -mavx512fp16
+ISA_neon       := -DKVB_NEON
+ISA_neondot    := -DKVB_NEON -march=armv8.2-a+dotprod
+ISA_neonbf16   := -DKVB_NEON -march=armv8.2-a+dotprod+i8mm+bf16
+$(foreach n,128 256 512,$(eval ISA_sve$n := -march=armv8.2-a+sve -msve-vector-bits=$n))
+$(foreach n,128 256 512,$(eval ISA_sve$(n)bf16 := -march=armv8.2-a+sve+i8mm+bf16 -msve-vector-bits=$n))
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
 	$$(call say,CC $$< for $1)
 	$$(Q)$$(CC) $$(FLAGS) $(ISA_$1) $$(PLAIN) -DKVB_ISA=$1 $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
 endef
-$(foreach i,$(ISAS),$(eval $(call isa,$i)))
-ifeq ($(shell uname -m),x86_64)
-$(SRC_bf16:%.c=$(BUILD)/%.o): ISA := $(ISA_avx512bf16)
-$(SRC_f16:%.c=$(BUILD)/%.o): ISA := $(ISA_avx512fp16)
+$(foreach i,$(sort $(foreach s,$(LEVELLED),$(ISAS_$s))),$(eval $(call isa,$i)))
+
+ifeq ($(ARCH),aarch64)
+$(BUILD)/ci/tests/%.o: PLAIN := -fno-tree-loop-vectorize # gcc 12.2 ends with an internal error in kernels/test_bf16.c
 endif
 
 # No fuzzing target calls the first of these loops, and clang takes minutes to sanitize one. Counting the turns of the others,
@@ -309,7 +341,7 @@ define example
 $(BUILD)/example-plugin/$2.so: $1/$2.c $1/Makefile $(BUILD)/example-plugin/include/attend.h
 	@rm -f $$@
 	$$(call say,PLUG-IN $$@)
-	$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC=$(CC) KVB_INCLUDE=include $2.so
+	$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC='$(CC)' KVB_INCLUDE=include $2.so
 endef
 $(eval $(call example,kernels/example-plugin,online))
 $(eval $(call example,kernels/example-plugin,running))
@@ -365,4 +397,4 @@ $(BUILD)/tests/oracle/test_precise: LINK += -Wl,--push-state,--no-as-needed -lmp
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 
--include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)) $(foreach i,$(ISAS),$(SRC_vector:%.c=%.$i.d)))
+-include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)) $(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(SRC_$s:%.c=%.$i.d))))

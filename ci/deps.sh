@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what kvbench needs from Debian and is missing.
 #
-#   ci/deps.sh [build|report|check]   what `make run` needs; what the report needs; what `make check` needs: all (the default)
-#   ci/deps.sh --list [build|report|check]   print the packages, one a line
+#   ci/deps.sh [build|report|check|arm]   what `make run` needs; what the report needs; what `make check` needs: all but
+#                                     the next (the default); what `make arm` needs
+#   ci/deps.sh --list [build|report|check|arm]   print the packages, one a line
 #
 # Says nothing and needs no rights when nothing is missing. Exit 3, with the packages and the command that installs
 # them, where it cannot install: not root, not Debian, no network. KVB_DEPS_SKIP=1 trusts the machine as it is;
@@ -17,6 +18,7 @@ check_packages=(git perl libcmocka-dev libmpfr-dev clang libclang-rt-dev clang-f
 check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml python3-jsonschema)
 check_packages+=(valgrind) # counts instructions
 check_packages+=(chromium-headless-shell) # reads the report
+arm_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user make perl python3) # libraries: ci/sysroot.sh
 
 list=no
 if [ "${1-}" = --list ]; then
@@ -27,8 +29,9 @@ case ${1-check} in
 build) packages=("${build_packages[@]}") ;;
 report) packages=("${report_packages[@]}") ;;
 check) packages=("${build_packages[@]}" "${report_packages[@]}" "${check_packages[@]}") ;;
+arm) packages=("${arm_packages[@]}") ;;
 *)
-    echo "ci/deps.sh: \"$1\" is not known: build, report or check" >&2
+    echo "ci/deps.sh: \"$1\" is not known: build, report, check or arm" >&2
     exit 2
     ;;
 esac

@@ -11,7 +11,7 @@ trap 'chmod -R u+w "$TMPDIR"; rm -rf "$TMPDIR"' EXIT
 case $1 in
 *.t) run=(bash "$@") ;;
 *.py) run=(python3 "$@") ;;
-*) run=("$@") ;;
+*) read -ra run <<<"${KVB_TEST_RUNNER-}" && run+=("$@") ;; # an emulator, where programs are of another architecture
 esac
 export CMOCKA_MESSAGE_OUTPUT=TAP
 limit=${KVB_TEST_SECONDS:-1800} # of a hang, not of a slow machine

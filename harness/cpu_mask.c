@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "caches/pools/codec/codec.h"
-#include "kernels/cpu.h"
+#include "kernels/vector/vector.h"
 #include "results/near_name.h"
 
 /* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used. */
@@ -33,7 +33,7 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
             codecs_limit(level);
             return 0;
         }
-        if (used < sizeof known)
+        if (used < sizeof known && kvb_loops_at((kvb_cpu_level)level)) /* of this architecture */
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", level ? ", " : "", name);
     }
     return kvb_name_unknown("unknown level", word, known, why, why_bytes);

@@ -6,7 +6,9 @@
 #include <stddef.h>
 
 #define KVB_CPU_MASK_HELP                                                                                              \
-    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16 or avx512fp16"
+    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16; on AArch64 neon, " \
+    "neondot, "                                                                                                        \
+    "neonbf16, sve128 … sve512bf16"
 
 /*
  * Limits kernels and codecs of this process and of the children that it makes from now on. word NULL: no limit.

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU's level, from CPUID, and the limit on it. */
+/* The CPU's level, from CPUID or what Linux says of an AArch64, and the limit on it. */
 #include "kernels/cpu.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
-    [KVB_CPU_PORTABLE] = "portable",     [KVB_CPU_AVX2] = "avx2",
-    [KVB_CPU_AVX512] = "avx512",         [KVB_CPU_AVX512VNNI] = "avx512vnni",
-    [KVB_CPU_AVX512BF16] = "avx512bf16", [KVB_CPU_AVX512FP16] = "avx512fp16",
+    [KVB_CPU_PORTABLE] = "portable",
+    [KVB_CPU_AVX2] = "avx2",
+    [KVB_CPU_AVX512] = "avx512",
+    [KVB_CPU_AVX512VNNI] = "avx512vnni",
+    [KVB_CPU_AVX512BF16] = "avx512bf16",
+    [KVB_CPU_AVX512FP16] = "avx512fp16",
+    [KVB_CPU_NEON] = "neon",
+    [KVB_CPU_NEONDOT] = "neondot",
+    [KVB_CPU_NEONBF16] = "neonbf16",
+    [KVB_CPU_SVE128] = "sve128",
+    [KVB_CPU_SVE128BF16] = "sve128bf16",
+    [KVB_CPU_SVE256] = "sve256",
+    [KVB_CPU_SVE256BF16] = "sve256bf16",
+    [KVB_CPU_SVE512] = "sve512",
+    [KVB_CPU_SVE512BF16] = "sve512bf16",
 };
 
 static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
@@ -43,6 +56,10 @@ static bool fp16_here(void) /* gcc 11 has no name for it */
 
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
+    if (level >= KVB_CPU_NEON) {
+        snprintf(why, why_bytes, "the CPU has no %s: it is no AArch64", kvb_cpu_level_names[level]);
+        return false;
+    }
     NEED_NAMED(KVB_CPU_AVX2, "avx2")
     NEED_NAMED(KVB_CPU_AVX2, "fma")
     NEED(KVB_CPU_AVX2, "f16c", f16c_here())
@@ -56,27 +73,84 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
     NEED(KVB_CPU_AVX512FP16, "avx512fp16", fp16_here())
     return true;
 }
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+
+/* What each level needs: bits of the two words of AT_HWCAP, by the names that /proc/cpuinfo has, and the vectors' length. */
+static const struct need {
+    const char *name;
+    unsigned long type, bit;
+    uint32_t levels; /* a bit for each */
+} needs[] = {
+#define BIT(LEVEL) (1u << KVB_CPU_##LEVEL)
+#define BF16       (BIT(SVE128BF16) | BIT(SVE256BF16) | BIT(SVE512BF16))
+#define SVE        (BIT(SVE128) | BIT(SVE256) | BIT(SVE512) | BF16)
+#define NEON       (BIT(NEON) | BIT(NEONDOT) | BIT(NEONBF16))
+    {"asimd", AT_HWCAP, HWCAP_ASIMD, NEON | SVE},
+    {"asimddp", AT_HWCAP, HWCAP_ASIMDDP, BIT(NEONDOT) | BIT(NEONBF16)},
+    {"i8mm", AT_HWCAP2, HWCAP2_I8MM, BIT(NEONBF16)},
+    {"bf16", AT_HWCAP2, HWCAP2_BF16, BIT(NEONBF16)},
+    {"sve", AT_HWCAP, HWCAP_SVE, SVE},
+    {"svei8mm", AT_HWCAP2, HWCAP2_SVEI8MM, BF16},
+    {"svebf16", AT_HWCAP2, HWCAP2_SVEBF16, BF16},
+};
+static const struct {
+    int bits;
+    uint32_t levels;
+} lengths[] = {
+    {128, BIT(SVE128) | BIT(SVE128BF16)}, {256, BIT(SVE256) | BIT(SVE256BF16)}, {512, BIT(SVE512) | BIT(SVE512BF16)}};
+
+bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
+{
+    const uint32_t bit = 1u << level;
+    if (level > KVB_CPU_PORTABLE && level < KVB_CPU_NEON) {
+        snprintf(why, why_bytes, "the CPU has no %s: it is no x86-64", kvb_cpu_level_names[level]);
+        return false;
+    }
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].levels & bit && !(getauxval(needs[i].type) & needs[i].bit)) {
+            snprintf(why, why_bytes, "the CPU has no %s", needs[i].name);
+            return false;
+        }
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const int has = lengths[i].levels & bit ? (prctl(PR_SVE_GET_VL) & PR_SVE_VL_LEN_MASK) * 8 : lengths[i].bits;
+        if (has != lengths[i].bits) {
+            snprintf(why, why_bytes, "the CPU has no SVE of %d bits: its vectors have %d", lengths[i].bits, has);
+            return false;
+        }
+    }
+    return true;
+}
 #else
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
     if (level == KVB_CPU_PORTABLE)
         return true;
-    snprintf(why, why_bytes, "built for another architecture than x86-64");
+    snprintf(why, why_bytes, "built for another architecture than x86-64 and AArch64");
     return false;
 }
 #endif
 
+/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine: asked once; threads that race find the same. */
+static uint32_t levels_here(void)
+{
+    static _Atomic uint32_t known;
+    char why[64];
+    if (!known) {
+        uint32_t here = 0;
+        for (int level = 0; level < KVB_CPU_LEVELS; level++)
+            here |= (uint32_t)kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) << level;
+        known = here;
+    }
+    return known;
+}
+
 kvb_cpu_level kvb_cpu(void)
 {
-    static _Atomic int known = -1; /* CPUID traps in a virtual machine: asked once; threads that race find the same */
-    char why[64];
-    if (known < 0) {
-        int level = KVB_CPU_LEVELS - 1;
-        while (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
-            level--;
-        known = level;
-    }
-    return known < (int)limit ? (kvb_cpu_level)known : limit;
+    const uint32_t within = levels_here() & (UINT32_MAX >> (31 - limit));
+    return (kvb_cpu_level)(31 - __builtin_clz(within)); /* the lowest, portable, every CPU has */
 }
 
 void kvb_cpu_limit(kvb_cpu_level most)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. Each level includes
- * those below it.
+ * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. A CPU has levels of one
+ * architecture alone. Of x86-64 each includes those below it. Of AArch64 the vectors' length belongs to the level, as code for SVE
+ * is compiled for one: a CPU has those of its own length alone, and SVE does not include the products above NEON.
  */
 #ifndef KVB_CPU_H
 #define KVB_CPU_H
@@ -10,12 +11,21 @@
 #include <stddef.h>
 
 typedef enum kvb_cpu_level {
-    KVB_CPU_PORTABLE,   /* the compiler's default for the architecture: SSE2 on x86-64 */
-    KVB_CPU_AVX2,       /* AVX2, FMA, F16C */
-    KVB_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
+    KVB_CPU_PORTABLE, /* the compiler's default for the architecture: SSE2 on x86-64, NEON by the compiler on AArch64 */
+    KVB_CPU_AVX2,     /* AVX2, FMA, F16C */
+    KVB_CPU_AVX512,   /* AVX-512 F, BW, DQ, VL */
     KVB_CPU_AVX512VNNI, /* and VNNI, VBMI: Ice Lake, Zen 4 */
     KVB_CPU_AVX512BF16, /* and BF16: Zen 4 */
     KVB_CPU_AVX512FP16, /* and FP16: Sapphire Rapids */
+    KVB_CPU_NEON,       /* of every AArch64: Cortex-A72 */
+    KVB_CPU_NEONDOT,    /* and DotProd: Neoverse N1, Apple M1 */
+    KVB_CPU_NEONBF16,   /* and BF16, I8MM: Apple M2 */
+    KVB_CPU_SVE128,     /* SVE in vectors of 128 bits */
+    KVB_CPU_SVE128BF16, /* and its BF16, I8MM: Neoverse N2, V2 */
+    KVB_CPU_SVE256,
+    KVB_CPU_SVE256BF16, /* Neoverse V1 */
+    KVB_CPU_SVE512,     /* A64FX */
+    KVB_CPU_SVE512BF16,
     KVB_CPU_LEVELS
 } kvb_cpu_level;
 

@@ -2,9 +2,27 @@
 /* The loops of kernels/vector by level. */
 #include "kernels/vector/vector.h"
 
+/* Levels with loops of their own, and those with bf16 or f16 besides: X(level, …of which level the loops are). */
 #if defined(__x86_64__)
-extern const kvb_vector kvb_vector_avx2, kvb_vector_avx512, kvb_vector_avx512vnni;
-extern const kvb_bf16_loops kvb_bf16_avx512bf16;
+#define LEVELS(X)                                                                                                      \
+    X(AVX2, avx2)                                                                                                      \
+    X(AVX512, avx512) X(AVX512VNNI, avx512vnni)
+#define BF16_LEVELS(X) X(AVX512BF16, avx512vnni, avx512bf16)
+#elif defined(__aarch64__)
+#define LEVELS(X) X(NEON, neon) X(NEONDOT, neondot) X(SVE128, sve128) X(SVE256, sve256) X(SVE512, sve512)
+#define BF16_LEVELS(X)                                                                                                 \
+    X(NEONBF16, neondot, neonbf16)                                                                                     \
+    X(SVE128BF16, sve128, sve128bf16) X(SVE256BF16, sve256, sve256bf16) X(SVE512BF16, sve512, sve512bf16)
+#else
+#define LEVELS(X)
+#define BF16_LEVELS(X)
+#endif
+
+#define DECLARE(LEVEL, NAME)              extern const kvb_vector kvb_vector_##NAME;
+#define DECLARE_BF16(LEVEL, VECTOR, BF16) extern const kvb_bf16_loops kvb_bf16_##BF16;
+LEVELS(DECLARE)
+BF16_LEVELS(DECLARE_BF16)
+#if defined(__x86_64__)
 extern const kvb_f16_loops kvb_f16_avx512fp16;
 #endif
 
@@ -12,12 +30,11 @@ const kvb_loops *kvb_loops_at(kvb_cpu_level level)
 {
     static const kvb_loops loops[KVB_CPU_LEVELS] = {
         [KVB_CPU_PORTABLE] = {&kvb_vector_portable, NULL, NULL},
+#define LOOPS(LEVEL, NAME)              [KVB_CPU_##LEVEL] = {&kvb_vector_##NAME, NULL, NULL},
+#define LOOPS_BF16(LEVEL, VECTOR, NAME) [KVB_CPU_##LEVEL] = {&kvb_vector_##VECTOR, &kvb_bf16_##NAME, NULL},
+        LEVELS(LOOPS) BF16_LEVELS(LOOPS_BF16)
 #if defined(__x86_64__)
-        [KVB_CPU_AVX2] = {&kvb_vector_avx2, NULL, NULL},
-        [KVB_CPU_AVX512] = {&kvb_vector_avx512, NULL, NULL},
-        [KVB_CPU_AVX512VNNI] = {&kvb_vector_avx512vnni, NULL, NULL},
-        [KVB_CPU_AVX512BF16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, NULL},
-        [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
+            [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
 #endif
     };
     return loops[level].vector ? &loops[level] : NULL;

@@ -11,7 +11,7 @@
 #include "oracle/filter_truth.h"
 #include "oracle/state.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define WIDE
 #else
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))

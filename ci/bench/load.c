@@ -37,8 +37,9 @@ static void block_read(const kvb_view *v, kvb_load *load)
 /* Levels that this CPU has, and that do not load as the one below does. */
 static bool shown(int way)
 {
-    return way == READ || (kvb_cpu() >= (kvb_cpu_level)way &&
-                           (!way || kvb_vector_at((kvb_cpu_level)way) != kvb_vector_at((kvb_cpu_level)(way - 1))));
+    char why[128];
+    return way == READ || (kvb_cpu_has((kvb_cpu_level)way, why, sizeof why) &&
+                           kvb_loops_own((kvb_cpu_level)way, offsetof(kvb_loops, vector)));
 }
 
 static void sample(const kvb_view *v, int s)

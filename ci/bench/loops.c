@@ -224,12 +224,7 @@ static const part own_parts[] = {
 static const struct {
     const part *parts;
     size_t n;
-    double lanes; /* of a multiply-add; 0: no part is measured against the peak */
-} levels[KVB_CPU_LEVELS] = {
-    [KVB_CPU_PORTABLE] = {PARTS(parts), 4},       [KVB_CPU_AVX2] = {PARTS(parts), 8},
-    [KVB_CPU_AVX512] = {PARTS(parts), 16},        [KVB_CPU_AVX512VNNI] = {PARTS(parts), 16},
-    [KVB_CPU_AVX512BF16] = {PARTS(own_parts), 0}, [KVB_CPU_AVX512FP16] = {PARTS(own_parts), 0},
-};
+} levels[] = {{PARTS(parts)}, {PARTS(own_parts)}}; /* with vectors of its own; with products of 16 bits alone */
 
 static double peak_ns(const kvb_peak_kernel *peak) /* of one operation */
 {
@@ -266,7 +261,8 @@ static void part_print(kvb_cpu_level at, const part *p, const kvb_peak_kernel *p
 static const kvb_peak_kernel *peak_of(kvb_cpu_level level)
 {
     for (const kvb_peak_kernel *peak = kvb_peak_kernels; peak->instruction; peak++)
-        if (peak->kind == KVB_PEAK_F32 && peak->here() && peak->operations <= 2 * levels[level].lanes * KVB_PEAK_CHAINS)
+        if (peak->kind == KVB_PEAK_F32 && peak->here() &&
+            peak->operations <= 2.0 * kvb_vector_at(level)->lanes * KVB_PEAK_CHAINS)
             return peak;
     return NULL;
 }
@@ -375,7 +371,7 @@ static int stream_print(const kvb_vector *level, double megabytes, uint32_t plac
 
 int main(int argc, char **argv)
 {
-    char why[64];
+    char why[128];
     for (uint32_t r = 0; r < MOST_ROWS; r++) {
         q_rows[r] = q + r * DIM;
         sum_rows[r] = sums + r * DIM;
@@ -394,8 +390,9 @@ int main(int argc, char **argv)
         if (!kvb_cpu_has(level, why, sizeof why) || (argc > 1 && atoi(argv[1]) != (int)level))
             continue;
         own_use(level);
-        for (size_t p = 0; p < levels[level].n; p++)
-            part_print(level, &levels[level].parts[p], peak_of(level));
+        const bool own_vectors = kvb_loops_own(level, offsetof(kvb_loops, vector));
+        for (size_t p = 0; p < levels[!own_vectors].n; p++)
+            part_print(level, &levels[!own_vectors].parts[p], own_vectors ? peak_of(level) : NULL);
     }
     return 0;
 }

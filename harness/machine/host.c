@@ -37,8 +37,9 @@ void kvb_proc_value(const char *root, const char *path, const char *key, char *v
 
 /* ISA features that matter to kernels, as /proc/cpuinfo spells them. */
 static const char *const features_known[] = {
-    "sse4_2",      "avx",         "f16c",     "fma",      "avx2",     "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
-    "avx512_bf16", "avx512_fp16", "avx_vnni", "amx_bf16", "amx_int8", "asimd",   "sve",      NULL};
+    "sse4_2",      "avx",         "f16c",        "fma",      "avx2",     "avx512f",  "avx512bw", "avx512vl",
+    "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni", "amx_bf16", "amx_int8", "asimd",    "asimdhp",
+    "asimddp",     "i8mm",        "bf16",        "sve",      "sve2",     "svei8mm",  "svebf16",  NULL};
 
 static bool word_in(const char *words, const char *word)
 {

@@ -179,6 +179,64 @@ static bool vnni256_here(void)
 }
 #endif
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+/* By NEON: SVE of the same core multiplies at least as fast, but its lanes are not known when this is compiled. */
+static double f32_neon(uint64_t turns)
+{
+    const float32x4_t half = vdupq_n_f32(0.5f), one = vdupq_n_f32(1);
+    float32x4_t x[CHAINS], sum = vdupq_n_f32(0);
+#pragma GCC unroll 12
+    for (unsigned k = 0; k < CHAINS; k++)
+        x[k] = one;
+    for (; turns; turns--)
+#pragma GCC unroll 12
+        for (unsigned k = 0; k < CHAINS; k++) {
+            x[k] = vfmaq_f32(one, x[k], half);
+            __asm__ volatile("" : "+w"(x[k]));
+        }
+#pragma GCC unroll 12
+    for (unsigned k = 0; k < CHAINS; k++)
+        sum = vaddq_f32(sum, x[k]);
+    return (double)vaddvq_f32(sum);
+}
+
+/* Four (two) products in each of four lanes. As asm: the intrinsics want the whole file to be built for them. */
+#define DOTS(NAME, ARCH, INSTRUCTION, ONES, SIGNS)                                                                     \
+    static double NAME(uint64_t turns)                                                                                 \
+    {                                                                                                                  \
+        const uint32x4_t ones = vdupq_n_u32(ONES), signs = vdupq_n_u32(SIGNS);                                         \
+        uint32x4_t x[CHAINS], sum = vdupq_n_u32(0);                                                                    \
+        _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) x[k] = vdupq_n_u32(0x3f800000); /* 1 */         \
+        for (; turns; turns--)                                                                                         \
+            _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) __asm__ volatile(                           \
+                ".arch " ARCH "\n\t" INSTRUCTION : "+w"(x[k]) : "w"(ones), "w"(signs));                                \
+        _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) sum = vaddq_u32(sum, x[k]);                     \
+        return (double)vaddvq_u32(sum);                                                                                \
+    }
+DOTS(int8_neon, "armv8.2-a+dotprod", "sdot %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01)
+DOTS(bf16_neon, "armv8.2-a+bf16", "bfdot %0.4s, %1.8h, %2.8h", 0x3f803f80, 0xbf803f80)
+
+static bool level_here(kvb_cpu_level level)
+{
+    char why[128];
+    return kvb_cpu_has(level, why, sizeof why);
+}
+static bool neon_here(void)
+{
+    return level_here(KVB_CPU_NEON);
+}
+static bool dot_here(void)
+{
+    return level_here(KVB_CPU_NEONDOT);
+}
+static bool neonbf16_here(void)
+{
+    return level_here(KVB_CPU_NEONBF16);
+}
+#endif
+
 /* Without a fused multiply-add: a product and a sum, rounded each. Twelve chains of four lanes, which compilers keep in vector
  * registers. */
 static double f32_portable(uint64_t turns)
@@ -220,6 +278,10 @@ const kvb_peak_kernel kvb_peak_kernels[] = {
     {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, bf16_here},
     {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, vnni512_here},
     {KVB_PEAK_INT8, "avxvnni vpdpbusd", 2.0 * 32 * CHAINS, int8_avx2, vnni256_here},
+#elif defined(__aarch64__)
+    {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, neon_here},
+    {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, neonbf16_here},
+    {KVB_PEAK_INT8, "neon sdot", 2.0 * 16 * CHAINS, int8_neon, dot_here},
 #endif
     {KVB_PEAK_F32, "portable mul, add", 2.0 * 4 * CHAINS, f32_portable, always_here},
     {KVB_PEAK_KINDS, NULL, 0, NULL, NULL},
@@ -227,9 +289,15 @@ const kvb_peak_kernel kvb_peak_kernels[] = {
 
 static const char *const needs[KVB_PEAK_KINDS] = {
     [KVB_PEAK_F32] = "",
+#if defined(__x86_64__)
     [KVB_PEAK_F16] = "the CPU has no avx512_fp16",
     [KVB_PEAK_BF16] = "the CPU has no avx512_bf16",
     [KVB_PEAK_INT8] = "the CPU has neither avx512_vnni nor avx_vnni",
+#else
+    [KVB_PEAK_F16] = "no loop of f16 is written for this architecture",
+    [KVB_PEAK_BF16] = "the CPU has no bf16",
+    [KVB_PEAK_INT8] = "the CPU has no asimddp",
+#endif
 };
 
 const kvb_peak_kernel *kvb_peak_kernel_choose(kvb_peak_kind kind, char *why, size_t why_bytes)

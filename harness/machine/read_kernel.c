@@ -7,19 +7,6 @@
  */
 #include "harness/machine/read_kernel.h"
 
-#define LINE  64u
-#define BLOCK 512u /* bytes of one stream in one turn of the loop */
-
-/* The rest of a stream that the loops below leave: whole lines, fewer than two blocks. */
-static uint64_t lines_read(const char *p, size_t bytes)
-{
-    const uint64_t *words = (const void *)p;
-    uint64_t seen = 0;
-    for (size_t i = 0; i < bytes / 8; i++)
-        seen |= words[i];
-    return seen;
-}
-
 /* Independent sums, so that a compiler may use whatever vectors its target has. */
 static uint64_t read_portable(const char *p, size_t bytes)
 {
@@ -33,6 +20,19 @@ static uint64_t read_portable(const char *p, size_t bytes)
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#define LINE  64u
+#define BLOCK 512u /* bytes of one stream in one turn of the loop */
+
+/* The rest of a stream that the loops below leave: whole lines, fewer than two blocks. */
+static uint64_t lines_read(const char *p, size_t bytes)
+{
+    const uint64_t *words = (const void *)p;
+    uint64_t seen = 0;
+    for (size_t i = 0; i < bytes / 8; i++)
+        seen |= words[i];
+    return seen;
+}
 
 #define OR3 0xfe /* truth table of a | b | c */
 

@@ -268,13 +268,24 @@ size_t kvb_flash_scratch_bytes(const kvb_product *product, const kvb_problem *p,
     return layout_of(product, p, n_threads).end;
 }
 
+/* If this level has not the loops: which one would, or what the CPU lacks for the first one that would. */
 bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes)
 {
-    if (!kvb_cpu_has(product->level, why, why_bytes))
-        return false;
-    if (kvb_cpu() < product->level)
-        snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[product->level]);
-    return kvb_cpu() >= product->level;
+    bool known = false;
+    if (kvb_loops_part(kvb_cpu(), product->loops))
+        return true;
+    snprintf(why, why_bytes, "no level of this architecture has such products");
+    for (int level = 0; level < KVB_CPU_LEVELS; level++) {
+        char lack[128];
+        if (!kvb_loops_part((kvb_cpu_level)level, product->loops))
+            continue;
+        if (kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack))
+            snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[level]);
+        else if (!known)
+            snprintf(why, why_bytes, "%s", lack);
+        known = true;
+    }
+    return false;
 }
 
 bool kvb_flash_supports(const kvb_product *product, const kvb_problem *p, char *why, size_t why_bytes)

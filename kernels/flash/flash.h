@@ -86,8 +86,8 @@ typedef struct kvb_workspace {
 
 /* How q and K, and the weights and V, are multiplied. Each product has a file, with its kernel: product_*.c. */
 typedef struct kvb_product {
-    kvb_cpu_level level; /* the lowest that it runs at */
-    bool short_turns;    /* turns have kvb_prefetch.near_cells cells if query rows are few and stored rows narrow */
+    size_t loops;     /* offset in kvb_loops of those that it is made of: it runs at levels that have them */
+    bool short_turns; /* turns have kvb_prefetch.near_cells cells if query rows are few and stored rows narrow */
 
     /* Does it take the rows of this problem? If not, why says the reason. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16), to which q and weights are rounded. Few query rows meet
+ * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16, AArch64's BF16), to which q and weights are rounded. Few query rows meet
  * stored rows where they lie; for more the block is packed.
  */
 #include "kernels/flash/flash.h"
@@ -59,6 +59,8 @@ static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     const double smallest = 0x1p-16, of_weight = 4 * BF16_LEAST;
 
     kvb_float_arithmetic(p, a);
+    a->dot_chain += BF16_OWN_PAIR;
+    a->cell_chain += BF16_OWN_PAIR;
     a->query.rounding = a->sums.rounding = KVB_BF16;
     a->query.floor = BF16_LOST;
     if (p->k_format->head_scale)
@@ -146,7 +148,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_bf16 = {
-    .level = KVB_CPU_AVX512BF16,
+    .loops = offsetof(kvb_loops, bf16),
     .fits = bf16_fits,
     .query_bytes = bf16_query_bytes,
     .scratch_bytes = bf16_scratch_bytes,

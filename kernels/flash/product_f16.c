@@ -201,7 +201,7 @@ static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_f16 = {
-    .level = KVB_CPU_AVX512FP16,
+    .loops = offsetof(kvb_loops, f16),
     .fits = f16_fits,
     .query_bytes = f16_query_bytes,
     .scratch_bytes = kvb_float_tiles_bytes,

@@ -220,7 +220,7 @@ static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_float = {
-    .level = KVB_CPU_PORTABLE,
+    .loops = offsetof(kvb_loops, vector),
     .short_turns = true,
     .fits = float_fits,
     .query_bytes = kvb_float_query_bytes,

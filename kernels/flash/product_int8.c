@@ -128,7 +128,7 @@ static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_int8 = {
-    .level = KVB_CPU_PORTABLE,
+    .loops = offsetof(kvb_loops, vector),
     .fits = int8_fits,
     .query_bytes = int8_query_bytes_of,
     .scratch_bytes = int8_scratch_bytes_of,

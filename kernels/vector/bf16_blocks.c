@@ -2,22 +2,17 @@
 /* Any number of query rows by products of pairs of bf16. A block is packed into a tile; each dword has two bf16 of one sum. */
 #include "kernels/vector/bf16.h"
 
-#if defined(__AVX512F__) && defined(__AVX512BF16__)
-
-#include <math.h>
+#if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
+    (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
 
 /* ---- query rows ---------------------------------------------------------------------------------------------------- */
 
 #define LARGEST 0x1.fep127f /* the largest bf16 */
 
-/* Sixteen floats of q times factor, 0 past dim. Finite ones are kept within LARGEST, so that rounding leaves them finite. */
+/* VL floats of q times factor, 0 past dim. Finite ones are kept within LARGEST, so that rounding leaves them finite. */
 VEC_INLINE vf query_load(const float *q, uint32_t c, uint32_t dim, vf factor)
 {
-    if (c >= dim)
-        return vf_set(0);
-    vf x = vf_load(q + c) * factor;
-    const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), vf_set(INFINITY), _CMP_LT_OQ);
-    return _mm512_mask_range_ps(x, finite, x, vf_set(LARGEST), 2); /* the smaller magnitude, with x's sign */
+    return c < dim ? query_within(vf_load(q + c) * factor, LARGEST) : vf_set(0);
 }
 
 static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
@@ -28,7 +23,7 @@ static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *
     (void)k;
 
     for (uint32_t c = 0; c < dim; c += VL)
-        most = vf_max(_mm512_abs_ps(vf_load(q + c)), most);
+        most = vf_max(vf_max(vf_load(q + c), -vf_load(q + c)), most); /* in this order: a NaN is ignored */
     const float largest = vf_largest(most);
     if (largest > 0 && largest < (float)BF16_LEAST_Q) {
         frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
@@ -47,39 +42,7 @@ static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *
  * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell that does
  * not exist is 0.
  */
-#define SOME       16u  /* cells that are packed at a time */
 #define COMMON_DIM 128u /* compiled as a constant too */
-
-/* Packs SOME rows of keys from i on, as far as there are any. */
-VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
-                          int32_t *to)
-{
-    _Alignas(64) uint8_t copy[SOME][2 * 64];
-    const uint8_t *row[SOME];
-    __m512i x[4];
-    if (i >= n)
-        return;
-    for (uint32_t j = 0; j < SOME; j++)
-        row[j] = rows[i + j < n ? i + j : i];
-    to += i;
-    for (uint32_t c = 0; c < dim; c += 64) {
-        const uint32_t bytes = 2 * (dim - c < 64 ? dim - c : 64);
-        const uint8_t *at[SOME];
-        for (uint32_t j = 0; j < SOME; j++)
-            at[j] = row[j] + 2 * c;
-        for (uint32_t j = 0; j < SOME && fp8; j++) {
-            row_load(true, table, row[j], c, dim, x);
-            _mm512_store_si512(copy[j], x[0]);
-            _mm512_store_si512(copy[j] + 64, x[1]);
-            at[j] = copy[j];
-        }
-        for (uint32_t byte = 0; byte < bytes; byte += 16) {
-            dwords_transpose(at, byte, x);
-            for (uint32_t d = 0; d < 4; d++)
-                _mm512_store_si512(to + ((2 * c + byte) / 4 + d) * BLOCK, x[d]);
-        }
-    }
-}
 
 /* Packs SOME rows of values from i on, as far as there are any. */
 VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
@@ -87,14 +50,17 @@ VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8
 {
     const uint32_t width = kvb_bf16_width(dim), end = i + SOME < n ? i + SOME : n;
     for (to += i / 2 * width; i < end; i += 2, to += width)
-        for (uint32_t c = 0; c < dim; c += 64) {
-            __m512i a[2], b[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        for (uint32_t c = 0; c < dim; c += STEP) {
+            pairs a[ROW_VECS], b[ROW_VECS];
             row_load(fp8, table, rows[i], c, dim, a);
+            for (uint32_t j = 0; j < ROW_VECS; j++)
+                b[j] = (pairs)vi_set(0);
             if (i + 1 < n)
                 row_load(fp8, table, rows[i + 1], c, dim, b);
-            for (uint32_t j = 0; j < 2; j++) {
-                _mm512_store_si512(to + c + 32 * j, pairs_low(a[j], b[j]));
-                _mm512_store_si512(to + c + 32 * j + 16, pairs_high(a[j], b[j]));
+            for (uint32_t j = 0; j < ROW_VECS; j++) {
+                float *at = (float *)(void *)(to + c + 2 * VL * j);
+                vf_store(at, (vf)pairs_low(a[j], b[j]));
+                vf_store(at + VL, (vf)pairs_high(a[j], b[j]));
             }
         }
 }
@@ -135,18 +101,20 @@ static void block_pack(const kvb_view *view, uint32_t h, const uint32_t *cells, 
 VEC_INLINE void scores_panel(uint32_t rows, const int32_t *tile, uint32_t dim, const void *const *q, float *scores)
 {
     const void *a[PRODUCT_ROWS];
-    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         a[r] = (const char *)q[r] + 64;
+    for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL) {
+        vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++)
-        acc[j] = vi_set(0);
-    dword_product(pairs_dot, rows, PRODUCT_VECS, 1, dim / 2, a, tile, BLOCK, acc);
+        for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++)
+            acc[j] = vi_set(0);
+        dword_product(pairs_dot, rows, PRODUCT_VECS, 1, dim / 2, a, tile + i, BLOCK, acc);
 #pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++) {
-        const uint32_t r = j / PRODUCT_VECS;
-        vf_store(scores + r * BLOCK + j % PRODUCT_VECS * VL, (vf)acc[j] * vf_set(*(const float *)q[r]));
+        for (uint32_t j = 0; j < rows * PRODUCT_VECS; j++) {
+            const uint32_t r = j / PRODUCT_VECS;
+            vf_store(scores + r * BLOCK + i + j % PRODUCT_VECS * VL, (vf)acc[j] * vf_set(*(const float *)q[r]));
+        }
     }
 }
 
@@ -159,11 +127,13 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, const int32_t *tile, 
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
-        acc[j] = (vi)vf_load(sums[j / vecs] + c + j % vecs * VL);
+        acc[j] = vi_set(0); /* the block by itself: so is the chain that is declared */
     dword_product(pairs_dot, rows, vecs, 1, depth, weights, tile + c, width, acc);
 #pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * vecs; j++)
-        vf_store(sums[j / vecs] + c + j % vecs * VL, (vf)acc[j]);
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        float *to = sums[j / vecs] + c + j % vecs * VL;
+        vf_store(to, vf_load(to) + (vf)acc[j]);
+    }
 }
 
 VEC_INLINE void sums_panel(uint32_t rows, const int32_t *tile, uint32_t dim, uint32_t n, const float *weights,
@@ -177,8 +147,8 @@ VEC_INLINE void sums_panel(uint32_t rows, const int32_t *tile, uint32_t dim, uin
     for (uint32_t r = 0; r < rows; r++) {
         const float *p = weights + r * BLOCK;
         a[r] = rounded[r];
-        pairs_store(rounded[r], vf_load(p), vf_load(p + VL));
-        pairs_store(rounded[r] + 2 * VL, vf_load(p + 2 * VL), vf_load(p + 3 * VL));
+        for (uint32_t i = 0; i < BLOCK; i += 2 * VL)
+            pairs_store(rounded[r] + i, vf_load(p + i), vf_load(p + i + VL));
     }
     for (; c + PRODUCT_VECS * VL <= dim; c += PRODUCT_VECS * VL)
         channels_sum(rows, PRODUCT_VECS, tile, width, depth, a, c, sums);
@@ -236,10 +206,11 @@ static void block_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uin
     kvb_lookahead_until(next, 2, 2);
 }
 
-const kvb_bf16_loops kvb_bf16_avx512bf16 = {
+extern const kvb_bf16_loops KVB_ISA_NAME(kvb_bf16);
+const kvb_bf16_loops KVB_ISA_NAME(kvb_bf16) = {
     .query = bf16_query,
-    .dots = kvb_bf16_dots,
-    .sums = kvb_bf16_sums,
+    .dots = KVB_ISA_NAME(kvb_bf16_dots),
+    .sums = KVB_ISA_NAME(kvb_bf16_sums),
     .block_scores = block_scores,
     .block_sums = block_sums,
 };

@@ -2,10 +2,11 @@
 /* Few query rows and stored rows where they lie, by products of pairs of bf16: in_place.c explains the loops. */
 #include "kernels/vector/bf16.h"
 
-#if defined(__AVX512F__) && defined(__AVX512BF16__)
+#if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
+    (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
 
 #define COMMON_DIM 128u /* compiled as a constant too */
-#define STEP       64u  /* channels that are read together */
+#define TILE_ROWS  (DOTS_ROWS < VL ? DOTS_ROWS : VL)
 
 /* An element of the same size: all that prefetching asks for. */
 VEC_INLINE kvb_elem elem_like(bool fp8)
@@ -13,7 +14,7 @@ VEC_INLINE kvb_elem elem_like(bool fp8)
     return fp8 ? KVB_E4M3 : KVB_BF16;
 }
 
-/* Prefetches the line of channels c .. c + 31 of the row ahead, if one begins there: for FP8 every second time. */
+/* Prefetches the line of channel c of the row ahead, if one begins there. */
 VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, uint32_t c, uint32_t dim)
 {
     if (c < dim)
@@ -26,12 +27,12 @@ VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, u
 VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, const void *const *q, uint32_t dim,
                          float *scores)
 {
-    const uint32_t cells = VL / (rows == 1 ? 1 : rows == 2 ? 2 : rows <= 4 ? 4 : 8), n = keys->n;
+    const uint32_t cells = rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1, n = keys->n;
     const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, keys->ahead);
     const fp8_table table = fp8_table_of(keys->elem);
-    const uint8_t *pairs[DOTS_ROWS];
+    const uint8_t *queries[DOTS_ROWS];
     for (uint32_t r = 0; r < rows; r++)
-        pairs[r] = (const uint8_t *)q[r] + 64;
+        queries[r] = (const uint8_t *)q[r] + 64;
     for (uint32_t i = 0; i < n; i += cells) {
         vi sums[VL];
         vf floats[VL];
@@ -44,15 +45,15 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, c
             const uint8_t *row = keys->at[i + c < n ? i + c : n - 1];
 #pragma GCC unroll 2
             for (uint32_t d = 0; d < dim; d += STEP) {
-                __m512i x[2];
+                pairs x[ROW_VECS];
                 row_load(fp8, table, row, d, dim, x);
 #pragma GCC unroll 2
-                for (uint32_t j = 0; j < 2; j++) {
-                    channels_prefetch(fp8, ahead, row, d + 32 * j, dim);
+                for (uint32_t j = 0; j < ROW_VECS; j++) {
+                    channels_prefetch(fp8, ahead, row, d + 2 * VL * j, dim);
 #pragma GCC unroll 8
                     for (uint32_t r = 0; r < rows; r++) {
                         vi *sum = &sums[r * cells + c];
-                        *sum = pairs_dot_at(*sum, (vi)x[j], pairs[r] + 2 * d + 64 * j);
+                        *sum = pairs_dot_at(*sum, (vi)x[j], queries[r] + 2 * d + 4 * VL * j);
                     }
                 }
             }
@@ -76,9 +77,9 @@ typedef void dots_fn(const kvb_stored_rows *keys, const void *const *q, float *s
     static __attribute__((noinline)) void dots_##KIND##_##N(const kvb_stored_rows *keys, const void *const *q,         \
                                                             float *scores)                                             \
     {                                                                                                                  \
-        if (keys->dim == COMMON_DIM)                                                                                   \
+        if (N <= TILE_ROWS && keys->dim == COMMON_DIM)                                                                 \
             rows_dot(KIND, N, keys, q, COMMON_DIM, scores);                                                            \
-        else                                                                                                           \
+        else if (N <= TILE_ROWS)                                                                                       \
             rows_dot(KIND, N, keys, q, keys->dim, scores);                                                             \
     }
 enum { OF_BF16, OF_FP8 };
@@ -92,42 +93,48 @@ static dots_fn *const dots[][DOTS_ROWS] = {
 #undef ROW
 };
 
-bool kvb_bf16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
+bool KVB_ISA_NAME(kvb_bf16_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
-    dots[keys->elem == KVB_BF16 ? OF_BF16 : OF_FP8][n_rows - 1](keys, q, scores);
+    for (uint32_t r = 0, some; r < n_rows; r += some) {
+        some = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
+        dots[keys->elem == KVB_BF16 ? OF_BF16 : OF_FP8][some - 1](keys, q + r, scores + r * BLOCK);
+    }
     return true;
 }
 
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
-/* Sums of channels at .. at + 64 * parts - 1, as far as dim, for all rows: in registers while pairs of cells go by. */
+/* Sums of channels at .. at + STEP * parts - 1, as far as dim, for all rows: in registers while pairs of cells go by. */
 VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
                           const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
 {
     const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, values->ahead);
     const fp8_table table = fp8_table_of(values->elem);
-    const uint32_t vecs = 4 * parts, there = (dim - at + VL - 1) / VL;
-    vi sum[24];
+    const uint32_t vecs = 2 * ROW_VECS * parts, there = (dim - at + VL - 1) / VL;
+    vi sum[SUMS_VECS];
 #pragma GCC unroll 32
     for (uint32_t s = 0; s < rows * vecs; s++)
         sum[s] = vi_set(0);
     for (uint32_t i = 0; i < values->n; i += 2) {
         const uint8_t *a = values->at[i], *b = i + 1 < values->n ? values->at[i + 1] : NULL;
-        __m512i pair[8];
+        pairs pair[4 * ROW_VECS];
 #pragma GCC unroll 2
         for (uint32_t p = 0; p < parts; p++) {
             const uint32_t c = at + p * STEP;
-            __m512i x[2], y[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            pairs x[ROW_VECS], y[ROW_VECS];
             row_load(fp8, table, a, c, dim, x);
+#pragma GCC unroll 2
+            for (uint32_t j = 0; j < ROW_VECS; j++)
+                y[j] = (pairs)vi_set(0);
             if (b)
                 row_load(fp8, table, b, c, dim, y);
 #pragma GCC unroll 2
-            for (uint32_t j = 0; j < 2; j++) {
-                channels_prefetch(fp8, ahead, a, c + 32 * j, dim);
+            for (uint32_t j = 0; j < ROW_VECS; j++) {
+                channels_prefetch(fp8, ahead, a, c + 2 * VL * j, dim);
                 if (b)
-                    channels_prefetch(fp8, ahead, b, c + 32 * j, dim);
-                pair[4 * p + 2 * j] = pairs_low(x[j], y[j]);
-                pair[4 * p + 2 * j + 1] = pairs_high(x[j], y[j]);
+                    channels_prefetch(fp8, ahead, b, c + 2 * VL * j, dim);
+                pair[2 * (p * ROW_VECS + j)] = pairs_low(x[j], y[j]);
+                pair[2 * (p * ROW_VECS + j) + 1] = pairs_high(x[j], y[j]);
             }
         }
 #pragma GCC unroll 8
@@ -148,12 +155,12 @@ VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_sto
             }
 }
 
-/* 24 sums fit the registers: strips of 128 channels for up to 3 rows, else of 64. */
+/* SUMS_VECS sums fit the registers: strips of two steps where they are as few, else of one. */
 VEC_INLINE void rows_sum(bool fp8, uint32_t rows, const kvb_stored_rows *values, const int32_t *weights, uint32_t dim,
                          float *const *sums)
 {
     uint32_t at = 0;
-    if (rows <= 3)
+    if (rows * 4 * ROW_VECS <= SUMS_VECS)
         for (; at + 2 * STEP <= dim; at += 2 * STEP)
             strip_sum(fp8, rows, 2, values, weights, at, dim, sums);
     for (; at < dim; at += STEP)
@@ -181,7 +188,8 @@ static sums_fn *const sums_of[][DOTS_ROWS] = {
 #undef ROW
 };
 
-bool kvb_bf16_sums(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
+bool KVB_ISA_NAME(kvb_bf16_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows,
+                                 float *const *sums)
 {
     _Alignas(64) int32_t rounded[DOTS_ROWS * BLOCK / 2]; /* a dword: the weights of two cells */
     for (uint32_t r = 0; r < n_rows; r++)

@@ -12,13 +12,19 @@
 #define INT8_MAX_DIM 1024u
 
 /*
- * Codes in a dword of a tile. With VNNI four unsigned codes of 8 bits, multiplied by signed bytes. Without it two
- * (code - offset) of 16 bits: the older instruction for bytes (vpmaddubsw) adds pairs in 16 bits and would saturate.
+ * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by signed
+ * bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's instruction for bytes
+ * (vpmaddubsw) adds pairs in 16 bits and would saturate.
  */
 #if defined(__AVX512VNNI__)
-#define TILE_CODES 4u
+#define TILE_CODES  4u
+#define TILE_SIGNED false
+#elif defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE)
+#define TILE_CODES  4u
+#define TILE_SIGNED true
 #else
-#define TILE_CODES 2u
+#define TILE_CODES  2u
+#define TILE_SIGNED true
 #endif
 
 /* ---- formats ----------------------------------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@ VEC_INLINE sixteen iq4_nl_of(sixteen nibbles)
     static const uint8_t levels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 #if defined(__AVX2__)
     return (sixteen)_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)levels), (__m128i)nibbles);
+#elif defined(KVB_NEON)
+    return vqtbl1q_u8(vld1q_u8(levels), nibbles);
 #else
     uint8_t x[16];
     memcpy(x, &nibbles, sizeof x);
@@ -78,13 +80,21 @@ VEC_INLINE void codes_read(kvb_elem elem, const uint8_t *restrict row, uint32_t 
     }
 }
 
-/* A row's (code - offset), as 16 bits. */
-VEC_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint8_t *restrict codes, int16_t *restrict to)
+/* A row's (code - offset), in the size that they are multiplied in; zeros behind, to whole dwords of a vector. */
+#if TILE_CODES == 4
+typedef int8_t code_less;
+#else
+typedef int16_t code_less;
+#endif
+VEC_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint8_t *restrict codes,
+                         code_less *restrict to)
 {
     const int16_t offset = int8_elem_of(elem).offset;
     codes_read(elem, row, dim, codes);
     for (uint32_t c = 0; c < dim; c++)
-        to[c] = (int16_t)(codes[c] - offset);
+        to[c] = (code_less)(codes[c] - offset);
+    for (uint32_t c = dim; c % (TILE_CODES * VL); c++)
+        to[c] = 0;
 }
 
 /* Transposes VL rows of dwords at a time, in registers, as floats: moving floats changes no bits. */
@@ -92,17 +102,17 @@ VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *r
 {
     const uint32_t first = i, end = i < rows->n ? i + INT8_SOME : i;
     uint8_t codes[INT8_MAX_DIM];
-    int16_t row[VL][INT8_MAX_DIM];
+    code_less row[VL][INT8_MAX_DIM];
     vf x[VL];
     for (; i < end; i += VL) {
         for (uint32_t j = 0; j < VL; j++)
             row_read(elem, rows->row[i + j < rows->n ? i + j : first], s->dim, codes, row[j]);
-        for (uint32_t c = 0; c < s->dim; c += 2 * VL) {
+        for (uint32_t c = 0; c < s->dim; c += TILE_CODES * VL) {
             for (uint32_t j = 0; j < VL; j++)
                 x[j] = vf_load((const float *)(const void *)(row[j] + c));
             vf_transpose(x);
             for (uint32_t j = 0; j < VL; j++)
-                vf_store((float *)(void *)(tile + (c / 2 + j) * BLOCK + i), x[j]);
+                vf_store((float *)(void *)(tile + (c / TILE_CODES + j) * BLOCK + i), x[j]);
         }
     }
 }
@@ -112,15 +122,17 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
     uint8_t codes[INT8_MAX_DIM];
-    int16_t row[2][INT8_MAX_DIM];
-    for (tile += i / 2 * s->width; i < end; i += 2, tile += s->width) {
-        row_read(elem, rows->row[i], s->dim, codes, row[0]);
-        if (i + 1 < rows->n)
-            row_read(elem, rows->row[i + 1], s->dim, codes, row[1]);
-        else
-            memset(row[1], 0, s->dim * sizeof **row);
+    code_less row[TILE_CODES][INT8_MAX_DIM];
+    for (tile += i / TILE_CODES * s->width; i < end; i += TILE_CODES, tile += s->width) {
+        code_less *to = (code_less *)tile;
+        for (uint32_t j = 0; j < TILE_CODES; j++)
+            if (i + j < rows->n)
+                row_read(elem, rows->row[i + j], s->dim, codes, row[j]);
+            else
+                memset(row[j], 0, s->dim * sizeof **row);
         for (uint32_t c = 0; c < s->dim; c++)
-            tile[c] = (int32_t)((uint32_t)(uint16_t)row[0][c] | (uint32_t)(uint16_t)row[1][c] << 16);
+            for (uint32_t j = 0; j < TILE_CODES; j++)
+                to[TILE_CODES * c + j] = row[j][c];
     }
 }
 

@@ -16,8 +16,10 @@
 /* c plus the products of the TILE_CODES codes of a dword of a tile and as many whole numbers. */
 VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 {
-#if TILE_CODES == 4
+#if !TILE_SIGNED
     return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)whole);
+#elif TILE_CODES == 4
+    return vi_dot4(c, codes, whole);
 #else
     return vi_dot2(c, codes, whole);
 #endif
@@ -27,14 +29,16 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
  * the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, void *to)
 {
-#if TILE_CODES == 4
+#if !TILE_SIGNED
     return vf_store_i8(to, x);
+#elif TILE_CODES == 4
+    vf_store_i8(to, x);
 #else
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < 64 / VL; i += 2)
         vf_store_i16((int16_t *)to + i * VL, x[i], x[i + 1]);
-    return 0;
 #endif
+    return 0;
 }
 
 VEC_INLINE float float_of_bits(int32_t b)
@@ -54,7 +58,7 @@ VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
     for (uint32_t i = 0; i < 64 / VL; i++)
         x[i] = vf_load(whole + i * VL);
     whole_store(x, to);
-#if TILE_CODES == 4
+#if !TILE_SIGNED
     const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     if (elem == KVB_UINT4) /* see int8_nibbles_at() */
         _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_load_si512(to), _mm512_broadcast_i32x4(even_first)));
@@ -96,7 +100,7 @@ void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const voi
 {
     static const uint8_t plain[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_first[8] = {0, 2, 4, 6, 1, 3, 5, 7};
     const int8_shape s = int8_shape_of(k, dim);
-    const uint8_t *order = TILE_CODES == 4 && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
+    const uint8_t *order = !TILE_SIGNED && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
     const char *codes = (const char *)encoded + int8_query_codes_at(&s);
     const double step = (double)((const int8_query *)encoded)->step;
     for (uint32_t i = 0; i < dim; i++) {
@@ -121,7 +125,7 @@ VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t 
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
     const uint32_t steps = s->group / TILE_CODES, vecs = PRODUCT_VECS;
-    const int32_t offset = TILE_CODES == 4 ? s->of.offset : 0; /* codes of 16 bits have it taken off already */
+    const int32_t offset = TILE_SIGNED ? 0 : s->of.offset; /* signed codes have it taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
     const void *a[PRODUCT_ROWS];
@@ -229,7 +233,7 @@ VEC_INLINE void weights_round(const float *weights, const float *d, const float 
 VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v, const whole_weights *whole,
                              uint32_t c, float *const *sums)
 {
-    const int32_t offset = TILE_CODES == 4 ? v->shape->of.offset : 0; /* codes of 16 bits have it taken off already */
+    const int32_t offset = TILE_SIGNED ? 0 : v->shape->of.offset; /* signed codes have it taken off already */
     const void *a[PRODUCT_ROWS * 2];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
     kvb_lookahead_step(v->next);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of functions of the level that is being compiled. */
+#include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
 #if defined(__AVX512VNNI__)
@@ -8,11 +9,20 @@
 #define LEVEL KVB_CPU_AVX512
 #elif defined(__AVX2__)
 #define LEVEL KVB_CPU_AVX2
+#elif defined(__ARM_FEATURE_SVE)
+#define OF_BITS(BITS) KVB_CPU_SVE##BITS
+#define OF(BITS)      OF_BITS(BITS)
+#define LEVEL         OF(__ARM_FEATURE_SVE_BITS)
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define LEVEL KVB_CPU_NEONDOT
+#elif defined(KVB_NEON)
+#define LEVEL KVB_CPU_NEON
 #else
 #define LEVEL KVB_CPU_PORTABLE
 #endif
 
 const kvb_vector KVB_ISA_NAME(kvb_vector) = {.level = LEVEL,
+                                             .lanes = VL,
 #define ENTRY(f) .f = KVB_ISA_NAME(kvb_##f),
                                              KVB_VECTOR_FUNCTIONS(ENTRY)
 #undef ENTRY

@@ -49,6 +49,10 @@
 #include "kernels/vector/vec_avx512.h"
 #elif defined(__AVX2__)
 #include "kernels/vector/vec_avx2.h"
+#elif defined(__ARM_FEATURE_SVE)
+#include "kernels/vector/vec_sve.h"
+#elif defined(KVB_NEON) /* compilers have NEON at every level: the Makefile says where these headers are meant */
+#include "kernels/vector/vec_neon.h"
 #else
 #include "kernels/vector/vec_portable.h"
 #endif

@@ -2,7 +2,7 @@
 /*
  * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h (the
  * Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
- * KVB_ISA_NAME(f) is f_avx2. bf16_*.c and f16_*.c are compiled for one level each. kvb_loops_at() finds them all.
+ * KVB_ISA_NAME(f) is f_avx2. bf16_*.c and f16_*.c are compiled for those with such products. kvb_loops_at() finds them all.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV head, as
  * pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32, 64-byte
@@ -212,7 +212,7 @@ void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const voi
 kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
 kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 
-/* ---- bf16: bf16_in_place.c, bf16_blocks.c (AVX-512 BF16) --------------------------------------------------------- */
+/* ---- bf16: bf16_in_place.c, bf16_blocks.c (AVX-512 BF16, AArch64's BF16) ------------------------------------------ */
 
 /*
  * An instruction multiplies pairs of bf16 and adds both products to a float. q and weights are rounded to bf16; rows of BF16,
@@ -225,6 +225,17 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 #define BF16_LEAST   0x1p-126
 #define BF16_LEAST_Q 0x1p-40
 #define BF16_LOST    (BF16_LEAST / BF16_LEAST_Q)
+
+/*
+ * x86 adds one product after the other, rounding to nearest. AArch64 adds the two products first, then their sum, and rounds both
+ * to odd (BFDOT where FPCR.EBF is 0, as Linux leaves it: Arm DDI 0487, BFDotAdd): off by up to a whole unit in the last place, as two
+ * roundings to nearest are. A term so passes through as many of these as on x86, and through those of its own pair.
+ */
+#if defined(__aarch64__)
+#define BF16_OWN_PAIR 2u
+#else
+#define BF16_OWN_PAIR 0u
+#endif
 
 /* Channels of a row, or of a tile made of rows: a multiple of 64. */
 static inline uint32_t kvb_bf16_width(uint32_t dim)
@@ -315,6 +326,7 @@ typedef struct kvb_f16_loops {
 
 typedef struct kvb_vector {
     kvb_cpu_level level;
+    uint32_t lanes; /* floats of a vector */
 #define FIELD(f) __typeof__(KVB_ISA_NAME(kvb_##f)) *f;
     KVB_VECTOR_FUNCTIONS(FIELD)
 #undef FIELD
@@ -330,6 +342,23 @@ typedef struct kvb_loops {
 
 /* NULL where this build has no such level. */
 const kvb_loops *kvb_loops_at(kvb_cpu_level level);
+
+/* The member of kvb_loops at this offset, of a level. NULL where the level, or this build, has none such. */
+static inline const void *kvb_loops_part(kvb_cpu_level level, size_t offset)
+{
+    const kvb_loops *loops = kvb_loops_at(level);
+    return loops ? *(const void *const *)(const void *)((const char *)loops + offset) : NULL;
+}
+
+/* Do they differ from those of every lower level? */
+static inline bool kvb_loops_own(kvb_cpu_level level, size_t offset)
+{
+    const void *part = kvb_loops_part(level, offset);
+    for (int below = 0; below < (int)level; below++)
+        if (kvb_loops_part((kvb_cpu_level)below, offset) == part)
+            return false;
+    return part;
+}
 
 static inline const kvb_vector *kvb_vector_at(kvb_cpu_level level)
 {

@@ -13,13 +13,15 @@
 
 #include "caches/pools/codec/codec.h"
 #include "harness/cpu_mask.h"
-#include "kernels/cpu.h"
+#include "kernels/vector/vector.h"
 
 static char why[256];
 
 static const char *codec_of(kvb_cpu_level level)
 {
-    return level >= KVB_CPU_AVX512 ? "avx512" : kvb_cpu_level_names[level];
+    return level >= KVB_CPU_NEON     ? "portable" /* of AArch64: compilers use NEON by themselves */
+           : level >= KVB_CPU_AVX512 ? "avx512"
+                                     : kvb_cpu_level_names[level];
 }
 
 static void every_level_of_this_cpu(void **state)
@@ -53,9 +55,9 @@ static void unknown_levels_change_nothing(void **state)
     kvb_cpu_level before = kvb_cpu();
     (void)state;
     assert_int_equal(kvb_cpu_mask_set("avx", why, sizeof why), -EINVAL);
-    assert_string_equal(
-        why,
-        "unknown level 'avx'; did you mean 'avx2'? known: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16");
+    assert_int_equal(strncmp(why, "unknown level 'avx'; ", 21), 0);
+    for (int level = 0; level < KVB_CPU_LEVELS; level++) /* those of this architecture are listed */
+        assert_int_equal(strstr(why, kvb_cpu_level_names[level]) != NULL, kvb_loops_at((kvb_cpu_level)level) != NULL);
     assert_int_equal(kvb_cpu(), before);
 }
 

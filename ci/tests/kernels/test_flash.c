@@ -7,6 +7,7 @@
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/prefetch.h"
+#include "kernels/vector/vector.h"
 
 static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_bf16,
                                             &kvb_kernel_flash_f16};
@@ -19,12 +20,12 @@ static const struct shape plain = {
 
 /* ---- one problem, every kernel at every level ---- */
 
-/* The level that a kernel alone has something of its own at; those that take few types of elements. */
-static kvb_cpu_level level_of(const kvb_kernel *kernel)
+/* The loops that a kernel is made of. It is tried at levels that have such of their own. */
+static size_t loops_of(const kvb_kernel *kernel)
 {
-    return kernel == &kvb_kernel_flash_bf16  ? KVB_CPU_AVX512BF16
-           : kernel == &kvb_kernel_flash_f16 ? KVB_CPU_AVX512FP16
-                                             : KVB_CPU_LEVELS;
+    return kernel == &kvb_kernel_flash_bf16  ? offsetof(kvb_loops, bf16)
+           : kernel == &kvb_kernel_flash_f16 ? offsetof(kvb_loops, f16)
+                                             : offsetof(kvb_loops, vector);
 }
 
 static bool fits(const struct fixture *f, const kvb_kernel *kernel)
@@ -32,10 +33,8 @@ static bool fits(const struct fixture *f, const kvb_kernel *kernel)
     char why[160];
     bool here = !kernel->available || kernel->available(why, sizeof why);
     bool takes = here && kernel->supports(&f->args.problem, why, sizeof why);
-    if (level_of(kernel) != KVB_CPU_LEVELS)
-        return takes && kvb_cpu() == level_of(kernel);
-    assert_true(takes);
-    return kvb_cpu() < KVB_CPU_AVX512BF16;
+    assert_true(takes || loops_of(kernel) != offsetof(kvb_loops, vector)); /* the others take few types of elements */
+    return takes && kvb_loops_own(kvb_cpu(), loops_of(kernel));
 }
 
 typedef void judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s);
@@ -84,7 +83,7 @@ static void check(const struct shape *s)
         for (uint32_t l = 0; l < n_levels; l++) {
             kvb_cpu_limit(levels[l]);
             for (size_t k = 0; k < N_KERNELS; k++)
-                if (level_of(kernels[k]) == levels[l] && fits(&f, kernels[k]))
+                if (loops_of(kernels[k]) != offsetof(kvb_loops, vector) && fits(&f, kernels[k]))
                     attend_judge(&f, kernels[k], &narrow);
         }
         kvb_cpu_limit(KVB_CPU_LEVELS - 1);

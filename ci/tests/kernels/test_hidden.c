@@ -72,7 +72,9 @@ static void shape_check_hidden(const struct shape *s)
     answer_solve(&f.answer, &f.args, f.visible);
     for (int infinite = 0; infinite < 2; infinite++) {
         hidden_spoil(&f, s->n_tok / 2, infinite);
-        for (int level = 0; level < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)level, why, sizeof why); level++) {
+        for (int level = 0; level < KVB_CPU_LEVELS; level++) {
+            if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
+                continue;
             kvb_cpu_limit((kvb_cpu_level)level);
             for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++)
                 if (tries(*k, &f.args.problem))

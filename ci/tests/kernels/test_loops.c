@@ -97,7 +97,7 @@ static void dots_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
 {
     struct rows keys = rows_draw(elem, n, dim, rng);
     float *q[DOTS_ROWS], *scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff);
-    double lanes = level->level >= KVB_CPU_AVX512 ? 16 : level->level == KVB_CPU_AVX2 ? 8 : 4;
+    double lanes = level->lanes;
 
     floats_draw(q, n_rows, dim, rng);
     const kvb_stored_rows block = rows_of(elem, n, dim, keys.at);

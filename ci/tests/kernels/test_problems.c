@@ -9,6 +9,7 @@
 #include "ci/tests/kernels/split.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/vector/vector.h"
 
 /* A kernel and the rows that it must take as they are. */
 static const struct taker {
@@ -39,7 +40,8 @@ static bool differs(const kvb_kernel *kernel, uint32_t level)
         return !below && kernel->available(why, sizeof why);
     }
     kvb_cpu_limit((kvb_cpu_level)level);
-    return level == 0 || (kernel->flags & KVB_KERNEL_VECTOR && level <= KVB_CPU_AVX512VNNI);
+    return level == 0 ||
+           (kernel->flags & KVB_KERNEL_VECTOR && kvb_loops_own((kvb_cpu_level)level, offsetof(kvb_loops, vector)));
 }
 
 /* Once more, with the first cells elsewhere: some, whole blocks, all. The answer is that of one region. */
@@ -64,9 +66,8 @@ static void check(const struct shape *shape)
             char why[160];
             s.k_elem = s.v_elem = t->elems[e];
             fixture_build(&f, &s);
-            for (uint32_t level = 0; level < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)level, why, sizeof why);
-                 level++) {
-                if (!differs(t->kernel, level))
+            for (uint32_t level = 0; level < KVB_CPU_LEVELS; level++) {
+                if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) || !differs(t->kernel, level))
                     continue;
                 fixture_attend(&f, t->kernel); /* fails where the kernel declines */
                 fixture_judge(&f, t->kernel, &s);

@@ -124,11 +124,18 @@ static void row_check(const kvb_view *v, kvb_cpu_level level, uint32_t h, uint32
             fail_msg("%s, %s, dim %u: channel %u is not cleared", f->name, kvb_cpu_level_names[level], v->dim, c);
 }
 
+static bool here(uint32_t level)
+{
+    char why[100];
+    return kvb_cpu_has((kvb_cpu_level)level, why, sizeof why);
+}
+
 static void view_check(const kvb_view *v, const uint32_t *cells, uint32_t n)
 {
     static _Alignas(64) float rows[LISTED * STRIDE + 16];
-    char why[100];
-    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
+        if (!here(l))
+            continue;
         kvb_load *load = kvb_vector_at((kvb_cpu_level)l)->load_of(v->format);
         assert_non_null(load);
         for (uint32_t h = 0; h < HEADS; h++) {
@@ -205,7 +212,6 @@ static void fences_check(opened *o)
     kvb_lane_shape shape[KVB_LANES];
     _Alignas(64) float row[STRIDE];
     fenced part[4];
-    char why[100];
 
     kvb_lane_shapes(f, from->dim, shape);
     for (int l = 0; l < KVB_LANES; l++) {
@@ -222,7 +228,9 @@ static void fences_check(opened *o)
                   .head_scales = from->head_scales,
                   .recent = from->recent ? part[3].at : NULL,
                   .recent_slot = from->recent ? &closed : NULL};
-    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
+        if (!here(l))
+            continue;
         v.recent_slot = from->recent ? &closed : NULL;
         kvb_vector_at((kvb_cpu_level)l)->load_of(f)(&v, 0, &cell, 1, row, STRIDE);
         row_check(&v, (kvb_cpu_level)l, 0, 0, row);
@@ -258,10 +266,9 @@ static void test_strangers(void **state)
          .scale_elem = KVB_F16},
         {.elem = KVB_ELEM_COUNT},
     };
-    char why[100];
     (void)state;
-    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++)
-        for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++)
+        for (size_t i = 0; here(l) && i < sizeof strangers / sizeof *strangers; i++)
             assert_null(kvb_vector_at((kvb_cpu_level)l)->load_of(&strangers[i]));
 }
 
@@ -302,9 +309,10 @@ static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, 
 
 static void test_transform(void **state)
 {
-    char why[100];
     (void)state;
-    for (uint32_t l = 0; l < KVB_CPU_LEVELS && kvb_cpu_has((kvb_cpu_level)l, why, sizeof why); l++) {
+    for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
+        if (!here(l))
+            continue;
         for (uint32_t dim = 1; dim <= 1024; dim += dim < 258 ? 1 : dim == 258 ? 62 : 64)
             for (int way = 0; way < 4; way++)
                 transform_check((kvb_cpu_level)l, way & 1 ? KVB_TRANSFORM_SIGNED_HADAMARD : KVB_TRANSFORM_HADAMARD, dim,
