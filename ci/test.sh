@@ -12,6 +12,7 @@ export LSAN_OPTIONS="suppressions=$PWD/ci/leaks.txt:print_suppressions=0"
 export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="halt_on_error=1:die_after_fork=0" # children of a run make threads of their own
 export KVB_PROGRESS=0                                  # a slow machine adds no lines to what tests compare
+export KVB_TUNING=none                                 # no test depends on what this machine was tuned to
 export OPENBLAS_NUM_THREADS=1                           # kernels start no threads; its own would be no business of a test
 
 exec prove --timer --jobs "${KVB_TEST_JOBS:-$(nproc)}" --exec ci/tap.sh "$@"

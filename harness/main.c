@@ -16,6 +16,7 @@ static const kvb_command *const commands[] = {
     &kvb_command_show,
     &kvb_command_record,
     &kvb_command_machine,
+    &kvb_command_tune,
     &kvb_command_compare,
     &kvb_command_merge,
     &kvb_command_size,

@@ -2,17 +2,38 @@
 /* Settings by the CPU's maker. */
 #include "kernels/prefetch.h"
 
+/* A short turn is 32 cells, any other 64: what is prefetched is the next turn. */
+#define NEAR_TURN                                                                                                      \
+    {                                                                                                                  \
+        .ahead = 32, .near = true                                                                                      \
+    }
+#define FAR_TURN                                                                                                       \
+    {                                                                                                                  \
+        .ahead = 64                                                                                                    \
+    }
 /* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
-const kvb_prefetch kvb_prefetch_intel = {
-    .places = 16, .near_bytes = KVB_NEAR_BYTES, .near_rows = KVB_NEAR_ROWS, .near_cells = 32};
+const kvb_prefetch kvb_prefetch_intel = {.places = 16,
+                                         .short_bytes = 256,
+                                         .short_rows = 4,
+                                         .short_cells = 32,
+                                         .reading = {{NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
+                                                     {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN},
+                                                     {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN}}};
+
+#define AGAIN                                                                                                          \
+    {                                                                                                                  \
+        .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
+    }
+#define BY_CELLS                                                                                                       \
+    {                                                                                                                  \
+        .ahead = 64, .by_cells = true                                                                                  \
+    }
 /* Measured on Zen 5. */
-const kvb_prefetch kvb_prefetch_amd = {.places = 1,
-                                       .near_bytes = 512,
-                                       .near_rows = 8,
-                                       .near_cells = 64,
-                                       .again = true,
-                                       .by_cells = true,
-                                       .steadily = true};
+const kvb_prefetch kvb_prefetch_amd = {
+    .places = 1,
+    .short_cells = 64,
+    .steadily = true,
+    .reading = {{AGAIN, AGAIN, AGAIN, AGAIN}, {AGAIN, AGAIN, AGAIN, AGAIN}, {BY_CELLS, BY_CELLS, FAR_TURN, FAR_TURN}}};
 
 static const kvb_prefetch *chosen;
 

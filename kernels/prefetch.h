@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), and
- * two ways of prefetching. Rows that are used where they lie are prefetched line by line while the loop is at the same line
+ * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), or those that
+ * `kvbench tune` found; and two ways of prefetching. Rows that are used where they lie are prefetched line by line while the loop is at the same line
  * of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts between two
  * pieces of work (kvb_lookahead).
  *
@@ -14,23 +14,32 @@
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-/*
- * Narrow rows that few query rows use are prefetched into the first-level cache: wider ones would not fit. These limits hold
- * on every CPU, and settings may raise them. They are constants so that the compiler can leave a branch out.
- */
-#define KVB_NEAR_BYTES 256u
-#define KVB_NEAR_ROWS  4u
 /* A line that takes part in at most so many multiply-adds is prefetched again four times, any other once. */
 #define KVB_AGAIN_WORK 128u
 
+/*
+ * How rows of floats are read where they lie. It changes no result: `kvbench tune` measures which one is the fastest
+ * (harness/tuning/tuning.h).
+ */
+typedef struct kvb_reading {
+    uint32_t ahead; /* prefetch lines of the cell so many further on in the order of reading; at most 256. 0: none */
+    bool near;      /* into the first-level cache */
+    bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
+    bool by_cells;  /* for one or two query rows a cell's row is read to its end before the next cell's */
+} kvb_reading;
+
+/* A reading is chosen by the bytes of a row (up to 256, up to 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
+enum { KVB_READING_SIZES = 3, KVB_READING_ROWS = 4, KVB_READING_AHEAD = 256 };
+
 typedef struct kvb_prefetch {
-    uint32_t places;     /* places of a sequence that are read in turns by few query rows: a power of two */
-    uint32_t near_bytes; /* rows up to this go into the first-level cache … */
-    uint32_t near_rows;  /* … for up to so many query rows … */
-    uint32_t near_cells; /* … in turns of so many cells: 32 or 64 */
-    bool again;          /* prefetch a line more than once: this CPU drops requests that come too fast */
-    bool by_cells;       /* for one or two query rows a cell's row is read to its end before the next cell's */
-    bool steadily;       /* block products prefetch in eighths all along, not in two halves */
+    /* The order in which cells are taken, and so in which they are added: results depend on these in their last bits. */
+    uint32_t places;      /* of a sequence that few query rows read in turns: a power of two */
+    uint32_t short_bytes; /* rows up to this, … */
+    uint32_t short_rows;  /* … for up to so many query rows, … */
+    uint32_t short_cells; /* … are read in turns of so many cells: 32 or 64 */
+    /* These change no result. */
+    bool steadily; /* block products prefetch in eighths all along, not in two halves */
+    kvb_reading reading[KVB_READING_SIZES][KVB_READING_ROWS];
 } kvb_prefetch;
 
 extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
@@ -38,15 +47,26 @@ extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
 /* The settings for this CPU, or those of kvb_prefetch_set(). */
 const kvb_prefetch *kvb_prefetch_here(void);
 
-/* NULL: those for this CPU, as at first. Not while a kernel runs. */
+/* Kept by address. NULL: those for this CPU, as at first. Not while a kernel runs. */
 void kvb_prefetch_set(const kvb_prefetch *prefetch);
+
+static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, size_t row_bytes, uint32_t n_rows)
+{
+    return &prefetch->reading[row_bytes <= 256   ? 0
+                              : row_bytes <= 512 ? 1
+                                                 : 2][n_rows <= 2   ? n_rows - 1
+                                                      : n_rows <= 4 ? 2
+                                                                    : 3];
+}
 
 /* ---- rows used where they lie -------------------------------------------------------------------------------------- */
 
-/* A loop that is at some line of a row prefetches the same line of the row `bytes` further on. */
+/* A loop that is at some line of a row prefetches the same line of the row `bytes` further on; kvb_reading has the rest. */
 typedef struct kvb_row_ahead {
     size_t bytes; /* with `again` the distance of a multiple of 8 cells */
-    bool again;   /* prefetch lines between here and there again, at eighths of the distance */
+    bool near;
+    bool again; /* prefetch lines between here and there again, at eighths of the distance */
+    bool by_cells;
 } kvb_row_ahead;
 
 /* ---- rows decoded or packed first ------------------------------------------------------------------------------------ */

@@ -62,7 +62,7 @@ const char *kvb_manifest_difference(const kvb_manifest *a, const kvb_manifest *b
 
 void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
 {
-    static const char *const more[] = {"memory_bytes", "os", "openblas_note", NULL};
+    static const char *const more[] = {"memory_bytes", "os", "openblas_note", "tuning", NULL};
     const char *const *const lists[] = {kvb_machine_keys, more};
 
     char text[8], other[8];
@@ -237,6 +237,7 @@ int kvb_manifest_print(const kvb_manifest *m, kvb_table_format format, FILE *out
     fact_add(t, &error, "features", "%s", m->cpu_features);
     fact_add(t, &error, "level", "%s", m->isa);
     fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
+    fact_add(t, &error, "tuning", "%s", *m->tuning ? m->tuning : "built-in");
     fact_add(t, &error, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
     if (m->shard[0])
         fact_add(t, &error, "shard", "%s", m->shard);

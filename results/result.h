@@ -10,7 +10,8 @@
  *
  * Keys of the manifest:
  *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
- *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, suite, seed, shard,
+ *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null, tuning (only if settings
+ *   of `kvbench tune` were in use: their file), suite, seed, shard,
  *   joined [{date, cpu_model, isa, cores}, …], date, command,
  *   host {cpus, name, hypervisor, governor, load_1m, load_5m, load_15m, mhz, caches [{type, level, bytes, sharing}, …], unknown},
  *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
@@ -337,6 +338,7 @@ typedef struct kvb_manifest {
     char os[128];
     char openblas_version[128], openblas_core[KVB_NAME], openblas_note[KVB_REASON]; /* note empty: null */
     uint32_t openblas_threads;                                                      /* that it may start itself */
+    char tuning[512]; /* which settings of `kvbench tune` were in use; empty: built in */
     char suite[KVB_NAME];
     uint64_t seed;
     char shard[24]; /* "2/3"; empty: the whole */

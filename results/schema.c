@@ -94,6 +94,7 @@ const kvb_field kvb_manifest_fields[] = {
     FIELD(kvb_manifest, TEXT,  "openblas_core", openblas_core),
     FIELD(kvb_manifest, U32,   "openblas_threads", openblas_threads),
     FIELD(kvb_manifest, NOTE,  "openblas_note", openblas_note),
+    FIELD(kvb_manifest, EXTRA, "tuning", tuning),
     FIELD(kvb_manifest, TEXT,  "suite", suite),
     FIELD(kvb_manifest, U64,   "seed", seed),
     FIELD(kvb_manifest, TEXT,  "shard", shard),

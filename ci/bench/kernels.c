@@ -16,6 +16,7 @@
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 #include "harness/selection/registry.h"
+#include "harness/tuning/tuning.h"
 
 #define NAME "bench-kernels"
 
@@ -33,6 +34,8 @@ typedef struct bench {
     bench_store store;
     kvb_table *table;
     bench_score score;
+    kvb_tuning_choice tuning;
+    kvb_manifest machine;
 } bench;
 
 static const kvb_option options[] = {
@@ -45,6 +48,9 @@ static const kvb_option options[] = {
     {"--cells", "N", "at most so many cells, and one copy of them: small, whatever caches hold",
      KVB_NUMBER(bench, cells, BENCH_CELLS_MIN, 1 << 20)},
     {"--seconds", "S", "measure each line for so long, at least 5 samples; default 1.5", KVB_TEXT(bench, seconds_text)},
+    {"--tuning", "F.json", "a file of `kvbench tune`; default: this machine's, else two seconds of measuring",
+     KVB_TEXT(bench, tuning.path)},
+    {"--no-tuning", NULL, "the settings that are built in", KVB_FLAG(bench, tuning.none)},
     {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(bench, format_name)},
     KVB_OPTIONS_END,
 };
@@ -270,8 +276,9 @@ static int bench_print(const bench *b)
 {
     bool people = b->format == KVB_TABLE_TEXT || b->format == KVB_TABLE_MD;
     FILE *said = people ? stdout : stderr;
-    fprintf(said, "%u KV heads of %u channels, out f32; %llu threads, reads in %s.\n\n", BENCH_KV_HEADS, BENCH_DIM,
-            (unsigned long long)b->threads, kvb_read_isa());
+    fprintf(said, "%u KV heads of %u channels, out f32; %llu threads, reads in %s; tuning: %s.\n\n", BENCH_KV_HEADS,
+            BENCH_DIM, (unsigned long long)b->threads, kvb_read_isa(),
+            *b->machine.tuning ? b->machine.tuning : "built-in");
     int error = kvb_table_print(b->table, b->format, stdout);
     fprintf(said, "\n%u of %u targets are met.\n", b->score.met, b->score.targets);
     return error || fflush(stdout) ? -EIO : 0;
@@ -297,6 +304,10 @@ int main(int argc, char **argv)
     int code = kvb_options_parse(&usage, &b, argc, argv);
     if (code < 0) { /* go on */
         code = values_check(&b);
+        b.tuning.measures = true;
+        kvb_host_describe("", &b.machine);
+        if (code == KVB_EXIT_OK)
+            code = kvb_tuning_use(NAME, &b.tuning, &b.machine);
         if (code == KVB_EXIT_OK)
             code = bench_main(&b);
     }

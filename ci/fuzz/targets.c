@@ -36,6 +36,7 @@ const kvb_fuzz_target kvb_fuzz_targets[] = {
      LINES("compare @/result.jsonl @/later.jsonl --subset --thresholds %",
            "compare --history @/result.jsonl @/later.jsonl --thresholds %"),
      1},
+    {"tuning", kvb_fuzz_files, "in.json", LINES("list kernels --tuning %"), 1},
     {"mooncake", kvb_fuzz_files, "in.jsonl", LINES("record --import mooncake:% -o # --name a"), 1},
     {"azure", kvb_fuzz_files, "in.csv", LINES("record --import azure:% -o # --name a --shrink 3 --sequences 3"), 0},
     {"size", kvb_fuzz_words, NULL, LINES("size"), 0},

@@ -8,6 +8,8 @@
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
+#include "harness/machine/host.h"
+#include "harness/tuning/tuning.h"
 #include "harness/counters/counters.h"
 #include "harness/selection/registry.h"
 #include "harness/selection/pool_option.h"
@@ -19,6 +21,8 @@
 typedef struct list {
     kvb_words plugins, sorts;
     const char *folder, *format_name, *cpu_mask;
+    kvb_tuning_choice tuning;
+    kvb_manifest machine;
     kvb_registry registry;
     kvb_table *table;
 } list;
@@ -27,6 +31,7 @@ static const kvb_option options[] = {
     {"--plugin", "F.so", "load more kernels, caches, pools and scans; repeatable", KVB_WORDS(list, plugins)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(list, folder)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(list, cpu_mask)},
+    {"--tuning", "F.json", "a file of `kvbench tune`; default: this machine's", KVB_TEXT(list, tuning.path)},
     {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(list, format_name)},
     KVB_OPTIONS_END,
 };
@@ -138,7 +143,11 @@ static int parts_list(list *l, kvb_registry_kind sort)
 
 static int kernels_list(list *l)
 {
-    return parts_list(l, KVB_KERNELS);
+    const bool tuned = *l->machine.tuning;
+    const int error = parts_list(l, KVB_KERNELS);
+    return error ? error
+                 : row_add(l, "tuning", tuned ? "file" : "built-in", tuned ? l->machine.tuning : "(memory)", "yes",
+                           "how kernels read rows where they lie: kvbench tune");
 }
 
 static int caches_list(list *l)
@@ -262,6 +271,11 @@ static int list_main(int argc, char **argv)
         code = kvb_complain("list", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
         goto out;
     }
+    kvb_host_describe("", &l->machine);
+    code = kvb_tuning_use("list", &l->tuning, &l->machine);
+    if (code)
+        goto out;
+    code = KVB_EXIT_USAGE;
     kvb_registry_init(&l->registry);
     if (kvb_registry_load_all(&l->registry, &l->plugins, why, sizeof why)) {
         kvb_complain("list", code, "%s", why);

@@ -220,6 +220,10 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     kvb_host_describe("", &manifest);
     if (!r->check)
         kvb_busy_note(&manifest.host);
+    r->tuning.measures = !r->check;
+    int code = kvb_tuning_use("run", &r->tuning, &manifest);
+    if (code)
+        return code;
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
@@ -231,7 +235,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     total = kvb_shard_count(r->shard, total);
     r->why = why;
     r->why_bytes = sizeof why;
-    int code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
+    code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
     if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
         code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
     kvb_stop_catch();

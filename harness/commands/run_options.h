@@ -8,12 +8,14 @@
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/cache_state.h"
+#include "harness/tuning/tuning.h"
 #include "results/export.h"
 #include "results/result.h"
 
 typedef struct run {
     const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
         *best_path, *junit_path, *shard_text;
+    kvb_tuning_choice tuning;
     kvb_selection_words words;
     kvb_words plugins, events;
     uint64_t capacity, min_chunk, page_cells, prefix_bytes, max_pairs, oracle_pairs, opinion_pairs, seed, seconds,

@@ -58,6 +58,7 @@ typedef struct kvb_row_group {
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
     uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
+    bool turn;                             /* … of a sequence that is read in turns */
     bool again;                            /* key and value still point to the turn before, `ahead` cells back */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
 } kvb_row_group;
@@ -87,7 +88,7 @@ typedef struct kvb_workspace {
 /* How q and K, and the weights and V, are multiplied. Each product has a file, with its kernel: product_*.c. */
 typedef struct kvb_product {
     size_t loops;     /* offset in kvb_loops of those that it is made of: it runs at levels that have them */
-    bool short_turns; /* turns have kvb_prefetch.near_cells cells if query rows are few and stored rows narrow */
+    bool short_turns; /* turns have kvb_prefetch.short_cells cells if query rows are few and stored rows narrow */
 
     /* Does it take the rows of this problem? If not, why says the reason. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
@@ -137,10 +138,15 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
-/* The same for rows in place. Lines on the way there are prefetched again, so the rows between must be the group's, too. */
-static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, size_t stride)
+/* The same for rows in place: as many cells further on in the order of reading as the reading says, where there are turns. Lines on
+ * the way there are prefetched again only if the rows between are the group's, too. */
+static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
+                                                size_t stride)
 {
-    return (kvb_row_ahead){g->ahead * stride, flash->prefetch->again && g->run == g->ahead && g->ahead % 8 == 0};
+    const kvb_reading *r = kvb_reading_of(flash->prefetch, side->row_bytes, g->n_rows);
+    const uint32_t each = r->ahead > g->runs ? r->ahead / g->runs : 1;
+    const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
+    return (kvb_row_ahead){cells * stride, r->near, r->again && g->turn && g->runs == 1 && cells % 8 == 0, r->by_cells};
 }
 
 /* ---- what other products use of that of floats: product_float.c -------------------------------------------------- */

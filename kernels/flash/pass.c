@@ -54,7 +54,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     const uint32_t heads = x->flash->plan.group, first = block->first - x->first;
     g->kv_head = x->kv_head;
     g->n_rows = g->n_cells = 0;
-    g->again = false;
+    g->again = g->turn = false;
     g->ahead = BLOCK / PLACES;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
@@ -147,10 +147,10 @@ static void block_attend(pass *x, const kvb_block *block)
 }
 
 /* Are there few query rows, and stored rows narrow enough, for short turns? */
-static bool near(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g)
+static bool is_short(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g)
 {
-    return f->product->short_turns && side->in_place && side->row_bytes <= f->prefetch->near_bytes &&
-           g->n_rows <= f->prefetch->near_rows;
+    return f->product->short_turns && side->in_place && side->row_bytes <= f->prefetch->short_bytes &&
+           g->n_rows <= f->prefetch->short_rows;
 }
 
 /* How many neighbouring cells a turn of `cells` reads at each place: RUN_BYTES at least, if rows lie side by side. */
@@ -178,11 +178,12 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     if (span < 2)
         return;
     group_make(x, &g, block, 0, block->n, block->any);
-    uint32_t per = near(f, &f->k, &g) && near(f, &f->v, &g) ? f->prefetch->near_cells : BLOCK;
+    uint32_t per = is_short(f, &f->k, &g) && is_short(f, &f->v, &g) ? f->prefetch->short_cells : BLOCK;
     uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
     g.n_cells = per;
     g.run = g.ahead = turn_run(f, &g, per);
     g.runs = per / g.run;
+    g.turn = true;
     for (uint32_t i = 0; i < per; i++)
         g.cell[i] = first + i % g.runs * turns * g.run + i / g.runs;
     for (uint32_t turn = 0; turn < turns; turn++, left -= per) {
@@ -197,7 +198,7 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
         g.cell[i] = first + span * BLOCK - left + i;
     g.n_cells = g.runs = left;
     g.run = 1;
-    g.again = false;
+    g.again = g.turn = false;
     group_attend(x, &g);
 }
 

@@ -119,7 +119,7 @@ static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
                                   .n = g->n_cells,
                                   .dim = k->width,
                                   .at = g->key,
-                                  .ahead = kvb_group_row_ahead(f, g, k->view->cell_stride)};
+                                  .ahead = kvb_group_row_ahead(f, g, k, k->view->cell_stride)};
     f->loops->bf16->dots(&keys, queries, g->n_rows, w->scores);
 }
 
@@ -141,7 +141,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
                                     .n = g->n_cells,
                                     .dim = v->width,
                                     .at = p->v_in_k ? g->key : g->value,
-                                    .ahead = kvb_group_row_ahead(f, g, v->view->cell_stride)};
+                                    .ahead = kvb_group_row_ahead(f, g, v, v->view->cell_stride)};
     f->loops->bf16->sums(&values, w->scores, g->n_rows, sums);
 }
 

@@ -139,7 +139,7 @@ static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_r
                              .n = g->n_cells,
                              .dim = side->width,
                              .at = at,
-                             .ahead = kvb_group_row_ahead(f, g, side->view->cell_stride),
+                             .ahead = kvb_group_row_ahead(f, g, side, side->view->cell_stride),
                              .view = side->view,
                              .cells = g->cell,
                              .kv_head = g->kv_head};

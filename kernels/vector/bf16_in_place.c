@@ -28,7 +28,7 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, c
                          float *scores)
 {
     const uint32_t cells = rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1, n = keys->n;
-    const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, keys->ahead);
+    const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, keys->ahead);
     const fp8_table table = fp8_table_of(keys->elem);
     const uint8_t *queries[DOTS_ROWS];
     for (uint32_t r = 0; r < rows; r++)
@@ -108,7 +108,7 @@ bool KVB_ISA_NAME(kvb_bf16_dots)(const kvb_stored_rows *keys, const void *const 
 VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
                           const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
 {
-    const line_ahead ahead = line_ahead_of(elem_like(fp8), dim, rows, values->ahead);
+    const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, values->ahead);
     const fp8_table table = fp8_table_of(values->elem);
     const uint32_t vecs = 2 * ROW_VECS * parts, there = (dim - at + VL - 1) / VL;
     vi sum[SUMS_VECS];

@@ -69,13 +69,12 @@ VEC_INLINE vh f16_load(kvb_elem elem, const void *row, row_beside beside, uint32
 }
 
 /* elem_prefetch() in steps of 32 channels. For q8_0 one line for two blocks, and one for a last single block. */
-VEC_INLINE void f16_prefetch(kvb_elem elem, uint32_t dim, uint32_t rows, const void *row, kvb_row_ahead ahead,
-                             uint32_t i)
+VEC_INLINE void f16_prefetch(kvb_elem elem, uint32_t dim, const void *row, kvb_row_ahead ahead, uint32_t i)
 {
     const kvb_elem as = elem == KVB_F16 ? KVB_F16 : KVB_E4M3;
     if (elem == KVB_Q8_0 && i % 64 && dim - i <= 32)
         i += 32;
-    const line_ahead line = {ahead.bytes, elem_size(as) * dim <= KVB_NEAR_BYTES && rows <= KVB_NEAR_ROWS, 0};
+    const line_ahead line = {ahead.bytes, ahead.near, 0};
     elem_prefetch(as, line, row, i);
 }
 
@@ -304,7 +303,7 @@ VEC_INLINE bool rows_dot(kvb_elem elem, uint32_t part, uint32_t groups, const vo
             const row_beside beside = row_beside_of(elem, keys, cell);
             tile[c] = keys->at[cell];
             for (uint32_t d = 0; d < dim; d += HL) {
-                f16_prefetch(elem, dim, n_rows, tile[c], keys->ahead, d);
+                f16_prefetch(elem, dim, tile[c], keys->ahead, d);
                 if (elem != KVB_F16) {
                     codes = codes_largest(elem, codes, tile[c], d);
                     row[c][d / HL] = f16_load(elem, tile[c], beside, d, dim);
@@ -395,7 +394,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const uin
         for (uint32_t v = 0; v < vecs; v++) {
             value[v] = f16_load(elem, row, beside, at + v * HL, dim);
             *codes = codes_largest(elem, *codes, row, at + v * HL);
-            f16_prefetch(elem, dim, rows, row, values->ahead, at + v * HL);
+            f16_prefetch(elem, dim, row, values->ahead, at + v * HL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {

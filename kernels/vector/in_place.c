@@ -89,8 +89,8 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *ke
                          float *scores)
 {
     const uint32_t cells = tile_cells(rows), n = keys->n;
-    const line_ahead ahead = line_ahead_of(elem, dim, rows, keys->ahead);
-    const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && kvb_prefetch_here()->by_cells;
+    const line_ahead ahead = line_ahead_of(elem, rows, keys->ahead);
+    const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && keys->ahead.by_cells;
     for (uint32_t i = 0; i < n; i += cells) {
         const void *tile[VL];
 #pragma GCC unroll 16
@@ -178,7 +178,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                          uint32_t dim, float *const *sums)
 {
-    const line_ahead ahead = line_ahead_of(elem, dim, rows, values->ahead);
+    const line_ahead ahead = line_ahead_of(elem, rows, values->ahead);
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \

@@ -59,14 +59,10 @@ typedef struct line_ahead {
     uint8_t again; /* prefetched again: 0: never; 1: once; 2: four times */
 } line_ahead;
 
-/* For rows within KVB_NEAR_BYTES and KVB_NEAR_ROWS `near` is a constant to the compiler. */
-VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t dim, uint32_t rows, kvb_row_ahead ahead)
+VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t rows, kvb_row_ahead ahead)
 {
-    const size_t bytes = elem_size(elem) * dim;
-    const bool near = (bytes <= KVB_NEAR_BYTES || bytes <= kvb_prefetch_here()->near_bytes) &&
-                      (rows <= KVB_NEAR_ROWS || rows <= kvb_prefetch_here()->near_rows);
     const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
-    return (line_ahead){ahead.bytes, near, !near || !ahead.again ? 0 : often ? 2 : 1};
+    return (line_ahead){ahead.bytes, ahead.near, !ahead.near || !ahead.again ? 0 : often ? 2 : 1};
 }
 
 VEC_INLINE void line_prefetch(bool near, const void *row, size_t at)

@@ -45,11 +45,16 @@ static void others_may_be_set(void **state)
     assert_ptr_equal(kvb_prefetch_here(), own);
 }
 
-static void near_rows_are_what_all_cpus_have(void **state)
+static void readings_are_by_bytes_and_rows(void **state)
 {
     (void)state;
-    assert_true(kvb_prefetch_intel.near_rows >= KVB_NEAR_ROWS && kvb_prefetch_amd.near_rows >= KVB_NEAR_ROWS);
-    assert_true(kvb_prefetch_intel.near_bytes >= KVB_NEAR_BYTES && kvb_prefetch_amd.near_bytes >= KVB_NEAR_BYTES);
+    static kvb_prefetch p;
+    static const uint32_t bytes[][2] = {{1, 256}, {257, 512}, {513, 4096}},
+                          rows[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 10}};
+    for (uint32_t b = 0; b < KVB_READING_SIZES; b++)
+        for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
+            for (uint32_t i = 0; i < 4; i++)
+                assert_ptr_equal(kvb_reading_of(&p, bytes[b][i % 2], rows[r][i / 2]), &p.reading[b][r]);
 }
 
 /* ---- lookahead ---- */
@@ -114,7 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_maker),
         cmocka_unit_test(others_may_be_set),
-        cmocka_unit_test(near_rows_are_what_all_cpus_have),
+        cmocka_unit_test(readings_are_by_bytes_and_rows),
         cmocka_unit_test(runs_in_two_halves),
         cmocka_unit_test(one_run_all_along),
         cmocka_unit_test(fewer_than_eight),

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench tune: measure how this machine's memory is best read, and keep it. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command_line.h"
+#include "harness/cpu_mask.h"
+#include "harness/interrupt.h"
+#include "harness/machine/host.h"
+#include "harness/machine/team.h"
+#include "harness/progress.h"
+#include "harness/tuning/tuning.h"
+
+typedef struct tune {
+    bool quick;
+    uint64_t seconds;
+    const char *output, *cpu_mask, *format_name;
+    kvb_table_format format;
+} tune;
+
+static const kvb_option options[] = {
+    {"--quick", NULL, "ten seconds in place of two minutes", KVB_FLAG(tune, quick)},
+    {"--seconds", "N", "as long as this (default 120)", KVB_NUMBER(tune, seconds, 1, 86400)},
+    {"-o", "F.json", "the file to write (default: this machine's, which runs then use)", KVB_TEXT(tune, output)},
+    {"--cpu-mask", "LEVEL", "for runs limited to this level of instructions", KVB_TEXT(tune, cpu_mask)},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(tune, format_name)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "tune",
+    .synopsis = "[options]",
+    .about =
+        "Measure on this machine how the flash kernels best read memory: how many cells further on cache lines are\n"
+        "prefetched, into which cache, how often, and in which order a row is read. Candidates take turns; what\n"
+        "wins by 3 % or more is kept. No result depends on it, only times.\n\n"
+        "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and bench-kernels use\n"
+        "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first timed\n"
+        "run measures the choices that matter most, in two seconds.\n\n"
+        "  kvbench tune --quick\n"
+        "  kvbench tune -o mine.json && kvbench run --suite quick --tuning mine.json",
+    .options = options,
+};
+
+static int table_print(const tune *t, const kvb_tuning *found)
+{
+    static const char *const sizes[KVB_READING_SIZES] = {"256", "512", "more"}, *const rows[KVB_READING_ROWS] = {
+                                                                                    "1", "2", "4", "more"};
+    char ahead[16], gain[16];
+    kvb_table *table = kvb_table_new(
+        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "order", ">gain", NULL});
+    int error = table ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS && !error; i++) {
+        const uint32_t s = i / KVB_READING_ROWS, r = i % KVB_READING_ROWS;
+        const kvb_reading *x = &found->prefetch.reading[s][r];
+        snprintf(ahead, sizeof ahead, "%u", x->ahead);
+        snprintf(gain, sizeof gain, "%.2fx", found->gain[s][r]);
+        error = kvb_table_row(table, (const char *const[]){sizes[s], rows[r], ahead,
+                                                           !x->ahead ? "-"
+                                                           : x->near ? "L1"
+                                                                     : "L2",
+                                                           x->again ? "yes" : "no",
+                                                           x->by_cells && r < 2 ? "by cells" : "by channels", gain});
+    }
+    error = error ? error : kvb_table_print(table, t->format, stdout);
+    kvb_table_free(table);
+    return error;
+}
+
+static int tune_main(int argc, char **argv)
+{
+    tune t = {.seconds = 120, .format_name = "table"};
+    char why[1024], usual[KVB_TUNING_PATH];
+    kvb_manifest machine = {0};
+    kvb_tuning found;
+    int code = kvb_options_parse(&usage, &t, argc, argv);
+    if (code >= 0)
+        return code;
+    if (!kvb_table_format_parse(t.format_name, &t.format))
+        return kvb_unknown("tune", "--format: unknown format", t.format_name, KVB_TABLE_FORMAT_WORDS);
+    const int masked = kvb_cpu_mask_set(t.cpu_mask, why, sizeof why);
+    if (masked)
+        return kvb_complain("tune", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
+    kvb_host_describe("", &machine);
+    if (!t.output && kvb_tuning_path(&machine, usual))
+        return kvb_complain("tune", KVB_EXIT_USAGE, "neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");
+    kvb_stop_catch();
+    kvb_progress_start("tune", 0);
+    kvb_busy_note(&machine.host);
+    kvb_progress_now("measuring how memory is best read");
+    const kvb_tuning_options measured = {.seconds = t.quick ? 10 : (double)t.seconds, .threads = kvb_cores()};
+    const int error = kvb_tuning_measure(&measured, &found);
+    kvb_progress_end();
+    if (error == -EINTR) {
+        kvb_complain("tune", 0, "stopped by a signal; nothing was written");
+        kvb_stop_die();
+    }
+    if (error)
+        return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error));
+    if (kvb_tuning_write(t.output ? t.output : usual, &machine, &found, why, sizeof why))
+        return kvb_complain("tune", KVB_EXIT_MACHINE, "%s", why);
+    code = kvb_printed("tune", table_print(&t, &found));
+    if (!code && kvb_table_is_for_people(t.format))
+        printf("\nkept in %s\n", t.output ? t.output : usual);
+    return code;
+}
+
+const kvb_command kvb_command_tune = {
+    .name = "tune",
+    .summary = "measure how this machine's memory is best read; runs then do so",
+    .run = tune_main,
+};

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Candidates in turns, over rows in memory. */
+#include "harness/tuning/tuning.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "caches/pools/pool.h"
+#include "harness/clock.h"
+#include "harness/interrupt.h"
+#include "harness/machine/team.h"
+#include "kernels/kernels.h"
+#include "results/statistics.h"
+
+#define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
+#define BETTER     1.03               /* a winner beats the built-in setting by so much */
+enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 16, THREADS = 256 };
+
+/* The rows that a class of readings is measured with. */
+static const struct {
+    const char *format;
+    uint32_t dim, kv_heads;
+} sizes[KVB_READING_SIZES] = {{"f16", 128, 8}, {"f32", 128, 8}, {"f16", 576, 4}};
+static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
+
+static const kvb_reading readings[] = {
+    {.ahead = 0},
+    {.ahead = 16},
+    {.ahead = 32},
+    {.ahead = 64},
+    {.ahead = 96},
+    {.ahead = 128},
+    {.ahead = 32, .near = true},
+    {.ahead = 64, .near = true, .again = true},
+};
+enum { READINGS = sizeof readings / sizeof *readings };
+static_assert(2 * READINGS <= CANDIDATES, "each of them by cells and not, for few query rows");
+
+/* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
+
+typedef struct timed_team {
+    kvb_team team;
+    const kvb_team *under;
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+    double ns[THREADS];
+} timed_team;
+
+static double cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void timed_part(void *ctx, uint32_t i, uint32_t n)
+{
+    timed_team *t = ctx;
+    const double start = cpu_ns();
+    t->part(t->ctx, i, n);
+    t->ns[i] += cpu_ns() - start;
+}
+
+static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    timed_team *t = (timed_team *)(uintptr_t)team;
+    t->part = part;
+    t->ctx = ctx;
+    t->under->run(t->under, timed_part, t);
+}
+
+/* ---- the works -------------------------------------------------------------------------------------------------------- */
+
+typedef struct bench {
+    timed_team team;
+    char *memory; /* K, then V */
+    kvb_prefetch tried;
+    kvb_attend args;
+    const kvb_kernel *kernel;
+    size_t scratch_bytes;
+} bench;
+
+static const kvb_format *format_of(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(kvb_builtin_pools[i]->name, name))
+        i++;
+    return kvb_builtin_pools[i]->format;
+}
+
+/* One token over rows of that format that fill both sides. false: the kernel cannot, or there is no memory. */
+static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint32_t dim, uint32_t kv_heads,
+                      uint32_t rows)
+{
+    char why[128];
+    const kvb_format *format = format_of(name);
+    const size_t row = format->elem == KVB_F32 ? 4 * dim : format->elem == KVB_Q8_0 ? dim / 32 * 34 : 2 * dim;
+    const uint32_t cells = (uint32_t)(SIDE_BYTES / (row * kv_heads)) / 64 * 64;
+    const uint32_t heads = rows * kv_heads;
+    const kvb_view k = {.base = b->memory,
+                        .head_stride = row * cells,
+                        .cell_stride = row,
+                        .cells = cells,
+                        .dim = dim,
+                        .format = format};
+    kvb_view v = k;
+    v.base = b->memory + SIDE_BYTES;
+    b->kernel = kernel;
+    b->args = (kvb_attend){.problem = {.n_tok = 1,
+                                       .n_heads = heads,
+                                       .n_kv_heads = kv_heads,
+                                       .k_dim = dim,
+                                       .v_dim = dim,
+                                       .n_cells = cells,
+                                       .scale = 0.05f,
+                                       .mask = KVB_MASK_NONE,
+                                       .k_format = format,
+                                       .v_format = format},
+                           .k = k,
+                           .v = v,
+                           .team = &b->team.team};
+    if ((kernel->available && !kernel->available(why, sizeof why)) ||
+        !kernel->supports(&b->args.problem, why, sizeof why))
+        return false;
+    b->scratch_bytes = (kernel->scratch_bytes(&b->args.problem, b->team.team.n) + 63) / 64 * 64;
+    float *q = malloc((size_t)heads * dim * sizeof *q);
+    for (size_t i = 0; q && i < (size_t)heads * dim; i++)
+        q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
+    b->args.q = q;
+    b->args.out = malloc((size_t)heads * dim * sizeof(float));
+    b->args.scratch = aligned_alloc(64, b->scratch_bytes + 64);
+    return q && b->args.out && b->args.scratch;
+}
+
+static void work_close(bench *b)
+{
+    free((void *)(uintptr_t)b->args.q);
+    free(b->args.out);
+    free(b->args.scratch);
+    b->args = (kvb_attend){0};
+}
+
+/* CPU time of the thread that took the longest in one call. */
+static double call_ns(bench *b)
+{
+    double ns = 0;
+    memset(b->team.ns, 0, sizeof b->team.ns);
+    b->kernel->attend(&b->args);
+    for (uint32_t i = 0; i < b->team.team.n; i++)
+        ns = fmax(ns, b->team.ns[i]);
+    return ns;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------------ */
+
+/* Puts candidate c into b->tried; candidate 0 is the built-in setting. */
+typedef void candidate_set(bench *b, uint32_t c, const void *of);
+
+/* The candidate that won, and its gain. n: candidates, the built-in one among them. */
+static uint32_t turns_take(bench *b, candidate_set *set, const void *of, uint32_t n, double seconds, double *gain)
+{
+    static double ratio[CANDIDATES + 1][TURNS];
+    uint32_t best = 0, turns = 0;
+    const double end = kvb_now_ns() + seconds * 1e9;
+    call_ns(b);
+    for (; turns < TURNS && !kvb_stopped && (turns < LEAST_TURNS || kvb_now_ns() < end); turns++) {
+        double own = 0;
+        for (uint32_t c = 0; c < n; c++) {
+            set(b, c, of);
+            const double ns = call_ns(b);
+            own = c ? own : ns;
+            ratio[c][turns] = own / ns;
+        }
+    }
+    *gain = 1;
+    for (uint32_t c = 1; c < n; c++) {
+        const double g = kvb_quantile(ratio[c], turns, 0.5);
+        if (g >= BETTER && g > *gain) {
+            best = c;
+            *gain = g;
+        }
+    }
+    set(b, best, of);
+    return best;
+}
+
+typedef struct class
+{
+    uint32_t size, rows;
+    kvb_reading own;
+} class;
+
+static void reading_set(bench *b, uint32_t c, const void *of)
+{
+    const class *x = of;
+    kvb_reading r = x->own;
+    if (c) {
+        r = readings[(c - 1) % READINGS];
+        r.by_cells = c > READINGS;
+    }
+    b->tried.reading[x->size][x->rows] = r;
+}
+
+static void steadily_set(bench *b, uint32_t c, const void *of)
+{
+    const bool *own = of;
+    b->tried.steadily = c ? !*own : *own;
+}
+
+static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
+{
+    const uint32_t n_sizes = o->few ? 1 : KVB_READING_SIZES;
+    const double each = o->seconds / (n_sizes * KVB_READING_ROWS + !o->few);
+    for (uint32_t i = 0; i < n_sizes * KVB_READING_ROWS && !kvb_stopped; i++) {
+        const uint32_t size = i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
+        const class x = {size, rows, b->tried.reading[size][rows]};
+        if (!work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads,
+                       rows_of[rows])) {
+            work_close(b);
+            return -ENOMEM;
+        }
+        turns_take(b, reading_set, &x, 1 + (rows_of[rows] <= 2 ? 2 : 1) * READINGS, each, &t->gain[size][rows]);
+        work_close(b);
+    }
+    const bool own = b->tried.steadily;
+    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4))
+        turns_take(b, steadily_set, &own, 2, each, &t->steadily_gain);
+    work_close(b);
+    t->prefetch = b->tried;
+    return kvb_stopped ? -EINTR : 0;
+}
+
+int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
+{
+    bench *b = calloc(1, sizeof *b);
+    kvb_threads *threads = NULL;
+    int error = b ? kvb_threads_start(options->threads, true, &threads) : -ENOMEM;
+    if (error)
+        goto out;
+    b->memory = mmap(NULL, 2 * SIDE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b->memory == MAP_FAILED) {
+        b->memory = NULL;
+        error = -ENOMEM;
+        goto out;
+    }
+    madvise(b->memory, 2 * SIDE_BYTES, MADV_HUGEPAGE);
+    for (size_t i = 0; i < SIDE_BYTES; i++) /* finite in every type */
+        ((uint16_t *)(void *)b->memory)[i] = (uint16_t)(0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0));
+    b->team = (timed_team){.team = {.n = options->threads, .run = timed_run}, .under = kvb_threads_team(threads)};
+    kvb_prefetch_set(NULL);
+    b->tried = *kvb_prefetch_here();
+    *tuning = (kvb_tuning){.prefetch = b->tried, .steadily_gain = 1};
+    for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS; i++)
+        (&tuning->gain[0][0])[i] = 1;
+    kvb_prefetch_set(&b->tried);
+    error = classes_measure(b, options, tuning);
+    kvb_prefetch_set(NULL);
+out:
+    if (threads)
+        kvb_threads_end(threads);
+    if (b && b->memory)
+        munmap(b->memory, 2 * SIDE_BYTES);
+    free(b);
+    return error;
+}
