@@ -60,8 +60,8 @@ VEC_INLINE vi pairs_dot_at(vi c, vi tile, const void *row)
 
 VEC_INLINE vf query_within(vf x, float most)
 {
-    const vf least = vf_set(-most), kept = vf_max(vf_min(x, vf_set(most)), least), infinite = vf_set(INFINITY);
-    return vf_where_equal(x, infinite, x, vf_where_equal(x, -infinite, x, kept));
+    const vf kept = vf_max(vf_min(x, vf_set(most)), vf_set(-most));
+    return vf_where_equal(x - x, vf_set(0), kept, x); /* infinity and NaN less themselves are NaN */
 }
 
 VEC_INLINE void keys_pack(bool fp8, fp8_table wide, uint32_t dim, const uint8_t *const *rows, uint32_t n,
