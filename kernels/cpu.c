@@ -56,7 +56,7 @@ static bool fp16_here(void) /* gcc 11 has no name for it */
 
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
-    if (level >= KVB_CPU_NEON) {
+    if (level >= KVB_CPU_NEON && level < KVB_CPU_LEVELS) {
         snprintf(why, why_bytes, "the CPU has no %s: it is no AArch64", kvb_cpu_level_names[level]);
         return false;
     }

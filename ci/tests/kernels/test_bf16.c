@@ -93,8 +93,11 @@ static void rig_free(struct rig *g)
 /* By block products, or by those of few rows. */
 static void rig_scores(struct rig *g, bool of_few)
 {
-    const kvb_stored_rows keys = {
-        .elem = g->format.elem, .n = g->n, .dim = g->dim, .at = g->at, .ahead = {SIZE_MAX / 3, g->n % 2}};
+    const kvb_stored_rows keys = {.elem = g->format.elem,
+                                  .n = g->n,
+                                  .dim = g->dim,
+                                  .at = g->at,
+                                  .ahead = {SIZE_MAX / 3, g->n % 2, g->n % 2, false}};
     if (of_few)
         assert_true(bf16->dots(&keys, g->queries, g->rows, g->scores));
     else
