@@ -191,6 +191,7 @@ size_t kvb_manifest_notes(const kvb_manifest *base, const kvb_manifest *new, cha
         {"OpenBLAS", base->openblas_version, new->openblas_version},
         {"OpenBLAS core", base->openblas_core, new->openblas_core},
         {"OpenBLAS threads", blas_threads[0], blas_threads[1]},
+        {"tuning", *base->tuning ? base->tuning : "built-in", *new->tuning ? new->tuning : "built-in"},
         {"suite", base->suite, new->suite},
         {"seed", seed[0], seed[1]},
     };
@@ -237,7 +238,8 @@ int kvb_manifest_print(const kvb_manifest *m, kvb_table_format format, FILE *out
     fact_add(t, &error, "features", "%s", m->cpu_features);
     fact_add(t, &error, "level", "%s", m->isa);
     fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
-    fact_add(t, &error, "tuning", "%s", *m->tuning ? m->tuning : "built-in");
+    if (*m->tuning)
+        fact_add(t, &error, "tuning", "%s", m->tuning);
     fact_add(t, &error, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
     if (m->shard[0])
         fact_add(t, &error, "shard", "%s", m->shard);

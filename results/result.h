@@ -338,7 +338,7 @@ typedef struct kvb_manifest {
     char os[128];
     char openblas_version[128], openblas_core[KVB_NAME], openblas_note[KVB_REASON]; /* note empty: null */
     uint32_t openblas_threads;                                                      /* that it may start itself */
-    char tuning[512]; /* which settings of `kvbench tune` were in use; empty: built in */
+    char tuning[256]; /* which settings of `kvbench tune` were in use; empty: built in */
     char suite[KVB_NAME];
     uint64_t seed;
     char shard[24]; /* "2/3"; empty: the whole */

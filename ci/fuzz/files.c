@@ -95,15 +95,11 @@ static int weights_read(int argc, char **argv)
 static const kvb_command tensors = {.name = "tensors", .run = tensors_read},
                          live = {.name = "live", .run = live_config_read},
                          weights = {.name = "weights", .run = weights_read};
-static const kvb_command *const commands[] = {&kvb_command_show,
-                                              &kvb_command_size,
-                                              &kvb_command_compare,
-                                              &kvb_command_merge,
-                                              &kvb_command_record,
-                                              &tensors,
-                                              &live,
-                                              &weights,
-                                              NULL};
+static const kvb_command *const commands[] = {&kvb_command_show,  &kvb_command_size,
+                                              &kvb_command_list,  &kvb_command_compare,
+                                              &kvb_command_merge, &kvb_command_record,
+                                              &tensors,           &live,
+                                              &weights,           NULL};
 
 /* ---- running a command ---------------------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 #include "kernels/prefetch.h"
 #include "results/result.h"
 
-#define KVB_TUNING_PATH 512u
+#define KVB_TUNING_PATH 256u
 
 typedef struct kvb_tuning {
     kvb_prefetch prefetch; /* the winners */

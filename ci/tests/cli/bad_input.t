@@ -143,7 +143,7 @@ done <<'END'
 1|s/"latent":true/"latent":1/|header: group 1: "latent": expected true or false, found an integer$
 1|s/\[0,0.5,1,2\]/[0,0.5,1]/|header: group 0: "sink_logits": expected an array of 4 numbers, one a head$
 1|s/"softcap":30/"softcap":-30/|header: group 1: "softcap": expected a number above 0$
-1|s/"window":4/"windw":4/|header: group 0: unknown key "windw", known: layers, heads, kv_heads,
+1|s/"window":4/"windw":4/|header: group 0: unknown key "windw", known: layers, kind, heads, kv_heads,
 1|s/"kvbench_trace":2/"kvbench_trace":1/|header: "kv_cache.schema_version": 2 is out of range 1 \.\. 1$
 4|s/"p0":6/"p0":5/|seq_cp: destination sequence 1 has position 5 already$
 END

@@ -38,6 +38,34 @@ static kvb_sized_group mamba2(uint32_t n)
                              .conv_elements = 864};
 }
 
+static void scan_check(const kvb_group_scan *a, const kvb_group_scan *b)
+{
+    assert_int_equal(a->kind, b->kind);
+    assert_int_equal(a->heads, b->heads);
+    assert_int_equal(a->groups, b->groups);
+    assert_int_equal(a->d_k, b->d_k);
+    assert_int_equal(a->d_v, b->d_v);
+    assert_int_equal(a->conv_width, b->conv_width);
+    assert_int_equal(a->conv_channels, b->conv_channels);
+    assert_int_equal(a->state_elem, b->state_elem);
+    assert_int_equal(a->conv_elem, b->conv_elem);
+}
+
+/* All that sizes depend on. */
+static void group_check(const kvb_group *a, const kvb_group *b)
+{
+    assert_int_equal(a->kind, b->kind);
+    assert_int_equal(a->heads, b->heads);
+    assert_int_equal(a->kv_heads, b->kv_heads);
+    assert_int_equal(a->k_dim, b->k_dim);
+    assert_int_equal(a->v_dim, b->v_dim);
+    assert_int_equal(a->latent, b->latent);
+    assert_int_equal(a->window, b->window);
+    assert_int_equal(a->sinks, b->sinks);
+    assert_int_equal(a->chunk, b->chunk);
+    scan_check(&a->scan, &b->scan);
+}
+
 /* What is kept of each kind of layer, and what kvbench does not hold. */
 static void a_model_of_many_kinds(void **state)
 {
@@ -78,7 +106,7 @@ static void a_model_of_many_kinds(void **state)
     assert_int_equal(kvb_size_cache_model(&model, 0, NULL, &m, why, sizeof why), 0);
     assert_int_equal(m.n_groups, 5);
     for (uint32_t g = 0; g < 5; g++) {
-        assert_memory_equal(&m.groups[g], &want[g], sizeof want[g]);
+        group_check(&m.groups[g], &want[g]);
         assert_int_equal(kvb_model_layers_of(&m, g), layers[g]);
     }
     assert_int_equal(kvb_size_verify(&model, &proving, &v, why, sizeof why), 0);
