@@ -32,8 +32,7 @@ TRACE
 began=$SECONDS
 quick=(--check --oracle-pairs 20000)
 recorded=()
-for name in plain-decode batched-multi-seq agent-fork eagle-tree parallel-sample sliding-window sink-window mla-decode gpt-oss-like \
-    context-shift engine-calls full-cache; do
+for name in plain-decode agent-fork eagle-tree sink-window mla-decode gpt-oss-like shared-prompt hybrid-batch; do
     recorded+=(--workload "$name")
 done
 for level in "${here[@]}"; do

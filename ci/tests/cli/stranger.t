@@ -14,6 +14,8 @@ make run |-| the default suite takes minutes; run.t runs a part of it as `make r
 make check |-| it is what runs this
 make bench-kernels |-| bench.t runs that program
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
+kvbench faults |s|$| key-first lse-off| | planted.t plants all
+tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
 --suite quick --plugin |s|$| --pool f32 --pool f32+had --pool k=q8_0,v=f16 --workload plain-decode --workload eagle-tree| | likewise
