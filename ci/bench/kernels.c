@@ -62,8 +62,8 @@ static const kvb_usage usage = {
         "What fraction of the machine's limit each kernel reaches: the time that reading its bytes at the measured\n"
         "bandwidth takes, or its operations at the f32 multiply-add peak, over the time taken. Limits and kernels\n"
         "are sampled in turns; a ratio is the median over turns, +- its median absolute deviation. `of both`: against\n"
-        "the longer of reading and f32 multiply-adds, whichever the target is of; where the two differ, no kernel\n"
-        "of f32 can reach the target's limit. Each kernel's output is looked at: a wrong one meets no target.\n\n"
+        "the longer of reading and f32 multiply-adds, which targets are judged by. Each kernel's output is looked at: "
+        "a wrong one meets no target.\n\n"
         "  build/bench/kernels --work 'decode-*' --format md\n"
         "  build/bench/kernels --kernel reference --cells 512 --seconds 0.01\n"
         "  build/bench/kernels --plugin build/plugins/ggml.so --beside ggml --beside openblas",

@@ -111,7 +111,7 @@ static int contestant_report(kvb_table *table, const bench_run *run, const bench
         snprintf(off, sizeof off, "a row is off by %.2g", c->error);
         line_refuse(&l, target, "WRONG", off);
     } else {
-        *met |= line_judge(&l, bench_figure_of(ratio, run->turns), target, "");
+        *met |= line_judge(&l, bench_figure_of(both, run->turns), target, "");
     }
     return line_add(table, &l);
 }
