@@ -26,14 +26,14 @@ static int line_add(kvb_table *table, const line *l)
     return kvb_table_row(table, cells);
 }
 
-/* Judges a ratio: is its target met? Where there is none: not. */
-static bool line_judge(line *l, bench_figure ratio, double target, const char *unit)
+/* Shows a ratio, and judges what the target is of: is it met? Where there is none: not. */
+static bool line_judge(line *l, bench_figure ratio, double judged, double target, const char *unit)
 {
     snprintf(l->at[RATIO], sizeof(cell), "%.*f%s", *unit ? 2 : 3, ratio.median, unit);
     snprintf(l->at[SPREAD], sizeof(cell), "%.*f", *unit ? 2 : 3, ratio.mad);
     if (!(target > 0))
         return false;
-    bool met = ratio.median >= target;
+    bool met = judged >= target;
     snprintf(l->at[TARGET], sizeof(cell), ">= %.2f%s", target, unit);
     snprintf(l->at[MET], sizeof(cell), met ? "yes" : "no");
     return met;
@@ -111,7 +111,8 @@ static int contestant_report(kvb_table *table, const bench_run *run, const bench
         snprintf(off, sizeof off, "a row is off by %.2g", c->error);
         line_refuse(&l, target, "WRONG", off);
     } else {
-        *met |= line_judge(&l, bench_figure_of(both, run->turns), target, "");
+        *met |=
+            line_judge(&l, bench_figure_of(ratio, run->turns), bench_figure_of(both, run->turns).median, target, "");
     }
     return line_add(table, &l);
 }
@@ -148,7 +149,8 @@ static int gain_report(kvb_table *table, const bench_run *run, const bench_conte
         target = threads_target(run, target, &l);
     else
         snprintf(l.at[LIMIT], sizeof(cell), "%.2fx the bytes", slow->bytes / fast->bytes);
-    *met |= line_judge(&l, bench_figure_of(gain, run->turns), target, "x");
+    const bench_figure figure = bench_figure_of(gain, run->turns);
+    *met |= line_judge(&l, figure, figure.median, target, "x");
     return line_add(table, &l);
 }
 
