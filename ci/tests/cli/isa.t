@@ -32,7 +32,7 @@ TRACE
 began=$SECONDS
 quick=(--check --oracle-pairs 20000)
 recorded=()
-for name in plain-decode agent-fork eagle-tree sink-window mla-decode gpt-oss-like shared-prompt hybrid-batch; do
+for name in plain-decode agent-fork eagle-tree sink-window mla-decode gpt-oss-like shared-prompt hybrid-decode; do
     recorded+=(--workload "$name")
 done
 for level in "${here[@]}"; do
