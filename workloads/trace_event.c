@@ -284,7 +284,7 @@ static int list_share(kvb_event_store *store, const json_t *list, uint32_t at, u
         return -ENOMEM;
     for (size_t i = 0; i < others; i++)
         store->shares[store->n_shares++] =
-            (kvb_share){.at = at, .n = n, .dst = (uint32_t)json_integer_value(json_array_get(list, i + 1))};
+            (kvb_trace_share){.at = at, .n = n, .dst = (uint32_t)json_integer_value(json_array_get(list, i + 1))};
     return 0;
 }
 

@@ -36,18 +36,18 @@ int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int
 void kvb_json_double_print(FILE *out, double x);
 
 /* n tokens that a line gives to one more sequence. */
-typedef struct kvb_share {
+typedef struct kvb_trace_share {
     uint32_t at; /* the first of them in the event; once they are checked: where a list named them last */
     uint32_t n, dst;
     uint32_t src, p0; /* once they are checked: whose they are, from which position on */
-} kvb_share;
+} kvb_trace_share;
 
 /* An event and room for its arrays, used again for each line. Zero at first. */
 typedef struct kvb_event_store {
     kvb_event event;
     uint32_t *block; /* arrays of room elements: pos, seq, accepted, tok, parents, dsts, srcs */
     size_t room;
-    kvb_share *shares; /* that the line names */
+    kvb_trace_share *shares; /* that the line names */
     size_t n_shares, shares_room;
     size_t next_copy; /* of the shares, behind the event */
 } kvb_event_store;

@@ -17,10 +17,10 @@ typedef struct sharing {
 } sharing;
 
 /* Checks a share, and joins it to those before it. */
-static int share_join(sharing *all, kvb_share share, char *why, size_t why_bytes)
+static int share_join(sharing *all, kvb_trace_share share, char *why, size_t why_bytes)
 {
     const sequence *dst = &all->state->seqs[share.dst];
-    kvb_share *last = all->last[share.dst] ? &all->store->shares[all->last[share.dst] - 1] : NULL;
+    kvb_trace_share *last = all->last[share.dst] ? &all->store->shares[all->last[share.dst] - 1] : NULL;
     const uint32_t next = last ? last->p0 + last->n : sequence_next(dst) + dst->entering;
     if (share.dst == share.src || (last && last->at == share.at))
         return kvb_why_set(-EINVAL, why, why_bytes, "names sequence %u twice for position %u", share.dst, share.p0);
@@ -52,7 +52,7 @@ static int tokens_share(sharing *all, char *why, size_t why_bytes)
                               pos, s);
         seq->entering++;
         for (; at < all->n_shares && all->store->shares[at].at == i && !err; at++) {
-            kvb_share share = all->store->shares[at];
+            kvb_trace_share share = all->store->shares[at];
             share.src = s;
             share.p0 = pos;
             err = share_join(all, share, why, why_bytes);
@@ -85,7 +85,7 @@ bool kvb_shares_next(kvb_event_store *store)
 {
     if (store->next_copy == store->n_shares)
         return false;
-    const kvb_share *share = &store->shares[store->next_copy++];
+    const kvb_trace_share *share = &store->shares[store->next_copy++];
     store->event = (kvb_event){
         .kind = KVB_EVENT_SEQ_CP, .src = share->src, .dst = share->dst, .p0 = share->p0, .p1 = share->p0 + share->n};
     return true;
