@@ -46,7 +46,10 @@
  *   cells     what rounds is the weight: with types, less than 1 %. Weights in steps: of a product p_i max_c |v_ic| the error is
  *             at most half a declared step of the row's largest, its share half / product. Below half a step it may become 0, as
  *             honestly as that of a dropped cell: there a cell does not count.
- *   outputs   the weight of all cells below a step, which may become 0 or double
+ *   outputs   what the declared arithmetic can do to all rows alike. Sums of n terms in the accumulator: u sqrt(n) / 2; twice the
+ *             error of exp; rounded weights: u for those that are equal, u / 2 sqrt(sum p^2) for others (each its own way);
+ *             weights in steps: half a step, and the weight of all cells below a step, which may become 0 or double; an output
+ *             rounded to 16 bits: u sqrt(sum o^4) / sum o^2
  *   scale     weights in steps bend the slope where they are few steps large: a quarter of a step, some 4 times what is measured
  *   heads     1/2: an output that has lost what its head's logits say is the mean of V, half-way between two heads'
  *
@@ -59,8 +62,9 @@
  * a neighbour. By the cell's place among those that a query sees, from the first and from the last on, over all KV heads and
  * layers: a first or last key that is always forgotten, whichever token it is.
  *
- * What is not filtered: rows of up to 4096 cells by kernels that round nothing to less than the accumulator, whose bound sees
- * all of this; formats with residual cells (kvb_oracle_needs_writes); passes after the first, which repeat it.
+ * What is not filtered: but for the size of outputs, rows of up to 4096 cells by kernels that round nothing to less than the
+ * accumulator, whose bound sees all of the rest; formats with residual cells (kvb_oracle_needs_writes); passes after the first,
+ * which repeat it.
  */
 #ifndef KVB_FILTER_H
 #define KVB_FILTER_H

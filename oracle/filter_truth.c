@@ -259,6 +259,13 @@ static double slope_of(double logit, double softcap)
     return left > 0 ? softcap * atanh(share) * left : 0;
 }
 
+/* Where a weight is counted with those that are within 2^-12 of it, and by chance with one in ALIKE others. */
+enum { ALIKE_BITS = 12, ALIKE = 1 << ALIKE_BITS };
+static uint32_t alike_place(double logit)
+{
+    return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) * 0x1p12) * 2654435761u >> (32 - ALIKE_BITS);
+}
+
 void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a, const double *logits, double lse,
                           const kvb_bound_term *terms)
 {
@@ -266,13 +273,20 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
         return;
     kvb_filter_row *row = &t->rows[t->number[r]];
     const kvb_filter_unit *unit = &t->units[row->unit];
-    double mean = 0, square = 0;
+    double mean = 0, square = 0, weight = 0, apart = 0, alike = 0, beside[ALIKE] = {0};
     for (uint32_t i = 0; i < row->visible; i++) {
-        double p = exp(logits[i] - lse);
+        double p = exp(logits[i] - lse), *near = &beside[alike_place(logits[i] - lse)];
+        weight += p;
+        apart += p * p;
+        alike += 2 * *near * p;
+        *near += p;
         row->p[i] = (float)p;
         mean += p * slope_of(logits[i], a->softcap);
         square += p * pow(slope_of(logits[i], a->softcap), 2);
     }
+    row->weight = weight;
+    row->apart = sqrt(apart);
+    row->alike = sqrt(alike);
     row->spread = sqrt(fmax(0, square - mean * mean));
     for (uint32_t c = 0; c < unit->dim; c++)
         row->o[c] = (float)(terms[c].o * unit->inverse[c]);

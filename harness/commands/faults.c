@@ -342,20 +342,16 @@ static int faults_list(const faults *f)
     return kvb_printed("faults", error);
 }
 
-/* Checks for which no planted combination is large enough, and the test that shows them. */
-static const char *const shown_by[KVB_CHECKS] = {[KVB_CHECK_FILTER] = "whole/test_filter"};
-
 static kvb_table *checks_tell(const faults *f)
 {
-    kvb_table *table =
-        kvb_table_new((const char *const[]){"check", ">caught first", ">nothing else does", "shown by", NULL});
+    kvb_table *table = kvb_table_new((const char *const[]){"check", ">caught first", ">nothing else does", NULL});
     int error = table ? 0 : -ENOMEM;
     for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && !error; check++) {
         char first[24], alone[24] = "";
         snprintf(first, sizeof first, "%zu", f->by[check].first);
         if (f->alone)
             snprintf(alone, sizeof alone, "%zu", f->by[check].alone);
-        error = kvb_table_row(table, (const char *const[]){kvb_check_names[check], first, alone, shown_by[check]});
+        error = kvb_table_row(table, (const char *const[]){kvb_check_names[check], first, alone});
     }
     if (!error)
         kvb_table_drop_empty(table);
@@ -370,7 +366,7 @@ static int faults_print(const faults *f)
     kvb_table *checks = checks_tell(f);
     size_t idle = 0;
     for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && all; check++)
-        idle += f->by[check].first == 0 && !shown_by[check];
+        idle += f->by[check].first == 0;
     int error = checks ? rows_print(f, f->table) : -ENOMEM;
     fputs(page ? "<h2>Checks</h2>\n" : "\n", out);
     error = error ? error : kvb_table_print(checks, out == stdout ? f->format : KVB_TABLE_TEXT, out);

@@ -85,7 +85,7 @@ static void a_token_is_named(void **state)
     assert_int_equal(rows, 2 * HEADS * MANY / 2);
 }
 
-/* By the first kind that stands out, but of the sums over cells by the highest. */
+/* By the first kind that stands out, but of outputs and cells by the highest. */
 static void what_stands_out_is_said(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void what_stands_out_is_said(void **state)
          {.z = 11, .a = -1, .at = 5},
          "cell 5 from the last of those that each query sees is missing from"},
         {KVB_FILTER_FROM_FIRST, {.z = 12, .a = 1, .at = 6}, "cell 6 of those that each query sees is doubled in"},
-        {KVB_FILTER_SIZE, {.z = 9, .a = -1}, "the outputs are off by about -100.0 %"},
+        {KVB_FILTER_SIZE, {.z = 13, .a = -1}, "the outputs are off by about -100 %"},
         {KVB_FILTER_HEADS, {.z = 9, .at = 1, .other = 2}, "outputs of heads 1 and 2 look swapped"},
     };
     kvb_filter_peak peaks[KVB_FILTER_KINDS] = {{.z = KVB_FILTER_LIMIT}};
