@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: a reading changes no bit of a result. Every class (bytes of a row, query rows) of every element that is read where it
+ * lies meets every reading, at every level, in turns and behind them, with either maker's order of cells.
+ */
+#include "ci/tests/kernels/fixture.h"
+#include "kernels/cpu.h"
+#include "kernels/kernels.h"
+#include "kernels/prefetch.h"
+#include "kernels/vector/vector.h"
+
+/* And the loops that each is made of: it is tried at levels that have such of their own. */
+static const struct {
+    const kvb_kernel *kernel;
+    size_t loops;
+} kernels[] = {{&kvb_kernel_flash, offsetof(kvb_loops, vector)},
+               {&kvb_kernel_flash_bf16, offsetof(kvb_loops, bf16)},
+               {&kvb_kernel_flash_int8, offsetof(kvb_loops, vector)},
+               {&kvb_kernel_flash_f16, offsetof(kvb_loops, f16)}};
+
+/* A row of each size, by element; q8_0 is read in tiles, in which only `steadily` counts. */
+static const struct {
+    kvb_elem elem;
+    uint32_t dim[KVB_READING_SIZES];
+} rows[] = {{KVB_F32, {64, 128, 192}},
+            {KVB_F16, {128, 192, 320}},
+            {KVB_BF16, {128, 192, 320}},
+            {KVB_E4M3, {128, 384, 640}},
+            {KVB_Q8_0, {128, 128, 128}}};
+
+static const uint32_t query_rows[] = {1, 2, 4, 8, 16};
+
+/* Blocks in turns, one more that is half visible, cells one by one. */
+static const struct {
+    kvb_mask_kind mask;
+    enum scatter scatter;
+    uint32_t cells;
+} sights[] = {{KVB_MASK_NONE, SCATTER_ANY, 4 * 64 + 30}, {KVB_MASK_RUNS, SCATTER_SINGLES, 3 * 64}};
+
+/* Which classes were met. */
+static bool met[KVB_READING_SIZES][KVB_READING_ROWS];
+
+static void readings_set(kvb_prefetch *p, kvb_reading reading)
+{
+    for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
+        for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
+            p->reading[s][r] = reading;
+}
+
+/* The bits of a result, put behind `at`. */
+static size_t bits_of(struct fixture *f, const kvb_kernel *kernel, char *at)
+{
+    const kvb_problem *p = &f->args.problem;
+    const size_t n = (size_t)p->n_tok * p->n_heads, out = n * p->v_dim * sizeof(float), lse = n * sizeof(float);
+    fixture_attend(f, kernel);
+    memcpy(at, f->out, out);
+    memcpy(at + out, f->lse, lse);
+    return out + lse;
+}
+
+static void all_readings(struct fixture *f, const kvb_kernel *kernel, const kvb_prefetch *maker)
+{
+    static const uint32_t aheads[] = {0, 64, KVB_READING_AHEAD};
+    static char plain[1 << 16], other[1 << 16];
+    kvb_prefetch p = *maker;
+
+    kvb_prefetch_set(&p);
+    readings_set(&p, (kvb_reading){.ahead = 32});
+    const size_t bytes = bits_of(f, kernel, plain);
+    for (uint32_t i = 0; i < 3 * 8; i++) {
+        const kvb_reading reading = {aheads[i / 8], i & 1, i & 2, i & 4};
+        readings_set(&p, reading);
+        p.steadily = !p.steadily;
+        bits_of(f, kernel, other);
+        if (memcmp(plain, other, bytes))
+            fail_msg("%s at %s, %s of %u, %u query rows: other bits with ahead %u, near %d, again %d, by_cells %d",
+                     kernel->name, kvb_cpu_level_names[kvb_cpu()], f->args.k.format->name, f->args.k.dim,
+                     f->args.problem.n_heads, reading.ahead, reading.near, reading.again, reading.by_cells);
+    }
+    kvb_prefetch_set(NULL);
+}
+
+static void each_kernel(struct fixture *f)
+{
+    const kvb_problem *p = &f->args.problem;
+    char why[160];
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+        const kvb_kernel *kernel = kernels[k].kernel;
+        if (!kvb_loops_own(kvb_cpu(), kernels[k].loops) || !kernel->supports(p, why, sizeof why))
+            continue;
+        all_readings(f, kernel, &kvb_prefetch_intel);
+        all_readings(f, kernel, &kvb_prefetch_amd);
+    }
+}
+
+static void shape_read(const struct shape *s)
+{
+    static const kvb_prefetch table;
+    const kvb_reading *class = kvb_reading_of(&table, row_bytes(s->k_elem, s->k_dim), s->group);
+    const size_t at = (size_t)(class - &table.reading[0][0]);
+    struct fixture f;
+
+    fixture_build(&f, s);
+    for (int level = 0; level < KVB_CPU_LEVELS; level++)
+        if (kvb_cpu_has((kvb_cpu_level)level, (char[160]){0}, 160)) {
+            kvb_cpu_limit((kvb_cpu_level)level);
+            each_kernel(&f);
+        }
+    kvb_cpu_limit(KVB_CPU_LEVELS - 1);
+    fixture_free(&f);
+    met[at / KVB_READING_ROWS][at % KVB_READING_ROWS] = true;
+}
+
+static void no_reading_changes_a_bit(void **state)
+{
+    (void)state;
+    for (size_t e = 0; e < sizeof rows / sizeof *rows; e++)
+        for (uint32_t size = 0; size < KVB_READING_SIZES; size++)
+            for (size_t r = 0; r < sizeof query_rows / sizeof *query_rows; r++)
+                for (size_t m = 0; m < sizeof sights / sizeof *sights; m++)
+                    shape_read(&(struct shape){.n_tok = 1,
+                                               .n_kv_heads = 1,
+                                               .group = query_rows[r],
+                                               .k_dim = rows[e].dim[size],
+                                               .v_dim = rows[e].dim[size],
+                                               .n_cells = sights[m].cells,
+                                               .mask = sights[m].mask,
+                                               .scatter = sights[m].scatter,
+                                               .k_elem = rows[e].elem,
+                                               .v_elem = rows[e].elem,
+                                               .threads = 1,
+                                               .seed = 7});
+    for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
+        for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
+            assert_true(met[s][r]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_reading_changes_a_bit)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("reading", tests, NULL, NULL);
+}
