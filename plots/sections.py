@@ -146,7 +146,8 @@ def machine_one(run, i):
     facts = [("processor", m["cpu_model"]), ("cores", f"{m['cores']}, {m['threads_max']} threads at most"),
              ("memory", number(m["memory_bytes"], "bytes")), ("system", m["os"]),
              ("instruction sets", f"{m['isa']} used; the CPU has {' '.join(m['cpu_features'])}"),
-             ("OpenBLAS", f"{m['openblas_version']}; core {m['openblas_core']}; {m['openblas_threads']} of its own threads")]
+             ("OpenBLAS", f"{m['openblas_version']}; core {m['openblas_core']}; {m['openblas_threads']} of its own threads"),
+             ("tuning", m.get("tuning", "built-in"))]
     kinds = [("read_gb_per_s", "read", "GB/s"), ("triad_gb_per_s", "triad", "GB/s"), ("peak_gop_per_s", "multiply-add", "Gop/s")]
     rows = [(f"{name} {what}", key, what, unit) for key, name, unit in kinds for what in (m["machine"][0][key] if m["machine"] else [])]
     columns = [Column("measured", "", lambda row: row[0])]

@@ -46,7 +46,7 @@ def run(slower):
             for cells in (64, 256, 1024, 4096, 16384) for pool in ("f16", "f32") for kernel, base in (("flash", 100), ("mine", 150)) for threads in (1, 2)]
 file("before", manifest, run({}))
 file("after", manifest, run({"mine": 1.5}) + [dict(copy.deepcopy(first), workload="ctx-1", pool_k="f32", pool_v="f32", status="fail", reason="bad")])
-file("elsewhere", dict(manifest, cpu_model="another"), run({"mine": 1.5}))
+file("elsewhere", dict(manifest, cpu_model="another", tuning="my/tuned.json"), run({"mine": 1.5}))
 file("one", manifest, run({})[:1])
 foreign = {"calls": 5, "allocations": 7, "engine": "an engine 0.1", "rule": "nmse", "limit": 0.0005, "relative": 0, "share": 0.1, "outputs": 9,
            "source": "a test"}
@@ -83,6 +83,8 @@ page "  and of what a trace file holds" '--workload ./ctx-64.jsonl --cache '
 ok "files of two machines" "$KVBENCH" report "$TMPDIR/before.jsonl" "$TMPDIR/elsewhere.jsonl" -o "$TMPDIR/far"
 page "judges no times" '20 of 40 undecided, nothing else got worse, before to elsewhere' far
 page "  and says why" 'another machine' far
+page "names the tuning of one" 'my/tuned.json</td>' far
+page "  and of the other" 'built-in</td>' far
 ok "one combination" "$KVBENCH" report "$TMPDIR/one.jsonl" -o "$TMPDIR/one"
 page "is told in words" '<li>Roofline at 1 thread. ctx-64, ' one
 ok "beside the engine of others" "$KVBENCH" report "$TMPDIR/beside.jsonl" -o "$TMPDIR/others"
