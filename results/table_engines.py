@@ -80,7 +80,7 @@ def side_line(work, rows, is_quiet):
     cells = [f"{best['time']} ({best['kernel']}{share(best)})"]
     for name in ("ggml", "openblas"):
         row = other.get(name)
-        wrong = "; beyond its tolerance" if row and "WRONG" in str(row["met"]) else ""
+        wrong = "; beyond its tolerance" if row and "inexact" in str(row["met"]) else ""
         cells.append(f"{row['time']} ({seconds(row['time']) / seconds(best['time']):.2f}{share(row)}{wrong})" if row else "–")
     return f"| {work} | " + " | ".join(cells) + " |"
 

@@ -143,12 +143,12 @@ static int values_check(bench *b)
 /* ---- a work -------------------------------------------------------------------------------------------------- */
 
 /* As many cells as the last level of cache is probed with; 0 where it has none. */
-static uint32_t cached_cells(const char *format)
+static uint32_t cached_cells(const bench_work *work)
 {
     static kvb_machine_profile profile;
     if (!profile.cores && kvb_profile_describe("", &profile))
         return 0;
-    return (uint32_t)((double)profile.level[2].working_set / bench_cell_bytes(format)) / 64 * 64;
+    return (uint32_t)((double)profile.level[2].working_set / bench_cell_bytes(work)) / 64 * 64;
 }
 
 static uint32_t cells_limit(const bench *b, uint32_t cells)
@@ -159,7 +159,7 @@ static uint32_t cells_limit(const bench *b, uint32_t cells)
 /* Copies of the rows. */
 static uint32_t layers_of(const bench *b, const bench_work *work, uint32_t cells)
 {
-    double bytes = cells * bench_cell_bytes(work->format);
+    double bytes = cells * bench_cell_bytes(work);
     if (b->cells || work->resident)
         return 1;
     return (uint32_t)fmin(ceil(BEYOND_CACHES / bytes), BENCH_LAYERS);
@@ -198,7 +198,7 @@ static void contestants_choose(const bench *b, const bench_work *work, bench_run
 static int work_run(bench *b, const bench_work *work)
 {
     static bench_run run; /* samples: too large for a stack */
-    uint32_t cells = cells_limit(b, work->cells ? work->cells : cached_cells(work->format));
+    uint32_t cells = cells_limit(b, work->cells ? work->cells : cached_cells(work));
     uint32_t held = work->store ? cells_limit(b, work->store) : cells;
     const kvb_team *all = kvb_threads_team(b->team[0]);
     bench_scene scene = {0};
@@ -210,7 +210,7 @@ static int work_run(bench *b, const bench_work *work)
                       .store = &b->store,
                       .seconds = b->seconds};
     contestants_choose(b, work, &run);
-    int error = bench_store_open(&b->store, all, work->format, held, layers_of(b, work, cells));
+    int error = bench_store_open(&b->store, all, work, held, layers_of(b, work, cells));
     if (!error)
         error = bench_scene_open(&scene, all, work, cells);
     if (!error)
@@ -276,8 +276,8 @@ static int bench_print(const bench *b)
 {
     bool people = b->format == KVB_TABLE_TEXT || b->format == KVB_TABLE_MD;
     FILE *said = people ? stdout : stderr;
-    fprintf(said, "%u KV heads of %u channels, out f32; %llu threads, reads in %s; tuning: %s.\n\n", BENCH_KV_HEADS,
-            BENCH_DIM, (unsigned long long)b->threads, kvb_read_isa(),
+    fprintf(said, "%u KV heads of %u channels, out f32 unless said; %llu threads, reads in %s; tuning: %s.\n\n",
+            BENCH_KV_HEADS, BENCH_DIM, (unsigned long long)b->threads, kvb_read_isa(),
             *b->machine.tuning ? b->machine.tuning : "built-in");
     int error = kvb_table_print(b->table, b->format, stdout);
     fprintf(said, "\n%u of %u targets are met.\n", b->score.met, b->score.targets);

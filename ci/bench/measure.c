@@ -13,6 +13,7 @@
 
 #include "harness/clock.h"
 #include "harness/machine/rate.h"
+#include "kernels/convert.h"
 #include "results/statistics.h"
 
 #define SAMPLE_NS    2e6         /* of a contestant, at least */
@@ -22,13 +23,13 @@
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
-static kvb_attend_spec spec_of(const bench_run *run, uint32_t layer, kvb_mask mask)
+void bench_views(const bench_store *store, uint32_t layer, const bench_sight *sight, kvb_view *k, kvb_view *v)
 {
-    kvb_attend_spec spec = {.group = &run->scene->group, .mask = mask};
-    const bench_store *store = run->store;
-    store->type->view(store->k[layer], run->scene->cells, &spec.k);
-    store->type->view(store->v[layer], run->scene->cells, &spec.v);
-    return spec;
+    store->type->view(store->k[layer], sight->cells, k);
+    *v = *k;
+    if (!store->latent)
+        store->type->view(store->v[layer], sight->cells, v);
+    v->dim = sight->group.v_dim;
 }
 
 /* Token t's mask. Only of RUNS. */
@@ -43,15 +44,17 @@ static int tokens_attend(const bench_run *run, bench_contestant *c, uint32_t lay
                          uint32_t n_tok)
 {
     const bench_scene *s = run->scene;
-    size_t row = (size_t)s->heads * BENCH_DIM;
-    kvb_attend_spec spec = spec_of(run, layer, mask);
+    const bench_sight *sight = bench_sight_of(s, c->entry->way);
+    const size_t row = (size_t)t * s->heads;
+    kvb_attend_spec spec = {.group = &sight->group, .mask = mask};
+    bench_views(run->store, layer, sight, &spec.k, &spec.v);
     char why[sizeof c->why];
-    int error = kvb_call_prepare(&c->call, &spec, s->q + t * row, n_tok, why, sizeof why);
+    int error = kvb_call_prepare(&c->call, &spec, s->q + row * sight->group.k_dim, n_tok, why, sizeof why);
     if (error) {
         memcpy(c->why, why, sizeof why);
         return error;
     }
-    error = kvb_call_run(&c->call, c->out + t * row, NULL);
+    error = kvb_call_run(&c->call, (char *)c->out + row * sight->group.v_dim * kvb_elem_bytes(sight->out), NULL);
     if (error)
         snprintf(c->why, sizeof c->why, "attend: %s", strerror(-error));
     return error;
@@ -62,11 +65,12 @@ static int contestant_attend(const bench_run *run, bench_contestant *c, uint32_t
 {
     const bench_scene *s = run->scene;
     uint32_t layers = run->store->layers;
+    const kvb_mask *mask = c->entry->way == BENCH_BITS ? &s->bits : &bench_sight_of(s, c->entry->way)->mask;
     if (c->entry->way != BENCH_APART)
-        return tokens_attend(run, c, turn % layers, c->entry->way == BENCH_BITS ? s->bits : s->mask, 0, s->n_tok);
+        return tokens_attend(run, c, turn % layers, *mask, 0, s->n_tok);
     int error = 0;
     for (uint32_t t = 0; t < s->n_tok && !error; t++)
-        error = tokens_attend(run, c, (turn + t) % layers, mask_of(&s->mask, t), t, 1);
+        error = tokens_attend(run, c, (turn + t) % layers, mask_of(mask, t), t, 1);
     return error;
 }
 
@@ -82,25 +86,25 @@ static double contestant_sample(const bench_run *run, bench_contestant *c, uint3
 static int contestant_open(const bench_run *run, bench_contestant *c)
 {
     const bench_scene *s = run->scene;
-    size_t n = (size_t)s->n_tok * s->heads * BENCH_DIM;
-    double rows = BENCH_KV_HEADS * run->store->type->row_bytes(run->store->type, BENCH_DIM) * 2;
+    const bench_sight *sight = bench_sight_of(s, c->entry->way);
+    size_t bytes = (size_t)s->n_tok * s->heads * sight->group.v_dim * kvb_elem_bytes(sight->out);
+    double cell = bench_cell_bytes(s->work);
     uint32_t turn = 0;
 
     if (c->why[0])
         return 0;
     c->team = c->entry->way == BENCH_ALONE;
-    c->bytes = rows * (double)(c->entry->way == BENCH_APART ? s->pairs : s->unique);
-    c->ops = 4.0 * (double)s->pairs * s->heads * BENCH_DIM;
-    c->call = (kvb_call){.kernel = c->kernel, .team = run->team[c->team], .out_elem = KVB_F32, .no_staging = true};
+    c->bytes = cell * (double)(c->entry->way == BENCH_APART ? sight->pairs : sight->unique);
+    c->ops = 2.0 * (double)sight->pairs * s->heads * (sight->group.k_dim + sight->group.v_dim);
+    c->call = (kvb_call){.kernel = c->kernel, .team = run->team[c->team], .out_elem = sight->out, .no_staging = true};
     if (!c->call.team) {
         snprintf(c->why, sizeof c->why, "there is but one thread");
         return 0;
     }
-    c->out = kvb_memory_take(NULL, "out", n * sizeof *c->out);
+    c->out = kvb_memory_take(NULL, "out", bytes);
     if (!c->out)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        c->out[i] = NAN; /* an element left unwritten is seen */
+    memset(c->out, 0xff, bytes); /* NaN: an element left unwritten is seen */
     c->repeats = 1;
     contestant_sample(run, c, &turn); /* makes scratch */
     double ns = contestant_sample(run, c, &turn);
@@ -125,11 +129,11 @@ static double read_probe(const bench_run *run, uint32_t team, const kvb_probe_me
 }
 
 /* Gop/s. NaN where it cannot be had. */
-static double peak_probe(const kvb_team *team)
+static double peak_probe(const kvb_team *team, kvb_peak_kind kind)
 {
     char why[96];
     kvb_rate rate;
-    return kvb_multiply_add_peak(team, KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why) ? NAN : rate.median;
+    return kvb_multiply_add_peak(team, kind, PEAK_SECONDS, &rate, why, sizeof why) ? NAN : rate.median;
 }
 
 /* ---- turns --------------------------------------------------------------------------------------------------- */
@@ -160,7 +164,7 @@ static void turn_take(turns *t)
         if (warm)
             kvb_read_pass(run->team[team], t->copies, (size_t)t->bytes, 1);
         run->read[team][run->turns] = read_probe(run, team, t->copies, t->bytes, &t->probe_turn[team]);
-        run->peak[team][run->turns] = peak_probe(run->team[team]);
+        run->peak[team][run->turns] = peak_probe(run->team[team], run->scene->work->peak);
     }
     for (uint32_t e = 0; e < run->n; e++) {
         bench_contestant *c = &run->contestant[e];
@@ -179,7 +183,7 @@ int bench_run_measure(bench_run *run)
     uint32_t layers = run->store->layers, able = 0;
     int error = 0;
 
-    t.bytes = (double)run->scene->unique * bench_cell_bytes(run->scene->work->format);
+    t.bytes = (double)run->scene->own.unique * bench_cell_bytes(run->scene->work);
     for (uint32_t e = 0; e < run->n && !error; e++) {
         error = contestant_open(run, &run->contestant[e]);
         able += !run->contestant[e].why[0];

@@ -14,6 +14,15 @@
 #define FLASH_APART        "flash", BENCH_APART, 0
 #define FLASH_ALONE        "flash", BENCH_ALONE, 0
 #define FLASH_F16_APART    "flash-f16", BENCH_APART, 0
+#define FLASH_PLAIN        "flash", BENCH_PLAIN, 0
+/* Shown only, with and without. */
+#define BESIDE_PLAIN                                                                                                   \
+    {                                                                                                                  \
+        {FLASH(0)},                                                                                                    \
+        {                                                                                                              \
+            FLASH_PLAIN                                                                                                \
+        }                                                                                                              \
+    }
 
 #define DECODE(FORMAT, GROUP, CELLS, LIMIT)                                                                            \
     .name = "decode-" FORMAT "-g" #GROUP, .format = FORMAT, .group = GROUP, .cells = CELLS, .limit = LIMIT
@@ -34,6 +43,20 @@
 #define CONTEXT(KILO)                                                                                                  \
     .name = "context-" #KILO "k", .format = "f16", .group = 4, .cells = KILO << 10, .store = LONG, .resident = true,   \
     .limit = BENCH_READ
+
+#define PAGED(PAGE)                                                                                                    \
+    .name = "paged-" #PAGE, .format = "f16", .shape = BENCH_PAGED, .page = PAGE, .group = 4, .cells = 16 * 2048,       \
+    .limit = BENCH_READ, .plain = ", in runs", .entry = BESIDE_PLAIN
+/* MLA, absorbed: 128 query heads over one latent row. */
+#define LATENT(FORMAT, PEAK)                                                                                           \
+    .name = "latent-" FORMAT, .format = FORMAT, .latent = true, .group = 128, .cells = 16 << 10, .limit = BENCH_PEAK,  \
+    .peak = PEAK
+#define WINDOW(NAME, SHAPE, CELLS, LIMIT)                                                                              \
+    .name = "window-" NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .window = 1024,               \
+    .resident = true, .limit = LIMIT, .plain = ", only what is seen", .entry = BESIDE_PLAIN
+#define WITH(NAME, SHAPE, CELLS, LIMIT)                                                                                \
+    .name = NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true, .limit = LIMIT,       \
+    .plain = ", without", .entry = BESIDE_PLAIN
 
 /* Neighbours of one format and size share the rows. */
 const bench_work bench_works[] = {
@@ -60,6 +83,17 @@ const bench_work bench_works[] = {
     {PREFILL("prefill", "f16", BENCH_PREFILL, 4096), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
     {PREFILL("prefill", "bf16", BENCH_PREFILL, 4096), .entry = {{FLASH_BF16(0)}, {FLASH(0)}}},
     {PREFILL("chunk", "f16", BENCH_CHUNK, 8192 + 512), .entry = {{FLASH(0)}}},
+    {PAGED(16), .gain = 0.95},
+    {PAGED(64), .gain = 0.95},
+    {PAGED(256), .gain = 0.95},
+    {WINDOW("decode", BENCH_BATCH, LONG, BENCH_READ), .gain = 0.90},
+    {WINDOW("chunk", BENCH_CHUNK, 8192 + 512, BENCH_PEAK), .gain = 0.90},
+    {WITH("sinks-decode", BENCH_DECODE, LONG, BENCH_READ), .sinks = true, .gain = 0.97},
+    {WITH("softcap-decode", BENCH_DECODE, LONG, BENCH_READ), .softcap = 3, .gain = 0.97},
+    {WITH("softcap-prefill", BENCH_PREFILL, 4096, BENCH_PEAK), .softcap = 3, .gain = 0.97},
+    {WITH("out-f16-prefill", BENCH_PREFILL, 4096, BENCH_PEAK), .out = KVB_F16, .gain = 0.97},
+    {LATENT("f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}}},
+    {LATENT("bf16", KVB_PEAK_BF16), .entry = {{FLASH_BF16(0.80)}, {FLASH(0)}}},
     {CACHED("f16"), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
     {CONTEXT(1), .entry = {{FLASH(0)}}},
     {CONTEXT(2), .entry = {{FLASH(0)}}},

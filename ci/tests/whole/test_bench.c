@@ -36,6 +36,36 @@ static bool descends(uint32_t node, uint32_t from)
     return node == from || (node > 0 && descends(kvb_eagle_shape_25.parents[node], from));
 }
 
+/* Of a sequence so long: is cell c before its window and behind its first four? */
+static bool hidden(uint32_t window, uint32_t c, uint32_t length)
+{
+    return window && c >= 4 && c + window < length;
+}
+
+/* Whose page a cell is of; -1: nobody's. */
+static int paged[1 << 16];
+
+/* Each sequence has as many pages as any other, none is of two, and they are shuffled. */
+static void pages_note(const bench_scene *s)
+{
+    const kvb_mask *m = &s->own.mask;
+    const uint32_t page = m->page_cells;
+    uint32_t ascending = 0, n = 0;
+    memset(paged, -1, sizeof paged);
+    assert_true(page == s->work->page || page == s->cells / s->n_tok);
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        assert_int_equal(m->row_start[t + 1] - m->row_start[t], s->cells / s->n_tok / page);
+        for (uint32_t i = m->row_start[t]; i < m->row_start[t + 1]; i++, n++) {
+            ascending += n && m->pages[i] > m->pages[n - 1];
+            for (uint32_t c = m->pages[i] * page; c < (m->pages[i] + 1) * page; c++) {
+                assert_int_equal(paged[c], -1);
+                paged[c] = (int)t;
+            }
+        }
+    }
+    assert_true(ascending < 3 * n / 4);
+}
+
 static bool sees(const bench_scene *s, uint32_t t, uint32_t c)
 {
     uint32_t tail = s->cells / 16 < 64 ? s->cells / 16 : 64, trunk = s->cells - 8 * tail;
@@ -45,14 +75,16 @@ static bool sees(const bench_scene *s, uint32_t t, uint32_t c)
     case BENCH_VERIFY:
         return c < s->cells - 26 || descends(t, c - (s->cells - 26));
     case BENCH_BATCH:
-        return c / (s->cells / 16) == t;
+        return c / (s->cells / 16) == t && !hidden(s->work->window, c % (s->cells / 16), s->cells / 16);
     case BENCH_STEPS:
         return c % 16 == t && c / 16 < s->cells / 16;
     case BENCH_FORK:
         return c < trunk || (c - trunk) % 8 == t;
+    case BENCH_PAGED:
+        return paged[c] == (int)t;
     case BENCH_PREFILL:
     case BENCH_CHUNK:
-        return c <= s->cells - s->n_tok + t;
+        return c <= s->cells - s->n_tok + t && !hidden(s->work->window, c, s->cells - s->n_tok + t + 1);
     }
     return false;
 }
@@ -63,18 +95,22 @@ static void scene_check(const bench_work *work, uint32_t cells)
     uint64_t pairs = 0, unique = 0;
     assert_int_equal(bench_scene_open(&s, &two, work, cells), 0);
     bool *seen = calloc(cells, sizeof *seen);
+    uint8_t *shown = calloc(cells, sizeof *shown);
+    if (work->shape == BENCH_PAGED)
+        pages_note(&s);
     for (uint32_t t = 0; t < s.n_tok; t++) {
-        const kvb_mask *masks[] = {&s.mask, &s.bits};
+        const kvb_mask *masks[] = {&s.own.mask, &s.bits};
         for (int m = 0; m < 2; m++) {
-            uint32_t cursor = 0, c = 0;
+            uint32_t cursor = 0;
             kvb_run run;
             if (!masks[m]->bits && m)
                 continue;
-            while (kvb_mask_next(masks[m], s.n_tok, cells, t, &cursor, &run))
-                for (; c < run.end; c++)
-                    assert_int_equal(sees(&s, t, c), c >= run.begin);
-            for (; c < cells; c++)
-                assert_false(sees(&s, t, c));
+            memset(shown, 0, cells * sizeof *shown);
+            while (kvb_mask_next(masks[m], s.n_tok, cells, t, &cursor, &run)) /* of pages in any order */
+                for (uint32_t c = run.begin; c < run.end; c++)
+                    shown[c]++;
+            for (uint32_t c = 0; c < cells; c++)
+                assert_int_equal(shown[c], sees(&s, t, c));
         }
         for (uint32_t c = 0; c < cells; c++) {
             pairs += sees(&s, t, c);
@@ -83,9 +119,15 @@ static void scene_check(const bench_work *work, uint32_t cells)
     }
     for (uint32_t c = 0; c < cells; c++)
         unique += seen[c];
-    assert_int_equal(s.pairs, pairs);
-    assert_int_equal(s.unique, unique);
+    assert_int_equal(s.own.pairs, pairs);
+    assert_int_equal(s.own.unique, unique);
+    if (s.plain.cells) { /* reads as many cells, but for a prompt's windows */
+        assert_true(s.plain.pairs == pairs || (work->shape == BENCH_CHUNK && s.plain.pairs >= pairs));
+        assert_true(s.plain.mask.kind != KVB_MASK_PAGES && s.plain.out == KVB_F32);
+        assert_true(s.plain.group.softcap == 0 && !s.plain.group.sink_logits);
+    }
     free(seen);
+    free(shown);
     bench_scene_close(&s);
 }
 
@@ -104,18 +146,22 @@ static void test_works_make_sense(void **state)
 {
     (void)state;
     for (const bench_work *w = bench_works; w->name; w++) {
-        assert_true(bench_cell_bytes(w->format) > 0);
+        assert_true(bench_cell_bytes(w) > 0);
         assert_true(w->group && w->entry[0].kernel);
         assert_true(w->store == 0 || w->store >= w->cells);
+        assert_true(bench_group(w).heads <= BENCH_HEADS);
         assert_true(w->gain == 0 || w->entry[1].kernel);
         for (const bench_work *other = bench_works; other < w; other++)
             assert_string_not_equal(other->name, w->name);
-        for (uint32_t e = 0; e < BENCH_ENTRIES; e++) /* tokens apart have runs of their own */
+        for (uint32_t e = 0; e < BENCH_ENTRIES; e++) { /* tokens apart have runs of their own */
             assert_true(w->entry[e].way != BENCH_APART || w->shape == BENCH_FORK);
+            assert_true(w->entry[e].way != BENCH_PLAIN || w->plain);
+        }
     }
-    assert_true(bench_cell_bytes("f16") == 2 * 8 * 128 * 2);
-    assert_true(bench_cell_bytes("q8_0") == 2 * 8 * 136);
-    assert_true(bench_cell_bytes("nope") == 0);
+    assert_true(bench_cell_bytes(&(bench_work){.format = "f16"}) == 2 * 8 * 128 * 2);
+    assert_true(bench_cell_bytes(&(bench_work){.format = "f16", .latent = true, .group = 128}) == 576 * 2);
+    assert_true(bench_cell_bytes(&(bench_work){.format = "q8_0"}) == 2 * 8 * 136);
+    assert_true(bench_cell_bytes(&(bench_work){.format = "nope"}) == 0);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
@@ -138,10 +184,11 @@ static void test_every_copy_holds_rows(void **state)
     (void)state;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         bench_store store = {0};
+        const bench_work work = {.format = formats[f]};
         uint32_t cells = 5000; /* more than are distinct */
-        assert_int_equal(bench_store_open(&store, &two, formats[f], cells, 3), 0);
+        assert_int_equal(bench_store_open(&store, &two, &work, cells, 3), 0);
         kvb_pool *k = store.k[0];
-        assert_int_equal(bench_store_open(&store, &two, formats[f], cells, 3), 0);
+        assert_int_equal(bench_store_open(&store, &two, &work, cells, 3), 0);
         assert_ptr_equal(store.k[0], k); /* the same is kept */
         for (uint32_t c = 0; c < cells; c += c + 500 < cells ? 499 : 1)
             for (uint32_t h = 0; h < BENCH_KV_HEADS; h++) {
@@ -200,7 +247,7 @@ static bench_score bench_small(const char *name, const kvb_kernel *kernel, char 
     const bench_work *work = bench_works;
     while (strcmp(work->name, name))
         work++;
-    assert_int_equal(bench_store_open(&store, &two, work->format, BENCH_CELLS_MIN, 2), 0);
+    assert_int_equal(bench_store_open(&store, &two, work, BENCH_CELLS_MIN, 2), 0);
     assert_int_equal(bench_scene_open(&scene, &two, work, BENCH_CELLS_MIN), 0);
     run = (bench_run){.team = {&two, &one}, .scene = &scene, .store = &store, .seconds = 0.001, .n = 2};
     for (uint32_t e = 0; e < 2; e++)
@@ -211,7 +258,10 @@ static bench_score bench_small(const char *name, const kvb_kernel *kernel, char 
     for (uint32_t e = 0; e < 2; e++)
         if (!run.contestant[e].why[0]) {
             assert_true(run.turns >= BENCH_TURNS_MIN);
-            assert_true(run.contestant[e].ops == 4.0 * (double)scene.pairs * scene.heads * BENCH_DIM);
+            const bench_sight *sight = bench_sight_of(&scene, work->entry[e].way);
+            assert_true(run.contestant[e].ops ==
+                        2.0 * (double)sight->pairs * scene.heads * (work->latent ? 576 + 512 : 128 + 128));
+            assert_int_equal(run.contestant[e].call.args.problem.out_elem, e ? KVB_F32 : work->out);
         }
     kvb_table *table = kvb_table_new(bench_headings);
     assert_int_equal(bench_run_report(table, &run, &score), 0);
@@ -227,8 +277,10 @@ static bench_score bench_small(const char *name, const kvb_kernel *kernel, char 
 
 static void test_right_kernels_score(void **state)
 {
-    static const char *const names[] = {"fork-g4", "batch-in-runs", "batch-in-steps", "threads-verify",
-                                        "threads-decode"};
+    static const char *const names[] = {"fork-g4",        "batch-in-runs",  "batch-in-steps",  "threads-verify",
+                                        "threads-decode", "paged-16",       "window-decode",   "window-chunk",
+                                        "sinks-decode",   "softcap-decode", "softcap-prefill", "out-f16-prefill",
+                                        "latent-bf16"};
     char text[4096];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -238,6 +290,8 @@ static void test_right_kernels_score(void **state)
     }
     assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text).targets, 2);
     assert_null(strstr(text, "WRONG"));
+    assert_int_equal(bench_small("paged-16", &kvb_kernel_reference, text, sizeof text).targets, 1);
+    assert_non_null(strstr(text, "gain over in runs"));
     /* two contestants, one target */
     assert_int_equal(bench_small("decode-f16-g8", &kvb_kernel_reference, text, sizeof text).targets, 1);
     bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text);
@@ -261,6 +315,14 @@ static void test_wrong_kernels_do_not(void **state)
     score = bench_small("fork-g4", &kernel, text, sizeof text);
     assert_non_null(strstr(text, "WRONG: a row is off by inf"));
     assert_int_equal(score.met, 0);
+    kernel.tolerance = (kvb_tolerance){.kind = KVB_TOLERANCE_NMSE, .limit = 1e-4};
+    kernel.attend = attend_last_token_wrong; /* of somebody else: a finding, and its time is told */
+    score = bench_small("batch-in-runs", &kernel, text, sizeof text);
+    assert_null(strstr(text, "WRONG"));
+    assert_non_null(strstr(text, ">= 0.85,inexact: a row is off by "));
+    assert_non_null(strstr(text, "its own project allows 0.01"));
+    assert_int_equal(score.met, 0);
+    kernel.tolerance.kind = KVB_TOLERANCE_NONE;
     kernel.attend = attend_fails_later;
     score = bench_small("batch-in-runs", &kernel, text, sizeof text);
     assert_non_null(strstr(text, "unavailable: attend: Invalid argument"));
@@ -286,7 +348,7 @@ static bench_score ratio_report(bench_limit limit, double target, double ns, cha
                        .limit = limit,
                        .entry = {{"k", BENCH_WHOLE, target}, {"k", BENCH_ALONE, 0}},
                        .gain = 1.9};
-    bench_scene scene = {.work = &work, .cells = 64, .unique = 64};
+    bench_scene scene = {.work = &work, .cells = 64, .own.unique = 64};
     bench_score score = {0};
     run = (bench_run){.scene = &scene, .store = &store, .n = 2, .turns = 5};
     for (uint32_t e = 0; e < 2; e++)
