@@ -1,33 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who follows whom, what is followed of it, and the comparison of calls with it. */
+/* Who follows whom, what is followed of it, and what is exact of other lanes. */
 #include "oracle/descent.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "oracle/history.h"
-#include "oracle/recurrence.h"
+#include "oracle/lane.h"
 #include "oracle/sample.h"
 
-/* A part's state: heads, d_k and d_v. */
-static kvb_scan_problem part_of(const kvb_group_scan *s, kvb_scan_part part)
-{
-    const bool conv = part == KVB_PART_CONV;
-    return (kvb_scan_problem){.heads = conv ? 1 : s->heads,
-                              .d_k = !conv           ? s->d_k
-                                     : s->conv_width ? s->conv_width - 1
-                                                     : 0,
-                              .d_v = conv ? s->conv_channels : s->d_v};
-}
+#define GLANCE_VISITS                                                                                                  \
+    16u /* of a row of a state's column cost what a (query, head, cell) of attention's second opinion does */
+#define ROWS_MAX_BYTES ((uint64_t)256 << 20) /* of second opinions */
 
 /* ---- who follows whom ----------------------------------------------------------------------------------------- */
-
-static uint32_t alike(const kvb_trace *trace, uint64_t token)
-{
-    return trace->like ? trace->like[token] : (uint32_t)token;
-}
 
 static int parents_find(kvb_descent *d)
 {
@@ -43,7 +34,7 @@ static int parents_find(kvb_descent *d)
             int64_t n = kvb_history_visible(history, &all, i, &rows);
             err = n < 0 ? (int)n : 0;
             if (!err && n > 1) {
-                d->parent[token] = alike(trace, kvb_history_token(history, rows[n - 2]));
+                d->parent[token] = kvb_alike(trace, kvb_history_token(history, rows[n - 2]));
                 d->youngest[d->parent[token]] = (uint32_t)token;
             } else {
                 d->parent[token] = KVB_DESCENT_ROOT;
@@ -64,41 +55,149 @@ static uint32_t stretches(const kvb_scan_problem *p)
 static kvb_scan_lane lane_at(const kvb_scan_problem *p, uint64_t number)
 {
     const uint32_t each = stretches(p), first = (uint32_t)(number % each) * KVB_LANE_COLUMNS;
-    return (kvb_scan_lane){(uint32_t)(number / each), first,
-                           p->d_v - first < KVB_LANE_COLUMNS ? p->d_v - first : KVB_LANE_COLUMNS};
+    return (kvb_scan_lane){.head = (uint32_t)(number / each),
+                           .first = first,
+                           .n = p->d_v - first < KVB_LANE_COLUMNS ? p->d_v - first : KVB_LANE_COLUMNS};
 }
 
-/* The first, the last, and others by chance. */
-static int lanes_choose(kvb_descent *d, uint64_t max_pairs, uint64_t seed)
+static double chance_of(uint64_t budget, double each, double cost)
+{
+    return budget == UINT64_MAX ? 1 : (double)budget * each / fmax(cost, 1);
+}
+
+static bool drawn(uint64_t seed, uint64_t number, double chance)
+{
+    return chance >= 1 || (double)(kvb_sample_bits(seed, number) >> 11) * 0x1p-53 < chance;
+}
+
+/* Followed: the first, the last, and others by chance. Second opinions: of those that are not, by chance if not all fit. */
+static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
 {
     const kvb_model *m = &d->trace->header.model;
-    double cost = 0, chance;
+    const uint64_t tokens = d->trace->needs.tokens;
+    double cost = 0, chance = 1, glance = 1;
     uint64_t number = 0;
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) { /* the first one counts */
-        chance = cost > 0 ? (double)max_pairs / cost : 1;
-        number = n = 0;
-        if (pass && !(d->lanes = calloc(d->total + 1, sizeof *d->lanes)))
+        if (pass && !(d->lanes = calloc(number + 1, sizeof *d->lanes)))
             return -ENOMEM;
-        for (uint32_t layer = 0; layer < m->n_layers; layer++)
-            for (int part = 0; part < KVB_SCAN_PARTS; part++) {
-                const kvb_group *g = kvb_model_group(m, layer);
-                const kvb_scan_problem p = part_of(&g->scan, (kvb_scan_part)part);
-                const uint64_t all = kvb_group_scans(g) ? (uint64_t)p.heads * stretches(&p) : 0;
-                for (uint64_t i = 0; i < all; i++, number++) {
-                    const double draw = (double)(kvb_sample_bits(seed, number) >> 11) * 0x1p-53;
-                    cost += pass ? 0 : (double)d->trace->needs.tokens * p.d_k * KVB_LANE_COLUMNS;
-                    if (pass && (i == 0 || i + 1 == all || max_pairs == UINT64_MAX || draw < chance))
+        number = 0;
+        for (uint32_t place = 0; place < m->n_layers * KVB_SCAN_PARTS; place++) {
+            const kvb_group *g = kvb_model_group(m, place / KVB_SCAN_PARTS);
+            const kvb_scan_problem p = kvb_lane_problem(&g->scan, (kvb_scan_part)(place % KVB_SCAN_PARTS));
+            const uint64_t all = kvb_group_scans(g) ? (uint64_t)p.heads * stretches(&p) : 0;
+            for (int second = 0; second < 2 && pass; second++) {
+                for (uint64_t i = 0; i < all; i++) {
+                    const bool followed = i == 0 || i + 1 == all || drawn(options->seed, number + i, chance);
+                    if (second ? !followed && drawn(~options->seed, number + i, glance) : followed)
                         d->lanes[n++] = lane_at(&p, i);
                 }
-                d->lane_first[layer * KVB_SCAN_PARTS + (uint32_t)part + 1] = n;
+                *(second ? &d->lane_first[place + 1] : &d->lane_glanced[place]) = n;
             }
-        d->total = number;
+            cost += pass ? 0 : (double)(all * tokens * p.d_k * KVB_LANE_COLUMNS);
+            number += all;
+        }
+        chance = chance_of(options->max_pairs, 1, cost);
+        glance = fmin(chance_of(options->opinion_pairs, GLANCE_VISITS, cost),
+                      chance_of(ROWS_MAX_BYTES, 1, (double)(number * tokens * sizeof *d->rows)));
     }
+    d->total = number;
     return 0;
 }
 
-int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, uint64_t max_pairs, uint64_t seed,
+/* ---- what is exact of the others -------------------------------------------------------------------------------- */
+
+/* All tokens of a lane, in order of identity: a parent comes before its children. 0 or -ENOMEM. */
+static int lane_glance(const kvb_descent *d, uint32_t place, const kvb_scan_lane *lane, kvb_glance_row *rows)
+{
+    const uint32_t layer = place / KVB_SCAN_PARTS;
+    kvb_scan_problem p = kvb_lane_problem(&kvb_model_group(&d->trace->header.model, layer)->scan,
+                                          (kvb_scan_part)(place % KVB_SCAN_PARTS));
+    const kvb_scan_problem whole = p;
+    const uint64_t tokens = d->trace->needs.tokens;
+    const size_t floats = (size_t)p.d_k * KVB_LANE_COLUMNS;
+    double **held = calloc(tokens + 1, sizeof *held); /* states that a later token follows */
+    kvb_lane_own own = {NULL, NULL};
+    int err = held ? kvb_lane_own_take(d->values, &whole, layer, lane, &own) : -ENOMEM;
+    p.d_v = lane->n;
+    for (uint64_t t = 0; t < tokens && !err; t++) {
+        const uint32_t parent = d->parent[t];
+        double *from = parent == KVB_DESCENT_ROOT ? NULL : held[parent], *now = NULL;
+        const bool last = from && d->youngest[parent] == t, first = kvb_alike(d->trace, t) == t;
+        if (last)
+            held[parent] = NULL;
+        if (first) {
+            now = last ? from : calloc(floats + 1, sizeof *now);
+            if (now && from && !last)
+                memcpy(now, from, floats * sizeof *now);
+            err = now ? 0 : -ENOMEM;
+        }
+        if (last && !now)
+            free(from);
+        if (!now)
+            continue;
+        const kvb_recurrence_token token = kvb_lane_token(d->values, &whole, layer, lane, &own, t);
+        kvb_glance_take(&p, &token, now, &rows[t]);
+        if (d->youngest[t])
+            held[t] = now;
+        else
+            free(now);
+    }
+    for (uint64_t t = 0; held && t < tokens; t++)
+        free(held[t]);
+    free(held);
+    kvb_lane_own_free(&own);
+    return err;
+}
+
+typedef struct glancing {
+    const kvb_descent *descent;
+    atomic_int error;
+} glancing;
+
+/* Part of the team: takes lanes. */
+static void lanes_glance(void *ctx, uint32_t part, uint32_t parts)
+{
+    glancing *w = ctx;
+    const kvb_descent *d = w->descent;
+    size_t n = 0;
+    for (uint32_t place = 0; place < d->trace->header.model.n_layers * KVB_SCAN_PARTS; place++)
+        for (size_t i = d->lane_glanced[place]; i < d->lane_first[place + 1]; i++, n++) {
+            kvb_glance_row *rows = d->rows + n * d->trace->needs.tokens; /* the lane's own */
+            int err = n % parts == part && !w->error ? lane_glance(d, place, &d->lanes[i], rows) : 0;
+            if (err)
+                w->error = err;
+        }
+}
+
+static int rows_make(kvb_descent *d, const kvb_team *team)
+{
+    const uint64_t tokens = d->trace->needs.tokens;
+    const uint32_t places = d->trace->header.model.n_layers * KVB_SCAN_PARTS;
+    size_t n = 0;
+    for (uint32_t place = 0; place < places; place++)
+        n += d->lane_first[place + 1] - d->lane_glanced[place];
+    d->rows_bytes = n * tokens * sizeof *d->rows;
+    if (!d->rows_bytes)
+        return 0;
+    void *rows =
+        mmap(NULL, d->rows_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* as the oracle's */
+    if (rows == MAP_FAILED)
+        return -ENOMEM;
+    d->rows = rows;
+    n = 0;
+    for (uint32_t place = 0; place < places; place++)
+        for (size_t i = d->lane_glanced[place]; i < d->lane_first[place + 1]; i++, n++)
+            d->lanes[i].rows = d->rows + n * tokens;
+    glancing work = {.descent = d};
+    if (team)
+        team->run(team, lanes_glance, &work);
+    else
+        lanes_glance(&work, 0, 1);
+    return work.error;
+}
+
+int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                      kvb_descent **descent)
 {
     *descent = NULL;
@@ -107,13 +206,17 @@ int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, uint64_t 
     kvb_descent *d = calloc(1, sizeof *d);
     if (!d)
         return -ENOMEM;
+    const size_t parts = (size_t)trace->header.model.n_layers * KVB_SCAN_PARTS;
     *d = (kvb_descent){.trace = trace, .values = values};
     d->parent = calloc(trace->needs.tokens + 1, sizeof *d->parent);
     d->youngest = calloc(trace->needs.tokens + 1, sizeof *d->youngest);
-    d->lane_first = calloc((size_t)trace->header.model.n_layers * KVB_SCAN_PARTS + 1, sizeof *d->lane_first);
-    int err = d->parent && d->youngest && d->lane_first ? parents_find(d) : -ENOMEM;
+    d->lane_first = calloc(parts + 1, sizeof *d->lane_first);
+    d->lane_glanced = calloc(parts + 1, sizeof *d->lane_glanced);
+    int err = d->parent && d->youngest && d->lane_first && d->lane_glanced ? parents_find(d) : -ENOMEM;
     if (!err)
-        err = lanes_choose(d, max_pairs, seed);
+        err = lanes_choose(d, options);
+    if (!err)
+        err = rows_make(d, options->team);
     if (err)
         kvb_descent_free(d);
     else
@@ -125,254 +228,20 @@ void kvb_descent_free(kvb_descent *d)
 {
     if (!d)
         return;
+    if (d->rows)
+        munmap(d->rows, d->rows_bytes);
     free(d->parent);
     free(d->youngest);
     free(d->lane_first);
+    free(d->lane_glanced);
     free(d->lanes);
     free(d);
 }
 
-size_t kvb_descent_lanes(const kvb_descent *d)
+size_t kvb_descent_lanes(const kvb_descent *d, uint32_t layer)
 {
-    return d ? d->lane_first[d->trace->header.model.n_layers * KVB_SCAN_PARTS] : 0;
-}
-
-/* ---- one pass --------------------------------------------------------------------------------------------------- */
-
-/* What one lane holds. */
-typedef struct heir {
-    kvb_recurrence **held; /* [tokens] states that a later token follows; NULL: nobody asks */
-    kvb_recurrence *free;  /* one that was given back, to be used again */
-    kvb_recurrence *now;   /* of the token in hand */
-    float *a, *bias;       /* of the layer, its columns alone */
-} heir;
-
-struct kvb_heirs {
-    const kvb_descent *descent;
-    heir *heirs;              /* [lanes] */
-    kvb_recurrence_want *out; /* [KVB_LANE_COLUMNS] */
-    kvb_recurrence_want *state;
-    size_t state_room;
-    uint32_t *writer; /* [slots] token of the call that wrote it last */
-    size_t slots;
-};
-
-int kvb_heirs_open(const kvb_descent *descent, kvb_heirs **heirs)
-{
-    kvb_heirs *h = calloc(1, sizeof *h);
-    *heirs = h;
-    if (!h)
-        return -ENOMEM;
-    h->descent = descent;
-    h->heirs = calloc(kvb_descent_lanes(descent) + 1, sizeof *h->heirs);
-    h->out = calloc(KVB_LANE_COLUMNS, sizeof *h->out);
-    if (h->heirs && h->out)
-        return 0;
-    kvb_heirs_free(h);
-    *heirs = NULL;
-    return -ENOMEM;
-}
-
-void kvb_heirs_free(kvb_heirs *h)
-{
-    if (!h)
-        return;
-    for (size_t i = 0; h->heirs && i < kvb_descent_lanes(h->descent); i++) {
-        heir *x = &h->heirs[i];
-        for (uint64_t t = 0; x->held && t < h->descent->trace->needs.tokens; t++)
-            kvb_recurrence_close(x->held[t]);
-        kvb_recurrence_close(x->free);
-        kvb_recurrence_close(x->now);
-        free(x->held);
-        free(x->a);
-        free(x->bias);
-    }
-    free(h->heirs);
-    free(h->out);
-    free(h->state);
-    free(h->writer);
-    free(h);
-}
-
-/* The lane's columns of [rows][d_v] numbers; NULL of NULL. */
-static int columns_copy(const float *from, size_t rows, size_t d_v, const kvb_scan_lane *lane, float **to)
-{
-    *to = from ? malloc(rows * lane->n * sizeof **to) : NULL;
-    for (size_t r = 0; *to && r < rows; r++)
-        memcpy(*to + r * lane->n, from + r * d_v + lane->first, lane->n * sizeof **to);
-    return from && !*to ? -ENOMEM : 0;
-}
-
-/* The lane's part of what the layer has of its own. */
-static int constants_take(const kvb_scan_made *m, const kvb_values *v, const kvb_scan_lane *lane, heir *x)
-{
-    const kvb_scan_problem *p = &m->call->problem;
-    float *const *a = v->constant[m->part == KVB_PART_CONV ? KVB_CONSTANT_TAPS : KVB_CONSTANT_A];
-    const float *layer = a[m->layer];
-    if (m->part == KVB_PART_CONV) {
-        int err = columns_copy(layer, p->d_k + 1u, p->d_v, lane, &x->a);
-        return err ? err : columns_copy(v->constant[KVB_CONSTANT_BIAS][m->layer], 1, p->d_v, lane, &x->bias);
-    }
-    if (p->kind == KVB_SCAN_MAMBA1)
-        return columns_copy(layer + (size_t)lane->head * p->d_k * p->d_v, p->d_k, p->d_v, lane, &x->a);
-    const kvb_scan_lane one = {0, 0, 1};
-    return layer ? columns_copy(layer + lane->head, 1, 1, &one, &x->a) : 0;
-}
-
-static int heir_open(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane *lane, heir *x)
-{
-    kvb_scan_problem p = m->call->problem;
-    p.d_v = lane->n;
-    if (!x->now) {
-        x->held = calloc(h->descent->trace->needs.tokens + 1, sizeof *x->held);
-        x->now = kvb_recurrence_open(&p, m->arithmetic);
-        int err = x->held && x->now ? constants_take(m, h->descent->values, lane, x) : -ENOMEM;
-        if (err)
-            return err;
-    }
-    return 0;
-}
-
-/* The lane's inputs of a token. */
-static kvb_recurrence_token token_of(const kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane *lane,
-                                     const heir *x, uint64_t token)
-{
-    const kvb_values *v = h->descent->values;
-    const kvb_scan_problem *p = &m->call->problem;
-    const bool conv = m->part == KVB_PART_CONV, each = p->kind == KVB_SCAN_MAMBA1;
-    const float *rows[KVB_ROWS_KINDS];
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
-        rows[kind] = kvb_values_rows(v, (kvb_rows)kind, m->layer, token);
-    const size_t keys = (size_t)(lane->head / (p->heads / p->groups)) * p->d_k,
-                 columns = (size_t)lane->head * p->d_v + lane->first;
-    kvb_recurrence_token t = {.a = x->a, .bias = x->bias, .v = (conv ? rows[KVB_ROWS_X] : rows[KVB_ROWS_V]) + columns};
-    if (conv)
-        return t;
-    t.q = rows[KVB_ROWS_Q] + keys;
-    t.k = rows[KVB_ROWS_K] + keys;
-    t.gate = rows[KVB_ROWS_GATE] ? rows[KVB_ROWS_GATE] + (each ? columns : lane->head) : NULL;
-    t.beta = rows[KVB_ROWS_BETA] ? rows[KVB_ROWS_BETA] + lane->head : NULL;
-    return t;
-}
-
-/* What a slot holds of the lane, against its state. */
-static int state_compare(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane *lane, const heir *x, uint32_t t,
-                         kvb_diff_place place, kvb_diff *diff)
-{
-    const kvb_scan_problem *p = &m->call->problem;
-    const size_t n = (size_t)p->d_k * lane->n, bytes = p->state_elem == KVB_F32 ? 4 : 2;
-    if (n > h->state_room) {
-        free(h->state);
-        h->state = calloc(n, sizeof *h->state);
-        h->state_room = h->state ? n : 0;
-        if (!h->state)
-            return -ENOMEM;
-    }
-    kvb_recurrence_state(x->now, h->state);
-    const char *slot = kvb_scan_state(m->call, m->call->to[t], lane->head);
-    for (uint32_t i = 0; i < p->d_k; i++) {
-        place.row = (uint16_t)(i + 1);
-        kvb_diff_take(diff, &place, h->state + (size_t)i * lane->n, lane->n, p->state_elem,
-                      slot + ((size_t)i * p->d_v + lane->first) * bytes);
-    }
-    return 0;
-}
-
-/* Is a state to be kept beyond the token that follows at once? */
-static bool is_wanted(const kvb_heirs *h, const kvb_scan_made *m, uint32_t t, uint32_t key, bool goes_on)
-{
-    const uint32_t youngest = h->descent->youngest[key];
-    return youngest && (!goes_on || youngest > m->tokens[t + 1]);
-}
-
-static int state_hold(heir *x, const kvb_scan_problem *p, const kvb_scan_made *m, uint32_t key)
-{
-    if (!x->held[key]) {
-        x->held[key] = x->free ? x->free : kvb_recurrence_open(p, m->arithmetic);
-        x->free = NULL;
-    }
-    if (!x->held[key])
-        return -ENOMEM;
-    kvb_recurrence_copy(x->held[key], x->now);
-    return 0;
-}
-
-static void state_let_go(heir *x, uint32_t key)
-{
-    kvb_recurrence_close(x->free);
-    x->free = x->held[key];
-    x->held[key] = NULL;
-}
-
-static int lane_follow(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane *lane, heir *x, kvb_diff *out,
-                       kvb_diff *states)
-{
-    const kvb_scan *call = m->call;
-    const kvb_descent *d = h->descent;
-    const uint32_t n_tok = call->problem.n_tok;
-    const size_t bytes = call->problem.out_elem == KVB_F32 ? 4 : 2;
-    kvb_scan_problem p = call->problem;
-    p.d_v = lane->n;
-    int err = heir_open(h, m, lane, x);
-    for (uint32_t t = 0; t < n_tok && !err; t++) {
-        const uint32_t key = alike(d->trace, m->tokens[t]), parent = d->parent[m->tokens[t]];
-        const bool begins = t == 0 || kvb_scan_run_end(call, t - 1) == t;
-        const bool ends = t + 1 == n_tok || kvb_scan_run_end(call, t) == t + 1;
-        const bool own = n_tok - t <= m->n_own;
-        if (begins || parent != alike(d->trace, m->tokens[t - 1])) {
-            kvb_recurrence *from = parent == KVB_DESCENT_ROOT ? NULL : x->held[parent];
-            if (parent != KVB_DESCENT_ROOT && !from)
-                return -EILSEQ;
-            if (from) {
-                kvb_recurrence_copy(x->now, from);
-            } else { /* zeros */
-                kvb_recurrence_close(x->now);
-                x->now = kvb_recurrence_open(&p, m->arithmetic);
-                if (!x->now)
-                    return -ENOMEM;
-            }
-            if (from && d->youngest[parent] == m->tokens[t])
-                state_let_go(x, parent);
-        }
-        const kvb_recurrence_token token = token_of(h, m, lane, x, m->tokens[t]);
-        kvb_diff_place place = {.event = m->event,
-                                .layer = m->layer,
-                                .query = own ? m->query + t - (n_tok - m->n_own) : 0,
-                                .head = lane->head,
-                                .channel = lane->first,
-                                .part = (uint16_t)(1 + m->part)};
-        kvb_recurrence_step(x->now, &token, h->out);
-        if (ends)
-            kvb_recurrence_rest(x->now, call->to[t] != KVB_SCAN_NONE);
-        if (out && own) {
-            const size_t at = ((size_t)t * p.heads + lane->head) * call->problem.d_v + lane->first;
-            kvb_diff_take(out, &place, h->out, lane->n, p.out_elem, (const char *)call->out + at * bytes);
-            out->rows++;
-        }
-        if (states && own && call->to[t] != KVB_SCAN_NONE && h->writer[call->to[t]] == t)
-            err = state_compare(h, m, lane, x, t, place, states);
-        if (!err && is_wanted(h, m, t, key, !ends))
-            err = state_hold(x, &p, m, key);
-    }
-    return err;
-}
-
-int kvb_heirs_follow(kvb_heirs *h, const kvb_scan_made *m, kvb_diff *out, kvb_diff *states)
-{
-    const kvb_scan *call = m->call;
-    const size_t *first = &h->descent->lane_first[m->layer * KVB_SCAN_PARTS + m->part];
-    if (call->states.slots > h->slots) {
-        free(h->writer);
-        h->writer = malloc(call->states.slots * sizeof *h->writer);
-        h->slots = h->writer ? call->states.slots : 0;
-        if (!h->writer)
-            return -ENOMEM;
-    }
-    for (uint32_t t = 0; t < call->problem.n_tok; t++)
-        if (call->to[t] != KVB_SCAN_NONE)
-            h->writer[call->to[t]] = t;
-    int err = 0;
-    for (size_t i = first[0]; i < first[1] && !err; i++)
-        err = lane_follow(h, m, &h->descent->lanes[i], &h->heirs[i], out, states);
-    return err;
+    size_t n = 0;
+    for (uint32_t place = layer * KVB_SCAN_PARTS; place < (layer + 1) * KVB_SCAN_PARTS; place++)
+        n += d->lane_glanced[place] - d->lane_first[place];
+    return n;
 }

@@ -6,21 +6,22 @@
  * stores is counted by the bound (oracle/recurrence.h).
  *
  * A lane is a stretch of columns of one head, which needs nothing of the others: of each layer's recurrence, and of its convolution, the
- * first and the last are followed, and as many more as the budget allows. A row is a token of a lane.
+ * first and the last are followed, and as many more as the budget allows. A row is a token of a lane. Of the other lanes there is a second
+ * opinion (oracle/glance.h), as far as its own budget goes.
  */
 #ifndef KVB_DESCENT_H
 #define KVB_DESCENT_H
 
 #include "kernels/scan.h"
+#include "oracle/glance.h"
 #include "oracle/oracle.h"
-
-#define KVB_LANE_COLUMNS 16u
 
 /* Of a layer, the recurrence or the convolution before it. */
 typedef enum kvb_scan_part { KVB_PART_STATE, KVB_PART_CONV, KVB_SCAN_PARTS } kvb_scan_part;
 
 typedef struct kvb_scan_lane {
-    uint32_t head, first, n; /* columns */
+    uint32_t head, first, n;    /* columns */
+    const kvb_glance_row *rows; /* [tokens] of a lane of which there is a second opinion; NULL: it is followed */
 } kvb_scan_lane;
 
 /* Made once for all children. */
@@ -31,18 +32,22 @@ typedef struct kvb_descent {
     uint32_t *youngest; /* [tokens] the largest identity among those that follow it; 0: none does */
     kvb_scan_lane *lanes;
     size_t *lane_first; /* [layers][KVB_SCAN_PARTS] + 1: of each part in lanes; none of layers that attend */
-    uint64_t total;     /* lanes that there are */
+    size_t *
+        lane_glanced; /* [layers][KVB_SCAN_PARTS]: of each part, the first of which there is a second opinion; those before it are followed */
+    uint64_t total;       /* lanes that there are */
+    kvb_glance_row *rows; /* their own mapping */
+    size_t rows_bytes;
 } kvb_descent;
 
 #define KVB_DESCENT_ROOT UINT32_MAX
 
 /* max_pairs: the budget, in visits of a row of a state's column by a token, 16 of which cost about what a (query, head, cell) of attention
- * does. *descent is NULL if no layer scans. 0 or -ENOMEM. */
-int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, uint64_t max_pairs, uint64_t seed,
+ * does. opinion_pairs: that of second opinions, 16 visits each. *descent is NULL if no layer scans. 0 or -ENOMEM. */
+int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                      kvb_descent **descent);
 void kvb_descent_free(kvb_descent *descent);
-/* Lanes that are followed. */
-size_t kvb_descent_lanes(const kvb_descent *descent);
+/* Lanes of a layer that are followed. */
+size_t kvb_descent_lanes(const kvb_descent *descent, uint32_t layer);
 
 /* What is followed in one pass. */
 typedef struct kvb_heirs kvb_heirs;
@@ -61,8 +66,13 @@ typedef struct kvb_scan_made {
     const kvb_scan_arithmetic *arithmetic;
 } kvb_scan_made;
 
-/* Follows the lanes through the call, and compares out and what slots hold. out, states: NULL: follows them alone. 0, -ENOMEM; -EILSEQ: the
- * call comes before its parents'. */
-int kvb_heirs_follow(kvb_heirs *heirs, const kvb_scan_made *made, kvb_diff *out, kvb_diff *states);
+/* What calls are compared by, each NULL: not. */
+typedef struct kvb_scan_diffs {
+    kvb_diff *out, *states; /* lanes that are followed: out, and what slots hold */
+    kvb_diff *opinion;      /* out of the others */
+} kvb_scan_diffs;
+
+/* Follows the lanes through the call, and compares. 0, -ENOMEM; -EILSEQ: the call comes before its parents'. */
+int kvb_heirs_follow(kvb_heirs *heirs, const kvb_scan_made *made, const kvb_scan_diffs *diffs);
 
 #endif

@@ -11,12 +11,7 @@
 
 #include "oracle/filter_truth.h"
 #include "oracle/state.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
-#define WIDE
-#else
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
+#include "oracle/wide.h"
 
 #define CLIP              2.0f
 #define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */

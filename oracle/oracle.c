@@ -154,7 +154,7 @@ int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_
     if (!err)
         err = rows_make(trace, options, o);
     if (!err)
-        err = kvb_descent_open(trace, values, options->max_pairs, options->seed, &o->descent);
+        err = kvb_descent_open(trace, values, options, &o->descent);
     if (err == -ENOMEM)
         snprintf(why, why_bytes, "not enough memory for the oracle");
     if (err)

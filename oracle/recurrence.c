@@ -6,13 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle/bound.h"
 #include "oracle/oracle.h"
-
-#define LAMBDA     7.0
-#define U          0x1p-24
-#define TINY       0x1p-149
-#define SILU_SLOPE 1.0998 /* largest |derivative| of z / (1 + exp(-z)): 1.09984, at z = 2.3994 */
+#include "oracle/recurrence_parts.h"
 
 /* Errors of a lane: an element of the state, or a column of it (DELTA). */
 typedef struct lane {
@@ -37,16 +32,6 @@ struct kvb_recurrence {
     lane *lanes;     /* [d_k][d_v]; DELTA: [d_v] */
     element *state;  /* [d_k][d_v] */
 };
-
-static double gamma_worst(double chain)
-{
-    return chain * U / (1 - chain * U);
-}
-
-static double subnormal(kvb_elem elem)
-{
-    return elem == KVB_F32 ? TINY : elem == KVB_F16 ? 0x1p-24 : 0x1p-133;
-}
 
 static size_t elements_of(const kvb_recurrence *r)
 {
@@ -73,10 +58,8 @@ kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_s
     kvb_recurrence *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
-    const double u_o = arithmetic->operands == KVB_F32 ? 0 : kvb_unit_roundoff(arithmetic->operands);
     r->p = *problem;
-    r->a = *arithmetic;
-    r->relative = arithmetic->exp_error + 2 * u_o + u_o * u_o;
+    kvb_recurrence_declare(r, arithmetic);
     r->lanes = calloc(lanes_of(r) + 1, sizeof *r->lanes);
     r->state = calloc(elements_of(r) + 1, sizeof *r->state);
     r->column = calloc(problem->d_v + 1, sizeof *r->column);
@@ -84,6 +67,12 @@ kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_s
         return r;
     kvb_recurrence_close(r);
     return NULL;
+}
+
+void kvb_recurrence_declare(kvb_recurrence *r, const kvb_scan_arithmetic *arithmetic)
+{
+    r->a = *arithmetic;
+    r->relative = relative_of(arithmetic);
 }
 
 void kvb_recurrence_close(kvb_recurrence *r)
@@ -109,7 +98,6 @@ void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from)
 /* What is added to an element: the worst; the part that may point the same way each time; the variance of the rest. */
 typedef lane added;
 
-/* `changed` is by how much the element differs from when it was last rounded so. */
 /* slow: how little an element of magnitude 1 changes that rounds the same way again and again. */
 static void rounding_add(added *to, double worst, double random, double slow, const element *x)
 {
@@ -118,12 +106,6 @@ static void rounding_add(added *to, double worst, double random, double slow, co
         to->linear += worst;
     else
         to->variance += random * random;
-}
-
-static double slow_of(kvb_elem elem)
-{
-    const double u = kvb_unit_roundoff(elem);
-    return cbrt(u * u) / 4;
 }
 
 static void lane_add(lane *l, added more)
@@ -205,15 +187,6 @@ static kvb_recurrence_want want_of(const kvb_recurrence *r, const sums *s)
     return (kvb_recurrence_want){s->value, bound, worst};
 }
 
-/* Out is rounded to its type. */
-static void want_round(const kvb_recurrence *r, kvb_recurrence_want *w)
-{
-    const double u = r->p.out_elem == KVB_F32 ? 0 : kvb_unit_roundoff(r->p.out_elem);
-    const double tiny = subnormal(r->p.out_elem);
-    w->bound += u * (fabs(w->value) + w->bound) + tiny;
-    w->worst += u * (fabs(w->value) + w->worst) + tiny;
-}
-
 static void lane_decay(lane *l, double d)
 {
     l->worst *= d;
@@ -287,7 +260,7 @@ static void state_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_rec
         }
         most_v = fmax(most_v, fabs(write));
         out[c] = want_of(r, &all);
-        want_round(r, &out[c]);
+        want_round(r->p.out_elem, &out[c]);
     }
     r->bulk += most_k * most_v;
 }
@@ -307,12 +280,11 @@ static void inputs_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_re
         }
         out[c] = want_of(r, &all);
         if (r->p.silu) {
-            const double z = out[c].value, own = r->a.exp_error + 2 * U, value = z / (1 + exp(-z));
-            const double more = r->a.exp_floor * fabs(z) + own * fabs(value);
-            out[c] = (kvb_recurrence_want){value, SILU_SLOPE * (1 + own) * out[c].bound + more,
-                                           SILU_SLOPE * (1 + own) * out[c].worst + more};
+            const double z = out[c].value;
+            out[c].value = z / (1 + exp(-z));
+            want_silu(&r->a, fabs(z), &out[c]);
         }
-        want_round(r, &out[c]);
+        want_round(r->p.out_elem, &out[c]);
     }
 }
 

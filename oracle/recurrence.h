@@ -70,7 +70,10 @@ typedef struct kvb_recurrence_token {
 kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_scan_arithmetic *arithmetic);
 void kvb_recurrence_close(kvb_recurrence *head);
 
-/* A fork, a snapshot, a rollback: `to`, of the same problem and arithmetic, becomes what `from` is. */
+/* From here on a kernel computes so: it may declare calls of several tokens otherwise than those of one. */
+void kvb_recurrence_declare(kvb_recurrence *head, const kvb_scan_arithmetic *arithmetic);
+
+/* A fork, a snapshot, a rollback: `to`, of the same problem, becomes what `from` is. What was declared of `to` stays. */
 void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from);
 
 /* A token comes: out [d_v]. */

@@ -218,6 +218,23 @@ static int slot_beside(const kvb_scan *call)
     return error;
 }
 
+/* One output of one call, in a channel between those that are always followed. */
+static int channel_off(const kvb_scan *call)
+{
+    static uint32_t calls;
+    const kvb_scan_problem *p = &call->problem;
+    const int error = kvb_fault_honest.scan->scan(call);
+    if (p->kind == KVB_SCAN_CONV && ++calls == 40 && p->out_elem == KVB_F32)
+        ((float *)call->out)[(size_t)(p->n_tok - 1) * p->d_v + p->d_v / 2] *= 1 + 0x1p-13f;
+    return error;
+}
+
+/* The kernel beside it brings its own project's rule. */
+static void tolerate(kvb_kernel *wrong)
+{
+    wrong->tolerance = (kvb_tolerance){KVB_TOLERANCE_NMSE, 5e-4, 0, "a planted fault"};
+}
+
 #define ROLLBACKS                                                                                                      \
     {                                                                                                                  \
         "state-fork seq f32 scan", "state-fork slab f32 scan-reference"                                                \
@@ -269,5 +286,16 @@ const kvb_fault kvb_scan_faults[] = {
      .check = KVB_CHECK_MARGINS,
      .where = ROLLBACKS,
      .scan = slot_beside},
+    {.name = "scan-beside-tolerance",
+     .breaks = "padding moves the state, beside attention that is judged by a tolerance",
+     .check = KVB_CHECK_BOUND,
+     .where = {"hybrid-decode contiguous f32 scan"},
+     .kernel = tolerate,
+     .scan = padded},
+    {.name = "channel-off",
+     .breaks = "one output of one call is off by a ten-thousandth, in a channel that is not followed",
+     .check = KVB_CHECK_OPINION,
+     .where = {"hybrid-batch paged f32 scan sampled", "state-fork seq f32 scan-reference sampled"},
+     .scan = channel_off},
     {.name = NULL},
 };

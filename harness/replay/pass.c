@@ -415,7 +415,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
 int kvb_pass_run(kvb_pass *p)
 {
     int error = p->options->oracle && kvb_oracle_needs_writes(p->options->oracle) ? writes_watch(p) : 0;
-    error = error ? error : kvb_scans_begin(p->scans, &p->diff);
+    error = error ? error : kvb_scans_begin(p->scans);
     error = error ? error : cache_open(p);
     p->kinship = (kvb_kinship){0};
     if (!error && (!p->options->oracle || takes_prompts(p)))

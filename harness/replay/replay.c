@@ -197,14 +197,14 @@ static int times_report(const kvb_pass *p)
     return 0;
 }
 
-/* Rows that are to be compared in each pass. */
+/* Rows of attention that are to be compared in each pass. */
 static size_t rows_due(const kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
     size_t due = 0;
     for (size_t i = 0; o->only && i < o->oracle->n_rows; i++)
         due += kvb_only_has(o->only, o->trace, o->oracle->rows[i].event, o->oracle->rows[i].layer);
-    return (o->only ? due : o->oracle->n_rows) - p->not_asked + kvb_scans_due(p->scans);
+    return (o->only ? due : o->oracle->n_rows) - p->not_asked;
 }
 
 static int report(kvb_pass *p, const kvb_roofline *roofline)
@@ -229,7 +229,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
     kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, !kvb_is_tolerated(p->options),
                    result);
-    kvb_scans_judge(p->scans, result);
+    kvb_scans_judge(p->scans, &p->diff, result);
     kvb_every_row_judge(p, p->number, result);
     kvb_filter_judge(p->filter, !kvb_is_tolerated(p->options), result);
     kvb_foreign_judge(&p->foreign, p->options->kernel, p->trace, result);

@@ -41,12 +41,12 @@ struct kvb_scans {
     kvb_heirs *heirs; /* NULL: nothing is judged */
     buffer buffers[BUFFERS];
     aside aside;
-    uint64_t budget; /* bytes left */
-    kvb_diff states;
-    uint64_t *digest; /* [n_digests] of the first pass' calls, in order */
+    uint64_t budget;               /* bytes left */
+    kvb_diff out, states, opinion; /* of the first pass: later ones give the same bits */
+    uint64_t *digest;              /* [n_digests] of the first pass' calls, in order */
     size_t n_digests, room_digests, next;
     uint64_t passes, found;
-    uint64_t rows, scanned; /* compared in the first pass; looked at for what is not finite */
+    uint64_t scanned; /* rows that were looked at for what is not finite */
 };
 
 int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
@@ -80,15 +80,14 @@ void kvb_scans_close(kvb_scans *s)
     free(s);
 }
 
-int kvb_scans_begin(kvb_scans *s, kvb_diff *diff)
+int kvb_scans_begin(kvb_scans *s)
 {
     if (!s)
         return 0;
     kvb_heirs_free(s->heirs);
     s->heirs = NULL;
     s->next = 0;
-    s->states.again = s->passes++ > 0;
-    diff->rows += s->rows;
+    s->passes++;
     const kvb_replay_options *o = s->options;
     const bool judged = o->oracle && !o->unjudged && !o->aside && s->passes == 1;
     return judged ? kvb_heirs_open(o->oracle->descent, &s->heirs) : 0;
@@ -105,23 +104,20 @@ void kvb_scans_found(kvb_scans *s, uint32_t n)
         s->found += n;
 }
 
-/* Lanes of a layer that are followed. */
-static size_t lanes_of(const kvb_scans *s, uint32_t layer)
+/* Rows that are to be compared. */
+static size_t rows_due(const kvb_scans *s)
 {
-    const size_t *first = &s->options->oracle->descent->lane_first[layer * KVB_SCAN_PARTS];
-    return first[KVB_SCAN_PARTS] - first[0];
-}
-
-size_t kvb_scans_due(const kvb_scans *s)
-{
-    const kvb_replay_options *o = s ? s->options : NULL;
-    size_t due = 0;
-    for (uint32_t i = 0; o && i < o->trace->n_events; i++)
+    const kvb_replay_options *o = s->options;
+    const kvb_descent *d = o->oracle->descent;
+    size_t due = 0, lanes = 0;
+    for (uint32_t layer = 0; layer < o->trace->header.model.n_layers; layer++)
+        lanes += kvb_descent_lanes(d, layer);
+    for (uint32_t i = 0; i < o->trace->n_events; i++)
         for (uint32_t layer = 0;
              o->trace->events[i].kind <= KVB_EVENT_PROPOSE && layer < o->trace->header.model.n_layers; layer++)
             if (!o->only || kvb_only_has(o->only, o->trace, i, layer))
-                due += lanes_of(s, layer) * o->trace->events[i].n;
-    return o ? due - s->found * kvb_descent_lanes(o->oracle->descent) : 0;
+                due += kvb_descent_lanes(d, layer) * o->trace->events[i].n;
+    return due - s->found * lanes;
 }
 
 /* ---- what the kernel is handed ------------------------------------------------------------------------------------ */
@@ -363,7 +359,6 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     if (error || o->unjudged)
         return error;
-    const uint64_t rows = p->diff.rows;
     if (p->number == 0) {
         const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, layer);
         kvb_scan_arithmetic arithmetic;
@@ -376,11 +371,11 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
                                     .n_own = fed->own,
                                     .query = fed->query,
                                     .arithmetic = &arithmetic};
-        error = kvb_heirs_follow(s->heirs, &made, looks ? &p->diff : NULL, looks ? &s->states : NULL);
+        const kvb_scan_diffs diffs = {.out = &s->out, .states = &s->states, .opinion = &s->opinion};
+        error = kvb_heirs_follow(s->heirs, &made, looks ? &diffs : &(kvb_scan_diffs){.out = NULL});
         if (error == -EILSEQ)
             return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token before the one that it follows");
-        s->rows += p->diff.rows - rows;
-        error = error || p->diff.any_failed ? error : finite_check(p, layer, fed);
+        error = error || s->out.any_failed || s->opinion.any_failed ? error : finite_check(p, layer, fed);
     }
     return error ? error : digest_check(p, fed);
 }
@@ -439,15 +434,16 @@ int kvb_pass_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_sca
     return error;
 }
 
-void kvb_scans_judge(const kvb_scans *s, kvb_result *result)
+void kvb_scans_judge(const kvb_scans *s, const kvb_diff *attended, kvb_result *result)
 {
     if (!s)
         return;
-    result->error.looked.scanned += s->scanned;
-    const uint64_t attended = result->error.checked_rows - s->rows;
+    const uint64_t rows = result->error.checked_rows;
     const bool all = !s->options->oracle->opinions; /* rows of attention were compared */
-    result->error.looked.scanned += all ? attended : 0;
-    result->error.looked.opinion += s->rows + (all ? attended : 0);
+    result->error.looked.scanned += s->scanned + (all ? rows : 0);
+    result->error.looked.opinion += s->out.rows + s->opinion.rows + (all ? rows : 0);
+    kvb_scan_judge(&s->out, attended, rows_due(s), s->options->trace, result);
+    kvb_opinion_judge(&s->opinion, s->options->trace, true, result);
     kvb_states_judge(&s->states, s->options->trace, result);
     const size_t used = strlen(result->reason);
     if (s->options->dump && used)

@@ -14,19 +14,17 @@ typedef struct kvb_scans kvb_scans;
 /* *scans NULL if no layer scans. 0 or -ENOMEM. */
 int kvb_scans_open(const kvb_replay_options *options, kvb_scans **scans);
 void kvb_scans_close(kvb_scans *scans);
-/* A pass begins. A later one has the rows of the first: it must give the same bits. 0 or -ENOMEM. */
-int kvb_scans_begin(kvb_scans *scans, kvb_diff *diff);
+/* A pass begins. 0 or -ENOMEM. */
+int kvb_scans_begin(kvb_scans *scans);
 
 /* Scans one layer of the step and checks it. */
 int kvb_pass_scan(kvb_pass *pass, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec,
                   kvb_step_traffic *step);
 
-/* Rows that are to be compared in each pass. */
-size_t kvb_scans_due(const kvb_scans *scans);
 /* So many tokens of a prompt were found: nobody asks for their rows. */
 void kvb_scans_found(kvb_scans *scans, uint32_t n);
-/* Of what slots held: a result that has passed fails, if a state is off. */
-void kvb_scans_judge(const kvb_scans *scans, kvb_result *result);
+/* Adds what was judged, and the verdict: outputs by their bound, by second opinions, and what slots held. */
+void kvb_scans_judge(const kvb_scans *scans, const kvb_diff *attended, kvb_result *result);
 /* Bytes of scratch. */
 size_t kvb_scans_scratch(const kvb_scans *scans);
 

@@ -122,6 +122,26 @@ void kvb_opinion_judge(const kvb_diff *d, const kvb_trace *trace, bool decides, 
     more_judge(d, KVB_CHECK_OPINION, "second opinion: ", trace, decides, result);
 }
 
+void kvb_scan_judge(const kvb_diff *d, const kvb_diff *attended, size_t rows, const kvb_trace *trace,
+                    kvb_result *result)
+{
+    const double error2 = d->sum_error2 + attended->sum_error2;
+    result->error.checked_rows += d->rows;
+    result->error.has_place |= d->rows > 0;
+    result->error.rho_worst = fmax(result->error.rho_worst, d->rho_worst);
+    result->error.max_abs = fmax(result->error.max_abs, d->max_abs);
+    result->error.rel_l2 = error2 > 0 ? sqrt(error2 / (d->sum_exact2 + attended->sum_exact2)) : 0;
+    if (d->rows != rows) {
+        result->status = KVB_STATUS_FAIL;
+        add(result, "%s%" PRIu64 " rows of scans were compared, %zu were to be", *result->reason ? "; " : "", d->rows,
+            rows);
+        return;
+    }
+    more_judge(d, KVB_CHECK_BOUND, "", trace, true, result);
+    if (result->status == KVB_STATUS_PASS && d->rho > result->rho)
+        worst_note(d, result);
+}
+
 void kvb_states_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
     more_judge(d, KVB_CHECK_STATE, "", trace, true, result);

@@ -15,6 +15,9 @@ void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows,
 
 /* The same of second opinions (oracle/opinion.h), after the others: of what they find only what fails is told. */
 void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, bool decides, kvb_result *result);
+/* Of layers that scan, after those that attend: `rows` were to be compared. Their kernel has no tolerance, whatever stands beside it. */
+void kvb_scan_judge(const kvb_diff *diff, const kvb_diff *attended, size_t rows, const kvb_trace *trace,
+                    kvb_result *result);
 /* And of what slots hold (oracle/descent.h). */
 void kvb_states_judge(const kvb_diff *diff, const kvb_trace *trace, kvb_result *result);
 /* Fills error.filter. A result that has passed fails, and one that fails does so for one reason more, if a z is above the limit. */

@@ -25,11 +25,21 @@ expect_exit 1 "a kernel that is wrong from the second pass on fails, though the 
     --no-null --no-machine --plugin "$so" --kernel seldom-pass --workload plain-decode --cache contiguous --pool f32 --sample-ms 1
 holds "  by the bound" 'seldom-pass.*rho [0-9.e+]+ at line'
 
+for opinions in 16000000 1; do
+    ok "scans of a hybrid that are sampled pass" "$KVBENCH" run --check --no-witness --workload hybrid-batch --cache seq --pool f32 --kernel scan \
+        --oracle-pairs 20000 --opinion-pairs $opinions -o "$TMPDIR/scans-$opinions.jsonl"
+done
+
 python3 - "$TMPDIR" <<'PY'
 import json, sys
-error = [json.loads(line) for line in open(sys.argv[1] + "/keeps-16000000.jsonl")][1]["error"]
-looked = error["looked"]
-assert error["checked_rows"] < error["total_rows"] / 4 and looked["scanned"] == looked["opinion"] == error["total_rows"], error
+def error_of(name):
+    return [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.jsonl")][1]["error"]
+for name, most in ("keeps-16000000", 0.25), ("scans-16000000", 0.9):
+    error = error_of(name)
+    looked = error["looked"]
+    assert error["checked_rows"] < most * error["total_rows"] and looked["scanned"] == looked["opinion"] == error["total_rows"], error
+error = error_of("scans-1")
+assert error["looked"]["opinion"] < error["total_rows"] == error["looked"]["scanned"], error
 PY
 report $? "the record says how many rows were looked at"
 done_testing

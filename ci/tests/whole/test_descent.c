@@ -67,6 +67,7 @@ static void history_make(hand *h, kvb_group_scan scan)
 typedef struct mistake {
     uint32_t token, from; /* begins with that slot */
     bool spoiled;         /* the last call's state is another afterwards */
+    double nudge;         /* added to the token's output in the middle channel */
 } mistake;
 
 /* Slots by identity. */
@@ -76,8 +77,8 @@ static uint32_t slot_before(uint32_t token)
 }
 
 static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_scan_part part, uint32_t call,
-                      const mistake *wrong, char *slots, size_t slot_bytes, kvb_heirs *heirs, kvb_diff *out,
-                      kvb_diff *states)
+                      const mistake *wrong, char *slots, size_t slot_bytes, kvb_heirs *heirs,
+                      const kvb_scan_diffs *diffs)
 {
     const kvb_group *g = &v->model->groups[0];
     const uint32_t first = firsts[call], n = firsts[call + 1] - first, layer = 1;
@@ -86,7 +87,7 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
     uint64_t tokens[PROMPT];
     for (uint32_t t = 0; t < n; t++) {
         tokens[t] = first + t;
-        from[t] = first + t == wrong->token ? wrong->from : slot_before(first + t);
+        from[t] = first + t == wrong->token && wrong->nudge == 0 ? wrong->from : slot_before(first + t);
         to[t] = first + t + 1 < PROMPT ? KVB_SCAN_NONE : first + t;
     }
     kvb_scan x = {.problem = {.kind = conv ? KVB_SCAN_CONV : g->scan.kind,
@@ -119,19 +120,27 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
     x.scratch = aligned_alloc(64, (bytes + 127) / 64 * 64);
     x.out = malloc((size_t)n * x.problem.heads * x.problem.d_v * sizeof(float));
     assert_int_equal(kernel->scan(&x), 0);
+    if (wrong->nudge != 0 && wrong->token >= first && wrong->token < first + n) {
+        const size_t row = (size_t)x.problem.heads * x.problem.d_v;
+        float *at = (float *)x.out + (wrong->token - first) * row + row / 2;
+        *at = (float)((double)*at + wrong->nudge);
+    }
     if (wrong->spoiled && call + 1 == CALLS)
         memset(slots + (TOKENS - 1) * slot_bytes, 0x41, 2);
     kvb_scan_arithmetic a;
     kernel->arithmetic(&x.problem, &a);
     const kvb_scan_made made = {
         .event = call, .layer = layer, .part = part, .call = &x, .tokens = tokens, .n_own = n, .arithmetic = &a};
-    assert_int_equal(kvb_heirs_follow(heirs, &made, out, states), 0);
+    assert_int_equal(kvb_heirs_follow(heirs, &made, diffs), 0);
     free(x.scratch);
     free(x.out);
 }
 
-static void play(const kvb_group_scan *scan, const kvb_scan_kernel *kernel, kvb_scan_part part, mistake wrong,
-                 kvb_diff *out, kvb_diff *states)
+static const kvb_oracle_options followed = {.max_pairs = UINT64_MAX},
+                                glanced = {.max_pairs = 1, .opinion_pairs = UINT64_MAX, .team = &alone};
+
+static void play(const kvb_oracle_options *options, const kvb_group_scan *scan, const kvb_scan_kernel *kernel,
+                 kvb_scan_part part, mistake wrong, kvb_scan_diffs *diffs)
 {
     hand h;
     kvb_values *v;
@@ -141,18 +150,20 @@ static void play(const kvb_group_scan *scan, const kvb_scan_kernel *kernel, kvb_
     history_make(&h, *scan);
     if (kvb_values_open(&h.trace, "llama", 7, NULL, NULL, &v, why, sizeof why))
         fail_msg("%s", why);
-    assert_int_equal(kvb_descent_open(&h.trace, v, UINT64_MAX, 1, &d), 0);
+    assert_int_equal(kvb_descent_open(&h.trace, v, options, &d), 0);
     for (uint32_t t = 0; t < TOKENS; t++)
         assert_int_equal(d->parent[t], t == 0 ? KVB_DESCENT_ROOT : t < PROMPT ? t - 1 : parents[t - PROMPT]);
     assert_int_equal(kvb_heirs_open(d, &heirs), 0);
     const size_t slot_bytes = kvb_group_slot_bytes(&h.trace.header.model.groups[0], part == KVB_PART_CONV);
     char *slots = aligned_alloc(64, TOKENS * slot_bytes);
     memset(slots, 0xff, TOKENS * slot_bytes); /* NaN until written */
-    *out = *states = (kvb_diff){.rho = 0};
+    *diffs->out = *diffs->states = *diffs->opinion = (kvb_diff){.rho = 0};
     for (uint32_t call = 0; call < CALLS; call++)
-        call_make(v, kernel, part, call, &wrong, slots, slot_bytes, heirs, out, states);
+        call_make(v, kernel, part, call, &wrong, slots, slot_bytes, heirs, diffs);
     const size_t *first = &d->lane_first[KVB_SCAN_PARTS + part];
-    assert_int_equal(out->rows, TOKENS * (first[1] - first[0]));
+    const size_t n_followed = d->lane_glanced[KVB_SCAN_PARTS + part] - first[0];
+    assert_int_equal(diffs->out->rows, TOKENS * n_followed);
+    assert_int_equal(diffs->opinion->rows, TOKENS * (first[1] - first[0] - n_followed));
     free(slots);
     kvb_heirs_free(heirs);
     kvb_descent_free(d);
@@ -163,7 +174,7 @@ static void play(const kvb_group_scan *scan, const kvb_scan_kernel *kernel, kvb_
 static const kvb_group_scan scans[] = {
     {KVB_SCAN_MAMBA1, 1, 1, 8, 48, 4, 48, true, KVB_F32, KVB_F32},
     {KVB_SCAN_MAMBA2, 4, 2, 16, 32, 4, 48, true, KVB_BF16, KVB_BF16},
-    {KVB_SCAN_LIGHTNING, 2, 2, 16, 16, 3, 32, false, KVB_F16, KVB_F32},
+    {KVB_SCAN_LIGHTNING, 4, 2, 16, 16, 3, 48, false, KVB_F16, KVB_F32},
     {KVB_SCAN_DELTA, 4, 2, 16, 32, 4, 48, true, KVB_F32, KVB_BF16},
 };
 static const kvb_scan_kernel *const kernels[] = {&kvb_scan_kernel_reference, &kvb_scan_kernel_vector};
@@ -173,16 +184,21 @@ static const kvb_scan_kernel *const kernels[] = {&kvb_scan_kernel_reference, &kv
         for (size_t kernel = 0; kernel < 2; kernel++)                                                                  \
             for (int part = 0; part < KVB_SCAN_PARTS; part++)
 
+static kvb_diff out, states, opinion;
+static kvb_scan_diffs diffs = {&out, &states, &opinion};
+
 static void test_honest(void **state)
 {
     (void)state;
-    kvb_diff out, states;
     EACH(s, k, part)
     {
-        play(&scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE}, &out, &states);
+        play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE}, &diffs);
         assert_true(out.rho <= 1 && states.rho <= 1);
-        assert_true(out.elements > 0 && states.elements > 0);
+        assert_true(out.elements > 0 && states.elements > 0 && opinion.elements == 0);
         assert_true(out.max_abs > 0 || part == KVB_PART_CONV);
+        play(&glanced, &scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE}, &diffs);
+        assert_true(out.rho <= 1 && opinion.rho <= 1);
+        assert_true(opinion.elements > 0);
     }
 }
 
@@ -193,13 +209,38 @@ static void test_wrong_parents(void **state)
     static const mistake wrongs[] = {{.token = 73, .from = 71}, {.token = 71, .from = 69},
                                      {.token = 76, .from = 75}, {.token = 78, .from = 77},
                                      {.token = 79, .from = 78}, {.token = 70, .from = KVB_SCAN_ZERO}};
-    kvb_diff out, states;
     EACH(s, k, part)
     for (size_t w = 0; w < sizeof wrongs / sizeof *wrongs; w++) {
-        play(&scans[s], kernels[k], (kvb_scan_part)part, wrongs[w], &out, &states);
+        play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, wrongs[w], &diffs);
         assert_true(out.rho > 1);
         assert_true(states.rho > 1);
         assert_int_equal(out.first.part, 1 + part);
+        play(&glanced, &scans[s], kernels[k], (kvb_scan_part)part, wrongs[w], &diffs);
+        assert_true(opinion.rho > 1);
+        assert_int_equal(opinion.first.part, 1 + part);
+    }
+}
+
+/* One element is off, in a prompt or a decoded token: the second opinion sees ten times its bound, which is some times the
+ * element's own. */
+static void test_nudged(void **state)
+{
+    (void)state;
+    static const uint32_t tokens[] = {5, 68, 70, 77, 79};
+    EACH(s, k, part)
+    for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
+        mistake wrong = {.token = tokens[t], .nudge = 1e6};
+        play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, wrong, &diffs);
+        const double own = out.worst.bound;
+        play(&glanced, &scans[s], kernels[k], (kvb_scan_part)part, wrong, &diffs);
+        const kvb_diff_place at = opinion.worst;
+        assert_true(opinion.rho > 1 && out.rho <= 1);
+        assert_true(at.bound >= 0.99 * own && at.bound <= 10 * own);
+        wrong.nudge = 10 * at.bound;
+        play(&glanced, &scans[s], kernels[k], (kvb_scan_part)part, wrong, &diffs);
+        assert_true(opinion.rho > 8 && opinion.failed == 1 && out.rho <= 1);
+        assert_int_equal(opinion.worst.channel, at.channel);
+        assert_int_equal(opinion.worst.head, at.head);
     }
 }
 
@@ -207,10 +248,9 @@ static void test_wrong_parents(void **state)
 static void test_spoiled_slot(void **state)
 {
     (void)state;
-    kvb_diff out, states;
     EACH(s, k, part)
     {
-        play(&scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE, .spoiled = true}, &out, &states);
+        play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE, .spoiled = true}, &diffs);
         assert_true(out.rho <= 1);
         assert_true(states.rho > 1);
         assert_int_equal(states.worst.row, 1);
@@ -227,9 +267,11 @@ static void test_budget(void **state)
     char why[256];
     history_make(&h, scans[1]);
     assert_int_equal(kvb_values_open(&h.trace, "llama", 7, NULL, NULL, &v, why, sizeof why), 0);
-    assert_int_equal(kvb_descent_open(&h.trace, v, 1, 1, &d), 0);
-    assert_int_equal(kvb_descent_lanes(d), 2 * (2 + 2));
+    assert_int_equal(kvb_descent_open(&h.trace, v, &(kvb_oracle_options){.max_pairs = 1, .opinion_pairs = 1}, &d), 0);
+    assert_int_equal(kvb_descent_lanes(d, 1), 2 + 2);
     assert_int_equal(d->total, 2 * (4 * 2 + 3));
+    assert_int_equal(d->lane_first[2 * KVB_SCAN_PARTS], 2 * (2 + 2)); /* no second opinion */
+    assert_null(d->rows);
     assert_int_equal(d->lanes[1].head, 3);
     assert_int_equal(d->lanes[1].first, 16);
     assert_int_equal(d->lanes[1].n, 16);
@@ -241,10 +283,8 @@ static void test_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_honest),
-        cmocka_unit_test(test_wrong_parents),
-        cmocka_unit_test(test_spoiled_slot),
-        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_honest),       cmocka_unit_test(test_wrong_parents), cmocka_unit_test(test_nudged),
+        cmocka_unit_test(test_spoiled_slot), cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
