@@ -13,7 +13,9 @@
 #include "oracle/state.h"
 #include "oracle/wide.h"
 
-#define CLIP              2.0f
+#define CLIP 2.0f
+#define ROUNDING_RMS                                                                                                   \
+    0.425 /* of a rounding to nearest, over its largest, of numbers whose logarithms are uniform: sqrt(1 / (8 ln 2)) */
 #define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */
 #define LOST_SHARE        0.25 /* of the weight beside the largest, that may lie in cells below a step */
 #define LEAST_BESIDE      0.01 /* of the weight, that must lie beside the largest */
@@ -173,7 +175,8 @@ static double size_honest(const judged *r, const kvb_arithmetic *a, kvb_elem out
         fourth += o2 * o2;
     }
     double added = kvb_unit_roundoff(a->accumulator) * (sqrt(a->cell_chain) / 2 + sqrt(a->rescales)) + 2 * a->exp_error;
-    double weights = u * (row->alike + row->apart / 2) + (is_narrow(w) ? u * w->chain : 0) + w->step / 2 + r->unclear;
+    double weights =
+        u * (row->alike + ROUNDING_RMS * row->apart) + (is_narrow(w) ? u * w->chain : 0) + w->step / 2 + r->unclear;
     return added + weights + (square > 0 ? kvb_unit_roundoff(out_elem) * sqrt(fourth) / square : 0);
 }
 

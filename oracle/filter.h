@@ -47,7 +47,7 @@
  *             at most half a declared step of the row's largest, its share half / product. Below half a step it may become 0, as
  *             honestly as that of a dropped cell: there a cell does not count.
  *   outputs   what the declared arithmetic can do to all rows alike. Sums of n terms in the accumulator: u sqrt(n) / 2; twice the
- *             error of exp; rounded weights: u for those that are equal, u / 2 sqrt(sum p^2) for others (each its own way);
+ *             error of exp; rounded weights: u for those that are equal, 0.425 u sqrt(sum p^2) for others (each its own way);
  *             weights in steps: half a step, and the weight of all cells below a step, which may become 0 or double; an output
  *             rounded to 16 bits: u sqrt(sum o^4) / sum o^2
  *   scale     weights in steps bend the slope where they are few steps large: a quarter of a step, some 4 times what is measured
