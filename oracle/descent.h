@@ -70,6 +70,7 @@ typedef struct kvb_scan_made {
 typedef struct kvb_scan_diffs {
     kvb_diff *out, *states; /* lanes that are followed: out, and what slots hold */
     kvb_diff *opinion;      /* out of the others */
+    double *exact, *bound;  /* [n_tok][heads][d_v] of the call: filled where they are known */
 } kvb_scan_diffs;
 
 /* Follows the lanes through the call, and compares. 0, -ENOMEM; -EILSEQ: the call comes before its parents'. */

@@ -225,6 +225,10 @@ static int lane_follow(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane
             const size_t at = ((size_t)t * p.heads + lane->head) * call->problem.d_v + lane->first;
             kvb_diff_take(out, &place, h->out, lane->n, p.out_elem, (const char *)call->out + at * bytes);
             out->rows++;
+            for (uint32_t c = 0; c < lane->n && diffs->exact; c++) {
+                diffs->exact[at + c] = h->out[c].value;
+                diffs->bound[at + c] = h->out[c].bound;
+            }
         }
         if (states && step->lasts)
             err = state_compare(h, m, lane, x->now->full, t, place, states);

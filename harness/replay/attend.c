@@ -404,7 +404,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     error = call_judge(p, layer, spec, q, fed, n, error);
     if (!error && p->options->untimed && p->options->oracle && !has_failed(p))
         error = hidden_check(p, layer, spec, n);
-    if (p->options->dump && (p->ended || (has_failed(p) && !p->diff.first.part) || *p->misdeed))
+    if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))
         kvb_dump(p, spec, layer, n);
     return error;
 }

@@ -19,7 +19,7 @@ static const char script[] = "import json, os, numpy as np\n"
                              "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
                              "raw = open('call.safetensors', 'rb').read()\n"
                              "begin = 8 + int.from_bytes(raw[:8], 'little')\n"
-                             "types = {'F32': 'f4', 'F64': 'f8', 'U8': 'u1', 'BOOL': '?'}\n"
+                             "types = {'F32': 'f4', 'F64': 'f8', 'I64': 'i8', 'U8': 'u1', 'BOOL': '?'}\n"
                              "call = {name: np.frombuffer(raw[begin + t['data_offsets'][0]:begin + "
                              "t['data_offsets'][1]], types[t['dtype']]).reshape(t['shape'])\n"
                              "        for name, t in json.loads(raw[8:begin]).items() if name != '__metadata__'}\n"
@@ -27,8 +27,9 @@ static const char script[] = "import json, os, numpy as np\n"
                              "rho = np.where(np.isnan(call['exact']), 0, np.nan_to_num(abs(call['out'] - "
                              "call['exact']) / call['bound'], nan=np.inf))\n"
                              "at = np.unravel_index(rho.argmax(), rho.shape)\n"
-                             "print('query %d, head %d, channel %d: got %.9g, exact %.9g, bound %.3g, rho %.3g;' % "
-                             "(*at, *(call[k][at] for k in ('out', 'exact', 'bound')), rho[at]),\n"
+                             "row = 'token' if 'from' in call else 'query'\n"
+                             "print('%s %d, head %d, channel %d: got %.9g, exact %.9g, bound %.3g, rho %.3g;' % "
+                             "(row, *at, *(call[k][at] for k in ('out', 'exact', 'bound')), rho[at]),\n"
                              "      (rho > 1).sum(), 'of', (~np.isnan(call['exact'])).sum(), 'elements fail')\n";
 
 typedef struct dump {
@@ -146,13 +147,40 @@ int kvb_dump_folder(const char *path, char *why, size_t why_bytes)
     return error;
 }
 
+/* Writes what was gathered, unless DIR holds a call already, and lets go of it. */
+static void dump_write(const char *folder, dump *d, const char *const *facts)
+{
+    char path[4096], python[4096], why[512] = "no memory";
+    kvb_output_file file = {.stream = NULL};
+    snprintf(path, sizeof path, "%.4000s/call.safetensors", folder);
+    snprintf(python, sizeof python, "%.4000s/difference.py", folder);
+    int error = d->no_memory;
+    if (!error)
+        error = kvb_output_file_open(python, &file, why, sizeof why);
+    if (!error) {
+        fputs(script, file.stream);
+        error = kvb_output_file_close(&file, true, why, sizeof why);
+    }
+    if (!error)
+        error = kvb_safetensors_write(path, d->tensors, d->n, facts, why, sizeof why);
+    if (error)
+        fprintf(stderr, "kvbench run: --dump: %s\n", why);
+    for (size_t i = 0; i < d->n; i++)
+        free(d->data[i]);
+}
+
+static bool dump_exists(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.4000s/call.safetensors", folder);
+    return access(path, F_OK) == 0;
+}
+
 void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new)
 {
     static const char *const k_names[] = {"k_stored", "k_decoded"}, *const v_names[] = {"v_stored", "v_decoded"};
-    char path[4096], python[4096], why[512] = "no memory", event[384], number[16], scale[32], softcap[32];
-    snprintf(path, sizeof path, "%.4000s/call.safetensors", p->options->dump);
-    snprintf(python, sizeof python, "%.4000s/difference.py", p->options->dump);
-    if (access(path, F_OK) == 0)
+    char event[384], number[16], scale[32], softcap[32];
+    if (dump_exists(p->options->dump))
         return;
     dump d = {.n = 0};
     outputs_add(&d, p, spec, layer, n_new);
@@ -164,26 +192,88 @@ void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, ui
     snprintf(number, sizeof number, "%u", layer);
     snprintf(scale, sizeof scale, "%.9g", (double)p->call.args.problem.scale);
     snprintf(softcap, sizeof softcap, "%.9g", (double)p->call.args.problem.softcap);
-    const char *const facts[] = {"event",    event,
-                                 "layer",    number,
-                                 "scale",    scale,
-                                 "softcap",  softcap,
-                                 "kernel",   p->options->kernel->name,
-                                 "k_format", spec->k.format->name,
-                                 "v_format", spec->v.format->name,
-                                 NULL};
-    kvb_output_file file = {.stream = NULL};
-    int error = d.no_memory;
-    if (!error)
-        error = kvb_output_file_open(python, &file, why, sizeof why);
-    if (!error) {
-        fputs(script, file.stream);
-        error = kvb_output_file_close(&file, true, why, sizeof why);
+    dump_write(p->options->dump, &d,
+               (const char *const[]){"event", event, "layer", number, "scale", scale, "softcap", softcap, "kernel",
+                                     p->options->kernel->name, "k_format", spec->k.format->name, "v_format",
+                                     spec->v.format->name, NULL});
+}
+
+/* ---- a scan ------------------------------------------------------------------------------------------------------- */
+
+static void floats_add(dump *d, const char *name, const float *from, uint64_t a, uint64_t b, uint64_t c)
+{
+    float *to = from ? tensor_add(d, name, KVB_TENSOR_F32, a, b, c) : NULL;
+    if (to && !d->no_memory)
+        memcpy(to, from, a * b * c * sizeof *to);
+}
+
+/* The slots that the call names, in order: `slots`, and what lay in each. */
+static void states_add(dump *d, const kvb_scan *call, const char *before)
+{
+    const kvb_scan_problem *p = &call->problem;
+    const size_t each = (size_t)p->d_k * p->d_v, all = p->heads * each;
+    const char *const names[] = {"states_before", "states"}, *const from[] = {before, call->states.base};
+    bool *named = calloc(call->states.slots + 1u, sizeof *named);
+    uint64_t n = 0, i = 0;
+    d->no_memory |= !named;
+    for (uint32_t t = 0; named && t < p->n_tok; t++)
+        for (int side = 0; side < 2; side++) {
+            const uint32_t slot = side ? call->to[t] : call->from[t];
+            if (slot < call->states.slots) {
+                n += !named[slot];
+                named[slot] = true;
+            }
+        }
+    int64_t *slots = n ? tensor_add(d, "slots", KVB_TENSOR_I64, n, 1, 0) : NULL;
+    for (int side = 0; side < 2 && slots && !d->no_memory; side++) {
+        float *to = from[side] ? tensor_add(d, names[side], KVB_TENSOR_F32, n, p->heads, each) : NULL;
+        i = 0;
+        for (uint32_t slot = 0; to && slot < call->states.slots && !d->no_memory; slot++)
+            if (named[slot]) {
+                slots[i] = slot;
+                kvb_elems_decode(p->state_elem, to + i++ * all, from[side] + slot * call->states.slot_bytes, all);
+            }
     }
-    if (!error)
-        error = kvb_safetensors_write(path, d.tensors, d.n, facts, why, sizeof why);
-    if (error)
-        fprintf(stderr, "kvbench run: --dump: %s\n", why);
-    for (size_t i = 0; i < d.n; i++)
-        free(d.data[i]);
+    free(named);
+}
+
+void kvb_dump_scan(const kvb_pass *p, const kvb_scan_dump *x)
+{
+    const kvb_scan *call = x->call;
+    const kvb_scan_problem *of = &call->problem;
+    const bool conv = of->kind == KVB_SCAN_CONV, each = of->kind == KVB_SCAN_MAMBA1;
+    const uint64_t n = of->n_tok, heads = of->heads, d_k = of->d_k, d_v = of->d_v, row = heads * d_v;
+    char event[384], number[16];
+    if (dump_exists(p->options->dump))
+        return;
+    dump d = {.n = 0};
+    floats_add(&d, "q", call->q, n, of->groups, d_k);
+    floats_add(&d, "k", call->k, n, of->groups, d_k);
+    floats_add(&d, "v", call->v, n, heads, d_v);
+    floats_add(&d, "gate", call->gate, n, heads, each ? d_v : 1);
+    floats_add(&d, "beta", call->beta, n, heads, 1);
+    floats_add(&d, "a", call->a, heads, conv ? d_k + 1 : each ? d_k : 1, conv || each ? d_v : 1);
+    floats_add(&d, "bias", call->bias, 1, 1, d_v);
+    int64_t *from = tensor_add(&d, "from", KVB_TENSOR_I64, n, 1, 0),
+            *to = tensor_add(&d, "to", KVB_TENSOR_I64, n, 1, 0);
+    float *out = tensor_add(&d, "out", KVB_TENSOR_F32, n, heads, d_v);
+    double *exact = tensor_add(&d, "exact", KVB_TENSOR_F64, n, heads, d_v),
+           *bound = tensor_add(&d, "bound", KVB_TENSOR_F64, n, heads, d_v);
+    for (uint32_t t = 0; t < n && !d.no_memory; t++) {
+        from[t] = call->from[t] == KVB_SCAN_ZERO       ? -1
+                  : call->from[t] == KVB_SCAN_PREVIOUS ? -2
+                                                       : (int64_t)call->from[t];
+        to[t] = call->to[t] == KVB_SCAN_NONE ? -1 : (int64_t)call->to[t];
+    }
+    if (!d.no_memory) {
+        kvb_elems_decode(of->out_elem, out, call->out, n * row);
+        memcpy(exact, x->exact, n * row * sizeof *exact);
+        memcpy(bound, x->bound, n * row * sizeof *bound);
+    }
+    states_add(&d, call, x->before);
+    kvb_event_words(&p->trace->events[p->place->event], event, sizeof event);
+    snprintf(number, sizeof number, "%u", x->layer);
+    dump_write(p->options->dump, &d,
+               (const char *const[]){"event", event, "layer", number, "recurrence", kvb_scan_kind_name(of->kind),
+                                     "kernel", p->options->scan->name, NULL});
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/clock.h"
+#include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/verdict.h"
@@ -46,6 +47,8 @@ struct kvb_scans {
     uint64_t *digest;              /* [n_digests] of the first pass' calls, in order */
     size_t n_digests, room_digests, next;
     uint64_t passes, found;
+    double *known; /* [2][n_tok][heads][d_v] for a dump: what was exact of the call, and its bounds */
+    size_t known_room;
     uint64_t scanned; /* rows that were looked at for what is not finite */
 };
 
@@ -60,7 +63,7 @@ int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
     s->options = o;
     s->source = o->guarded ? &kvb_guarded_source : &kvb_plain_source;
     s->call = (kvb_scan_call){.kernel = o->scan, .team = o->team, .out_elem = o->out_elem, .source = s->source};
-    s->budget = POISON_BYTES;
+    s->budget = o->dump ? UINT64_MAX : POISON_BYTES; /* a dump has what lay there before */
     *scans = s;
     return 0;
 }
@@ -77,6 +80,7 @@ void kvb_scans_close(kvb_scans *s)
     free(s->aside.read);
     free(s->aside.written);
     free(s->digest);
+    free(s->known);
     free(s);
 }
 
@@ -371,13 +375,26 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
                                     .n_own = fed->own,
                                     .query = fed->query,
                                     .arithmetic = &arithmetic};
-        const kvb_scan_diffs diffs = {.out = &s->out, .states = &s->states, .opinion = &s->opinion};
+        kvb_scan_diffs diffs = {.out = &s->out, .states = &s->states, .opinion = &s->opinion};
+        if (o->dump) {
+            diffs.exact = s->known;
+            diffs.bound = s->known + fed->n * row;
+        }
         error = kvb_heirs_follow(s->heirs, &made, looks ? &diffs : &(kvb_scan_diffs){.out = NULL});
         if (error == -EILSEQ)
             return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token before the one that it follows");
         error = error || s->out.any_failed || s->opinion.any_failed ? error : finite_check(p, layer, fed);
     }
     return error ? error : digest_check(p, fed);
+}
+
+/* Nothing is known of the call in hand. */
+static int known_clear(kvb_scans *s, size_t n_out)
+{
+    int error = kvb_array_reserve(&s->known, &s->known_room, 2 * n_out, sizeof *s->known);
+    for (size_t i = 0; i < 2 * n_out && !error; i++)
+        s->known[i] = NAN;
+    return error;
 }
 
 static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_scan_part part,
@@ -401,6 +418,8 @@ static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_
                  n_out = (size_t)fed->n * call->problem.heads * call->problem.d_v;
     void *out = buffer_fit(s, OUT, n_out * elem);
     error = out ? slots_poison(s, &call->states) : -ENOMEM;
+    if (!error && p->options->dump)
+        error = known_clear(s, n_out);
     if (error)
         return error;
     traffic_add(p, call, step);
@@ -419,7 +438,19 @@ static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_
     error = kvb_pass_returned(p, error, allocations);
     const int wrote = slots_restore(p, &call->states);
     error = error ? error : wrote;
-    return p->options->aside ? error : call_judge(p, layer, fed, part, error);
+    if (p->options->aside)
+        return error;
+    error = call_judge(p, layer, fed, part, error);
+    if (p->options->dump && p->number == 0 &&
+        (p->ended || s->out.any_failed || s->opinion.any_failed || s->states.any_failed || *p->misdeed)) {
+        const kvb_scan_dump dump = {.layer = layer,
+                                    .call = call,
+                                    .before = s->aside.poisoned ? s->aside.bytes : NULL,
+                                    .exact = s->known,
+                                    .bound = s->known + n_out};
+        kvb_dump_scan(p, &dump);
+    }
+    return error;
 }
 
 int kvb_pass_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_step_traffic *step)
@@ -445,7 +476,4 @@ void kvb_scans_judge(const kvb_scans *s, const kvb_diff *attended, kvb_result *r
     kvb_scan_judge(&s->out, attended, rows_due(s), s->options->trace, result);
     kvb_opinion_judge(&s->opinion, s->options->trace, true, result);
     kvb_states_judge(&s->states, s->options->trace, result);
-    const size_t used = strlen(result->reason);
-    if (s->options->dump && used)
-        snprintf(result->reason + used, sizeof result->reason - used, "; --dump writes calls of attention alone");
 }

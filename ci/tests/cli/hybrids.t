@@ -51,6 +51,33 @@ expect_exit 1 "a second pass shows other bits" "$KVBENCH" run --plugin "$so" --k
     --pool f32 --no-witness --no-machine --sample-ms 20000 --no-null --oversubscribe -o "$f"
 said moody fail 'scan\(\) gave other bits than in the first pass'
 
+# A dump of the first failing call; what it holds gives what is exact, and not what came out.
+python=/usr/bin/python3 # Debian's
+expect_exit 1 "--dump" "${run[@]}" --plugin "$so" --kernel scan-remembers --workload state-fork --dump "$TMPDIR/dump"
+if $python -c 'import numpy' 2>"$err"; then
+    ok "  its script shows the worst element" $python "$TMPDIR/dump/difference.py"
+    holds "  of a token" '^token [0-9]+, head 0, channel [0-9]+: got .* rho [0-9.e+]+; [1-9][0-9]* of [0-9]+ elements fail'
+    ok "  and it is the whole call" $python - "$TMPDIR/dump" <<'PY'
+import json, sys, numpy as np
+call = np.load(sys.argv[1] + "/call.npz")
+raw = open(sys.argv[1] + "/call.safetensors", "rb").read()
+facts = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+q, k, v, gate, a, out, exact, bound = (call[name].astype(float) for name in ("q", "k", "v", "gate", "a", "out", "exact", "bound"))
+assert facts["recurrence"] == "mamba1" and facts["kernel"] == "scan-remembers" and "prefill" in facts["event"], facts
+slots = {slot: state.reshape(a.shape[1:]) for slot, state in zip(call["slots"][:, 0], call["states_before"].astype(float))}
+state = None
+for t, (begin, end) in enumerate(zip(call["from"][:, 0], call["to"][:, 0])):
+    state = np.zeros(a.shape[1:]) if begin == -1 else state if begin == -2 else slots[begin]
+    state = np.exp(gate[t, 0] * a[0]) * state + np.outer(k[t, 0], gate[t, 0] * v[t, 0])
+    assert np.allclose(q[t, 0] @ state, exact[t, 0], rtol=1e-9, atol=1e-9), t
+    if end >= 0:
+        slots[end] = state
+assert (abs(out - exact) > bound).any() and call["states"].shape == call["states_before"].shape
+PY
+else
+    report 0 "what a dump holds # SKIP not installed: python3-numpy"
+fi
+
 # Recorded values.
 cat >"$TMPDIR/own.jsonl" <<'EOT'
 {"kvbench_trace":2,"name":"own","source":"by hand","model":{"kv_cache.schema_version":2,"kv_cache.layers":1,"groups":[{"layers":[0],"kind":"scan","scan":{"recurrence":"delta","heads":2,"groups":1,"k_dim":4,"v_dim":16,"state":"f32"}}]},"values":{"tensors":"own.safetensors"}}
