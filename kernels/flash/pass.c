@@ -8,9 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS  10u  /* up to so many query rows the number of places suits the CPU: kernels/prefetch.h */
-#define PLACES    16u  /* places of a sequence that more query rows read in turns */
-#define RUN_BYTES 512u /* fewer places where a run would be shorter than this */
+#define FEW_ROWS   10u  /* up to so many query rows the number of places suits the CPU: kernels/prefetch.h */
+#define PLACES     16u  /* places of a sequence that more query rows read in turns */
+#define SOME_CELLS 16   /* of one token in a block: fewer wait until there are more of them */
+#define RUN_BYTES  512u /* fewer places where a run would be shorter than this */
 
 /* What a thread works on. */
 typedef struct pass {
@@ -19,8 +20,9 @@ typedef struct pass {
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head;
-    bool apart; /* rows of a group see the same cells */
-    bool mixed; /* set where they did not: some added 0 times V rows that they do not see */
+    uint32_t ahead; /* from a block's cells to those of the next one that some row of the tile sees; 0: there is none */
+    bool apart;     /* rows of a group see the same cells */
+    bool mixed;     /* set where they did not: some added 0 times V rows that they do not see */
 } pass;
 
 static void queries_encode(const pass *x, const kvb_share *share, uint32_t rows)
@@ -48,14 +50,23 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
     return gathered;
 }
 
+/* The group has n neighbouring cells or, if not `run`, n anywhere. What follows them is read next if the next block does. */
+static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
+{
+    g->n_cells = n;
+    g->ahead = x->ahead;
+    g->again = false;
+    g->turn = run && x->ahead == BLOCK;
+    g->runs = g->turn ? 1 : n;
+    g->run = g->turn ? n : 1;
+}
+
 /* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
 static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
     const uint32_t heads = x->flash->plan.group, first = block->first - x->first;
     g->kv_head = x->kv_head;
-    g->n_rows = g->n_cells = 0;
-    g->again = g->turn = false;
-    g->ahead = BLOCK / PLACES;
+    g->n_rows = 0;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
         for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
@@ -63,14 +74,9 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
             g->visible[g->n_rows] = visible;
         }
     }
-    if (any == UINT64_MAX)
-        for (; g->n_cells < BLOCK; g->n_cells++)
-            g->cell[g->n_cells] = first + g->n_cells;
-    else
-        for (; any; any &= any - 1)
-            g->cell[g->n_cells++] = first + (uint32_t)__builtin_ctzll(any);
-    g->runs = g->n_cells;
-    g->run = 1;
+    group_follow(x, g, (uint32_t)__builtin_popcountll(any), any == UINT64_MAX);
+    for (uint32_t c = 0; c < g->n_cells; c++, any &= any - 1)
+        g->cell[c] = first + (uint32_t)__builtin_ctzll(any);
 }
 
 static void scores_weigh(const pass *x, const kvb_row_group *g, float *const *sums)
@@ -109,8 +115,7 @@ static void waiting_attend(const pass *x, uint32_t tok)
     if (!waiting->n)
         return;
     group_make(x, &g, &block, 0, 1, UINT64_MAX);
-    g.n_cells = waiting->n;
-    g.runs = waiting->n;
+    group_follow(x, &g, waiting->n, false);
     memcpy(g.cell, waiting->cell, waiting->n * sizeof *g.cell);
     g.ahead = 1; /* the neighbouring cells are the next token's */
     group_attend(x, &g);
@@ -137,7 +142,7 @@ static void block_attend(pass *x, const kvb_block *block)
     x->mixed |= together && kvb_block_same(block, 0) < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
-        if (n == 1 && block->word[i] != UINT64_MAX) {
+        if (n == 1 && __builtin_popcountll(block->word[i]) < SOME_CELLS) {
             cells_wait(x, block->first - x->first, block->tok[i], block->word[i]);
             continue;
         }
@@ -196,9 +201,7 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
         return;
     for (uint32_t i = 0; i < left; i++)
         g.cell[i] = first + span * BLOCK - left + i;
-    g.n_cells = g.runs = left;
-    g.run = 1;
-    g.again = g.turn = false;
+    group_follow(x, &g, left, true);
     group_attend(x, &g);
 }
 
@@ -269,7 +272,7 @@ static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
     const uint32_t rows = toks * flash->plan.group;
     uint64_t at = 1; /* the plan counts 1 for the tile itself */
     kvb_blocks blocks;
-    kvb_block block;
+    kvb_block read[2];
 
     for (uint32_t r = 0; r < rows; r++)
         partial->state[r] = (kvb_row_state){.max = -INFINITY};
@@ -277,13 +280,17 @@ static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
         x->w->waiting[tok].n = 0;
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
-    while ((share->whole || at < share->end) && kvb_blocks_next(&blocks, &block)) {
-        uint64_t cost = kvb_block_cost(&flash->plan, &block);
-        uint32_t from = blocks_before(share->begin, at, cost, block.span);
-        uint32_t to = share->whole ? block.span : blocks_before(share->end, at, cost, block.span);
-        at += block.span * cost;
-        block.first += from * BLOCK;
-        regions_attend(x, &block, to - from, toks);
+    bool more = kvb_blocks_next(&blocks, &read[0]);
+    for (uint32_t i = 0; more && (share->whole || at < share->end); i ^= 1) {
+        kvb_block *block = &read[i];
+        uint64_t cost = kvb_block_cost(&flash->plan, block);
+        uint32_t from = blocks_before(share->begin, at, cost, block->span);
+        uint32_t to = share->whole ? block->span : blocks_before(share->end, at, cost, block->span);
+        at += block->span * cost;
+        more = kvb_blocks_next(&blocks, &read[i ^ 1]);
+        x->ahead = more ? read[i ^ 1].first - block->first - (block->span - 1) * BLOCK : 0;
+        block->first += from * BLOCK;
+        regions_attend(x, block, to - from, toks);
     }
     all_waiting_attend(x, toks);
 }

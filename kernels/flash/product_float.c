@@ -28,7 +28,8 @@ static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
 
 /*
  * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a block; one
- * for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2.
+ * for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2; of 16 cells and more that do not
+ * wait, 17 take two additions at worst.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
