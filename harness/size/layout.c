@@ -22,6 +22,15 @@ int kvb_size_piece_add(kvb_size_pieces *p, uint64_t pos, uint64_t cell, uint64_t
     return error;
 }
 
+int kvb_size_list_copy(kvb_size_pieces *to, const kvb_size_pieces *from)
+{
+    int error = 0;
+    *to = (kvb_size_pieces){0};
+    for (size_t i = 0; i < from->n && !error; i++)
+        error = kvb_size_piece_add(to, from->at[i].pos, from->at[i].cell, from->at[i].n);
+    return error;
+}
+
 int kvb_size_pieces_drop(kvb_size_pieces *p, uint64_t from, uint64_t to)
 {
     kvb_size_pieces kept = {0};
@@ -61,6 +70,30 @@ static uint64_t next_cell(const kvb_size_cells *c, uint64_t from, uint64_t end, 
     return end;
 }
 
+/* Cells cell .. cell+n-1 are used. */
+static int cells_use(kvb_size_cells *c, uint64_t cell, uint64_t n)
+{
+    const size_t had = c->room;
+    int error = n ? kvb_array_reserve(&c->used, &c->room, (cell + n) / 64 + 1, sizeof *c->used) : 0;
+    if (!error && c->room > had)
+        memset(c->used + had, 0, (c->room - had) * sizeof *c->used);
+    for (uint64_t end = cell + n; cell < end && !error; cell++)
+        c->used[cell / 64] |= UINT64_C(1) << cell % 64;
+    return error;
+}
+
+int kvb_size_cells_mark(kvb_size_cells *c, const kvb_size_pieces *held, uint64_t from, uint64_t to)
+{
+    int error = 0;
+    for (size_t i = 0; i < held->n && !error; i++) {
+        const kvb_size_piece *p = &held->at[i];
+        for (uint64_t pos = p->pos; pos < p->pos + p->n && !error; pos++)
+            if (pos < from || pos >= to)
+                error = cells_use(c, p->cell + (pos - p->pos), 1);
+    }
+    return error;
+}
+
 int kvb_size_cells_take(kvb_size_cells *c, uint64_t n, uint64_t bound, kvb_size_pieces *taken)
 {
     bool known = c->run_n && n >= c->run_n && c->run_from > c->first_free;
@@ -72,21 +105,14 @@ int kvb_size_cells_take(kvb_size_cells *c, uint64_t n, uint64_t bound, kvb_size_
     c->run_n = n;
     c->run_from = run;
     if (run == bound)
-        run = c->first_free;
+        run = next_cell(c, c->first_free, bound, false);
     for (; left && !error; run = next_cell(c, end, bound, false)) {
         end = next_cell(c, run, run + left < bound ? run + left : bound, true);
         error = kvb_size_piece_add(taken, n - left, run, end - run);
         left -= end - run;
     }
-    for (size_t i = 0; i < taken->n && !error; i++) {
-        uint64_t cell = taken->at[i].cell, cells_end = cell + taken->at[i].n;
-        size_t had = c->room;
-        error = kvb_array_reserve(&c->used, &c->room, cells_end / 64 + 1, sizeof *c->used);
-        if (!error)
-            memset(c->used + had, 0, (c->room - had) * sizeof *c->used);
-        for (; cell < cells_end && !error; cell++)
-            c->used[cell / 64] |= UINT64_C(1) << cell % 64;
-    }
+    for (size_t i = 0; i < taken->n && !error; i++)
+        error = cells_use(c, taken->at[i].cell, taken->at[i].n);
     c->first_free = next_cell(c, c->first_free, bound, false);
     return error;
 }
@@ -137,8 +163,9 @@ int64_t kvb_size_queries(uint64_t *runs_room, const kvb_size_pieces *pieces, uin
                          uint64_t pos, uint64_t n, uint64_t before)
 {
     bool limited = g->window || g->chunk, last_grows = pieces->n && pieces->at[pieces->n - 1].pos <= pos;
-    if (!limited && last_grows) { /* each sees all pieces but for the end of the last one */
-        uint64_t runs = kvb_size_runs(pieces, g, pos + n - 1);
+    /* each sees all pieces but for the end of the last one, which may meet another at last */
+    uint64_t runs = !limited && last_grows ? kvb_size_runs(pieces, g, pos + n - 1) : 0;
+    if (runs && runs == kvb_size_runs(pieces, g, pos)) {
         need(runs_room, before + n_spans + 1);
         climb(runs_room, before + n_spans + 1, runs, n - 1);
         return (int64_t)(before + n * runs);
@@ -155,14 +182,4 @@ uint64_t kvb_size_kept_from(const kvb_cache_options *o, const kvb_group *g, uint
     const uint64_t back = len > o->rollback ? len - o->rollback : 0;
     const uint64_t first = g->chunk ? back / g->chunk * g->chunk : back >= g->window ? back - g->window + 1 : 0;
     return first > g->sinks ? first : g->sinks;
-}
-
-kvb_size_pieces kvb_size_fed_pieces(uint64_t len, uint64_t had_at, uint64_t new_at, uint64_t n, kvb_size_piece at[2])
-{
-    at[0] = (kvb_size_piece){0, had_at, len};
-    at[len > 0] = (kvb_size_piece){len, new_at, n};
-    if (len > 0 && had_at + len != new_at)
-        return (kvb_size_pieces){at, 2, 2};
-    at[0].n = len + n;
-    return (kvb_size_pieces){at, 1, 2};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a store puts the tokens of a history without forks and removals, for the prediction of its tables. It keeps a plain list
+ * Where a store puts the tokens of a history, for the prediction of its tables. It keeps a plain list
  * of pieces for each sequence, and shares no code with the caches on purpose.
  */
 #ifndef KVB_SIZE_LAYOUT_H
@@ -20,6 +20,8 @@ typedef struct kvb_size_pieces {
 } kvb_size_pieces;
 
 int kvb_size_piece_add(kvb_size_pieces *pieces, uint64_t pos, uint64_t cell, uint64_t n); /* 0 or -ENOMEM */
+/* A copy, neighbours joined; to be freed whatever is returned: 0 or -ENOMEM. */
+int kvb_size_list_copy(kvb_size_pieces *to, const kvb_size_pieces *from);
 /* Lets go of positions from .. to-1. 0 or -ENOMEM. */
 int kvb_size_pieces_drop(kvb_size_pieces *pieces, uint64_t from, uint64_t to);
 
@@ -38,6 +40,9 @@ int kvb_size_cells_take(kvb_size_cells *cells, uint64_t n, uint64_t bound, kvb_s
 /* Gives back the cells of the positions from .. to-1. */
 void kvb_size_cells_give(kvb_size_cells *cells, const kvb_size_pieces *held, uint64_t from, uint64_t to);
 
+/* Marks those of a sequence, but for positions from .. to-1. 0 or -ENOMEM. */
+int kvb_size_cells_mark(kvb_size_cells *cells, const kvb_size_pieces *held, uint64_t from, uint64_t to);
+
 /* How many runs of a sequence's cells the mask of a query at position pos of the group has. */
 uint64_t kvb_size_runs(const kvb_size_pieces *pieces, const kvb_group *group, uint64_t pos);
 
@@ -48,9 +53,5 @@ int64_t kvb_size_queries(uint64_t *runs_room, const kvb_size_pieces *pieces, uin
 
 /* Where what a sequence of that length keeps of a group with limits begins, behind the sinks. */
 uint64_t kvb_size_kept_from(const kvb_cache_options *options, const kvb_group *group, uint64_t len);
-
-/* Fills at with where a sequence's tokens lie in the feed: first the len that it had, which begin at had_at, then the n of the
- * step, which begin at new_at. */
-kvb_size_pieces kvb_size_fed_pieces(uint64_t len, uint64_t had_at, uint64_t new_at, uint64_t n, kvb_size_piece at[2]);
 
 #endif

@@ -44,5 +44,6 @@ uint64_t kvb_size_prefix_bytes(uint64_t pages, uint64_t page_cells, uint64_t n_i
 void kvb_size_pages_free(kvb_size_pages *pages)
 {
     free(pages->in_use.used);
+    free(pages->keyed.used);
     free(pages->taken.at);
 }

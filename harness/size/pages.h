@@ -8,6 +8,7 @@
 /* Pages of one group; sequences name theirs as pieces (entries of the table, pages). */
 typedef struct kvb_size_pages {
     kvb_size_cells in_use; /* pages */
+    kvb_size_cells keyed;  /* paged-prefix: whole pages of known tokens, which stay when they are let go of */
     kvb_size_pieces taken; /* by the call at hand */
 } kvb_size_pages;
 

@@ -6,56 +6,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness/size/fronts.h"
 #include "harness/size/pool_bytes.h"
 #include "harness/size/prediction.h"
-#include "harness/size/room.h"
+#include "harness/size/fronts.h"
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-static bool has_pages(const kvb_size_prediction *p)
-{
-    return is(p, &kvb_cache_paged) || is(p, &kvb_cache_paged_prefix);
-}
-
-/* Does the cache give back cells of this group? */
-static bool drops(const kvb_size_prediction *p, const kvb_group *g)
-{
-    return (is(p, &kvb_cache_window) || is(p, &kvb_cache_paged)) && (g->window || g->chunk);
-}
-
-static uint64_t page_cells(const kvb_size_prediction *p)
-{
-    return p->subject->options.page_cells ? p->subject->options.page_cells : 16;
-}
-
 static uint64_t pages_most(const kvb_size_prediction *p, const kvb_group *g)
 {
-    return kvb_size_pages_most(&p->subject->options, g, page_cells(p), drops(p, g));
+    return kvb_size_pages_most(&p->subject->options, g, kvb_size_page_cells(p), kvb_size_drops(p, g));
 }
 
-static uint64_t pool_cells(const kvb_size_prediction *p, const kvb_group *g)
+uint64_t kvb_size_pool_cells(const kvb_size_prediction *p, const kvb_group *g)
 {
     const kvb_cache_options *o = &p->subject->options;
     uint64_t kept = (uint64_t)g->window + g->chunk + g->sinks + o->rollback - 1; /* of a sequence, before a step */
     if (kvb_group_scans(g))
         return kvb_size_states_slots(p->subject);
     uint64_t bound = o->max_seqs * kept + (o->step ? o->step : o->capacity);
-    return is(p, &kvb_cache_slab)               ? (uint64_t)o->max_seqs * o->seq_capacity
-           : has_pages(p)                       ? pages_most(p, g) * page_cells(p)
-           : drops(p, g) && bound < o->capacity ? bound
-                                                : o->capacity;
-}
-
-static void plan_start(kvb_size_group_tables *t, uint32_t turn, uint64_t n)
-{
-    need(&t->cells[turn], n);
-    need(&t->row_starts[turn], n + 1);
-}
-
-static void cells_ask(kvb_size_group_tables *t, uint64_t cells)
-{
-    t->most = t->most > cells ? t->most : cells;
+    return is(p, &kvb_cache_slab)                        ? (uint64_t)o->max_seqs * o->seq_capacity
+           : kvb_size_has_pages(p)                       ? pages_most(p, g) * kvb_size_page_cells(p)
+           : kvb_size_drops(p, g) && bound < o->capacity ? bound
+                                                         : o->capacity;
 }
 
 /* ---- one store's share of a step. Lengths and ordinals are still those before it ----------------------------------- */
@@ -64,31 +36,9 @@ static void cells_ask(kvb_size_group_tables *t, uint64_t cells)
 static int contiguous_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     kvb_size_piece all = {0, 0, p->seq[0].len + s->tokens};
-    plan_start(t, p->turn, s->tokens);
+    kvb_size_plan_start(t, p->turn, s->tokens);
     kvb_size_queries(&t->runs[p->turn], &(kvb_size_pieces){&all, 1, 1}, 1, g, p->seq[0].len, s->tokens, 0);
-    cells_ask(t, all.n);
-    return 0;
-}
-
-/* Roots only: root i sees the prefix and itself, i cells behind the prefix. */
-static int drafts_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
-{
-    uint64_t len = p->seq[0].len, runs = 0;
-    plan_start(t, p->turn, s->drafts);
-    for (uint32_t i = 0; i < s->drafts; i++) {
-        kvb_size_piece pieces[2] = {{0, 0, len}, {len, len + i, 1}};
-        kvb_size_pieces seen = {pieces + (len == 0), 2 - (len == 0), 2};
-        if (len && i == 0) {
-            pieces[0].n++;
-            seen.n = 1;
-        }
-        need(&t->path[p->turn], 1);
-        need(&t->seen[p->turn], (len > 0) + 1);
-        need(&t->runs[p->turn], runs + seen.n + 1);
-        runs += kvb_size_runs(&seen, g, len);
-    }
-    need(&t->moves, s->drafts);
-    cells_ask(t, len + s->drafts);
+    kvb_size_cells_ask(t, all.n);
     return 0;
 }
 
@@ -97,11 +47,11 @@ static int slab_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb
 {
     uint64_t runs = 0, capacity = p->subject->options.seq_capacity;
     int error = 0;
-    plan_start(t, p->turn, (uint64_t)s->n_seqs * s->tokens);
+    kvb_size_plan_start(t, p->turn, (uint64_t)s->n_seqs * s->tokens);
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
         kvb_size_pieces *held = &t->seq[q].held;
         uint64_t spans = p->seq[q].ordinals.n + !p->seq[q].joins, len = p->seq[q].len;
-        uint64_t row = held->n ? held->at[0].cell / capacity : t->rows++;
+        uint64_t row = held->n ? held->at[0].cell / capacity : t->gaps ? kvb_size_row_free(p, t) : t->rows++;
         error = kvb_size_piece_add(held, len, row * capacity + len, s->tokens);
         need(&t->row_cells, spans);
         runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], held, spans, g, len, s->tokens, runs);
@@ -109,17 +59,36 @@ static int slab_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb
     return error;
 }
 
-/* The cells that a step takes, in pieces, into p->scratch. */
-static int cells_find(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t n)
+/* Cells that are kept when each sequence has let go of what it will, looked up: 0 or -ENOMEM. */
+static int cells_kept(const kvb_size_prediction *p, const kvb_size_group_tables *t, const kvb_group *g,
+                      kvb_size_cells *cells)
 {
+    int error = 0;
+    for (uint32_t q = 0; q < p->n_ids && !error; q++) {
+        const uint64_t from = kvb_size_drops(p, g) ? kvb_size_kept_from(&p->subject->options, g, p->seq[q].len) : 0;
+        error = kvb_size_cells_mark(cells, &t->seq[q].held, g->sinks, from);
+    }
+    return error;
+}
+
+int kvb_size_cells_find(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t n)
+{
+    kvb_size_cells kept = {0};
     p->scratch.n = 0;
-    if (!drops(p, g) && !is(p, &kvb_cache_shared_prefix)) /* none is ever free again */
+    if (t->gaps) {
+        int error = cells_kept(p, t, g, &kept);
+        if (!error)
+            error = kvb_size_cells_take(&kept, n, kvb_size_pool_cells(p, g), &p->scratch);
+        free(kept.used);
+        return error;
+    }
+    if (!kvb_size_drops(p, g) && !is(p, &kvb_cache_shared_prefix)) /* none is ever free again */
         return kvb_size_piece_add(&p->scratch, 0, p->tokens, n);
-    for (int i = 0; i < 2 && drops(p, g); i++)
+    for (int i = 0; i < 2 && kvb_size_drops(p, g); i++)
         for (uint32_t q = p->last[i].first; q < p->last[i].first + p->last[i].n_seqs; q++)
             kvb_size_cells_give(&t->in_use, &t->seq[q].held, g->sinks,
                                 kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
-    return kvb_size_cells_take(&t->in_use, n, pool_cells(p, g), &p->scratch);
+    return kvb_size_cells_take(&t->in_use, n, kvb_size_pool_cells(p, g), &p->scratch);
 }
 
 /* One piece of a sequence's new cells: room is made for each token in turn. */
@@ -133,21 +102,36 @@ static int span_add(kvb_size_group_tables *t, uint32_t q, uint64_t pos, uint64_t
     return error;
 }
 
-/* The sequences of a step let go of what they keep no more of a group with limits. */
-static int step_drop(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
+/* Sequences that let go of something in a step: its own, and those of the two before it; once others have come by their rows, all. */
+static const kvb_size_step *leaving(const kvb_size_prediction *p, const kvb_size_group_tables *t,
+                                    const kvb_size_step *s, int i, kvb_size_step *all)
 {
+    *all = (kvb_size_step){.n_seqs = i ? 0 : p->n_ids};
+    return t->gaps ? all : i < 2 ? &p->last[i] : s;
+}
+
+int kvb_size_drop(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
+{
+    kvb_size_step all;
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
-        error =
-            kvb_size_pieces_drop(&t->seq[q].held, g->sinks, kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
+    for (int i = 0; i < 3 && kvb_size_drops(p, g); i++) {
+        const kvb_size_step *of = leaving(p, t, s, i, &all);
+        for (uint32_t q = of->first; q < of->first + of->n_seqs && !error; q++)
+            error = kvb_size_pieces_drop(&t->seq[q].held, g->sinks,
+                                         kvb_size_kept_from(&p->subject->options, g, p->seq[q].len));
+    }
     return error;
 }
 
-/* Before that: sinks may be cut off from the rest. */
-static void drop_prepare(kvb_size_group_tables *t, const kvb_size_step *s)
+void kvb_size_drop_prepare(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
-    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
-        need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans);
+    kvb_size_step all;
+    for (int i = 0; i < 3; i++) {
+        const kvb_size_step *of = leaving(p, t, s, i, &all);
+        for (uint32_t q = of->first; q < of->first + of->n_seqs; q++)
+            if (p->seq[q].len || t->seq[q].held.n || !t->gaps)
+                need_of(&t->seq[q].spans, t->seq[q].held.n + 1, &t->spans);
+    }
 }
 
 /* What each sequence of the step sees of its cells; in cache shared-prefix behind the front that some of them have. */
@@ -171,12 +155,12 @@ static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const k
 {
     uint64_t n = (uint64_t)s->n_seqs * s->tokens, at = 0;
     bool several = s->n_seqs > 1;
-    int error = cells_find(p, t, g, n);
-    plan_start(t, p->turn, n);
+    int error = kvb_size_cells_find(p, t, g, n);
+    kvb_size_plan_start(t, p->turn, n);
     if (!error) {
         const kvb_size_piece *last = &p->scratch.at[p->scratch.n - 1]; /* cells ascend */
         need(&t->refs, last->cell + last->n);
-        cells_ask(t, last->cell + last->n);
+        kvb_size_cells_ask(t, last->cell + last->n);
     }
     for (size_t i = 0; i < p->scratch.n && !error; i++) /* of one sequence all tokens, of several one each */
         for (uint64_t j = 0, some; j < p->scratch.at[i].n && !error; j += some, at += some) {
@@ -186,77 +170,20 @@ static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const k
         }
     if (!error)
         error = shared_queries(p, t, g, s);
-    if (!drops(p, g))
+    if (!kvb_size_drops(p, g))
         return error;
-    for (int i = 0; i < 2; i++)
-        drop_prepare(t, &p->last[i]);
-    drop_prepare(t, s);
-    for (int i = 0; i < 2 && !error; i++)
-        error = step_drop(p, t, g, &p->last[i]);
-    return error ? error : step_drop(p, t, g, s);
-}
-
-/* paged: the lowest free page; a group with limits gives back those that it needs no more. */
-static int paged_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
-{
-    const uint64_t page = page_cells(p);
-    uint64_t changes = 0, queries = 0, entries = 0;
-    int error = 0;
-    plan_start(t, p->turn, (uint64_t)s->n_seqs * s->tokens);
-    for (int i = 0; i < 2; i++)
-        for (uint32_t j = 0; j < p->last[i].n_seqs && drops(p, g) && !error; j++)
-            error = kvb_size_pages_drop(&t->pages_in_use, &t->seq[p->last[i].first + j].held, g, page,
-                                        kvb_size_kept_from(&p->subject->options, g, p->seq[p->last[i].first + j].len),
-                                        &changes);
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        const uint64_t end = p->seq[q].len + s->tokens;
-        if (drops(p, g)) /* sinks, window, and what goes: never more than three spans */
-            need_of(&t->seq[q].spans, 3, &t->spans);
-        for (uint64_t pos = p->seq[q].len; pos < end && !error; pos++) {
-            if (pos % page == 0) {
-                need_of(&t->seq[q].pages, pos / page + 1, &t->tables);
-                need(&t->changes, ++changes);
-                error = kvb_size_page_take(&t->pages_in_use, &t->seq[q].held, pos / page, pages_most(p, g));
-            }
-            need(&t->pages[p->turn], entries + pos / page + 1);
-            need(&t->runs[p->turn], ++queries);
-            const kvb_size_pieces *held = &t->seq[q].held;
-            cells_ask(t, (held->at[held->n - 1].cell + held->at[held->n - 1].n - 1) * page + pos % page + 1);
-        }
-        entries += (end - 1) / page + 1;
-    }
-    if (changes)
-        need(&t->changes, changes);
-    return error;
-}
-
-/* The whole history of the step's sequences is fed again, one sequence after the other, the new tokens last. */
-static int recompute_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
-{
-    uint64_t n = (uint64_t)s->n_seqs * s->tokens, old = 0, runs = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
-        old += p->seq[q].len;
-    plan_start(t, p->turn, old + n);
-    for (int new = 0; new < 2; new ++) /* the queries of old tokens come before those of new ones */
-        for (uint64_t i = 0, begin = 0, len; i < s->n_seqs; i++, begin += len) {
-            kvb_size_piece at[2];
-            len = p->seq[s->first + i].len;
-            kvb_size_pieces seen = kvb_size_fed_pieces(len, begin, old + i * s->tokens, s->tokens, at);
-            runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], &seen, seen.n, g, new ? len : 0, new ? s->tokens : len,
-                                              runs);
-        }
-    cells_ask(t, old + n);
-    return 0;
+    kvb_size_drop_prepare(p, t, s);
+    return error ? error : kvb_size_drop(p, t, g, s);
 }
 
 static const struct {
     const kvb_cache_type *cache;
     int (*take)(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 } accounts[] = {
-    {&kvb_cache_recompute, recompute_take},   {&kvb_cache_slab, slab_take},
-    {&kvb_cache_contiguous, contiguous_take}, {&kvb_cache_seq, shared_take},
-    {&kvb_cache_window, shared_take},         {&kvb_cache_tree, contiguous_take},
-    {&kvb_cache_paged, paged_take},           {&kvb_cache_paged_prefix, paged_take},
+    {&kvb_cache_recompute, kvb_size_fed_take}, {&kvb_cache_slab, slab_take},
+    {&kvb_cache_contiguous, contiguous_take},  {&kvb_cache_seq, shared_take},
+    {&kvb_cache_window, shared_take},          {&kvb_cache_tree, contiguous_take},
+    {&kvb_cache_paged, kvb_size_paged_take},   {&kvb_cache_paged_prefix, kvb_size_paged_take},
     {&kvb_cache_shared_prefix, shared_take},
 };
 enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
@@ -264,56 +191,37 @@ enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
 /* ---- a step ---------------------------------------------------------------------------------------------------------- */
 
 /* What sequences and feed need besides the stores. */
-static void shared_tables_take(kvb_size_prediction *p, const kvb_size_step *s)
+static int shared_tables_take(kvb_size_prediction *p, const kvb_size_step *s)
 {
-    uint64_t fed = s->drafts ? s->drafts : (uint64_t)s->n_seqs * s->tokens;
-    need(&p->feed[p->turn], fed);
+    const bool feeds = is(p, &kvb_cache_recompute);
+    const uint64_t n = (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
+    need(&p->feed[p->turn], n);
     if (s->drafts)
-        need(&p->nodes, s->drafts);
+        need(&p->nodes, n);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
         kvb_size_sequence *seq = &p->seq[q];
         need_of(&seq->account, seq->ordinals.n + (s->drafts ? s->drafts : 1), &p->spans);
-        if (!is(p, &kvb_cache_recompute))
-            continue;
-        fed += seq->len;
-        need_of(&seq->seen[p->turn], 1, &p->spans); /* two pieces at most */
     }
-    need(&p->feed[p->turn], fed);
-}
-
-/* A shift or a defrag. Ordinals of tokens that have moved are none that new ones could follow. */
-static int call_take(kvb_size_prediction *p, const kvb_size_step *s)
-{
-    const kvb_model *m = &p->subject->model;
-    kvb_size_sequence *seq = &p->seq[s->first];
-    int error = 0;
-    for (uint32_t g = 0; g < m->n_groups && !error; g++)
-        error = s->call == KVB_SIZE_SHIFT        ? kvb_size_shift_take(p, &p->group[g], &m->groups[g], s->first)
-                : kvb_group_scans(&m->groups[g]) ? 0
-                                                 : kvb_size_defrag_take(p, &p->group[g]);
-    if (s->call != KVB_SIZE_SHIFT)
-        return error;
-    need_of(&seq->account, seq->ordinals.n + 2, &p->spans); /* two may be cut in two */
-    for (size_t i = 0; i < seq->ordinals.n; i++) {
-        seq->ordinals.at[i].pos++;
-        seq->ordinals.at[i].cell += UINT64_C(1) << 40;
-    }
-    seq->len += seq->len > 0;
+    if (!feeds)
+        return 0;
+    if (s->drafts)
+        need(&p->fed_nodes[p->turn], n);
+    int error = kvb_size_fed_find(p, s);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
+        kvb_size_list_make(&p->seq[q].seen[p->turn], &p->seq[q].fed, &p->spans);
+    need(&p->feed[p->turn], kvb_size_fed_old(p, s) + n);
     return error;
 }
 
 static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
 {
     const kvb_model *m = &p->subject->model;
-    int error = 0;
     size_t a = 0;
-    if (s->call == KVB_SIZE_SHARE)
-        return kvb_size_share(p, s);
     if (s->call)
-        return call_take(p, s);
+        return kvb_size_call_take(p, s);
     while (accounts[a].cache != p->subject->cache)
         a++;
-    shared_tables_take(p, s);
+    int error = shared_tables_take(p, s);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) { /* does its first new token follow its last one? */
         const kvb_size_pieces *o = &p->seq[q].ordinals;
         p->seq[q].joins =
@@ -321,16 +229,18 @@ static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
     }
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
         error = kvb_group_scans(&m->groups[g]) ? kvb_size_states_take(p, &p->group[g], s)
-                : s->drafts                    ? drafts_take(p, &p->group[g], &m->groups[g], s)
+                : s->drafts                    ? kvb_size_drafts_take(p, &p->group[g], &m->groups[g], s)
                                                : accounts[a].take(p, &p->group[g], &m->groups[g], s);
     for (uint32_t g = 0; g < m->n_groups; g++)
-        p->group[g].turning = false;
+        p->group[g].turning = p->moved = false;
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        uint64_t ordinal = p->next_ordinal + (s->drafts ? s->drafts - 1 : (uint64_t)(q - s->first) * s->tokens);
+        const uint64_t before = q - s->first;
+        uint64_t ordinal =
+            p->next_ordinal + (s->drafts ? (before + 1) * s->drafts - 1 : before * s->tokens); /* the last root */
         error = kvb_size_piece_add(&p->seq[q].ordinals, p->seq[q].len, ordinal, s->tokens);
         p->seq[q].len += s->tokens;
     }
-    p->next_ordinal += s->drafts ? s->drafts : (uint64_t)s->n_seqs * s->tokens;
+    p->next_ordinal += (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
     p->tokens += (uint64_t)s->n_seqs * s->tokens;
     p->turn = !p->turn;
     p->last[1] = p->last[0];
@@ -345,7 +255,7 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
     const kvb_size_subject *s = p->subject;
     const kvb_group *g = &s->model.groups[index];
     const kvb_size_group_tables *t = &p->group[index];
-    uint64_t cells = pool_cells(p, g);
+    uint64_t cells = kvb_size_pool_cells(p, g);
     int error = 0;
     for (int side = 0; side < 2 && !error; side++) {
         kvb_pool_options o = {
@@ -366,25 +276,26 @@ static int group_add_up(const kvb_size_prediction *p, uint32_t index, uint64_t *
                                  t->cells[side] * CELL + t->row_starts[side] * ROW_START + t->runs[side] * RUN +
                                      t->path[side] * PATH + t->seen[side] * SPAN + t->pages[side] * PAGE);
     }
-    uint64_t by_id = is(p, &kvb_cache_slab) ? 2 * ID
-                     : has_pages(p)         ? PAGE_TABLE + ID + (drops(p, g) ? SPANS + ID : 0)
+    uint64_t by_id = is(p, &kvb_cache_slab)  ? 2 * ID
+                     : kvb_size_has_pages(p) ? PAGE_TABLE + ID + (kvb_size_drops(p, g) ? SPANS + ID : 0)
                      : is(p, &kvb_cache_seq) || is(p, &kvb_cache_window) || is(p, &kvb_cache_shared_prefix) ? SPANS + ID
                                                                                                             : 0;
     uint64_t rows = is(p, &kvb_cache_slab)
                         ? (s->options.max_seqs + 63) / 64 * sizeof(uint64_t) + s->options.max_seqs * ID
-                    : has_pages(p) ? cells / page_cells(p) * PAGE
-                                   : 0;
+                    : kvb_size_has_pages(p) ? cells / kvb_size_page_cells(p) * PAGE
+                                            : 0;
     if (is(p, &kvb_cache_shared_prefix))
         rows += kvb_size_front_bytes(p, t);
     if (is(p, &kvb_cache_paged_prefix))
-        rows += kvb_size_prefix_bytes(cells / page_cells(p), page_cells(p), p->n_ids);
+        rows += kvb_size_prefix_bytes(cells / kvb_size_page_cells(p), kvb_size_page_cells(p), p->n_ids);
     if (!error)
         error = kvb_size_add(sum, t->spans, SPAN);
     return error ? error
                  : kvb_size_add(sum, 1,
                                 kvb_size_moves_bytes(t, p->n_ids) + t->moves * MOVE + t->refs * REF +
-                                    t->row_cells * SPAN + t->tables * PAGE + t->changes * PAGE_CHANGE +
-                                    p->n_ids * by_id + rows);
+                                    (t->row_cells + t->page_pieces) * SPAN + t->tables * PAGE +
+                                    t->changes * PAGE_CHANGE + t->nodes * 2 * NODE_CELL + t->node_cells * NODE_CELL +
+                                    t->keys * ORDINAL + p->n_ids * by_id + rows);
 }
 
 /* Bytes now, or -EOVERFLOW. */
@@ -392,9 +303,9 @@ static int add_up(const kvb_size_prediction *p, uint64_t *bytes)
 {
     const kvb_model *m = &p->subject->model;
     int error = 0;
-    *bytes = kvb_cache_struct_bytes(p->subject->cache, m) + p->nodes * NODE;
+    *bytes = kvb_cache_struct_bytes(p->subject->cache, m) + p->nodes * NODE + p->matched * ORDINAL;
     for (int turn = 0; turn < 2; turn++)
-        *bytes += p->feed[turn] * FEED_ITEM;
+        *bytes += p->feed[turn] * FEED_ITEM + p->fed_nodes[turn] * NODE_CELL;
     *bytes += p->spans * SPAN + p->n_ids * (SPANS + 5 * ID) + /* the account; both feeds of whole histories */
               (is(p, &kvb_cache_recompute) ? 2 * p->n_ids * SPANS : 0);
     for (uint32_t g = 0; g < m->n_groups && !error; g++)
@@ -422,7 +333,7 @@ static int subject_check(const kvb_size_prediction *p, char *why, size_t why_byt
         (s->cache->serves && !s->cache->serves(&s->model, why, why_bytes)))
         return -ENOTSUP;
     if (!o->capacity || !o->seq_capacity || !o->min_chunk || !o->max_seqs || o->max_seqs > p->n_ids ||
-        p->n_ids > KVB_MAX_SEQS || pool_cells(p, &s->model.groups[0]) > UINT32_MAX) {
+        p->n_ids > KVB_MAX_SEQS || kvb_size_pool_cells(p, &s->model.groups[0]) > UINT32_MAX) {
         snprintf(why, why_bytes, "%u cells, %u sequences of up to %u tokens: not what a cache can number", o->capacity,
                  o->max_seqs, o->seq_capacity);
         return -EINVAL;
@@ -440,8 +351,10 @@ static int subject_check(const kvb_size_prediction *p, char *why, size_t why_byt
 
 static void prediction_free(kvb_size_prediction *p)
 {
-    for (uint32_t q = 0; q < p->n_ids && p->seq; q++)
+    for (uint32_t q = 0; q < p->n_ids && p->seq; q++) {
         free(p->seq[q].ordinals.at);
+        free(p->seq[q].fed.at);
+    }
     for (uint32_t g = 0; g < KVB_MODEL_GROUPS; g++) {
         for (uint32_t q = 0; q < p->n_ids && p->group[g].seq; q++)
             free(p->group[g].seq[q].held.at);
@@ -481,6 +394,10 @@ int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size
         error = add_up(p, &bytes[0]);
     for (size_t i = 0; !error && i < n; i++) {
         error = kvb_size_step_check(s, p->n_ids, &steps[i], p->tokens, why, why_bytes);
+        if (!error && p->moved && (steps[i].call == KVB_SIZE_SWAP || steps[i].call == KVB_SIZE_RELOAD)) {
+            snprintf(why, why_bytes, "positions have moved: they are saved after the next step");
+            error = -EINVAL;
+        }
         for (uint32_t t = 0; t < steps[i].times && !error; t++)
             error = step_take(p, &steps[i]);
         if (!error)

@@ -11,35 +11,45 @@
 
 #define KVB_SIZE_DRAFTS 64u /* most roots of a proposal */
 
+#define KVB_SIZE_DIVIDED 16u /* positions of a sequence that are divided, and by what */
+#define KVB_SIZE_DIVISOR 4u
+
 typedef enum kvb_size_call {
     KVB_SIZE_STEP,
-    KVB_SIZE_SHIFT, /* all of sequence `first` moves by one position; of caches seq and slab, over formats that can be turned */
-    KVB_SIZE_DEFRAG, /* likewise; it needs a free cell */
-    KVB_SIZE_SHARE /* the first `tokens` of sequence `first` are copied to the n_seqs behind it, which are empty: shared-prefix */
+    KVB_SIZE_SHIFT,  /* all of sequence `first` moves by one position */
+    KVB_SIZE_DIVIDE, /* its first positions are divided */
+    KVB_SIZE_DEFRAG, /* it needs a free cell */
+    KVB_SIZE_SWAP,   /* sequence `first` is saved, let go of, and loaded again */
+    KVB_SIZE_RELOAD, /* so is the whole cache, but nothing is let go of first */
+    KVB_SIZE_FIND, /* sequence `first` is let go of, and its prompt found again: as much of its tokens as is in whole pages */
+    KVB_SIZE_REORDER, /* of n_seqs sequences the first ends, each takes the place of the one before, and one is there twice */
+    KVB_SIZE_SHARE, /* sequences behind `first`, n_seqs of them, are empty, and begin with its first `tokens`: copied in cache
+                     * shared-prefix, else found as a prompt: in whole pages */
+    KVB_SIZE_CALLS
 } kvb_size_call;
 
 /* One kind of step, several times over; or another call, once. */
 typedef struct kvb_size_step {
     uint32_t first, n_seqs; /* sequences first .. first + n_seqs - 1 */
     uint32_t tokens;        /* of each; 1 where there are several sequences */
-    uint32_t drafts;        /* a tree's one token is chosen among so many proposed roots; 0: it is just fed */
+    uint32_t drafts;        /* the one token of each is chosen among so many proposed roots; 0: it is just fed */
     uint32_t times;
     kvb_size_call call;
 } kvb_size_step;
 
-/* Every sequence is prefilled in chunks, but for what it copies, one sequence after the other; its last tokens come one by one,
- * all sequences together. Before the last of these the first sequence is shifted, and cells are put in order, if so asked. */
+/* Every sequence is prefilled in chunks, but for what it shares, one sequence after the other; its last tokens come one by one,
+ * all sequences together. Among these are the other calls that are asked for. */
 typedef struct kvb_size_history {
     uint32_t sequences; /* 1 .. KVB_MAX_SEQS */
     uint32_t context;   /* tokens of each, at least 1 */
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
-    uint32_t drafts;    /* of each of those, in a tree */
-    uint32_t shared; /* tokens with which all sequences begin: the others copy them from the first; less than context */
-    bool moves;      /* a shift and a defrag; there are two singles at least */
+    uint32_t drafts;    /* of each of those behind the calls */
+    uint32_t shared; /* tokens with which all sequences begin; less than context; pages of paged-prefix must be whole */
+    uint32_t calls;  /* a bit of each kvb_size_call; as many as there are singles to follow them */
 } kvb_size_history;
 
-#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4)
+#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4 + 2 * KVB_SIZE_CALLS)
 
 /* Its steps [at most KVB_SIZE_STEPS(sequences)], fewest entries; the number of entries. */
 size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step *steps);
@@ -51,8 +61,8 @@ typedef struct kvb_size_subject {
     kvb_cache_options options;
 } kvb_size_subject;
 
-/* Is it known what shifts and defrags of the subject allocate? */
-bool kvb_size_moves(const kvb_size_subject *subject);
+/* Calls that the subject's cache and formats can do, and a history asks for by their bits: all but STEP and SHARE. */
+uint32_t kvb_size_calls(const kvb_size_subject *subject);
 
 /* May the cache of the subject, with n_ids sequence ids and so many tokens in it, take the step with all its times? 0, or -EINVAL
  * with why. */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/slot_files.h"
+
 typedef struct run {
     kvb_allocator allocator;
     kvb_cache *cache;
@@ -15,8 +17,14 @@ typedef struct run {
     uint32_t *position;         /* [ordinals] of every token admitted so far */
     uint32_t *fed;              /* [ordinals] positions of the fed tokens */
     uint32_t *ids;              /* [ordinals] of the step's tokens */
-    uint32_t ordinals, cells;   /* admitted, alive */
-    uint32_t len[KVB_MAX_SEQS]; /* tokens of each sequence */
+    int32_t *roots;             /* [ordinals] the parents of nodes */
+    uint32_t *sources;          /* [n_ids] of a reordering */
+    uint32_t ordinals, cells;   /* admitted; fed and accepted */
+    uint32_t most, n_ids;       /* of ordinals; of sequences */
+    uint32_t len[KVB_MAX_SEQS]; /* of each sequence: its next position */
+    int32_t *tokens;            /* [most + 1] where prompts are found: what each token is; the last one: not known */
+    uint32_t *held;             /* likewise [n_ids][seq_capacity]: the tokens of each sequence, by ordinal */
+    kvb_slot_files files;       /* of what is saved */
 } run;
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -45,34 +53,120 @@ static int rows_want(kvb_proof_rows *rows, size_t n)
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 
-/* One of the step's times, or another call: begin it, and note the positions of its tokens by ordinal. */
+/* Offers a sequence the first n tokens that another one has and one more. */
+static int prompt_offer(run *r, uint32_t src, uint32_t dst, uint32_t n)
+{
+    const uint32_t *held = r->held + (size_t)src * r->subject->options.seq_capacity;
+    const uint64_t *ordinals;
+    int32_t *prompt = calloc(n + (size_t)1, sizeof *prompt);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < n && prompt; i++)
+        prompt[i] = r->tokens[held[i]];
+    int error = prompt ? kvb_cache_seq_match(r->cache, dst, prompt, n + 1, 0, &found, &ordinals) : -ENOMEM;
+    free(prompt);
+    for (uint32_t i = 0; i < found; i++)
+        r->held[(size_t)dst * r->subject->options.seq_capacity + i] = (uint32_t)ordinals[i];
+    r->ordinals += found;
+    r->len[dst] = found;
+    return error;
+}
+
+static int sequence_end(run *r, uint32_t seq)
+{
+    return r->subject->cache->flags & KVB_CACHE_SEQ ? kvb_cache_seq_rm(r->cache, seq, 0, KVB_POS_END)
+                                                    : kvb_cache_rewind(r->cache, 0);
+}
+
+static int sequences_reorder(run *r, const kvb_size_step *s)
+{
+    const size_t row = r->subject->options.seq_capacity, n = s->n_seqs;
+    uint32_t *dst = r->ids, *src = r->sources;
+    for (uint32_t i = 0; i < n; i++) {
+        dst[i] = s->first + i;
+        src[i] = i + 1 < n ? s->first + i + 1 : s->first + (n > 1);
+    }
+    int error = kvb_cache_seq_reorder(r->cache, dst, src, s->n_seqs);
+    for (uint32_t i = 0; i < n; i++) { /* the last one takes what the first one has by then */
+        const uint32_t from = i + 1 < n ? src[i] : s->first;
+        r->len[dst[i]] = r->len[from];
+        if (r->held)
+            memmove(r->held + dst[i] * row, r->held + from * row, row * sizeof *r->held);
+    }
+    return error;
+}
+
+/* Tokens that are loaded are not known by what they are. */
+static void prompts_forget(run *r, uint32_t seq, uint32_t n)
+{
+    for (size_t i = 0; i < (size_t)n * r->subject->options.seq_capacity && r->held; i++)
+        r->held[seq * (size_t)r->subject->options.seq_capacity + i] = r->most;
+}
+
+/* A call that is no step. */
+static int call_make(run *r, const kvb_size_step *s)
+{
+    const char *path = kvb_slot_files_path(&r->files, 0);
+    uint32_t *len = &r->len[s->first];
+    int error = 0;
+    switch (s->call) {
+    case KVB_SIZE_SHARE:
+        for (uint32_t i = s->first + 1; i <= s->first + s->n_seqs && !error; i++) {
+            r->len[i] = s->tokens;
+            error = r->held ? prompt_offer(r, s->first, i, s->tokens < *len ? s->tokens : *len)
+                            : kvb_cache_seq_cp(r->cache, s->first, i, 0, s->tokens);
+        }
+        return error;
+    case KVB_SIZE_DEFRAG:
+        return kvb_cache_defrag(r->cache);
+    case KVB_SIZE_SHIFT:
+        error = kvb_cache_seq_add(r->cache, s->first, 0, KVB_POS_END, 1);
+        break;
+    case KVB_SIZE_DIVIDE:
+        error = kvb_cache_seq_div(r->cache, s->first, 0, KVB_SIZE_DIVIDED, KVB_SIZE_DIVISOR);
+        break;
+    case KVB_SIZE_SWAP:
+        error = kvb_cache_save(r->cache, s->first, path);
+        error = error ? error : sequence_end(r, s->first);
+        prompts_forget(r, s->first, 1);
+        return error ? error : kvb_cache_load(r->cache, s->first, path);
+    case KVB_SIZE_RELOAD:
+        error = kvb_cache_save(r->cache, KVB_SEQ_ALL, path);
+        prompts_forget(r, 0, r->n_ids);
+        return error ? error : kvb_cache_load(r->cache, KVB_SEQ_ALL, path);
+    case KVB_SIZE_FIND:
+        error = sequence_end(r, s->first);
+        return error ? error : prompt_offer(r, s->first, s->first, *len);
+    case KVB_SIZE_REORDER:
+        return sequences_reorder(r, s);
+    default:
+        return -EINVAL;
+    }
+    *len = kvb_cache_length(r->cache, s->first);
+    return error;
+}
+
+/* One of the step's times: begin it, and note the positions of its tokens by ordinal. */
 static int step_begin(run *r, const kvb_size_step *s)
 {
-    static const int32_t roots[KVB_SIZE_DRAFTS] = {[0 ... KVB_SIZE_DRAFTS - 1] = -1};
-    uint32_t n = s->drafts ? s->drafts : s->n_seqs * s->tokens;
-    int error = 0;
-    for (uint32_t i = 1; i <= s->n_seqs && s->call == KVB_SIZE_SHARE && !error; i++) {
-        error = kvb_cache_seq_cp(r->cache, s->first, s->first + i, 0, s->tokens);
-        r->len[s->first + i] = s->tokens;
-    }
-    if (s->call == KVB_SIZE_SHARE)
-        return error;
-    if (s->call == KVB_SIZE_DEFRAG)
-        return kvb_cache_defrag(r->cache);
-    if (s->call == KVB_SIZE_SHIFT) {
-        r->len[s->first] += r->len[s->first] > 0;
-        return kvb_cache_seq_add(r->cache, s->first, 0, KVB_POS_END, 1);
-    }
+    const uint32_t n = s->n_seqs * (s->drafts ? s->drafts : s->tokens);
     for (uint32_t i = 0; i < n; i++) {
-        r->ids[i] = s->n_seqs > 1 ? s->first + i : s->first;
-        r->position[r->ordinals++] = r->len[r->ids[i]] + (s->n_seqs > 1 || s->drafts ? 0 : i);
+        const uint32_t q = s->first + (s->drafts ? i / s->drafts : s->n_seqs > 1 ? i : 0);
+        const uint32_t pos = r->len[q] + (s->n_seqs > 1 || s->drafts ? 0 : i);
+        r->ids[i] = q;
+        r->roots[i] = -1;
+        if (r->held) {
+            r->tokens[r->ordinals] = (int32_t)r->ordinals;
+            r->held[(size_t)q * r->subject->options.seq_capacity + pos] = r->ordinals;
+        }
+        r->position[r->ordinals++] = pos;
     }
     for (uint32_t i = 0; i < s->n_seqs; i++)
         r->len[s->first + i] += s->tokens;
     r->cells += s->n_seqs * s->tokens;
+    const uint32_t *ids = s->n_seqs == 1 && s->first == 0 ? NULL : r->ids;
     if (s->drafts)
-        return kvb_cache_propose(r->cache, NULL, roots, n);
-    return kvb_cache_begin_step(r->cache, s->n_seqs == 1 && s->first == 0 ? NULL : r->ids, n);
+        return kvb_cache_propose(r->cache, ids, r->roots, n);
+    return kvb_cache_begin_step_tokens(r->cache, ids, r->held ? r->tokens + r->ordinals - n : NULL, n);
 }
 
 /* Hand every layer the rows that the plan wants. */
@@ -118,16 +212,14 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
     if (!compare(r, predicted[0], proof))
         return 0;
     for (size_t i = 0; i < n; i++) {
-        int error = step_begin(r, &steps[i]);
+        int error = steps[i].call ? call_make(r, &steps[i]) : step_begin(r, &steps[i]);
         if (error)
             return error;
         if (!compare(r, predicted[i + 1], proof))
             return 0;
         error = r->rows && !steps[i].call ? step_store(r) : 0;
-        if (!error && steps[i].drafts) {
-            uint32_t last = steps[i].drafts - 1;
-            error = kvb_cache_commit(r->cache, 0, &last, 1);
-        }
+        for (uint32_t q = 0, last = steps[i].drafts - 1; steps[i].drafts && q < steps[i].n_seqs && !error; q++)
+            error = kvb_cache_commit(r->cache, steps[i].first + q, &last, 1);
         if (error)
             return error;
         if (!compare(r, predicted[i + 1], proof))
@@ -138,14 +230,16 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
 
 /* ---- a proof --------------------------------------------------------------------------------------------------- */
 
-/* Each step by itself, so that each has its prediction. From malloc. */
-static kvb_size_step *steps_unroll(const kvb_size_step *steps, size_t n, size_t *n_single, uint64_t *ordinals)
+/* Each step by itself, so that each has its prediction. From malloc. *ordinals: at most, of tokens that are fed or found. */
+static kvb_size_step *steps_unroll(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, size_t *n_single,
+                                   uint64_t *ordinals)
 {
     *n_single = *ordinals = 0;
     for (size_t i = 0; i < n; i++) {
         *n_single += steps[i].times;
-        *ordinals +=
-            (uint64_t)steps[i].times * steps[i].n_seqs * steps[i].tokens * (steps[i].drafts ? steps[i].drafts : 1);
+        *ordinals += steps[i].call == KVB_SIZE_FIND ? s->options.seq_capacity
+                                                    : (uint64_t)steps[i].times * steps[i].n_seqs * steps[i].tokens *
+                                                          (steps[i].drafts ? steps[i].drafts : 1);
     }
     kvb_size_step *single = calloc(*n_single + 1, sizeof *single);
     for (size_t i = 0, at = 0; single && i < n; i++)
@@ -175,36 +269,77 @@ static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_
     return error;
 }
 
+static void run_end(run *r)
+{
+    kvb_slot_files_close(&r->files);
+    free(r->position);
+    free(r->fed);
+    free(r->ids);
+    free(r->roots);
+    free(r->sources);
+    free(r->tokens);
+    free(r->held);
+    free(r);
+}
+
+/* NULL: no memory. */
+static run *run_begin(const kvb_size_subject *s, kvb_proof_rows *rows, uint64_t ordinals)
+{
+    const size_t n = ordinals + 1, n_ids = s->options.seq_ids ? s->options.seq_ids : KVB_SEQ_IDS;
+    const bool finds = s->cache->flags & KVB_CACHE_PREFIX;
+    run *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    *r = (run){.subject = s,
+               .rows = rows,
+               .most = (uint32_t)ordinals,
+               .n_ids = (uint32_t)n_ids,
+               .position = malloc(n * sizeof *r->position),
+               .fed = malloc(n * sizeof *r->fed),
+               .ids = malloc((n + n_ids) * sizeof *r->ids),
+               .roots = malloc(n * sizeof *r->roots),
+               .sources = malloc(n_ids * sizeof *r->sources),
+               .tokens = finds ? malloc(n * sizeof *r->tokens) : NULL,
+               .held = finds ? calloc(n_ids * s->options.seq_capacity, sizeof *r->held) : NULL};
+    if (r->position && r->fed && r->ids && r->roots && r->sources && (!finds || (r->tokens && r->held))) {
+        if (finds)
+            r->tokens[ordinals] = -1;
+        return r;
+    }
+    run_end(r);
+    return NULL;
+}
+
+static bool saves(const kvb_size_step *steps, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].call == KVB_SIZE_SWAP || steps[i].call == KVB_SIZE_RELOAD)
+            return true;
+    return false;
+}
+
 int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, kvb_proof_rows *rows,
                    kvb_size_proof *proof, char *why, size_t why_bytes)
 {
     size_t n_single;
     uint64_t ordinals;
-    run *r = calloc(1, sizeof *r);
-    kvb_size_step *single = steps_unroll(steps, n, &n_single, &ordinals);
+    run *r = NULL;
+    kvb_size_step *single = steps_unroll(subject, steps, n, &n_single, &ordinals);
     uint64_t *predicted = calloc(n_single + 1, sizeof *predicted);
-    int error = r && single && predicted ? 0 : -ENOMEM;
+    int error = single && predicted ? 0 : -ENOMEM;
     *proof = (kvb_size_proof){0};
-    if (!error) {
+    if (!error)
         error = kvb_size_predict(subject, single, n_single, predicted, why, why_bytes);
-        if (!error) {
-            *r = (run){.subject = subject,
-                       .rows = rows,
-                       .position = malloc((ordinals + 1) * sizeof *r->position),
-                       .fed = malloc((ordinals + 1) * sizeof *r->fed),
-                       .ids = malloc((ordinals + 1) * sizeof *r->ids)};
-            error = r->position && r->fed && r->ids ? cache_run(r, single, n_single, predicted, proof, why, why_bytes)
-                                                    : -ENOMEM;
-        }
+    if (!error) {
+        r = run_begin(subject, rows, ordinals);
+        error = !r ? -ENOMEM : saves(steps, n) ? kvb_slot_files_open(&r->files, why, why_bytes) : 0;
     }
+    if (!error)
+        error = cache_run(r, single, n_single, predicted, proof, why, why_bytes);
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory to replay %llu tokens", (unsigned long long)ordinals);
-    if (r) {
-        free(r->position);
-        free(r->fed);
-        free(r->ids);
-    }
-    free(r);
+    if (r)
+        run_end(r);
     free(predicted);
     free(single);
     return error;

@@ -8,7 +8,7 @@
 /* What was found: at the first difference, else at the end. */
 typedef struct kvb_size_proof {
     uint64_t lengths;   /* places in the history at which bytes were compared: open, and before and after each step */
-    uint64_t cells;     /* tokens alive at the last of them */
+    uint64_t cells;     /* tokens that were fed, and accepted, up to the last of them */
     uint64_t predicted; /* bytes */
     uint64_t allocated; /* bytes */
 } kvb_size_proof;

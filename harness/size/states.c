@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which slots recurrent states take, and what their tables hold: caches/stores/state.c, told a second time. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/size/pool_bytes.h"
 #include "harness/size/prediction.h"
-#include "harness/size/room.h"
 #include "workloads/array.h"
 
-enum { TOKEN = 16, USE = 12, LINK = 4, NODE_SLOT = 2 * 4 }; /* bytes */
+enum { TOKEN = 16, USE = 12, LINK = 4 }; /* bytes */
 
 static uint64_t depth(const kvb_size_prediction *p)
 {
@@ -140,41 +140,127 @@ static int sequence_step(kvb_size_prediction *p, kvb_size_group_tables *t, const
     return error;
 }
 
-/* Roots, of which the last one is accepted. */
+/* Roots, of which each sequence accepts its last one. */
 static int drafts_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
-    kvb_size_pieces *held = &t->seq[0].held;
     uint64_t slot = 0;
     int error = 0;
-    need(&t->states.nodes, s->drafts);
-    need_of(&t->seq[0].spans, held->n + s->drafts, &t->spans);
-    for (uint32_t i = 0; i < s->drafts && !error; i++)
-        error = slot_take(t, &slot);
+    need(&t->nodes, (uint64_t)s->n_seqs * s->drafts);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        need_of(&t->seq[q].spans, t->seq[q].held.n + s->drafts, &t->spans);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
+        for (uint32_t i = 0; i < s->drafts && !error; i++)
+            error = slot_take(t, &slot);
+        if (!error)
+            error = kvb_size_piece_add(&t->seq[q].held, p->seq[q].len, slot, 1);
+    }
+    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
+        oldest_drop(&t->states, &t->seq[q].held, outgrown(p, &t->seq[q].held, 0));
+    return error ? error : kvb_size_states_count(p, t);
+}
+
+/* A token of a feed that begins with the state of another one, which is not the one before it. */
+typedef struct reading {
+    uint64_t at, of; /* places in the feed */
+} reading;
+
+typedef struct readings {
+    reading *list;
+    size_t n, room;
+} readings;
+
+static int by_source(const void *a, const void *b)
+{
+    const reading *x = a, *y = b;
+    return x->of != y->of ? (x->of > y->of) - (x->of < y->of) : (x->at > y->at) - (x->at < y->at);
+}
+
+static int reading_add(readings *r, uint64_t at, uint64_t of)
+{
+    int error = kvb_array_reserve(&r->list, &r->room, r->n + 1, sizeof *r->list);
     if (!error)
-        error = kvb_size_piece_add(held, p->seq[0].len, slot, 1);
-    if (!error)
-        t->states.slot[slot].held++;
-    oldest_drop(&t->states, held, error ? 0 : outgrown(p, held, 0));
+        r->list[r->n++] = (reading){at, of};
     return error;
 }
 
-/* A cache that forgets: of several sequences each one's last old token is read by a new one that does not follow it. */
+static int readings_find(const kvb_size_prediction *p, const kvb_size_step *s, readings *r)
+{
+    uint64_t node = kvb_size_fed_old(p, s);
+    int error = 0;
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++, node += s->drafts) {
+        const kvb_size_pieces *fed = &p->seq[q].fed;
+        const uint64_t last = fed->n ? fed->at[fed->n - 1].cell + fed->at[fed->n - 1].n - 1 : 0;
+        for (size_t i = 1; i < fed->n && !error; i++)
+            error = reading_add(r, fed->at[i].cell, fed->at[i - 1].cell + fed->at[i - 1].n - 1);
+        for (uint32_t i = 0; i < s->drafts && fed->n && !error; i++)
+            error = last + 1 == node + i ? 0 : reading_add(r, node + i, last);
+    }
+    return error;
+}
+
+/* A slot that a token's state is kept in, from its place on up to its last reader's. */
+typedef struct keeping {
+    uint64_t from, to, slot;
+} keeping;
+
+/* A cache that forgets has slots for what is read, given back with the last reading, before that reader takes one itself. */
 static int forgetful_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
-    uint64_t slot;
+    readings r = {0};
+    int error = readings_find(p, s, &r);
+    keeping *k = calloc(r.n + 1, sizeof *k);
+    size_t n = 0;
+    if (r.n)
+        qsort(r.list, r.n, sizeof *r.list, by_source);
+    for (size_t i = 0; i < r.n && k; i++) { /* ascending by who is read */
+        n += n == 0 || k[n - 1].from != r.list[i].of;
+        k[n - 1].from = r.list[i].of;
+        k[n - 1].to = r.list[i].at;
+    }
+    for (size_t i = 0; i < n && !error; i++) {
+        for (;;) { /* whose last reader is not behind the token, the first one first */
+            size_t ends = i;
+            for (size_t j = 0; j < i; j++)
+                if (k[j].to <= k[i].from && (ends == i || k[j].to < k[ends].to))
+                    ends = j;
+            if (ends == i)
+                break;
+            slot_give(&t->states, k[ends].slot);
+            k[ends].to = UINT64_MAX;
+        }
+        error = slot_take(t, &k[i].slot);
+    }
+    free(r.list);
+    if (!k)
+        error = -ENOMEM;
+    free(k);
+    return error;
+}
+
+int kvb_size_states_count(const kvb_size_prediction *p, kvb_size_group_tables *t)
+{
+    kvb_size_states *states = &t->states;
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && s->n_seqs > 1 && !error; q++)
-        error = p->seq[q].len ? slot_take(t, &slot) : 0;
+    for (size_t i = 0; i < states->room; i++)
+        states->slot[i].held = 0;
+    for (uint32_t q = 0; q < p->n_ids && !error; q++) {
+        const kvb_size_pieces *held = &t->seq[q].held;
+        for (uint64_t i = 0, n = held_count(held); i < n && !error; i++) {
+            const uint64_t slot = held_at(held, i);
+            error = slots_reserve(states, slot + 1);
+            if (!error)
+                states->slot[slot].held++;
+        }
+    }
     return error;
 }
 
 int kvb_size_states_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
     const bool forgets = p->subject->cache->flags & KVB_CACHE_FORGETS;
-    uint64_t fed = s->drafts ? s->drafts : (uint64_t)s->n_seqs * s->tokens;
+    uint64_t fed = (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && forgets; q++)
-        fed += p->seq[q].len;
+    fed += forgets ? kvb_size_fed_old(p, s) : 0;
     need(&t->states.tokens, fed);
     need(&t->states.links[p->turn], 2 * fed);
     need(&t->states.uses, high_water(&t->states));
@@ -227,5 +313,6 @@ int kvb_size_states_add_up(const kvb_size_prediction *p, uint32_t group, uint64_
                  : kvb_size_add(sum, 1,
                                 t->spans * SPAN + p->n_ids * (SPANS + ID) + t->refs * REF +
                                     kvb_size_moves_bytes(t, p->n_ids) + states->tokens * TOKEN + states->uses * USE +
-                                    (states->links[0] + states->links[1]) * LINK + states->nodes * NODE_SLOT);
+                                    (states->links[0] + states->links[1]) * LINK + t->nodes * 2 * NODE_CELL +
+                                    t->moves * MOVE);
 }

@@ -24,43 +24,78 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
             (kvb_size_step){.n_seqs = h->sequences - 1, .tokens = h->shared, .times = 1, .call = KVB_SIZE_SHARE};
     for (uint32_t s = 0; s < h->sequences; s++)
         n = prefill_add(steps, n, s, left - singles, h->chunk);
-    if (h->moves) {
-        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .times = singles - 1};
-        steps[n++] = (kvb_size_step){.n_seqs = 1, .times = 1, .call = KVB_SIZE_SHIFT};
-        steps[n++] = (kvb_size_step){.n_seqs = 1, .times = 1, .call = KVB_SIZE_DEFRAG};
-        singles = 1;
+    for (uint32_t call = 1; call < KVB_SIZE_SHARE && singles > 1; call++) {
+        if (!(h->calls >> call & 1))
+            continue;
+        steps[n++] = (kvb_size_step){
+            .n_seqs = call == KVB_SIZE_REORDER ? h->sequences : 1, .times = 1, .call = (kvb_size_call)call};
+        if (call == KVB_SIZE_SHIFT) /* rows that are yet to be turned are moved, too */
+            continue;
+        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .times = 1};
+        singles--;
     }
     if (singles)
         steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .drafts = h->drafts, .times = singles};
     return n;
 }
 
-bool kvb_size_moves(const kvb_size_subject *s)
+/* Can K rows be turned, and rows be copied? */
+static bool moves(const kvb_size_subject *s)
 {
     const kvb_format *k = s->options.k_pool->format, *v = s->options.v_pool->format;
-    return (s->cache == &kvb_cache_seq || s->cache == &kvb_cache_slab) && !k->residual_cells && !v->residual_cells &&
-           k->elem != KVB_OPAQUE && kvb_model_unknown_rope(&s->model) < 0;
+    bool chunks = false;
+    for (uint32_t g = 0; g < s->model.n_groups; g++) /* what is behind a chunk would come into sight again */
+        chunks = chunks || s->model.groups[g].chunk;
+    return !k->residual_cells && !v->residual_cells && k->elem != KVB_OPAQUE && kvb_model_unknown_rope(&s->model) < 0 &&
+           !(chunks && s->cache == &kvb_cache_window);
+}
+
+/* Can one sequence be taken out of the pools? */
+static bool is_apart(const kvb_size_subject *s)
+{
+    return !s->options.k_pool->format->residual_cells && !s->options.v_pool->format->residual_cells;
+}
+
+uint32_t kvb_size_calls(const kvb_size_subject *s)
+{
+    const uint32_t flags = s->cache->flags;
+    const bool can[KVB_SIZE_CALLS] = {
+        [KVB_SIZE_SHIFT] = flags & KVB_CACHE_SHIFT && moves(s),
+        [KVB_SIZE_DIVIDE] = flags & KVB_CACHE_DIVIDE && moves(s),
+        [KVB_SIZE_DEFRAG] = flags & KVB_CACHE_SHIFT && is_apart(s),
+        [KVB_SIZE_SWAP] = flags & KVB_CACHE_SAVES && is_apart(s),
+        [KVB_SIZE_RELOAD] = flags & KVB_CACHE_SAVES,
+        [KVB_SIZE_FIND] = flags & KVB_CACHE_PREFIX,
+        [KVB_SIZE_REORDER] = flags & KVB_CACHE_REORDER,
+    };
+    uint32_t calls = 0;
+    for (uint32_t call = 0; call < KVB_SIZE_CALLS; call++)
+        calls |= (uint32_t)can[call] << call;
+    return calls;
 }
 
 int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_size_step *step, uint64_t tokens,
                         char *why, size_t why_bytes)
 {
     const kvb_cache_type *c = s->cache;
-    const bool shares = step->call == KVB_SIZE_SHARE, moves = step->call && !shares;
-    uint64_t more = shares         ? 0
-                    : step->drafts ? (uint64_t)step->times + step->drafts - 1
+    const bool shares = step->call == KVB_SIZE_SHARE, calls = step->call && !shares;
+    uint64_t more = step->call     ? 0
+                    : step->drafts ? (uint64_t)step->n_seqs * (step->times + step->drafts - 1)
                                    : (uint64_t)step->n_seqs * step->tokens * step->times;
-    if (moves && (!kvb_size_moves(s) || step->first >= n_ids ||
-                  (step->call == KVB_SIZE_DEFRAG && tokens >= s->options.capacity)))
-        snprintf(why, why_bytes, "cache %s with %llu tokens: no account of a shift or defrag", c->name,
-                 (unsigned long long)tokens);
-    else if (moves)
+    if (calls && !(kvb_size_calls(s) >> step->call & 1))
+        snprintf(why, why_bytes, "cache %s cannot do that over %s", c->name, s->options.k_pool->name);
+    else if (step->call == KVB_SIZE_DEFRAG && tokens >= s->options.capacity)
+        snprintf(why, why_bytes, "%llu tokens leave no free cell to put cells in order", (unsigned long long)tokens);
+    else if (calls && (step->first >= n_ids || step->n_seqs > n_ids - step->first))
+        snprintf(why, why_bytes, "sequences %u .. are not there", step->first);
+    else if (calls)
         return 0;
     else if ((step->first || step->n_seqs > 1) && !(c->flags & KVB_CACHE_SEQ))
         snprintf(why, why_bytes, "cache %s holds one sequence", c->name);
-    else if (step->drafts && (!(c->flags & KVB_CACHE_TREE) || c->flags & KVB_CACHE_SEQ || step->n_seqs > 1))
-        snprintf(why, why_bytes, "cache %s takes no drafts here", c->name);
-    else if (shares ? !(c->flags & KVB_CACHE_FREEZES) || !step->n_seqs || step->first + (uint64_t)step->n_seqs >= n_ids
+    else if (step->drafts && !(c->flags & KVB_CACHE_TREE))
+        snprintf(why, why_bytes, "cache %s takes no drafts", c->name);
+    else if (shares ? !(c->flags & (KVB_CACHE_FREEZES | KVB_CACHE_PREFIX)) || !step->n_seqs ||
+                          step->first + (uint64_t)step->n_seqs >= n_ids
                     : !step->n_seqs || !step->tokens || !step->times || step->drafts > KVB_SIZE_DRAFTS ||
                           step->first >= n_ids || step->n_seqs > n_ids - step->first ||
                           ((step->n_seqs > 1 || step->drafts) && step->tokens > 1))

@@ -23,10 +23,11 @@ enum {
     LAYERS = 2,
     CHUNK = 128,
     CHUNKS = 8,
-    SINGLES = 2,
+    SINGLES = KVB_SIZE_CALLS + 2, /* behind each call, and with drafts */
     DRAFTS = 4,
     FIRST_CHUNK = 64,
-    STATE_DEPTH = 2
+    STATE_DEPTH = 2,
+    PAGE_CELLS = 16
 };
 enum { CORES = 16 };
 enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
@@ -66,6 +67,15 @@ static uint32_t widest_limit(const kvb_model *model)
     return widest;
 }
 
+/* Without which no prompt is found. */
+static bool has_states(const kvb_model *model)
+{
+    bool scans = false;
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        scans = scans || kvb_group_scans(&model->groups[g]);
+    return scans;
+}
+
 static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_subject *s)
 {
     const kvb_model *model = &s->model;
@@ -80,9 +90,11 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_sub
         .context = context,
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
-        .drafts = cache == &kvb_cache_tree ? DRAFTS : 0,
-        .shared = cache->flags & KVB_CACHE_FREEZES ? context / 2 : 0,
-        .moves = kvb_size_moves(s) && context >= SINGLES,
+        .drafts = cache->flags & KVB_CACHE_TREE ? DRAFTS : 0,
+        .shared = cache->flags & KVB_CACHE_FREEZES                        ? context / 2
+                  : cache->flags & KVB_CACHE_PREFIX && !has_states(model) ? context / 2 / PAGE_CELLS * PAGE_CELLS
+                                                                          : 0,
+        .calls = kvb_size_calls(s),
     };
 }
 
@@ -151,9 +163,19 @@ static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, 
     return error;
 }
 
+/* What was not stored cannot be saved. */
+static size_t saves_drop(kvb_size_step *steps, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (steps[i].call != KVB_SIZE_SWAP && steps[i].call != KVB_SIZE_RELOAD)
+            steps[kept++] = steps[i];
+    return kept;
+}
+
 /* Builds it and says what was found. What stops a cache half-way is a failure, but for memory that is not there. */
-static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *history, const kvb_size_step *steps,
-                                    size_t n, kvb_size_verified *out, kvb_proof_rows *rows)
+static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *history, kvb_size_step *steps, size_t n,
+                                    kvb_size_verified *out, kvb_proof_rows *rows)
 {
     kvb_size_subject *s = &out->subject;
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
@@ -163,6 +185,7 @@ static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *h
         return KVB_SIZE_UNAVAILABLE;
     kvb_model whole = s->model;
     kvb_size_few_layers(&whole, layers, &s->model);
+    n = out->stored ? n : saves_drop(steps, n);
     int error = kvb_size_prove(s, steps, n, out->stored ? rows : NULL, &out->proof, out->why, sizeof out->why);
     if (error)
         return error == -ENOMEM ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
@@ -236,11 +259,13 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
         group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
     }
     const kvb_size_history h = history_of(v->proving, &out.subject);
-    o->capacity = h.sequences * h.context + (h.drafts ? h.drafts - 1 : 0) + h.moves;
-    o->seq_capacity = h.context + h.moves;
+    o->capacity = h.sequences * (h.context + h.drafts) + 1; /* a shift, and cells that trade places */
+    o->seq_capacity = h.context + 1;
+    o->page_cells = PAGE_CELLS;
     o->seq_ids = o->max_seqs = h.sequences;
     o->state_depth = STATE_DEPTH;
-    o->step = h.chunk > h.sequences ? h.chunk : h.sequences;
+    const uint32_t nodes = h.sequences * (h.drafts ? h.drafts : 1);
+    o->step = h.chunk > nodes ? h.chunk : nodes;
     return verdict_add(v->verdicts, &out);
 }
 

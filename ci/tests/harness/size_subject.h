@@ -76,6 +76,12 @@ static inline void prove(const kvb_size_subject *s, const kvb_size_step *steps, 
         print_message("# group %u: %u heads, %u and %u channels%s, window %u, sinks %u, chunk %u\n", i, g->kv_heads,
                       g->k_dim, g->v_dim, g->latent ? " in one row" : "", g->window, g->sinks, g->chunk);
     }
+    for (size_t i = 0, at = 1; i < n; i++) {
+        print_message("# %s%u sequences from %u on, %u tokens, %u drafts, %u times, call %u\n",
+                      proof->lengths > at ? "" : "not reached: ", steps[i].n_seqs, steps[i].first, steps[i].tokens,
+                      steps[i].drafts, steps[i].times, steps[i].call);
+        at += 2 * steps[i].times;
+    }
     fail_msg("%s k=%s v=%s %s: %u sequences, capacity %u, step %u, rollback %u, chunk %u: after %lu cells %lu bytes, "
              "predicted %lu",
              s->cache->name, s->options.k_pool->name, s->options.v_pool->name, kvb_growth_names[s->options.growth],
