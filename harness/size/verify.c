@@ -259,7 +259,8 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
         group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
     }
     const kvb_size_history h = history_of(v->proving, &out.subject);
-    o->capacity = h.sequences * (h.context + h.drafts) + 1; /* a shift, and cells that trade places */
+    o->capacity = h.sequences * (h.context + h.drafts) +
+                  (h.calls >> KVB_SIZE_DEFRAG & 1); /* a cell by which others trade places */
     o->seq_capacity = h.context + 1;
     o->page_cells = PAGE_CELLS;
     o->seq_ids = o->max_seqs = h.sequences;
