@@ -45,8 +45,8 @@ ISAS_vector   += avx2 avx512 avx512vnni
 ISAS_bf16     := avx512bf16
 ISAS_f16      := avx512fp16
 else ifeq ($(ARCH),aarch64)
-ISAS_vector   += neon neondot sve128 sve256 sve512
-ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16
+ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16 # and I8MM, so that the other loops are theirs, too
+ISAS_vector   += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
 endif
 SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)

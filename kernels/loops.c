@@ -11,15 +11,18 @@
 #elif defined(__aarch64__)
 #define LEVELS(X) X(NEON, neon) X(NEONDOT, neondot) X(SVE128, sve128) X(SVE256, sve256) X(SVE512, sve512)
 #define BF16_LEVELS(X)                                                                                                 \
-    X(NEONBF16, neondot, neonbf16)                                                                                     \
-    X(SVE128BF16, sve128, sve128bf16) X(SVE256BF16, sve256, sve256bf16) X(SVE512BF16, sve512, sve512bf16)
+    X(NEONBF16, neonbf16, neonbf16)                                                                                    \
+    X(SVE128BF16, sve128bf16, sve128bf16)                                                                              \
+    X(SVE256BF16, sve256bf16, sve256bf16) X(SVE512BF16, sve512bf16, sve512bf16)
 #else
 #define LEVELS(X)
 #define BF16_LEVELS(X)
 #endif
 
-#define DECLARE(LEVEL, NAME)              extern const kvb_vector kvb_vector_##NAME;
-#define DECLARE_BF16(LEVEL, VECTOR, BF16) extern const kvb_bf16_loops kvb_bf16_##BF16;
+#define DECLARE(LEVEL, NAME) extern const kvb_vector kvb_vector_##NAME;
+#define DECLARE_BF16(LEVEL, VECTOR, BF16)                                                                              \
+    extern const kvb_vector kvb_vector_##VECTOR;                                                                       \
+    extern const kvb_bf16_loops kvb_bf16_##BF16;
 LEVELS(DECLARE)
 BF16_LEVELS(DECLARE_BF16)
 #if defined(__x86_64__)

@@ -202,7 +202,7 @@ static double f32_neon(uint64_t turns)
     return (double)vaddvq_f32(sum);
 }
 
-/* Four (two) products in each of four lanes. As asm: the intrinsics want the whole file to be built for them. */
+/* Four (eight, two) products in each of four lanes. As asm: the intrinsics want the whole file to be built for them. */
 #define DOTS(NAME, ARCH, INSTRUCTION, ONES, SIGNS)                                                                     \
     static double NAME(uint64_t turns)                                                                                 \
     {                                                                                                                  \
@@ -215,6 +215,7 @@ static double f32_neon(uint64_t turns)
         _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) sum = vaddq_u32(sum, x[k]);                     \
         return (double)vaddvq_u32(sum);                                                                                \
     }
+DOTS(int8_mmla, "armv8.2-a+i8mm", "smmla %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01)
 DOTS(int8_neon, "armv8.2-a+dotprod", "sdot %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01)
 DOTS(bf16_neon, "armv8.2-a+bf16", "bfdot %0.4s, %1.8h, %2.8h", 0x3f803f80, 0xbf803f80)
 
@@ -281,6 +282,7 @@ const kvb_peak_kernel kvb_peak_kernels[] = {
 #elif defined(__aarch64__)
     {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, neon_here},
     {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, neonbf16_here},
+    {KVB_PEAK_INT8, "neon smmla", 2.0 * 32 * CHAINS, int8_mmla, neonbf16_here},
     {KVB_PEAK_INT8, "neon sdot", 2.0 * 16 * CHAINS, int8_neon, dot_here},
 #endif
     {KVB_PEAK_F32, "portable mul, add", 2.0 * 4 * CHAINS, f32_portable, always_here},

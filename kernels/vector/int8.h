@@ -14,7 +14,8 @@
 /*
  * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by signed
  * bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's instruction for bytes
- * (vpmaddubsw) adds pairs in 16 bits and would saturate.
+ * (vpmaddubsw) adds pairs in 16 bits and would saturate. I8MM multiplies eight codes of each of two cells by as many of each of two
+ * rows: so TILE_DWORDS of a cell lie side by side.
  */
 #if defined(__AVX512VNNI__)
 #define TILE_CODES  4u
@@ -26,6 +27,12 @@
 #define TILE_CODES  2u
 #define TILE_SIGNED true
 #endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define TILE_DWORDS 2u
+#else
+#define TILE_DWORDS 1u
+#endif
+#define TOGETHER (TILE_CODES * TILE_DWORDS) /* codes of a cell that an instruction takes */
 
 /* ---- formats ----------------------------------------------------------------------------------------------------- */
 
@@ -133,7 +140,7 @@ typedef struct int8_rows {
     uint32_t n;
 } int8_rows;
 
-/* A packed block. Each dword of the tile holds TILE_CODES codes that are summed together. */
+/* A packed block. TOGETHER codes of the tile are summed together. */
 typedef struct int8_block {
     int32_t *tile;
     float *d, *m; /* [groups][BLOCK], 0 from n on; m is NULL where the format has none, else that of the middle code */
@@ -141,9 +148,8 @@ typedef struct int8_block {
 
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
- * Keys: [width / TILE_CODES][BLOCK] dwords, each TILE_CODES channels of one cell; cells from n on are anything.
- * Values: [BLOCK / TILE_CODES][width] dwords, each one channel of TILE_CODES cells, up to n rounded up to that; cells from
- * n on are anything.
+ * Keys: [width / TOGETHER][BLOCK][TOGETHER], channels of one cell side by side; cells from n on are anything.
+ * Values: [BLOCK / TOGETHER][width][TOGETHER], one channel of so many cells, up to n rounded up to that; cells from n on are anything.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);

@@ -97,6 +97,18 @@ VEC_INLINE void row_read(kvb_elem elem, const uint8_t *row, uint32_t dim, uint8_
         to[c] = 0;
 }
 
+/* Stores dword x[0] of VL cells, and beside it x[1] where two lie together. */
+VEC_INLINE void dwords_store(int32_t *to, const vf *x)
+{
+    float *at = (float *)(void *)to;
+#if TILE_DWORDS == 2
+    vf_store(at, vf_zip(x[0], x[1], false));
+    vf_store(at + VL, vf_zip(x[0], x[1], true));
+#else
+    vf_store(at, x[0]);
+#endif
+}
+
 /* Transposes VL rows of dwords at a time, in registers, as floats: moving floats changes no bits. */
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
@@ -111,8 +123,8 @@ VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *r
             for (uint32_t j = 0; j < VL; j++)
                 x[j] = vf_load((const float *)(const void *)(row[j] + c));
             vf_transpose(x);
-            for (uint32_t j = 0; j < VL; j++)
-                vf_store((float *)(void *)(tile + (c / TILE_CODES + j) * BLOCK + i), x[j]);
+            for (uint32_t j = 0; j < VL; j += TILE_DWORDS)
+                dwords_store(tile + (c / TILE_CODES + j) * BLOCK + i * TILE_DWORDS, x + j);
         }
     }
 }
@@ -122,17 +134,17 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
     uint8_t codes[INT8_MAX_DIM];
-    code_less row[TILE_CODES][INT8_MAX_DIM];
-    for (tile += i / TILE_CODES * s->width; i < end; i += TILE_CODES, tile += s->width) {
+    code_less row[TOGETHER][INT8_MAX_DIM];
+    for (tile += i / TILE_CODES * s->width; i < end; i += TOGETHER, tile += TILE_DWORDS * s->width) {
         code_less *to = (code_less *)tile;
-        for (uint32_t j = 0; j < TILE_CODES; j++)
+        for (uint32_t j = 0; j < TOGETHER; j++)
             if (i + j < rows->n)
                 row_read(elem, rows->row[i + j], s->dim, codes, row[j]);
             else
                 memset(row[j], 0, s->dim * sizeof **row);
         for (uint32_t c = 0; c < s->dim; c++)
-            for (uint32_t j = 0; j < TILE_CODES; j++)
-                to[TILE_CODES * c + j] = row[j][c];
+            for (uint32_t j = 0; j < TOGETHER; j++)
+                to[TOGETHER * c + j] = row[j][c];
     }
 }
 

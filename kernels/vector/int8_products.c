@@ -25,6 +25,35 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 #endif
 }
 
+/* As dword_product(), for a tile of codes; `dwords` of each list are taken. By I8MM a vector has, in each 128 bits, the sums of two
+ * rows with two cells, which are put apart in the end. */
+VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t dwords, const void *const *a,
+                              const int32_t *tile, size_t stride, vi *acc)
+{
+#if TILE_DWORDS == 2
+    const uint32_t pairs = (rows + 1) / 2;                   /* of rows; a last one alone is taken twice */
+    vi sums[PRODUCT_ROWS * PRODUCT_VECS + 2 * PRODUCT_VECS]; /* [2 * vecs][pairs] */
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < 2 * vecs * pairs; j++)
+        sums[j] = vi_set(0);
+    for (uint32_t k = 0; k < dwords; k += 2, tile += 2 * stride)
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < 2 * vecs * pairs; j++) {
+            const uint32_t v = j / pairs, r = j % pairs * 2, part = v * parts / (2 * vecs);
+            const void *one = a[r * parts + part], *other = r + 1 < rows ? a[(r + 1) * parts + part] : one;
+            sums[j] = vi_mmla(sums[j], vi_halves((const char *)one + 4 * k, (const char *)other + 4 * k),
+                              vi_load(tile + v * VL));
+        }
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const vi *of = sums + j % vecs * 2 * pairs + j / vecs / 2;
+        acc[j] += vi_halves_of(of[0], of[pairs], j / vecs % 2);
+    }
+#else
+    dword_product(vi_dot_codes, rows, vecs, parts, dwords, a, tile, stride, acc);
+#endif
+}
+
 /* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with. Returns their sum if
  * the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, void *to)
@@ -124,7 +153,7 @@ VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t 
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t steps = s->group / TILE_CODES, vecs = PRODUCT_VECS;
+    const uint32_t dwords = s->group / TILE_CODES, vecs = PRODUCT_VECS;
     const int32_t offset = TILE_SIGNED ? 0 : s->of.offset; /* signed codes have it taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
@@ -133,11 +162,11 @@ VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t 
 
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
-        a[r] = (const char *)q[r] + codes_at + (size_t)g * steps * sizeof(int32_t);
+        a[r] = (const char *)q[r] + codes_at + (size_t)g * dwords * sizeof(int32_t);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    dword_product(vi_dot_codes, rows, vecs, 1, steps, a, k->tile + (size_t)g * steps * BLOCK + i, BLOCK, acc);
+    codes_product(rows, vecs, 1, dwords, a, k->tile + (size_t)g * dwords * BLOCK + i * TILE_DWORDS, BLOCK, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const int8_query *of = q[j / vecs];
@@ -243,7 +272,7 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
-    dword_product(vi_dot_codes, rows, vecs, parts, v->depth, a, v->tile + c, v->shape->width, acc);
+    codes_product(rows, vecs, parts, v->depth, a, v->tile + c * TILE_DWORDS, v->shape->width, acc);
     /* From here on steps and rests are read from memory: gcc 12 kept them in registers all along and spilled the tile. */
     __asm__ volatile("" : : "r"(whole) : "memory");
 #pragma GCC unroll 32
@@ -370,7 +399,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
                         .d = block.d,
                         .m = block.m,
                         .most = finite ? most[0] : NULL,
-                        .depth = (n + TILE_CODES - 1) / TILE_CODES,
+                        .depth = (n + TOGETHER - 1) / TOGETHER * TILE_DWORDS,
                         .next = next};
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {

@@ -10,9 +10,15 @@
 #elif defined(__AVX2__)
 #define LEVEL KVB_CPU_AVX2
 #elif defined(__ARM_FEATURE_SVE)
+#if defined(__ARM_FEATURE_SVE_MATMUL_INT8)
+#define OF_BITS(BITS) KVB_CPU_SVE##BITS##BF16
+#else
 #define OF_BITS(BITS) KVB_CPU_SVE##BITS
-#define OF(BITS)      OF_BITS(BITS)
-#define LEVEL         OF(__ARM_FEATURE_SVE_BITS)
+#endif
+#define OF(BITS) OF_BITS(BITS)
+#define LEVEL    OF(__ARM_FEATURE_SVE_BITS)
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+#define LEVEL KVB_CPU_NEONBF16
 #elif defined(__ARM_FEATURE_DOTPROD)
 #define LEVEL KVB_CPU_NEONDOT
 #elif defined(KVB_NEON)

@@ -313,6 +313,29 @@ VEC_INLINE vi vi_dot4(vi c, vi a, vi b)
 {
     return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
 }
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with the second. */
+VEC_INLINE vi vi_mmla(vi c, vi a, vi b)
+{
+    return vmmlaq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
+}
+/* Eight bytes from each of two places, in each 128 bits. */
+VEC_INLINE vi vi_halves(const void *a, const void *b)
+{
+    return vreinterpretq_s32_u8(vcombine_u8(vld1_u8(a), vld1_u8(b)));
+}
+/* The first halves of each 128 bits of a, then of b; or the second ones. */
+VEC_INLINE vi vi_halves_of(vi a, vi b, bool second)
+{
+    int64x2_t x = vreinterpretq_s64_s32(a), y = vreinterpretq_s64_s32(b);
+    return vreinterpretq_s32_s64(second ? vuzp2q_s64(x, y) : vuzp1q_s64(x, y));
+}
+/* Lanes of a and of b in turn, of the first halves of both or of the second. */
+VEC_INLINE vf vf_zip(vf a, vf b, bool second)
+{
+    return second ? vzip2q_f32(a, b) : vzip1q_f32(a, b);
+}
+#endif
 /* Whole numbers nearest to 64 floats, as bytes. */
 VEC_INLINE void vf_store_i8(void *p, const vf *a)
 {

@@ -322,6 +322,32 @@ VEC_INLINE vi vi_dot4(vi c, vi a, vi b)
 {
     return svdot_s32(c, svreinterpret_s8_s32(a), svreinterpret_s8_s32(b));
 }
+#if defined(__ARM_FEATURE_SVE_MATMUL_INT8)
+/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with the second. */
+VEC_INLINE vi vi_mmla(vi c, vi a, vi b)
+{
+    return svmmla_s32(c, svreinterpret_s8_s32(a), svreinterpret_s8_s32(b));
+}
+/* Eight bytes from each of two places, in each 128 bits. */
+VEC_INLINE vi vi_halves(const void *a, const void *b)
+{
+    int64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return svreinterpret_s32_s64(svzip1_s64(svdup_n_s64(x), svdup_n_s64(y)));
+}
+/* The first halves of each 128 bits of a, then of b; or the second ones. */
+VEC_INLINE vi vi_halves_of(vi a, vi b, bool second)
+{
+    svint64_t x = svreinterpret_s64_s32(a), y = svreinterpret_s64_s32(b);
+    return svreinterpret_s32_s64(second ? svuzp2_s64(x, y) : svuzp1_s64(x, y));
+}
+/* Lanes of a and of b in turn, of the first halves of both or of the second. */
+VEC_INLINE vf vf_zip(vf a, vf b, bool second)
+{
+    return second ? svzip2_f32(a, b) : svzip1_f32(a, b);
+}
+#endif
 /* Whole numbers nearest to 64 floats, as bytes. */
 VEC_INLINE void vf_store_i8(void *p, const vf *a)
 {
