@@ -89,10 +89,12 @@ static const struct need {
 #define SVE        (BIT(SVE128) | BIT(SVE256) | BIT(SVE512) | BF16)
 #define NEON       (BIT(NEON) | BIT(NEONDOT) | BIT(NEONBF16))
     {"asimd", AT_HWCAP, HWCAP_ASIMD, NEON | SVE},
+    {"asimdhp", AT_HWCAP, HWCAP_ASIMDHP, 0}, /* told, and not needed; so is sve2 */
     {"asimddp", AT_HWCAP, HWCAP_ASIMDDP, BIT(NEONDOT) | BIT(NEONBF16)},
     {"i8mm", AT_HWCAP2, HWCAP2_I8MM, BIT(NEONBF16)},
     {"bf16", AT_HWCAP2, HWCAP2_BF16, BIT(NEONBF16)},
     {"sve", AT_HWCAP, HWCAP_SVE, SVE},
+    {"sve2", AT_HWCAP2, HWCAP2_SVE2, 0},
     {"svei8mm", AT_HWCAP2, HWCAP2_SVEI8MM, BF16},
     {"svebf16", AT_HWCAP2, HWCAP2_SVEBF16, BF16},
 };
@@ -101,6 +103,15 @@ static const struct {
     uint32_t levels;
 } lengths[] = {
     {128, BIT(SVE128) | BIT(SVE128BF16)}, {256, BIT(SVE256) | BIT(SVE256BF16)}, {512, BIT(SVE512) | BIT(SVE512BF16)}};
+
+void kvb_cpu_features(char *words, size_t bytes)
+{
+    size_t used = 0;
+    words[0] = '\0';
+    for (size_t i = 0; i < sizeof needs / sizeof *needs && used < bytes; i++)
+        if (getauxval(needs[i].type) & needs[i].bit)
+            used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? " " : "", needs[i].name);
+}
 
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
@@ -130,6 +141,14 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
         return true;
     snprintf(why, why_bytes, "built for another architecture than x86-64 and AArch64");
     return false;
+}
+#endif
+
+#if !defined(__aarch64__)
+void kvb_cpu_features(char *words, size_t bytes)
+{
+    (void)bytes;
+    words[0] = '\0';
 }
 #endif
 

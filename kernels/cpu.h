@@ -37,6 +37,10 @@ kvb_cpu_level kvb_cpu(void);
 /* From now on use no level above `most`. At first there is no limit. Not while a kernel runs. */
 void kvb_cpu_limit(kvb_cpu_level most);
 
+/* The features of this CPU that kernels ask for, as the system tells programs: words of /proc/cpuinfo. Empty where only that file
+ * knows (x86-64). */
+void kvb_cpu_features(char *words, size_t bytes);
+
 /* Can this CPU run that level, whatever the limit? If not, why names the instruction set that it lacks. */
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes);
 

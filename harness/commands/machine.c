@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/counters/counters.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile_print.h"
 #include "harness/machine/team.h"
@@ -80,6 +81,34 @@ static int tree_print(const machine *m)
     return error;
 }
 
+typedef struct counters_seen {
+    char lacks[384], source[32];
+    size_t used;
+    uint32_t all, here;
+} counters_seen;
+
+/* Of a source that cannot count, the first reason: the others are mostly the same. */
+static void counter_see(void *ctx, const char *name, const char *source, const char *why_not)
+{
+    counters_seen *seen = ctx;
+    (void)name;
+    seen->all++;
+    seen->here += !why_not;
+    if (!why_not || !strcmp(source, seen->source) || seen->used >= sizeof seen->lacks)
+        return;
+    snprintf(seen->source, sizeof seen->source, "%s", source);
+    seen->used += (size_t)snprintf(seen->lacks + seen->used, sizeof seen->lacks - seen->used, "; %s", why_not);
+}
+
+/* How many events can be counted, and why not the others: `kvbench list counters` has each. */
+static int counters_describe(char *text, size_t bytes)
+{
+    counters_seen seen = {0};
+    int error = kvb_counters_describe(counter_see, &seen);
+    snprintf(text, bytes, "%u of %u%s", seen.here, seen.all, seen.lacks);
+    return error;
+}
+
 static int profile_show(const machine *m)
 {
     kvb_manifest host = {0};
@@ -88,6 +117,9 @@ static int profile_show(const machine *m)
     if (error)
         return kvb_complain("machine", KVB_EXIT_MACHINE, "cannot read the topology: %s", strerror(-error));
     kvb_host_describe("", &host);
+    error = counters_describe(profile.counters, sizeof profile.counters);
+    if (error)
+        return kvb_complain("machine", KVB_EXIT_MACHINE, "cannot ask for counters: %s", strerror(-error));
     int code = measure(m, &profile);
     if (code)
         return code;

@@ -8,6 +8,10 @@
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "harness/counters/count.h"
 #include "harness/machine/team.h"
@@ -57,6 +61,53 @@ static void features_pick(const char *all, char *out, size_t bytes)
     for (size_t i = 0; features_known[i] && used < bytes; i++)
         if (word_in(all, features_known[i]))
             used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? " " : "", features_known[i]);
+}
+
+/* Of this machine what the system tells the program, where it does; else, and of recorded machines, what the file says. */
+static void features_describe(const char *root, char *out, size_t bytes)
+{
+    char text[8192] = "";
+    if (!*root)
+        kvb_cpu_features(text, sizeof text);
+    if (!text[0])
+        kvb_proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
+    if (!text[0])
+        kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
+    features_pick(text, out, bytes);
+}
+
+/* AArch64 has numbers in place of a name: those of servers, and of what qemu emulates, by name. */
+static const struct {
+    unsigned implementer, part;
+    const char *name;
+} arm_models[] = {
+    {0x41, 0xd08, "Cortex-A72"},  {0x41, 0xd0b, "Cortex-A76"},  {0x41, 0xd0c, "Neoverse N1"},
+    {0x41, 0xd40, "Neoverse V1"}, {0x41, 0xd49, "Neoverse N2"}, {0x41, 0xd4f, "Neoverse V2"},
+    {0x41, 0xd84, "Neoverse V3"}, {0x41, 0xd8e, "Neoverse N3"}, {0x46, 0x001, "A64FX"},
+    {0xc0, 0xac3, "Ampere-1"},
+};
+
+static void arm_model_describe(const char *root, char *model, size_t bytes)
+{
+    char implementer_text[32], part_text[32];
+    kvb_proc_value(root, "/proc/cpuinfo", "CPU implementer", implementer_text, sizeof implementer_text);
+    kvb_proc_value(root, "/proc/cpuinfo", "CPU part", part_text, sizeof part_text);
+    unsigned implementer = (unsigned)strtoul(implementer_text, NULL, 16), part = (unsigned)strtoul(part_text, NULL, 16);
+#if defined(__aarch64__)
+    if (!*root && getauxval(AT_HWCAP) & HWCAP_CPUID) { /* under an emulator the file is another machine's */
+        unsigned long id;
+        __asm__("mrs %0, midr_el1" : "=r"(id)); /* the system answers */
+        implementer = id >> 24 & 0xff, part = id >> 4 & 0xfff;
+        snprintf(part_text, sizeof part_text, "0x%03x", part);
+    }
+#endif
+    for (size_t i = 0; i < sizeof arm_models / sizeof *arm_models; i++)
+        if (arm_models[i].implementer == implementer && arm_models[i].part == part) {
+            snprintf(model, bytes, "%s", arm_models[i].name);
+            return;
+        }
+    if (*part_text)
+        snprintf(model, bytes, "implementer 0x%x, part %s", implementer, part_text);
 }
 
 /* OpenBLAS cores that use the ISA of each level, and the one to ask for. */
@@ -113,15 +164,14 @@ static const char *word_value(char **words, const char *name)
 
 void kvb_openblas_ensure(char **argv)
 {
-    char note[KVB_REASON] = "", flags[8192], features[512];
+    char note[KVB_REASON] = "", features[512];
     const char *core = NULL;
     if (getenv(RESTARTED))
         return;
     const char *asked = word_value(argv, "--openblas-core"), *level = word_value(argv, "--cpu-mask");
     for (char **word = argv; *word && !level; word++)
         level = strcmp(*word, "--count") ? NULL : kvb_count_level();
-    kvb_proc_value("", "/proc/cpuinfo", "flags", flags, sizeof flags);
-    features_pick(flags, features, sizeof features);
+    features_describe("", features, sizeof features);
     if (asked && strcmp(asked, "keep")) {
         snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --openblas-core", asked);
         core = asked;
@@ -148,12 +198,8 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     snprintf(m->compiler, sizeof m->compiler, "%s", kvb_compiler);
     snprintf(m->flags, sizeof m->flags, "%s", kvb_flags);
     kvb_proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
-    if (!m->cpu_model[0])
-        kvb_proc_value(root, "/proc/cpuinfo", "CPU part", m->cpu_model, sizeof m->cpu_model);
-    kvb_proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
-    if (!text[0])
-        kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
-    features_pick(text, m->cpu_features, sizeof m->cpu_features);
+    arm_model_describe(root, m->cpu_model, sizeof m->cpu_model);
+    features_describe(root, m->cpu_features, sizeof m->cpu_features);
     snprintf(m->isa, sizeof m->isa, "%s", kvb_cpu_level_names[kvb_cpu()]);
     kvb_proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
     m->memory_bytes = strtoull(text, NULL, 10) * 1024;

@@ -37,6 +37,7 @@ typedef struct kvb_machine_profile {
     char virtual_machine[64]; /* "none", or the hypervisor as CPUID or DMI names it */
     char governor[64];        /* cpufreq governor, or "unavailable: reason" */
     char huge_pages[128];     /* transparent: always|madvise|never; reserved pages */
+    char counters[512];       /* how many events can be counted, and who cannot count any of his, with the reason */
     uint32_t numa_nodes, sockets, cores, threads;
 } kvb_machine_profile;
 

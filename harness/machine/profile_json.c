@@ -58,13 +58,13 @@ int kvb_profile_json_print(const kvb_machine_profile *p, const kvb_manifest *hos
     for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++)
         if (p->peak_unavailable[k][0])
             json_object_set_new(unavailable, kvb_peak_names[k], json_string(p->peak_unavailable[k]));
-    json_t *object =
-        json_pack("{s:s, s:s, s:o, s:s, s:I, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "schema",
-                  "kvbench.machine/1", "cpu_model", host->cpu_model, "cpu_features", words_json(host->cpu_features),
-                  "os", host->os, "memory_bytes", (json_int_t)host->memory_bytes, "sockets", (int)p->sockets, "cores",
-                  (int)p->cores, "threads", (int)p->threads, "numa_nodes", (int)p->numa_nodes, "virtual_machine",
-                  p->virtual_machine, "governor", p->governor, "huge_pages", p->huge_pages, "read_isa", p->read_isa,
-                  "levels", levels, "rows", rows, "peak_unavailable", unavailable);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "schema",
+        "kvbench.machine/1", "cpu_model", host->cpu_model, "cpu_features", words_json(host->cpu_features), "isa",
+        host->isa, "os", host->os, "memory_bytes", (json_int_t)host->memory_bytes, "sockets", (int)p->sockets, "cores",
+        (int)p->cores, "threads", (int)p->threads, "numa_nodes", (int)p->numa_nodes, "virtual_machine",
+        p->virtual_machine, "governor", p->governor, "huge_pages", p->huge_pages, "read_isa", p->read_isa, "counters",
+        p->counters, "levels", levels, "rows", rows, "peak_unavailable", unavailable);
     if (!object)
         return -ENOMEM;
     int error = json_dumpf(object, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) || putc('\n', out) == EOF ||

@@ -48,6 +48,7 @@ static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, k
         return -ENOMEM;
     error = fact_add(t, "CPU", "%s", host->cpu_model);
     error = error ? error : fact_add(t, "features", "%s", host->cpu_features);
+    error = error ? error : fact_add(t, "level", "%s", host->isa);
     error = error ? error : fact_add(t, "system", "%s", host->os);
     error = error ? error
                   : fact_add(t, "topology", "%u sockets, %u cores, %u hardware threads, %u NUMA nodes", p->sockets,
@@ -58,6 +59,8 @@ static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, k
     error = error ? error : fact_add(t, "governor", "%s", p->governor);
     error = error ? error : fact_add(t, "virtual machine", "%s", p->virtual_machine);
     error = error ? error : fact_add(t, "read kernel", "%s", p->read_isa);
+    if (p->counters[0])
+        error = error ? error : fact_add(t, "counters", "%s", p->counters);
     return table_end(t, error, format, out);
 }
 

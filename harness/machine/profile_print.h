@@ -5,8 +5,9 @@
  * table, md: the facts, the bandwidths, the peaks; no rows: the facts alone.
  * csv: one row for each probe, level and number of threads (rows: one fact each where nothing was measured).
  * json: one object
- *   {"schema": "kvbench.machine/1", "cpu_model", "cpu_features": [words], "os", "memory_bytes",
+ *   {"schema": "kvbench.machine/1", "cpu_model", "cpu_features": [words], "isa": the level (kernels/cpu.h), "os", "memory_bytes",
  *    "sockets", "cores", "threads", "numa_nodes", "virtual_machine": "none" or name, "governor", "huge_pages", "read_isa",
+ *    "counters": how many can be counted, and why not the others,
  *    "levels": [{"name": "L1", "bytes", "instances", "working_set_bytes": of a thread in L1 and L2, else of all,
  *                "note"}],
  *    "rows": [{"threads", "read_gb_per_s": {"L1": RATE, "L2", "LLC", "DRAM"}, "triad_gb_per_s": {the same},

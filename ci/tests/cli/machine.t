@@ -13,6 +13,8 @@ holds "  the topology as a tree" "^ +PU L#0 \(P#0\)"
 holds "  caches" "^DRAM +[0-9.]+ .iB"
 holds "  virtual machine or not" "^virtual machine +[^ ]"
 holds "  governor or why not" "^governor +[^ ]"
+holds "  the level of its kernels" "^level +[a-z0-9]+$"
+holds "  how many counters, and why not the others" "^counters +[0-9]+ of [0-9]+(; [^ ]+.*)?$"
 lacks "  no rates" "GB/s"
 
 ok "the topology as XML" machine --format xml

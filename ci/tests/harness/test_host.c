@@ -60,10 +60,13 @@ static void arm_is_described(void **state)
     (void)state;
     char root[256];
     kvb_manifest m = {0};
-    machine_make(root, "processor\t: 0\nFeatures\t: fp asimd sve\nCPU part\t: 0xd40\n");
+    machine_make(root, "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
     kvb_host_describe(root, &m);
-    assert_string_equal(m.cpu_model, "0xd40");
+    assert_string_equal(m.cpu_model, "Neoverse V1");
     assert_string_equal(m.cpu_features, "asimd sve");
+    machine_make(root, "processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x023\n"); /* one without a name here */
+    kvb_host_describe(root, &m);
+    assert_string_equal(m.cpu_model, "implementer 0x61, part 0x023");
 }
 
 static void nothing_to_read_is_no_crash(void **state)
