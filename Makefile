@@ -81,7 +81,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: arm check-arm help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -305,6 +305,8 @@ ifdef FUZZING
 $(BUILD)/kernels/vector/%.o: PLAIN := -fno-sanitize=all
 $(BUILD)/caches/pools/codec/%.o $(BUILD)/kernels/witness.o $(BUILD)/workloads/prof%.o: PLAIN := -fno-sanitize=fuzzer-no-link
 endif
+
+levelled: $(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(SRC_$s:%.c=$(BUILD)/%.$i.o)))
 
 # Facts about the build, rewritten only when they change; FACTS=keep takes those of a build that was copied.
 define VERSION_FACTS
