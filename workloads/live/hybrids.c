@@ -16,84 +16,41 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* A recurrence behind a convolution of four tokens and SiLU. States and what the convolution keeps: of types STATE and KEPT. */
+#define SCAN(KIND, HEADS, GROUPS, D_K, D_V, CHANNELS, STATE, KEPT)                                                     \
+    {                                                                                                                  \
+        .kind = KVB_SCAN_##KIND, .heads = HEADS, .groups = GROUPS, .d_k = D_K, .d_v = D_V, .conv_width = 4,            \
+        .conv_channels = CHANNELS, .silu = true, .state_elem = KVB_##STATE, .conv_elem = KVB_##KEPT                    \
+    }
+
+static const kvb_group_scan small_mamba2 = SCAN(MAMBA2, 2, 1, 8, 16, 48, F32, F32);
+static const kvb_group_scan small_delta = SCAN(DELTA, 2, 1, 8, 16, 48, F32, F32);
+static const kvb_group_scan small_mamba1 = SCAN(MAMBA1, 1, 1, 8, 64, 64, F32, F32);
+/* mamba_num_heads 128, mamba_head_dim 64, n_groups 8, ssm_state_size 128, conv_kernel 4; states in bf16, as vLLM has them by default */
+static const kvb_group_scan nemotron_h = SCAN(MAMBA2, 32, 2, 128, 64, 2560, BF16, BF16);
+/* linear_num_value_heads 32, linear_num_key_heads 16, both head dims 128, linear_conv_kernel_dim 4 */
+static const kvb_group_scan qwen3_next = SCAN(DELTA, 8, 4, 128, 128, 2048, F32, BF16);
+/* d_model 2560, expand 2, d_state 16, d_conv 4 */
+static const kvb_group_scan mamba_2_8b = SCAN(MAMBA1, 1, 1, 16, 1280, 1280, F32, F32);
+
 static void mamba2(kvb_model_config *config)
 {
-    config->scan = (kvb_group_scan){.kind = KVB_SCAN_MAMBA2,
-                                    .heads = 2,
-                                    .groups = 1,
-                                    .d_k = 8,
-                                    .d_v = 16,
-                                    .conv_width = 4,
-                                    .conv_channels = 48,
-                                    .silu = true,
-                                    .state_elem = KVB_F32,
-                                    .conv_elem = KVB_F32};
+    config->scan = small_mamba2;
     config->attend_every = 3;
 }
 
 static void delta(kvb_model_config *config)
 {
-    config->scan = (kvb_group_scan){.kind = KVB_SCAN_DELTA,
-                                    .heads = 2,
-                                    .groups = 1,
-                                    .d_k = 8,
-                                    .d_v = 16,
-                                    .conv_width = 4,
-                                    .conv_channels = 48,
-                                    .silu = true,
-                                    .state_elem = KVB_F32,
-                                    .conv_elem = KVB_F32};
+    config->scan = small_delta;
     config->attend_every = 4;
 }
 
 static void mamba1(kvb_model_config *config)
 {
-    config->scan = (kvb_group_scan){.kind = KVB_SCAN_MAMBA1,
-                                    .heads = 1,
-                                    .groups = 1,
-                                    .d_k = 8,
-                                    .d_v = 64,
-                                    .conv_width = 4,
-                                    .conv_channels = 64,
-                                    .silu = true,
-                                    .state_elem = KVB_F32,
-                                    .conv_elem = KVB_F32};
+    config->scan = small_mamba1;
     config->dt_rank = 8;
 }
 
-/* mamba_num_heads 128, mamba_head_dim 64, n_groups 8, ssm_state_size 128, conv_kernel 4; states in bf16, as vLLM has them by default */
-static const kvb_group_scan nemotron_h = {.kind = KVB_SCAN_MAMBA2,
-                                          .heads = 32,
-                                          .groups = 2,
-                                          .d_k = 128,
-                                          .d_v = 64,
-                                          .conv_width = 4,
-                                          .conv_channels = 2560,
-                                          .silu = true,
-                                          .state_elem = KVB_BF16,
-                                          .conv_elem = KVB_BF16};
-/* linear_num_value_heads 32, linear_num_key_heads 16, both head dims 128, linear_conv_kernel_dim 4 */
-static const kvb_group_scan qwen3_next = {.kind = KVB_SCAN_DELTA,
-                                          .heads = 8,
-                                          .groups = 4,
-                                          .d_k = 128,
-                                          .d_v = 128,
-                                          .conv_width = 4,
-                                          .conv_channels = 2048,
-                                          .silu = true,
-                                          .state_elem = KVB_F32,
-                                          .conv_elem = KVB_BF16};
-/* d_model 2560, expand 2, d_state 16, d_conv 4 */
-static const kvb_group_scan mamba_2_8b = {.kind = KVB_SCAN_MAMBA1,
-                                          .heads = 1,
-                                          .groups = 1,
-                                          .d_k = 16,
-                                          .d_v = 1280,
-                                          .conv_width = 4,
-                                          .conv_channels = 1280,
-                                          .silu = true,
-                                          .state_elem = KVB_F32,
-                                          .conv_elem = KVB_F32};
 static const kvb_group qwen3_next_attends = {.heads = 4, .kv_heads = 1, .k_dim = 256, .v_dim = 256, .scale = 0.0625};
 static const kvb_group nemotron_h_attends = {
     .heads = 8, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845};
