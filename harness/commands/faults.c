@@ -61,12 +61,13 @@ static const kvb_usage usage = {
 
 /* ---- one place ----------------------------------------------------------------------------------------------------- */
 
-/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in full). */
+/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in full), "alone" (of
+ * the others there is no second opinion). */
 typedef struct spot {
     char words[160];
     char *at[4];
     char *threads, *values;
-    bool softcap, sinks, sampled;
+    bool softcap, sinks, sampled, alone;
 } spot;
 
 static void spot_parse(const char *where, spot *s)
@@ -83,6 +84,8 @@ static void spot_parse(const char *where, spot *s)
             s->sinks = true;
         else if (!strcmp(word, "sampled"))
             s->sampled = true;
+        else if (!strcmp(word, "alone"))
+            s->alone = true;
         else
             s->threads = word;
     s->values = strchr(s->at[0], '@');
@@ -166,7 +169,7 @@ static int place_judge(const faults *f, place *p, double seconds)
     const kvb_matrix_options matrix = {.selection = one,
                                        .min_chunk = 16, /* so that pools grow often */
                                        .max_pairs = 64u << 20,
-                                       .opinion_pairs = KVB_OPINION_PAIRS,
+                                       .opinion_pairs = s.alone ? 0 : KVB_OPINION_PAIRS,
                                        .oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs,
                                        .seconds = seconds,
                                        .logits = {s.softcap ? 5 : 0, s.sinks, 0},

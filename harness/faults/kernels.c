@@ -277,7 +277,7 @@ const kvb_fault kvb_kernel_faults[] = {
      "one key is dropped: the first that a query sees",
      KVB_CHECK_BOUND,
      {"plain-decode seq f32 flash", "batched-multi-seq seq f16 openblas", "agent-fork-8x128 seq q8_0 flash",
-      "long-decode contiguous f16 flash", "plain-decode-8x128 seq q8_0 flash-int8", "plain-decode seq bf16 flash-bf16"},
+      "long-decode contiguous f16 flash sampled alone", "plain-decode-8x128 seq q8_0 flash-int8", "plain-decode seq bf16 flash-bf16"},
      .sight = drop_first},
     {"key-middle",
      "one key is dropped: the middle one",

@@ -347,9 +347,9 @@ const kvb_fault kvb_output_faults[] = {
      {"plain-decode-8x128 seq f16 flash sampled"},
      .after = stale_elsewhere},
     {"out-nan-unjudged",
-     "a row is NaN in one call of three, of a workload too large for a second opinion of each",
+     "a row is NaN in one call of three, of a workload too large for a second opinion",
      KVB_CHECK_FINITE,
-     {"long-decode contiguous f16 flash sampled"},
+     {"long-decode contiguous f16 flash sampled alone"},
      .after = nan_often},
     {.name = NULL},
 };

@@ -37,6 +37,16 @@ bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why,
     return fits;
 }
 
+/* Can this cache hold the workload in these pools? */
+static bool parts_fit(const kvb_lane *l, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth,
+                      char *why, size_t why_bytes)
+{
+    why[0] = '\0';
+    return kvb_cache_takes(cache, pools->k, pools->v, why, why_bytes) &&
+           kvb_replay_fits(l->trace, cache, why, why_bytes) && kvb_growth_available(growth, why, why_bytes) &&
+           kvb_pair_fits(pools, l->trace, why, why_bytes);
+}
+
 /* Why a combination cannot be run at all, if so: no child is made for it. */
 static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const char *oracle_why, char *why,
                         size_t why_bytes)
@@ -44,11 +54,7 @@ static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const cha
     const kvb_replay_options *r = &c->replay;
     if (r->kernel->available && !r->kernel->available(why, why_bytes))
         return false;
-    why[0] = '\0';
-    if (!kvb_cache_takes(r->cache, r->k_pool, r->v_pool, why, why_bytes) ||
-        !kvb_replay_fits(l->trace, r->cache, why, why_bytes) || !kvb_growth_available(r->growth, why, why_bytes))
-        return false;
-    if (!kvb_pair_fits(&(kvb_pool_pair){r->k_pool, r->v_pool}, l->trace, why, why_bytes))
+    if (!parts_fit(l, r->cache, &(kvb_pool_pair){r->k_pool, r->v_pool}, r->growth, why, why_bytes))
         return false;
     const char *lack = !r->values ? (kvb_is_witness(r->kernel) ? l->tags_why : l->values_why)
                        : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why
@@ -406,6 +412,17 @@ static int truths_open(block *b, bool judged, kvb_truth *truth, char *why, size_
     return error;
 }
 
+/* Is an oracle needed for the i-th combination? Not for a witness, nor where the cache cannot hold the workload. */
+static bool is_judged(const block *b, size_t i)
+{
+    const kvb_selection *s = b->lane->options->selection;
+    kvb_spot at = kvb_spot_of(s, b->first + i);
+    char why[KVB_REASON];
+    return !kvb_is_witness(s->kernels[at.kernel]) &&
+           (b->lane->options->duel ||
+            parts_fit(b->lane, s->caches[at.cache], &s->pools[at.pools], s->growths[at.growth], why, sizeof why));
+}
+
 int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
@@ -446,7 +463,7 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
     for (size_t i = 0; i < b.n; i++)
         if (is_wanted(&b, i)) {
             any = true;
-            judged = judged || !kvb_is_witness(s->kernels[kvb_spot_of(s, first + i).kernel]);
+            judged = judged || is_judged(&b, i);
         }
     if (!any)
         return 0;
