@@ -1,82 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact attention of one row: loops over doubles, eight at a time, the same for every instruction set. Errors here are below 1e-12 of a kernel's f32 ones. */
+/* Exact attention of rows that see the same: cell by cell in tiles, so that each is read from memory once for all of them. Errors here are below 1e-12 of a kernel's f32 ones. */
 #include "oracle/attention.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels/model.h"
+#include "oracle/products.h"
 #include "oracle/wide.h"
-
-#define INLINE static inline __attribute__((always_inline)) /* into those */
 
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
 {
-    return 5 * (size_t)visible + 10 * (size_t)v_dim;
-}
-
-typedef double eight __attribute__((vector_size(64)));
-typedef int64_t eight_bits __attribute__((vector_size(64)));
-
-/* The sums of eight vectors: lane i is that of in[i]. */
-#define EIGHT_SUMS(in, out)                                                                                            \
-    do {                                                                                                               \
-        eight two[4], four[2];                                                                                         \
-        for (int p = 0; p < 4; p++)                                                                                    \
-            two[p] = __builtin_shufflevector((in)[2 * p], (in)[2 * p + 1], 0, 8, 2, 10, 4, 12, 6, 14) +                \
-                     __builtin_shufflevector((in)[2 * p], (in)[2 * p + 1], 1, 9, 3, 11, 5, 13, 7, 15);                 \
-        for (int p = 0; p < 2; p++)                                                                                    \
-            four[p] = __builtin_shufflevector(two[2 * p], two[2 * p + 1], 0, 1, 8, 9, 4, 5, 12, 13) +                  \
-                      __builtin_shufflevector(two[2 * p], two[2 * p + 1], 2, 3, 10, 11, 6, 7, 14, 15);                 \
-        (out) = __builtin_shufflevector(four[0], four[1], 0, 1, 2, 3, 8, 9, 10, 11) +                                  \
-                __builtin_shufflevector(four[0], four[1], 4, 5, 6, 7, 12, 13, 14, 15);                                 \
-    } while (0)
-
-typedef enum product { PLAIN, MAGNITUDES, SQUARES } product; /* of q and k; |q k|; of k with itself */
-
-/* A sum of products over channels, for each of n rows that lie one after the other: eight rows at a time, and eight sums for each,
- * so that additions need not wait for one another. */
-INLINE void rows_sum(product kind, const double *restrict q, const double *restrict k, uint32_t n, uint32_t dim,
-                     double *restrict sums)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        const double *row[8];
-        eight sum[8] = {{0}}, all, rest = {0}, of_k, of_q;
-        uint32_t d = 0, some = n - i < 8 ? n - i : 8;
-        for (uint32_t j = 0; j < 8; j++)
-            row[j] = k + (size_t)(i + (j < some ? j : 0)) * dim;
-        for (; d + 8 <= dim; d += 8) {
-            memcpy(&of_q, q + d, sizeof of_q);
-            for (uint32_t j = 0; j < 8; j++) {
-                memcpy(&of_k, row[j] + d, sizeof of_k);
-                of_k *= kind == SQUARES ? of_k : of_q;
-                sum[j] += kind == MAGNITUDES ? (eight)((eight_bits)of_k & INT64_MAX) : of_k;
-            }
-        }
-        for (; d < dim; d++)
-            for (uint32_t j = 0; j < 8; j++) {
-                double each = row[j][d] * (kind == SQUARES ? row[j][d] : q[d]);
-                rest[j] += kind == MAGNITUDES ? fabs(each) : each;
-            }
-        EIGHT_SUMS(sum, all);
-        all += rest;
-        memcpy(sums + i, &all, some * sizeof *sums);
-    }
-}
-
-WIDE static void dots(const double *q, const double *k, uint32_t n, uint32_t dim, double *sums)
-{
-    rows_sum(PLAIN, q, k, n, dim, sums);
-}
-
-WIDE static void masses(const double *q, const double *k, uint32_t n, uint32_t dim, double *sums)
-{
-    rows_sum(MAGNITUDES, q, k, n, dim, sums);
-}
-
-WIDE static void squares(const double *q, const double *k, uint32_t n, uint32_t dim, double *sums)
-{
-    rows_sum(SQUARES, q, k, n, dim, sums);
+    return KVB_ATTENTION_CELLS * (size_t)visible + KVB_ATTENTION_CHANNELS * (size_t)v_dim;
 }
 
 static double norm_of(const double *q, uint32_t dim)
@@ -111,41 +46,98 @@ static void reaches(const kvb_attention *a, size_t at, uint32_t n, double q_norm
 {
     const double *rows = (a->k_size ? a->k_size : a->k) + at * a->k_dim;
     if (!a->k_size || !a->k_turned) {
-        masses(a->q, rows, n, a->k_dim, reach);
+        kvb_masses(a->q, rows, n, a->k_dim, reach);
         return;
     }
-    squares(a->q, rows, n, a->k_dim, reach);
+    kvb_squares(a->q, rows, n, a->k_dim, reach);
     for (uint32_t i = 0; i < n; i++)
         reach[i] = q_norm * sqrt(reach[i]);
 }
 
-/* Logits and their maximum; reach unless it is NULL, and then shift as well. size_norm: as kvb_attention_glance(), or NULL. */
-static double logits_of(const kvb_attention *a, const double *size_norm, double *logits, double *reach, double *shift)
+/* Where a row works: arrays by visible cell, then those by channel. */
+enum { LOGITS, REACH, SHIFT, WEIGHTS, SIZES, BY_CELL };
+enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, BY_CHANNEL };
+_Static_assert(BY_CELL <= KVB_ATTENTION_CELLS && BY_CHANNEL <= KVB_ATTENTION_CHANNELS, "arrays of a row");
+
+static void row_begin(kvb_attention_row *r)
 {
-    const double q_norm = norm_of(a->q, a->k_dim), q_largest = largest_of(a->q, a->k_dim);
-    double max = a->sink ? (double)*a->sink : -INFINITY;
-    uint32_t i = 0;
-    for (size_t r = 0; r < a->n_runs; r++) {
-        size_t at = a->k_gathered ? i : a->runs[r].begin;
-        const uint32_t n = a->runs[r].end - a->runs[r].begin, end = i + n;
-        dots(a->q, a->k + at * a->k_dim, n, a->k_dim, logits + i);
-        if (reach && !size_norm)
-            reaches(a, at, n, q_norm, reach + i);
-        for (; i < end; i++, at++) {
-            logits[i] = capped(a, a->scale * logits[i]);
-            max = larger(max, logits[i]);
-            if (reach && size_norm)
-                reach[i] = q_norm * size_norm[at];
-            if (reach)
-                shift[i] = q_largest * a->k_sum[at];
-        }
-    }
-    return max;
+    const kvb_attention *a = &r->a;
+    for (size_t i = 0; i < BY_CELL; i++)
+        r->cells[i] = r->scratch + i * a->visible;
+    for (size_t i = 0; i < BY_CHANNEL; i++)
+        r->channels[i] = r->scratch + BY_CELL * (size_t)a->visible + i * a->v_dim;
+    r->logit_max = a->sink ? (double)*a->sink : -INFINITY;
+    r->q_norm = norm_of(a->q, a->k_dim);
+    r->q_largest = largest_of(a->q, a->k_dim);
 }
 
-double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach, double *shift)
+/* What a tile of cells takes in the first-level cache, where one row after the other meets it. */
+#define TILE_BYTES (16u << 10)
+
+static size_t tile_of(uint32_t dim)
 {
-    double max = logits_of(a, NULL, logits, reach, shift);
+    size_t cells = TILE_BYTES / sizeof(double) / dim / 8 * 8;
+    return cells ? cells : 8;
+}
+
+/* The next tile of the runs that rows see; begin with {0}. False: there is none. */
+typedef struct tile {
+    size_t run, i, n; /* i: of the visible cells */
+    uint32_t at, end; /* tokens */
+} tile;
+
+static bool tile_next(const kvb_attention *a, size_t most, tile *t)
+{
+    t->i += t->n;
+    t->at += (uint32_t)t->n;
+    while (t->at == t->end) {
+        if (t->run == a->n_runs)
+            return false;
+        t->at = a->runs[t->run].begin;
+        t->end = a->runs[t->run++].end;
+    }
+    t->n = t->end - t->at < most ? t->end - t->at : most;
+    return true;
+}
+
+/* Logits of a tile; with reaches: A_i and Q_i (oracle/bound.h) as well. size_norm: as kvb_attention_glance(), or NULL. */
+static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, const double *size_norm)
+{
+    const kvb_attention *a = &r->a;
+    size_t at = a->k_gathered ? t->i : t->at;
+    double *logits = r->cells[LOGITS] + t->i, *reach = r->cells[REACH] + t->i, *shift = r->cells[SHIFT] + t->i;
+    kvb_dots(a->q, a->k + at * a->k_dim, (uint32_t)t->n, a->k_dim, logits);
+    for (size_t i = 0; i < t->n; i++) {
+        logits[i] = capped(a, a->scale * logits[i]);
+        r->logit_max = larger(r->logit_max, logits[i]);
+    }
+    if (!with_reaches)
+        return;
+    if (!size_norm)
+        reaches(a, at, (uint32_t)t->n, r->q_norm, reach);
+    for (size_t i = 0; i < t->n; i++) {
+        if (size_norm)
+            reach[i] = r->q_norm * size_norm[at + i];
+        shift[i] = r->q_largest * a->k_sum[at + i];
+    }
+}
+
+/* Logits of n rows that see the same, and their largest. */
+static void rows_weigh_all(kvb_attention_row *rows, uint32_t n, bool with_reaches, const double *size_norm)
+{
+    const kvb_attention *a = &rows->a;
+    const size_t most = tile_of(a->k_dim);
+    for (uint32_t r = 0; r < n; r++)
+        row_begin(&rows[r]);
+    for (tile t = {0}; tile_next(a, most, &t);)
+        for (uint32_t r = 0; r < n; r++)
+            tile_weigh(&rows[r], &t, with_reaches, size_norm);
+}
+
+static double lse_of(const kvb_attention_row *r)
+{
+    const kvb_attention *a = &r->a;
+    const double *logits = r->cells[LOGITS], max = r->logit_max;
     if (a->visible == 0 && !a->sink)
         return -INFINITY;
     double sum = a->sink ? exp((double)*a->sink - max) : 0;
@@ -154,21 +146,23 @@ double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach
     return max + log(sum);
 }
 
-/* Sums of the whole row, and size[i] = S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h). Returns the S of
- * the sink, 0 without one. */
-static double row_sums(const kvb_attention *a, const double *weights, const double *logits, const double *reach,
-                       const double *shift, double sink_weight, double lse, double *size, kvb_bound_row *row)
+/* Sums of the whole row, and S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h) of each cell. Returns the S of the sink, 0 without
+ * one. */
+static double row_sums(const kvb_attention_row *r, double sink_weight)
 {
+    const kvb_attention *a = &r->a;
+    const double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], *reach = r->cells[REACH],
+                 *shift = r->cells[SHIFT];
+    double *size = r->cells[SIZES];
+    kvb_bound_row *row = r->row;
     *row = (kvb_bound_row){.visible = a->visible,
-                           .q_largest = largest_of(a->q, a->k_dim),
-                           .logit_max = a->sink ? (double)*a->sink : -INFINITY,
+                           .q_largest = r->q_largest,
+                           .logit_max = r->logit_max,
                            .v_mix = a->v_mix,
                            .step = a->step};
     if (a->visible == 0 && !a->sink)
         return 0;
-    for (uint32_t i = 0; i < a->visible; i++)
-        row->logit_max = larger(row->logit_max, logits[i]);
-    row->weight_sum = exp(lse - row->logit_max);
+    row->weight_sum = exp(*r->lse - row->logit_max);
     for (uint32_t i = 0; i < a->visible; i++) {
         size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
         row->a_max = larger(row->a_max, reach[i]);
@@ -187,113 +181,47 @@ static double row_sums(const kvb_attention *a, const double *weights, const doub
     return sink_size;
 }
 
-/* Some V rows, one after the other, with the weights that they have, and their sizes (or the rows themselves). */
-typedef struct some_rows {
-    const double *v, *sizes, *weights;
-    size_t first; /* of the row's visible cells */
-} some_rows;
-
-enum { TOGETHER = 4 }; /* rows for each of which a sum is not loaded and stored again */
-
-/* Calls `some(n, …)` for the V rows of all runs, with n of TOGETHER as often as it can be, else of 1. */
-#define ALL_V_ROWS(a, weight, some, ...)                                                                               \
-    do {                                                                                                               \
-        size_t i = 0;                                                                                                  \
-        for (size_t r = 0; r < (a)->n_runs; r++)                                                                       \
-            for (size_t t = (a)->runs[r].begin, end = (a)->runs[r].end, n; t < end; t += n, i += n) {                  \
-                size_t at = ((a)->v_gathered ? i : t) * (a)->v_row;                                                    \
-                some_rows rows = {(a)->v + at, ((a)->v_size ? (a)->v_size : (a)->v) + at, (weight) + i, i};            \
-                n = end - t < TOGETHER ? 1 : TOGETHER;                                                                 \
-                if (n == 1)                                                                                            \
-                    some(1, a, &rows, __VA_ARGS__);                                                                    \
-                else                                                                                                   \
-                    some(TOGETHER, a, &rows, __VA_ARGS__);                                                             \
-            }                                                                                                          \
-    } while (0)
-
-INLINE void rows_mix(uint32_t n, const kvb_attention *a, const some_rows *rows, double *restrict o)
+static kvb_tile_rows rows_of(const kvb_attention_row *r, const tile *t)
 {
-    const double *restrict v = rows->v, *restrict p = rows->weights;
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        double sum = o[c];
-        for (uint32_t i = 0; i < n; i++)
-            sum += p[i] * v[(size_t)i * a->v_row + c];
-        o[c] = sum;
-    }
+    const kvb_attention *a = &r->a;
+    const size_t at = (a->v_gathered ? t->i : t->at) * a->v_row;
+    return (kvb_tile_rows){.v = a->v + at,
+                           .sizes = (a->v_size ? a->v_size : a->v) + at,
+                           .row = a->v_row,
+                           .n = t->n,
+                           .weights = r->cells[WEIGHTS] + t->i,
+                           .reach = r->cells[REACH] + t->i,
+                           .shift = r->cells[SHIFT] + t->i,
+                           .size = r->cells[SIZES] + t->i};
 }
 
-INLINE void rows_weigh(uint32_t n, const kvb_attention *a, const some_rows *rows, double *restrict mass,
-                       double *restrict v_max)
+static void output_sums(const kvb_attention_row *r, const tile *t)
 {
-    const double *restrict v = rows->v, *restrict sizes = rows->sizes, *restrict p = rows->weights;
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        double sum = mass[c], most = v_max[c];
-        for (uint32_t i = 0; i < n; i++) {
-            size_t at = (size_t)i * a->v_row + c;
-            double size = fabs(v[at]);
-            size = size < sizes[at] ? sizes[at] : size;
-            sum += p[i] * size;
-            most = most > size ? most : size;
-        }
-        mass[c] = sum;
-        v_max[c] = most;
-    }
+    const kvb_tile_rows rows = rows_of(r, t);
+    kvb_output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
 }
 
-/* o of every channel. */
-WIDE static void output_sums(const kvb_attention *a, const double *weights, double *o)
+static void mass_sums(const kvb_attention_row *r, const tile *t)
 {
-    memset(o, 0, a->v_dim * sizeof *o);
-    ALL_V_ROWS(a, weights, rows_mix, o);
+    const kvb_tile_rows rows = rows_of(r, t);
+    kvb_mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
 }
 
-WIDE static void mass_sums(const kvb_attention *a, const double *weights, double *mass, double *v_max)
+static void spread_sums(const kvb_attention_row *r, const tile *t)
 {
-    memset(mass, 0, a->v_dim * sizeof *mass);
-    memset(v_max, 0, a->v_dim * sizeof *v_max);
-    ALL_V_ROWS(a, weights, rows_weigh, mass, v_max);
+    const kvb_tile_rows rows = rows_of(r, t);
+    kvb_spread_sums(&rows, r->a.v_dim, r->channels[OUTPUT],
+                    (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
 }
 
-/* The sums of p_i |v_ic - o_c| alone, times A_i, times Q_i, times S_i: one channel after the other. */
-typedef struct spreads {
-    double *alone, *by_a, *by_q, *by_s; /* [v_dim] */
-    const double *reach, *shift, *size; /* [visible] A, Q and S of each cell */
-} spreads;
-
-INLINE void rows_spread(uint32_t n, const kvb_attention *a, const some_rows *rows, const double *restrict o,
-                        const spreads *sums)
+/* Sums over all cells of n rows that see the same, tile by tile. */
+static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
+                      void (*sums)(const kvb_attention_row *r, const tile *t))
 {
-    const double *restrict v = rows->v, *restrict p = rows->weights;
-    const double *restrict cell_a = sums->reach + rows->first, *restrict cell_q = sums->shift + rows->first,
-                           *restrict cell_s = sums->size + rows->first;
-    double *restrict alone = sums->alone, *restrict by_a = sums->by_a, *restrict by_q = sums->by_q,
-                     *restrict by_s = sums->by_s;
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        double s1 = alone[c], sa = by_a[c], sq = by_q[c], ss = by_s[c];
-        for (uint32_t i = 0; i < n; i++) {
-            double part = p[i] * fabs(v[(size_t)i * a->v_row + c] - o[c]);
-            s1 += part;
-            sa += part * cell_a[i];
-            sq += part * cell_q[i];
-            ss += part * cell_s[i];
-        }
-        alone[c] = s1;
-        by_a[c] = sa;
-        by_q[c] = sq;
-        by_s[c] = ss;
-    }
-}
-
-/* A sink is a cell with v = 0, A = 0 and Q = 0. */
-WIDE static void spread_sums(const kvb_attention *a, const double *weights, double sink_weight, double sink_size,
-                             const double *o, const spreads *sums)
-{
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        sums->alone[c] = sink_weight * fabs(o[c]);
-        sums->by_a[c] = sums->by_q[c] = 0;
-        sums->by_s[c] = sums->alone[c] * sink_size;
-    }
-    ALL_V_ROWS(a, weights, rows_spread, o, sums);
+    const size_t most = tile_of(rows->a.v_row);
+    for (tile t = {0}; tile_next(&rows->a, most, &t);)
+        for (uint32_t r = 0; r < n; r++)
+            sums(&rows[r], &t);
 }
 
 /* W_ic (oracle/bound.h) of the row at v and size. */
@@ -330,87 +258,120 @@ WIDE static void step_sums(const kvb_attention *a, const double *weights, double
         }
 }
 
+static double sink_weight_of(const kvb_attention_row *r)
+{
+    return r->a.sink ? exp((double)*r->a.sink - *r->lse) : 0;
+}
+
+static void terms_fill(const kvb_attention_row *r)
+{
+    const kvb_attention *a = &r->a;
+    const size_t dim = a->v_dim;
+    const double *sums = r->channels[OUTPUT];
+    for (size_t c = 0; c < dim; c++) {
+        r->terms[c] = (kvb_bound_term){.o = sums[OUTPUT * dim + c],
+                                       .spread = sums[ALONE * dim + c],
+                                       .spread_a = sums[BY_A * dim + c],
+                                       .spread_q = sums[BY_Q * dim + c],
+                                       .spread_s = sums[BY_S * dim + c],
+                                       .mass = sums[MASS * dim + c],
+                                       .v_max = sums[V_MAX * dim + c]};
+        r->row->v_largest = larger(r->row->v_largest, sums[V_MAX * dim + c]);
+    }
+    if (a->step <= 0)
+        return;
+    step_sums(a, r->cells[WEIGHTS], a->step / 2 * r->row->p_max * r->row->v_largest, r->channels[STEPS],
+              r->channels[STEPS2], r->channels[LOST]);
+    for (size_t c = 0; c < dim; c++) {
+        r->terms[c].steps = sums[STEPS * dim + c];
+        r->terms[c].steps2 = sums[STEPS2 * dim + c];
+        r->terms[c].lost = fabs(sums[LOST * dim + c]);
+    }
+}
+
+void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
+{
+    double sink_size[KVB_ATTENTION_ROWS];
+    rows_weigh_all(rows, n, true, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        const kvb_attention_row *r = &rows[i];
+        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS];
+        *r->lse = lse_of(r);
+        for (uint32_t c = 0; c < r->a.visible; c++)
+            weights[c] = exp(logits[c] - *r->lse);
+        sink_size[i] = row_sums(r, sink_weight_of(r));
+        memset(r->channels[OUTPUT], 0, 7 * r->a.v_dim * sizeof(double));
+    }
+    tiles_sum(rows, n, output_sums);
+    tiles_sum(rows, n, mass_sums);
+    for (uint32_t i = 0; i < n; i++) { /* a sink is a cell with v = 0, A = 0 and Q = 0 */
+        const double *o = rows[i].channels[OUTPUT], sink_weight = sink_weight_of(&rows[i]);
+        for (uint32_t c = 0; c < rows->a.v_dim; c++) {
+            rows[i].channels[ALONE][c] = sink_weight * fabs(o[c]);
+            rows[i].channels[BY_S][c] = rows[i].channels[ALONE][c] * sink_size[i];
+        }
+    }
+    tiles_sum(rows, n, spread_sums);
+    for (uint32_t i = 0; i < n; i++)
+        terms_fill(&rows[i]);
+}
+
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
                          kvb_bound_term *terms)
 {
-    size_t n = a->visible, dim = a->v_dim;
-    double *logits = scratch, *reach = logits + n, *shift = reach + n, *weights = shift + n, *size = weights + n;
-    double *o = size + n, *mass = o + dim, *v_max = mass + dim, *spread = v_max + dim;
-    spreads sums = {.alone = spread,
-                    .by_a = spread + dim,
-                    .by_q = spread + 2 * dim,
-                    .by_s = spread + 3 * dim,
-                    .reach = reach,
-                    .shift = shift,
-                    .size = size};
-    double *steps = spread + 4 * dim, *steps2 = steps + dim, *lost = steps2 + dim;
-
-    *lse = kvb_attention_weigh(a, logits, reach, shift);
-    for (size_t i = 0; i < n; i++)
-        weights[i] = exp(logits[i] - *lse);
-    double sink_weight = a->sink ? exp((double)*a->sink - *lse) : 0;
-    double sink_size = row_sums(a, weights, logits, reach, shift, sink_weight, *lse, size, row);
-    output_sums(a, weights, o);
-    mass_sums(a, weights, mass, v_max);
-    spread_sums(a, weights, sink_weight, sink_size, o, &sums);
-    for (size_t c = 0; c < dim; c++) {
-        terms[c] = (kvb_bound_term){.o = o[c],
-                                    .spread = sums.alone[c],
-                                    .spread_a = sums.by_a[c],
-                                    .spread_q = sums.by_q[c],
-                                    .spread_s = sums.by_s[c],
-                                    .mass = mass[c],
-                                    .v_max = v_max[c]};
-        row->v_largest = larger(row->v_largest, v_max[c]);
-    }
-    if (a->step > 0)
-        step_sums(a, weights, a->step / 2 * row->p_max * row->v_largest, steps, steps2, lost);
-    for (size_t c = 0; a->step > 0 && c < dim; c++) {
-        terms[c].steps = steps[c];
-        terms[c].steps2 = steps2[c];
-        terms[c].lost = fabs(lost[c]);
-    }
+    kvb_attention_solve_rows(&(kvb_attention_row){.a = *a, .scratch = scratch, .row = row, .lse = lse, .terms = terms},
+                             1);
 }
 
-void kvb_attention_glance(const kvb_attention *a, const double *size_norm, double *scratch, kvb_bound_row *row,
-                          double *lse, double *o)
+void kvb_attention_glance(kvb_attention_row *rows, uint32_t n, const double *size_norm)
 {
-    size_t n = a->visible;
-    double *logits = scratch, *reach = logits + n, *shift = reach + n, *weights = shift + n, *size = weights + n;
-    double max = logits_of(a, size_norm, logits, reach, shift);
-    double sink = a->sink ? exp((double)*a->sink - max) : 0, sum = sink;
+    rows_weigh_all(rows, n, true, size_norm);
+    for (uint32_t i = 0; i < n; i++) {
+        const kvb_attention_row *r = &rows[i];
+        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], max = r->logit_max;
+        double sink = r->a.sink ? exp((double)*r->a.sink - max) : 0, sum = sink;
+        for (uint32_t c = 0; c < r->a.visible; c++)
+            sum += weights[c] = exp(logits[c] - max);
+        *r->lse = r->a.visible || r->a.sink ? max + log(sum) : -INFINITY;
+        for (uint32_t c = 0; c < r->a.visible; c++)
+            weights[c] /= sum;
+        row_sums(r, r->a.sink ? sink / sum : 0);
+        memset(r->channels[OUTPUT], 0, r->a.v_dim * sizeof(double));
+    }
+    tiles_sum(rows, n, output_sums);
     for (uint32_t i = 0; i < n; i++)
-        sum += weights[i] = exp(logits[i] - max);
-    *lse = n || a->sink ? max + log(sum) : -INFINITY;
-    for (uint32_t i = 0; i < n; i++)
-        weights[i] /= sum;
-    row_sums(a, weights, logits, reach, shift, a->sink ? sink / sum : 0, *lse, size, row);
-    output_sums(a, weights, o);
+        memcpy(rows[i].o, rows[i].channels[OUTPUT], rows->a.v_dim * sizeof(double));
 }
 
-void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,
-                            const kvb_bound_term *stored_terms, double *scratch, kvb_format_row *result)
+void kvb_format_rows_compare(kvb_attention_row *originals, const kvb_attention_row *stored, uint32_t n,
+                             kvb_format_row *const *results)
 {
-    size_t n = original->visible, dim = original->v_dim;
-    double *logits = scratch, *weights = logits + n, *o = weights + n;
-
-    double lse = kvb_attention_weigh(original, logits, NULL, NULL);
-    double kl = original->sink ? exp((double)*original->sink - lse) * (stored_lse - lse) : 0;
-    for (size_t i = 0; i < n; i++) {
-        weights[i] = exp(logits[i] - lse);
-        /* 0 log 0 = 0; a weight that underflowed in the stored rows only still has a finite logarithm */
-        if (weights[i] > 0)
-            kl += weights[i] * ((logits[i] - lse) - (stored_logits[i] - stored_lse));
+    rows_weigh_all(originals, n, false, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        const kvb_attention_row *r = &originals[i];
+        const kvb_attention *a = &r->a;
+        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], stored_lse = *stored[i].lse;
+        const double *stored_logits = stored[i].cells[LOGITS], lse = lse_of(r);
+        double kl = a->sink ? exp((double)*a->sink - lse) * (stored_lse - lse) : 0;
+        for (uint32_t c = 0; c < a->visible; c++) {
+            weights[c] = exp(logits[c] - lse);
+            /* 0 log 0 = 0; a weight that underflowed in the stored rows only still has a finite logarithm */
+            if (weights[c] > 0)
+                kl += weights[c] * ((logits[c] - lse) - (stored_logits[c] - stored_lse));
+        }
+        *results[i] = (kvb_format_row){.kl = kl < 0 ? 0 : kl}; /* below 0 only by rounding */
+        memset(r->channels[OUTPUT], 0, a->v_dim * sizeof(double));
     }
-    output_sums(original, weights, o);
-
-    *result = (kvb_format_row){.kl = kl < 0 ? 0 : kl}; /* below 0 only by rounding */
-    for (size_t c = 0; c < dim; c++) {
-        double error = fabs(stored_terms[c].o - o[c]);
-        if (isnan(error))
-            error = INFINITY;
-        result->max_abs = fmax(result->max_abs, error);
-        result->error2 += error * error;
-        result->exact2 += o[c] * o[c];
+    tiles_sum(originals, n, output_sums);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *o = originals[i].channels[OUTPUT];
+        for (uint32_t c = 0; c < originals->a.v_dim; c++) {
+            double error = fabs(stored[i].terms[c].o - o[c]);
+            if (isnan(error))
+                error = INFINITY;
+            results[i]->max_abs = fmax(results[i]->max_abs, error);
+            results[i]->error2 += error * error;
+            results[i]->exact2 += o[c] * o[c];
+        }
     }
 }

@@ -37,21 +37,34 @@ typedef struct kvb_attention {
     uint32_t visible; /* tokens in those runs */
 } kvb_attention;
 
-/* Doubles of scratch that solve and kvb_format_row_compare need. */
+/* Doubles of scratch that a row needs. */
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 
-/* Logits s_i [visible]; reach[i] = A_i and shift[i] = Q_i (oracle/bound.h) unless they are NULL, together. Returns the
- * log-sum-exp (-infinity when nothing is seen and there is no sink). */
-double kvb_attention_weigh(const kvb_attention *a, double *logits, double *reach, double *shift);
+/* One of some rows that see the same at one KV head: all of `a` but q and sink is the same for all of them. So they meet each cell
+ * while it is in the first-level cache. */
+#define KVB_ATTENTION_ROWS     8u /* at most */
+#define KVB_ATTENTION_CELLS    5u /* arrays by visible cell that a row works in */
+#define KVB_ATTENTION_CHANNELS 10u
+typedef struct kvb_attention_row {
+    kvb_attention a;
+    double *scratch;       /* kvb_attention_scratch(); the first `visible` doubles are left holding the logits */
+    kvb_bound_row *row;    /* sums of the whole row */
+    double *lse;           /* -infinity when nothing is seen and there is no sink */
+    kvb_bound_term *terms; /* [v_dim] of solve */
+    double *o;             /* [v_dim] of glance */
+    /* while it is worked out */
+    double *cells[KVB_ATTENTION_CELLS], *channels[KVB_ATTENTION_CHANNELS]; /* in scratch */
+    double logit_max, q_norm, q_largest;
+} kvb_attention_row;
 
-/* Everything. terms: [v_dim]. The first `visible` doubles of scratch are left holding the logits. */
+/* Everything. */
+void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n);
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
-                         kvb_bound_term *terms);
+                         kvb_bound_term *terms); /* of one row */
 
-/* The sums of the whole row alone, and its output o [v_dim]. size_norm: the 2-norm of each row of k_size, in the order of k_sum:
- * a_max and a_mean are those of ||q|| size_norm, which lies above A_i. row->v_largest is left at 0. */
-void kvb_attention_glance(const kvb_attention *a, const double *size_norm, double *scratch, kvb_bound_row *row,
-                          double *lse, double *o);
+/* Sums of whole rows alone, and outputs o. size_norm: the 2-norm of each row of k_size, in the order of k_sum: a_max and a_mean
+ * are those of ||q|| size_norm, which lies above A_i. row->v_largest is left at 0. */
+void kvb_attention_glance(kvb_attention_row *rows, uint32_t n, const double *size_norm);
 
 /* What storing did to one row. */
 typedef struct kvb_format_row {
@@ -60,8 +73,8 @@ typedef struct kvb_format_row {
     double kl;             /* KL(original weights || stored weights), nats */
 } kvb_format_row;
 
-/* original: the same query over the original rows. Of the stored side: logits, log-sum-exp, terms. */
-void kvb_format_row_compare(const kvb_attention *original, const double *stored_logits, double stored_lse,
-                            const kvb_bound_term *stored_terms, double *scratch, kvb_format_row *result);
+/* originals: the same queries over the original rows (of these a and scratch count); stored: as solved. */
+void kvb_format_rows_compare(kvb_attention_row *originals, const kvb_attention_row *stored, uint32_t n,
+                             kvb_format_row *const *results);
 
 #endif

@@ -46,12 +46,11 @@ void kvb_opinion_take_v(kvb_opinion_head *head, const kvb_stored *v, size_t at, 
     head->finite = head->finite && isfinite(sum);
 }
 
-void kvb_opinion_solve(const kvb_attention *a, const kvb_opinion_head *head, const double *k_norm, double *scratch,
-                       kvb_expect *expect, double *o)
+void kvb_opinion_solve(kvb_attention_row *rows, uint32_t n, const kvb_opinion_head *head, const double *k_norm)
 {
-    kvb_attention_glance(a, k_norm, scratch, &expect->row, &expect->lse, o);
-    expect->visible = a->visible;
-    expect->row.v_largest = head->v_most;
+    kvb_attention_glance(rows, n, k_norm);
+    for (uint32_t i = 0; i < n; i++)
+        rows[i].row->v_largest = head->v_most;
 }
 
 static kvb_bound_term term_of(const kvb_bound_row *row, double o, double v_top)

@@ -45,10 +45,8 @@ int kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim); /* 0 or -ENOM
 double kvb_opinion_take_k(kvb_opinion_head *head, const kvb_stored *k, size_t at);
 void kvb_opinion_take_v(kvb_opinion_head *head, const kvb_stored *v, size_t at, uint32_t v_dim);
 
-/* Fills lse and row of *expect, and o [v_dim]. k_norm: ||K|| of each row, in the order of a->k_sum. scratch: as
- * kvb_attention_solve. */
-void kvb_opinion_solve(const kvb_attention *a, const kvb_opinion_head *head, const double *k_norm, double *scratch,
-                       kvb_expect *expect, double *o);
+/* Sums of whole rows that see the same, their log-sum-exp and o. k_norm: ||K|| of each row, in the order of k_sum. */
+void kvb_opinion_solve(kvb_attention_row *rows, uint32_t n, const kvb_opinion_head *head, const double *k_norm);
 
 /* Compares a row, as kvb_diff_row(). The diff's rho is that of rows which were not seen to be right at a glance. 0 or -ENOMEM. */
 int kvb_opinion_diff(kvb_diff *diff, const kvb_opinion_head *head, const kvb_opinion_row *row, uint32_t v_dim,

@@ -18,8 +18,8 @@
 
 /* What one thread works in. */
 typedef struct worker {
-    double *q; /* [k_dim] */
-    double *scratch;
+    double *q;          /* [row_set][k_dim] */
+    double *scratch;    /* [row_set][scratch] */
     kvb_stored k, v;    /* gathered rows, of the sides with residual cells */
     const float **seen; /* [visible_max] likewise */
 } worker;
@@ -37,6 +37,8 @@ typedef struct work {
     bool lossless; /* both formats hold every f32 exactly, or nobody asks what they cost */
     worker *workers;
     uint32_t n_workers;
+    uint32_t row_set; /* rows that are solved together, at most: heads of one query that share a KV head */
+    size_t scratch;   /* doubles of one row */
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
     const kvb_storages *stores;
@@ -156,49 +158,69 @@ static size_t query_number(const work *w, size_t r)
     return w->census->first[row->event] + row->query;
 }
 
-static void row_solve(work *w, size_t r, const worker *me)
+/* A row of the query at `place` of the census, the i-th of those that are solved together. k, v: gathered where the worker has them. */
+static kvb_attention_row row_begin(const work *w, kvb_expect *expect, size_t place, uint32_t i, const worker *me)
 {
     const kvb_census *census = w->census;
-    kvb_expect *expect = &w->oracle->rows[r];
-    kvb_bound_term *terms = (kvb_bound_term *)expect->terms; /* of this oracle's arena */
-    size_t place = kvb_census_place(census, query_number(w, r), w->layer);
-    kvb_attention attention = kvb_state_attention(w->state, expect, me->q);
-
+    double *q = me->q + (size_t)i * w->group->k_dim;
+    kvb_attention_row row = {.a = kvb_state_attention(w->state, expect, q),
+                             .scratch = me->scratch + i * w->scratch,
+                             .row = &expect->row,
+                             .lse = &expect->lse};
     kvb_state_take(w->state, expect, w->k.rows ? &w->k : &me->k, !w->k.rows, w->v.rows ? &w->v : &me->v, !w->v.rows,
-                   &attention);
-    attention.runs = census->runs + census->run_first[place];
-    attention.n_runs = census->run_first[place + 1] - census->run_first[place];
-    attention.visible = expect->visible = census->visible[place];
-    kvb_attention_solve(&attention, me->scratch, &expect->row, &expect->lse, terms);
-    kvb_filter_truth_row(w->oracle->filter, r, &attention, me->scratch, expect->lse, terms);
-    if (w->lossless)
-        return;
-    attention.k = w->k_original;
-    attention.v = w->group->latent ? w->k_original : w->v_original;
-    attention.k_gathered = attention.v_gathered = false;
-    kvb_format_row_compare(&attention, me->scratch, expect->lse, terms,
-                           me->scratch + kvb_attention_scratch(w->visible_max, w->group->v_dim), &w->format_rows[r]);
+                   &row.a);
+    row.a.runs = census->runs + census->run_first[place];
+    row.a.n_runs = census->run_first[place + 1] - census->run_first[place];
+    row.a.visible = expect->visible = census->visible[place];
+    return row;
 }
 
-/* Part of the team: takes queries (without residual cells: rows) until there are none; which part takes which changes nothing. */
+/* n rows of one query. */
+static void rows_solve_set(work *w, const size_t *numbers, uint32_t n, const worker *me)
+{
+    kvb_attention_row rows[KVB_ATTENTION_ROWS], originals[KVB_ATTENTION_ROWS];
+    kvb_format_row *costs[KVB_ATTENTION_ROWS];
+    const size_t place = kvb_census_place(w->census, query_number(w, *numbers), w->layer);
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i] = row_begin(w, &w->oracle->rows[numbers[i]], place, i, me);
+        rows[i].terms = (kvb_bound_term *)w->oracle->rows[numbers[i]].terms; /* of this oracle's arena */
+    }
+    kvb_attention_solve_rows(rows, n);
+    for (uint32_t i = 0; i < n; i++)
+        kvb_filter_truth_row(w->oracle->filter, numbers[i], &rows[i].a, rows[i].scratch, *rows[i].lse, rows[i].terms);
+    for (uint32_t i = 0; i < n && !w->lossless; i++) {
+        costs[i] = &w->format_rows[numbers[i]];
+        originals[i] = rows[i];
+        originals[i].scratch += kvb_attention_scratch(w->visible_max, w->group->v_dim);
+        originals[i].a.k = w->k_original;
+        originals[i].a.v = w->group->latent ? w->k_original : w->v_original;
+        originals[i].a.k_gathered = originals[i].a.v_gathered = false;
+    }
+    if (!w->lossless)
+        kvb_format_rows_compare(originals, rows, n, costs);
+}
+
+/* Part of the team: takes queries until there are none; which part takes which changes nothing. */
 static void rows_solve(void *ctx, uint32_t i, uint32_t n)
 {
     (void)n;
     work *w = ctx;
     const worker *me = &w->workers[i];
-    bool latent = w->group->latent, gathers = !w->k.rows || (!latent && !w->v.rows);
+    bool latent = w->group->latent;
     for (size_t at; (at = atomic_fetch_add(&w->next, 1)) < w->n_order && !is_stopped(w);) {
         size_t number = query_number(w, w->order[at]), end = at + 1;
-        if (gathers && at > 0 && query_number(w, w->order[at - 1]) == number)
+        if (at > 0 && query_number(w, w->order[at - 1]) == number)
             continue; /* with the query's first */
-        while (gathers && end < w->n_order && query_number(w, w->order[end]) == number)
+        while (end < w->n_order && query_number(w, w->order[end]) == number)
             end++;
         if (!w->k.rows)
             side_gather(w, me, KVB_ROWS_K, number, &w->stores->k, &me->k);
         if (!latent && !w->v.rows)
             side_gather(w, me, KVB_ROWS_V, number, &w->stores->v, &me->v);
-        for (; at < end; at++)
-            row_solve(w, w->order[at], me);
+        for (size_t some; at < end; at += some) {
+            some = end - at < w->row_set ? end - at : w->row_set;
+            rows_solve_set(w, w->order + at, (uint32_t)some, me);
+        }
     }
 }
 
@@ -207,17 +229,19 @@ static void call_opine(const work *w, kvb_opinion_row *rows, size_t n, const wor
 {
     const kvb_census *census = w->census;
     const kvb_opinion_head *head = &w->oracle->opinions->heads[w->layer][w->kv_head];
-    for (kvb_opinion_row *row = rows; row < rows + n; row++) {
-        if (row->expect.head / (w->group->heads / w->group->kv_heads) != w->kv_head)
-            continue;
-        size_t place = kvb_census_place(census, census->first[row->expect.event] + row->expect.query, w->layer);
-        kvb_attention attention = kvb_state_attention(w->state, &row->expect, me->q);
-        kvb_state_take(w->state, &row->expect, &w->k, false, &w->v, false, &attention);
-        attention.runs = census->runs + census->run_first[place];
-        attention.n_runs = census->run_first[place + 1] - census->run_first[place];
-        attention.visible = census->visible[place];
-        kvb_opinion_solve(&attention, head, w->k_norm, me->scratch, &row->expect, (double *)row->o);
-    }
+    const uint32_t each = w->group->heads / w->group->kv_heads;
+    kvb_attention_row set[KVB_ATTENTION_ROWS];
+    for (kvb_opinion_row *query = rows; query < rows + n; query += w->group->heads)
+        for (uint32_t first = 0, some; first < each; first += some) {
+            kvb_opinion_row *row = query + w->kv_head * each + first;
+            size_t place = kvb_census_place(census, census->first[row->expect.event] + row->expect.query, w->layer);
+            some = each - first < w->row_set ? each - first : w->row_set;
+            for (uint32_t i = 0; i < some; i++) {
+                set[i] = row_begin(w, &row[i].expect, place, i, me);
+                set[i].o = (double *)row[i].o;
+            }
+            kvb_opinion_solve(set, some, head, w->k_norm);
+        }
 }
 
 /* Part of the team: takes calls. */
@@ -285,7 +309,7 @@ static int worker_open(const work *w, const kvb_storages *stores, worker *me, si
 {
     bool k_residual = kvb_storage_has_residual(&stores->k), v_residual = kvb_storage_has_residual(&stores->v);
     int err = 0;
-    me->q = malloc(stores->k.dim * sizeof *me->q);
+    me->q = malloc(w->row_set * stores->k.dim * sizeof *me->q);
     me->scratch = malloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
     if (k_residual)
@@ -299,10 +323,14 @@ static int worker_open(const work *w, const kvb_storages *stores, worker *me, si
 static int buffers_open(work *w, const kvb_storages *stores)
 {
     size_t rows = kvb_state_rows(w->state), moved = w->census->n_moved * (size_t)w->group->k_dim;
-    size_t scratch = 2 * kvb_attention_scratch(w->visible_max, w->group->v_dim);
+    const uint32_t each = w->group->heads / w->group->kv_heads;
+    size_t scratch;
     size_t k_scratch = kvb_stored_scratch(&stores->k), v_scratch = kvb_stored_scratch(&stores->v);
     int err = 0;
 
+    w->row_set = each < KVB_ATTENTION_ROWS ? each : KVB_ATTENTION_ROWS;
+    w->scratch = 2 * kvb_attention_scratch(w->visible_max, w->group->v_dim);
+    scratch = w->row_set * w->scratch;
     k_scratch += 2 * (size_t)stores->k.dim; /* moved_store() */
     scratch = scratch > k_scratch ? scratch : k_scratch;
     scratch = scratch > v_scratch ? scratch : v_scratch;

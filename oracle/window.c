@@ -335,9 +335,14 @@ const kvb_opinion_head *kvb_window_opinion(kvb_window *w, const kvb_expect *expe
 {
     const kvb_group *g = kvb_model_group(w->state->model, expect->layer);
     size_t place = (size_t)expect->layer * w->most_heads + expect->head / (g->heads / g->kv_heads);
-    kvb_attention attention = attention_of(w, expect);
     *row = (kvb_opinion_row){.expect = *expect, .o = w->o};
-    kvb_opinion_solve(&attention, &w->heads[place], w->k_norm[place], w->scratch, &row->expect, w->o);
+    row->expect.visible = w->visible;
+    kvb_attention_row one = {.a = attention_of(w, expect),
+                             .scratch = w->scratch,
+                             .row = &row->expect.row,
+                             .lse = &row->expect.lse,
+                             .o = w->o};
+    kvb_opinion_solve(&one, 1, &w->heads[place], w->k_norm[place]);
     return &w->heads[place];
 }
 

@@ -87,7 +87,7 @@ static void nothing_visible(void **state)
     (void)state;
     const double q[1] = {1};
     const float sink = -2.5f;
-    kvb_attention a = {.q = q, .k_dim = 1, .v_dim = 1, .scale = 1};
+    kvb_attention a = {.q = q, .k_dim = 1, .v_dim = 1, .v_row = 1, .scale = 1};
     double scratch[16], lse;
     kvb_bound_row row;
     kvb_bound_term t;
