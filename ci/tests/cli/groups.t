@@ -30,8 +30,8 @@ for pool in "f32", "f16", "q8_0":
 assert all([g["layers"] for g in r["memory"]["groups"]] == [2, 1, 1] for r in passed)
 PY
 
-ok "windows, every cache that fits" "${run[@]}" --workload sliding-window --workload sink-window \
-    --workload gpt-oss-like --workload chunked-local --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
+ok "windows, masked, dropped and in pages" "${run[@]}" --workload sliding-window --workload sink-window --workload gpt-oss-like \
+    --workload chunked-local --cache seq --cache window --cache paged --no-witness --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
     -o "$TMPDIR/windows.out"
 ok "  cache window holds a quarter of what seq holds, and says the same" python3 - "$TMPDIR/windows.out" <<'PY'
 import json, sys

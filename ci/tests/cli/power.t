@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 ok "the table of power, of two small workloads" results/table_power.py --kvbench "$KVBENCH" --work "$TMPDIR/work" \
-    --run '--workload plain-decode --workload sink-window --values own --values llama --cache seq --pool f32' \
+    --run '--workload plain-decode --workload sink-window --values own --cache seq --pool f32' \
     --slowdowns 0,300 --rounds 3 -o "$TMPDIR/power.md"
 page=$TMPDIR/power.md
 holds "  counts every pair of runs" '^\| `compare` of two files, 50 ms \| 1 \+ 1 \| [0-9]+ \| [0-9] of 9 \| [0-9] of 9 \|$' "$page"

@@ -16,7 +16,7 @@ holds "  and says where" "^kept in $f$"
 
 # Every candidate, drawn at random: out_digest must not know of it.
 run=("$KVBENCH" run --workload plain-decode-8x128 --workload agent-fork --workload sink-window --cache seq --pool f32
-    --pool f16 --pool e4m3 --pool q8_0 --kernel 'flash*' --no-witness --check)
+    --pool f16 --pool e4m3 --pool q8_0 --kernel 'flash*' --no-witness --check --oracle-pairs 1000 --opinion-pairs 1)
 ok "results without tuning" "${run[@]}" --no-tuning -o "$TMPDIR/plain.jsonl"
 for seed in 1 2; do
     python3 - "$f" "$TMPDIR/drawn.json" $seed <<'PY'
