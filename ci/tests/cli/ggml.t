@@ -82,7 +82,10 @@ else
     holds "  with its version and CPU backend" '^kernel,ggml,,ggml,"?yes: ggml [0-9.]+ \([0-9a-f]+\), libggml-cpu-[a-z0-9]+\.so'
     formats=(f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl)
     mapfile -t pools < <(printf -- '--pool\n%s\n' "${formats[@]}")
-    met=() # each kind of step and of group once; make run over the whole suite takes a minute more
+    met=() # each kind of step and of group once; recompute attends whole histories, in which its threads wait for one another
+    for name in slab contiguous seq window paged paged-prefix shared-prefix tree; do
+        met+=(--cache "$name")
+    done
     for name in plain-decode-8x128 batched-multi-seq agent-fork eagle-tree sink-window gpt-oss-like mla-decode shared-prompt; do
         met+=(--workload "$name")
     done
