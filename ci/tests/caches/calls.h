@@ -18,7 +18,8 @@ static uint64_t random_state;
 static uint32_t random_seqs; /* sequences that are mostly named */
 static uint32_t random_ids;  /* of the cache */
 static bool random_saves = true;
-static bool random_prompts; /* tokens are known, and prompts offered, where a cache can find them */
+static bool random_trees = true; /* nodes that are pending keep much else from being called */
+static bool random_prompts;      /* tokens are known, and prompts offered, where a cache can find them */
 
 static inline uint32_t random_below(uint32_t n)
 {
@@ -328,6 +329,7 @@ static inline call call_draw(const naive *m)
         have = have && (c.kind != CLEAR || random_below(6) == 0);
         have = have && ((c.kind != DEFRAG && c.kind != SHIFT) || random_below(3) == 0);
         have = have && (c.kind != KEEP || random_below(3) == 0);
+        have = have && (c.kind != PROPOSE || random_trees);
         have = have && ((random_saves && m->type->flags & KVB_CACHE_SAVES) || (c.kind != SAVE && c.kind != LOAD));
         have = have && (!m->n_nodes || c.kind == PROPOSE || c.kind == COMMIT ||
                         random_below(m->type->flags & KVB_CACHE_SEQ ? 2 : 8) == 0);
@@ -338,7 +340,7 @@ static inline call call_draw(const naive *m)
     uint32_t len = c.src < m->n_ids && c.kind != REWIND ? naive_len(m, c.src) : naive_len(m, 0);
     c.p0 = random_below(2) ? random_below(len + 2) : 0;
     c.p1 = random_below(2) ? KVB_POS_END : random_below(len + 2);
-    if (c.kind == COPY && c.dst < m->n_ids && random_below(3) == 0) /* goes on where the destination ends */
+    if (c.kind == COPY && c.dst < m->n_ids && random_below(2)) /* goes on where the destination ends */
         c.p0 = naive_len(m, c.dst);
     if (c.kind == REWIND && c.p0 == 0)
         c.p0 = len;

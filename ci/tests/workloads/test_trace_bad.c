@@ -150,6 +150,8 @@ static const bad bad_events[] = {
     AFTER(THREE, "seq_add", "\"seq\":0,\"delta\":1", "seq_add: the header says no \"rope\" of group 0"),
     {HEADER_ROPE THREE "{\"seq_add\":{\"seq\":0,\"delta\":-1}}\n", 3,
      "seq_add: positions 0 .. 2 of sequence 0 moved by -1 would pass position -1", true, 0},
+    {HEADER_ROPE THREE "{\"seq_add\":{\"seq\":0,\"p1\":2,\"delta\":1}}\n", 3,
+     "seq_add: positions 0 .. 1 of sequence 0 moved by 1 would pass position 2", true, 0},
     {HEADER_ROPE THREE "{\"seq_add\":{\"seq\":0,\"p0\":1,\"p1\":2,\"delta\":9}}\n", 3,
      "seq_add: positions 1 .. 1 of sequence 0 moved by 9 would pass position 2", true, 0},
     {HEADER_ROPE THREE "{\"seq_add\":{\"seq\":0,\"p0\":1,\"delta\":67108862}}\n", 3,
