@@ -283,6 +283,57 @@ static void moves_backwards(kvb_cache_type *wrong)
     wrong->prepare = prepare_backwards;
 }
 
+/* ---- removals ------------------------------------------------------------------------------------------------------ */
+
+static kvb_change removal; /* in hand, as the policy is told it */
+
+/* The range is compared with the cells of a sequence's last span, not with positions. */
+static kvb_change by_cell(kvb_store *store, const kvb_change *change)
+{
+    kvb_change other = *change;
+    kvb_spans cells = {0};
+    if (change->kind == KVB_CHANGE_REMOVE && !change->others && !HONEST->lies(store, change->src, &cells) && cells.n) {
+        const uint64_t off = cells.span[cells.n - 1].at - cells.span[cells.n - 1].pos;
+        other.p0 = change->p0 > off ? change->p0 - (uint32_t)off : 0;
+        other.p1 = change->p1 == KVB_POS_END ? change->p1 : change->p1 > off ? change->p1 - (uint32_t)off : 0;
+    }
+    kvb_spans_free(&cells, store->allocator);
+    return other;
+}
+
+static int prepare_by_cell(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    removal = by_cell(store, change);
+    return HONEST->prepare(store, &removal, feed, plan);
+}
+
+static void adopt_by_cell(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    (void)change;
+    HONEST->adopt(store, &removal, feed, plan);
+}
+
+static void removal_by_cell(kvb_cache_type *wrong)
+{
+    wrong->prepare = prepare_by_cell;
+    wrong->adopt = adopt_by_cell;
+}
+
+/* Of all sequences that are to go the last one stays. */
+static void adopt_but_last(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    kvb_account *account = (kvb_account *)(uintptr_t)store->account;
+    const uint32_t n = account->n_changed;
+    account->n_changed -= change->kind == KVB_CHANGE_REMOVE && change->others && n;
+    HONEST->adopt(store, change, feed, plan);
+    account->n_changed = n;
+}
+
+static void removal_misses_last(kvb_cache_type *wrong)
+{
+    wrong->adopt = adopt_but_last;
+}
+
 const kvb_fault kvb_plan_faults[] = {
     {"sees-one-before",
      "a query sees the cell before its last stretch: a window is one too long, a node sees one that is no ancestor",
@@ -355,5 +406,15 @@ const kvb_fault kvb_plan_faults[] = {
      KVB_CHECK_WITNESS,
      {"beam-search seq f32 witness", "beam-search paged f32 witness"},
      .cache = reorder_first_group},
+    {"removal-by-cell",
+     "what is removed is told by the numbers of cells, not by positions",
+     KVB_CHECK_WITNESS,
+     {"engine-calls seq f32 witness", "shared-prompt seq f32 witness"},
+     .cache = removal_by_cell},
+    {"removal-misses-last",
+     "where all sequences are to go, or all but one, the last one stays",
+     KVB_CHECK_CRASH, /* where the sequence begins anew, which an assertion sees */
+     {"engine-calls seq f32 witness"},
+     .cache = removal_misses_last},
     {.name = NULL},
 };

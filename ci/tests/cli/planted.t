@@ -20,6 +20,14 @@ holds "  and the checks" '<td>bound</td><td class="n">[1-9]'
 lacks "  needs nothing beside itself" '(src|href)='
 cp "$out" "$TMPDIR/faults.html"
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/faults.html"
+ok "all of them" "$KVBENCH" faults --list --format csv
+sed -n '/^## Bugs that/,/^## /p' caches/README.md | grep '^| [a-zA-Z]' | grep -o '`[a-z0-9_-]*`' | tr -d '`' | sort -u >"$TMPDIR/named"
+unknown=0
+while read -r name; do
+    grep -q "^$name," "$out" || find ci/tests -name "$name.c" | grep -q . || { echo "# $name: neither a fault nor a test"; unknown=1; }
+done <"$TMPDIR/named"
+[ "$unknown" = 0 ] && [ "$(wc -l <"$TMPDIR/named")" -ge 40 ]
+report $? "caches/README.md names a fault or a test for every bug of others"
 ok "what there is to plant" "$KVBENCH" faults --list --format csv 'lse-*'
 holds "  is listed" '^lse-off,bound,plain-decode seq f32 flash,'
 expect_exit 2 "an unknown check" "$KVBENCH" faults --without witnes
