@@ -87,6 +87,7 @@ typedef struct bench_work {
     bool sinks; /* a logit more for each query head */
     float softcap;
     kvb_elem out; /* KVB_F32 unless said */
+    bool call;    /* so few cells that a call is told in cycles */
 } bench_work;
 extern const bench_work bench_works[]; /* ends with name NULL */
 
@@ -171,6 +172,7 @@ typedef struct bench_run {
     uint32_t turns;
     double read[2][BENCH_TURNS]; /* GB/s of each team, where it was probed */
     double peak[2][BENCH_TURNS]; /* Gop/s */
+    double cycle[BENCH_TURNS];   /* ns; where calls are told in cycles */
 } bench_run;
 
 /* Opens those that can run, and has them and the probes take turns. 0 or -ENOMEM; what fails is told in `why` of the

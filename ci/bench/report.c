@@ -68,10 +68,20 @@ static void limit_print(const bench_run *run, const bench_contestant *c, double 
         snprintf(text, sizeof(cell), "%s %.0f Gop/s", kvb_peak_names[run->scene->work->peak], c->ops / limit_ns);
 }
 
+static double cycles_of(const bench_run *run, const bench_contestant *c)
+{
+    double cycles[BENCH_TURNS];
+    for (uint32_t i = 0; i < run->turns; i++)
+        cycles[i] = c->ns[i] / run->cycle[i];
+    return bench_figure_of(cycles, run->turns).median;
+}
+
 static void rate_print(const bench_run *run, const bench_contestant *c, double ns, cell text)
 {
     const bench_work *work = run->scene->work;
-    if (work->limit == BENCH_PEAK)
+    if (work->call) /* of a clock that may have changed: by turns */
+        snprintf(text, sizeof(cell), "%.0f cycles", cycles_of(run, c));
+    else if (work->limit == BENCH_PEAK)
         snprintf(text, sizeof(cell), "%.1f Gop/s", c->ops / ns);
     else if (work->store) /* a context: what a cell costs */
         snprintf(text, sizeof(cell), "%.1f ns/cell, %.1f GB/s", ns / run->scene->cells, c->bytes / ns);

@@ -57,6 +57,10 @@
 #define WITH(NAME, SHAPE, CELLS, LIMIT)                                                                                \
     .name = NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true, .limit = LIMIT,       \
     .plain = ", without", .entry = BESIDE_PLAIN
+/* Small steps: what a call costs. */
+#define CALL(FORMAT, KERNEL, NAME, SHAPE, CELLS)                                                                       \
+    .name = "call-" FORMAT "-" NAME, .format = FORMAT, .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true,   \
+    .limit = BENCH_LONGER, .call = true, .entry = {{KERNEL, BENCH_WHOLE, 0}, {KERNEL, BENCH_ALONE, 0}}
 
 /* Neighbours of one format and size share the rows. */
 const bench_work bench_works[] = {
@@ -94,6 +98,18 @@ const bench_work bench_works[] = {
     {WITH("out-f16-prefill", BENCH_PREFILL, 4096, BENCH_PEAK), .out = KVB_F16, .gain = 0.97},
     {LATENT("f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}}},
     {LATENT("bf16", KVB_PEAK_BF16), .entry = {{FLASH_BF16(0.80)}, {FLASH(0)}}},
+    {CALL("f16", "flash", "64", BENCH_DECODE, 64)},
+    {CALL("f16", "flash", "256", BENCH_DECODE, 256)},
+    {CALL("f16", "flash", "16x16", BENCH_BATCH, 16 * 16)},
+    {CALL("f16", "flash", "16x64", BENCH_BATCH, 16 * 64)},
+    {CALL("q8_0", "flash-int8", "64", BENCH_DECODE, 64)},
+    {CALL("q8_0", "flash-int8", "256", BENCH_DECODE, 256)},
+    {CALL("q8_0", "flash-int8", "16x16", BENCH_BATCH, 16 * 16)},
+    {CALL("q8_0", "flash-int8", "16x64", BENCH_BATCH, 16 * 64)},
+    {CALL("bf16", "flash-bf16", "64", BENCH_DECODE, 64)},
+    {CALL("bf16", "flash-bf16", "256", BENCH_DECODE, 256)},
+    {CALL("bf16", "flash-bf16", "16x16", BENCH_BATCH, 16 * 16)},
+    {CALL("bf16", "flash-bf16", "16x64", BENCH_BATCH, 16 * 64)},
     {CACHED("f16"), .entry = {{FLASH(0.75)}, {FLASH_F16(0.75)}}},
     {CONTEXT(1), .entry = {{FLASH(0)}}},
     {CONTEXT(2), .entry = {{FLASH(0)}}},

@@ -34,6 +34,11 @@ holds "  softcap" '^softcap-prefill +flash, gain over without .* >= 0\.97x'
 holds "  latent rows, against the peak" '^latent-f16 +flash +0\.6 MB .* f32 [0-9]+ Gop/s .* >= 0\.80'
 lacks "  nothing wrong" 'WRONG|unavailable'
 
+ok "calls for few cells" bench "${tiny[@]}" --work 'call-*' --kernel reference
+holds "  in cycles" '^call-f16-64 +reference, one thread +0\.3 MB +[0-9.]+ .s +[1-9][0-9]+ cycles '
+[ "$(grep -c '^call-' "$out")" -eq 24 ]
+report $? "  of a sequence and of sixteen, for three formats"
+
 ok "threads against one, where there is one" bench "${tiny[@]}" --work threads-decode --kernel reference --threads 1
 holds "  says so" 'unavailable: there is but one thread'
 
