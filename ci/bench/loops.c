@@ -49,7 +49,7 @@ static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_
     for (uint32_t r = 0; r < rows; r++) {
         float earlier = level->weigh((kvb_logits){0.02f, 0}, s + r * BLOCK, BLOCK, UINT64_MAX, state + r);
         if (earlier != 1)
-            level->rescale(sum[r], DIM, earlier);
+            level->rescale(sum[r], sum[r], DIM, earlier);
     }
     level->sums(&v_rows, s, rows, sum);
 }

@@ -179,7 +179,7 @@ static void part_touch(void *ctx, uint32_t i, uint32_t n)
     const stage *s = ctx;
     const size_t floats = (size_t)s->bytes / 2 / sizeof(float) / n / 16 * 16;
     float *base = (float *)((char *)s->args.states.base + s->from[0] * s->state_bytes) + i * floats;
-    kvb_vector_at(kvb_cpu())->rescale(base, (uint32_t)floats, 1.0f);
+    kvb_vector_at(kvb_cpu())->rescale(base, base, (uint32_t)floats, 1.0f);
 }
 
 /* Reads and writes as many bytes of the slots as a call: the numbers stay. */

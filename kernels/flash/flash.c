@@ -96,11 +96,14 @@ static void row_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, co
         max = ceil(sink);
     }
     sum = sum * factor + (sink == -INFINITY ? 0 : exp2(sink - max));
-    vector->rescale(sums, f->v.width,
+    const bool direct = p->out_elem == KVB_F32 && !f->v.transform && p->v_dim == f->v.width;
+    void *out = (char *)args->out + row * p->v_dim * kvb_elem_bytes(p->out_elem);
+    vector->rescale(direct ? out : sums, sums, f->v.width,
                     sum == 0 ? 0 : (float)(factor / sum * (double)kvb_side_factor(&f->v, unit->kv_head)));
     if (f->v.transform)
         vector->hadamard(f->v.transform, f->v.view->dim, true, sums);
-    kvb_elems_encode(p->out_elem, (char *)args->out + row * p->v_dim * kvb_elem_bytes(p->out_elem), sums, p->v_dim);
+    if (!direct)
+        kvb_elems_encode(p->out_elem, out, sums, p->v_dim);
     if (args->lse)
         args->lse[row] = sum == 0 ? -INFINITY : (float)(max * LN_2 + log(sum));
 }

@@ -14,6 +14,11 @@
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 
+static inline uint32_t kvb_word_cells(uint64_t word)
+{
+    return word == UINT64_MAX ? BLOCK : (uint32_t)__builtin_popcountll(word);
+}
+
 typedef struct kvb_block {
     uint32_t first;           /* cell: a multiple of BLOCK */
     uint32_t n;               /* tokens that see some of it */

@@ -10,7 +10,7 @@
 
 #define FEW_ROWS   10u  /* up to so many query rows the number of places suits the CPU: kernels/prefetch.h */
 #define PLACES     16u  /* places of a sequence that more query rows read in turns */
-#define SOME_CELLS 16   /* of one token in a block: fewer wait until there are more of them */
+#define SOME_CELLS 16u  /* of one token in a block: fewer wait until there are more of them */
 #define RUN_BYTES  512u /* fewer places where a run would be shorter than this */
 
 /* What a thread works on. */
@@ -74,7 +74,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
             g->visible[g->n_rows] = visible;
         }
     }
-    group_follow(x, g, (uint32_t)__builtin_popcountll(any), any == UINT64_MAX);
+    group_follow(x, g, kvb_word_cells(any), any == UINT64_MAX);
     for (uint32_t c = 0; c < g->n_cells; c++, any &= any - 1)
         g->cell[c] = first + (uint32_t)__builtin_ctzll(any);
 }
@@ -84,10 +84,11 @@ static void scores_weigh(const pass *x, const kvb_row_group *g, float *const *su
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
     for (uint32_t r = 0; r < g->n_rows; r++) {
-        float factor = vector->weigh(f->logits, x->w->scores + (size_t)r * BLOCK, g->n_cells, g->visible[r],
-                                     &x->partial->state[g->row[r]]);
-        if (factor != 1.0f)
-            vector->rescale(sums[r], f->v.width, factor);
+        kvb_row_state *state = &x->partial->state[g->row[r]];
+        const bool first = state->max == -INFINITY; /* its sums are 0, or NaN */
+        float factor = vector->weigh(f->logits, x->w->scores + (size_t)r * BLOCK, g->n_cells, g->visible[r], state);
+        if (factor != 1.0f && !first)
+            vector->rescale(sums[r], sums[r], f->v.width, factor);
     }
 }
 
@@ -126,7 +127,7 @@ static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t wor
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
 
-    if (waiting->n + (uint32_t)__builtin_popcountll(word) > BLOCK)
+    if (waiting->n + kvb_word_cells(word) > BLOCK)
         waiting_attend(x, tok);
     for (; word; word &= word - 1)
         waiting->cell[waiting->n++] = first + (uint32_t)__builtin_ctzll(word);
@@ -142,7 +143,7 @@ static void block_attend(pass *x, const kvb_block *block)
     x->mixed |= together && kvb_block_same(block, 0) < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
-        if (n == 1 && __builtin_popcountll(block->word[i]) < SOME_CELLS) {
+        if (n == 1 && kvb_word_cells(block->word[i]) < SOME_CELLS) {
             cells_wait(x, block->first - x->first, block->tok[i], block->word[i]);
             continue;
         }

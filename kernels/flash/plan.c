@@ -2,11 +2,6 @@
 /* Costs, borders, shares. */
 #include "kernels/flash/plan.h"
 
-static uint32_t cells_of(uint64_t word)
-{
-    return (uint32_t)__builtin_popcountll(word);
-}
-
 uint32_t kvb_block_same(const kvb_block *block, uint32_t i)
 {
     uint32_t n = 1;
@@ -20,14 +15,14 @@ static uint64_t cost_apart(const kvb_work_plan *plan, const kvb_block *block)
     uint64_t cost = 0;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = kvb_block_same(block, i);
-        cost += plan->cost(n * plan->group, cells_of(block->word[i]));
+        cost += plan->cost(n * plan->group, kvb_word_cells(block->word[i]));
     }
     return cost;
 }
 
 static uint64_t cost_together(const kvb_work_plan *plan, const kvb_block *block)
 {
-    return plan->cost(block->n * plan->group, cells_of(block->any));
+    return plan->cost(block->n * plan->group, kvb_word_cells(block->any));
 }
 
 bool kvb_block_together(const kvb_work_plan *plan, const kvb_block *block)
@@ -69,6 +64,13 @@ uint32_t kvb_plan_toks(const kvb_work_plan *plan, uint32_t tile)
     return left < plan->tile_toks ? left : plan->tile_toks;
 }
 
+static void parts_cut(kvb_work_plan *plan)
+{
+    const uint64_t all = plan->tile_end[plan->n_tiles - 1] * plan->args->problem.n_kv_heads;
+    plan->part_cost = all / plan->n_parts;
+    plan->part_rest = all % plan->n_parts;
+}
+
 void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *cost, uint64_t *tile_end)
 {
     const kvb_problem *p = &args->problem;
@@ -83,6 +85,7 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
                             .tile_end = tile_end};
     if (plan->n_tiles == 1 && p->n_kv_heads % plan->n_parts == 0) { /* no border inside a unit: any cost will do */
         tile_end[0] = 1;
+        parts_cut(plan);
         return;
     }
     for (uint32_t tile = 0; tile < plan->n_tiles; tile++) {
@@ -95,13 +98,13 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
             end += block.span * kvb_block_cost(plan, &block);
         tile_end[tile] = end;
     }
+    parts_cut(plan);
 }
 
 /* Cost of all units before part i. */
 static uint64_t border(const kvb_work_plan *plan, uint32_t part)
 {
-    uint64_t all = plan->tile_end[plan->n_tiles - 1] * plan->args->problem.n_kv_heads;
-    return all / plan->n_parts * part + all % plan->n_parts * part / plan->n_parts;
+    return plan->part_cost * part + plan->part_rest * part / plan->n_parts;
 }
 
 /* The unit at place `at` of all costs; its own costs begin at *begin. */

@@ -21,7 +21,8 @@ typedef struct kvb_work_plan {
     uint32_t group; /* query heads of a KV head */
     uint32_t tile_toks, n_tiles;
     uint32_t n_parts;
-    uint64_t *tile_end; /* [n_tiles] cost of all tiles up to this one, itself included, for one KV head */
+    uint64_t part_cost, part_rest; /* of all units: of a part, and what is left over */
+    uint64_t *tile_end;            /* [n_tiles] cost of all tiles up to this one, itself included, for one KV head */
 } kvb_work_plan;
 
 /* The share of a part in a unit: the blocks whose cost begins at begin .. end-1 of the unit's. */

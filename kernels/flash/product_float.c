@@ -60,7 +60,7 @@ void kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, void *encod
     if (f->k.transform)
         f->loops->vector->hadamard(f->k.transform, dim, false, to);
     if (f->k.head_scaled)
-        f->loops->vector->rescale(to, f->k.width, kvb_side_factor(&f->k, h));
+        f->loops->vector->rescale(to, to, f->k.width, kvb_side_factor(&f->k, h));
 }
 
 static size_t tile_bytes(const kvb_format *format, uint32_t dim)

@@ -55,12 +55,13 @@ float kvb_side_factor(const kvb_side *side, uint32_t h)
 void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at)
 {
     const kvb_view *v = side->view;
+    const char *head = (const char *)v->base + g->kv_head * v->head_stride;
     if (g->again)
         for (uint32_t i = 0; i < n; i++)
             at[i] = (const char *)at[i] + g->ahead * v->cell_stride;
     else
-        for (uint32_t i = 0; i < n; i++)
-            at[i] = kvb_view_row(v, g->kv_head, g->cell[c + i]);
+        for (uint32_t i = 0; i < n; i++) /* as kvb_view_row(): a side has one region */
+            at[i] = head + g->cell[c + i] * v->cell_stride;
 }
 
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,

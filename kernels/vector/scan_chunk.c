@@ -179,7 +179,7 @@ static void state_take(work *w, float *state)
     for (uint32_t i = 0; i < C; i += VL)
         vf_store(since + i, decay_between(&w->log, w->log.high[last], w->log.low[last], i));
     for (uint32_t d = 0; d < w->d_k; d++) {
-        KVB_ISA_NAME(kvb_rescale)(state + (size_t)d * w->d_v, w->d_v, all[0]);
+        KVB_ISA_NAME(kvb_rescale)(state + (size_t)d * w->d_v, state + (size_t)d * w->d_v, w->d_v, all[0]);
         for (uint32_t i = 0; i < C; i += VL)
             vf_store(w->scaled + (size_t)d * C + i, vf_load(w->keys + (size_t)d * C + i) * vf_load(since + i));
     }

@@ -127,8 +127,8 @@ float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found likewise */
 
-/* sums[c] *= factor for c < dim. */
-void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor);
+/* to[c] = from[c] * factor for c < dim, a multiple of 16. They may be the same. */
+void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor);
 
 /* Are all sums[c], c < dim, finite? */
 bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim);

@@ -24,7 +24,7 @@ static inline float state_raise(kvb_row_state *state, float top)
 {
     float old = state->max, factor;
     state->max = ceilf(top);
-    factor = exp2f(old - state->max);
+    factor = old == -INFINITY ? 0 : exp2f(old - state->max);
     state->sum *= (double)factor;
     return factor;
 }
@@ -89,8 +89,8 @@ bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim)
     return vi_largest(most) < INFINITE;
 }
 
-void KVB_ISA_NAME(kvb_rescale)(float *sums, uint32_t dim, float factor)
+void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor)
 {
     for (uint32_t c = 0; c < dim; c += VL)
-        vf_store(sums + c, vf_load(sums + c) * vf_set(factor));
+        vf_store(to + c, vf_load(from + c) * vf_set(factor));
 }
