@@ -7,9 +7,11 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "caches/call.h"
+#include "caches/scan_call.h"
 
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
@@ -252,6 +254,118 @@ static void groups_of_another_model_find_a_place(void **state)
     kvb_call_free(&call);
 }
 
+/* A witness reads no rows of others' making: what lies in two regions is declined, with the reason. */
+static void two_regions_are_declined(void **state)
+{
+    char why[80] = "";
+    kvb_kernel witness = picky;
+    kvb_call call = {.kernel = &witness, .team = &team};
+    kvb_attend_spec spec = spec_of(&plain, 70);
+    const kvb_view front = spec.k;
+    (void)state;
+    spec.k.front = &front;
+    witness.flags = KVB_KERNEL_WITNESS;
+    assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, "kernel picky reads no rows in two regions");
+    kvb_call_free(&call);
+}
+
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
+
+static kvb_scan scanned;
+static size_t memory_left;
+
+static bool scan_supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "no silu here");
+    return !p->silu;
+}
+
+static size_t scan_scratch(const kvb_scan_problem *p, uint32_t n_threads)
+{
+    return (size_t)64 * p->run * n_threads;
+}
+
+static int scan_run(const kvb_scan *args)
+{
+    scanned = *args;
+    memset(args->scratch, 0, scan_scratch(&args->problem, args->team->n));
+    return -EDOM;
+}
+
+static const kvb_scan_kernel scan_picky = {
+    .name = "picky", .supports = scan_supports, .scratch_bytes = scan_scratch, .scan = scan_run};
+
+static void *little_take(const char *name, size_t bytes)
+{
+    assert_string_equal(name, "scratch");
+    if (bytes > memory_left)
+        return NULL;
+    memory_left -= bytes;
+    return malloc(bytes);
+}
+
+static void little_give(void *block, size_t bytes)
+{
+    memory_left += block ? bytes : 0;
+    free(block);
+}
+
+static const kvb_memory_source little = {little_take, little_give};
+
+/* States and convolution of a layer in turns, each with its own slots, problem and scratch. */
+static void a_scan_is_called(void **state)
+{
+    static char slots[2];
+    static const uint32_t from[] = {KVB_SCAN_ZERO, 0, KVB_SCAN_PREVIOUS, KVB_SCAN_PREVIOUS, 3},
+                          to[] = {0, KVB_SCAN_NONE, KVB_SCAN_NONE, 1, 2};
+    const kvb_group group = {.kind = KVB_GROUP_SCAN,
+                             .scan = {KVB_SCAN_DELTA, 4, 2, 16, 32, 4, 48, false, KVB_BF16, KVB_F16}};
+    kvb_group silu = group;
+    kvb_scan_spec spec = {
+        .group = &group, .n_tok = 5, .states = {slots, 1, 4}, .conv = {slots + 1, 1, 4}, .from = from, .to = to};
+    const float q = 1;
+    const kvb_scan inputs = {.q = &q};
+    char why[80] = "";
+    kvb_scan_call call = {.kernel = &scan_picky, .team = &team, .out_elem = KVB_BF16, .source = &little};
+    (void)state;
+
+    memory_left = 383; /* one byte too little for the longest run, of three tokens */
+    assert_int_equal(kvb_scan_call_prepare(&call, &spec, false, &inputs, why, sizeof why), -ENOMEM);
+    assert_string_equal(why, "out of memory for the scratch of kernel picky");
+    memory_left = 768;
+    for (int conv = 0; conv < 2; conv++) {
+        assert_int_equal(kvb_scan_call_prepare(&call, &spec, conv, &inputs, why, sizeof why), 0);
+        assert_int_equal(kvb_scan_call_run(&call, slots), -EDOM);
+        const kvb_scan_problem *p = &scanned.problem;
+        assert_int_equal(p->kind, conv ? KVB_SCAN_CONV : KVB_SCAN_DELTA);
+        assert_int_equal(p->n_tok, 5);
+        assert_int_equal(p->run, 3);
+        assert_int_equal(p->heads, conv ? 1 : 4);
+        assert_int_equal(p->groups, conv ? 1 : 2);
+        assert_int_equal(p->d_k, conv ? 3 : 16);
+        assert_int_equal(p->d_v, conv ? 48 : 32);
+        assert_int_equal(p->state_elem, conv ? KVB_F16 : KVB_BF16);
+        assert_int_equal(p->out_elem, conv ? KVB_F32 : KVB_BF16);
+        assert_ptr_equal(scanned.states.base, slots + conv);
+        assert_ptr_equal(scanned.q, &q);
+        assert_ptr_equal(scanned.from, from);
+        assert_ptr_equal(scanned.to, to);
+        assert_ptr_equal(scanned.team, &team);
+        assert_ptr_equal(scanned.out, slots);
+    }
+    assert_int_equal(memory_left, 0);
+    spec.n_tok = 1; /* less is no reason to take memory anew */
+    assert_int_equal(kvb_scan_call_prepare(&call, &spec, true, &inputs, why, sizeof why), 0);
+    silu.scan.silu = true;
+    spec.group = &silu;
+    assert_int_equal(kvb_scan_call_prepare(&call, &spec, false, &inputs, why, sizeof why), 0);
+    assert_int_equal(kvb_scan_call_prepare(&call, &spec, true, &inputs, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, "no silu here");
+    kvb_scan_call_free(&call);
+    assert_int_equal(memory_left, 768);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +374,8 @@ int main(void)
         cmocka_unit_test(a_mask_is_expanded_once),
         cmocka_unit_test(pages_become_what_is_taken),
         cmocka_unit_test(groups_of_another_model_find_a_place),
+        cmocka_unit_test(two_regions_are_declined),
+        cmocka_unit_test(a_scan_is_called),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("call", tests, NULL, NULL);

@@ -153,6 +153,9 @@ static void test_fetch(void **state)
     assert_int_equal(kvb_cache_update_and_fetch(r.cache, SCANS, pos, rows, rows, 2, &rows_spec), -EINVAL);
     assert_why(&r, "layer 1 scans: it stores no rows");
     assert_int_equal(kvb_cache_fetch_states(r.cache, 3, pos, 2, &spec), -EINVAL);
+    assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, NULL, 2, &spec), -EINVAL);
+    assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, pos, 2, NULL), -EINVAL);
+    assert_why(&r, "positions and a spec must be given");
     assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, pos + 1, 1, &spec), -EINVAL);
     assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, pos, 2, &spec), 0);
     assert_true(spec.from[0] == KVB_SCAN_ZERO && spec.from[1] == KVB_SCAN_PREVIOUS);
