@@ -402,9 +402,9 @@ static void reorder_adopt(seq_store *c, const kvb_change *change)
 /* Accepted nodes stay in their cells, which are their sequence's now. */
 static void commit_adopt(seq_store *c, const kvb_change *change)
 {
-    const uint32_t end = kvb_spans_next(&c->store.account->seq[change->src]), *own = c->resolved + c->n_left;
-    for (uint32_t i = 0; i < change->n; i++)
-        kvb_spans_append(&c->cells[change->src], end - change->n + i, own[i]);
+    const uint32_t end = kvb_spans_next(&c->store.account->seq[change->src]), own = c->n_left;
+    for (uint32_t i = 0; i < change->n; i++) /* none: nodes may have no memory yet */
+        kvb_spans_append(&c->cells[change->src], end - change->n + i, c->resolved[own + i]);
     for (uint32_t i = c->n_left + change->n; i < c->n_nodes; i++)
         kvb_seq_hold_cell(c, c->resolved[i], false);
     for (c->n_nodes = 0; c->n_nodes < c->n_left; c->n_nodes++)
