@@ -7,7 +7,7 @@
 
 A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, "and" for "or", a statement
 dropped. It is made in a copy of the tree. What does not compile, warnings aside, is not counted. It is killed by the first that
-fails: a test program that links the file and is of its room, or is named after it or includes its header; a script of that name;
+fails: a test program that links the file and is of its room, or is named after it, includes its header, or is told of below; likewise a script;
 a run of several workloads; `kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without
 it: that is tried before its first verdict, and tells how long it may take. Survivors are told with file and line; some are right to live: they change
 what cannot be seen. Exit 0 whatever the score.
@@ -26,8 +26,11 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness/replay": "harness", "results": "results",
+ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness/replay": "harness", "harness/tuning": "harness", "results": "results",
          "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
+LED_TO = {"kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan/": ["whole/test_scan"],
+          "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
+          "oracle/heirs": ["whole/test_descent"], "oracle/glance": ["whole/test_descent"], "oracle/lane": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"
 JUDGED = ("caches", "kernels", "oracle", "harness") # what `kvbench faults` judges
 ALONE = r"(?<![\w.>])(\w+) %s (\w+)\b(?![.\[(]|->)" # operands that are one word
@@ -67,7 +70,7 @@ def give_up(why): # from any thread
 
 
 def symbols(*files): # those of programs may be local: the linker hides what plug-ins do not need
-    lines = subprocess.check_output(["nm", "--defined-only", *files], text=True).splitlines()
+    lines = subprocess.check_output(["nm", "--defined-only", *files], text=True).splitlines() if files else []
     return {line.split()[-1] for line in lines if " kvb_" in line}
 
 
@@ -86,16 +89,21 @@ class Judges:
         self.of, self.seconds, self.texts = {}, {}, programs
         for name, tests in wanted.items():
             own = symbols(*glob.glob(f"{build}/{name[:-2]}.o") + glob.glob(f"{build}/{name[:-2]}.*.o"))
-            script = f"cli/{self.word(name)}.t"
-            self.of[name] = ([t for t in tests if held[t] & own] + ([script] if (ROOT / "ci/tests" / script).is_file() else []) +
+            scripts = {f"cli/{self.word(name)}.t"} | {t for t in self.led_to(name) if t.endswith(".t")}
+            self.of[name] = ([t for t in tests if held[t] & own] +
+                             sorted(t for t in scripts if (ROOT / "ci/tests" / t).is_file()) +
                              [RUN] + ([FAULTS] if room_of(name) in JUDGED else []))
 
     @staticmethod
     def word(name):
         return pathlib.Path(name).stem.split("_")[0]
 
+    @staticmethod
+    def led_to(name):
+        return [test for start, tests in LED_TO.items() if name.startswith(start) for test in tests]
+
     def names(self, test, text, name):
-        return f'"{name[:-2]}.h"' in text or self.word(name) in pathlib.Path(test).name.split("_")
+        return test in self.led_to(name) or f'"{name[:-2]}.h"' in text or self.word(name) in pathlib.Path(test).name.split("_")
 
     def in_order(self, name):
         """The likely ones first, then the quick ones."""
@@ -160,7 +168,7 @@ class Copy:
         lines[number] = new
         (self.tree / name).write_text("\n".join(lines))
         try:
-            if not self.make(f"{self.objects}/kvbench"):
+            if not self.make(f"{self.objects}/{'plugins/ggml.so' if name.startswith('kernels/ggml/') else 'kvbench'}"):
                 return "unbuilt"
             return self.killer(judges, name)
         finally:
