@@ -95,6 +95,10 @@ else
         holds "  $format" "\"pool_k\": \"$format\", \"pool_v\": \"$format\", \"kernel\": \"ggml\".*\"status\": \"pass\".*\"rho\": [0-9.e-]+,.*\"rule\": \"nmse\"" "$TMPDIR/ggml.jsonl"
     done
     holds "  ggml-mul" '"kernel": "ggml-mul".*"status": "pass".*"rule": "nmse"' "$TMPDIR/ggml.jsonl"
+    ok "what it says of its roundings holds" "${ggml[@]}" --workload plain-decode-8x128 --cache contiguous --pool f32 --pool f16 --pool bf16 \
+        -o "$TMPDIR/rounds.jsonl"
+    grep -c '"rho": 0\.[0-9]*,' "$TMPDIR/rounds.jsonl" | grep -qx 6
+    report $? "  no output is beyond the bound that follows from it"
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
         --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
         --oversubscribe
