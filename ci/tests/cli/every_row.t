@@ -22,7 +22,7 @@ seldom keeps plain-decode-8x128 20000 16000000 'rho .*; in its call .*head [0-9]
 seldom layer sliding-window-8x128 20000 16000000 'rho [0-9.e+]+ at line [0-9]+, layer 1, '
 seldom thread plain-decode-8x128 20000 16000000 'rho'
 expect_exit 1 "a kernel that is wrong from the second pass on fails, though the first one was judged" "$KVBENCH" run --no-witness \
-    --no-null --no-machine --plugin "$so" --kernel seldom-pass --workload plain-decode --cache contiguous --pool f32 --sample-ms 1
+    --no-null --no-machine --plugin "$so" --kernel seldom-pass --workload plain-decode --cache contiguous --pool f32 --sample-ms 20000
 holds "  by the bound" 'seldom-pass.*rho [0-9.e+]+ at line'
 
 for opinions in 16000000 1; do
