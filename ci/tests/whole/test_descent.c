@@ -185,7 +185,7 @@ static const kvb_scan_kernel *const kernels[] = {&kvb_scan_kernel_reference, &kv
             for (int part = 0; part < KVB_SCAN_PARTS; part++)
 
 static kvb_diff out, states, opinion;
-static kvb_scan_diffs diffs = {&out, &states, &opinion};
+static kvb_scan_diffs diffs = {.out = &out, .states = &states, .opinion = &opinion};
 
 static void test_honest(void **state)
 {
