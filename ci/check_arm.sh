@@ -78,7 +78,7 @@ run_arm() { # CPU, level, mask
 # missing; and what is skipped says why.
 compare() { # level
     python3 - "$work" "$1" "${#parts[@]}" "$BUILD/kvbench" <<'PY'
-import collections, json, subprocess, sys
+import collections, json, re, subprocess, sys
 work, level, parts, kvbench = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 def read(name):
     found = {}
@@ -101,13 +101,14 @@ def listed(sort):
     return {row["name"] for row in json.loads(subprocess.check_output([kvbench, "list", sort, "--format", "json"]))}
 met = {"caches": {k[1] for k in passed}, "scans": {k[4] for k in passed} | {"scan-reference"},
        "pools": {pool.replace("+had", "") for k in passed for pool in k[2:4]}}
+met["pools"] |= {pool[:-2] for pool in met["pools"] if pool.endswith("-k")}  # a pair's name
 for sort in met:
     assert listed(sort) <= met[sort], (sort, listed(sort) - met[sort])
 kernels = collections.Counter(k[4] for k in passed)
 assert {"flash", "flash-int8"} <= set(kernels) and ("flash-bf16" in kernels) == level.endswith("bf16"), kernels
 print("   ", ", ".join(f"{kernel} {n}" for kernel, n in sorted(kernels.items())), "passed;",
       f"{len(same)} digests of reference are those of this machine")
-skipped = collections.Counter(r["reason"] for r in there.values() if r["status"] == "skip")
+skipped = collections.Counter(re.sub(r"^line \d+: ", "", r["reason"]) for r in there.values() if r["status"] == "skip")
 assert all(skipped), skipped
 for reason, n in skipped.most_common():
     if not reason.startswith("flash-"):  # a format that a kernel does not take
@@ -150,7 +151,7 @@ for entry in "${cpus[@]}"; do
     cpu=${entry%=*} level=${entry##*=}
     [ -z "$only" ] || [ "$only" = "$cpu" ] || continue
     echo "== $cpu: $level"
-    KVB_TEST_RUNNER="nice -n 10 qemu-aarch64 -cpu $cpu" KVB_TEST_SECONDS=7200 \
+    [ $# -eq 0 ] || KVB_TEST_RUNNER="nice -n 10 qemu-aarch64 -cpu $cpu" KVB_TEST_SECONDS=7200 \
         check "unit tests" ci/test.sh "$BUILD/arm" "${@/#/$BUILD/arm/tests/}"
     level_check "$cpu" "$level"
     [ -z "${masks[$cpu]-}" ] || level_check "$cpu" "${masks[$cpu]}" "${masks[$cpu]}"
