@@ -10,6 +10,7 @@
 
 #define POISON    0x7fa5c35au /* a signalling NaN of f32 */
 #define POISON_16 0x7fa5u     /* a NaN of f16 and of bf16 */
+#define PIECE     128u        /* outputs that are looked at together */
 
 enum { Q, OUT, LSE, BUFFERS };
 static const char *const names[BUFFERS] = {"q", "out", "lse"};
@@ -149,7 +150,8 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok
     io->q = io->block[Q];
     io->out = io->block[OUT];
     io->lse = io->block[LSE];
-    memcpy(io->q, q, n_tok * token_bytes(io, group, Q));
+    if (q)
+        memcpy(io->q, q, n_tok * token_bytes(io, group, Q));
     return 0;
 }
 
@@ -165,11 +167,10 @@ void kvb_outputs_fill(void *block, size_t n, size_t element_bytes)
 {
     uint32_t *wide = block;
     uint16_t *narrow = block;
-    for (size_t i = 0; i < n; i++)
-        if (element_bytes == sizeof *wide)
-            wide[i] = POISON;
-        else
-            narrow[i] = POISON_16;
+    for (size_t i = 0; element_bytes == sizeof *wide && i < n; i++)
+        wide[i] = POISON;
+    for (size_t i = 0; element_bytes == sizeof *narrow && i < n; i++)
+        narrow[i] = POISON_16;
 }
 
 void kvb_kernel_io_poison(kvb_kernel_io *io)
@@ -186,6 +187,15 @@ size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes)
     const uint32_t *wide = block;
     const uint16_t *narrow = block;
     size_t i = 0;
+    /* whole pieces without one, of which compilers make vectors; then the piece that has one, or the rest */
+    for (uint32_t left = 0; i + PIECE <= n; i += PIECE) {
+        for (size_t j = i; element_bytes == sizeof *wide && j < i + PIECE; j++)
+            left |= wide[j] == POISON;
+        for (size_t j = i; element_bytes == sizeof *narrow && j < i + PIECE; j++)
+            left |= narrow[j] == POISON_16;
+        if (left)
+            break;
+    }
     while (i < n && (element_bytes == sizeof *wide ? wide[i] != POISON : narrow[i] != POISON_16))
         i++;
     return i;

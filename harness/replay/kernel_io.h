@@ -33,7 +33,7 @@ extern const kvb_memory_source kvb_guarded_source, kvb_plain_source, kvb_zeroed_
 void kvb_first_touch(const kvb_team *team);
 
 void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded);
-/* Buffers for n_tok queries of a layer of the group; copies q [n_tok][heads][k_dim]. 0 or -ENOMEM. */
+/* Buffers for n_tok queries of a layer of the group; copies q [n_tok][heads][k_dim], unless it is NULL: a witness reads none. 0 or -ENOMEM. */
 int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q);
 void kvb_kernel_io_poison(kvb_kernel_io *io);
 /* Did the kernel write every element? If not, why names the first one that it left. */

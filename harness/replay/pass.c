@@ -120,8 +120,9 @@ static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_fed *fed, uint32_
     const kvb_only *only = p->options->only;
     if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, layer)))
         return 0;
-    return kvb_pass_attend(p, layer, &spec, kvb_pass_rows(p, KVB_ROWS_Q, layer, fed->tokens, fed->n), fed->n, n,
-                           traffic);
+    /* a witness attends nothing */
+    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, layer, fed->tokens, fed->n) : NULL;
+    return kvb_pass_attend(p, layer, &spec, q, fed->n, n, traffic);
 }
 
 /* One layer's states go on. A witness looks at no states. */
