@@ -144,7 +144,7 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 # left out is what takes long and runs no line that the others do not.
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_hidden \
 	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent $(filter-out \
-	kernels/test_problems kernels/test_flash caches/test_no_memory caches/test_stored_rows caches/test_codec_isas \
+	kernels/test_problems kernels/test_flash caches/test_stored_rows caches/test_codec_isas \
 	oracle/test_bound oracle/test_bound_stored oracle/test_codec_steps kernels/test_loops kernels/test_hidden,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
 $(BUILD)/tests-ran: $(COVERING) FORCE

@@ -15,6 +15,7 @@
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "ci/tests/oracle/limited.h"
+#include "oracle/descent.h"
 #include "oracle/oracle.h"
 #include "oracle/storage.h"
 
@@ -378,6 +379,43 @@ static void shifts(void **state)
     hand_free(&h);
 }
 
+/* Layers that scan lie before and behind: rows are of the one that attends, whatever the sample; the others have lanes. */
+static void layers_that_scan_have_lanes(void **state)
+{
+    hand h = {0};
+    kvb_values *values;
+    char why[128];
+    (void)state;
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 40);
+    h.trace.header.model = (kvb_model){.n_layers = 3, .n_groups = 2, .group_of = {0, 1, 0}};
+    h.trace.header.model.groups[0] =
+        (kvb_group){.kind = KVB_GROUP_SCAN, .scan = {KVB_SCAN_DELTA, 2, 1, 8, 48, 4, 16, true, KVB_F32, KVB_F32}};
+    h.trace.header.model.groups[1] = (kvb_group){.heads = 2, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .scale = 0.25};
+    h.trace.needs.tokens = h.trace.needs.queries = 40;
+    assert_int_equal(kvb_values_open(&h.trace, "llama", 7, NULL, NULL, &values, why, sizeof why), 0);
+    for (int all = 0; all < 2; all++) {
+        kvb_oracle *o = open_or_fail(&h, values,
+                                     &(kvb_oracle_options){.k_format = &f32,
+                                                           .v_format = &f32,
+                                                           .max_pairs = all ? UINT64_MAX : 1,
+                                                           .opinion_pairs = UINT64_MAX,
+                                                           .seed = 1});
+        assert_int_equal(o->total_rows, 40 * 2);
+        assert_true(all ? o->n_rows == o->total_rows : o->n_rows > 0 && o->n_rows < o->total_rows);
+        for (size_t i = 0; i < o->n_rows; i++)
+            assert_int_equal(o->rows[i].layer, 1);
+        const kvb_descent *d = o->descent;
+        assert_int_equal(d->total, 2 * (2 * 3 + 1));
+        assert_int_equal(kvb_descent_lanes(d, 0), all ? 7 : 3);
+        assert_int_equal(kvb_descent_lanes(d, 1), 0);
+        assert_int_equal(d->lane_first[3 * KVB_SCAN_PARTS], d->total); /* each is followed, or glanced at */
+        assert_int_equal(d->rows != NULL, !all);
+        kvb_oracle_free(o);
+    }
+    kvb_values_free(values);
+    hand_free(&h);
+}
+
 static void unknown_format_is_refused(void **state)
 {
     (void)state;
@@ -405,6 +443,7 @@ int main(void)
         cmocka_unit_test(the_team_changes_nothing),
         cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
         cmocka_unit_test(shifts),
+        cmocka_unit_test(layers_that_scan_have_lanes),
         cmocka_unit_test(unknown_format_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
