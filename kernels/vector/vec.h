@@ -57,6 +57,65 @@
 #include "kernels/vector/vec_portable.h"
 #endif
 
+/* ---- what instruction sets do alike: OWN_… where one has better ------------------------------------------------------ */
+
+VEC_INLINE vbook book_load(const float *level)
+{
+    vbook b;
+    for (uint32_t i = 0; i < BOOK_VECS; i++)
+        b.v[i] = vf_load(level + i * VL);
+    return b;
+}
+
+#ifndef OWN_BOOK_AT5
+VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
+{
+    return vf_select(fifths >> first, book_at(high, code), book_at(low, code));
+}
+#endif
+
+#ifndef OWN_PARTS /* by predicates */
+VEC_INLINE vbook book_load8(const float *level)
+{
+    vbook b;
+    for (uint32_t i = 0; i < BOOK_VECS; i++)
+        b.v[i] = vf_load(level + i * VL % 8);
+    return b;
+}
+VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
+{
+    const uint8_t *from = p;
+    memset(to, 0, 64);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    bytes_part(p, 2 * n, part);
+    return vf_load_f16(part);
+}
+VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
+{
+    _Alignas(64) uint8_t part[64];
+    vf x[FP8_STEP / VL];
+    bytes_part(p, n, part);
+    fp8_step(false, part, x);
+    return x[0];
+}
+#endif
+
+#ifndef OWN_HEADS
+VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
+{
+    uint16_t heads[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(heads + 2 * i, p + i * bytes, 4);
+    for (uint32_t i = 0; i < 2 * n; i += VL)
+        vf_store(to + i, vf_load_f16(heads + i));
+}
+#endif
+
 /* ---- powers of two ------------------------------------------------------------------------------------------------- */
 
 #define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */

@@ -150,6 +150,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------- */
 
+#define OWN_BOOK_AT5
 typedef __m256i vcode;
 typedef struct vbook {
     vf v[2];
@@ -170,14 +171,6 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
 }
 
-VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
-{
-    const uint8_t *from = p;
-    memset(to, 0, 64);
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = from[i];
-}
-
 VEC_INLINE vf vf_load_u8(const uint8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
@@ -187,12 +180,6 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
-VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
-{
-    _Alignas(64) uint8_t part[64];
-    bytes_part(p, 2 * n, part);
-    return vf_load_f16(part);
-}
 VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
 {
     __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
@@ -224,14 +211,6 @@ VEC_INLINE vcode code_above(vcode code)
     return _mm256_srli_epi32(code, 4);
 }
 
-VEC_INLINE vbook book_load(const float *level)
-{
-    return (vbook){{_mm256_loadu_ps(level), _mm256_loadu_ps(level + 8)}};
-}
-VEC_INLINE vbook book_load8(const float *level)
-{
-    return (vbook){{_mm256_loadu_ps(level), _mm256_loadu_ps(level)}};
-}
 VEC_INLINE vf book_at(vbook b, vcode code)
 {
     __m256 fourth =
@@ -259,24 +238,6 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, largest), largest);
     half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7c00)));
     x[0] = _mm256_cvtph_ps(half) * _mm256_set1_ps(256.0f);
-}
-
-VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
-{
-    _Alignas(64) uint8_t part[64];
-    vf x[FP8_STEP / VL];
-    bytes_part(p, n, part);
-    fp8_step(false, part, x);
-    return x[0];
-}
-
-VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
-{
-    uint16_t heads[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(heads + 2 * i, p + i * bytes, 4);
-    for (uint32_t i = 0; i < 2 * n; i += VL)
-        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 /* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */

@@ -168,6 +168,9 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------- */
 
+#define OWN_BOOK_AT5
+#define OWN_PARTS
+#define OWN_HEADS
 typedef __m512i vcode;
 typedef struct vbook {
     vf v[1];
@@ -239,10 +242,6 @@ VEC_INLINE vcode code_above(vcode code)
     return _mm512_srli_epi32(code, 4);
 }
 
-VEC_INLINE vbook book_load(const float *level)
-{
-    return (vbook){{_mm512_loadu_ps(level)}};
-}
 VEC_INLINE vbook book_load8(const float *level)
 {
     return (vbook){{_mm512_broadcast_f32x8(_mm256_loadu_ps(level))}};

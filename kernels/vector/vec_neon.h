@@ -146,14 +146,6 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h)));
 }
 
-VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
-{
-    const uint8_t *from = p;
-    memset(to, 0, 64);
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = from[i];
-}
-
 /* Four bytes at any address as numbers. */
 VEC_INLINE uint32x4_t vec_bytes(const uint8_t *p)
 {
@@ -170,12 +162,6 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return vcvtq_f32_s32(vshrq_n_s32(vshlq_n_s32(vreinterpretq_s32_u32(vec_bytes(p)), 24), 24));
 }
 
-VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
-{
-    uint16_t part[4] = {0};
-    memcpy(part, p, 2 * n);
-    return vf_load_f16(part);
-}
 VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
 {
     uint32x4_t code = vec_bytes(p), ends = vorrq_u32(vceqzq_u32(code), vceqq_u32(code, vdupq_n_u32(255)));
@@ -207,14 +193,6 @@ VEC_INLINE vcode code_above(vcode code)
     return vshrq_n_u32(code, 4);
 }
 
-VEC_INLINE vbook book_load(const float *level)
-{
-    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level + 8), vf_load(level + 12)}};
-}
-VEC_INLINE vbook book_load8(const float *level)
-{
-    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level), vf_load(level + 4)}};
-}
 /* The look-up is of bytes, in a table of 64: byte j of a level is at 4 code + j. */
 VEC_INLINE vf book_at(vbook b, vcode code)
 {
@@ -224,11 +202,6 @@ VEC_INLINE vf book_at(vbook b, vcode code)
     at = vaddq_u32(at, vdupq_n_u32(0x03020100));
     return vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_u32(at)));
 }
-VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
-{
-    return vf_select(fifths >> first, book_at(high, code), book_at(low, code));
-}
-
 #define FP8_STEP 16u
 
 /* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of the value,
@@ -250,24 +223,6 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
         x[2 * i] = wide ? low : low * factor;
         x[2 * i + 1] = wide ? high : high * factor;
     }
-}
-
-VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
-{
-    uint8_t part[FP8_STEP] = {0};
-    vf x[FP8_STEP / VL];
-    memcpy(part, p, n);
-    fp8_step(false, part, x);
-    return x[0];
-}
-
-VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
-{
-    uint16_t heads[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(heads + 2 * i, p + i * bytes, 4);
-    for (uint32_t i = 0; i < 2 * n; i += VL)
-        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 /* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */

@@ -159,14 +159,6 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return vf_load_f16(h);
 }
 
-VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
-{
-    const uint8_t *from = p;
-    memset(to, 0, 64);
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = from[i];
-}
-
 VEC_INLINE vf vec_as_floats(vec_int a)
 {
     return __builtin_convertvector(a, vf);
@@ -184,12 +176,6 @@ VEC_INLINE vf vf_load_i8(const uint8_t *p)
     return vec_as_floats(vec_bytes(p) << 24 >> 24);
 }
 
-VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
-{
-    _Alignas(64) uint8_t part[64];
-    bytes_part(p, 2 * n, part);
-    return vf_load_f16(part);
-}
 VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
 {
     vec_int code = vec_bytes(p);
@@ -216,24 +202,11 @@ VEC_INLINE vcode code_above(vcode code)
     return code >> 4;
 }
 
-VEC_INLINE vbook book_load(const float *level)
-{
-    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level + 8), vf_load(level + 12)}};
-}
-VEC_INLINE vbook book_load8(const float *level)
-{
-    return (vbook){{vf_load(level), vf_load(level + 4), vf_load(level), vf_load(level + 4)}};
-}
 VEC_INLINE vf book_at(vbook b, vcode code)
 {
     return (vf){b.v[code[0] >> 2 & 3][code[0] & 3], b.v[code[1] >> 2 & 3][code[1] & 3],
                 b.v[code[2] >> 2 & 3][code[2] & 3], b.v[code[3] >> 2 & 3][code[3] & 3]};
 }
-VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
-{
-    return vf_select(fifths >> first, book_at(high, code), book_at(low, code));
-}
-
 #define FP8_STEP 4u
 
 /* Normal numbers by moving their fields; subnormal ones are a whole number of steps. */
@@ -246,24 +219,6 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     vf beyond = vf_of_bits(wide ? ((a & 3) << 21) | 0x7f800000 : (a & 0) | 0x7fc00000);
     vf size = vf_where(a < 1 << mantissa, small, vf_where(wide ? a >= 0x7c : a == 0x7f, beyond, normal));
     x[0] = vf_of_bits((vec_int)size | sign);
-}
-
-VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
-{
-    _Alignas(64) uint8_t part[64];
-    vf x[FP8_STEP / VL];
-    bytes_part(p, n, part);
-    fp8_step(false, part, x);
-    return x[0];
-}
-
-VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
-{
-    uint16_t heads[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(heads + 2 * i, p + i * bytes, 4);
-    for (uint32_t i = 0; i < 2 * n; i += VL)
-        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 /* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */

@@ -152,6 +152,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------- */
 
+#define OWN_PARTS
 typedef struct vbook {
     vf v[16 / VL];
 } vbook;
@@ -213,13 +214,6 @@ VEC_INLINE vcode code_above(vcode code)
     return svlsr_n_u32_x(ALL, code, 4);
 }
 
-VEC_INLINE vbook book_load(const float *level)
-{
-    vbook b;
-    for (uint32_t i = 0; i < BOOK_VECS; i++)
-        b.v[i] = vf_load(level + i * VL);
-    return b;
-}
 VEC_INLINE vbook book_load8(const float *level)
 {
     vbook b;
@@ -238,11 +232,6 @@ VEC_INLINE vf book_at(vbook b, vcode code)
         x = svorr_u32_x(ALL, x, AS_U32(svtbl_f32(b.v[i], svsub_n_u32_x(ALL, at, i * VL))));
     return AS_F32(x);
 }
-VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint32_t first)
-{
-    return vf_select(fifths >> first, book_at(high, code), book_at(low, code));
-}
-
 #define FP8_STEP 16u
 
 /* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of the value,
@@ -265,15 +254,6 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
 {
     return fp8_floats(false, svld1sb_s32(FIRST(n), (const int8_t *)p));
-}
-
-VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
-{
-    uint16_t heads[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(heads + 2 * i, p + i * bytes, 4);
-    for (uint32_t i = 0; i < 2 * n; i += VL)
-        vf_store(to + i, vf_load_f16(heads + i));
 }
 
 /* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
