@@ -17,14 +17,15 @@ VEC_INLINE vf query_load(const float *q, uint32_t c, uint32_t dim, vf factor)
 
 static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *encoded)
 {
-    float *to = encoded, factor = 1;
-    vf most = vf_set(0);
+    float *to = encoded, factor = 1, largest;
+    vi most = vi_set(0);
     int exponent;
     (void)k;
 
     for (uint32_t c = 0; c < dim; c += VL)
-        most = vf_max(vf_max(vf_load(q + c), -vf_load(q + c)), most); /* in this order: a NaN is ignored */
-    const float largest = vf_largest(most);
+        most = vi_size_max(most, vf_load(q + c));
+    const int32_t bits = vi_largest(most);
+    memcpy(&largest, &bits, sizeof largest); /* with a NaN in q: NaN, and nothing is scaled */
     if (largest > 0 && largest < (float)BF16_LEAST_Q) {
         frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
         factor = exp2f((float)(-39 - exponent));
