@@ -5,10 +5,14 @@
 
 #include <stddef.h>
 
+#if defined(__aarch64__)
 #define KVB_CPU_MASK_HELP                                                                                              \
-    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16; on AArch64 neon, " \
-    "neondot, "                                                                                                        \
-    "neonbf16, sve128 … sve512bf16"
+    "use no instruction set above this: portable, neon, neondot, neonbf16, or SVE of the CPU's own length, as "        \
+    "sve128, sve128bf16"
+#else
+#define KVB_CPU_MASK_HELP                                                                                              \
+    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16"
+#endif
 
 /*
  * Limits kernels and codecs of this process and of the children that it makes from now on. word NULL: no limit.

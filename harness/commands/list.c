@@ -41,12 +41,15 @@ static const kvb_usage usage = {
     .synopsis = "[kernels|caches|pools|scans|values|suites|counters|workloads]... [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
+        "here: after \"yes\" the level of instruction sets, the highest that the CPU has unless --cpu-mask says a "
+        "lower one.\n"
         "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
         "kernels, named: also what each takes and declines, asked along each axis with a plain problem on the others;\n"
         "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What a kernel\n"
         "declines because of the format is decoded to f32 for it in a run.\n"
         "also +had: the name followed by +had stores rows behind a Walsh-Hadamard transform.\n\n"
         "  kvbench list\n"
+        "  kvbench list kernels --cpu-mask portable\n"
         "  kvbench list kernels --plugin ./my-kernel.so",
     .options = options,
     .words = offsetof(list, sorts),
