@@ -255,6 +255,5 @@ int main(void)
         cmocka_unit_test(reserved_limit_is_kept),
         cmocka_unit_test(planned_reserve_and_commit_fail_once),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("allocator", tests, NULL, NULL);
 }

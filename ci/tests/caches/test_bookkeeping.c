@@ -178,6 +178,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_spans), cmocka_unit_test(test_first_seen),
                                        cmocka_unit_test(test_runs)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bookkeeping", tests, NULL, NULL);
 }

@@ -377,6 +377,5 @@ int main(void)
         cmocka_unit_test(two_regions_are_declined),
         cmocka_unit_test(a_scan_is_called),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("call", tests, NULL, NULL);
 }

@@ -271,6 +271,5 @@ int main(void)
         cmocka_unit_test(uneven_levels_are_kept),
         cmocka_unit_test(channels_take_held_rows),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("codes of blocks and groups", tests, NULL, NULL);
 }

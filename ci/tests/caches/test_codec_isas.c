@@ -241,6 +241,5 @@ int main(void)
         cmocka_unit_test(best_is_the_last_available),
         cmocka_unit_test(limit_holds),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,6 +275,5 @@ int main(void)
         cmocka_unit_test(bytes_become_rows),
         cmocka_unit_test(pools_are_listed),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

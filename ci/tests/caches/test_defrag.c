@@ -152,6 +152,5 @@ int main(void)
         cmocka_unit_test(a_full_cache_says_so),
         cmocka_unit_test(other_caches_have_nothing_to_move),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("defrag", tests, NULL, NULL);
 }

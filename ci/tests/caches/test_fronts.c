@@ -268,6 +268,5 @@ int main(void)
         cmocka_unit_test(threads_share),
         cmocka_unit_test(memory_may_fail),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("prefixes that caches share", tests, NULL, NULL);
 }

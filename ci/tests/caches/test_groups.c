@@ -249,6 +249,5 @@ int main(void)
         cmocka_unit_test(test_branches_drop_apart), cmocka_unit_test(test_latent),
         cmocka_unit_test(test_one_group_is_full),   cmocka_unit_test(test_generations),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);
 }

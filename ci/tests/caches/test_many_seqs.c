@@ -134,6 +134,5 @@ static void test_refused_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_alive), cmocka_unit_test(test_refused_steps)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("thousands of sequences", tests, NULL, NULL);
 }

@@ -317,6 +317,5 @@ int main(void)
         cmocka_unit_test(doubling),       cmocka_unit_test(doubling_huge), cmocka_unit_test(reserving),
         cmocka_unit_test(reserving_huge), cmocka_unit_test(row_bytes),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bytes of pools in closed form", tests, NULL, NULL);
 }

@@ -149,6 +149,5 @@ static void test_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_layers)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);
 }

@@ -285,6 +285,5 @@ static void test_every_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_cache)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("every request for memory failing once", tests, NULL, NULL);
 }

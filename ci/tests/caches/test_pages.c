@@ -96,6 +96,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(more_cells_than_have_numbers),
                                        cmocka_unit_test(pages_are_shared_until_written),
                                        cmocka_unit_test(pages_behind_a_window_go), cmocka_unit_test(no_page_is_free)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);
 }

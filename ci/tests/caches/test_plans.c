@@ -221,6 +221,5 @@ int main(void)
         cmocka_unit_test(test_rows_are_the_plans),
         cmocka_unit_test(test_stale_plans),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("plans of steps", tests, NULL, NULL);
 }

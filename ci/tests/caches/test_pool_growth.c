@@ -174,6 +174,5 @@ int main(void)
         cmocka_unit_test(growth_keeps_rows),
         cmocka_unit_test(failed_growth_changes_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pool growth", tests, NULL, NULL);
 }

@@ -204,6 +204,5 @@ int main(void)
         cmocka_unit_test(gather_moves_rows),
         cmocka_unit_test(floats_are_ieee),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pool rows", tests, NULL, NULL);
 }

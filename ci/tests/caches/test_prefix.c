@@ -454,6 +454,5 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(random_prompts),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("prompts that begin as others did", tests, NULL, NULL);
 }

@@ -335,6 +335,5 @@ int main(void)
         cmocka_unit_test(test_seq),       cmocka_unit_test(test_window),       cmocka_unit_test(test_tree),
         cmocka_unit_test(test_paged),     cmocka_unit_test(test_paged_prefix), cmocka_unit_test(test_shared_prefix),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("random calls against a naive model", tests, NULL, NULL);
 }

@@ -194,6 +194,5 @@ int main(void)
         cmocka_unit_test(staged_rows_are_read_as_they_lie),
         cmocka_unit_test(nothing_is_not_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }

@@ -160,6 +160,5 @@ int main(void)
         cmocka_unit_test(rows_stay),
         cmocka_unit_test(want_of_cells),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("reordering", tests, NULL, NULL);
 }

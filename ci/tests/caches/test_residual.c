@@ -439,6 +439,5 @@ int main(void)
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(failed_requests_change_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pools with residual cells", tests, NULL, NULL);
 }

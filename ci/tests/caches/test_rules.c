@@ -476,6 +476,5 @@ int main(void)
         cmocka_unit_test(test_recompute_feed), cmocka_unit_test(test_tree_commit),
         cmocka_unit_test(test_tree_chain),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);
 }

@@ -243,6 +243,5 @@ int main(void)
         cmocka_unit_test(memory_that_is_refused_takes_no_room),
         cmocka_unit_test(parts_that_cannot_say_so),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("save and load", tests, folder_make, folder_remove);
 }

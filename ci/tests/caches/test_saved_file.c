@@ -277,6 +277,5 @@ int main(void)
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(a_full_disk_loses_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("files of saved caches", tests, folder_make, folder_remove);
 }

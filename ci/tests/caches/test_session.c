@@ -151,6 +151,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_close_while_held),
                                        cmocka_unit_test(test_threads)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
 }

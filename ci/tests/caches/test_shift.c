@@ -495,6 +495,5 @@ int main(void)
         cmocka_unit_test(divided_positions_hold_several_tokens),
         cmocka_unit_test(memory_that_is_refused_changes_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("position shifts", tests, NULL, NULL);
 }

@@ -404,6 +404,5 @@ int main(void)
         cmocka_unit_test(v_in_k_is_staged),     cmocka_unit_test(rows_are_decoded_anew),
         cmocka_unit_test(refusals_say_why),     cmocka_unit_test(memory_is_the_sources),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("staging", tests, NULL, NULL);
 }

@@ -258,6 +258,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rollback), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_fetch),    cmocka_unit_test(test_slots),
                                        cmocka_unit_test(test_files),    cmocka_unit_test(test_prompts)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("recurrent states", tests, NULL, NULL);
 }

@@ -303,6 +303,5 @@ int main(void)
         cmocka_unit_test(test_window),      cmocka_unit_test(test_slab), cmocka_unit_test(test_tree),
         cmocka_unit_test(test_head_scales),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rows read back from caches", tests, NULL, NULL);
 }

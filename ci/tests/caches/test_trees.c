@@ -170,6 +170,5 @@ int main(void)
         cmocka_unit_test(what_is_refused_meanwhile),
         cmocka_unit_test(promised_sequences),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("trees beside sequences", tests, NULL, NULL);
 }

@@ -163,6 +163,5 @@ int main(void)
         cmocka_unit_test(bandwidths_have_samples),
         cmocka_unit_test(quantiles_are_nearest_rank),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bandwidth", tests, NULL, NULL);
 }

@@ -133,6 +133,5 @@ int main(void)
         cmocka_unit_test(a_kernel_that_is_not_loaded),
         cmocka_unit_test(what_stands_beside_it),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("best kernel", tests, setup, NULL);
 }

@@ -101,6 +101,5 @@ int main(void)
         cmocka_unit_test_setup(after_the_transform, rows_reset),
         cmocka_unit_test_setup(nothing_to_do, rows_reset),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("calibration", tests, NULL, NULL);
 }

@@ -298,6 +298,5 @@ int main(void)
         cmocka_unit_test(the_list_tells_all),
         cmocka_unit_test(a_pair_is_cheap),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("counters", tests, NULL, NULL);
 }

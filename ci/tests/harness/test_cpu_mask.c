@@ -67,6 +67,5 @@ int main(void)
         cmocka_unit_test(every_level_of_this_cpu),
         cmocka_unit_test(unknown_levels_change_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("cpu mask", tests, NULL, NULL);
 }

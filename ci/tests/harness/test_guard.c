@@ -270,6 +270,5 @@ int main(void)
         cmocka_unit_test(a_fitted_block_is_guarded_at_its_new_size),
         cmocka_unit_test(many_blocks_come_and_go),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("guarded memory", tests, said_map, said_unmap);
 }

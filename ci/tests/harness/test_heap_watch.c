@@ -240,6 +240,5 @@ int main(void)
         cmocka_unit_test(threads_are_counted),
         cmocka_unit_test(a_plugin_is_counted),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("heap watch", tests, NULL, NULL);
 }

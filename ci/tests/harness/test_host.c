@@ -116,6 +116,5 @@ int main(void)
         cmocka_unit_test(busy_is_a_load_that_others_make),
         cmocka_unit_test(old_openblas_cores_are_cured),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -65,6 +65,5 @@ int main(void)
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_null),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
 }

@@ -85,6 +85,5 @@ static void waiting_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(signals_stop), cmocka_unit_test(waiting_ends)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("interrupt", tests, NULL, NULL);
 }

@@ -171,6 +171,5 @@ int main(void)
         cmocka_unit_test(a_write_outside_is_seen),
         cmocka_unit_test(digest_tells_every_bit),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("kernel io", tests, NULL, NULL);
 }

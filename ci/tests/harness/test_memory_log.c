@@ -67,6 +67,5 @@ int main(void)
         cmocka_unit_test(few_events_are_all_kept),
         cmocka_unit_test(many_events_keep_ends_and_peaks),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("memory over a replay", tests, NULL, NULL);
 }

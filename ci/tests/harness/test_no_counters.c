@@ -192,6 +192,5 @@ int main(void)
         cmocka_unit_test(a_sandbox_without_perf_is_told),
         cmocka_unit_test(unknown_events_are_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("counters that are not there", tests, NULL, NULL);
 }

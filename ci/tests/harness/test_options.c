@@ -82,6 +82,5 @@ int main(void)
         cmocka_unit_test(bad_usage_is_refused),
         cmocka_unit_test(numbers_keep_their_range),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

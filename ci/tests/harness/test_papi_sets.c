@@ -94,6 +94,5 @@ int main(void)
         cmocka_unit_test(another_tool_sees_own_counts),
         cmocka_unit_test(events_that_do_not_fit_take_turns),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("PAPI sets", tests, NULL, NULL);
 }

@@ -171,6 +171,5 @@ int main(void)
         cmocka_unit_test(shared_scales_and_recent_rows),
         cmocka_unit_test(overlaps_come_back),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("poison", tests, NULL, poison_end);
 }

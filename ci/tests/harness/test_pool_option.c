@@ -114,6 +114,5 @@ int main(void)
         cmocka_unit_test(bad_words_are_told),
         cmocka_unit_test(room_is_bounded),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("pool words", tests, setup, NULL);
 }

@@ -306,6 +306,5 @@ int main(void)
         cmocka_unit_test(tree_is_indented),
         cmocka_unit_test(rows_are_measured_and_the_binding_is_left),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
 }

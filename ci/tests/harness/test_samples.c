@@ -213,6 +213,5 @@ int main(void)
         cmocka_unit_test(contexts_are_told_apart_in_any_order),
         cmocka_unit_test(many_contexts_are_joined_evenly),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("samples", tests, NULL, NULL);
 }

@@ -224,6 +224,5 @@ int main(void)
         cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
         cmocka_unit_test(pools_that_nobody_reads),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("selection", tests, setup, NULL);
 }

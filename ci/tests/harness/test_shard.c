@@ -53,6 +53,5 @@ int main(void)
         cmocka_unit_test(words_are_taken_or_refused),
         cmocka_unit_test(every_combination_is_in_one),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("shards", tests, NULL, NULL);
 }

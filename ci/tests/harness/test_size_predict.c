@@ -398,6 +398,5 @@ int main(void)
         cmocka_unit_test(random_histories), cmocka_unit_test(at_once_or_one_by_one),
         cmocka_unit_test(many_sequences),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);
 }

@@ -364,6 +364,5 @@ int main(void)
         cmocka_unit_test(states_beside_rows),         cmocka_unit_test(what_the_engine_refuses),
         cmocka_unit_test(rows_as_sizing_counts_them),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("sizes of whole models", tests, NULL, rows_free);
 }

@@ -100,6 +100,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(kinds), cmocka_unit_test(forks), cmocka_unit_test(reordered),
                                        cmocka_unit_test(many_sequences)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("step kind", tests, NULL, NULL);
 }

@@ -122,6 +122,5 @@ int main(void)
         cmocka_unit_test(binding_needs_a_core_for_each),     cmocka_unit_test(a_team_ends_without_a_run),
         cmocka_unit_test(threads_are_ready_when_started),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
 }

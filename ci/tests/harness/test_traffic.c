@@ -49,6 +49,5 @@ int main(void)
         cmocka_unit_test(runs_overlap),
         cmocka_unit_test(explicit_bits),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
 }

@@ -154,6 +154,5 @@ int main(void)
         cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(names_tell_files_from_words),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

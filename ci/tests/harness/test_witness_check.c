@@ -166,6 +166,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_head_is_asked, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(rows_from_elsewhere, rig_open, rig_close),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("witness check", tests, NULL, NULL);
 }

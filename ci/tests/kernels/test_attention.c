@@ -311,6 +311,5 @@ int main(void)
         cmocka_unit_test(unfit_problems_are_declined),
         cmocka_unit_test(decoding_is_declared),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -359,6 +359,5 @@ int main(void)
         return 0;
     }
     bf16 = kvb_loops_at(kvb_cpu())->bf16;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("products of bf16", tests, NULL, NULL);
 }

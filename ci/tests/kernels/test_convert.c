@@ -222,6 +222,5 @@ int main(void)
         cmocka_unit_test(rows_are_read_by_their_format),
         cmocka_unit_test(every_row_reads),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("convert", tests, NULL, NULL);
 }

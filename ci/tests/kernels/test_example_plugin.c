@@ -113,6 +113,5 @@ int main(void)
         cmocka_unit_test(computes_attention),
         cmocka_unit_test(declines_what_it_cannot_read),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("example plug-in", tests, plugin_build, plugin_remove);
 }

@@ -225,6 +225,5 @@ int main(void)
     f16 = f16_here();
     if (!f16)
         return 0;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("products of f16", tests, NULL, NULL);
 }

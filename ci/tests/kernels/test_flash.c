@@ -492,6 +492,5 @@ int main(void)
         else
             printf("# %s is not tried: %s\n", kvb_cpu_level_names[l], why);
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("flash", tests, NULL, NULL);
 }

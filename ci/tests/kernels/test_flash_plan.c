@@ -245,6 +245,5 @@ int main(void)
         cmocka_unit_test(a_wrapped_window_is_told_by_bits), cmocka_unit_test(spans_are_long),
         cmocka_unit_test(parts_share_everything),           cmocka_unit_test(groups_follow_the_cost),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("flash plan", tests, NULL, NULL);
 }

@@ -117,6 +117,5 @@ static void hidden_cells_do_not_reach(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(hidden_cells_do_not_reach)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("hidden", tests, NULL, NULL);
 }

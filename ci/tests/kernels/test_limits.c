@@ -90,6 +90,5 @@ static void test_declarations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits), cmocka_unit_test(test_declarations)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("limits of kernels", tests, NULL, NULL);
 }

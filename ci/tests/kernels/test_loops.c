@@ -288,6 +288,5 @@ int main(void)
         cmocka_unit_test(dots_are_right),     cmocka_unit_test(sums_are_right),     cmocka_unit_test(packs_are_copies),
         cmocka_unit_test(products_are_right), cmocka_unit_test(rescaling_is_exact),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("loops over vectors", tests, NULL, NULL);
 }

@@ -125,6 +125,5 @@ int main(void)
         cmocka_unit_test(fewer_than_eight),
         cmocka_unit_test(nothing_is_nothing),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("prefetch", tests, NULL, NULL);
 }

@@ -250,6 +250,5 @@ int main(void)
         cmocka_unit_test(all_together_hold),
         cmocka_unit_test(one_scale_for_k_and_v_is_declined),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("what a problem may ask", tests, NULL, NULL);
 }

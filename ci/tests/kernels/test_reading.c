@@ -138,6 +138,5 @@ static void no_reading_changes_a_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_reading_changes_a_bit)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("reading", tests, NULL, NULL);
 }

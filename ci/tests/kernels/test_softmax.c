@@ -30,6 +30,5 @@ static void equal_weights_add_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_weights_add_up)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("softmax", tests, NULL, NULL);
 }

@@ -217,6 +217,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(specials_keep_their_meaning),
     };
     step = argc > 1 && atoi(argv[1]) > 0 ? (uint32_t)atoi(argv[1]) : STEP;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("vector weights", tests, NULL, NULL);
 }

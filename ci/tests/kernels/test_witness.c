@@ -187,6 +187,5 @@ int main(void)
         cmocka_unit_test(other_formats_are_read),
         cmocka_unit_test(short_rows_are_declined),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("witness", tests, NULL, NULL);
 }

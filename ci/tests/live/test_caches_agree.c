@@ -160,6 +160,5 @@ int main(void)
         cmocka_unit_test(test_model_is_lively),
         cmocka_unit_test(test_what_a_cache_cannot_do_is_named),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live caches agree", tests, NULL, NULL);
 }

@@ -173,6 +173,5 @@ int main(void)
         cmocka_unit_test(test_configs_that_are_refused),
         cmocka_unit_test(test_tensors_that_are_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live checkpoints", tests, NULL, NULL);
 }

@@ -354,6 +354,5 @@ int main(void)
         cmocka_unit_test(test_batching_changes_no_bit),
         cmocka_unit_test(test_no_room_is_one_line),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live forward pass", tests, NULL, NULL);
 }

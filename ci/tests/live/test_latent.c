@@ -116,6 +116,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_absorbed_is_expanded),
                                        cmocka_unit_test(test_what_is_refused)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("latent attention", tests, NULL, NULL);
 }

@@ -205,6 +205,5 @@ int main(void)
         cmocka_unit_test(test_blur_is_relative_noise),
         cmocka_unit_test(test_bad_models_are_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live model", tests, NULL, NULL);
 }

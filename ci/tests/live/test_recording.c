@@ -405,6 +405,5 @@ int main(void)
         cmocka_unit_test(test_shipped_traces_are_current),
         cmocka_unit_test(test_unwritable_directory_is_named),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("live recording", tests, NULL, NULL);
 }

@@ -290,6 +290,5 @@ int main(void)
         cmocka_unit_test(nothing_visible),
         cmocka_unit_test(against_long_double),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/attention", tests, NULL, NULL);
 }

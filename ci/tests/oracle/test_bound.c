@@ -495,6 +495,5 @@ int main(void)
         cmocka_unit_test(mistakes_are_caught),
         cmocka_unit_test(declared_rounding_is_allowed),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/bound", tests, NULL, NULL);
 }

@@ -368,6 +368,5 @@ int main(void)
         cmocka_unit_test(gaussian_rows),
         cmocka_unit_test(sums_are_of_sizes),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/bound_steps", tests, NULL, NULL);
 }

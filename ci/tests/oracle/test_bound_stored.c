@@ -303,6 +303,5 @@ int main(void)
         cmocka_unit_test(holds_and_is_not_vacuous),
         cmocka_unit_test(mistakes_are_caught),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/bound_stored", tests, NULL, NULL);
 }

@@ -200,6 +200,5 @@ int main(void)
         cmocka_unit_test(caps),
         cmocka_unit_test(sinks),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("closed forms", tests, NULL, NULL);
 }

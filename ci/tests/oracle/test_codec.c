@@ -195,6 +195,5 @@ int main(void)
         cmocka_unit_test(nan_stays_quiet_nan),
         cmocka_unit_test(rows_are_little_endian_and_exact),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/codec", tests, NULL, NULL);
 }

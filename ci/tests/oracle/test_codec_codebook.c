@@ -161,6 +161,5 @@ int main(void)
         cmocka_unit_test(loss_is_below_the_papers_bound),
         cmocka_unit_test(an_outlier_is_two_levels),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/codec codebook", tests, NULL, NULL);
 }

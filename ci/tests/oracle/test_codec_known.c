@@ -321,6 +321,5 @@ int main(void)
         cmocka_unit_test(mx),
         cmocka_unit_test(codebook),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/codec known answers", tests, NULL, NULL);
 }

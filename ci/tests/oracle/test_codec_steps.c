@@ -264,6 +264,5 @@ int main(void)
         cmocka_unit_test(within_half_a_step),
         cmocka_unit_test(stored_rows_stay),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/codec steps", tests, NULL, NULL);
 }

@@ -244,6 +244,5 @@ int main(void)
         cmocka_unit_test(ends_of_the_output_type),
         cmocka_unit_test(empty_row),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/diff", tests, NULL, NULL);
 }

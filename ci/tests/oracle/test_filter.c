@@ -119,6 +119,5 @@ static void what_stands_out_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_is_named), cmocka_unit_test(what_stands_out_is_said)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/filter", tests, NULL, NULL);
 }

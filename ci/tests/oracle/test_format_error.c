@@ -92,6 +92,5 @@ int main(void)
         cmocka_unit_test(closed_case),
         cmocka_unit_test(overflow_costs_infinity),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/format_error", tests, NULL, NULL);
 }

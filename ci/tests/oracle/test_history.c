@@ -440,6 +440,5 @@ int main(void)
         cmocka_unit_test(trees_behind_holes),
         cmocka_unit_test(long_sequences),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/history", tests, NULL, NULL);
 }

@@ -194,6 +194,5 @@ static void every_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_request)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/no memory", tests, NULL, NULL);
 }

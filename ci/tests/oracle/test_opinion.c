@@ -211,6 +211,5 @@ int main(void)
         cmocka_unit_test(narrow_outputs),
         cmocka_unit_test(budget_chooses_calls),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/opinion", tests, NULL, NULL);
 }

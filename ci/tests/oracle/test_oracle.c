@@ -446,6 +446,5 @@ int main(void)
         cmocka_unit_test(layers_that_scan_have_lanes),
         cmocka_unit_test(unknown_format_is_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/oracle", tests, NULL, NULL);
 }

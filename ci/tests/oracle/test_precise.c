@@ -196,6 +196,5 @@ static void test_scenes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scenes)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("the oracle against 113 bits", tests, NULL, NULL);
 }

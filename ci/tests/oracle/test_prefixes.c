@@ -237,6 +237,5 @@ int main(void)
         cmocka_unit_test(both_say_what_lists_say),
         cmocka_unit_test(what_differs_is_said),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("tokens behind one prefix", tests, NULL, NULL);
 }

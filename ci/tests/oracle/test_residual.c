@@ -417,6 +417,5 @@ int main(void)
         cmocka_unit_test(writes_in_order_give_the_sequence),
         cmocka_unit_test(blocks_written_again),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/residual", tests, NULL, NULL);
 }

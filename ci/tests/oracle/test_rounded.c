@@ -266,6 +266,5 @@ int main(void)
         cmocka_unit_test(the_account_takes_q_and_step),
         cmocka_unit_test(what_breaks_the_declaration_is_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/rounded", tests, NULL, NULL);
 }

@@ -198,6 +198,5 @@ int main(void)
         cmocka_unit_test(seeded),
         cmocka_unit_test(no_queries_no_rows),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/sample", tests, NULL, NULL);
 }

@@ -240,6 +240,5 @@ int main(void)
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(formats_of_others),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/store", tests, NULL, NULL);
 }

@@ -76,6 +76,5 @@ int main(void)
         cmocka_unit_test(what_is_not_finite),
         cmocka_unit_test(rows_of_16_bits_and_steps),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/tolerance", tests, NULL, NULL);
 }

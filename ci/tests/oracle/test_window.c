@@ -288,6 +288,5 @@ int main(void)
         cmocka_unit_test(written_into_an_encoded_block),
         cmocka_unit_test(what_is_not_there),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("oracle/window", tests, NULL, NULL);
 }

@@ -127,6 +127,5 @@ int main(void)
         cmocka_unit_test(test_refused), cmocka_unit_test(test_device),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("whole files", tests, NULL, NULL);
 }

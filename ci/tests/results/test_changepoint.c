@@ -167,6 +167,5 @@ int main(void)
         cmocka_unit_test(test_no_change), cmocka_unit_test(test_one_change), cmocka_unit_test(test_two_changes),
         cmocka_unit_test(test_odd_run),   cmocka_unit_test(test_files),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

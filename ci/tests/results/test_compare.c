@@ -473,6 +473,5 @@ int main(void)
         cmocka_unit_test_setup(test_run_shifts, setup),
         cmocka_unit_test_setup(test_machine_is_slower, setup),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

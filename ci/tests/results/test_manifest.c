@@ -94,6 +94,5 @@ int main(void)
         cmocka_unit_test(test_essence),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("manifests of one run", tests, NULL, NULL);
 }

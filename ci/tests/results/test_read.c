@@ -167,6 +167,5 @@ int main(void)
         cmocka_unit_test(test_fields), cmocka_unit_test(test_missing),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("reading result files", tests, set_up, tear_down);
 }

@@ -196,6 +196,5 @@ int main(void)
         cmocka_unit_test(test_cut_character),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("result files, there and back", tests, set_up, tear_down);
 }

@@ -317,6 +317,5 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_budget),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

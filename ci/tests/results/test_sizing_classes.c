@@ -210,6 +210,5 @@ int main(void)
         cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert), cmocka_unit_test(test_last_full),
         cmocka_unit_test(test_published),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

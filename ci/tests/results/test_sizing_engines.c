@@ -367,6 +367,5 @@ int main(void)
         cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
         cmocka_unit_test(test_mlx),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

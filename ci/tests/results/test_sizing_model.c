@@ -427,6 +427,5 @@ int main(void)
         cmocka_unit_test(test_notes),     cmocka_unit_test(test_tolerated), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_mutations), cmocka_unit_test(test_collected),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -417,6 +417,5 @@ int main(void)
         cmocka_unit_test(ranks_hold_their_share),
         cmocka_unit_test(what_is_not_divided_is_whole_on_a_rank),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

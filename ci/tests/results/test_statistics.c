@@ -426,6 +426,5 @@ int main(void)
         cmocka_unit_test(test_error),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
 }

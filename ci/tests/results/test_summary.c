@@ -290,6 +290,5 @@ int main(void)
         cmocka_unit_test(test_width),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
 }

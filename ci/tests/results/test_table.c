@@ -312,6 +312,5 @@ int main(void)
         cmocka_unit_test(test_utf8),    cmocka_unit_test(test_xml),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
 }

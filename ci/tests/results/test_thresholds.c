@@ -132,6 +132,5 @@ int main(void)
         cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_mistakes),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -381,6 +381,5 @@ int main(void)
         cmocka_unit_test(test_pipe),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("writing result files", tests, set_up, tear_down);
 }

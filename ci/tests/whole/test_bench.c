@@ -410,6 +410,5 @@ int main(void)
         cmocka_unit_test(test_ratios_are_against_the_right_limit),
         cmocka_unit_test(test_figures),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,5 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tables)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("every code of every format", tests, NULL, NULL);
 }

@@ -245,6 +245,5 @@ int main(void)
     };
     if (!f16_here())
         return 0;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("codes as f16", tests, NULL, NULL);
 }

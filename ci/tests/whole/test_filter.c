@@ -376,6 +376,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(gaussian_of_many),
         cmocka_unit_test(honest_over_profiles),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
 }

@@ -68,6 +68,5 @@ int main(int argc, char **argv)
     }
     for (const kvb_fuzz_target *target = kvb_fuzz_targets; target->name; target++)
         tests[n++] = (struct CMUnitTest){target->name, test_corpus, NULL, NULL, (void *)target};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("corpora of fuzzing", tests, n, NULL, NULL);
 }

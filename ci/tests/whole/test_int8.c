@@ -487,6 +487,5 @@ int main(void)
         cmocka_unit_test(zero_weights),
         cmocka_unit_test(others_declined),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("int8", tests, NULL, NULL);
 }

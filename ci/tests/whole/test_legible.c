@@ -127,6 +127,5 @@ static void every_pool_is_legible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_pool_is_legible)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("legible", tests, NULL, NULL);
 }

@@ -331,6 +331,5 @@ int main(void)
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_transform),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rows loaded as floats", tests, NULL, NULL);
 }

@@ -321,6 +321,5 @@ int main(void)
     size_t n = 0;
     for (; n < sizeof tests / sizeof *tests; n++)
         tests[n] = (struct CMUnitTest){relations[n].name, test_relation, NULL, NULL, (void *)(uintptr_t)&relations[n]};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("what must be the same", tests, n, NULL, NULL);
 }

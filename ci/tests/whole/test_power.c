@@ -294,6 +294,5 @@ int main(int argc, char **argv)
         tests[i] = (struct CMUnitTest){
             .name = names[i], .test_func = mistakes_fail, .initial_state = (void *)(uintptr_t)&scenes[i]};
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("power", tests, NULL, NULL);
 }

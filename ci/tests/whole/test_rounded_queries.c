@@ -171,6 +171,5 @@ static void what_is_said_is_multiplied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_said_is_multiplied)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("rounded_queries", tests, NULL, NULL);
 }

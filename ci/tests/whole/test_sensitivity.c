@@ -245,6 +245,5 @@ int main(void)
         tests[p] = (struct CMUnitTest){
             .name = names[p], .test_func = kernels_over_a_pair, .initial_state = (void *)(uintptr_t)pairs[p]};
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("sensitivity", tests, NULL, NULL);
 }

@@ -294,6 +294,5 @@ static void pools_store_what_the_codec_stores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pools_store_what_the_codec_stores)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("stored bytes", tests, NULL, NULL);
 }

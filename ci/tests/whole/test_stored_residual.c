@@ -187,6 +187,5 @@ static void windows_store_what_the_codec_stores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(windows_store_what_the_codec_stores)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("stored windows", tests, NULL, NULL);
 }

@@ -146,6 +146,5 @@ int main(void)
         cmocka_unit_test(groups_of_unlike_layers),
         cmocka_unit_test(latent_rows),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("walk bytes", tests, NULL, NULL);
 }

@@ -308,6 +308,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_that_cannot_be, scratch_setup, scratch_teardown),
         cmocka_unit_test(formats_are_chosen),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("import", tests, NULL, NULL);
 }

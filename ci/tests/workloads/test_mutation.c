@@ -151,6 +151,5 @@ static void test_safetensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_traces), cmocka_unit_test(test_safetensors)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("mutations", tests, scratch_setup, scratch_teardown);
 }

@@ -433,6 +433,5 @@ int main(void)
         cmocka_unit_test(test_tags),
         cmocka_unit_test(test_odd_dims),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("value profiles", tests, model_setup, NULL);
 }

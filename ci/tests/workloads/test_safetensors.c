@@ -235,6 +235,5 @@ int main(void)
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_write_refuses),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("safetensors", tests, scratch_setup, scratch_teardown);
 }

@@ -340,6 +340,5 @@ int main(void)
         cmocka_unit_test(test_header_capacity), cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_endless_line),    cmocka_unit_test(test_message_is_one_line),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bad traces", tests, scratch_setup, scratch_teardown);
 }

@@ -155,6 +155,5 @@ static void test_too_many_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_groups), cmocka_unit_test(test_too_many_groups)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("bad groups of traces", tests, scratch_setup, scratch_teardown);
 }

@@ -478,6 +478,5 @@ int main(void)
         cmocka_unit_test(test_long_fill),
         cmocka_unit_test(test_streaming),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("trace reader", tests, scratch_setup, scratch_teardown);
 }

@@ -461,6 +461,5 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_shipped_traces),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("trace round trip", tests, scratch_setup, scratch_teardown);
 }

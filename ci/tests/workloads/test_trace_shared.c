@@ -130,6 +130,5 @@ int main(void)
         cmocka_unit_test(test_their_line),
         cmocka_unit_test(test_bad_lists),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("shared tokens", tests, scratch_setup, scratch_teardown);
 }

@@ -302,6 +302,5 @@ int main(void)
         cmocka_unit_test(test_seeded),         cmocka_unit_test(test_refused),  cmocka_unit_test(test_unlike_groups),
         cmocka_unit_test(test_header_profile), cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);
 }

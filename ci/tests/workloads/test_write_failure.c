@@ -190,6 +190,5 @@ int main(void)
         cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_ignored_error), cmocka_unit_test(test_size_limit),
         cmocka_unit_test(test_unwritable), cmocka_unit_test(test_not_committed), cmocka_unit_test(test_header_refused),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("failing writes", tests, scratch_setup, scratch_teardown);
 }
