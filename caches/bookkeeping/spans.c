@@ -38,11 +38,11 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
 {
     for (size_t i = 0; i < from->n; i++) {
         kvb_span add = kvb_span_clip(from->span[i], p0, p1);
-        size_t at = 0;
+        size_t at = s->n;
         if (add.n == 0)
             continue;
-        while (at < s->n && s->span[at].pos <= add.pos) /* behind those that `from` has at its position */
-            at++;
+        while (at > 0 && s->span[at - 1].pos > add.pos) /* behind those that `from` has at its position */
+            at--;
         assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos + 1));
         for (size_t j = s->n++; j > at; j--)
             s->span[j] = s->span[j - 1];

@@ -6,7 +6,7 @@
  *
  * The rows of the first table are small, so that next to nothing of a call is bytes; but for what copies rows: a fork of slab, a
  * shift of slab, save and load. Every sequence holds as many tokens as the others, in one run of cells; then all decode together.
- * A call is of the last sequence; reorder hands all on by one, and tree is a propose of 26 nodes and a commit of 4. What rows cost
+ * A call is of the last sequence (seq_cp of shared-prefix shares a frozen front); reorder hands all on by one, and tree is a propose of 26 nodes and a commit of 4. What rows cost
  * that have the size of a model's is the second table. Medians of this thread's time.
  */
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "results/statistics.h"
 #include "workloads/slot_files.h"
 
-enum { DIM = 4, SAMPLES = 21, FEWEST = 3, CALLS = 64, PREFILL = 4096, NODES = 26, ACCEPTED = 4 };
+enum { DIM = 4, SAMPLES = 21, FEWEST = 3, CALLS = 64, PREFILL = 4096, NODES = 26, ACCEPTED = 4, DIVIDED = 16 };
 #define LONGEST 1e8 /* ns that a cycle is sampled, once there are the fewest samples */
 
 static const kvb_model model = {.n_layers = 1,
@@ -33,7 +33,22 @@ static const kvb_model model = {.n_layers = 1,
                                             .rope = {.known = true, .dims = DIM, .base = 10000}}}};
 
 /* A column of the first table. */
-typedef enum verb { STEP_ALL, STEP_ONE, SEQ_RM, SEQ_CP, REORDER, SEQ_ADD, TREE, MATCH, SAVE, LOAD, CLEAR, VERBS } verb;
+typedef enum verb {
+    STEP_ALL,
+    STEP_ONE,
+    SEQ_RM,
+    SEQ_CP,
+    REORDER,
+    SEQ_ADD,
+    SEQ_DIV,
+    DEFRAG,
+    TREE,
+    MATCH,
+    SAVE,
+    LOAD,
+    CLEAR,
+    VERBS
+} verb;
 static const struct {
     const char *name, *unit;
     double ns;
@@ -43,6 +58,8 @@ static const struct {
                   [SEQ_CP] = {"seq_cp", "ns", 1},
                   [REORDER] = {"reorder", "ns/seq", 1},
                   [SEQ_ADD] = {"seq_add", "ns", 1},
+                  [SEQ_DIV] = {"seq_div", "ns", 1},
+                  [DEFRAG] = {"defrag", "us", 1e3},
                   [TREE] = {"tree", "ns/node", 1},
                   [MATCH] = {"match", "us", 1e3},
                   [SAVE] = {"save", "us", 1e3},
@@ -211,6 +228,24 @@ static void forks(bench *b)
     note(b, SEQ_RM, between - start);
 }
 
+/* The first positions of the last sequence are divided, as far as they are not yet; its rows are turned with the next step. */
+static void divide(bench *b)
+{
+    const uint32_t last = b->sequences - 1;
+    double start = now_ns();
+    must(b, kvb_cache_seq_div(b->cache, last, 0, DIVIDED, 2));
+    note(b, SEQ_DIV, now_ns() - start);
+    must(b, kvb_cache_begin_step(b->cache, &last, 1));
+}
+
+/* All cells in order: few are out of it, so that looking is what costs. */
+static void defrag(bench *b)
+{
+    double start = now_ns();
+    must(b, kvb_cache_defrag(b->cache));
+    note(b, DEFRAG, now_ns() - start);
+}
+
 static void clear(bench *b)
 {
     double start = now_ns();
@@ -231,6 +266,8 @@ static const struct cycle {
               {KVB_CACHE_TREE, ACCEPTED, tree},
               {KVB_CACHE_SAVES, 1, saved},
               {KVB_CACHE_SEQ, 0, forks},
+              {KVB_CACHE_DIVIDE, 1, divide},
+              {KVB_CACHE_SHIFT, 0, defrag},
               {0, 0, clear}};
 #define CYCLES (sizeof cycles / sizeof *cycles)
 
@@ -284,8 +321,8 @@ static void bench_run(bench *b)
 
 static void calls_bench(const char *word, uint32_t most)
 {
-    static const kvb_cache_type *const types[] = {&kvb_cache_seq, &kvb_cache_slab, &kvb_cache_paged,
-                                                  &kvb_cache_paged_prefix, &kvb_cache_tree};
+    static const kvb_cache_type *const types[] = {&kvb_cache_seq,          &kvb_cache_slab,          &kvb_cache_paged,
+                                                  &kvb_cache_paged_prefix, &kvb_cache_shared_prefix, &kvb_cache_tree};
     static const uint32_t cells[] = {1u << 10, 1u << 16, 1u << 22}, sequences[] = {1, 16, 64, KVB_MAX_SEQS};
     printf("%-12s %8s %6s %6s", "cache", "cells", "alive", "ids");
     for (int v = 0; v < VERBS; v++)
