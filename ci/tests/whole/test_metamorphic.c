@@ -8,10 +8,13 @@
 #include <math.h>
 
 #include "caches/call.h"
+#include "caches/scan_call.h"
 #include "kernels/kernels.h"
 #include "workloads/values.h"
 
 enum { LAYERS = 3, DIM = 16, HEADS = 4, BASE = 4096, CALLS_EACH = 60, HISTORIES = 25, STRANGER = 7, FED = 1024 };
+/* Of a layer that scans. */
+enum { Q_K = 8, SCAN_HEADS = 2, SCAN_V = 16, CHANNELS = 2 * Q_K + SCAN_HEADS * SCAN_V, TAPS = 4 };
 
 /* ---- a cache that is played on ----------------------------------------------------------------------------------- */
 
@@ -20,6 +23,7 @@ typedef struct player {
     kvb_allocator allocator;
     kvb_cache *cache;
     kvb_call call;
+    kvb_scan_call scan;
     uint32_t pos[NAIVE_TOKENS], label[NAIVE_TOKENS]; /* by ordinal */
     uint64_t next;                                   /* ordinal */
     uint32_t based, strange;                         /* labels given out */
@@ -28,7 +32,9 @@ typedef struct player {
 
 static kvb_model model;
 
-static void model_make(bool limited)
+typedef enum layers_kind { PLAIN, LIMITED, SCANNING } layers_kind; /* with windows and chunks; one of three scans */
+
+static void model_make(layers_kind layers)
 {
     const kvb_group group = {.heads = HEADS,
                              .kv_heads = 2,
@@ -37,13 +43,23 @@ static void model_make(bool limited)
                              .scale = 0.25,
                              .rope = {.known = true, .base = 10000, .dims = DIM}};
     model = (kvb_model){.n_layers = LAYERS, .n_groups = 2, .group_of = {0, 1, 0}, .groups = {group, group}};
-    model.groups[limited ? 0 : 1].softcap = 20;
+    model.groups[layers == LIMITED ? 0 : 1].softcap = 20;
     model.groups[0].rope = (kvb_rope){.known = true, .base = 100, .dims = DIM};
     model.groups[1].rope = (kvb_rope){.known = true, .base = 10000, .neighbours = true, .first = 4, .dims = DIM / 2};
-    if (limited) {
+    if (layers == LIMITED) {
         model.groups[0].window = 7, model.groups[0].sinks = 2;
         model.groups[1].chunk = 8;
     }
+    if (layers == SCANNING)
+        model.groups[1] = (kvb_group){.kind = KVB_GROUP_SCAN,
+                                      .scan = {.kind = KVB_SCAN_DELTA,
+                                               .heads = SCAN_HEADS,
+                                               .groups = 1,
+                                               .d_k = Q_K,
+                                               .d_v = SCAN_V,
+                                               .conv_width = TAPS,
+                                               .conv_channels = CHANNELS,
+                                               .silu = true}};
 }
 
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
@@ -61,20 +77,74 @@ static void player_open(player *p, const naive *like, const kvb_cache_type *type
                                  .seq_capacity = like->seq_capacity + 8, /* for detours */
                                  .max_seqs = like->max_seqs + 1,
                                  .rollback = like->rollback + 16, /* and by a step, behind which a detour drops rows */
+                                 .state_depth = like->state_depth + 20,
                                  .min_chunk = 4,
                                  .page_cells = page_cells,
                                  .k_pool = kvb_builtin_pools[0],
                                  .v_pool = kvb_builtin_pools[0],
                                  .allocator = &p->allocator};
-    *p = (player){.call = {.kernel = kernel, .team = &team, .out_elem = KVB_F32}};
+    *p = (player){
+        .call = {.kernel = kernel, .team = &team, .out_elem = KVB_F32},
+        .scan = {.kernel = kernel == &kvb_kernel_reference ? &kvb_scan_kernel_reference : &kvb_scan_kernel_vector,
+                 .team = &team,
+                 .out_elem = KVB_F32}};
     assert_int_equal(kvb_cache_open(type, &model, &o, &p->cache, why, sizeof why), 0);
 }
 
 static void player_close(player *p)
 {
     kvb_call_free(&p->call);
+    kvb_scan_call_free(&p->scan);
     kvb_cache_close(p->cache);
     assert_int_equal(p->allocator.current_bytes, 0);
+}
+
+static void scan_run(kvb_scan_call *scan, const kvb_scan_spec *spec, bool conv, const kvb_scan *inputs, float *out)
+{
+    char why[200];
+    if (kvb_scan_call_prepare(scan, spec, conv, inputs, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(kvb_scan_call_run(scan, out), 0);
+}
+
+/* The same of a layer that scans: a convolution, and a recurrence over what it gives. k has norm 1. */
+static void layer_scan(player *p, uint32_t layer, const uint64_t *feed, uint32_t n, uint32_t n_new)
+{
+    static float x[FED * CHANNELS], mixed[FED * CHANNELS], q[FED * Q_K], k[FED * Q_K], v[FED * SCAN_HEADS * SCAN_V],
+        gate[FED * SCAN_HEADS], beta[FED * SCAN_HEADS], out[FED * SCAN_HEADS * SCAN_V], taps[TAPS * CHANNELS];
+    static uint32_t positions[FED];
+    kvb_scan_spec spec;
+    assert_true(n <= FED);
+    for (uint32_t i = 0; i < TAPS * CHANNELS; i++)
+        taps[i] = 0.5F / (float)(1 + i % 7);
+    for (uint32_t i = 0; i < n; i++) {
+        float row[HEADS * DIM];
+        positions[i] = p->pos[feed[i]];
+        kvb_profile_find("gaussian")->rows(&model, 1, KVB_ROWS_Q, 0, p->label[feed[i]], positions[i], row);
+        memcpy(x + (size_t)i * CHANNELS, row, CHANNELS * sizeof *x);
+        for (uint32_t h = 0; h < SCAN_HEADS; h++) {
+            gate[i * SCAN_HEADS + h] = -0.1F * fabsf(row[CHANNELS + h]);
+            beta[i * SCAN_HEADS + h] = 0.5F + 0.4F * tanhf(row[CHANNELS + SCAN_HEADS + h]);
+        }
+    }
+    assert_int_equal(kvb_cache_fetch_states(p->cache, layer, positions, n, &spec), 0);
+    scan_run(&p->scan, &spec, true, &(kvb_scan){.v = x, .a = taps}, mixed);
+    for (uint32_t i = 0; i < n; i++) {
+        const float *row = mixed + (size_t)i * CHANNELS;
+        float norm = 1e-6F;
+        for (uint32_t c = 0; c < Q_K; c++)
+            norm += row[Q_K + c] * row[Q_K + c];
+        for (uint32_t c = 0; c < Q_K; c++) {
+            q[i * Q_K + c] = row[c];
+            k[i * Q_K + c] = row[Q_K + c] / sqrtf(norm);
+        }
+        memcpy(v + (size_t)i * SCAN_HEADS * SCAN_V, row + 2 * Q_K, SCAN_HEADS * SCAN_V * sizeof *v);
+    }
+    scan_run(&p->scan, &spec, false, &(kvb_scan){.q = q, .k = k, .v = v, .gate = gate, .beta = beta}, out);
+    for (uint32_t i = n - n_new; i < n; i++)
+        if (p->label[feed[i]] < BASE)
+            memcpy(p->out[p->label[feed[i]]][layer], out + (size_t)i * SCAN_HEADS * SCAN_V,
+                   SCAN_HEADS * SCAN_V * sizeof *out);
 }
 
 /* Rows of the fed tokens go into one layer; outputs of the new ones that have a label of the history are kept. */
@@ -131,7 +201,7 @@ static void call_play(player *p, const call *c, uint32_t n_new, bool detour)
     const uint32_t n = kvb_cache_feed(p->cache, &feed);
     assert_int_equal(n > 0, n_new > 0);
     for (uint32_t layer = 0; layer < LAYERS && n; layer++)
-        layer_play(p, layer, feed, n, n_new);
+        (kvb_group_scans(kvb_model_group(&model, layer)) ? layer_scan : layer_play)(p, layer, feed, n, n_new);
 }
 
 static uint32_t brings(const call *c)
@@ -240,7 +310,7 @@ typedef struct relation {
     const char *name;
     const kvb_cache_type *first, *second;
     detour *how;
-    bool limited; /* layers have windows or chunks */
+    layers_kind layers;
 } relation;
 
 static void histories_compare(const relation *r, const kvb_kernel *kernel)
@@ -249,7 +319,7 @@ static void histories_compare(const relation *r, const kvb_kernel *kernel)
     static naive m;
     static uint32_t pos[NAIVE_TOKENS];
     uint32_t tokens = 0;
-    model_make(r->limited);
+    model_make(r->layers);
     for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
         const uint32_t page_cells = (uint32_t[]){1, 4, 7}[seed % 3];
         m = (naive){.type = r->first,
@@ -259,6 +329,7 @@ static void histories_compare(const relation *r, const kvb_kernel *kernel)
                     .n_ids = KVB_SEQ_IDS,
                     .max_seqs = 5,
                     .rollback = 4,
+                    .state_depth = 4,
                     .page_cells = page_cells,
                     .pos = pos};
         random_state = seed;
@@ -284,29 +355,35 @@ static void histories_compare(const relation *r, const kvb_kernel *kernel)
 }
 
 static const relation relations[] = {
-    {"paged and dropped is masked", &kvb_cache_paged, &kvb_cache_paged_prefix, plainly, true},
-    {"paged is seq", &kvb_cache_paged, &kvb_cache_seq, plainly, false},
-    {"frozen is shared", &kvb_cache_shared_prefix, &kvb_cache_seq, plainly, false},
-    {"frozen rolled back is never decoded", &kvb_cache_shared_prefix, &kvb_cache_shared_prefix, with_steps_back, false},
-    {"slab is seq", &kvb_cache_slab, &kvb_cache_seq, plainly, false},
-    {"recomputed is kept", &kvb_cache_recompute, &kvb_cache_seq, plainly, false},
-    {"contiguous is seq", &kvb_cache_contiguous, &kvb_cache_seq, plainly, false},
-    {"dropped is masked", &kvb_cache_window, &kvb_cache_seq, plainly, true},
-    {"dropped by pages is masked", &kvb_cache_paged, &kvb_cache_seq, plainly, true},
-    {"seq rolled back is never decoded", &kvb_cache_seq, &kvb_cache_seq, with_steps_back, true},
-    {"paged rolled back is never decoded", &kvb_cache_paged, &kvb_cache_paged, with_steps_back, false},
+    {"paged and dropped is masked", &kvb_cache_paged, &kvb_cache_paged_prefix, plainly, LIMITED},
+    {"paged is seq", &kvb_cache_paged, &kvb_cache_seq, plainly, PLAIN},
+    {"frozen is shared", &kvb_cache_shared_prefix, &kvb_cache_seq, plainly, PLAIN},
+    {"frozen rolled back is never decoded", &kvb_cache_shared_prefix, &kvb_cache_shared_prefix, with_steps_back, PLAIN},
+    {"slab is seq", &kvb_cache_slab, &kvb_cache_seq, plainly, PLAIN},
+    {"recomputed is kept", &kvb_cache_recompute, &kvb_cache_seq, plainly, PLAIN},
+    {"contiguous is seq", &kvb_cache_contiguous, &kvb_cache_seq, plainly, PLAIN},
+    {"dropped is masked", &kvb_cache_window, &kvb_cache_seq, plainly, LIMITED},
+    {"dropped by pages is masked", &kvb_cache_paged, &kvb_cache_seq, plainly, LIMITED},
+    {"seq rolled back is never decoded", &kvb_cache_seq, &kvb_cache_seq, with_steps_back, LIMITED},
+    {"paged rolled back is never decoded", &kvb_cache_paged, &kvb_cache_paged, with_steps_back, PLAIN},
     {"paged-prefix rolled back is never decoded", &kvb_cache_paged_prefix, &kvb_cache_paged_prefix, with_steps_back,
-     true},
-    {"slab rolled back is never decoded", &kvb_cache_slab, &kvb_cache_slab, with_steps_back, false},
-    {"contiguous rolled back is never decoded", &kvb_cache_contiguous, &kvb_cache_contiguous, with_steps_back, true},
-    {"seq does not care where cells lie", &kvb_cache_seq, &kvb_cache_seq, with_strangers, true},
-    {"paged does not care where pages lie", &kvb_cache_paged, &kvb_cache_paged, with_strangers, false},
+     LIMITED},
+    {"slab rolled back is never decoded", &kvb_cache_slab, &kvb_cache_slab, with_steps_back, PLAIN},
+    {"contiguous rolled back is never decoded", &kvb_cache_contiguous, &kvb_cache_contiguous, with_steps_back, LIMITED},
+    {"seq does not care where cells lie", &kvb_cache_seq, &kvb_cache_seq, with_strangers, LIMITED},
+    {"paged does not care where pages lie", &kvb_cache_paged, &kvb_cache_paged, with_strangers, PLAIN},
     {"paged-prefix does not care where pages lie", &kvb_cache_paged_prefix, &kvb_cache_paged_prefix, with_strangers,
-     false},
-    {"seq put in order is as it was", &kvb_cache_seq, &kvb_cache_seq, with_order, true},
-    {"seq moved there and back is as it was", &kvb_cache_seq, &kvb_cache_seq, with_shifts_back, true},
-    {"slab moved there and back is as it was", &kvb_cache_slab, &kvb_cache_slab, with_shifts_back, false},
-    {"a chain of drafts is a step", &kvb_cache_contiguous, &kvb_cache_tree, as_trees, true},
+     PLAIN},
+    {"seq put in order is as it was", &kvb_cache_seq, &kvb_cache_seq, with_order, LIMITED},
+    {"seq moved there and back is as it was", &kvb_cache_seq, &kvb_cache_seq, with_shifts_back, LIMITED},
+    {"slab moved there and back is as it was", &kvb_cache_slab, &kvb_cache_slab, with_shifts_back, PLAIN},
+    {"a chain of drafts is a step", &kvb_cache_contiguous, &kvb_cache_tree, as_trees, LIMITED},
+    {"states of paged are those of seq", &kvb_cache_paged, &kvb_cache_seq, plainly, SCANNING},
+    {"states of slab are those of seq", &kvb_cache_slab, &kvb_cache_seq, plainly, SCANNING},
+    {"states computed anew are those that were kept", &kvb_cache_recompute, &kvb_cache_seq, plainly, SCANNING},
+    {"states rolled back are as if never decoded", &kvb_cache_seq, &kvb_cache_seq, with_steps_back, SCANNING},
+    {"states do not care which slots they have", &kvb_cache_seq, &kvb_cache_seq, with_strangers, SCANNING},
+    {"states behind a chain of drafts are those of a step", &kvb_cache_contiguous, &kvb_cache_tree, as_trees, SCANNING},
 };
 
 static void test_relation(void **state)
