@@ -18,9 +18,10 @@ int kvb_seq_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
 static uint32_t cell_shared(const seq_store *c, kvb_span token, uint32_t row)
 {
     const kvb_account *a = c->store.account;
+    const bool states = kvb_group_scans(c->store.group); /* those of the last tokens */
     for (uint32_t i = 0; i < a->n_alive; i++) {
         const kvb_spans *tokens = &a->seq[a->alive[i]], *cells = &c->cells[a->alive[i]];
-        kvb_spans_cursor at = {0}, lies = {0};
+        kvb_spans_cursor lies = {0}, at = kvb_spans_from(tokens, states ? tokens->tokens - cells->tokens : 0);
         kvb_span same, cell;
         do { /* tokens of one position lie in the order in which they are held */
             same = kvb_spans_next_at(tokens, &at, token.pos);

@@ -100,6 +100,29 @@ static void refused(rig *r, int error, int got)
     assert_int_equal(kvb_cache_length(r->cache, 1), 0);
 }
 
+/* Who reads one prefix takes no tokens of another. */
+static void prefixes_do_not_mix(void **state)
+{
+    rig r, makers[2];
+    kvb_frozen *frozen[2];
+    (void)state;
+    rig_open(&r, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8);
+    for (uint32_t i = 0; i < 2; i++) {
+        filled_open(&makers[i], i ? 10 : SHARED);
+        assert_int_equal(kvb_cache_freeze(makers[i].cache, 0, i ? 10 : SHARED, NULL, &frozen[i]), 0);
+        join(&r, 1 + i, frozen[i]);
+    }
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 10, KVB_POS_END), -ENOTSUP);
+    assert_non_null(strstr(kvb_cache_why(r.cache), "one front"));
+    assert_int_equal(kvb_cache_length(r.cache, 2), 10);
+    assert_int_equal(kvb_cache_clear(r.cache), 0);
+    rig_close(&r);
+    for (uint32_t i = 0; i < 2; i++) {
+        kvb_frozen_release(frozen[i]);
+        rig_close(&makers[i]);
+    }
+}
+
 static void what_cannot_be_shared_is_refused(void **state)
 {
     rig r, small, other = {.n_groups = 2, .groups = {{.window = 0}, {.window = 10000}}}, seq;
@@ -261,11 +284,9 @@ static void memory_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_maker_ends_first),
-        cmocka_unit_test(what_is_frozen_stays),
-        cmocka_unit_test(what_cannot_be_shared_is_refused),
-        cmocka_unit_test(scales_must_be_the_same),
-        cmocka_unit_test(threads_share),
+        cmocka_unit_test(the_maker_ends_first),    cmocka_unit_test(what_is_frozen_stays),
+        cmocka_unit_test(prefixes_do_not_mix),     cmocka_unit_test(what_cannot_be_shared_is_refused),
+        cmocka_unit_test(scales_must_be_the_same), cmocka_unit_test(threads_share),
         cmocka_unit_test(memory_may_fail),
     };
     return cmocka_run_group_tests_name("prefixes that caches share", tests, NULL, NULL);

@@ -10,6 +10,8 @@ for cache in $("$KVBENCH" list caches --format csv | tail -n +2 | cut -d, -f2); 
     holds "  $cache" "^$cache: 60 histories, seeds 1 to 60: all well"
 done
 
+ok "a history that found what was wrong: states of divided positions, loaded beside themselves" random 1 20002638 seq
+
 expect_exit 1 "a history that goes wrong" env KVB_RANDOM_WRONG=1 "$BUILD/check-random" 60 1 seq "$TMPDIR/wrong.jsonl"
 holds "  is told by its seed" '^seq: seed [0-9]+ goes wrong after [0-9]+ calls$'
 holds "  is shrunk to the two calls that matter" '^2 calls are left of it:$'
