@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#define LAMBDA 7.0 /* of the statistical bound: fails with probability below 2 exp(-lambda^2 / 2) = 5e-11 a sum */
-
 /* Of the element types that round; 0 for the others. */
 static const double unit_roundoff[KVB_ELEM_COUNT] = {
     [KVB_F32] = 0x1p-24, [KVB_F16] = 0x1p-11, [KVB_BF16] = 0x1p-8,
@@ -21,7 +19,7 @@ double kvb_unit_roundoff(kvb_elem elem)
     return (unsigned)elem < KVB_ELEM_COUNT ? unit_roundoff[elem] : 0;
 }
 
-static double subnormal(kvb_elem elem)
+double kvb_smallest_subnormal(kvb_elem elem)
 {
     return (unsigned)elem < KVB_ELEM_COUNT ? smallest_subnormal[elem] : 0;
 }
@@ -30,7 +28,7 @@ static double subnormal(kvb_elem elem)
 static double sum_error(double chain, double u, kvb_bound_strength strength)
 {
     double worst = chain * u < 1 ? chain * u / (1 - chain * u) : INFINITY;
-    return strength == KVB_BOUND_WORST ? worst : fmin(worst, LAMBDA * sqrt(chain) * u);
+    return strength == KVB_BOUND_WORST ? worst : fmin(worst, KVB_LAMBDA * sqrt(chain) * u);
 }
 
 /* Of numbers that are rounded to a narrow type; of sums that are then taken in it. */
@@ -47,7 +45,7 @@ static double narrow_sum_error(const kvb_rounding *r, kvb_bound_strength strengt
 /* How many errors of one size the sum of n of them can come to. */
 static double sum_count(double n, kvb_bound_strength strength)
 {
-    return strength == KVB_BOUND_WORST ? n : fmin(n, LAMBDA * sqrt(n));
+    return strength == KVB_BOUND_WORST ? n : fmin(n, KVB_LAMBDA * sqrt(n));
 }
 
 /* Two relative errors, one after the other. */
@@ -69,7 +67,7 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     double u_q = narrow_roundoff(&a->query);
     double eta = a->exp_error + a->rescales * (a->exp_error + u);
     double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
-    double p_subnormal = a->sums.rounding == KVB_F32 ? 0 : subnormal(a->sums.rounding) / 2;
+    double p_subnormal = a->sums.rounding == KVB_F32 ? 0 : kvb_smallest_subnormal(a->sums.rounding) / 2;
     double gamma_d = both(sum_error(a->dot_chain, u, strength), narrow_sum_error(&a->scores, strength));
 
     *f = (kvb_bound_factors){
@@ -83,7 +81,8 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
         .u_p = both(narrow_roundoff(&a->sums), narrow_sum_error(&a->sums, strength)),
         .u_out = kvb_unit_roundoff(out_elem) + 2 * u,
         .omega_v = n * per_z * (2 * a->exp_floor + p_subnormal),
-        .omega = per_z * (n * subnormal(a->accumulator) + sum_count(n, strength) * a->sums.floor) + subnormal(out_elem),
+        .omega = per_z * (n * kvb_smallest_subnormal(a->accumulator) + sum_count(n, strength) * a->sums.floor) +
+                 kvb_smallest_subnormal(out_elem),
         .lse_dropped = n * per_z * a->exp_floor,
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
         .v_mix = strength == KVB_BOUND_WORST ? row->v_mix : 1,
@@ -105,7 +104,7 @@ static double steps_bound(const kvb_bound_factors *f, const kvb_bound_term *t)
 {
     if (f->steps_factor == 0)
         return f->steps_max;
-    double sum = f->steps_worst ? t->steps : fmin(t->steps, t->lost + LAMBDA * sqrt(t->steps2));
+    double sum = f->steps_worst ? t->steps : fmin(t->steps, t->lost + KVB_LAMBDA * sqrt(t->steps2));
     return fmin(f->steps_max, f->steps_factor * sum);
 }
 

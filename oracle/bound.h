@@ -123,6 +123,9 @@ typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_b
 
 /* Unit roundoff of an element type when rounding to it to nearest: 2^-24 f32, 2^-11 f16, 2^-8 bf16. */
 double kvb_unit_roundoff(kvb_elem elem);
+double kvb_smallest_subnormal(kvb_elem elem); /* of the type; 0 for those that do not round */
+
+#define KVB_LAMBDA 7.0 /* of statistical bounds: one fails with probability below 2 exp(-lambda^2 / 2) = 5e-11 a sum */
 
 /* What the bound of a row takes from the declaration: worked out once for all channels of a row. */
 typedef struct kvb_bound_factors {

@@ -13,9 +13,8 @@
 #include "oracle/state.h"
 #include "oracle/wide.h"
 
-#define CLIP 2.0f
-#define ROUNDING_RMS                                                                                                   \
-    0.425 /* of a rounding to nearest, over its largest, of numbers whose logarithms are uniform: sqrt(1 / (8 ln 2)) */
+#define CLIP              2.0f
+#define ROUNDING_RMS      0.425 /* of a rounding to nearest, over its largest; logarithms uniform: sqrt(1 / (8 ln 2)) */
 #define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */
 #define LOST_SHARE        0.25 /* of the weight beside the largest, that may lie in cells below a step */
 #define LEAST_BESIDE      0.01 /* of the weight, that must lie beside the largest */
@@ -27,7 +26,7 @@ typedef struct sums {
     float x, x2, su, s2, honest, d;
 } sums;
 
-/* a0, and the least |a| that is a mistake's. SIZE: some fifty times what is measured of kernels with sums in f32. */
+/* a0, and the least |a| that is a mistake's; SIZE: beside what is honest. */
 static const struct {
     float matters;
     double least;

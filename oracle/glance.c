@@ -146,8 +146,8 @@ static void chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_a
 {
     const kvb_glance_row *row = g->last;
     const double u = narrow == KVB_F32 ? 0 : kvb_unit_roundoff(narrow),
-                 least = narrow == KVB_F32 ? 0 : subnormal(narrow), slow = slow_of(p->state_elem), root = sqrt(p->d_k),
-                 chain = a->state_chain, relative = relative_of(a), steps = sqrt(chain) * U,
+                 least = narrow == KVB_F32 ? 0 : kvb_smallest_subnormal(narrow), slow = slow_of(p->state_elem),
+                 root = sqrt(p->d_k), chain = a->state_chain, relative = relative_of(a), steps = sqrt(chain) * U,
                  most_steps = gamma_worst(chain);
     const bool known = g->taken == 1 && slow_of(narrow) <= slow; /* is it known which elements hardly changed? */
     double bulk = 0;
@@ -201,7 +201,8 @@ static kvb_recurrence_want want_of(double value, double always, double mass, dou
                                    double variance)
 {
     const double random = sqrt(chain) * U * mass, most = always + worst + gamma_worst(chain) * mass;
-    return (kvb_recurrence_want){value, fmin(most, always + linear + LAMBDA * sqrt(variance + random * random)), most};
+    return (kvb_recurrence_want){value, fmin(most, always + linear + KVB_LAMBDA * sqrt(variance + random * random)),
+                                 most};
 }
 
 /* Inputs were rounded if they came out of a slot. */
@@ -209,7 +210,8 @@ static void inputs_step(const kvb_glance *g, const kvb_scan_problem *p, const kv
                         const kvb_glance_row *row, kvb_recurrence_want *want)
 {
     const bool rounded = p->state_elem != KVB_F32 && g->stored && g->taken < p->d_k;
-    const double u = rounded ? kvb_unit_roundoff(p->state_elem) : 0, least = rounded ? subnormal(p->state_elem) : 0;
+    const double u = rounded ? kvb_unit_roundoff(p->state_elem) : 0,
+                 least = rounded ? kvb_smallest_subnormal(p->state_elem) : 0;
     for (uint32_t c = 0; c < p->d_v; c++) {
         const double mass = (double)row->norm[c];
         const double stored = u * mass + least * (double)row->most[c];

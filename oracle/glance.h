@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The second opinion on layers that scan: exact outputs of lanes that are not followed element by element, and a bound from above.
- * Exact values depend on no kernel, so they are made once for all children, with the norms that a bound is made of; a child then
- * goes through columns in place of elements.
+ * The parent computes exact values once, since no kernel changes them, and the norms that the bound needs. Each child then computes
+ * the bound of a column, not of each element.
  *
  * The bound is that of oracle/recurrence.h with each element's numbers replaced by what its column has at most:
  *

@@ -50,7 +50,7 @@ static lane *lane_of(const kvb_recurrence *r, uint32_t i, uint32_t c)
 
 static double lane_bound(const lane *l)
 {
-    return fmin(l->worst, l->linear + LAMBDA * sqrt(l->variance));
+    return fmin(l->worst, l->linear + KVB_LAMBDA * sqrt(l->variance));
 }
 
 kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_scan_arithmetic *arithmetic)
@@ -125,7 +125,7 @@ static added element_added(const kvb_recurrence *r, const element *x, const lane
 
     rounding_add(&to, gamma_worst(r->a.state_chain) * size, sqrt(r->a.state_chain) * U * size, slow[0], x);
     if (narrow != KVB_F32) {
-        const double rounded = kvb_unit_roundoff(narrow) * (fabs(x->s) + l->worst) + subnormal(narrow);
+        const double rounded = kvb_unit_roundoff(narrow) * (fabs(x->s) + l->worst) + kvb_smallest_subnormal(narrow);
         rounding_add(&to, rounded, rounded, slow[1], x);
     }
     return to;
@@ -183,7 +183,7 @@ static kvb_recurrence_want want_of(const kvb_recurrence *r, const sums *s)
                           s->size * (r->a.exp_floor * r->bulk + r->a.read_chain * TINY) + r->a.read_chain * TINY;
     const double random = sqrt(r->a.read_chain) * U * s->mass;
     const double worst = always + s->worst + gamma_worst(r->a.read_chain) * s->mass;
-    const double bound = fmin(worst, always + s->linear + LAMBDA * sqrt(s->variance + random * random));
+    const double bound = fmin(worst, always + s->linear + KVB_LAMBDA * sqrt(s->variance + random * random));
     return (kvb_recurrence_want){s->value, bound, worst};
 }
 
@@ -293,7 +293,7 @@ static void inputs_store(kvb_recurrence *r)
 {
     const double u = r->p.state_elem == KVB_F32 ? 0 : kvb_unit_roundoff(r->p.state_elem);
     for (size_t at = 0; at < elements_of(r) && u > 0; at++)
-        r->lanes[at].worst = r->lanes[at].linear = u * fabs(r->state[at].s) + subnormal(r->p.state_elem);
+        r->lanes[at].worst = r->lanes[at].linear = u * fabs(r->state[at].s) + kvb_smallest_subnormal(r->p.state_elem);
 }
 
 void kvb_recurrence_step(kvb_recurrence *r, const kvb_recurrence_token *token, kvb_recurrence_want *out)

@@ -9,7 +9,6 @@
 #include "oracle/bound.h"
 #include "oracle/recurrence.h"
 
-#define LAMBDA     7.0
 #define U          0x1p-24
 #define TINY       0x1p-149
 #define SILU_SLOPE 1.0998 /* largest |derivative| of z / (1 + exp(-z)): 1.09984, at z = 2.3994 */
@@ -17,11 +16,6 @@
 static inline double gamma_worst(double chain)
 {
     return chain * U / (1 - chain * U);
-}
-
-static inline double subnormal(kvb_elem elem)
-{
-    return elem == KVB_F32 ? TINY : elem == KVB_F16 ? 0x1p-24 : 0x1p-133;
 }
 
 /* r: what is off by a share of itself, whichever way sums are taken. */
@@ -40,7 +34,7 @@ static inline double slow_of(kvb_elem elem)
 /* Out is rounded to its type. */
 static inline void want_round(kvb_elem elem, kvb_recurrence_want *w)
 {
-    const double u = elem == KVB_F32 ? 0 : kvb_unit_roundoff(elem), tiny = subnormal(elem);
+    const double u = elem == KVB_F32 ? 0 : kvb_unit_roundoff(elem), tiny = kvb_smallest_subnormal(elem);
     w->bound += u * (fabs(w->value) + w->bound) + tiny;
     w->worst += u * (fabs(w->value) + w->worst) + tiny;
 }

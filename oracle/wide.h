@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For loops over channels: compiled for wider vectors as well. Each element goes through the same operations (products and sums are never
- * contracted), so the bits are the same. Sanitizers cannot run before main(), where one is chosen. */
+/* Compiles a loop over channels for wider vectors as well. Products and sums are never contracted, so the bits are the same. Which
+ * one runs is chosen before main(), which sanitizers cannot follow. */
 #ifndef KVB_WIDE_H
 #define KVB_WIDE_H
 

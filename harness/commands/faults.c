@@ -61,8 +61,8 @@ static const kvb_usage usage = {
 
 /* ---- one place ----------------------------------------------------------------------------------------------------- */
 
-/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in full), "alone" (of
- * the others there is no second opinion). */
+/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in
+ * full), "alone" (and no second opinion of the others). */
 typedef struct spot {
     char words[160];
     char *at[4];

@@ -79,7 +79,7 @@ static int row_change(const kvb_size_prediction *p, kvb_size_group_tables *t, ui
     return error;
 }
 
-/* ---- saved, let go of, loaded again -------------------------------------------------------------------------------------- */
+/* ---- save, remove, load ---------------------------------------------------------------------------------------------------- */
 
 /* The cell, with another sequence, of a token of q: the nth at that position. */
 static bool cell_shared(const kvb_size_prediction *p, const kvb_size_group_tables *t, uint32_t q, uint64_t pos,

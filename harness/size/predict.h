@@ -19,9 +19,9 @@ typedef enum kvb_size_call {
     KVB_SIZE_SHIFT,  /* all of sequence `first` moves by one position */
     KVB_SIZE_DIVIDE, /* its first positions are divided */
     KVB_SIZE_DEFRAG, /* it needs a free cell */
-    KVB_SIZE_SWAP,   /* sequence `first` is saved, let go of, and loaded again */
-    KVB_SIZE_RELOAD, /* so is the whole cache, but nothing is let go of first */
-    KVB_SIZE_FIND, /* sequence `first` is let go of, and its prompt found again: as much of its tokens as is in whole pages */
+    KVB_SIZE_SWAP,   /* sequence `first` is saved, removed and loaded */
+    KVB_SIZE_RELOAD, /* the whole cache is saved and loaded */
+    KVB_SIZE_FIND,   /* sequence `first` is removed; its prompt then finds what lay in whole pages */
     KVB_SIZE_REORDER, /* of n_seqs sequences the first ends, each takes the place of the one before, and one is there twice */
     KVB_SIZE_SHARE, /* sequences behind `first`, n_seqs of them, are empty, and begin with its first `tokens`: copied in cache
                      * shared-prefix, else found as a prompt: in whole pages */
@@ -61,7 +61,7 @@ typedef struct kvb_size_subject {
     kvb_cache_options options;
 } kvb_size_subject;
 
-/* Calls that the subject's cache and formats can do, and a history asks for by their bits: all but STEP and SHARE. */
+/* Bits of kvb_size_history.calls that the subject's cache and formats can do. STEP and SHARE have none. */
 uint32_t kvb_size_calls(const kvb_size_subject *subject);
 
 /* May the cache of the subject, with n_ids sequence ids and so many tokens in it, take the step with all its times? 0, or -EINVAL

@@ -14,8 +14,8 @@
 /*
  * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by signed
  * bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's instruction for bytes
- * (vpmaddubsw) adds pairs in 16 bits and would saturate. I8MM multiplies eight codes of each of two cells by as many of each of two
- * rows: so TILE_DWORDS of a cell lie side by side.
+ * (vpmaddubsw) adds pairs in 16 bits and would saturate. An I8MM instruction multiplies two cells by two rows, eight codes of each:
+ * so TILE_DWORDS dwords of a cell lie side by side.
  */
 #if defined(__AVX512VNNI__)
 #define TILE_CODES  4u
@@ -148,8 +148,8 @@ typedef struct int8_block {
 
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
- * Keys: [width / TOGETHER][BLOCK][TOGETHER], channels of one cell side by side; cells from n on are anything.
- * Values: [BLOCK / TOGETHER][width][TOGETHER], one channel of so many cells, up to n rounded up to that; cells from n on are anything.
+ * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells n and above hold anything.
+ * Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel; n is rounded up to TOGETHER.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);
