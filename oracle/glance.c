@@ -235,10 +235,10 @@ void kvb_glance_step(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_ar
     if (g->taken == a->chunk)
         chunk_end(g, p, a, a->carried);
     const double q = (double)row->q_norm, root = sqrt(p->d_k);
-    double write = 0;
+    float write = 0;
     for (uint32_t c = 0; c < p->d_v; c++)
-        write = fmax(write, (double)row->write[c]);
-    const double bulk = g->bulk + (double)row->k_most * write;
+        write = row->write[c] > write ? row->write[c] : write;
+    const double bulk = g->bulk + (double)row->k_most * (double)write;
     for (uint32_t c = 0; c < p->d_v; c++) {
         column_decay(g, c, row);
         if (p->kind == KVB_SCAN_DELTA)
