@@ -141,19 +141,20 @@ int kvb_size_paged_take(kvb_size_prediction *p, kvb_size_group_tables *t, const 
 /* The rows that are kept, and those that are pending. */
 static void drafts_reserve(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
-    need(&t->moves, (uint64_t)s->n_seqs * s->drafts);
-    need(&t->node_cells, (uint64_t)s->n_seqs * s->drafts);
+    const uint32_t nodes = kvb_size_brings(s);
+    need(&t->moves, (uint64_t)s->n_seqs * nodes);
+    need(&t->node_cells, (uint64_t)s->n_seqs * nodes);
     for (uint32_t q = 0; q < p->n_ids && kvb_size_drops(p, g); q++) {
-        const uint64_t pending = q >= s->first && q - s->first < s->n_seqs ? s->drafts : 0;
+        const uint64_t pending = q >= s->first && q - s->first < s->n_seqs ? nodes : 0;
         if (pending || p->seq[q].len)
             need_of(&t->seq[q].spans, kvb_size_page_stretches(&t->seq[q].held) + pending + 1, &t->spans);
     }
 }
 
-/* The accepted node moves to the end of its sequence; pages in which nothing is left are free. */
-static int drafts_commit(kvb_size_prediction *p, kvb_size_group_tables *t, uint32_t seq)
+/* The accepted nodes, so many, move to the end of their sequence; pages in which nothing is left are free. */
+static int drafts_commit(kvb_size_prediction *p, kvb_size_group_tables *t, uint32_t seq, uint32_t accepted)
 {
-    const uint64_t end = p->seq[seq].len / kvb_size_page_cells(p) + 1;
+    const uint64_t end = (p->seq[seq].len + accepted - 1) / kvb_size_page_cells(p) + 1;
     kvb_size_pieces *table = &t->seq[seq].held;
     kvb_size_cells_give(&t->pages_in_use.in_use, table, end, UINT64_MAX);
     return kvb_size_pieces_drop(table, end, UINT64_MAX);
@@ -161,8 +162,8 @@ static int drafts_commit(kvb_size_prediction *p, kvb_size_group_tables *t, uint3
 
 int kvb_size_paged_drafts(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
-    const uint64_t page = kvb_size_page_cells(p);
-    uint64_t changes = 0, copies = 0, pieces, runs = 0;
+    const uint64_t page = kvb_size_page_cells(p), nodes = kvb_size_brings(s);
+    uint64_t changes = 0, copies = 0, pieces, runs = 0, cells[KVB_SIZE_DRAFTS];
     kvb_size_pieces lies = {0};
     int error = 0;
     drafts_reserve(p, t, g, s);
@@ -171,7 +172,7 @@ int kvb_size_paged_drafts(kvb_size_prediction *p, kvb_size_group_tables *t, cons
     error = error ? error : kvb_size_pages_leave(p, t, g, &changes);
     climb(&t->changes, 0, 1, changes);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
-        for (uint64_t i = 0, pos = p->seq[q].len; i < s->drafts && !error; i++, pos++) {
+        for (uint64_t i = 0, pos = p->seq[q].len; i < nodes && !error; i++, pos++) {
             error = kvb_size_page_own(p, t, g, q, pos / page, p->seq[q].len, &changes, &copies);
             kvb_size_cells_ask(t, kvb_size_page_cell(p, t, q, pos) + 1);
         }
@@ -179,12 +180,14 @@ int kvb_size_paged_drafts(kvb_size_prediction *p, kvb_size_group_tables *t, cons
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
         error = kvb_size_pages_lie(p, t, g, q, &lies, &pieces);
         climb(&t->page_pieces, 0, 1, t->seq[q].left);
-        for (uint32_t i = 0; i < s->drafts && !error; i++)
-            error = kvb_size_node_query(p, t, g, &lies, (kvb_run){(uint32_t)pieces, (uint32_t)t->seq[q].left},
-                                        kvb_size_page_cell(p, t, q, p->seq[q].len + i), p->seq[q].len, &runs);
+        for (uint32_t i = 0; i < nodes; i++)
+            cells[i] = kvb_size_page_cell(p, t, q, p->seq[q].len + i);
+        if (!error)
+            error = kvb_size_nodes_query(p, t, g, s, q, &lies, (kvb_run){(uint32_t)pieces, (uint32_t)t->seq[q].left},
+                                         cells, &runs);
     }
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
-        error = drafts_commit(p, t, q);
+        error = drafts_commit(p, t, q, s->tokens);
     free(lies.at);
     return error;
 }

@@ -194,13 +194,13 @@ enum { ACCOUNTS = sizeof accounts / sizeof *accounts };
 static int shared_tables_take(kvb_size_prediction *p, const kvb_size_step *s)
 {
     const bool feeds = is(p, &kvb_cache_recompute);
-    const uint64_t n = (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
+    const uint64_t n = (uint64_t)s->n_seqs * kvb_size_brings(s);
     need(&p->feed[p->turn], n);
     if (s->drafts)
         need(&p->nodes, n);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
         kvb_size_sequence *seq = &p->seq[q];
-        need_of(&seq->account, seq->ordinals.n + (s->drafts ? s->drafts : 1), &p->spans);
+        need_of(&seq->account, seq->ordinals.n + (s->drafts ? kvb_size_brings(s) : 1), &p->spans);
     }
     if (!feeds)
         return 0;
@@ -234,13 +234,12 @@ static int step_take(kvb_size_prediction *p, const kvb_size_step *s)
     for (uint32_t g = 0; g < m->n_groups; g++)
         p->group[g].turning = p->moved = false;
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        const uint64_t before = q - s->first;
-        uint64_t ordinal =
-            p->next_ordinal + (s->drafts ? (before + 1) * s->drafts - 1 : before * s->tokens); /* the last root */
-        error = kvb_size_piece_add(&p->seq[q].ordinals, p->seq[q].len, ordinal, s->tokens);
-        p->seq[q].len += s->tokens;
+        const uint64_t first = p->next_ordinal + (uint64_t)(q - s->first) * kvb_size_brings(s);
+        for (uint32_t i = 0, each = s->drafts ? s->drafts : 1; i < s->tokens && !error;
+             i++) /* of nodes a level's last */
+            error = kvb_size_piece_add(&p->seq[q].ordinals, p->seq[q].len++, first + (i + (uint64_t)1) * each - 1, 1);
     }
-    p->next_ordinal += (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
+    p->next_ordinal += (uint64_t)s->n_seqs * kvb_size_brings(s);
     p->tokens += (uint64_t)s->n_seqs * s->tokens;
     p->turn = !p->turn;
     p->last[1] = p->last[0];

@@ -9,7 +9,7 @@
 
 #include "caches/cache.h"
 
-#define KVB_SIZE_DRAFTS 64u /* most roots of a proposal */
+#define KVB_SIZE_DRAFTS 64u /* most nodes that are proposed for a sequence */
 
 #define KVB_SIZE_DIVIDED 16u /* positions of a sequence that are divided, and by what */
 #define KVB_SIZE_DIVISOR 4u
@@ -31,11 +31,25 @@ typedef enum kvb_size_call {
 /* One kind of step, several times over; or another call, once. */
 typedef struct kvb_size_step {
     uint32_t first, n_seqs; /* sequences first .. first + n_seqs - 1 */
-    uint32_t tokens;        /* of each; 1 where there are several sequences */
-    uint32_t drafts;        /* the one token of each is chosen among so many proposed roots; 0: it is just fed */
+    uint32_t tokens;        /* of each; 1 where several sequences are just fed */
+    uint32_t drafts; /* nodes that are proposed for each token, of which the last one is accepted; 0: it is just fed */
     uint32_t times;
     kvb_size_call call;
 } kvb_size_step;
+
+/* Tokens or nodes that it brings each sequence, once. */
+static inline uint32_t kvb_size_brings(const kvb_size_step *s)
+{
+    return s->tokens * (s->drafts ? s->drafts : 1);
+}
+
+/* Nodes come level by level, `drafts` a level. The last one of each follows the last one of the level before; of the others some have
+ * several children, some none. */
+static inline int32_t kvb_size_node_parent(const kvb_size_step *s, uint32_t node)
+{
+    const uint32_t path = node % s->drafts, level = node - path;
+    return level == 0 ? -1 : (int32_t)(level - s->drafts + (path + 1 == s->drafts ? path : path / 2));
+}
 
 /* Every sequence is prefilled in chunks, but for what it shares, one sequence after the other; its last tokens come one by one,
  * all sequences together. Among these are the other calls that are asked for. */
@@ -45,11 +59,12 @@ typedef struct kvb_size_history {
     uint32_t chunk;     /* most tokens of a prefill step, at least 1 */
     uint32_t singles;   /* tokens of each that come one by one; more than context: all */
     uint32_t drafts;    /* of each of those behind the calls */
+    uint32_t levels;    /* of most of these trees; 0: one */
     uint32_t shared; /* tokens with which all sequences begin; less than context; pages of paged-prefix must be whole */
     uint32_t calls;  /* a bit of each kvb_size_call; as many as there are singles to follow them */
 } kvb_size_history;
 
-#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 4 + 2 * KVB_SIZE_CALLS)
+#define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 5 + 2 * KVB_SIZE_CALLS)
 
 /* Its steps [at most KVB_SIZE_STEPS(sequences)], fewest entries; the number of entries. */
 size_t kvb_size_steps(const kvb_size_history *history, kvb_size_step *steps);

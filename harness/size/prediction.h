@@ -165,13 +165,13 @@ int kvb_size_fed_find(kvb_size_prediction *p, const kvb_size_step *s);
 uint64_t kvb_size_fed_old(const kvb_size_prediction *p, const kvb_size_step *s); /* old tokens */
 int kvb_size_fed_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 
-/* Roots that are proposed for each sequence, of which the last one is accepted. */
 int kvb_size_paged_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 int kvb_size_paged_drafts(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
-/* What one node behind a sequence of that length sees: the prefix, and itself. pieces.end: in how many the cache has the prefix, of which
- * so many are there still: pieces.begin. */
-int kvb_size_node_query(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g,
-                        const kvb_size_pieces *prefix, kvb_run pieces, uint64_t cell, uint64_t len, uint64_t *runs);
+/* What the nodes of sequence q see: the prefix, their path, and themselves. cells: of nodes. pieces.end: in how many the cache has the
+ * prefix, of which so many are there still: pieces.begin. *runs more. */
+int kvb_size_nodes_query(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s,
+                         uint32_t q, const kvb_size_pieces *prefix, kvb_run pieces, const uint64_t *cells,
+                         uint64_t *runs);
 int kvb_size_drafts_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 
 /* Where layers scan: a step; a copy to an empty sequence; bytes; slots at most; who holds which, counted anew. */

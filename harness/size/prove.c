@@ -17,7 +17,7 @@ typedef struct run {
     uint32_t *position;         /* [ordinals] of every token admitted so far */
     uint32_t *fed;              /* [ordinals] positions of the fed tokens */
     uint32_t *ids;              /* [ordinals] of the step's tokens */
-    int32_t *roots;             /* [ordinals] the parents of nodes */
+    int32_t *parents;           /* [ordinals] of nodes */
     uint32_t *sources;          /* [n_ids] of a reordering */
     uint32_t ordinals, cells;   /* admitted; fed and accepted */
     uint32_t most, n_ids;       /* of ordinals; of sequences */
@@ -148,12 +148,11 @@ static int call_make(run *r, const kvb_size_step *s)
 /* One of the step's times: begin it, and note the positions of its tokens by ordinal. */
 static int step_begin(run *r, const kvb_size_step *s)
 {
-    const uint32_t n = s->n_seqs * (s->drafts ? s->drafts : s->tokens);
+    const uint32_t brings = kvb_size_brings(s), n = s->n_seqs * brings;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t q = s->first + (s->drafts ? i / s->drafts : s->n_seqs > 1 ? i : 0);
-        const uint32_t pos = r->len[q] + (s->n_seqs > 1 || s->drafts ? 0 : i);
+        const uint32_t q = s->first + i / brings, at = i % brings, pos = r->len[q] + (s->drafts ? at / s->drafts : at);
         r->ids[i] = q;
-        r->roots[i] = -1;
+        r->parents[i] = s->drafts ? kvb_size_node_parent(s, at) : -1;
         if (r->held) {
             r->tokens[r->ordinals] = (int32_t)r->ordinals;
             r->held[(size_t)q * r->subject->options.seq_capacity + pos] = r->ordinals;
@@ -165,7 +164,7 @@ static int step_begin(run *r, const kvb_size_step *s)
     r->cells += s->n_seqs * s->tokens;
     const uint32_t *ids = s->n_seqs == 1 && s->first == 0 ? NULL : r->ids;
     if (s->drafts)
-        return kvb_cache_propose(r->cache, ids, r->roots, n);
+        return kvb_cache_propose(r->cache, ids, r->parents, n);
     return kvb_cache_begin_step_tokens(r->cache, ids, r->held ? r->tokens + r->ordinals - n : NULL, n);
 }
 
@@ -197,6 +196,18 @@ static int step_store(run *r)
     return error;
 }
 
+/* Each sequence accepts the last node of each level. */
+static int drafts_commit(run *r, const kvb_size_step *s)
+{
+    uint32_t accepted[KVB_SIZE_DRAFTS];
+    int error = 0;
+    for (uint32_t level = 0; level < s->tokens; level++)
+        accepted[level] = (level + 1) * s->drafts - 1;
+    for (uint32_t q = 0; q < s->n_seqs && !error; q++)
+        error = kvb_cache_commit(r->cache, s->first + q, accepted, s->tokens);
+    return error;
+}
+
 static bool compare(run *r, uint64_t predicted, kvb_size_proof *proof)
 {
     proof->lengths++;
@@ -218,8 +229,8 @@ static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *
         if (!compare(r, predicted[i + 1], proof))
             return 0;
         error = r->rows && !steps[i].call ? step_store(r) : 0;
-        for (uint32_t q = 0, last = steps[i].drafts - 1; steps[i].drafts && q < steps[i].n_seqs && !error; q++)
-            error = kvb_cache_commit(r->cache, steps[i].first + q, &last, 1);
+        if (!error && steps[i].drafts)
+            error = drafts_commit(r, &steps[i]);
         if (error)
             return error;
         if (!compare(r, predicted[i + 1], proof))
@@ -237,9 +248,9 @@ static kvb_size_step *steps_unroll(const kvb_size_subject *s, const kvb_size_ste
     *n_single = *ordinals = 0;
     for (size_t i = 0; i < n; i++) {
         *n_single += steps[i].times;
-        *ordinals += steps[i].call == KVB_SIZE_FIND ? s->options.seq_capacity
-                                                    : (uint64_t)steps[i].times * steps[i].n_seqs * steps[i].tokens *
-                                                          (steps[i].drafts ? steps[i].drafts : 1);
+        *ordinals += steps[i].call == KVB_SIZE_FIND
+                         ? s->options.seq_capacity
+                         : (uint64_t)steps[i].times * steps[i].n_seqs * kvb_size_brings(&steps[i]);
     }
     kvb_size_step *single = calloc(*n_single + 1, sizeof *single);
     for (size_t i = 0, at = 0; single && i < n; i++)
@@ -275,7 +286,7 @@ static void run_end(run *r)
     free(r->position);
     free(r->fed);
     free(r->ids);
-    free(r->roots);
+    free(r->parents);
     free(r->sources);
     free(r->tokens);
     free(r->held);
@@ -297,11 +308,11 @@ static run *run_begin(const kvb_size_subject *s, kvb_proof_rows *rows, uint64_t 
                .position = malloc(n * sizeof *r->position),
                .fed = malloc(n * sizeof *r->fed),
                .ids = malloc((n + n_ids) * sizeof *r->ids),
-               .roots = malloc(n * sizeof *r->roots),
+               .parents = malloc(n * sizeof *r->parents),
                .sources = malloc(n_ids * sizeof *r->sources),
                .tokens = finds ? malloc(n * sizeof *r->tokens) : NULL,
                .held = finds ? calloc(n_ids * s->options.seq_capacity, sizeof *r->held) : NULL};
-    if (r->position && r->fed && r->ids && r->roots && r->sources && (!finds || (r->tokens && r->held))) {
+    if (r->position && r->fed && r->ids && r->parents && r->sources && (!finds || (r->tokens && r->held))) {
         if (finds)
             r->tokens[ordinals] = -1;
         return r;

@@ -140,20 +140,21 @@ static int sequence_step(kvb_size_prediction *p, kvb_size_group_tables *t, const
     return error;
 }
 
-/* Roots, of which each sequence accepts its last one. */
+/* Nodes, of which each sequence accepts the last one of each level. */
 static int drafts_step(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
     uint64_t slot = 0;
     int error = 0;
-    need(&t->nodes, (uint64_t)s->n_seqs * s->drafts);
+    const uint32_t nodes = kvb_size_brings(s);
+    need(&t->nodes, (uint64_t)s->n_seqs * nodes);
     for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
-        need_of(&t->seq[q].spans, t->seq[q].held.n + s->drafts, &t->spans);
-    for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
-        for (uint32_t i = 0; i < s->drafts && !error; i++)
+        need_of(&t->seq[q].spans, t->seq[q].held.n + nodes, &t->spans);
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++)
+        for (uint32_t i = 0; i < nodes && !error; i++) {
             error = slot_take(t, &slot);
-        if (!error)
-            error = kvb_size_piece_add(&t->seq[q].held, p->seq[q].len, slot, 1);
-    }
+            if (!error && (i + 1) % s->drafts == 0)
+                error = kvb_size_piece_add(&t->seq[q].held, p->seq[q].len + i / s->drafts, slot, 1);
+        }
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++)
         oldest_drop(&t->states, &t->seq[q].held, outgrown(p, &t->seq[q].held, 0));
     return error ? error : kvb_size_states_count(p, t);
@@ -187,13 +188,17 @@ static int readings_find(const kvb_size_prediction *p, const kvb_size_step *s, r
 {
     uint64_t node = kvb_size_fed_old(p, s);
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++, node += s->drafts) {
+    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++, node += s->drafts ? kvb_size_brings(s) : 0) {
         const kvb_size_pieces *fed = &p->seq[q].fed;
         const uint64_t last = fed->n ? fed->at[fed->n - 1].cell + fed->at[fed->n - 1].n - 1 : 0;
         for (size_t i = 1; i < fed->n && !error; i++)
             error = reading_add(r, fed->at[i].cell, fed->at[i - 1].cell + fed->at[i - 1].n - 1);
-        for (uint32_t i = 0; i < s->drafts && fed->n && !error; i++)
-            error = last + 1 == node + i ? 0 : reading_add(r, node + i, last);
+        for (uint32_t i = 0; s->drafts && i < kvb_size_brings(s) && !error; i++) {
+            const int32_t parent = kvb_size_node_parent(s, i);
+            const uint64_t of = parent < 0 ? last : node + (uint32_t)parent;
+            if ((parent >= 0 || fed->n) && of + 1 != node + i)
+                error = reading_add(r, node + i, of);
+        }
     }
     return error;
 }
@@ -258,7 +263,7 @@ int kvb_size_states_count(const kvb_size_prediction *p, kvb_size_group_tables *t
 int kvb_size_states_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_size_step *s)
 {
     const bool forgets = p->subject->cache->flags & KVB_CACHE_FORGETS;
-    uint64_t fed = (uint64_t)s->n_seqs * (s->drafts ? s->drafts : s->tokens);
+    uint64_t fed = (uint64_t)s->n_seqs * kvb_size_brings(s);
     int error = 0;
     fed += forgets ? kvb_size_fed_old(p, s) : 0;
     need(&t->states.tokens, fed);

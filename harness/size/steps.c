@@ -34,8 +34,12 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
         steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .times = 1};
         singles--;
     }
-    if (singles)
-        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .drafts = h->drafts, .times = singles};
+    const uint32_t levels = h->drafts && h->levels ? h->levels : 1, rest = singles % levels;
+    if (rest)
+        steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .drafts = h->drafts, .times = rest};
+    if (singles / levels)
+        steps[n++] =
+            (kvb_size_step){.n_seqs = h->sequences, .tokens = levels, .drafts = h->drafts, .times = singles / levels};
     return n;
 }
 
@@ -79,9 +83,9 @@ int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_siz
 {
     const kvb_cache_type *c = s->cache;
     const bool shares = step->call == KVB_SIZE_SHARE, calls = step->call && !shares;
-    uint64_t more = step->call     ? 0
-                    : step->drafts ? (uint64_t)step->n_seqs * (step->times + step->drafts - 1)
-                                   : (uint64_t)step->n_seqs * step->tokens * step->times;
+    const uint64_t accepted = (uint64_t)step->tokens * (step->times - (uint64_t)1); /* by all but the last time */
+    const uint64_t more =
+        step->call ? 0 : step->n_seqs * (accepted + (uint64_t)step->tokens * (step->drafts ? step->drafts : 1));
     if (calls && !(kvb_size_calls(s) >> step->call & 1))
         snprintf(why, why_bytes, "cache %s cannot do that over %s", c->name, s->options.k_pool->name);
     else if (step->call == KVB_SIZE_DEFRAG && tokens >= s->options.capacity)
@@ -96,9 +100,9 @@ int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_siz
         snprintf(why, why_bytes, "cache %s takes no drafts", c->name);
     else if (shares ? !(c->flags & (KVB_CACHE_FREEZES | KVB_CACHE_PREFIX)) || !step->n_seqs ||
                           step->first + (uint64_t)step->n_seqs >= n_ids
-                    : !step->n_seqs || !step->tokens || !step->times || step->drafts > KVB_SIZE_DRAFTS ||
-                          step->first >= n_ids || step->n_seqs > n_ids - step->first ||
-                          ((step->n_seqs > 1 || step->drafts) && step->tokens > 1))
+                    : !step->n_seqs || !step->tokens || !step->times ||
+                          (uint64_t)step->drafts * step->tokens > KVB_SIZE_DRAFTS || step->first >= n_ids ||
+                          step->n_seqs > n_ids - step->first || (step->n_seqs > 1 && !step->drafts && step->tokens > 1))
         snprintf(why, why_bytes, "%u tokens of %u sequences from %u on, %u times: not a step", step->tokens,
                  step->n_seqs, step->first, step->times);
     else if (more > s->options.capacity || tokens > s->options.capacity - more)

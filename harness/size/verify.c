@@ -23,8 +23,9 @@ enum {
     LAYERS = 2,
     CHUNK = 128,
     CHUNKS = 8,
-    SINGLES = KVB_SIZE_CALLS + 2, /* behind each call, and with drafts */
     DRAFTS = 4,
+    LEVELS = 3,
+    SINGLES = KVB_SIZE_CALLS + LEVELS + 1, /* behind each call, and with drafts */
     FIRST_CHUNK = 64,
     STATE_DEPTH = 2,
     PAGE_CELLS = 16
@@ -91,6 +92,7 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_sub
         .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
         .singles = SINGLES,
         .drafts = cache->flags & KVB_CACHE_TREE ? DRAFTS : 0,
+        .levels = LEVELS,
         .shared = cache->flags & KVB_CACHE_FREEZES                        ? context / 2
                   : cache->flags & KVB_CACHE_PREFIX && !has_states(model) ? context / 2 / PAGE_CELLS * PAGE_CELLS
                                                                           : 0,
@@ -259,13 +261,13 @@ static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_p
         group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
     }
     const kvb_size_history h = history_of(v->proving, &out.subject);
-    o->capacity = h.sequences * (h.context + h.drafts) +
+    o->capacity = h.sequences * (h.context + h.drafts * h.levels) +
                   (h.calls >> KVB_SIZE_DEFRAG & 1); /* a cell by which others trade places */
     o->seq_capacity = h.context + 1;
     o->page_cells = PAGE_CELLS;
     o->seq_ids = o->max_seqs = h.sequences;
     o->state_depth = STATE_DEPTH;
-    const uint32_t nodes = h.sequences * (h.drafts ? h.drafts : 1);
+    const uint32_t nodes = h.sequences * (h.drafts ? h.drafts * h.levels : 1);
     o->step = h.chunk > nodes ? h.chunk : nodes;
     return verdict_add(v->verdicts, &out);
 }
@@ -305,7 +307,7 @@ static int not_held_add(const kvb_sized_model *model, kvb_size_verdicts *verdict
 static int proving_check(const kvb_size_proving *p, char *why, size_t why_bytes)
 {
     uint64_t sequences = p->sequences ? p->sequences : SEQUENCES, context = p->context ? p->context : CONTEXT;
-    if (sequences <= KVB_MAX_SEQS && sequences * context <= UINT32_MAX - DRAFTS)
+    if (sequences <= KVB_MAX_SEQS && sequences * (context + DRAFTS * LEVELS) < UINT32_MAX)
         return 0;
     snprintf(why, why_bytes, "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
              (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);

@@ -84,7 +84,7 @@ static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *
     const uint32_t shared = has(cache, KVB_CACHE_FREEZES) ? 40 : has(cache, KVB_CACHE_PREFIX) ? 32 : 0;
     kvb_size_subject s = subject_make(cache, pool, growth, sequences, 88);
     const kvb_size_history history = {
-        sequences, 75, 33, KVB_SIZE_CALLS + 2, has(cache, KVB_CACHE_TREE) ? 4 : 0, shared, kvb_size_calls(&s)};
+        sequences, 75, 33, KVB_SIZE_CALLS + 5, has(cache, KVB_CACHE_TREE) ? 3 : 0, 4, shared, kvb_size_calls(&s)};
     kvb_size_step steps[KVB_SIZE_STEPS(3)];
     kvb_size_proof proof;
     s.model = alike(2, turned(rows_of(2, 1, 128, 128))); /* one layer sees all, the other a window and sinks */
@@ -261,10 +261,12 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
             if (below(2))
                 step.n_seqs = 1 + below(s->options.max_seqs - step.first);
         }
-        if (has(s->cache, KVB_CACHE_TREE) && below(3) == 0)
-            step.drafts = 1 + below(step.n_seqs > 1 ? 8 : 30);
-        if (step.n_seqs > 1 || step.drafts)
+        if (step.n_seqs > 1)
             step.tokens = 1;
+        if (has(s->cache, KVB_CACHE_TREE) && below(3) == 0) {
+            step.tokens = 1 + below(5);
+            step.drafts = 1 + below((step.n_seqs > 1 ? 12 : 30) / step.tokens);
+        }
         if (below(2)) {
             if (any_call(s, &l, &step))
                 steps[n++] = step;
@@ -273,8 +275,8 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
         uint32_t more = step.n_seqs * step.tokens * step.times, longest = 0;
         for (uint32_t i = 0; i < step.n_seqs; i++)
             longest = l.len[step.first + i] > longest ? l.len[step.first + i] : longest;
-        if ((l.used > l.fed ? l.used : l.fed) + more + step.n_seqs * step.drafts > capacity ||
-            longest + step.tokens * step.times + step.drafts > s->options.seq_capacity)
+        if ((l.used > l.fed ? l.used : l.fed) + more + step.n_seqs * step.tokens * step.drafts > capacity ||
+            longest + step.tokens * (step.times + step.drafts) > s->options.seq_capacity)
             continue;
         for (uint32_t i = 0; i < step.n_seqs; i++)
             l.len[step.first + i] += step.tokens * step.times;
@@ -320,8 +322,7 @@ static void random_histories(void **state)
         s.options.capacity *= has(cache, KVB_CACHE_PREFIX) ? 4 : 1;
         size_t n_steps = any_steps(&s, steps, 16);
         for (size_t k = 0; k < n_steps && i % 3; k++) { /* else no bound on steps is known */
-            uint32_t tokens =
-                steps[k].call ? 0 : steps[k].n_seqs * (steps[k].drafts ? steps[k].drafts : steps[k].tokens);
+            uint32_t tokens = steps[k].call ? 0 : steps[k].n_seqs * kvb_size_brings(&steps[k]);
             s.options.step = s.options.step > tokens ? s.options.step : tokens;
         }
         prove(&s, steps, n_steps, &proof);
@@ -348,7 +349,7 @@ static void many_sequences(void **state)
     for (uint32_t i = 0; i < n_caches(); i++) {
         const kvb_cache_type *cache = kvb_builtin_caches[i];
         const uint32_t shared = has(cache, KVB_CACHE_FREEZES) ? 2 : 0;
-        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0, shared, 0};
+        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0, 0, shared, 0};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, SEQUENCES, 5);
         kvb_size_proof proof;
         if (!has(cache, KVB_CACHE_SEQ))
@@ -370,7 +371,7 @@ static void at_once_or_one_by_one(void **state)
         bool feeds_again = has(cache, KVB_CACHE_FORGETS);
         uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 1 + below(5) : 1,
                  context = 1 + below(feeds_again ? 1000 : 5000);
-        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0, 0, 0};
+        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0, 0, 0, 0};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, sequences, context);
         s.model.groups[0].window = 1 + below(500);
         kvb_size_step steps[KVB_SIZE_STEPS(5)], one = {0};
