@@ -409,10 +409,7 @@ static int positions_move(kvb_size_prediction *p, const kvb_size_step *s)
             const uint64_t ordinal = all->cell + (pos - all->pos);
             n = divides && moves ? 1 : end - pos;
             within += divides && moves;
-            error = kvb_array_reserve(&made.at, &made.room, made.n + 1, sizeof *made.at);
-            if (!error)
-                made.at[made.n++] =
-                    (kvb_size_piece){kvb_size_moved(s, pos), moves ? (ordinal & low) | revision : ordinal, n};
+            error = kvb_size_piece_put(&made, kvb_size_moved(s, pos), moves ? (ordinal & low) | revision : ordinal, n);
         }
     }
     need_of(&seq->account, seq->ordinals.n + within + 2, &p->spans); /* two may be cut in two */
@@ -448,6 +445,8 @@ int kvb_size_call_take(kvb_size_prediction *p, const kvb_size_step *s)
     int error = 0;
     if (s->call == KVB_SIZE_SHARE)
         return kvb_size_has_pages(p) ? kvb_size_prompts_share(p, s) : kvb_size_share(p, s);
+    if (s->call == KVB_SIZE_COPY)
+        return kvb_size_copy_take(p, s);
     if (s->call == KVB_SIZE_REORDER)
         return reorder_take(p, s);
     if (s->call == KVB_SIZE_FIND) {

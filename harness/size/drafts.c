@@ -110,13 +110,8 @@ static int shared_take(kvb_size_prediction *p, kvb_size_group_tables *t, const k
 static int fed_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s)
 {
     const uint32_t nodes = kvb_size_brings(s);
-    uint64_t at = kvb_size_fed_old(p, s), runs = 0, cells[KVB_SIZE_DRAFTS];
+    uint64_t at = kvb_size_fed_old(p, s), runs = kvb_size_fed_queries(p, t, g, s), cells[KVB_SIZE_DRAFTS];
     int error = 0;
-    for (uint32_t q = s->first; q < s->first + s->n_seqs; q++) {
-        const kvb_size_sequence *seq = &p->seq[q];
-        runs = (uint64_t)kvb_size_queries(&t->runs[p->turn], &seq->fed, seq->fed.n, g, seq->len - seq->fresh,
-                                          seq->fresh, runs);
-    }
     for (uint32_t q = s->first; q < s->first + s->n_seqs && !error; q++) {
         for (uint32_t i = 0; i < nodes; i++)
             cells[i] = at++;

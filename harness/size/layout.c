@@ -9,17 +9,21 @@
 #include "harness/size/room.h"
 #include "workloads/array.h"
 
-int kvb_size_piece_add(kvb_size_pieces *p, uint64_t pos, uint64_t cell, uint64_t n)
+int kvb_size_piece_put(kvb_size_pieces *p, uint64_t pos, uint64_t cell, uint64_t n)
 {
-    kvb_size_piece *last = p->n ? &p->at[p->n - 1] : NULL;
-    if (last && last->pos + last->n == pos && last->cell + last->n == cell) {
-        last->n += n;
-        return 0;
-    }
     int error = kvb_array_reserve(&p->at, &p->room, p->n + 1, sizeof *p->at);
     if (!error)
         p->at[p->n++] = (kvb_size_piece){pos, cell, n};
     return error;
+}
+
+int kvb_size_piece_add(kvb_size_pieces *p, uint64_t pos, uint64_t cell, uint64_t n)
+{
+    kvb_size_piece *last = p->n ? &p->at[p->n - 1] : NULL;
+    if (!last || last->pos + last->n != pos || last->cell + last->n != cell)
+        return kvb_size_piece_put(p, pos, cell, n);
+    last->n += n;
+    return 0;
 }
 
 int kvb_size_list_copy(kvb_size_pieces *to, const kvb_size_pieces *from)
@@ -39,13 +43,13 @@ int kvb_size_pieces_drop(kvb_size_pieces *p, uint64_t from, uint64_t to)
         kvb_size_piece all = p->at[i];
         uint64_t end = all.pos + all.n, low = from < end ? from : end, high = to > all.pos ? to : all.pos;
         if (from >= to) {
-            error = kvb_size_piece_add(&kept, all.pos, all.cell, all.n);
+            error = kvb_size_piece_put(&kept, all.pos, all.cell, all.n);
             continue;
         }
         if (low > all.pos)
-            error = kvb_size_piece_add(&kept, all.pos, all.cell, low - all.pos);
+            error = kvb_size_piece_put(&kept, all.pos, all.cell, low - all.pos);
         if (!error && high < end && high >= low)
-            error = kvb_size_piece_add(&kept, high, all.cell + (high - all.pos), end - high);
+            error = kvb_size_piece_put(&kept, high, all.cell + (high - all.pos), end - high);
     }
     if (error) {
         free(kept.at);

@@ -19,7 +19,9 @@ typedef struct kvb_size_pieces {
     size_t n, room;
 } kvb_size_pieces;
 
-int kvb_size_piece_add(kvb_size_pieces *pieces, uint64_t pos, uint64_t cell, uint64_t n); /* 0 or -ENOMEM */
+/* One more; joined to the last one where it goes on from it, or not. 0 or -ENOMEM. */
+int kvb_size_piece_add(kvb_size_pieces *pieces, uint64_t pos, uint64_t cell, uint64_t n);
+int kvb_size_piece_put(kvb_size_pieces *pieces, uint64_t pos, uint64_t cell, uint64_t n);
 /* A copy, neighbours joined; to be freed whatever is returned: 0 or -ENOMEM. */
 int kvb_size_list_copy(kvb_size_pieces *to, const kvb_size_pieces *from);
 /* Lets go of positions from .. to-1. 0 or -ENOMEM. */

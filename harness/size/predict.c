@@ -353,6 +353,7 @@ static void prediction_free(kvb_size_prediction *p)
     for (uint32_t q = 0; q < p->n_ids && p->seq; q++) {
         free(p->seq[q].ordinals.at);
         free(p->seq[q].fed.at);
+        free(p->seq[q].fresh.at);
     }
     for (uint32_t g = 0; g < KVB_MODEL_GROUPS; g++) {
         for (uint32_t q = 0; q < p->n_ids && p->group[g].seq; q++)

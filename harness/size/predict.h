@@ -23,6 +23,7 @@ typedef enum kvb_size_call {
     KVB_SIZE_RELOAD, /* the whole cache is saved and loaded */
     KVB_SIZE_FIND,   /* sequence `first` is removed; its prompt then finds what lay in whole pages */
     KVB_SIZE_REORDER, /* of n_seqs sequences the first ends, each takes the place of the one before, and one is there twice */
+    KVB_SIZE_COPY, /* sequences behind `first`, n_seqs of them, are cut back to `tokens`, and then go on as it does */
     KVB_SIZE_SHARE, /* sequences behind `first`, n_seqs of them, are empty, and begin with its first `tokens`: copied in cache
                      * shared-prefix, else found as a prompt: in whole pages */
     KVB_SIZE_CALLS
@@ -62,6 +63,7 @@ typedef struct kvb_size_history {
     uint32_t levels;    /* of most of these trees; 0: one */
     uint32_t shared; /* tokens with which all sequences begin; less than context; pages of paged-prefix must be whole */
     uint32_t calls;  /* a bit of each kvb_size_call; as many as there are singles to follow them */
+    uint32_t kept;   /* tokens that a copy leaves its destinations */
 } kvb_size_history;
 
 #define KVB_SIZE_STEPS(sequences) (2 * (size_t)(sequences) + 5 + 2 * KVB_SIZE_CALLS)
@@ -78,6 +80,8 @@ typedef struct kvb_size_subject {
 
 /* Bits of kvb_size_history.calls that the subject's cache and formats can do. STEP and SHARE have none. */
 uint32_t kvb_size_calls(const kvb_size_subject *subject);
+/* Before a COPY, to as many tokens as one likes? Else to none. */
+bool kvb_size_cuts(const kvb_size_subject *subject);
 
 /* May the cache of the subject, with n_ids sequence ids and so many tokens in it, take the step with all its times? 0, or -EINVAL
  * with why. */

@@ -84,7 +84,7 @@ typedef struct kvb_size_sequence {
     bool joins;                /* of the step in hand: its tokens' ordinals go on those before */
     kvb_size_pieces fed;       /* of the step in hand, where histories are fed: position -> place */
     bool loaded;               /* its tokens are not known by what they are */
-    uint64_t fresh;            /* likewise, old tokens: all but those that a sequence before it brings */
+    kvb_size_pieces fresh;     /* likewise, of its old tokens: all but those that a sequence before it brings */
     uint64_t len, front;       /* tokens; of them in the front, from the first on */
 } kvb_size_sequence;
 
@@ -163,6 +163,8 @@ uint64_t kvb_size_page_cell(const kvb_size_prediction *p, const kvb_size_group_t
 /* Cache recompute. First, once for all groups: which old tokens a step feeds, and where each sequence's lie in the feed. */
 int kvb_size_fed_find(kvb_size_prediction *p, const kvb_size_step *s);
 uint64_t kvb_size_fed_old(const kvb_size_prediction *p, const kvb_size_step *s); /* old tokens */
+uint64_t kvb_size_fed_queries(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g,
+                              const kvb_size_step *s); /* theirs: their runs */
 int kvb_size_fed_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
 
 int kvb_size_paged_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
@@ -187,6 +189,8 @@ int kvb_size_call_take(kvb_size_prediction *p, const kvb_size_step *s); /* which
 /* dst, which lets go of what it has, finds the whole pages of src's first tokens; a SHARE of such. */
 int kvb_size_prompt_find(kvb_size_prediction *p, uint32_t src, uint32_t dst, uint64_t tokens);
 int kvb_size_prompts_share(kvb_size_prediction *p, const kvb_size_step *s);
+
+int kvb_size_copy_take(kvb_size_prediction *p, const kvb_size_step *s);
 
 /* All cells that some sequence holds, into *cells; and how many sequences hold one. */
 int kvb_size_cells_held(const kvb_size_prediction *p, const kvb_size_group_tables *t, kvb_size_cells *cells);

@@ -95,6 +95,18 @@ static int sequences_reorder(run *r, const kvb_size_step *s)
     return error;
 }
 
+/* dst is cut back to n tokens, and then goes on as src does. */
+static int sequence_copy(run *r, uint32_t src, uint32_t dst, uint32_t n)
+{
+    const size_t row = r->subject->options.seq_capacity;
+    int error = kvb_cache_seq_rm(r->cache, dst, n, KVB_POS_END);
+    error = error ? error : kvb_cache_seq_cp(r->cache, src, dst, n, KVB_POS_END);
+    if (r->held)
+        memcpy(r->held + dst * row + n, r->held + src * row + n, (row - n) * sizeof *r->held);
+    r->len[dst] = kvb_cache_length(r->cache, dst);
+    return error;
+}
+
 /* Tokens that are loaded are not known by what they are. */
 static void prompts_forget(run *r, uint32_t seq, uint32_t n)
 {
@@ -115,6 +127,10 @@ static int call_make(run *r, const kvb_size_step *s)
             error = r->held ? prompt_offer(r, s->first, i, s->tokens < *len ? s->tokens : *len)
                             : kvb_cache_seq_cp(r->cache, s->first, i, 0, s->tokens);
         }
+        return error;
+    case KVB_SIZE_COPY:
+        for (uint32_t i = s->first + 1; i <= s->first + s->n_seqs && !error; i++)
+            error = sequence_copy(r, s->first, i, s->tokens < r->len[i] ? s->tokens : r->len[i]);
         return error;
     case KVB_SIZE_DEFRAG:
         return kvb_cache_defrag(r->cache);

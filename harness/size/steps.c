@@ -25,10 +25,15 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
     for (uint32_t s = 0; s < h->sequences; s++)
         n = prefill_add(steps, n, s, left - singles, h->chunk);
     for (uint32_t call = 1; call < KVB_SIZE_SHARE && singles > 1; call++) {
-        if (!(h->calls >> call & 1))
+        const bool copies = call == KVB_SIZE_COPY;
+        if (!(h->calls >> call & 1) || (copies && h->sequences == 1))
             continue;
-        steps[n++] = (kvb_size_step){
-            .n_seqs = call == KVB_SIZE_REORDER ? h->sequences : 1, .times = 1, .call = (kvb_size_call)call};
+        steps[n++] = (kvb_size_step){.n_seqs = call == KVB_SIZE_REORDER ? h->sequences
+                                               : copies                 ? h->sequences - 1
+                                                                        : 1,
+                                     .tokens = copies ? h->kept : 0,
+                                     .times = 1,
+                                     .call = (kvb_size_call)call};
         if (call == KVB_SIZE_SHIFT) /* rows that are yet to be turned are moved, too */
             continue;
         steps[n++] = (kvb_size_step){.n_seqs = h->sequences, .tokens = 1, .times = 1};
@@ -71,11 +76,22 @@ uint32_t kvb_size_calls(const kvb_size_subject *s)
         [KVB_SIZE_RELOAD] = flags & KVB_CACHE_SAVES,
         [KVB_SIZE_FIND] = flags & KVB_CACHE_PREFIX,
         [KVB_SIZE_REORDER] = flags & KVB_CACHE_REORDER,
+        [KVB_SIZE_COPY] = flags & KVB_CACHE_SEQ && !(flags & KVB_CACHE_FREEZES),
     };
     uint32_t calls = 0;
     for (uint32_t call = 0; call < KVB_SIZE_CALLS; call++)
         calls |= (uint32_t)can[call] << call;
     return calls;
+}
+
+bool kvb_size_cuts(const kvb_size_subject *s)
+{
+    bool drops = s->cache->flags & KVB_CACHE_PREFIX; /* pages are known by what is before them */
+    for (uint32_t g = 0; g < s->model.n_groups; g++)
+        drops =
+            drops || kvb_group_scans(&s->model.groups[g]) ||
+            (kvb_group_limits(&s->model.groups[g]) && (s->cache == &kvb_cache_window || s->cache == &kvb_cache_paged));
+    return !drops;
 }
 
 int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_size_step *step, uint64_t tokens,
@@ -90,7 +106,9 @@ int kvb_size_step_check(const kvb_size_subject *s, uint32_t n_ids, const kvb_siz
         snprintf(why, why_bytes, "cache %s cannot do that over %s", c->name, s->options.k_pool->name);
     else if (step->call == KVB_SIZE_DEFRAG && tokens >= s->options.capacity)
         snprintf(why, why_bytes, "%llu tokens leave no free cell to put cells in order", (unsigned long long)tokens);
-    else if (calls && (step->first >= n_ids || step->n_seqs > n_ids - step->first))
+    else if (step->call == KVB_SIZE_COPY && step->tokens && !kvb_size_cuts(s))
+        snprintf(why, why_bytes, "cache %s: sequences are cut back to nothing before they are copied to", c->name);
+    else if (calls && step->first + (uint64_t)step->n_seqs + (step->call == KVB_SIZE_COPY) > n_ids)
         snprintf(why, why_bytes, "sequences %u .. are not there", step->first);
     else if (calls)
         return 0;

@@ -97,6 +97,7 @@ static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_sub
                   : cache->flags & KVB_CACHE_PREFIX && !has_states(model) ? context / 2 / PAGE_CELLS * PAGE_CELLS
                                                                           : 0,
         .calls = kvb_size_calls(s),
+        .kept = kvb_size_cuts(s) ? context / 3 : 0,
     };
 }
 

@@ -83,8 +83,6 @@ static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *
     uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 3 : 1;
     const uint32_t shared = has(cache, KVB_CACHE_FREEZES) ? 40 : has(cache, KVB_CACHE_PREFIX) ? 32 : 0;
     kvb_size_subject s = subject_make(cache, pool, growth, sequences, 88);
-    const kvb_size_history history = {
-        sequences, 75, 33, KVB_SIZE_CALLS + 5, has(cache, KVB_CACHE_TREE) ? 3 : 0, 4, shared, kvb_size_calls(&s)};
     kvb_size_step steps[KVB_SIZE_STEPS(3)];
     kvb_size_proof proof;
     s.model = alike(2, turned(rows_of(2, 1, 128, 128))); /* one layer sees all, the other a window and sinks */
@@ -94,6 +92,15 @@ static void combination_prove(const kvb_cache_type *cache, const kvb_pool_type *
     s.model.groups[1].window = 12;
     s.model.groups[1].sinks = 2;
     s.options.step = 33;
+    const kvb_size_history history = {sequences,
+                                      75,
+                                      33,
+                                      KVB_SIZE_CALLS + 5,
+                                      has(cache, KVB_CACHE_TREE) ? 3 : 0,
+                                      4,
+                                      shared,
+                                      kvb_size_calls(&s),
+                                      kvb_size_cuts(&s) ? 20 : 0};
     prove(&s, steps, kvb_size_steps(&history, steps), &proof);
     assert_int_equal(proof.cells, sequences * 75 - (sequences - 1) * shared);
 }
@@ -236,6 +243,17 @@ static bool any_call(const kvb_size_subject *s, so_far *l, kvb_size_step *step)
             len[first + i] = l->len[i + 1 < step->n_seqs ? first + i + 1 : first + (step->n_seqs > 1)];
         l->reordered = true;
     }
+    if (call == KVB_SIZE_COPY) {
+        if (first + 1 == s->options.max_seqs)
+            return false;
+        step->n_seqs = 1 + below(s->options.max_seqs - first - 1);
+        step->tokens = kvb_size_cuts(s) && below(2) ? below(l->len[first] + 3) : 0;
+        for (uint32_t i = 1; i <= step->n_seqs; i++) {
+            const uint32_t kept = step->tokens < len[first + i] ? step->tokens : len[first + i];
+            len[first + i] = len[first] > kept ? len[first] : kept;
+        }
+        l->reordered = true;
+    }
     l->moved |= call == KVB_SIZE_SHIFT || call == KVB_SIZE_DIVIDE;
     if (sum(s, len) > s->options.capacity || len[first] > s->options.seq_capacity ||
         (call == KVB_SIZE_DEFRAG && l->fed == s->options.capacity) ||
@@ -349,7 +367,7 @@ static void many_sequences(void **state)
     for (uint32_t i = 0; i < n_caches(); i++) {
         const kvb_cache_type *cache = kvb_builtin_caches[i];
         const uint32_t shared = has(cache, KVB_CACHE_FREEZES) ? 2 : 0;
-        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0, 0, shared, 0};
+        const kvb_size_history history = {SEQUENCES, 5, 3, 2, 0, 0, shared, 0, 0};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, SEQUENCES, 5);
         kvb_size_proof proof;
         if (!has(cache, KVB_CACHE_SEQ))
@@ -371,7 +389,7 @@ static void at_once_or_one_by_one(void **state)
         bool feeds_again = has(cache, KVB_CACHE_FORGETS);
         uint32_t sequences = has(cache, KVB_CACHE_SEQ) ? 1 + below(5) : 1,
                  context = 1 + below(feeds_again ? 1000 : 5000);
-        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0, 0, 0, 0};
+        const kvb_size_history history = {sequences, context, 1 + below(600), below(9), 0, 0, 0, 0, 0};
         kvb_size_subject s = subject_make(cache, f16(), KVB_GROWTH_DOUBLE, sequences, context);
         s.model.groups[0].window = 1 + below(500);
         kvb_size_step steps[KVB_SIZE_STEPS(5)], one = {0};

@@ -160,7 +160,7 @@ static void states_beside_rows(void **state)
                                   .v = kvb_kv_format_find("f16"),
                                   .state = asks[i].dtype,
                                   .spec_depth = asks[i].drafts};
-        const kvb_size_history history = {n, 700, 512, 1, 0, 0, 0, 0};
+        const kvb_size_history history = {n, 700, 512, 1, 0, 0, 0, 0, 0};
         kvb_size_subject s =
             subject_make(n > 1 ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE, n, 700);
         kvb_size_step steps[KVB_SIZE_STEPS(5)];
@@ -286,7 +286,7 @@ static void the_engine_is_its_cache(void **state)
     for (size_t i = 0; i < 2; i++) {
         const kvb_size_ask ask = {
             .context = 700, .sequences = sequences[i], .k = kvb_kv_format_find("q8_0"), .v = kvb_kv_format_find("f16")};
-        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0, 0, 0, 0};
+        const kvb_size_history history = {(uint32_t)sequences[i], 700, 512, 1, 0, 0, 0, 0, 0};
         kvb_size_subject s = subject_make(i ? &kvb_cache_seq : &kvb_cache_contiguous, f16(), KVB_GROWTH_DOUBLE,
                                           (uint32_t)sequences[i], 700);
         kvb_size_step steps[KVB_SIZE_STEPS(5)];
