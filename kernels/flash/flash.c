@@ -78,18 +78,14 @@ static kvb_partial slot_at(const job *j, uint32_t slot)
 
 /* ---- the end of a row ------------------------------------------------------------------------------------------ */
 
-/* Writes row r of the unit: sums divided by the sum of weights, the sink's included. */
-static void row_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, const kvb_partial *partial)
+/* Writes a row of out: sums divided by the sum of weights, the sink's included. */
+static void row_finish(const kvb_flash *f, uint32_t kv_head, size_t row, double sink, const kvb_row_state *state,
+                       float *sums)
 {
     const kvb_vector *vector = f->loops->vector;
     const kvb_attend *args = f->args;
     const kvb_problem *p = &args->problem;
-    uint32_t group = f->plan.group, t = kvb_plan_tok(&f->plan, unit->tile) + r / group;
-    uint32_t h = unit->kv_head * group + r % group;
-    size_t row = (size_t)t * p->n_heads + h;
-    float *sums = partial->sums + (size_t)r * f->v.width;
-    double max = (double)partial->state[r].max, sum = partial->state[r].sum, factor = 1;
-    double sink = (double)kvb_sink_logit(args, h) * LOG2_E; /* -infinity without sinks */
+    double max = (double)state->max, sum = state->sum, factor = 1;
 
     if (sink > max) {
         factor = max == -INFINITY ? 0 : exp2(max - ceil(sink));
@@ -97,15 +93,31 @@ static void row_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, co
     }
     sum = sum * factor + (sink == -INFINITY ? 0 : exp2(sink - max));
     const bool direct = p->out_elem == KVB_F32 && !f->v.transform && p->v_dim == f->v.width;
-    void *out = (char *)args->out + row * p->v_dim * kvb_elem_bytes(p->out_elem);
+    void *out = (char *)args->out + row * p->v_dim * (direct ? sizeof(float) : kvb_elem_bytes(p->out_elem));
     vector->rescale(direct ? out : sums, sums, f->v.width,
-                    sum == 0 ? 0 : (float)(factor / sum * (double)kvb_side_factor(&f->v, unit->kv_head)));
+                    sum == 0 ? 0 : (float)(factor / sum * (double)kvb_side_factor(&f->v, kv_head)));
     if (f->v.transform)
         vector->hadamard(f->v.transform, f->v.view->dim, true, sums);
     if (!direct)
         kvb_elems_encode(p->out_elem, out, sums, p->v_dim);
     if (args->lse)
         args->lse[row] = sum == 0 ? -INFINITY : (float)(max * LN_2 + log(sum));
+}
+
+/* Writes every `step`-th of the unit's rows from r on, before row `end`. */
+static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, uint32_t end, uint32_t step,
+                        const kvb_partial *partial)
+{
+    const kvb_attend *args = f->args;
+    const uint32_t group = f->plan.group, tok = kvb_plan_tok(&f->plan, unit->tile), head = unit->kv_head * group;
+
+    for (uint32_t t = r / group, h = r % group; r < end; r += step) {
+        const double sink = args->problem.has_sinks ? (double)kvb_sink_logit(args, head + h) * LOG2_E : -INFINITY;
+        row_finish(f, unit->kv_head, (size_t)(tok + t) * args->problem.n_heads + head + h, sink, &partial->state[r],
+                   partial->sums + (size_t)r * f->v.width);
+        for (h += step; h >= group; h -= group)
+            t++;
+    }
 }
 
 /* Adds `from` to `into`. Both are brought to the larger max first, by a power of two. */
@@ -144,8 +156,8 @@ static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_work
         finite = true;
         for (uint32_t r = 0, some; r < rows; r += some) { /* so many that they are still in the nearest cache */
             some = rows - r < SOME_ROWS ? rows - r : SOME_ROWS;
-            for (uint32_t i = r; i < r + some && share->whole; i++)
-                row_finish(f, share, i, partial);
+            if (share->whole)
+                rows_finish(f, share, r, r + some, 1, partial);
             finite &= !mixed || f->loops->vector->all_finite(partial->sums + (size_t)r * width, some * width);
         }
     }
@@ -190,8 +202,7 @@ static void parts_merge(void *ctx, uint32_t i, uint32_t n)
             for (uint32_t r = i; r < unit_rows(f, &first); r += n)
                 row_merge(f, r, &into, &from);
         }
-        for (uint32_t r = i; r < unit_rows(f, &first); r += n)
-            row_finish(f, &first, r, &into);
+        rows_finish(f, &first, i, unit_rows(f, &first), n, &into);
     }
 }
 

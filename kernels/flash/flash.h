@@ -55,6 +55,8 @@ typedef struct kvb_row_group {
     uint32_t kv_head;
     uint32_t n_rows, row[TILE_ROWS]; /* of the tile: token * heads + head */
     uint32_t n_cells, cell[BLOCK];
+    const void *query[TILE_ROWS];          /* what the product's query() gave */
+    float *sums[TILE_ROWS];                /* [width of V], so far */
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
     uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
@@ -97,14 +99,14 @@ typedef struct kvb_product {
     size_t (*query_bytes)(const kvb_problem *problem);
     size_t (*scratch_bytes)(const kvb_problem *problem);
 
-    /* Encodes q [k_dim] for KV head h, once for all blocks. */
-    void (*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
+    /* Encodes q [k_dim] for KV head h, once for all blocks. Returns what is to be multiplied: encoded, or q itself. */
+    const void *(*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
     /* The q that an encoded row stands for, of rows as they are stored. NULL: q is not rounded. */
     void (*decoded)(const kvb_flash *flash, const void *encoded, double *q);
     /* w->scores[r][i]: group row r times K row of cell i. */
     void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
-    /* sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
-    void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, float *const *sums);
+    /* g->sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
+    void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     kvb_group_cost *cost;
 } kvb_product;
@@ -124,13 +126,6 @@ struct kvb_flash {
     kvb_logits logits;
     size_t query_bytes;
 };
-
-/* The encoded query of the group's row r. */
-static inline const void *kvb_group_query(const kvb_flash *flash, const kvb_workspace *w, const kvb_row_group *g,
-                                          uint32_t r)
-{
-    return w->queries + g->row[r] * flash->query_bytes;
-}
 
 /* The rows of one side that the next turn will read, to be prefetched in bursts. */
 static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g)

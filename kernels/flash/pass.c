@@ -23,9 +23,10 @@ typedef struct pass {
     uint32_t ahead; /* from a block's cells to those of the next one that some row of the tile sees; 0: there is none */
     bool apart;     /* rows of a group see the same cells */
     bool mixed;     /* set where they did not: some added 0 times V rows that they do not see */
+    const void *query[TILE_ROWS]; /* of each row of the tile: what is to be multiplied */
 } pass;
 
-static void queries_encode(const pass *x, const kvb_share *share, uint32_t rows)
+static void queries_encode(pass *x, const kvb_share *share, uint32_t rows)
 {
     const kvb_flash *f = x->flash;
     const kvb_problem *p = &f->args->problem;
@@ -33,7 +34,8 @@ static void queries_encode(const pass *x, const kvb_share *share, uint32_t rows)
 
     for (uint32_t r = 0; r < rows; r++) {
         const size_t row = (size_t)(tok + r / group) * p->n_heads + share->kv_head * group + r % group;
-        f->product->query(f, share->kv_head, f->args->q + row * p->k_dim, x->w->queries + r * f->query_bytes);
+        x->query[r] =
+            f->product->query(f, share->kv_head, f->args->q + row * p->k_dim, x->w->queries + r * f->query_bytes);
     }
 }
 
@@ -64,13 +66,16 @@ static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
 /* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
 static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
-    const uint32_t heads = x->flash->plan.group, first = block->first - x->first;
+    const uint32_t heads = x->flash->plan.group, width = x->flash->v.width, first = block->first - x->first;
     g->kv_head = x->kv_head;
     g->n_rows = 0;
     for (uint32_t t = i; t < i + n; t++) {
         uint64_t visible = word_gather(block->word[t], any);
         for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
-            g->row[g->n_rows] = block->tok[t] * heads + h;
+            const uint32_t row = block->tok[t] * heads + h;
+            g->row[g->n_rows] = row;
+            g->query[g->n_rows] = x->query[row];
+            g->sums[g->n_rows] = x->partial->sums + (size_t)row * width;
             g->visible[g->n_rows] = visible;
         }
     }
@@ -79,7 +84,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
         g->cell[c] = first + (uint32_t)__builtin_ctzll(any);
 }
 
-static void scores_weigh(const pass *x, const kvb_row_group *g, float *const *sums)
+static void scores_weigh(const pass *x, const kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
@@ -88,20 +93,17 @@ static void scores_weigh(const pass *x, const kvb_row_group *g, float *const *su
         const bool first = state->max == -INFINITY; /* its sums are 0, or NaN */
         float factor = vector->weigh(f->logits, x->w->scores + (size_t)r * BLOCK, g->n_cells, g->visible[r], state);
         if (factor != 1.0f && !first)
-            vector->rescale(sums[r], sums[r], f->v.width, factor);
+            vector->rescale(g->sums[r], g->sums[r], f->v.width, factor);
     }
 }
 
 static void group_attend(const pass *x, kvb_row_group *g)
 {
-    const kvb_flash *f = x->flash;
-    float *sums[TILE_ROWS];
+    const kvb_product *product = x->flash->product;
 
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        sums[r] = x->partial->sums + (size_t)g->row[r] * f->v.width;
-    f->product->scores(f, x->w, g);
-    scores_weigh(x, g, sums);
-    f->product->sums(f, x->w, g, sums);
+    product->scores(x->flash, x->w, g);
+    scores_weigh(x, g);
+    product->sums(x->flash, x->w, g);
 }
 
 /* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */

@@ -85,11 +85,12 @@ static size_t bf16_scratch_bytes(const kvb_problem *p)
     return kvb_bf16_scratch_bytes(p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
 }
 
-static void bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+static const void *bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
 {
     _Alignas(64) float scaled[BF16_MAX_DIM];
     kvb_float_query(f, h, q, scaled);
     f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, scaled, encoded);
+    return encoded;
 }
 
 static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
@@ -105,12 +106,9 @@ static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
 static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
-    const void *queries[TILE_ROWS];
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        queries[r] = kvb_group_query(f, w, g, r);
     if (g->n_rows > DOTS_ROWS) {
         kvb_lookahead next = kvb_group_lookahead(f, k, g);
-        f->loops->bf16->block_scores(k->view, g->kv_head, g->cell, g->n_cells, queries, g->n_rows, w->scores, &next,
+        f->loops->bf16->block_scores(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next,
                                      w->scratch);
         return;
     }
@@ -120,10 +118,10 @@ static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
                                   .dim = k->width,
                                   .at = g->key,
                                   .ahead = kvb_group_row_ahead(f, g, k, k->view->cell_stride)};
-    f->loops->bf16->dots(&keys, queries, g->n_rows, w->scores);
+    f->loops->bf16->dots(&keys, g->query, g->n_rows, w->scores);
 }
 
-static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
@@ -131,7 +129,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
         kvb_lookahead next = kvb_group_lookahead(f, v, g);
         kvb_view rows = *v->view;
         rows.dim = p->v_dim; /* the first channels, where V lies in K's rows */
-        f->loops->bf16->block_sums(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, sums, &next,
+        f->loops->bf16->block_sums(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next,
                                    w->scratch);
         return;
     }
@@ -142,7 +140,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
                                     .dim = v->width,
                                     .at = p->v_in_k ? g->key : g->value,
                                     .ahead = kvb_group_row_ahead(f, g, v, v->view->cell_stride)};
-    f->loops->bf16->sums(&values, w->scores, g->n_rows, sums);
+    f->loops->bf16->sums(&values, w->scores, g->n_rows, g->sums);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */

@@ -108,12 +108,13 @@ static void f16_decoded(const kvb_flash *f, const void *encoded, double *q)
         q[c] = (double)scaled[c] * (double)*back / (f->k.view->format->elem == KVB_E4M3 ? 256 : 1);
 }
 
-static void f16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+static const void *f16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
 {
     const uint32_t dim = f->args->problem.k_dim;
     float *floats = (float *)(void *)((char *)encoded + kvb_f16_query_bytes(dim));
     kvb_float_query(f, h, q, floats);
     f->loops->f16->query(f->k.view->format, dim, floats, encoded);
+    return encoded;
 }
 
 /* The floats of an encoded row become what its f16 are, so that every block of cells meets the same q. */
@@ -167,14 +168,11 @@ static uint32_t rows_at_once(const kvb_row_group *g, uint32_t r)
 static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_stored_rows keys = rows_find(f, &f->k, g, g->key, false);
-    const void *queries[TILE_ROWS];
 
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        queries[r] = kvb_group_query(f, w, g, r);
     for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
         const void *floats[DOTS_ROWS], *at[BLOCK];
         rows = rows_at_once(g, r);
-        if (f->loops->f16->dots(&keys, queries + r, rows, w->scores + r * BLOCK))
+        if (f->loops->f16->dots(&keys, g->query + r, rows, w->scores + r * BLOCK))
             continue;
         const kvb_stored_rows again = rows_as_floats(&f->k, g, &keys, w->scratch, at);
         for (uint32_t i = 0; i < rows; i++)
@@ -183,7 +181,7 @@ static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
     }
 }
 
-static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_stored_rows values = rows_find(f, &f->v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
@@ -191,10 +189,10 @@ static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
     for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
         const void *at[BLOCK];
         rows = rows_at_once(g, r);
-        if (f->loops->f16->sums(&values, w->scores + r * BLOCK, rows, sums + r))
+        if (f->loops->f16->sums(&values, w->scores + r * BLOCK, rows, g->sums + r))
             continue;
         const kvb_stored_rows again = rows_as_floats(&f->v, g, &values, w->scratch + kvb_float_v_tile(p), at);
-        f->loops->vector->sums(&again, w->scores + r * BLOCK, rows, sums + r);
+        f->loops->vector->sums(&again, w->scores + r * BLOCK, rows, g->sums + r);
     }
 }
 

@@ -63,6 +63,15 @@ void kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, void *encod
         f->loops->vector->rescale(to, to, f->k.width, kvb_side_factor(&f->k, h));
 }
 
+/* The loops want rows at multiples of 64, as q's are if the first one is. */
+static const void *float_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+{
+    if (!f->k.transform && !f->k.head_scaled && f->k.width == f->args->problem.k_dim && (uintptr_t)q % 64 == 0)
+        return q;
+    kvb_float_query(f, h, q, encoded);
+    return encoded;
+}
+
 static size_t tile_bytes(const kvb_format *format, uint32_t dim)
 {
     return kvb_side_tiled(format, dim) ? (size_t)BLOCK * kvb_padded(dim) * sizeof(float) : 0;
@@ -103,7 +112,7 @@ static uint32_t tile_cells(const kvb_flash *f, const kvb_side *side)
     return side->in_place || f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
 }
 
-static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const void *const *queries)
+static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
     const uint32_t step = tile_cells(f, k), steps = (g->n_cells + step - 1) / step;
@@ -120,11 +129,11 @@ static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
             kvb_lookahead_until(&next, c / step + 1, steps);
         }
         for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
-            f->loops->vector->dots(&keys, queries + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
+            f->loops->vector->dots(&keys, g->query + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
     }
 }
 
-static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const void *const *queries)
+static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_vector *vector = f->loops->vector;
     const kvb_side *k = &f->k;
@@ -140,7 +149,7 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gr
         kvb_rows_in_tile(k, g, 0, g->n_cells, scratch_at(w, 0), g->key);
     vector->pack_keys(in_place ? k->elem : KVB_F32, g->key, g->n_cells, k->width, packed);
     for (uint32_t r = 0; r < g->n_rows; r++) {
-        q[r] = queries[r];
+        q[r] = g->query[r];
         scores[r] = w->scores + (size_t)r * BLOCK;
     }
     for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
@@ -151,18 +160,15 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gr
 
 static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
-    const void *queries[TILE_ROWS];
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        queries[r] = kvb_group_query(f, w, g, r);
     if (g->n_rows <= FEW_ROWS)
-        few_scores(f, w, g, queries);
+        few_scores(f, w, g);
     else
-        packed_scores(f, w, g, queries);
+        packed_scores(f, w, g);
 }
 
 /* ---- sums. Where V lies in K's rows, scores() has found them ------------------------------------------------------ */
 
-static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
@@ -181,11 +187,11 @@ static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
         if (!v->in_place)
             kvb_lookahead_until(&next, c / step + 1, steps);
         for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
-            f->loops->vector->sums(&values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), sums + r);
+            f->loops->vector->sums(&values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
     }
 }
 
-static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_vector *vector = f->loops->vector;
@@ -206,16 +212,17 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
         weights[r] = w->scores + (size_t)r * BLOCK;
     for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
         kvb_lookahead_until(&next, i + 1, panels);
-        vector->product(least(PACKED_ROWS, g->n_rows - r), g->n_cells, v->width, weights + r, packed, sums + r, true);
+        vector->product(least(PACKED_ROWS, g->n_rows - r), g->n_cells, v->width, weights + r, packed, g->sums + r,
+                        true);
     }
 }
 
-static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     if (g->n_rows <= FEW_ROWS)
-        few_sums(f, w, g, sums);
+        few_sums(f, w, g);
     else
-        packed_sums(f, w, g, sums);
+        packed_sums(f, w, g);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
@@ -226,7 +233,7 @@ const kvb_product kvb_product_float = {
     .fits = float_fits,
     .query_bytes = kvb_float_query_bytes,
     .scratch_bytes = scratch_bytes_of_product,
-    .query = kvb_float_query,
+    .query = float_query,
     .scores = float_scores,
     .sums = float_sums,
     .cost = float_cost,

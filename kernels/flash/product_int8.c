@@ -96,10 +96,11 @@ static size_t int8_scratch_bytes_of(const kvb_problem *p)
     return keys > values ? keys : values;
 }
 
-static void int8_query_encode(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+static const void *int8_query_encode(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
 {
     (void)h;
     f->loops->vector->int8_query(f->k.view->format, f->args->problem.k_dim, q, encoded);
+    return encoded;
 }
 
 static void int8_query_decode(const kvb_flash *f, const void *encoded, double *q)
@@ -110,19 +111,16 @@ static void int8_query_decode(const kvb_flash *f, const void *encoded, double *q
 static void int8_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     kvb_lookahead next = kvb_group_lookahead(f, &f->k, g);
-    const void *queries[TILE_ROWS];
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        queries[r] = kvb_group_query(f, w, g, r);
-    f->loops->vector->int8_scores(f->k.view, g->kv_head, g->cell, g->n_cells, queries, g->n_rows, w->scores, &next,
+    f->loops->vector->int8_scores(f->k.view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next,
                                   w->scratch);
 }
 
-static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, float *const *sums)
+static void int8_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     kvb_lookahead next = kvb_group_lookahead(f, &f->v, g);
     kvb_view v = *f->v.view;
     v.dim = f->args->problem.v_dim; /* the first channels, where V lies in K's rows */
-    f->loops->vector->int8_sums(&v, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, sums, &next, w->scratch);
+    f->loops->vector->int8_sums(&v, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next, w->scratch);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
