@@ -31,19 +31,29 @@ static bool ascending(const kvb_mask *mask, uint32_t n_tok)
     return true;
 }
 
+static void run_add(uint64_t *row, kvb_run run)
+{
+    for (uint32_t c = run.begin; c < run.end; c += BLOCK - c % BLOCK) {
+        uint32_t first = c / BLOCK * BLOCK;
+        row[c / BLOCK] |= bits_between(c - first, run.end - first);
+    }
+}
+
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits)
 {
+    const bool runs = mask->kind == KVB_MASK_RUNS;
     uint64_t *row = bits;
-    if (mask->kind != KVB_MASK_PAGES && (mask->kind != KVB_MASK_RUNS || ascending(mask, n_tok)))
+    if (!runs && mask->kind != KVB_MASK_PAGES)
+        return;
+    if (runs && mask->row_start[n_tok] - mask->row_start[0] <= n_tok * row_words(n_cells) && ascending(mask, n_tok))
         return;
     memset(bits, 0, kvb_mask_bits_bytes(n_tok, n_cells));
     for (uint32_t t = 0; t < n_tok; t++, row += row_words(n_cells)) {
         uint32_t cursor = 0;
-        for (kvb_run run; kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
-            for (uint32_t c = run.begin; c < run.end; c += BLOCK - c % BLOCK) {
-                uint32_t first = c / BLOCK * BLOCK;
-                row[c / BLOCK] |= bits_between(c - first, run.end - first);
-            }
+        for (uint32_t i = runs ? mask->row_start[t] : 0; runs && i < mask->row_start[t + 1]; i++)
+            run_add(row, mask->runs[i]);
+        for (kvb_run run; !runs && kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
+            run_add(row, run);
     }
     *mask = (kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words(n_cells)};
 }
@@ -93,6 +103,7 @@ static void word_add(kvb_block *block, uint32_t i, uint64_t word)
 {
     block->tok[block->n] = i;
     block->word[block->n] = word;
+    block->cells[block->n] = kvb_word_cells(word);
     block->any |= word;
     block->n += word != 0;
 }

@@ -10,7 +10,8 @@
 
 #define TILE_TOKS 256u /* most tokens of a tile */
 
-/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; bits: kvb_mask_bits_bytes(), 8-byte aligned. */
+/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; so do RUNS that are more than the words, since
+ * each KV head goes over them. bits: kvb_mask_bits_bytes(), 8-byte aligned. */
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 
@@ -20,11 +21,12 @@ static inline uint32_t kvb_word_cells(uint64_t word)
 }
 
 typedef struct kvb_block {
-    uint32_t first;           /* cell: a multiple of BLOCK */
-    uint32_t n;               /* tokens that see some of it */
-    uint32_t tok[TILE_TOKS];  /* which, counted from the tile's first; ascending */
-    uint64_t word[TILE_TOKS]; /* bit i: the token sees cell first + i */
-    uint64_t any;             /* the OR of all words */
+    uint32_t first;            /* cell: a multiple of BLOCK */
+    uint32_t n;                /* tokens that see some of it */
+    uint32_t tok[TILE_TOKS];   /* which, counted from the tile's first; ascending */
+    uint64_t word[TILE_TOKS];  /* bit i: the token sees cell first + i */
+    uint32_t cells[TILE_TOKS]; /* how many bits that are */
+    uint64_t any;              /* the OR of all words */
     uint32_t span; /* blocks from this one on that the same tokens see whole; 1: only this one, maybe in part */
 } kvb_block;
 

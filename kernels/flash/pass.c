@@ -19,7 +19,7 @@ typedef struct pass {
     uint32_t first;
     const kvb_workspace *w;
     const kvb_partial *partial;
-    uint32_t kv_head;
+    uint32_t kv_head, toks; /* tokens of the tile */
     uint32_t ahead; /* from a block's cells to those of the next one that some row of the tile sees; 0: there is none */
     bool apart;     /* rows of a group see the same cells */
     bool mixed;     /* set where they did not: some added 0 times V rows that they do not see */
@@ -63,25 +63,38 @@ static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
     g->run = g->turn ? n : 1;
 }
 
+/* The rows of one more token, with what they see of the group's cells. */
+static void group_add(const pass *x, kvb_row_group *g, uint32_t tok, uint64_t visible)
+{
+    const uint32_t heads = x->flash->plan.group, width = x->flash->v.width;
+    for (uint32_t row = tok * heads; row < (tok + 1) * heads; row++, g->n_rows++) {
+        g->row[g->n_rows] = row;
+        g->query[g->n_rows] = x->query[row];
+        g->sums[g->n_rows] = x->partial->sums + (size_t)row * width;
+        g->visible[g->n_rows] = visible;
+    }
+}
+
+/* Appends the cells of a word's bits. Returns how many there are then. */
+static uint32_t cells_append(uint32_t *cell, uint32_t n, uint32_t first, uint64_t word)
+{
+    if (word == UINT64_MAX)
+        for (uint32_t c = 0; c < BLOCK; c++)
+            cell[n++] = first + c;
+    else
+        for (; word; word &= word - 1)
+            cell[n++] = first + (uint32_t)__builtin_ctzll(word);
+    return n;
+}
+
 /* A group of tokens i .. i+n-1 of a block. any: the cells that some of them see. */
 static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, uint32_t i, uint32_t n, uint64_t any)
 {
-    const uint32_t heads = x->flash->plan.group, width = x->flash->v.width, first = block->first - x->first;
     g->kv_head = x->kv_head;
     g->n_rows = 0;
-    for (uint32_t t = i; t < i + n; t++) {
-        uint64_t visible = word_gather(block->word[t], any);
-        for (uint32_t h = 0; h < heads; h++, g->n_rows++) {
-            const uint32_t row = block->tok[t] * heads + h;
-            g->row[g->n_rows] = row;
-            g->query[g->n_rows] = x->query[row];
-            g->sums[g->n_rows] = x->partial->sums + (size_t)row * width;
-            g->visible[g->n_rows] = visible;
-        }
-    }
-    group_follow(x, g, kvb_word_cells(any), any == UINT64_MAX);
-    for (uint32_t c = 0; c < g->n_cells; c++, any &= any - 1)
-        g->cell[c] = first + (uint32_t)__builtin_ctzll(any);
+    for (uint32_t t = i; t < i + n; t++)
+        group_add(x, g, block->tok[t], word_gather(block->word[t], any));
+    group_follow(x, g, cells_append(g->cell, 0, block->first - x->first, any), any == UINT64_MAX);
 }
 
 static void scores_weigh(const pass *x, const kvb_row_group *g)
@@ -108,31 +121,42 @@ static void group_attend(const pass *x, kvb_row_group *g)
 
 /* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */
 
+/* From the cells that wait for token `tok` to those that will be attended next: of the next token that has some. */
+static uint32_t waiting_ahead(const pass *x, uint32_t tok)
+{
+    const kvb_waiting *waiting = x->w->waiting;
+    uint32_t next = tok;
+    do
+        next = next + 1 < x->toks ? next + 1 : 0;
+    while (next != tok && !waiting[next].n);
+    return waiting[next].cell[0] > waiting[tok].cell[0] ? waiting[next].cell[0] - waiting[tok].cell[0] : 0;
+}
+
 /* Attends the cells that wait for token `tok` of the tile. */
 static void waiting_attend(const pass *x, uint32_t tok)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
-    const kvb_block block = {.n = 1, .tok = {tok}, .word = {UINT64_MAX}};
     kvb_row_group g;
 
     if (!waiting->n)
         return;
-    group_make(x, &g, &block, 0, 1, UINT64_MAX);
+    g.kv_head = x->kv_head;
+    g.n_rows = 0;
+    group_add(x, &g, tok, UINT64_MAX);
     group_follow(x, &g, waiting->n, false);
     memcpy(g.cell, waiting->cell, waiting->n * sizeof *g.cell);
-    g.ahead = 1; /* the neighbouring cells are the next token's */
+    g.ahead = waiting_ahead(x, tok);
     group_attend(x, &g);
     waiting->n = 0;
 }
 
-static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t word)
+static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t word, uint32_t n)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
 
-    if (waiting->n + kvb_word_cells(word) > BLOCK)
+    if (waiting->n + n > BLOCK)
         waiting_attend(x, tok);
-    for (; word; word &= word - 1)
-        waiting->cell[waiting->n++] = first + (uint32_t)__builtin_ctzll(word);
+    waiting->n = cells_append(waiting->cell, waiting->n, first, word);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -145,8 +169,8 @@ static void block_attend(pass *x, const kvb_block *block)
     x->mixed |= together && kvb_block_same(block, 0) < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
-        if (n == 1 && kvb_word_cells(block->word[i]) < SOME_CELLS) {
-            cells_wait(x, block->first - x->first, block->tok[i], block->word[i]);
+        if (n == 1 && block->cells[i] < SOME_CELLS) {
+            cells_wait(x, block->first - x->first, block->tok[i], block->word[i], block->cells[i]);
             continue;
         }
         group_make(x, &g, block, i, n, together ? block->any : block->word[i]);
@@ -209,9 +233,9 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
 }
 
 /* The cells that wait are of one region. */
-static void all_waiting_attend(const pass *x, uint32_t toks)
+static void all_waiting_attend(const pass *x)
 {
-    for (uint32_t tok = 0; tok < toks; tok++)
+    for (uint32_t tok = 0; tok < x->toks; tok++)
         waiting_attend(x, tok);
 }
 
@@ -224,6 +248,7 @@ static void block_narrow(kvb_block *block, uint64_t bits)
     for (uint32_t i = 0; i < n; i++) {
         block->tok[block->n] = block->tok[i];
         block->word[block->n] = block->word[i] & bits;
+        block->cells[block->n] = kvb_word_cells(block->word[block->n]);
         block->n += block->word[block->n] != 0;
     }
 }
@@ -237,7 +262,7 @@ static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
 }
 
 /* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut in two. */
-static void regions_attend(pass *x, kvb_block *block, uint32_t span, uint32_t toks)
+static void regions_attend(pass *x, kvb_block *block, uint32_t span)
 {
     const uint32_t border = kvb_view_front_cells(&x->own->args->k);
     const uint32_t whole = border > block->first ? (border - block->first) / BLOCK : 0;
@@ -250,7 +275,7 @@ static void regions_attend(pass *x, kvb_block *block, uint32_t span, uint32_t to
     const uint64_t of_front = border > block->first ? (UINT64_C(1) << (border - block->first)) - 1 : 0;
     if (of_front)
         part_attend(x, block, of_front);
-    all_waiting_attend(x, toks);
+    all_waiting_attend(x);
     x->flash = x->own;
     x->first = border;
     if (of_front)
@@ -267,12 +292,12 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
 }
 
 /* Overwrites the partial with what the share's blocks give. */
-static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
+static void share_attend(pass *x, const kvb_share *share)
 {
     const kvb_flash *flash = x->flash;
     const kvb_problem *p = &flash->args->problem;
     const kvb_partial *partial = x->partial;
-    const uint32_t rows = toks * flash->plan.group;
+    const uint32_t toks = x->toks, rows = toks * flash->plan.group;
     uint64_t at = 1; /* the plan counts 1 for the tile itself */
     kvb_blocks blocks;
     kvb_block read[2];
@@ -286,16 +311,19 @@ static void share_attend(pass *x, const kvb_share *share, uint32_t toks)
     bool more = kvb_blocks_next(&blocks, &read[0]);
     for (uint32_t i = 0; more && (share->whole || at < share->end); i ^= 1) {
         kvb_block *block = &read[i];
-        uint64_t cost = kvb_block_cost(&flash->plan, block);
-        uint32_t from = blocks_before(share->begin, at, cost, block->span);
-        uint32_t to = share->whole ? block->span : blocks_before(share->end, at, cost, block->span);
-        at += block->span * cost;
+        uint32_t from = 0, to = block->span;
+        if (!share->whole) {
+            const uint64_t cost = kvb_block_cost(&flash->plan, block);
+            from = blocks_before(share->begin, at, cost, block->span);
+            to = blocks_before(share->end, at, cost, block->span);
+            at += block->span * cost;
+        }
         more = kvb_blocks_next(&blocks, &read[i ^ 1]);
         x->ahead = more ? read[i ^ 1].first - block->first - (block->span - 1) * BLOCK : 0;
         block->first += from * BLOCK;
-        regions_attend(x, block, to - from, toks);
+        regions_attend(x, block, to - from);
     }
-    all_waiting_attend(x, toks);
+    all_waiting_attend(x);
 }
 
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
@@ -303,9 +331,15 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
 {
     const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
     const kvb_flash *first = flash->front ? flash->front : flash;
-    pass x = {.flash = first, .own = flash, .w = w, .partial = partial, .kv_head = share->kv_head, .apart = apart};
+    pass x = {.flash = first,
+              .own = flash,
+              .w = w,
+              .partial = partial,
+              .kv_head = share->kv_head,
+              .toks = toks,
+              .apart = apart};
 
     queries_encode(&x, share, rows);
-    share_attend(&x, share, toks);
+    share_attend(&x, share);
     return x.mixed;
 }

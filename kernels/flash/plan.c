@@ -15,7 +15,7 @@ static uint64_t cost_apart(const kvb_work_plan *plan, const kvb_block *block)
     uint64_t cost = 0;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = kvb_block_same(block, i);
-        cost += plan->cost(n * plan->group, kvb_word_cells(block->word[i]));
+        cost += plan->cost(n * plan->group, block->cells[i]);
     }
     return cost;
 }
