@@ -344,7 +344,16 @@ static int group_reorder(kvb_size_prediction *p, kvb_size_group_tables *t, const
     if (pages && kvb_size_drops(p, g)) /* spans of what is kept */
         for (uint32_t i = 0; i < s->n_seqs; i++)
             t->spans -= t->seq[s->first + i].spans, t->seq[s->first + i].spans = 0;
+    kvb_size_pieces *was = calloc(s->n_seqs + (size_t)1, sizeof *was);
+    error = was ? error : -ENOMEM;
+    for (uint32_t i = 0; i < s->n_seqs && pages && !error; i++)
+        error = kvb_size_list_copy(&was[i], list[i]);
     error = error ? error : lists_reorder(s, list, room, pages ? &t->tables : &t->spans, pages);
+    if (pages && !error)
+        error = kvb_size_pages_let_go(p, t, was, s->n_seqs);
+    for (uint32_t i = 0; i < s->n_seqs && was; i++)
+        free(was[i].at);
+    free(was);
     for (uint32_t i = 0; i < s->n_seqs && pages && kvb_size_drops(p, g); i++)
         if (list[i]->n)
             need_of(&t->seq[s->first + i].spans, kvb_size_page_stretches(list[i]), &t->spans);

@@ -26,15 +26,20 @@ static int group_cut(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb
     const bool scans = kvb_group_scans(g), pages = kvb_size_has_pages(p) && !scans;
     const uint64_t n = kvb_size_page_cells(p);
     kvb_size_group_sequence *seq = &t->seq[dst];
+    kvb_size_pieces was;
     int error = pages ? kvb_size_pages_key(p, t) : 0;
     t->gaps = true;
     if (is(p, &kvb_cache_recompute) || error)
         return error;
+    error = kvb_size_list_copy(&was, &seq->held);
     if (pages && kvb_size_drops(p, g))
         need_of(&seq->spans, kvb_size_page_stretches(&seq->held) + 1, &t->spans);
     if (!pages && (scans || !is(p, &kvb_cache_slab)))
         need_of(&seq->spans, seq->held.n + 1, &t->spans);
-    error = kvb_size_pieces_drop(&seq->held, pages ? (kept + n - 1) / n : kept, UINT64_MAX);
+    error = error ? error : kvb_size_pieces_drop(&seq->held, pages ? (kept + n - 1) / n : kept, UINT64_MAX);
+    if (pages && !error)
+        error = kvb_size_pages_let_go(p, t, &was, 1);
+    free(was.at);
     if (pages && !error)
         error = kvb_size_pages_count(p, t);
     return error || !scans ? error : kvb_size_states_count(p, t);
@@ -54,7 +59,8 @@ static int pages_copy(kvb_size_prediction *p, kvb_size_group_tables *t, const kv
     for (size_t i = 0; i < from->n; i++)
         for (uint64_t j = 0; j < from->at[i].n && !error; j++) {
             const uint64_t entry = from->at[i].pos + j, last = (entry + 1) * n < end ? (entry + 1) * n : end;
-            if (last <= kept)
+            const bool both = kvb_size_page_cell(p, t, dst, entry * n) == (from->at[i].cell + j) * n;
+            if (last <= kept || (entry * n < kept && both)) /* a fork has the page already */
                 continue;
             if (entry * n < kept) { /* the destination's last one */
                 error = kvb_size_page_own(p, t, g, dst, entry, kept, &changes, &copies);
@@ -124,7 +130,8 @@ static int sequence_copy(kvb_size_prediction *p, uint32_t src, uint32_t dst, uin
         error = group_copy(p, &p->group[g], &m->groups[g], src, dst, kept);
     need_of(&to->account, to->ordinals.n + p->seq[src].ordinals.n, &p->spans);
     error = error ? error : list_add(&to->ordinals, &p->seq[src].ordinals, kept, &n);
-    to->len = p->seq[src].len > kept ? p->seq[src].len : kept;
+    const kvb_size_piece *last = to->ordinals.n ? &to->ordinals.at[to->ordinals.n - 1] : NULL;
+    to->len = last ? last->pos + last->n : 0; /* positions below may be empty */
     to->loaded = p->seq[src].loaded;
     return error;
 }

@@ -121,6 +121,11 @@ int kvb_size_cells_take(kvb_size_cells *c, uint64_t n, uint64_t bound, kvb_size_
     return error;
 }
 
+bool kvb_size_cells_full(const kvb_size_cells *c, uint64_t bound)
+{
+    return next_cell(c, c->first_free, bound, false) == bound;
+}
+
 void kvb_size_cells_give(kvb_size_cells *c, const kvb_size_pieces *held, uint64_t from, uint64_t to)
 {
     for (size_t i = 0; i < held->n; i++) {

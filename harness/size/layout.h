@@ -39,6 +39,8 @@ typedef struct kvb_size_cells {
 /* Takes n cells below `bound` that no sequence has: the lowest place where n lie together, else the lowest free ones. 0 or
  * -ENOMEM. */
 int kvb_size_cells_take(kvb_size_cells *cells, uint64_t n, uint64_t bound, kvb_size_pieces *taken);
+/* Is no cell below `bound` free? */
+bool kvb_size_cells_full(const kvb_size_cells *cells, uint64_t bound);
 /* Gives back the cells of the positions from .. to-1. */
 void kvb_size_cells_give(kvb_size_cells *cells, const kvb_size_pieces *held, uint64_t from, uint64_t to);
 

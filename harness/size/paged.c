@@ -66,18 +66,52 @@ int kvb_size_pages_key(kvb_size_prediction *p, kvb_size_group_tables *t)
     return error;
 }
 
+/* Most pages that stay. */
+static uint64_t budget(const kvb_size_prediction *p)
+{
+    const kvb_cache_options *o = &p->subject->options;
+    return o->prefix_bytes ? o->prefix_bytes / (kvb_size_cell_bytes(p->subject) * kvb_size_page_cells(p)) : UINT64_MAX;
+}
+
+/* Takes out of a table what another one names, too. */
+static int pages_without(kvb_size_pieces *table, const kvb_size_pieces *other)
+{
+    kvb_size_pieces left = {0};
+    int error = 0;
+    for (size_t i = 0; i < table->n; i++)
+        for (uint64_t j = 0; j < table->at[i].n && !error; j++) {
+            const uint64_t page = table->at[i].cell + j;
+            bool there = false;
+            for (size_t k = 0; k < other->n; k++)
+                there = there || (page >= other->at[k].cell && page - other->at[k].cell < other->at[k].n);
+            error = there ? 0 : kvb_size_piece_put(&left, table->at[i].pos + j, page, 1);
+        }
+    free(table->at);
+    *table = left;
+    return error;
+}
+
+int kvb_size_pages_let_go(kvb_size_prediction *p, kvb_size_group_tables *t, kvb_size_pieces *was, uint32_t n)
+{
+    int error = 0;
+    for (uint32_t table = 0; table < n && is(p, &kvb_cache_paged_prefix); table++) {
+        for (uint32_t later = table + 1; later < n && !error; later++)
+            error = pages_without(&was[table], &was[later]);
+        for (size_t i = was[table].n; i-- > 0;)
+            for (uint64_t j = was[table].at[i].n; j-- > 0 && !error;)
+                if (!kvb_size_cell_holders(p, t, was[table].at[i].cell + j))
+                    error = kvb_size_page_leave(&t->pages_in_use, was[table].at[i].cell + j, budget(p));
+    }
+    return error;
+}
+
 int kvb_size_pages_count(kvb_size_prediction *p, kvb_size_group_tables *t)
 {
     kvb_size_cells *in_use = &t->pages_in_use.in_use;
-    const kvb_size_cells *keyed = &t->pages_in_use.keyed;
-    int error = 0;
     free(in_use->used);
     *in_use = (kvb_size_cells){0};
-    error = kvb_size_cells_held(p, t, in_use);
-    for (uint64_t page = 0; page < 64 * keyed->room && !error; page++)
-        if (keyed->used[page / 64] >> page % 64 & 1)
-            error = kvb_size_cells_mark(in_use, &(kvb_size_pieces){&(kvb_size_piece){0, page, 1}, 1, 1}, 0, 0);
-    return error;
+    const int error = kvb_size_cells_held(p, t, in_use);
+    return error ? error : kvb_size_cells_mark(in_use, &t->pages_in_use.stay, 0, 0);
 }
 
 int kvb_size_pages_leave(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t *changes)

@@ -74,3 +74,11 @@ uint64_t kvb_size_pool_bytes(const kvb_pool_type *type, const kvb_pool_options *
         bytes += doubles ? ceil_to(o->n_kv_heads * lane[l], grain) : o->n_kv_heads * ceil_to(lane[l], grain);
     return bytes;
 }
+
+double kvb_size_row_bytes(const kvb_pool_type *type, uint32_t dim)
+{
+    enum { MANY = 4096 };
+    uint64_t lane[LANES];
+    head_bytes(type->format, dim, MANY, lane);
+    return (double)(lane[CODES] + lane[SCALES] + lane[ZEROS]) / MANY;
+}

@@ -16,4 +16,7 @@ uint64_t kvb_size_pool_bytes(const kvb_pool_type *type, const kvb_pool_options *
 /* Fills in what the pool is of that a group's layer keeps its states in, or those of its convolution: false where it has none. */
 bool kvb_size_state_pool(const kvb_group *group, bool conv, const kvb_pool_type **type, kvb_pool_options *options);
 
+/* Bytes of one row, which may share some with others. */
+double kvb_size_row_bytes(const kvb_pool_type *type, uint32_t dim);
+
 #endif

@@ -312,6 +312,28 @@ static int add_up(const kvb_size_prediction *p, uint64_t *bytes)
     return error;
 }
 
+uint64_t kvb_size_cell_bytes(const kvb_size_subject *s)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < s->model.n_groups; i++) {
+        const kvb_group *g = &s->model.groups[i];
+        const double layer = kvb_group_scans(g) ? 0
+                                                : kvb_size_row_bytes(s->options.k_pool, g->k_dim) +
+                                                      (g->latent ? 0 : kvb_size_row_bytes(s->options.v_pool, g->v_dim));
+        bytes += layer * g->kv_heads * kvb_model_layers_of(&s->model, i);
+    }
+    return (uint64_t)bytes + ((double)(uint64_t)bytes < bytes);
+}
+
+/* Tokens for which there must be room: where prompts stay as long as there is, of those alive. */
+static uint64_t tokens_alive(const kvb_size_prediction *p)
+{
+    uint64_t n = 0;
+    for (uint32_t q = 0; q < p->n_ids; q++)
+        n += p->seq[q].len;
+    return p->subject->cache->flags & KVB_CACHE_PREFIX ? n : p->tokens;
+}
+
 /* ---- checks ---------------------------------------------------------------------------------------------------------- */
 
 static int subject_check(const kvb_size_prediction *p, char *why, size_t why_bytes)
@@ -393,7 +415,7 @@ int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size
     if (!error)
         error = add_up(p, &bytes[0]);
     for (size_t i = 0; !error && i < n; i++) {
-        error = kvb_size_step_check(s, p->n_ids, &steps[i], p->tokens, why, why_bytes);
+        error = kvb_size_step_check(s, p->n_ids, &steps[i], tokens_alive(p), why, why_bytes);
         if (!error && p->moved && (steps[i].call == KVB_SIZE_SWAP || steps[i].call == KVB_SIZE_RELOAD)) {
             snprintf(why, why_bytes, "positions have moved: they are saved after the next step");
             error = -EINVAL;

@@ -78,6 +78,9 @@ typedef struct kvb_size_subject {
     kvb_cache_options options;
 } kvb_size_subject;
 
+/* Bytes of a token's rows in all layers, rounded up. */
+uint64_t kvb_size_cell_bytes(const kvb_size_subject *subject);
+
 /* Bits of kvb_size_history.calls that the subject's cache and formats can do. STEP and SHARE have none. */
 uint32_t kvb_size_calls(const kvb_size_subject *subject);
 /* Before a COPY, to as many tokens as one likes? Else to none. */

@@ -176,11 +176,19 @@ static size_t saves_drop(kvb_size_step *steps, size_t n)
     return kept;
 }
 
+/* Of prompts that nobody holds a quarter of one may stay, so that pages go. */
+static void prompts_bound(kvb_size_subject *s, const kvb_size_history *h)
+{
+    const uint64_t cells = h->context > 4 * PAGE_CELLS ? h->context / 4 : PAGE_CELLS;
+    s->options.prefix_bytes = s->cache->flags & KVB_CACHE_PREFIX ? cells * kvb_size_cell_bytes(s) : 0;
+}
+
 /* Builds it and says what was found. What stops a cache half-way is a failure, but for memory that is not there. */
 static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *history, kvb_size_step *steps, size_t n,
                                     kvb_size_verified *out, kvb_proof_rows *rows)
 {
     kvb_size_subject *s = &out->subject;
+    prompts_bound(s, history);
     if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
         return KVB_SIZE_UNAVAILABLE;
     uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, history), &out->stored, out->why, sizeof out->why);
@@ -188,6 +196,7 @@ static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *h
         return KVB_SIZE_UNAVAILABLE;
     kvb_model whole = s->model;
     kvb_size_few_layers(&whole, layers, &s->model);
+    prompts_bound(s, history);
     n = out->stored ? n : saves_drop(steps, n);
     int error = kvb_size_prove(s, steps, n, out->stored ? rows : NULL, &out->proof, out->why, sizeof out->why);
     if (error)

@@ -271,7 +271,8 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
 {
     so_far l = {.used = 0};
     size_t n = 0;
-    const uint32_t capacity = s->options.capacity / (has(s->cache, KVB_CACHE_PREFIX) ? 4 : 1); /* prompts stay */
+    const uint32_t capacity = s->options.capacity;
+    const bool stays = has(s->cache, KVB_CACHE_PREFIX); /* what nobody holds gives way */
     for (size_t tries = 0; tries < 4 * most && n < most; tries++) {
         kvb_size_step step = {0, 1, 1 + below(40), 0, 1 + below(3), KVB_SIZE_STEP};
         if (has(s->cache, KVB_CACHE_SEQ)) {
@@ -293,7 +294,7 @@ static size_t any_steps(const kvb_size_subject *s, kvb_size_step *steps, size_t 
         uint32_t more = step.n_seqs * step.tokens * step.times, longest = 0;
         for (uint32_t i = 0; i < step.n_seqs; i++)
             longest = l.len[step.first + i] > longest ? l.len[step.first + i] : longest;
-        if ((l.used > l.fed ? l.used : l.fed) + more + step.n_seqs * step.tokens * step.drafts > capacity ||
+        if ((l.used > l.fed || stays ? l.used : l.fed) + more + step.n_seqs * step.tokens * step.drafts > capacity ||
             longest + step.tokens * (step.times + step.drafts) > s->options.seq_capacity)
             continue;
         for (uint32_t i = 0; i < step.n_seqs; i++)
@@ -337,7 +338,10 @@ static void random_histories(void **state)
             s.options.k_pool = any_pool(&s.model, false);
             s.options.v_pool = any_pool(&s.model, true);
         } while (!kvb_cache_takes(cache, s.options.k_pool, s.options.v_pool, why, sizeof why));
-        s.options.capacity *= has(cache, KVB_CACHE_PREFIX) ? 4 : 1;
+        if (has(cache, KVB_CACHE_PREFIX))
+            s.options.capacity = s.options.capacity / (1 + below(6)) + 1;
+        if (below(2))
+            s.options.prefix_bytes = (1 + below(100)) * kvb_size_cell_bytes(&s);
         size_t n_steps = any_steps(&s, steps, 16);
         for (size_t k = 0; k < n_steps && i % 3; k++) { /* else no bound on steps is known */
             uint32_t tokens = steps[k].call ? 0 : steps[k].n_seqs * kvb_size_brings(&steps[k]);
