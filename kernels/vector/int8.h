@@ -133,6 +133,12 @@ static inline size_t int8_scratch_bytes(const int8_shape *s)
 
 #define INT8_SOME 16u /* cells that are packed at a time */
 
+/* How many cells of n are computed with: a block whole, but of INT8_SOME and less no more than these. */
+static inline uint32_t int8_cells(uint32_t n)
+{
+    return n <= INT8_SOME ? INT8_SOME : BLOCK;
+}
+
 /* Where the rows of a block lie, for one KV head. */
 typedef struct int8_rows {
     const uint8_t *row[BLOCK]; /* their codes */
@@ -143,7 +149,8 @@ typedef struct int8_rows {
 /* A packed block. TOGETHER codes of the tile are summed together. */
 typedef struct int8_block {
     int32_t *tile;
-    float *d, *m; /* [groups][BLOCK], 0 from n on; m is NULL where the format has none, else that of the middle code */
+    float *d,
+        *m; /* [groups][BLOCK], 0 from n to int8_cells(n); m is NULL where the format has none, else that of the middle code */
 } int8_block;
 
 /*

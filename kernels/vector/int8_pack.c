@@ -297,35 +297,35 @@ static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t
         cells_collect(rows, i, end, 1, beside, f);
 }
 
-VEC_INLINE void table_of_f16(const uint8_t *from, uint32_t groups, float *table)
+VEC_INLINE void table_of_f16(const uint8_t *from, uint32_t groups, uint32_t cells, float *table)
 {
-    for (uint32_t i = 0; i < BLOCK; i += VL)
+    for (uint32_t i = 0; i < cells; i += VL)
         for (uint32_t g = 0; g < groups; g++)
             vf_store(table + g * BLOCK + i, vf_load_f16_each(from + i * groups * sizeof(uint16_t), groups, g));
 }
 
-/* table [groups][BLOCK], 0 from n on */
+/* table [groups][BLOCK], 0 from n to int8_cells(n) */
 static void table_make(const int8_shape *s, const int8_rows *rows, int8_factors *f, float *table)
 {
-    const uint32_t groups = s->groups;
+    const uint32_t groups = s->groups, cells = int8_cells(rows->n);
     const size_t size = groups * (s->f16 ? sizeof(uint16_t) : sizeof(float)); /* of a cell */
     const uint8_t *from = f->whole ? f->whole : f->held;
 
-    if (rows->n < BLOCK)
-        memset(f->held + rows->n * size, 0, (BLOCK - rows->n) * size);
+    if (rows->n < cells)
+        memset(f->held + rows->n * size, 0, (cells - rows->n) * size);
     if (!s->f16 && groups == 1)
-        memcpy(table, from, BLOCK * sizeof *table);
+        memcpy(table, from, cells * sizeof *table);
     else if (!s->f16)
-        for (uint32_t i = 0; i < groups * BLOCK; i++)
+        for (uint32_t i = 0; i < groups * cells; i++)
             memcpy(&table[i % groups * BLOCK + i / groups], from + i * sizeof *table, sizeof *table);
     else if (groups == 1)
-        table_of_f16(from, 1, table);
+        table_of_f16(from, 1, cells, table);
     else if (groups == 2)
-        table_of_f16(from, 2, table);
+        table_of_f16(from, 2, cells, table);
     else if (groups == 4)
-        table_of_f16(from, 4, table);
+        table_of_f16(from, 4, cells, table);
     else
-        table_of_f16(from, groups, table);
+        table_of_f16(from, groups, cells, table);
 }
 
 /* Makes the tables of d and m once all factors are collected. m is NULL if the format has none. */
@@ -336,8 +336,9 @@ static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors
     if (!m)
         return;
     table_make(s, rows, of_m, m);
-    for (uint32_t i = 0; i < s->groups * BLOCK; i += VL) /* stored for code 0, used for the middle code */
-        vf_store(m + i, vf_fma(vf_load(d + i), vf_set(s->of.offset), vf_load(m + i)));
+    for (uint32_t g = 0; g < s->groups; g++, d += BLOCK, m += BLOCK) /* stored for code 0, used for the middle code */
+        for (uint32_t i = 0; i < int8_cells(rows->n); i += VL)
+            vf_store(m + i, vf_fma(vf_load(d + i), vf_set(s->of.offset), vf_load(m + i)));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -354,7 +355,7 @@ static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t
 
     rows_find(view, h, cells, n, &rows);
     factors_find(s, view, h, &rows, &d, &m);
-    for (uint32_t i = 0; i < BLOCK; i += INT8_SOME) {
+    for (uint32_t i = 0; i < int8_cells(n); i += INT8_SOME) {
         factors_collect(s, &rows, i, &d);
         if (block.m)
             factors_collect(s, &rows, i, &m);

@@ -147,13 +147,13 @@ typedef struct keys {
     kvb_lookahead *next;
 } keys;
 
-/* Adds a group of channels to the scores of PRODUCT_VECS * VL cells from i on. */
-VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t i, const int8_query *const *q,
-                             float *scores)
+/* Adds a group of channels to the scores of vecs * VL cells from i on. */
+VEC_INLINE void group_scores(uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
+                             const int8_query *const *q, float *scores)
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t dwords = s->group / TILE_CODES, vecs = PRODUCT_VECS;
+    const uint32_t dwords = s->group / TILE_CODES;
     const int32_t offset = TILE_SIGNED ? 0 : s->of.offset; /* signed codes have it taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
@@ -179,16 +179,17 @@ VEC_INLINE void group_scores(uint32_t rows, const keys *k, uint32_t g, uint32_t 
     }
 }
 
-/* Scores of a panel of rows, for all BLOCK cells. */
-VEC_INLINE void scores_panel(uint32_t rows, const keys *k, const void *const *queries, float *scores)
+/* Scores of a panel of rows, for so many cells. */
+VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)
 {
+    const uint32_t vecs = cells < PRODUCT_VECS * VL ? cells / VL : PRODUCT_VECS;
     const int8_query *q[PRODUCT_ROWS];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         q[r] = queries[r];
-    for (uint32_t i = 0; i < BLOCK; i += PRODUCT_VECS * VL)
+    for (uint32_t i = 0; i < cells; i += vecs * VL)
         for (uint32_t g = 0; g < k->shape->groups; g++) {
-            group_scores(rows, k, g, i, q, scores);
+            group_scores(rows, vecs, k, g, i, q, scores);
             kvb_lookahead_step(k->next);
         }
 }
@@ -229,11 +230,11 @@ VEC_INLINE vf product_of(vf p, const float *x, bool finite)
 }
 
 /* The step: the largest weight * d is STEPS of it. */
-VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
+VEC_INLINE row_step step_find(uint32_t cells, const float *weights, const float *d, bool finite)
 {
     vi most = vi_set(0);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK; i += VL)
+    for (uint32_t i = 0; i < cells; i += VL)
         most = vi_size_max(most, product_of(vf_load(weights + i), d + i, finite));
     int32_t bits = vi_largest(most);
     float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
@@ -241,13 +242,16 @@ VEC_INLINE row_step step_find(const float *weights, const float *d, bool finite)
     return (row_step){largest * (1.0f / STEPS), STEPS / largest};
 }
 
-VEC_INLINE void weights_round(const float *weights, const float *d, const float *m, bool finite, row_step step,
-                              whole_weights *to)
+VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float *d, const float *m, bool finite,
+                              row_step step, whole_weights *to)
 {
     const vf per = vf_set(step.per);
     vf product[BLOCK / VL], rest = vf_set(0);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < BLOCK / VL; i++) {
+    for (uint32_t i = cells / VL; i < BLOCK / VL; i++)
+        product[i] = vf_set(0);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < cells / VL; i++) {
         vf p = vf_load(weights + i * VL);
         product[i] = product_of(p, d + i * VL, finite) * per;
         if (m)
@@ -287,8 +291,8 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
 }
 
 /* Sums groups g .. g + parts - 1. Either two groups fill one product, or a single group takes one or more. */
-VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
-                           const row_step *steps, float *const *sums)
+VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const values *v, uint32_t g,
+                           const float *weights, const row_step *steps, float *const *sums)
 {
     const uint32_t span = PRODUCT_VECS * VL;
     whole_weights whole[PRODUCT_ROWS * 2];
@@ -299,9 +303,9 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint3
             const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
             const float *p = weights + r * BLOCK;
             if (v->most)
-                weights_round(p, d, m, true, steps[r], &whole[r * parts + i]);
+                weights_round(cells, p, d, m, true, steps[r], &whole[r * parts + i]);
             else
-                weights_round(p, d, m, false, step_find(p, d, false), &whole[r * parts + i]);
+                weights_round(cells, p, d, m, false, step_find(cells, p, d, false), &whole[r * parts + i]);
         }
     for (; c + span <= end; c += span)
         channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);
@@ -313,31 +317,35 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint3
         channels_sum(rows, 1, 1, v, whole, c, sums);
 }
 
-VEC_INLINE void sums_panel(uint32_t rows, const values *v, const float *weights, float *const *sums)
+VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const float *weights, float *const *sums)
 {
     const int8_shape *s = v->shape;
     row_step steps[PRODUCT_ROWS] = {0};
     uint32_t g = 0;
     for (uint32_t r = 0; r < rows && v->most; r++)
-        steps[r] = step_find(weights + r * BLOCK, v->most, true);
+        steps[r] = step_find(cells, weights + r * BLOCK, v->most, true);
     if (2 * s->group == PRODUCT_VECS * VL)
         for (; g + 2 <= s->groups; g += 2)
-            groups_sum(rows, 2, v, g, weights, steps, sums);
+            groups_sum(rows, 2, cells, v, g, weights, steps, sums);
     for (; g < s->groups; g++)
-        groups_sum(rows, 1, v, g, weights, steps, sums);
+        groups_sum(rows, 1, cells, v, g, weights, steps, sums);
 }
 
 /* ---- any number of rows ---------------------------------------------------------------------------------------------- */
 
-#define PANEL(ROWS)                                                                                                    \
-    static __attribute__((noinline)) void scores_##ROWS(const keys *k, const void *const *queries, float *scores)      \
+/* Of a whole block, and of few cells. */
+#define PANEL_OF(NAME, CELLS, ROWS)                                                                                    \
+    static __attribute__((noinline)) void scores_##NAME##_##ROWS(const keys *k, const void *const *queries,            \
+                                                                 float *scores)                                        \
     {                                                                                                                  \
-        scores_panel(ROWS, k, queries, scores);                                                                        \
+        scores_panel(ROWS, CELLS, k, queries, scores);                                                                 \
     }                                                                                                                  \
-    static __attribute__((noinline)) void sums_##ROWS(const values *v, const float *weights, float *const *sums)       \
+    static                                                                                                             \
+        __attribute__((noinline)) void sums_##NAME##_##ROWS(const values *v, const float *weights, float *const *sums) \
     {                                                                                                                  \
-        sums_panel(ROWS, v, weights, sums);                                                                            \
+        sums_panel(ROWS, CELLS, v, weights, sums);                                                                     \
     }
+#define PANEL(ROWS) PANEL_OF(block, BLOCK, ROWS) PANEL_OF(few, INT8_SOME, ROWS)
 PANEL(1)
 PANEL(2)
 PANEL(3)
@@ -347,15 +355,27 @@ PANEL(5)
 PANEL(6)
 #endif
 
-static const struct panel {
-    __typeof__(scores_1) *scores;
-    __typeof__(sums_1) *sums;
-} panels[PRODUCT_ROWS] = {
-    {scores_1, sums_1}, {scores_2, sums_2}, {scores_3, sums_3}, {scores_4, sums_4},
+typedef struct panel {
+    __typeof__(scores_block_1) *scores;
+    __typeof__(sums_block_1) *sums;
+} panel;
+
+static const panel panels[2][PRODUCT_ROWS] = {
+#define ROW(NAME, ROWS) {scores_##NAME##_##ROWS, sums_##NAME##_##ROWS},
 #if PRODUCT_ROWS > 4
-    {scores_5, sums_5}, {scores_6, sums_6},
+#define LINE(NAME) {ROW(NAME, 1) ROW(NAME, 2) ROW(NAME, 3) ROW(NAME, 4) ROW(NAME, 5) ROW(NAME, 6)},
+#else
+#define LINE(NAME) {ROW(NAME, 1) ROW(NAME, 2) ROW(NAME, 3) ROW(NAME, 4)},
 #endif
+    LINE(block) LINE(few)
+#undef LINE
+#undef ROW
 };
+
+static const panel *panel_of(uint32_t rows, uint32_t n)
+{
+    return &panels[int8_cells(n) < BLOCK][rows - 1];
+}
 
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
                                    const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
@@ -367,16 +387,16 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
-        panels[take - 1].scores(&all, queries + r, scores + (size_t)r * BLOCK);
+        panel_of(take, n)->scores(&all, queries + r, scores + (size_t)r * BLOCK);
     }
     kvb_lookahead_until(next, 2, 2);
 }
 
 /* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
-static bool largest_find(const float *x, uint32_t groups, float *most)
+static bool largest_find(const float *x, uint32_t groups, uint32_t cells, float *most)
 {
     vi all = vi_set(0);
-    for (uint32_t i = 0; i < BLOCK; i += VL) {
+    for (uint32_t i = 0; i < cells; i += VL) {
         vi size = vi_set(0);
         for (uint32_t g = 0; g < groups; g++)
             size = vi_size_max(size, vf_load(x + g * BLOCK + i));
@@ -391,9 +411,10 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
     const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, next, scratch);
+    const uint32_t some = int8_cells(n);
     _Alignas(64) float most[2][BLOCK];
     const bool finite =
-        largest_find(block.d, s.groups, most[0]) && (!block.m || largest_find(block.m, s.groups, most[1]));
+        largest_find(block.d, s.groups, some, most[0]) && (!block.m || largest_find(block.m, s.groups, some, most[1]));
     const values all = {.shape = &s,
                         .tile = block.tile,
                         .d = block.d,
@@ -404,7 +425,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
-        panels[take - 1].sums(&all, weights + (size_t)r * BLOCK, sums + r);
+        panel_of(take, n)->sums(&all, weights + (size_t)r * BLOCK, sums + r);
     }
     kvb_lookahead_until(next, 2, 2);
 }
