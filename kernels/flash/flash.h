@@ -149,9 +149,10 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
 /* What a flash kernel declares if it works in f32 throughout. */
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
-/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). */
+/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). Returns `to`,
+ * or q itself if nothing of that is to be done and it lies at a multiple of 64. */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
-void kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
+const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, float *to);
 
 /* Bytes of the tiles in which rows of K and V become floats, if they have to; and where V's tile begins. */
 size_t kvb_float_tiles_bytes(const kvb_problem *problem);

@@ -20,7 +20,7 @@ typedef struct pass {
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head, toks; /* tokens of the tile */
-    uint32_t ahead; /* from a block's cells to those of the next one that some row of the tile sees; 0: there is none */
+    uint32_t ahead; /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
     bool apart;     /* rows of a group see the same cells */
     bool mixed;     /* set where they did not: some added 0 times V rows that they do not see */
     const void *query[TILE_ROWS]; /* of each row of the tile: what is to be multiplied */
@@ -291,6 +291,19 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
     return n < span ? (uint32_t)n : span;
 }
 
+/* From a cell to the same one of the unit that comes next, the same tile of the next KV head, in cells. 0: that is no whole number,
+ * or another tile comes next. */
+static uint32_t next_unit_ahead(const pass *x)
+{
+    const kvb_flash *f = x->own;
+    const kvb_view *k = f->k.view, *v = f->v.view;
+    if (f->front || f->plan.n_tiles > 1 || x->kv_head + 1 == f->args->problem.n_kv_heads || !k->cell_stride)
+        return 0;
+    const size_t n = k->head_stride / k->cell_stride;
+    const bool whole = n * k->cell_stride == k->head_stride && n * v->cell_stride == v->head_stride;
+    return whole && n <= UINT32_MAX / 2 ? (uint32_t)n : 0;
+}
+
 /* Overwrites the partial with what the share's blocks give. */
 static void share_attend(pass *x, const kvb_share *share)
 {
@@ -309,6 +322,8 @@ static void share_attend(pass *x, const kvb_share *share)
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
     bool more = kvb_blocks_next(&blocks, &read[0]);
+    const uint32_t after =
+        more ? read[0].first + next_unit_ahead(x) : 0; /* the last block comes the next unit's first */
     for (uint32_t i = 0; more && (share->whole || at < share->end); i ^= 1) {
         kvb_block *block = &read[i];
         uint32_t from = 0, to = block->span;
@@ -319,7 +334,8 @@ static void share_attend(pass *x, const kvb_share *share)
             at += block->span * cost;
         }
         more = kvb_blocks_next(&blocks, &read[i ^ 1]);
-        x->ahead = more ? read[i ^ 1].first - block->first - (block->span - 1) * BLOCK : 0;
+        const uint32_t next = more ? read[i ^ 1].first : after, last = block->first + (block->span - 1) * BLOCK;
+        x->ahead = next > last ? next - last : 0;
         block->first += from * BLOCK;
         regions_attend(x, block, to - from);
     }

@@ -88,8 +88,7 @@ static size_t bf16_scratch_bytes(const kvb_problem *p)
 static const void *bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
 {
     _Alignas(64) float scaled[BF16_MAX_DIM];
-    kvb_float_query(f, h, q, scaled);
-    f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, scaled, encoded);
+    f->loops->bf16->query(f->k.view->format, f->args->problem.k_dim, kvb_float_query(f, h, q, scaled), encoded);
     return encoded;
 }
 

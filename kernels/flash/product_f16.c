@@ -112,8 +112,7 @@ static const void *f16_query(const kvb_flash *f, uint32_t h, const float *q, voi
 {
     const uint32_t dim = f->args->problem.k_dim;
     float *floats = (float *)(void *)((char *)encoded + kvb_f16_query_bytes(dim));
-    kvb_float_query(f, h, q, floats);
-    f->loops->f16->query(f->k.view->format, dim, floats, encoded);
+    f->loops->f16->query(f->k.view->format, dim, kvb_float_query(f, h, q, floats), encoded);
     return encoded;
 }
 

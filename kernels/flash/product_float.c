@@ -51,25 +51,23 @@ size_t kvb_float_query_bytes(const kvb_problem *p)
     return kvb_padded(p->k_dim) * sizeof(float);
 }
 
-void kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
+const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, float *to)
 {
     const uint32_t dim = f->args->problem.k_dim;
-    float *to = encoded;
+    if (!f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
+        return q;
     memcpy(to, q, dim * sizeof *q);
     memset(to + dim, 0, (f->k.width - dim) * sizeof *q);
     if (f->k.transform)
         f->loops->vector->hadamard(f->k.transform, dim, false, to);
     if (f->k.head_scaled)
         f->loops->vector->rescale(to, to, f->k.width, kvb_side_factor(&f->k, h));
+    return to;
 }
 
-/* The loops want rows at multiples of 64, as q's are if the first one is. */
 static const void *float_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
 {
-    if (!f->k.transform && !f->k.head_scaled && f->k.width == f->args->problem.k_dim && (uintptr_t)q % 64 == 0)
-        return q;
-    kvb_float_query(f, h, q, encoded);
-    return encoded;
+    return kvb_float_query(f, h, q, encoded);
 }
 
 static size_t tile_bytes(const kvb_format *format, uint32_t dim)
