@@ -15,10 +15,10 @@ VEC_INLINE kvb_elem elem_like(bool fp8)
 }
 
 /* Prefetches the line of channel c of the row ahead, if one begins there. */
-VEC_INLINE void channels_prefetch(bool fp8, line_ahead ahead, const void *row, uint32_t c, uint32_t dim)
+VEC_INLINE void channels_prefetch(bool fp8, line_way way, line_ahead ahead, const void *row, uint32_t c, uint32_t dim)
 {
     if (c < dim)
-        elem_prefetch(elem_like(fp8), ahead, row, c);
+        elem_prefetch(elem_like(fp8), way, ahead, row, c);
 }
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
@@ -28,6 +28,7 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, c
                          float *scores)
 {
     const uint32_t cells = rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1, n = keys->n;
+    const line_way way = line_way_of(keys->ahead);
     const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, keys->ahead);
     const fp8_table table = fp8_table_of(keys->elem);
     const uint8_t *queries[DOTS_ROWS];
@@ -49,7 +50,7 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, c
                 row_load(fp8, table, row, d, dim, x);
 #pragma GCC unroll 2
                 for (uint32_t j = 0; j < ROW_VECS; j++) {
-                    channels_prefetch(fp8, ahead, row, d + 2 * VL * j, dim);
+                    channels_prefetch(fp8, way, ahead, row, d + 2 * VL * j, dim);
 #pragma GCC unroll 8
                     for (uint32_t r = 0; r < rows; r++) {
                         vi *sum = &sums[r * cells + c];
@@ -108,6 +109,7 @@ bool KVB_ISA_NAME(kvb_bf16_dots)(const kvb_stored_rows *keys, const void *const 
 VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
                           const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
 {
+    const line_way way = line_way_of(values->ahead);
     const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, values->ahead);
     const fp8_table table = fp8_table_of(values->elem);
     const uint32_t vecs = 2 * ROW_VECS * parts, there = (dim - at + VL - 1) / VL;
@@ -130,9 +132,9 @@ VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_sto
                 row_load(fp8, table, b, c, dim, y);
 #pragma GCC unroll 2
             for (uint32_t j = 0; j < ROW_VECS; j++) {
-                channels_prefetch(fp8, ahead, a, c + 2 * VL * j, dim);
+                channels_prefetch(fp8, way, ahead, a, c + 2 * VL * j, dim);
                 if (b)
-                    channels_prefetch(fp8, ahead, b, c + 2 * VL * j, dim);
+                    channels_prefetch(fp8, way, ahead, b, c + 2 * VL * j, dim);
                 pair[2 * (p * ROW_VECS + j)] = pairs_low(x[j], y[j]);
                 pair[2 * (p * ROW_VECS + j) + 1] = pairs_high(x[j], y[j]);
             }

@@ -74,8 +74,8 @@ VEC_INLINE void f16_prefetch(kvb_elem elem, uint32_t dim, const void *row, kvb_r
     const kvb_elem as = elem == KVB_F16 ? KVB_F16 : KVB_E4M3;
     if (elem == KVB_Q8_0 && i % 64 && dim - i <= 32)
         i += 32;
-    const line_ahead line = {ahead.bytes, ahead.near, 0};
-    elem_prefetch(as, line, row, i);
+    ahead.again = false;
+    elem_prefetch(as, line_way_of(ahead), line_ahead_of(as, 1, ahead), row, i);
 }
 
 /* Keeps the largest e4m3 magnitude seen in each byte; 127 is NaN. Does nothing for other elements. */

@@ -11,29 +11,36 @@
 
 /*
  * A tile of rows x cells needs one pass over the channels: each stored vector is loaded and converted once, for all rows. It has
- * at most VL sums, whose lanes vf_totals() then adds up at once.
+ * at most VL sums, whose lanes vf_totals() then adds up at once. Where that is worth it, `late`: in the middle of the next tile, where
+ * these additions, which wait for each other, lie between multiply-adds that wait for nothing (kernels/NOTES.md).
  */
-#define TILE_ROWS (DOTS_ROWS < VL ? DOTS_ROWS : VL)
+
+/* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to convert. */
+VEC_INLINE uint32_t tile_rows(kvb_elem elem)
+{
+    return VL <= DOTS_ROWS ? VL : elem_is_fp8(elem) ? DOTS_ROWS : 4;
+}
 
 /* Cells of a tile: a power of two, so that tiles never straddle the end of a row of scores. */
 VEC_INLINE uint32_t tile_cells(uint32_t rows)
 {
-    return rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
+    return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* Step by step over the channels, and in each step over all cells, so that query vectors stay in registers. */
+/* Step by step over channels d .. end - 1, and in each step over all cells, so that query vectors stay in registers. */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
-                             const void *const *keys, line_ahead ahead, uint32_t dim, vf *sums)
+                             const void *const *keys, line_way way, line_ahead ahead, uint32_t d, uint32_t end,
+                             vf *sums)
 {
     const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* so many cells are converted before any is multiplied */
-    for (uint32_t d = 0; d < dim; d += elem_vecs(elem) * VL)
+    for (; d < end; d += elem_vecs(elem) * VL)
 #pragma GCC unroll 16
         for (uint32_t first = 0; first < cells; first += some) {
             vf key[VL][STEP_VECS];
 #pragma GCC unroll 16
             for (uint32_t c = first; c < first + some; c++) {
                 elem_read(elem, keys[c], d, key[c]);
-                elem_prefetch(elem, ahead, keys[c], d);
+                elem_prefetch(elem, way, ahead, keys[c], d);
             }
 #pragma GCC unroll 8
             for (uint32_t v = 0; v < elem_vecs(elem); v++)
@@ -45,17 +52,17 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
         }
 }
 
-/* One cell after the other, in the order of memory. For one or two query rows and plain elements. */
+/* Cells c .. end - 1 one after the other, in the order of memory. For one or two query rows and plain elements. */
 VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                          line_ahead ahead, uint32_t dim, vf *sums)
+                          line_way way, line_ahead ahead, uint32_t dim, uint32_t c, uint32_t end, vf *sums)
 {
-    for (uint32_t c = 0; c < cells; c++) {
+    for (; c < end; c++) {
         vf sum[2] = {vf_set(0), vf_set(0)};
 #pragma GCC unroll 8
         for (uint32_t d = 0; d < dim; d += VL) {
             vf key[STEP_VECS];
             elem_read(elem, keys[c], d, key);
-            elem_prefetch(elem, ahead, keys[c], d);
+            elem_prefetch(elem, way, ahead, keys[c], d);
 #pragma GCC unroll 2
             for (uint32_t r = 0; r < rows; r++)
                 sum[r] = vf_fma(vf_load(q[r] + d), *key, sum[r]);
@@ -66,50 +73,88 @@ VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const fl
     }
 }
 
-VEC_INLINE void tile_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
-                         line_ahead ahead, bool by_cells, uint32_t dim, float *scores)
+VEC_INLINE void totals_store(uint32_t rows, uint32_t cells, const vf *sums, float *scores)
 {
-    vf sums[VL];
     float totals[VL];
-#pragma GCC unroll 16
-    for (uint32_t s = 0; s < VL; s++)
-        sums[s] = vf_set(0);
-    if (by_cells)
-        cells_dot(elem, rows, cells, q, keys, ahead, dim, sums);
-    else
-        channels_dot(elem, rows, cells, q, keys, ahead, dim, sums);
     vf_store(totals, vf_totals(sums));
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         memcpy(scores + r * BLOCK, totals + r * cells, cells * sizeof *scores);
 }
 
-/* A tile past the last cell repeats that cell. */
-VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q, uint32_t dim,
-                         float *scores)
+/* Of sums that lie in memory, since they and the next tile's would not fit the registers. */
+VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *late, float *scores)
 {
-    const uint32_t cells = tile_cells(rows), n = keys->n;
-    const line_ahead ahead = line_ahead_of(elem, rows, keys->ahead);
-    const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && keys->ahead.by_cells;
-    for (uint32_t i = 0; i < n; i += cells) {
+    vf sums[VL];
+#pragma GCC unroll 16
+    for (uint32_t s = 0; s < VL; s++)
+        sums[s] = vf_load(late + s * VL);
+    totals_store(rows, cells, sums, scores);
+}
+
+/* A tile past the last cell repeats that cell. */
+VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, line_way way, line_ahead ahead,
+                         const float *const *q, uint32_t dim, float *scores)
+{
+    const uint32_t cells = tile_cells(rows), n = keys->n, step = elem_vecs(elem) * VL;
+    const bool by_cells = rows <= 2 && !elem_is_fp8(elem) && keys->ahead.by_cells, late = rows * VL > 16;
+    const uint32_t middle = late ? dim / 2 / step * step : 0, half = late ? cells / 2 : 0;
+    _Alignas(64) float last[VL * VL]; /* late: the sums of the tile before */
+    uint32_t i = 0;
+    for (; i < n; i += cells) {
         const void *tile[VL];
+        vf sums[VL];
 #pragma GCC unroll 16
         for (uint32_t c = 0; c < cells; c++)
             tile[c] = keys->at[i + c < n ? i + c : n - 1];
-        tile_dot(elem, rows, cells, q, tile, ahead, by_cells, dim, scores + i);
+#pragma GCC unroll 16
+        for (uint32_t s = 0; s < VL; s++)
+            sums[s] = vf_set(0);
+        if (by_cells)
+            cells_dot(elem, rows, cells, q, tile, way, ahead, dim, 0, half, sums);
+        else
+            channels_dot(elem, rows, cells, q, tile, way, ahead, 0, middle, sums);
+        if (late && i)
+            late_totals_store(rows, cells, last, scores + i - cells);
+        if (by_cells)
+            cells_dot(elem, rows, cells, q, tile, way, ahead, dim, half, cells, sums);
+        else
+            channels_dot(elem, rows, cells, q, tile, way, ahead, middle, dim, sums);
+        if (!late)
+            totals_store(rows, cells, sums, scores + i);
+#pragma GCC unroll 16
+        for (uint32_t s = 0; late && s < VL; s++)
+            vf_store(last + s * VL, sums[s]);
     }
+    if (late && i)
+        late_totals_store(rows, cells, last, scores + i - cells);
+}
+
+/* So many of the rows that are left are taken next: at most `most`, and passes are as even as possible: 5 rows are 3 and 2. */
+VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
+{
+    const uint32_t passes = (left + most - 1) / most;
+    return (left + passes - 1) / passes;
 }
 
 typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);
 
+#define DOTS_CASE(WAY, ELEM, N)                                                                                        \
+    case WAY:                                                                                                          \
+        rows_dot(ELEM, N, keys, WAY, ahead, q, COMMON_DIM, scores);                                                    \
+        break;
 #define DOTS(ELEM, N)                                                                                                  \
     static __attribute__((noinline)) void dots_##ELEM##_##N(const kvb_stored_rows *keys, const float *const *q,        \
                                                             float *scores)                                             \
     {                                                                                                                  \
-        if (N <= TILE_ROWS && keys->dim == COMMON_DIM)                                                                 \
-            rows_dot(ELEM, N, keys, q, COMMON_DIM, scores);                                                            \
-        else if (N <= TILE_ROWS)                                                                                       \
-            rows_dot(ELEM, N, keys, q, keys->dim, scores);                                                             \
+        const line_way way = line_way_of(keys->ahead);                                                                 \
+        const line_ahead ahead = line_ahead_of(ELEM, N, keys->ahead);                                                  \
+        if (N <= tile_rows(ELEM) && keys->dim == COMMON_DIM)                                                           \
+            switch (way) {                                                                                             \
+                EACH_WAY(DOTS_CASE, ELEM, N)                                                                           \
+            }                                                                                                          \
+        else if (N <= tile_rows(ELEM))                                                                                 \
+            rows_dot(ELEM, N, keys, way, ahead, q, keys->dim, scores);                                                 \
     }
 #define DOTS_OF(ELEM) EACH_ROWS(DOTS, ELEM)
 FLOAT_ELEMS(DOTS_OF)
@@ -125,11 +170,13 @@ static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS] = {
 bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     const float *rows[DOTS_ROWS];
+    kvb_stored_rows here = *keys;
     for (uint32_t r = 0; r < n_rows; r++)
         rows[r] = q[r];
     for (uint32_t r = 0, some; r < n_rows; r += some) {
-        some = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
-        dots[keys->elem][some - 1](keys, rows + r, scores + r * BLOCK);
+        some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
+        dots[keys->elem][some - 1](&here, rows + r, scores + r * BLOCK);
+        here.ahead.bytes = 0; /* prefetched */
     }
     return true;
 }
@@ -143,7 +190,7 @@ bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, u
 #define STRIP_VECS 8u /* at most */
 
 VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb_stored_rows *values,
-                          const float *weights, line_ahead ahead, uint32_t at, float *const *sums)
+                          const float *weights, line_way way, line_ahead ahead, uint32_t at, float *const *sums)
 {
     vf sum[DOTS_ROWS * STRIP_VECS];
 #pragma GCC unroll 64
@@ -155,14 +202,16 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
             elem_read(elem, from, v * VL, value + v);
-            elem_prefetch(elem, ahead, from, v * VL);
+            elem_prefetch(elem, way, ahead, from, v * VL);
         }
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
-            vf weight = vf_set(weights[r * BLOCK + i]);
+            const float *weight = weights + r * BLOCK + i;
+            vf all = vf_set(*weight);
 #pragma GCC unroll 8
             for (uint32_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] = vf_fma(weight, value[v], sum[r * vecs + v]);
+                sum[r * vecs + v] = vecs > 2 ? vf_fma(all, value[v], sum[r * vecs + v])
+                                             : vf_fma_one(weight, value[v], sum[r * vecs + v]);
         }
     }
 #pragma GCC unroll 8
@@ -176,14 +225,13 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
 
 /* The widest strips that fit the registers, then narrower ones for what is left. */
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
-                         uint32_t dim, float *const *sums)
+                         line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
-    const line_ahead ahead = line_ahead_of(elem, rows, values->ahead);
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
         for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, values, weights, ahead, at, sums);
+            strip_sum(elem, rows, VECS, values, weights, way, ahead, at, sums);
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)
@@ -200,14 +248,22 @@ VEC_INLINE uint32_t sums_rows(kvb_elem elem)
 
 typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float *const *sums);
 
+#define SUMS_CASE(WAY, ELEM, N)                                                                                        \
+    case WAY:                                                                                                          \
+        rows_sum(ELEM, N, values, weights, WAY, ahead, COMMON_DIM, sums);                                              \
+        break;
 #define SUMS(ELEM, N)                                                                                                  \
     static __attribute__((noinline)) void sums_##ELEM##_##N(const kvb_stored_rows *values, const float *weights,       \
                                                             float *const *sums)                                        \
     {                                                                                                                  \
+        const line_way way = line_way_of(values->ahead);                                                               \
+        const line_ahead ahead = line_ahead_of(ELEM, N, values->ahead);                                                \
         if (N <= sums_rows(ELEM) && values->dim == COMMON_DIM)                                                         \
-            rows_sum(ELEM, N, values, weights, COMMON_DIM, sums);                                                      \
+            switch (way) {                                                                                             \
+                EACH_WAY(SUMS_CASE, ELEM, N)                                                                           \
+            }                                                                                                          \
         else if (N <= sums_rows(ELEM))                                                                                 \
-            rows_sum(ELEM, N, values, weights, values->dim, sums);                                                     \
+            rows_sum(ELEM, N, values, weights, way, ahead, values->dim, sums);                                         \
     }
 #define SUMS_OF(ELEM) EACH_ROWS(SUMS, ELEM)
 FLOAT_ELEMS(SUMS_OF)
@@ -222,11 +278,11 @@ static sums_fn *const sums_of[KVB_ELEM_COUNT][DOTS_ROWS] = {
 
 bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
 {
-    const uint32_t most = sums_rows(values->elem);
+    kvb_stored_rows here = *values;
     for (uint32_t r = 0, some; r < n_rows; r += some) {
-        uint32_t left = n_rows - r, parts = (left + most - 1) / most;
-        some = (left + parts - 1) / parts;
-        sums_of[values->elem][some - 1](values, weights + r * BLOCK, sums + r);
+        some = rows_of_pass(n_rows - r, sums_rows(values->elem));
+        sums_of[values->elem][some - 1](&here, weights + r * BLOCK, sums + r);
+        here.ahead.bytes = 0; /* prefetched */
     }
     return true;
 }

@@ -52,42 +52,52 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 
 /* ---- prefetching ------------------------------------------------------------------------------------------------- */
 
-/* A kvb_row_ahead, and how lines of rows of this kind are prefetched. */
+/*
+ * A kvb_row_ahead, and how lines of rows of this kind are prefetched. The way is a constant in loops over rows of the commonest
+ * size: asked for each line it would cost a tenth of their time.
+ */
+typedef enum line_way { LINES_NONE, LINES_FAR, LINES_NEAR } line_way; /* NEAR: into the first-level cache */
 typedef struct line_ahead {
     size_t bytes;
-    bool near;     /* into the first-level cache */
-    uint8_t again; /* prefetched again: 0: never; 1: once; 2: four times */
+    uint32_t again; /* prefetched again, if NEAR: 0: never; 1: once; 2: four times */
 } line_ahead;
+
+VEC_INLINE line_way line_way_of(kvb_row_ahead ahead)
+{
+    return !ahead.bytes ? LINES_NONE : ahead.near ? LINES_NEAR : LINES_FAR;
+}
 
 VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t rows, kvb_row_ahead ahead)
 {
     const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
-    return (line_ahead){ahead.bytes, ahead.near, !ahead.near || !ahead.again ? 0 : often ? 2 : 1};
+    return (line_ahead){ahead.bytes, !ahead.again ? 0 : often ? 2 : 1};
 }
 
-VEC_INLINE void line_prefetch(bool near, const void *row, size_t at)
+VEC_INLINE void line_prefetch(line_way way, const void *row, size_t at)
 {
     const void *line = (const void *)((uintptr_t)row + at); /* as an integer: it may lie outside the row's memory */
-    if (near)
+    if (way == LINES_NEAR)
         __builtin_prefetch(line, 0, 3);
     else
         __builtin_prefetch(line, 0, 2);
 }
 
 /* If a cache line begins at element i, prefetches that line of the row ahead, and again those of rows on the way there. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, line_ahead ahead, const void *row, uint32_t i)
+VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, const void *row, uint32_t i)
 {
     const size_t at = (size_t)i * elem_size(elem), eighth = ahead.bytes / 8;
-    if (at % 64)
+    if (way == LINES_NONE || at % 64)
         return;
-    line_prefetch(ahead.near, row, ahead.bytes + at);
+    line_prefetch(way, row, ahead.bytes + at);
+    if (way != LINES_NEAR || !ahead.again)
+        return;
     if (ahead.again == 1)
-        line_prefetch(true, row, 4 * eighth + at);
+        line_prefetch(LINES_NEAR, row, 4 * eighth + at);
     if (ahead.again == 2) {
-        line_prefetch(true, row, 6 * eighth + at);
-        line_prefetch(true, row, 5 * eighth + at);
-        line_prefetch(true, row, 3 * eighth + at);
-        line_prefetch(true, row, 2 * eighth + at);
+        line_prefetch(LINES_NEAR, row, 6 * eighth + at);
+        line_prefetch(LINES_NEAR, row, 5 * eighth + at);
+        line_prefetch(LINES_NEAR, row, 3 * eighth + at);
+        line_prefetch(LINES_NEAR, row, 2 * eighth + at);
     }
 }
 
@@ -102,6 +112,9 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_ahead ahead, const void *row, 
     default:                                                                                                           \
         break;                                                                                                         \
     }
+
+/* CASE(way, elem, rows): code of its own for each way. */
+#define EACH_WAY(CASE, elem, rows) CASE(LINES_NONE, elem, rows) CASE(LINES_FAR, elem, rows) CASE(LINES_NEAR, elem, rows)
 
 /* X(elem, 1) .. X(elem, DOTS_ROWS): each number of rows has code of its own. */
 #define EACH_ROWS(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 5) X(elem, 6) X(elem, 7) X(elem, 8)

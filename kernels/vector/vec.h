@@ -8,7 +8,7 @@
  *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
  *   vf_store_f16, _bf16               VL elements, rounded to nearest even; NaN stays NaN
  *   vf_load_f16_part, _e4m3_part      the first n <= VL elements, zeros behind; no other byte is read
- *   vf_fma(a, b, c)                   a * b + c
+ *   vf_fma(a, b, c)                   a * b + c; vf_fma_one: with the one float at a in every lane
  *   vf_max, vf_min                    b where either is NaN
  *   vf_select(bits, a, b)             lane i of a where bit i is set, else of b
  *   vf_drop_below(a, x, least)        a where x is at least `least` or NaN, else 0
@@ -58,6 +58,13 @@
 #endif
 
 /* ---- what instruction sets do alike: OWN_… where one has better ------------------------------------------------------ */
+
+#ifndef OWN_FMA_ONE
+VEC_INLINE vf vf_fma_one(const float *a, vf b, vf c)
+{
+    return vf_fma(vf_set(*a), b, c);
+}
+#endif
 
 VEC_INLINE vbook book_load(const float *level)
 {
