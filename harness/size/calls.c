@@ -407,10 +407,10 @@ static int positions_move(kvb_size_prediction *p, const kvb_size_step *s)
 {
     kvb_size_sequence *seq = &p->seq[s->first];
     const bool divides = s->call == KVB_SIZE_DIVIDE;
-    const uint64_t revision = ++p->shifts << 40, low = (UINT64_C(1) << 40) - 1;
+    const uint64_t revision = (p->shifts + 1) << 40, low = (UINT64_C(1) << 40) - 1;
     kvb_size_pieces made = {0};
     uint64_t within = 0;
-    int error = 0;
+    int error = kvb_size_shift_take(p, s);
     for (size_t i = 0; i < seq->ordinals.n; i++) {
         const kvb_size_piece *all = &seq->ordinals.at[i];
         for (uint64_t pos = all->pos, end = pos + all->n, n; pos < end && !error; pos += n) {
@@ -422,6 +422,12 @@ static int positions_move(kvb_size_prediction *p, const kvb_size_step *s)
         }
     }
     need_of(&seq->account, seq->ordinals.n + within + 2, &p->spans); /* two may be cut in two */
+    if (p->refused || error) {
+        free(made.at);
+        return error;
+    }
+    p->shifts++;
+    p->moved |= seq->len > 0;
     free(seq->ordinals.at);
     seq->ordinals = made;
     seq->len = made.n ? made.at[made.n - 1].pos + made.at[made.n - 1].n : 0;
@@ -462,19 +468,17 @@ int kvb_size_call_take(kvb_size_prediction *p, const kvb_size_step *s)
         need_of(&seq->account, seq->ordinals.n + 1, &p->spans);
         return kvb_size_prompt_find(p, s->first, s->first, seq->len);
     }
+    if (s->call == KVB_SIZE_SHIFT || s->call == KVB_SIZE_DIVIDE)
+        return positions_move(p, s);
     for (uint32_t i = 0; i < m->n_groups && !error; i++) {
         kvb_size_group_tables *t = &p->group[i];
         const kvb_group *g = &m->groups[i];
         error = s->call == KVB_SIZE_SWAP     ? group_swap(p, t, g, s->first)
                 : s->call == KVB_SIZE_RELOAD ? group_reload(p, t, g)
-                : s->call != KVB_SIZE_DEFRAG ? kvb_size_shift_take(p, t, g, s)
                 : kvb_group_scans(g)         ? 0
                                              : kvb_size_defrag_take(p, t, g);
     }
     if (!error && (s->call == KVB_SIZE_SWAP || s->call == KVB_SIZE_RELOAD))
         error = account_reload(p, s);
-    if (error || (s->call != KVB_SIZE_SHIFT && s->call != KVB_SIZE_DIVIDE))
-        return error;
-    p->moved |= seq->len > 0;
-    return positions_move(p, s);
+    return error;
 }

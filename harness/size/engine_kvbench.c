@@ -122,7 +122,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
                                          .k_pool = kvb_size_pool_find(ask->k->name),
                                          .v_pool = kvb_size_pool_find(ask->v->name)};
         size_t n = kvb_size_steps(&history, steps);
-        error = kvb_size_predict(s, steps, n, bytes, why, why_bytes);
+        error = kvb_size_predict(s, steps, n, bytes, NULL, why, why_bytes);
         out->kv_bytes = error ? 0 : bytes[n];
         if (!error)
             shares_find(s, out);

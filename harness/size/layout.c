@@ -111,6 +111,8 @@ int kvb_size_cells_take(kvb_size_cells *c, uint64_t n, uint64_t bound, kvb_size_
     if (run == bound)
         run = next_cell(c, c->first_free, bound, false);
     for (; left && !error; run = next_cell(c, end, bound, false)) {
+        if (run == bound)
+            return -ENOSPC;
         end = next_cell(c, run, run + left < bound ? run + left : bound, true);
         error = kvb_size_piece_add(taken, n - left, run, end - run);
         left -= end - run;

@@ -36,8 +36,8 @@ typedef struct kvb_size_cells {
         run_from; /* no run_n free cells that lie together begin below run_from; run_n 0: nothing is known */
 } kvb_size_cells;
 
-/* Takes n cells below `bound` that no sequence has: the lowest place where n lie together, else the lowest free ones. 0 or
- * -ENOMEM. */
+/* Takes n cells below `bound` that no sequence has: the lowest place where n lie together, else the lowest free ones. 0,
+ * -ENOSPC or -ENOMEM. */
 int kvb_size_cells_take(kvb_size_cells *cells, uint64_t n, uint64_t bound, kvb_size_pieces *taken);
 /* Is no cell below `bound` free? */
 bool kvb_size_cells_full(const kvb_size_cells *cells, uint64_t bound);

@@ -407,8 +407,8 @@ static kvb_size_prediction *prediction_begin(const kvb_size_subject *s)
     return NULL;
 }
 
-int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, uint64_t *bytes, char *why,
-                     size_t why_bytes)
+int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, uint64_t *bytes, bool *refused,
+                     char *why, size_t why_bytes)
 {
     kvb_size_prediction *p = prediction_begin(s);
     int error = p ? subject_check(p, why, why_bytes) : -ENOMEM;
@@ -420,8 +420,12 @@ int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size
             snprintf(why, why_bytes, "positions have moved: they are saved after the next step");
             error = -EINVAL;
         }
+        if (!error)
+            p->refused = false;
         for (uint32_t t = 0; t < steps[i].times && !error; t++)
             error = step_take(p, &steps[i]);
+        if (!error && refused)
+            refused[i] = p->refused;
         if (!error)
             error = add_up(p, &bytes[i + 1]);
     }
@@ -429,6 +433,8 @@ int kvb_size_predict(const kvb_size_subject *s, const kvb_size_step *steps, size
         snprintf(why, why_bytes, "more bytes than 64 bits hold");
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory for a prediction");
+    if (error == -ENOSPC)
+        snprintf(why, why_bytes, "no cell is left for a token");
     if (p)
         prediction_free(p);
     return error;

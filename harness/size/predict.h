@@ -94,9 +94,10 @@ int kvb_size_step_check(const kvb_size_subject *subject, uint32_t n_ids, const k
 /*
  * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0, or with
  * why: -ENOTSUP, no account of this cache, or a model or rows that it does not take; -EINVAL, a model, options or a step that it
- * refuses; -EOVERFLOW; -ENOMEM.
+ * refuses; -EOVERFLOW; -ENOMEM. refused [n], or NULL: calls that the cache will refuse, a SHIFT or DIVIDE for which a cell or a row is not
+ * there any more; each of them has times 1.
  */
-int kvb_size_predict(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, uint64_t *bytes, char *why,
-                     size_t why_bytes);
+int kvb_size_predict(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, uint64_t *bytes,
+                     bool *refused, char *why, size_t why_bytes);
 
 #endif

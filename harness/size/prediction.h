@@ -99,7 +99,8 @@ typedef struct kvb_size_prediction {
     /* The steps before the one in hand: whatever else is held of a window has been settled since. */
     kvb_size_step last[2];
     kvb_size_pieces scratch;
-    bool moved; /* positions have been, since the last step */
+    bool moved;   /* positions have been, since the last step */
+    bool refused; /* the call at hand will be */
 } kvb_size_prediction;
 
 static inline bool is(const kvb_size_prediction *p, const kvb_cache_type *cache)
@@ -205,7 +206,7 @@ void kvb_size_list_make(uint64_t *room, const kvb_size_pieces *made, uint64_t *a
 uint64_t kvb_size_moves_bytes(const kvb_size_group_tables *t, uint32_t n_ids);
 
 /* A shift or a division of a sequence's positions, before they are moved. Where a call moves what lies at pos. */
-int kvb_size_shift_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, const kvb_size_step *s);
+int kvb_size_shift_take(kvb_size_prediction *p, const kvb_size_step *s);
 uint64_t kvb_size_moved(const kvb_size_step *s, uint64_t pos);
 /* A defrag: what seq and window make of it. The others have nothing to do. */
 int kvb_size_defrag_take(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g);

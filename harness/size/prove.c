@@ -25,6 +25,7 @@ typedef struct run {
     int32_t *tokens;            /* [most + 1] where prompts are found: what each token is; the last one: not known */
     uint32_t *held;             /* likewise [n_ids][seq_capacity]: the tokens of each sequence, by ordinal */
     kvb_slot_files files;       /* of what is saved */
+    bool allowed;               /* a call was, that was to be refused */
 } run;
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -233,13 +234,23 @@ static bool compare(run *r, uint64_t predicted, kvb_size_proof *proof)
     return proof->predicted == proof->allocated;
 }
 
+/* A call that is to be refused. */
+static int refusal_check(run *r, int error)
+{
+    r->allowed = !error;
+    return error == -ENOTSUP || error == -ENOSPC ? 0 : error ? error : -EINVAL;
+}
+
 /* Equal steps, each `times` 1. */
-static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, kvb_size_proof *proof)
+static int replay(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, const bool *refused,
+                  kvb_size_proof *proof)
 {
     if (!compare(r, predicted[0], proof))
         return 0;
     for (size_t i = 0; i < n; i++) {
         int error = steps[i].call ? call_make(r, &steps[i]) : step_begin(r, &steps[i]);
+        if (refused[i])
+            error = refusal_check(r, error);
         if (error)
             return error;
         if (!compare(r, predicted[i + 1], proof))
@@ -277,8 +288,8 @@ static kvb_size_step *steps_unroll(const kvb_size_subject *s, const kvb_size_ste
     return single;
 }
 
-static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, kvb_size_proof *proof,
-                     char *why, size_t why_bytes)
+static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_t *predicted, const bool *refused,
+                     kvb_size_proof *proof, char *why, size_t why_bytes)
 {
     const kvb_size_subject *s = r->subject;
     kvb_cache_options options = s->options;
@@ -286,8 +297,10 @@ static int cache_run(run *r, const kvb_size_step *steps, size_t n, const uint64_
     int error = kvb_cache_open(s->cache, &s->model, &options, &r->cache, why, why_bytes);
     if (error)
         return error;
-    error = replay(r, steps, n, predicted, proof);
-    if (error)
+    error = replay(r, steps, n, predicted, refused, proof);
+    if (r->allowed)
+        snprintf(why, why_bytes, "cache %s: a call was taken that it was to refuse", s->cache->name);
+    else if (error)
         snprintf(why, why_bytes, "cache %s: %s", s->cache->name,
                  *kvb_cache_why(r->cache) ? kvb_cache_why(r->cache) : strerror(-error));
     kvb_cache_close(r->cache);
@@ -353,21 +366,23 @@ int kvb_size_prove(const kvb_size_subject *subject, const kvb_size_step *steps, 
     run *r = NULL;
     kvb_size_step *single = steps_unroll(subject, steps, n, &n_single, &ordinals);
     uint64_t *predicted = calloc(n_single + 1, sizeof *predicted);
-    int error = single && predicted ? 0 : -ENOMEM;
+    bool *refused = calloc(n_single + 1, sizeof *refused);
+    int error = single && predicted && refused ? 0 : -ENOMEM;
     *proof = (kvb_size_proof){0};
     if (!error)
-        error = kvb_size_predict(subject, single, n_single, predicted, why, why_bytes);
+        error = kvb_size_predict(subject, single, n_single, predicted, refused, why, why_bytes);
     if (!error) {
         r = run_begin(subject, rows, ordinals);
         error = !r ? -ENOMEM : saves(steps, n) ? kvb_slot_files_open(&r->files, why, why_bytes) : 0;
     }
     if (!error)
-        error = cache_run(r, single, n_single, predicted, proof, why, why_bytes);
+        error = cache_run(r, single, n_single, predicted, refused, proof, why, why_bytes);
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory to replay %llu tokens", (unsigned long long)ordinals);
     if (r)
         run_end(r);
     free(predicted);
+    free(refused);
     free(single);
     return error;
 }

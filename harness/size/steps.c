@@ -52,11 +52,7 @@ size_t kvb_size_steps(const kvb_size_history *h, kvb_size_step *steps)
 static bool moves(const kvb_size_subject *s)
 {
     const kvb_format *k = s->options.k_pool->format, *v = s->options.v_pool->format;
-    bool chunks = false;
-    for (uint32_t g = 0; g < s->model.n_groups; g++) /* what is behind a chunk would come into sight again */
-        chunks = chunks || s->model.groups[g].chunk;
-    return !k->residual_cells && !v->residual_cells && k->elem != KVB_OPAQUE && kvb_model_unknown_rope(&s->model) < 0 &&
-           !(chunks && s->cache == &kvb_cache_window);
+    return !k->residual_cells && !v->residual_cells && k->elem != KVB_OPAQUE && kvb_model_unknown_rope(&s->model) < 0;
 }
 
 /* Can one sequence be taken out of the pools? */

@@ -160,7 +160,7 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
 static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, kvb_size_verified *out)
 {
     uint64_t *bytes = calloc(n + 1, sizeof *bytes);
-    int error = bytes ? kvb_size_predict(s, steps, n, bytes, out->why, sizeof out->why) : -ENOMEM;
+    int error = bytes ? kvb_size_predict(s, steps, n, bytes, NULL, out->why, sizeof out->why) : -ENOMEM;
     out->whole = error ? 0 : bytes[n];
     free(bytes);
     return error;

@@ -58,22 +58,49 @@ static void what_is_refused(void **state)
     uint64_t bytes[2];
     char why[200];
     (void)state;
-    assert_int_equal(kvb_size_predict(&s, &two, 1, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &two, 1, bytes, NULL, why, sizeof why), -EINVAL);
     assert_string_equal(why, "cache contiguous holds one sequence");
-    assert_int_equal(kvb_size_predict(&s, &drafts, 1, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &drafts, 1, bytes, NULL, why, sizeof why), -EINVAL);
     assert_string_equal(why, "cache contiguous takes no drafts");
-    assert_int_equal(kvb_size_predict(&s, &many, 1, bytes, why, sizeof why), -EINVAL);
-    assert_int_equal(kvb_size_predict(&s, &none, 1, bytes, why, sizeof why), -EINVAL);
-    assert_int_equal(kvb_size_predict(&s, &shift, 1, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &many, 1, bytes, NULL, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &none, 1, bytes, NULL, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, &shift, 1, bytes, NULL, why, sizeof why), -EINVAL);
     assert_string_equal(why, "cache contiguous cannot do that over f16");
     s.cache = &other;
-    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, NULL, why, sizeof why), -ENOTSUP);
     s.cache = &kvb_cache_contiguous;
     s.model.n_layers = 0;
-    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, NULL, why, sizeof why), -EINVAL);
     s = subject_make(&kvb_cache_window, f16(), KVB_GROWTH_DOUBLE, 1, 20);
-    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_size_predict(&s, NULL, 0, bytes, NULL, why, sizeof why), -ENOTSUP);
     assert_non_null(strstr(why, "no layer has a window"));
+}
+
+/* Shifts for which there is no cell to copy to, or no row any more; nothing but room has changed then, and the next step says so. */
+static void what_the_cache_refuses(void **state)
+{
+    const kvb_size_step copies[] = {
+        {0, 1, 12, 0, 1, 0}, {0, 1, 0, 0, 1, KVB_SIZE_COPY}, {0, 1, 0, 0, 1, KVB_SIZE_SHIFT}, {1, 1, 3, 0, 1, 0}};
+    const kvb_size_step behind[] = {{0, 1, 12, 0, 1, 0}, {0, 1, 1, 0, 1, 0}, {0, 1, 0, 0, 1, KVB_SIZE_SHIFT},
+                                    {0, 1, 9, 0, 1, 0},  {0, 1, 1, 0, 1, 0}, {0, 1, 0, 0, 1, KVB_SIZE_SHIFT}};
+    uint64_t bytes[7];
+    bool refused[6];
+    char why[200];
+    kvb_size_proof proof;
+    (void)state;
+    for (uint32_t room = 23; room <= 24; room++) { /* a copy of each of 12 */
+        kvb_size_subject s = subject_make(&kvb_cache_seq, f16(), KVB_GROWTH_DOUBLE, 2, 30);
+        s.options.capacity = room;
+        assert_int_equal(kvb_size_predict(&s, copies, 4, bytes, refused, why, sizeof why), room < 24 ? 0 : -ENOSPC);
+        assert_int_equal(refused[2], room < 24);
+        prove(&s, copies, room < 24 ? 4 : 3, &proof);
+    }
+    kvb_size_subject s = subject_make(&kvb_cache_window, f16(), KVB_GROWTH_DOUBLE, 1, 60);
+    s.model.groups[0].chunk = 8;
+    assert_int_equal(kvb_size_predict(&s, behind, 6, bytes, refused, why, sizeof why), 0);
+    assert_true(refused[2]);  /* position 7 would be 8, where the next query's chunk begins */
+    assert_false(refused[5]); /* to position 24 on, a chunk of its own */
+    prove(&s, behind, 6, &proof);
 }
 
 /* ---- all caches, pools and policies ---------------------------------------------------------------------------- */
@@ -199,7 +226,7 @@ static kvb_model any_model(bool small)
 typedef struct so_far {
     uint32_t len[KVB_MAX_SEQS];
     uint32_t used, fed; /* tokens of all sequences together, one that several hold in each; that steps have brought */
-    bool moved, reordered;
+    bool moved;
 } so_far;
 
 static uint32_t sum(const kvb_size_subject *s, const uint32_t *len)
@@ -241,7 +268,6 @@ static bool any_call(const kvb_size_subject *s, so_far *l, kvb_size_step *step)
         step->n_seqs = 1 + below(s->options.max_seqs - first);
         for (uint32_t i = 0; i < step->n_seqs; i++)
             len[first + i] = l->len[i + 1 < step->n_seqs ? first + i + 1 : first + (step->n_seqs > 1)];
-        l->reordered = true;
     }
     if (call == KVB_SIZE_COPY) {
         if (first + 1 == s->options.max_seqs)
@@ -252,14 +278,11 @@ static bool any_call(const kvb_size_subject *s, so_far *l, kvb_size_step *step)
             const uint32_t kept = step->tokens < len[first + i] ? step->tokens : len[first + i];
             len[first + i] = len[first] > kept ? len[first] : kept;
         }
-        l->reordered = true;
     }
     l->moved |= call == KVB_SIZE_SHIFT || call == KVB_SIZE_DIVIDE;
     if (sum(s, len) > s->options.capacity || len[first] > s->options.seq_capacity ||
         (call == KVB_SIZE_DEFRAG && l->fed == s->options.capacity) ||
-        (l->moved && (call == KVB_SIZE_SWAP || call == KVB_SIZE_RELOAD)) ||
-        (call <= KVB_SIZE_DIVIDE && l->reordered &&
-         s->cache == &kvb_cache_window)) /* copies, for which there may be no cell */
+        (l->moved && (call == KVB_SIZE_SWAP || call == KVB_SIZE_RELOAD)))
         return false;
     memcpy(l->len, len, sizeof len);
     l->used = sum(s, len);
@@ -407,8 +430,8 @@ static void at_once_or_one_by_one(void **state)
             for (uint32_t t = 0; t < steps[k].times; t++)
                 single[n_single++] = one;
         }
-        assert_int_equal(kvb_size_predict(&s, steps, n, at_once, why, sizeof why), 0);
-        assert_int_equal(kvb_size_predict(&s, single, n_single, by_one, why, sizeof why), 0);
+        assert_int_equal(kvb_size_predict(&s, steps, n, at_once, NULL, why, sizeof why), 0);
+        assert_int_equal(kvb_size_predict(&s, single, n_single, by_one, NULL, why, sizeof why), 0);
         assert_int_equal(at_once[n], by_one[n_single]);
     }
 }
@@ -416,9 +439,13 @@ static void at_once_or_one_by_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_sum),        cmocka_unit_test(known_window),
-        cmocka_unit_test(what_is_refused),  cmocka_unit_test(every_combination),
-        cmocka_unit_test(random_histories), cmocka_unit_test(at_once_or_one_by_one),
+        cmocka_unit_test(known_sum),
+        cmocka_unit_test(known_window),
+        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(what_the_cache_refuses),
+        cmocka_unit_test(every_combination),
+        cmocka_unit_test(random_histories),
+        cmocka_unit_test(at_once_or_one_by_one),
         cmocka_unit_test(many_sequences),
     };
     return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);
