@@ -64,6 +64,30 @@ static size_t four_before(const kvb_problem *p, size_t row)
     return row < 4 * p->n_heads ? row : row - 4 * p->n_heads;
 }
 
+/* As if 8 heads shared each KV head. */
+static size_t by_eights(const kvb_problem *p, size_t row)
+{
+    const size_t group = p->n_heads / p->n_kv_heads, head = row % p->n_heads;
+    return row - head + (head / group * 8 + head % group) % p->n_heads;
+}
+
+/* Its codes of 8 bits, without the scale that they are of. */
+static float code_of_8_bits(float value, float largest)
+{
+    return largest > 0 ? roundf(value / largest * 127) : 0;
+}
+
+static void q_by_eights(kvb_attend *x)
+{
+    if (x->problem.k_format->elem == KVB_BF16)
+        q_change(x, by_eights, NULL);
+}
+
+static void q_without_scale(kvb_attend *x)
+{
+    q_change(x, NULL, code_of_8_bits);
+}
+
 static void q_rounded(kvb_attend *x)
 {
     q_change(x, NULL, to_12_bits);
@@ -210,6 +234,16 @@ const kvb_fault kvb_input_faults[] = {
      KVB_CHECK_BOUND,
      {"plain-decode seq f16 flash", "plain-decode-8x128 seq q8_0 flash-int8", "plain-decode seq bf16 flash-bf16"},
      .before = q_of_first_head},
+    {"q-by-eights",
+     "over bf16 rows heads are counted as if 8 shared each KV head",
+     KVB_CHECK_BOUND,
+     {"plain-decode seq bf16 flash", "plain-decode seq bf16 flash-bf16"},
+     .before = q_by_eights},
+    {"q-scale-dropped",
+     "q's codes of 8 bits take part without their scale",
+     KVB_CHECK_BOUND,
+     {"plain-decode seq f32 flash", "plain-decode-8x128 seq q8_0 flash-int8"},
+     .before = q_without_scale},
     {"q-of-four-before",
      "from the fifth on queries take the q of the fourth before them",
      KVB_CHECK_BOUND,

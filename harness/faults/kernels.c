@@ -114,6 +114,15 @@ static void see_by_words(const kvb_attend *x, uint32_t t, uint64_t *row)
         row[1] = row[0];
 }
 
+/* Of drafts: the mask is as wide as rows were before the last one came. */
+static void see_narrower(const kvb_attend *x, uint32_t t, uint64_t *row)
+{
+    const uint32_t last = x->problem.n_cells - 1;
+    (void)t;
+    if (x->problem.n_tok > 1)
+        row[last / 64] &= ~(UINT64_C(1) << last % 64);
+}
+
 /* ---- what goes in ------------------------------------------------------------------------------------------- */
 
 static void scale_1001(kvb_attend *x)
@@ -327,6 +336,11 @@ const kvb_fault kvb_kernel_faults[] = {
      KVB_CHECK_BOUND,
      {"batched-multi-seq seq f32 flash"},
      .sight = see_by_words},
+    {"mask-narrower",
+     "where several tokens come, the mask is narrower by a cell than the rows are",
+     KVB_CHECK_BOUND,
+     {"eagle-tree tree f32 flash", "eagle-tree seq f16 flash"},
+     .sight = see_narrower},
     {"scale-1.001",
      "the scale is 0.1 % too large",
      KVB_CHECK_BOUND,
