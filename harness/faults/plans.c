@@ -319,6 +319,41 @@ static void removal_by_cell(kvb_cache_type *wrong)
     wrong->adopt = adopt_by_cell;
 }
 
+static int32_t moved_by; /* positions of the sequence that has moved last */
+static uint32_t moved_seq;
+
+/* What was at these positions before they moved. */
+static kvb_change by_old_positions(const kvb_change *change)
+{
+    kvb_change other = *change;
+    if (change->kind == KVB_CHANGE_REMOVE && !change->others && change->src == moved_seq && change->p1 != KVB_POS_END) {
+        other.p0 = change->p0 - (uint32_t)moved_by;
+        other.p1 = change->p1 - (uint32_t)moved_by;
+    }
+    return other;
+}
+
+static int prepare_by_old(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    removal = by_old_positions(change);
+    return HONEST->prepare(store, &removal, feed, plan);
+}
+
+static void adopt_by_old(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    HONEST->adopt(store, &removal, feed, plan);
+    if (change->kind == KVB_CHANGE_SHIFT) {
+        moved_seq = change->src;
+        moved_by = change->delta;
+    }
+}
+
+static void removal_by_old_positions(kvb_cache_type *wrong)
+{
+    wrong->prepare = prepare_by_old;
+    wrong->adopt = adopt_by_old;
+}
+
 /* Of all sequences that are to go the last one stays. */
 static void adopt_but_last(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
@@ -411,6 +446,11 @@ const kvb_fault kvb_plan_faults[] = {
      KVB_CHECK_WITNESS,
      {"engine-calls seq f32 witness", "shared-prompt seq f32 witness"},
      .cache = removal_by_cell},
+    {"removal-by-old-positions",
+     "what is removed is told by the positions of before the last shift",
+     KVB_CHECK_WITNESS,
+     {"context-shift seq f32 witness"},
+     .cache = removal_by_old_positions},
     {"removal-misses-last",
      "where all sequences are to go, or all but one, the last one stays",
      KVB_CHECK_CRASH, /* where the sequence begins anew, which an assertion sees */
