@@ -319,6 +319,30 @@ static void removal_by_cell(kvb_cache_type *wrong)
     wrong->adopt = adopt_by_cell;
 }
 
+static uint32_t longest[KVB_MAX_SEQS]; /* [row] of slab: tokens that have ever been there */
+
+/* Of slab: a cut lowers where a sequence goes on, but not where its single queries end. */
+static int prepare_uncut(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    const uint32_t cells = store->options->seq_capacity;
+    const int error = HONEST->prepare(store, change, feed, plan);
+    for (uint32_t i = 0; !error && change->kind == KVB_CHANGE_STEP && i < feed->n; i++) {
+        const uint32_t row = plan->cells[i] / cells, len = plan->cells[i] % cells + 1;
+        const bool alone =
+            (i == 0 || feed->seqs[i - 1] != feed->seqs[i]) && (i + 1 == feed->n || feed->seqs[i + 1] != feed->seqs[i]);
+        kvb_run *last = &plan->runs[plan->row_start[i + 1] - 1];
+        longest[row] = longest[row] > len ? longest[row] : len;
+        if (alone && last->end < row * cells + longest[row])
+            last->end = row * cells + longest[row];
+    }
+    return error;
+}
+
+static void cut_unheard(kvb_cache_type *wrong)
+{
+    wrong->prepare = prepare_uncut;
+}
+
 static int32_t moved_by; /* positions of the sequence that has moved last */
 static uint32_t moved_seq;
 
@@ -446,6 +470,11 @@ const kvb_fault kvb_plan_faults[] = {
      KVB_CHECK_WITNESS,
      {"engine-calls seq f32 witness", "shared-prompt seq f32 witness"},
      .cache = removal_by_cell},
+    {"cut-unheard",
+     "queries see what lay behind a sequence before it was cut back",
+     KVB_CHECK_WITNESS,
+     {"agent-fork slab f32 witness"},
+     .cache = cut_unheard},
     {"removal-by-old-positions",
      "what is removed is told by the positions of before the last shift",
      KVB_CHECK_WITNESS,
