@@ -174,6 +174,7 @@ static int place_judge(const faults *f, place *p, double seconds)
                                        .seconds = seconds,
                                        .logits = {s.softcap ? 5 : 0, s.sinks, 0},
                                        .unbound = true,
+                                       .untimed = true,
                                        .jobs = kvb_cores(),
                                        .enter = trial_enter,
                                        .enter_ctx = p,

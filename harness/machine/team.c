@@ -23,7 +23,7 @@ struct kvb_threads {
     bool end;
     void (*part)(void *ctx, uint32_t i, uint32_t n);
     void *ctx;
-    hwloc_topology_t topology; /* NULL when not bound */
+    hwloc_cpuset_t caller; /* where the caller ran before it was bound; NULL: it was not */
 };
 
 static inline void spin_pause(void)
@@ -111,8 +111,6 @@ static void *member_main(void *argument)
     member m = *(member *)argument;
     free(argument);
     kvb_threads *t = m.threads;
-    if (t->topology)
-        core_bind(t->topology, m.i);
     for (uint32_t seen = 0;;) {
         seen = generation_wait(t, seen);
         if (t->end)
@@ -161,6 +159,27 @@ static void part_nothing(void *ctx, uint32_t i, uint32_t n)
     (void)ctx, (void)i, (void)n;
 }
 
+static void part_bind(void *ctx, uint32_t i, uint32_t n)
+{
+    (void)n;
+    core_bind(ctx, i);
+}
+
+int kvb_threads_bind(kvb_threads *t)
+{
+    hwloc_topology_t topology = topology_of_machine();
+    const int cores = topology ? hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) : 0;
+    if (!topology || (cores < (int)t->team.n && t->team.n > 1))
+        return -EINVAL;
+    t->caller = hwloc_bitmap_alloc();
+    if (t->caller && hwloc_get_cpubind(topology, t->caller, HWLOC_CPUBIND_THREAD)) {
+        hwloc_bitmap_free(t->caller);
+        t->caller = NULL;
+    }
+    team_run(&t->team, part_bind, topology);
+    return 0;
+}
+
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
 {
     int result = -ENOMEM;
@@ -174,15 +193,6 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
     t->ids = calloc(n, sizeof *t->ids);
     if (!t->ids)
         goto fail;
-    if (bind) {
-        t->topology = topology_of_machine();
-        result = -EINVAL;
-        if (!t->topology)
-            goto fail;
-        if (hwloc_get_nbobjs_by_type(t->topology, HWLOC_OBJ_CORE) < (int)n && n > 1)
-            goto fail;
-        core_bind(t->topology, 0);
-    }
     for (uint32_t i = 1; i < n; i++) {
         result = -ENOMEM;
         member *m = malloc(sizeof *m);
@@ -196,8 +206,11 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
         }
         t->started = i;
     }
-    team_run(&t->team, part_nothing,
-             NULL); /* each thread is bound, and its memory given back, before any work is timed */
+    /* Each thread is bound, and its memory given back, before any work is timed. */
+    team_run(&t->team, part_nothing, NULL);
+    result = bind ? kvb_threads_bind(t) : 0;
+    if (result)
+        goto fail;
     *threads = t;
     return 0;
 fail:
@@ -218,6 +231,9 @@ void kvb_threads_end(kvb_threads *t)
     generation_start(t);
     for (uint32_t i = 1; i <= t->started; i++)
         pthread_join(t->ids[i], NULL);
+    if (t->caller)
+        hwloc_set_cpubind(topology_of_machine(), t->caller, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(t->caller);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
     pthread_mutex_destroy(&t->lock);

@@ -18,8 +18,11 @@ uint32_t kvb_cores(void);
 uint32_t kvb_numa_nodes(void);
 
 /* bind: one thread a core, the caller too; without it threads go where the system puts them.
- * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
+ * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. At the end the caller may run where it could before:
+ * what it starts later inherits that. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
+/* Binds a team that was not bound: one thread a core, the caller too. 0, or -EINVAL as above. */
+int kvb_threads_bind(kvb_threads *threads);
 const kvb_team *kvb_threads_team(const kvb_threads *threads);
 void kvb_threads_end(kvb_threads *threads);
 

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several child processes at once, whose results come back in the order in which they were asked for. */
+/*
+ * Several child processes at once, whose results come back in the order in which they were asked for. Children that are timed
+ * make their first pass so, beside others, and then wait. In the end each of them has the machine for itself: what still works is
+ * stopped meanwhile.
+ */
 #ifndef KVB_CREW_H
 #define KVB_CREW_H
 
@@ -8,7 +12,7 @@
 typedef struct kvb_crew kvb_crew;
 
 typedef struct kvb_crew_options {
-    uint32_t jobs;                                    /* children at once */
+    uint32_t jobs;                                    /* children at work at once */
     int (*take)(void *ctx, const kvb_result *result); /* a negative return is passed on */
     void *ctx;
 } kvb_crew_options;
@@ -19,8 +23,10 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -EN
  * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can be
  * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR
  * (harness/interrupt.h); or why no child could be made. The caller has no threads running.
+ * null: of what is timed and quick, a second child does the same some time later. What differs between the two is nobody's merit:
+ * time.null_difference.
  */
-int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, const kvb_result *result);
+int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, bool null, const kvb_result *result);
 
 int kvb_crew_finish(kvb_crew *crew); /* waits for all: as kvb_crew_add */
 void kvb_crew_close(kvb_crew *crew); /* kills what still runs; NULL is nothing */

@@ -143,23 +143,32 @@ static int peaks_measure(const kvb_matrix_options *o, double *peaks)
     kvb_progress_now("multiply-add peaks");
     for (size_t t = 0; t < s->n_threads && !error; t++) {
         peaks[t] = NAN;
-        if (!o->jobs)
+        if (!o->untimed)
             error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
     }
     return error;
+}
+
+/* Children at work at once. Of what will be timed no more threads than cores; one, where memory has its place. */
+static uint32_t jobs_of(const kvb_matrix_options *o)
+{
+    uint32_t most = 1;
+    for (size_t t = 0; t < o->selection->n_threads; t++)
+        most = o->selection->threads[t] > most ? o->selection->threads[t] : most;
+    return o->untimed ? o->jobs : o->first_touch || o->jobs <= most ? 1 : o->jobs / most;
 }
 
 static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, const bool *wanted, char *why,
                      size_t why_bytes)
 {
     const kvb_selection *s = o->selection;
-    const kvb_crew_options untimed = {.jobs = o->jobs ? o->jobs : kvb_cores(), .take = o->take, .ctx = o->ctx};
+    const kvb_crew_options options = {.jobs = jobs_of(o), .take = o->take, .ctx = o->ctx};
     kvb_crew *crew = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];
     size_t each = s->n_pools * kvb_block_size(s);
     int error = peaks_measure(o, peaks);
     if (!error && !o->duel)
-        error = kvb_crew_open(&untimed, &crew);
+        error = kvb_crew_open(&options, &crew);
     for (size_t first = 0; first < kvb_matrix_size(s) && !error; first += each) {
         kvb_spot at = kvb_spot_of(s, first);
         kvb_lane l = {.options = o,

@@ -34,7 +34,8 @@ typedef struct kvb_matrix_options {
     bool unguarded, unbound, first_touch, no_staging, deterministic, strict;
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_logit_changes logits; /* in every workload */
-    uint32_t jobs;            /* judge only, so many children at once: no times; 0: time, one child at a time */
+    bool untimed;             /* judge only */
+    uint32_t jobs;            /* children that are judged at once; what is timed is alone */
     bool no_null;             /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events; /* hardware counters; NULL: the default ones */

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/duel/interleave.h"
@@ -16,8 +15,6 @@
 #include "harness/matrix/ground_truth.h"
 #include "harness/selection/replay_command.h"
 #include "harness/selection/scan_kernel.h"
-
-#define NULL_SECONDS 0.8 /* combinations that took less are run again, for the null comparison */
 
 bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes)
 {
@@ -184,30 +181,6 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     return found;
 }
 
-static int combination_run(const block *b, size_t i, kvb_result *result)
-{
-    kvb_child_options child;
-    return combination_prepare(b, i, KVB_DUEL_BASE, &child, result) ? kvb_child_run(&child, result) : 0;
-}
-
-/*
- * The null comparison between processes: the same combination again, in a child of its own, some time later. The larger
- * difference counts, this one or that between the passes of one process.
- */
-static int null_run(block *b, size_t i, kvb_result *result)
-{
-    kvb_result again;
-    double first = result->time.all.median, inside = result->time.null_difference;
-    b->child.replay.timeline = NULL;
-    b->child.replay.unjudged = result->time.passes > 1; /* else what was timed was judged, too: alike with alike */
-    int error = combination_run(b, i, &again);
-    b->child.replay.unjudged = false;
-    b->child.replay.timeline = b->lane->options->timeline;
-    if (!error && again.status == KVB_STATUS_PASS)
-        result->time.null_difference = fmax(isnan(inside) ? 0 : inside, fabs(again.time.all.median / first - 1));
-    return error;
-}
-
 /*
  * The i-th combination as base, as new, and as base once more, in turns. What the base differs from itself is the null
  * comparison of both. Where one side cannot be run, the other one is run alone.
@@ -241,107 +214,28 @@ static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL
     return error;
 }
 
-/* Combinations of a block on their way. */
-typedef struct course {
-    kvb_result *results; /* [block.n][block.n_sides] */
-    bool *final;         /* [block.n] nothing is to be added to the result */
-    size_t taken;        /* those before are with the caller */
-} course;
-
-static bool is_witness(const block *b, size_t i)
-{
-    const kvb_selection *s = b->lane->options->selection;
-    return kvb_is_witness(s->kernels[kvb_spot_of(s, b->first + i).kernel]);
-}
-
-/* Does the crew run it, after all that is timed? */
-static bool is_untimed(const block *b, size_t i)
-{
-    return !b->lane->options->duel && is_witness(b, i);
-}
-
-/* Gives the caller what is final, in order, up to the first witness: a run that ends early has lost as little as can be. */
-static int course_take(const block *b, course *c)
+static int duels_run(const block *b)
 {
     const kvb_matrix_options *o = b->lane->options;
     int error = 0;
-    for (; c->taken < b->n && !error; c->taken++) {
-        bool is_next = is_wanted(b, c->taken);
-        if (is_next && !c->final[c->taken])
-            break;
-        for (size_t side = 0; side < b->n_sides && is_next && !error; side++) {
-            const kvb_result *result = &c->results[c->taken * b->n_sides + side];
-            if (*result->kernel) /* else that side lacks a part */
-                error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, result);
-        }
-    }
-    return error;
-}
-
-/* Calls with poison, in a child of their own: they may add a failure to the result. */
-static int poison_run(const block *b, size_t i, kvb_result *result)
-{
-    kvb_child_options child;
-    kvb_result named;
-    combination_prepare(b, i, KVB_DUEL_BASE, &child, &named);
-    child.replay.aside = child.replay.untimed = true;
-    child.replay.timeline = NULL;
-    return kvb_child_run(&child, result);
-}
-
-/* Hands the crew the witnesses, each with the results before it. Nothing is timed until they have ended, but the next oracle is
- * solved meanwhile. */
-static int witnesses_begin(const block *b, course *c)
-{
-    int error = 0;
-    for (; c->taken < b->n && !error && !kvb_stopped; c->taken++) {
-        kvb_child_options child;
-        kvb_result result = c->results[c->taken];
-        bool runs = false;
-        if (!is_wanted(b, c->taken))
+    for (size_t i = 0; i < b->n && !error; i++) {
+        kvb_result results[KVB_DUEL_SIDES];
+        if (!is_wanted(b, i))
             continue;
-        if (is_untimed(b, c->taken))
-            runs = combination_prepare(b, c->taken, KVB_DUEL_BASE, &child, &result);
-        if (runs && b->lane->options->timeline) { /* one file: one writer at a time */
-            error = kvb_child_run(&child, &result);
-            runs = false;
-        }
-        child.unbound = true;
-        error = error ? error : kvb_crew_add(b->lane->crew, runs ? &child : NULL, &result);
+        kvb_result_init(&results[KVB_DUEL_BASE]);
+        kvb_result_init(&results[KVB_DUEL_NEW]);
+        error = duel_run(b, i, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
+        if (kvb_stopped) /* its child did not live to its end */
+            return -EINTR;
+        for (int side = 0; side < KVB_DUEL_SIDES && !error; side++)
+            if (*results[side].kernel) /* else that side lacks a part */
+                error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, &results[side]);
     }
     return error;
-}
-
-/* Each combination once, then those that are quick once more, then what is not timed. */
-static int course_run(block *b, course *c, char *why, size_t why_bytes)
-{
-    const kvb_matrix_options *o = b->lane->options;
-    int error = 0, taken = o->duel ? 0 : kvb_crew_finish(b->lane->crew);
-    for (int round = 0; round < 2; round++)
-        for (size_t i = 0; i < b->n && !error && !taken && !kvb_stopped; i++) {
-            if (!is_wanted(b, i) || c->final[i] || is_untimed(b, i))
-                continue;
-            kvb_result *result = &c->results[i * b->n_sides];
-            double started = kvb_now_seconds();
-            error = o->duel ? duel_run(b, i, (kvb_result *[]){result, result + 1})
-                    : round ? null_run(b, i, result)
-                            : combination_run(b, i, result);
-            bool again = round == 0 && !o->no_null && !o->duel && result->status == KVB_STATUS_PASS &&
-                         kvb_now_seconds() - started < NULL_SECONDS;
-            if (!error && !again && !kvb_stopped && !o->duel && result->status == KVB_STATUS_PASS)
-                error = poison_run(b, i, result);
-            c->final[i] = !error && !again && !kvb_stopped; /* stopped: its child did not live to its end */
-            taken = course_take(b, c);
-        }
-    if (!o->duel && !error && !taken && !kvb_stopped)
-        taken = witnesses_begin(b, c);
-    if (error)
-        snprintf(why, why_bytes, "cannot make a child process: %s", strerror(-error));
-    return error ? error : taken ? taken : kvb_stopped ? -EINTR : 0;
 }
 
 /* Hands all to the crew: their results reach the caller later, in order. */
-static int combinations_judge(const block *b, char *why, size_t why_bytes)
+static int combinations_run(const block *b)
 {
     int error = 0;
     for (size_t i = 0; i < b->n && !error && !kvb_stopped; i++) {
@@ -350,23 +244,9 @@ static int combinations_judge(const block *b, char *why, size_t why_bytes)
         if (!is_wanted(b, i))
             continue;
         bool runs = combination_prepare(b, i, KVB_DUEL_BASE, &child, &result);
-        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, &result);
+        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, !b->lane->options->no_null, &result);
     }
-    if (error && !*why)
-        snprintf(why, why_bytes, "%s", strerror(-error));
     return error ? error : kvb_stopped ? -EINTR : 0;
-}
-
-static int combinations_run(block *b, char *why, size_t why_bytes)
-{
-    if (b->lane->options->jobs)
-        return combinations_judge(b, why, why_bytes);
-
-    course c = {.results = calloc(b->n * b->n_sides, sizeof *c.results), .final = calloc(b->n, sizeof *c.final)};
-    int error = c.results && c.final ? course_run(b, &c, why, why_bytes) : -ENOMEM;
-    free(c.results);
-    free(c.final);
-    return error;
 }
 
 /* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows. FNV-1a. */
@@ -448,12 +328,13 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .no_staging = o->no_staging,
                              .deterministic = o->deterministic,
                              .out_elem = o->out_elem,
-                             .untimed = o->jobs > 0,
+                             .untimed = o->untimed,
                              .only = o->only,
                              .dump = o->dump,
                              .timeline = o->timeline},
                   .seconds = o->seconds,
-                  .unbound = o->unbound || o->jobs > 0,
+                  .unbound = o->unbound || o->untimed,
+                  .beside = !o->duel,
                   .first_touch = o->first_touch,
                   .events = o->events,
                   .enter = o->enter,
@@ -473,7 +354,7 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
     }
     int error = truths_open(&b, judged, truth, why, why_bytes);
     if (!error)
-        error = combinations_run(&b, why, why_bytes);
+        error = o->duel ? duels_run(&b) : combinations_run(&b);
     for (size_t side = 0; side < KVB_DUEL_SIDES; side++)
         kvb_truth_close(&truth[side]);
     return error;

@@ -19,7 +19,7 @@ typedef struct kvb_lane {
     char values_why[KVB_REASON], tags_why[KVB_REASON];
     const double *peaks;   /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
     const bool *wanted;    /* of each combination of the selection: is it to be run? */
-    struct kvb_crew *crew; /* runs what is not timed, several at once; NULL: of a duel */
+    struct kvb_crew *crew; /* judges and times children, and goes on with the next block meanwhile; NULL: of a duel */
 } kvb_lane;
 
 /* An empty result with the names of a combination; a stand-in for a kernel is replaced where an earlier run knows by what.

@@ -28,9 +28,7 @@ static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
 
 double kvb_pass_clock(kvb_pass *p)
 {
-    if (p->options->aside)
-        return 0;
-    if (p->number == 0 && p->options->counters)
+    if (p->number == kvb_pass_counted(p) && p->options->counters)
         kvb_counters_start(p->options->counters);
     counts_add(p->options->counts, &p->pending);
     kvb_count_turn();
@@ -39,11 +37,9 @@ double kvb_pass_clock(kvb_pass *p)
 
 void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
 {
-    if (p->options->aside)
-        return;
     double ns = kvb_now_ns() - started;
     kvb_count_turn();
-    if (p->number == 0 && p->options->counters)
+    if (p->number == kvb_pass_counted(p) && p->options->counters)
         kvb_counters_stop(p->options->counters);
     p->step_ns += ns;
     p->account_ns[account] += ns;
@@ -97,7 +93,7 @@ static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_
     return 0;
 }
 
-/* In the first pass, at the first layer of a group: adds what all layers of the group will read. Refuses a step that is too
+/* Until counters have run, at the first layer of a group: adds what all layers of the group will read. Refuses a step that is too
  * large to attend. */
 static int traffic_add(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n_tok, kvb_step_traffic *step)
 {
@@ -106,7 +102,7 @@ static int traffic_add(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec,
     uint32_t index = m->group_of[layer];
     const kvb_group *g = &m->groups[index];
     kvb_traffic t;
-    if (p->number > 0 || step->counted[index])
+    if (p->number > kvb_pass_counted(p) || step->counted[index])
         return 0;
     step->counted[index] = true;
     int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
@@ -136,7 +132,7 @@ static int call_count(kvb_pass *p)
     const kvb_problem *problem = &p->call.args.problem;
     kvb_arithmetic arithmetic;
     kvb_traffic t;
-    if (p->number > 0)
+    if (p->number > kvb_pass_counted(p))
         return 0;
     int error = mask_count(p, &p->call.args.mask, problem->n_tok, problem->n_cells, &t);
     if (error)
@@ -304,6 +300,13 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
         }
 }
 
+/* Is the pass judged and not timed? */
+static bool is_beside(const kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
+    return o->oracle && !o->unjudged && (o->untimed || (o->quiet && p->number == 0));
+}
+
 /* Has some output been judged wrong? */
 static bool has_failed(const kvb_pass *p)
 {
@@ -343,7 +346,7 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, 
     return error ? error : outputs_check(p, spec, n, layer);
 }
 
-/* Makes the prepared call again with hidden cells poisoned, where there are any. In a pass aside it has not been made yet. */
+/* Makes the prepared call again with hidden cells poisoned, where there are any. */
 static int hidden_check(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n)
 {
     const bool finite = p->options->kernel->flags & KVB_KERNEL_FINITE_CELLS && !p->options->strict;
@@ -351,8 +354,6 @@ static int hidden_check(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec
     int error = finite || kvb_check_is_off(KVB_CHECK_POISON) ? 0 : kvb_poison_plan(p, layer, n, &planned);
     if (error || !planned)
         return error;
-    if (p->options->aside)
-        kvb_call_run(&p->call, p->io.out, p->io.lse);
     return kvb_poison_run(p, layer, spec, n);
 }
 
@@ -375,8 +376,6 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
     if (error)
         return kvb_pass_refuse(p, error, p->options->kernel->name, why);
-    if (p->options->aside)
-        return hidden_check(p, layer, spec, n);
     error = call_count(p);
     if (error)
         return error;
@@ -403,7 +402,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     rows_protect(p, spec, false);
     error = kvb_pass_returned(p, error, foreign ? 0 : allocations);
     error = call_judge(p, layer, spec, q, fed, n, error);
-    if (!error && p->options->untimed && p->options->oracle && !has_failed(p))
+    if (!error && is_beside(p) && !has_failed(p))
         error = hidden_check(p, layer, spec, n);
     if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))
         kvb_dump(p, spec, layer, n);

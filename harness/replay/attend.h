@@ -56,7 +56,7 @@ typedef struct kvb_pass {
     kvb_pool_watch *watch;   /* with pools whose rows depend on the order of writes, else NULL */
     kvb_window *window;      /* what they hold, likewise */
     kvb_kinship kinship;
-    uint64_t number; /* 0: the first, in which traffic, counters and the timeline are taken */
+    uint64_t number; /* 0: the first, in which traffic and the timeline are taken */
     /* of all passes */
     kvb_slot_files slots; /* of a trace that saves */
     kvb_call call;
@@ -100,8 +100,14 @@ typedef struct kvb_step_traffic {
     bool counted[KVB_MODEL_GROUPS];
 } kvb_step_traffic;
 
+/* Number of the pass in which counters run: the first one that is alone on the machine. */
+static inline uint64_t kvb_pass_counted(const kvb_pass *pass)
+{
+    return pass->options->quiet != NULL;
+}
+
 /* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters run in
- * the first pass only; starting them is a system call, which lies outside the interval. */
+ * one pass only; starting them is a system call, which lies outside the interval. */
 double kvb_pass_clock(kvb_pass *pass);
 void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 /* Records in the result that the call `what` failed at the present event. Returns the error. */

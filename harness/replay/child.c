@@ -54,11 +54,29 @@ static bool turn_take(void *ctx)
     return send(fd, &token, 1, MSG_NOSIGNAL) == 1 && recv(fd, &token, 1, 0) == 1;
 }
 
+/* What a child needs to go on when the machine is quiet. */
+typedef struct quiet {
+    int turns;
+    kvb_threads *bound; /* that are to be bound then; NULL: none */
+} quiet;
+
+static bool quiet_wait(void *ctx)
+{
+    quiet *q = ctx;
+    return turn_take(&q->turns) && (!q->bound || !kvb_threads_bind(q->bound));
+}
+
 /* turns: the child's end, or -1. */
 static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
     kvb_replay_options replay = options->replay;
-    if (turns >= 0) {
+    const bool beside = options->beside && !replay.untimed;
+    const bool late = beside && !options->first_touch; /* memory is where the bound threads are to find it */
+    quiet alone = {.turns = turns};
+    if (beside) {
+        replay.quiet = quiet_wait;
+        replay.quiet_ctx = &alone;
+    } else if (turns >= 0) {
         replay.turn = turn_take;
         replay.turn_ctx = &turns;
     }
@@ -73,12 +91,12 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     if (!error && !replay.untimed)
         error = kvb_counters_open(options->events, &counts, &replay.counters);
     if (!error)
-        error = kvb_threads_start(options->threads, !options->unbound, &threads);
+        error = kvb_threads_start(options->threads, !options->unbound && !late, &threads);
     if (!error) {
+        alone.bound = options->unbound || !late ? NULL : threads;
         replay.team = kvb_threads_team(threads);
         kvb_first_touch(options->first_touch ? replay.team : NULL);
-        if (!replay.aside)
-            placement_print(options, s->result.placement, sizeof s->result.placement);
+        placement_print(options, s->result.placement, sizeof s->result.placement);
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
         s->done = !error; /* whatever a second look may come to */

@@ -38,18 +38,21 @@ typedef struct kvb_replay_options {
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     bool untimed;       /* one pass, judged; no times, rates or counters */
     bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */
-    bool aside;         /* only the calls with poison are made, and nothing is reported but a kernel that they spoil */
     double seconds;     /* of passes, checks included; one pass is always made */
     double width;       /* of the interval of the median, relative, at which passes end early */
     /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
      * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
     bool (*turn)(void *ctx);
     void *turn_ctx;
+    /* Called once, behind the first pass, which is then judged, made beside others and never timed: waits until the machine is this
+     * replay's alone; false: it never will be. NULL: what is timed is alone from the start. */
+    bool (*quiet)(void *ctx);
+    void *quiet_ctx;
     kvb_cache_state cache_state;
     bool guarded; /* guard pages around what the kernel is handed */
     kvb_counters
         *counters; /* open, on the counts below; NULL: none. Opened before the team's threads, so as to see them */
-    kvb_own_counts *counts;  /* filled by the first pass */
+    kvb_own_counts *counts;  /* of the pass in which counters run */
     double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
     const kvb_only *only;    /* the calls that are made; NULL: all */
     const char *slots;       /* folder for what the trace saves; NULL: one of its own */

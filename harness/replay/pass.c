@@ -19,8 +19,6 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
 {
     double ns = p->step_ns;
     p->step_ns = 0;
-    if (p->options->aside)
-        return 0;
     return kvb_sample_add(&p->times[kind], ns);
 }
 
@@ -418,6 +416,8 @@ int kvb_pass_run(kvb_pass *p)
     int error = p->options->oracle && kvb_oracle_needs_writes(p->options->oracle) ? writes_watch(p) : 0;
     error = error ? error : kvb_scans_begin(p->scans);
     error = error ? error : cache_open(p);
+    if (p->number == kvb_pass_counted(p))
+        *p->options->counts = (kvb_own_counts){0};
     p->kinship = (kvb_kinship){0};
     if (!error && (!p->options->oracle || takes_prompts(p)))
         error = kvb_history_open(p->trace->needs.tokens, &p->history);

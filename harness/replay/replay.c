@@ -17,8 +17,7 @@
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 
-#define FEW_PROBES 5u   /* of the bandwidth, where there are few passes */
-#define SHORT_PASS 0.15 /* seconds: after a first pass that took less there is a second one, which is not judged */
+#define FEW_PROBES 5u /* of the bandwidth, where there are few passes */
 
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
@@ -62,26 +61,31 @@ static size_t warmup_passes(const kvb_pass *p, size_t passes)
     return p->options->turn ? passes > 1 : kvb_warmup_passes(p->times, passes);
 }
 
-/* Is there to be another pass? The first one took `first` seconds. */
-static bool goes_on(const kvb_pass *p, double started, double first)
+/* Is there to be another pass? The first one, which is not timed, took `first` seconds; the others are since `started`. */
+static bool goes_on(const kvb_pass *p, double first, double started)
 {
     const kvb_replay_options *o = p->options;
     size_t passes = (size_t)p->number;
     if (o->turn)
         return o->turn(o->turn_ctx);
-    if (passes == 1 && first < SHORT_PASS)
-        return true;
-    return kvb_now_seconds() - started + first < o->seconds &&
-           (passes % 4 ||
-            kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) >= o->width);
+    return passes == 1 || (first + kvb_now_seconds() - started + first < o->seconds &&
+                           (passes % 4 || kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes,
+                                                            warmup_passes(p, passes)) >= o->width));
 }
 
 /* Passes after the first one, a probe of the bandwidth after each. */
-static int passes_run(kvb_pass *p, kvb_roofline *roofline, double started)
+static int passes_run(kvb_pass *p, kvb_roofline *roofline, double first)
 {
-    double first = kvb_now_seconds() - started;
+    const kvb_replay_options *o = p->options;
+    if (o->timeline)
+        fflush(o->timeline); /* the next child writes to it while this one waits */
+    if (o->quiet && !o->quiet(o->quiet_ctx))
+        return -EINTR;
+    memset(p->account_ns, 0, o->quiet ? sizeof p->account_ns : 0); /* of passes that are alone */
+    p->intervals = o->quiet ? 0 : p->intervals;
+    double started = kvb_now_seconds();
     int error = kvb_roofline_probe(roofline);
-    while (!error && goes_on(p, started, first)) {
+    while (!error && goes_on(p, first, started)) {
         error = kvb_pass_run(p);
         if (!error)
             error = kvb_roofline_probe(roofline);
@@ -247,11 +251,12 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     if (!error)
         error = kvb_pass_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
+        const double first = kvb_now_seconds() - started;
         error = kvb_roofline_open(&roofline, options->team, median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
         if (!error)
-            error = passes_run(&p, &roofline, started);
+            error = passes_run(&p, &roofline, first);
     }
-    if (!error && !options->aside)
+    if (!error)
         error = report(&p, &roofline);
     if (*p.misdeed && (!error || p.ended))
         kvb_misdeed_judge(p.misdeed, result);

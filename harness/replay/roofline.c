@@ -8,8 +8,8 @@
 
 #include "results/statistics.h"
 
-#define PROBE_BYTES (16u << 20) /* a probe reads at least so much, so that looking at the clock does not matter */
-#define PROBE_LINE  64u         /* a thread reads at least so many bytes */
+#define PROBE_BYTES (4u << 20) /* a probe reads at least so much, so that looking at the clock does not matter */
+#define PROBE_LINE  64u        /* a thread reads at least so many bytes */
 
 int kvb_roofline_open(kvb_roofline *r, const kvb_team *team, double working_set)
 {

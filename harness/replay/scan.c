@@ -93,7 +93,7 @@ int kvb_scans_begin(kvb_scans *s)
     s->next = 0;
     s->passes++;
     const kvb_replay_options *o = s->options;
-    const bool judged = o->oracle && !o->unjudged && !o->aside && s->passes == 1;
+    const bool judged = o->oracle && !o->unjudged && s->passes == 1;
     return judged ? kvb_heirs_open(o->oracle->descent, &s->heirs) : 0;
 }
 
@@ -290,7 +290,7 @@ static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *ste
     double moved = 0;
     for (uint32_t t = 0; t < problem->n_tok; t++)
         moved += bytes * ((call->from[t] < KVB_SCAN_ZERO) + (call->to[t] != KVB_SCAN_NONE));
-    if (p->number > 0)
+    if (p->number > kvb_pass_counted(p))
         return;
     p->pending.bytes_read += (long long)moved;
     p->pending.bytes_walk += (long long)moved;
@@ -438,8 +438,6 @@ static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_
     error = kvb_pass_returned(p, error, allocations);
     const int wrote = slots_restore(p, &call->states);
     error = error ? error : wrote;
-    if (p->options->aside)
-        return error;
     error = call_judge(p, layer, fed, part, error);
     if (p->options->dump && p->number == 0 &&
         (p->ended || s->out.any_failed || s->opinion.any_failed || s->states.any_failed || *p->misdeed)) {

@@ -83,7 +83,23 @@ static void binding_needs_a_core_for_each(void **state)
     uint32_t cores = kvb_cores();
     assert_true(cores >= 1);
     assert_int_equal(kvb_threads_start(cores + 1, true, &threads), -EINVAL);
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(kvb_threads_start(cores, true, &threads), 0);
+    kvb_threads_end(threads);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after)); /* what the caller starts next may run anywhere */
+}
+
+static void a_team_is_bound_later(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    cpu_set_t bound;
+    assert_int_equal(kvb_threads_start(1, false, &threads), 0);
+    assert_int_equal(kvb_threads_bind(threads), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
+    assert_true(CPU_COUNT(&bound) <= 2); /* one core, of one hardware thread or two */
     kvb_threads_end(threads);
 }
 
@@ -119,8 +135,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_cores_that_may_be_used_count), cmocka_unit_test(every_part_runs_once),
-        cmocka_unit_test(binding_needs_a_core_for_each),     cmocka_unit_test(a_team_ends_without_a_run),
-        cmocka_unit_test(threads_are_ready_when_started),
+        cmocka_unit_test(binding_needs_a_core_for_each),     cmocka_unit_test(a_team_is_bound_later),
+        cmocka_unit_test(a_team_ends_without_a_run),         cmocka_unit_test(threads_are_ready_when_started),
     };
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
 }
