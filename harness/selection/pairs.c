@@ -60,19 +60,22 @@ static void choose(meetings *m, kvb_candidate *c)
     }
 }
 
-/* NULL: none has a pair that is new. */
+#define EACH_COSTS 1e10 /* multiply-adds that anything costs beside its own: a process, a cache, a witness */
+
+/* The one that brings most new pairs for what it costs; of equals that whose values have been chosen least. NULL: none has a pair
+ * that is new. */
 static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
 {
     kvb_candidate *best = NULL;
-    unsigned most = 0;
+    double most = 0;
     uint32_t least = 0, uses;
     for (kvb_candidate *c = candidates; c < candidates + n; c++) {
         unsigned fresh = c->chosen || isnan(c->cost) ? 0 : new_pairs(m, c, &uses);
-        if (!fresh || fresh < most ||
-            (fresh == most && (c->cost > best->cost || (c->cost == best->cost && uses >= least))))
+        double worth = fresh / (EACH_COSTS + c->cost);
+        if (!fresh || worth < most || (worth == most && uses >= least))
             continue;
         best = c;
-        most = fresh;
+        most = worth;
         least = uses;
     }
     return best;
@@ -170,7 +173,9 @@ static void kernel_ask(void *ctx)
 
 #define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
 
-#define PLAIN_DEAR 10.0 /* times that the plain kernel takes longer than others, about */
+/* Times that a kernel takes longer than others, about: the plain ones, and one that multiplies rows that were decoded for it. */
+#define PLAIN_DEAR 10.0
+#define BLAS_DEAR  5.0
 
 /* What is done in a layer of a group. */
 typedef struct work {
@@ -338,7 +343,8 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     double dear = s->kernels[at.kernel] == &kvb_kernel_reference ||
                           kvb_scan_behind(s->kernels[at.kernel]) == &kvb_scan_kernel_reference
                       ? PLAIN_DEAR
-                      : 1;
+                  : s->kernels[at.kernel] == &kvb_kernel_openblas ? BLAS_DEAR
+                                                                  : 1;
     return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
                                   number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
                                   number_of(&dims[2], s->caches[at.cache]->name, ""),
