@@ -37,14 +37,19 @@ double kvb_codec_fp8_value(kvb_elem elem, unsigned char code)
 
 unsigned char kvb_codec_fp8(kvb_elem elem, float x)
 {
-    int sign = signbit(x) ? 0x80 : 0, low = 0, high = largest_code(elem);
+    const int man_bits = elem == KVB_E4M3 ? 3 : 2, bias = elem == KVB_E4M3 ? 7 : 15;
+    int sign = signbit(x) ? 0x80 : 0, low = 0, high = largest_code(elem), exponent = 0;
     if (isnan(x))
         return (unsigned char)(sign | 0x7f);
 
-    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. */
+    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. Both are of |x|'s exponent, or the next one's 0. */
     double size = fabs((double)x);
     if (size >= kvb_codec_fp8_value(elem, (unsigned char)high))
         return (unsigned char)(sign | high);
+    frexp(size, &exponent); /* 2^(exponent - 1) <= size */
+    if (size > 0 && exponent - 1 + bias > 0)
+        low = (exponent - 1 + bias) << man_bits;
+    high = high < low + (1 << man_bits) ? high : low + (1 << man_bits);
     while (high - low > 1) {
         int middle = (low + high) / 2;
         if (kvb_codec_fp8_value(elem, (unsigned char)middle) <= size)

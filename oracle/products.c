@@ -124,6 +124,20 @@ INLINE void channels_weigh(uint32_t n, uint32_t c, const kvb_tile_rows *t, doubl
     STORE(v_max + c, most, n);
 }
 
+#define BROAD 4u /* vectors of channels: additions to one need not wait for those to another */
+
+INLINE void channels_mix_broad(uint32_t c, const kvb_tile_rows *t, double *o)
+{
+    eight sum[BROAD], v;
+    memcpy(sum, o + c, sizeof sum);
+    for (size_t i = 0; i < t->n; i++)
+        for (uint32_t b = 0; b < BROAD; b++) {
+            memcpy(&v, t->v + i * t->row + c + 8 * b, sizeof v);
+            sum[b] += t->weights[i] * v;
+        }
+    memcpy(o + c, sum, sizeof sum);
+}
+
 /* The sums of p_i |v_ic - o_c| alone, times A_i, times Q_i, times S_i. */
 INLINE void channels_spread(uint32_t n, uint32_t c, const kvb_tile_rows *t, const double *out, double *const *sums)
 {
@@ -149,7 +163,12 @@ INLINE void channels_spread(uint32_t n, uint32_t c, const kvb_tile_rows *t, cons
 
 WIDE void kvb_output_sums(const kvb_tile_rows *rows, uint32_t dim, double *o)
 {
-    ALL_CHANNELS(dim, channels_mix, rows, o);
+    const uint32_t broad = dim / (8 * BROAD) * (8 * BROAD);
+    for (uint32_t c = 0; c < broad; c += 8 * BROAD)
+        channels_mix_broad(c, rows, o);
+    kvb_tile_rows rest = *rows;
+    rest.v += broad;
+    ALL_CHANNELS(dim - broad, channels_mix, &rest, o + broad);
 }
 
 WIDE void kvb_mass_sums(const kvb_tile_rows *rows, uint32_t dim, double *mass, double *v_max)
