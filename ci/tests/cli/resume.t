@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 run=("$KVBENCH" run --no-witness --workload plain-decode --pool f16 --kernel reference --kernel openblas --kernel flash
-    --sample-ms 40 --no-null) # a witness holds back what follows it
+    --sample-ms 150 --no-null)
 for cache in recompute slab contiguous seq window paged paged-prefix tree; do run+=(--cache "$cache"); done
 f=$TMPDIR/f.jsonl
 keys() { python3 -c 'import json, sys
@@ -102,7 +102,7 @@ ok "  its records are those of the first, to the byte" cmp <(tail -n +2 "$TMPDIR
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
 crime=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --kernel crime-segfault --kernel reference --workload plain-decode
-    --cache contiguous --cache seq --cache slab --pool f32 --sample-ms 400 --no-null)
+    --cache contiguous --cache seq --cache slab --pool f32 --sample-ms 150 --no-null)
 killed_at 3 KILL "$TMPDIR/c.jsonl.tmp" "${crime[@]}" -o "$TMPDIR/c.jsonl"
 ok "a crash is among what is finished" grep -q '"status": "crash"' "$TMPDIR/c.jsonl.tmp"
 cp "$TMPDIR/c.jsonl.tmp" "$TMPDIR/before"
