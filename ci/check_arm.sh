@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.." || exit
 BUILD=$(realpath "${1:?usage: ci/check_arm.sh BUILD CPU TEST…}") only=${2-}
 shift 2
 sysroot=$BUILD/arm/sysroot work=$BUILD/arm/check
+compiler="aarch64-linux-gnu-gcc --sysroot=$sysroot" # of what the tests build, too
 mkdir -p "$work"
 export QEMU_LD_PREFIX=$sysroot OPENBLAS_NUM_THREADS=1 KVB_PROGRESS=0 KVB_TUNING=none KVB_OPENBLAS_NOTE=''
 export KVB_WORKLOADS=$PWD/workloads/recorded KVB_PLOTS=$PWD/plots
@@ -151,7 +152,7 @@ for entry in "${cpus[@]}"; do
     cpu=${entry%=*} level=${entry##*=}
     [ -z "$only" ] || [ "$only" = "$cpu" ] || continue
     echo "== $cpu: $level"
-    [ $# -eq 0 ] || KVB_TEST_RUNNER="nice -n 10 qemu-aarch64 -cpu $cpu" KVB_TEST_SECONDS=7200 \
+    [ $# -eq 0 ] || CC=$compiler KVB_TEST_RUNNER="nice -n 10 qemu-aarch64 -cpu $cpu" KVB_TEST_SECONDS=7200 \
         check "unit tests" ci/test.sh "$BUILD/arm" "${@/#/$BUILD/arm/tests/}"
     level_check "$cpu" "$level"
     [ -z "${masks[$cpu]-}" ] || level_check "$cpu" "${masks[$cpu]}" "${masks[$cpu]}"
@@ -163,7 +164,7 @@ if [ -z "$only" ] || [ "$only" = planted ]; then
     git ls-files -z | xargs -0 cp -p --parents -t "$work/planted"
     find "$BUILD/arm" -mindepth 1 -maxdepth 1 ! -name check ! -name sysroot ! -name tests -exec cp -a -t "$work/planted/build" {} +
     check "a fault is planted" plant "$work/planted"
-    check "  and built" make -s -C "$work/planted" -j"$(nproc)" all BUILD=build FACTS=keep CC="aarch64-linux-gnu-gcc --sysroot=$sysroot"
+    check "  and built" make -s -C "$work/planted" -j"$(nproc)" all BUILD=build FACTS=keep CC="$compiler"
     check "  vectors of 256 bits: found" planted_shows max,sve256=on fail
     check "  vectors of 512 bits: found" planted_shows max,sve512=on fail
     check "  vectors of 128 bits have no such lanes" planted_shows max,sve128=on pass
