@@ -18,8 +18,8 @@ uint32_t kvb_cores(void);
 uint32_t kvb_numa_nodes(void);
 
 /* bind: one thread a core, the caller too; without it threads go where the system puts them.
- * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. At the end the caller may run where it could before:
- * what it starts later inherits that. */
+ * kvb_threads_end() lets the caller run where it could before, since whatever it starts later inherits that.
+ * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
 /* Binds a team that was not bound: one thread a core, the caller too. 0, or -EINVAL as above. */
 int kvb_threads_bind(kvb_threads *threads);

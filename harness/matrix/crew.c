@@ -132,7 +132,7 @@ static void seat_wait(kvb_crew *c, seat *s)
         seat_clear(c, again, 0);
 }
 
-/* Waits until a child has ended, waits for quiet, or its time is up; no longer than KVB_LONGEST_WAIT. */
+/* Returns when a child that works has ended, has made its first pass, or has used up its time; or after KVB_LONGEST_WAIT. */
 static void workers_wait(kvb_crew *c)
 {
     const uint32_t n = c->n_seats;
@@ -148,7 +148,7 @@ static void workers_wait(kvb_crew *c)
             left = 1e-3 * KVB_LOOK_MS;
     }
     left = fmin(left, fmax(0, deadline - kvb_now_seconds()));
-    int ready = poll(ends, 2 * n, (int)ceil(1000 * fmin(left, fmin(PATIENCE, KVB_LONGEST_WAIT))));
+    int ready = poll(ends, 2 * n, (int)ceil(1000 * fmin(left, KVB_LONGEST_WAIT)));
     double now = kvb_now_seconds();
     for (uint32_t i = 0; i < n && ready >= 0; i++) {
         seat *s = &c->seats[i];

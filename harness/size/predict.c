@@ -325,7 +325,7 @@ uint64_t kvb_size_cell_bytes(const kvb_size_subject *s)
     return (uint64_t)bytes + ((double)(uint64_t)bytes < bytes);
 }
 
-/* Tokens for which there must be room: where prompts stay as long as there is, of those alive. */
+/* Tokens of the sequences that are alive. A cache that keeps prompts needs room for these alone: it gives up the prompts. */
 static uint64_t tokens_alive(const kvb_size_prediction *p)
 {
     uint64_t n = 0;

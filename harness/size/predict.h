@@ -92,10 +92,11 @@ int kvb_size_step_check(const kvb_size_subject *subject, uint32_t n_ids, const k
                         char *why, size_t why_bytes);
 
 /*
- * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times. 0, or with
- * why: -ENOTSUP, no account of this cache, or a model or rows that it does not take; -EINVAL, a model, options or a step that it
- * refuses; -EOVERFLOW; -ENOMEM. refused [n], or NULL: calls that the cache will refuse, a SHIFT or DIVIDE for which a cell or a row is not
- * there any more; each of them has times 1.
+ * bytes [n + 1]: what the allocator holds after open, and after each entry of steps [n] with all its times.
+ * refused [n], or NULL: whether the cache will refuse the call. It refuses a SHIFT or DIVIDE if it has dropped a row that the call needs,
+ * or has no free cell for a copy. Such a step has times 1.
+ * 0, or with why: -ENOTSUP, no account of this cache, or a model or rows that it does not take; -EINVAL, a model, options or a step
+ * that it refuses; -EOVERFLOW; -ENOMEM.
  */
 int kvb_size_predict(const kvb_size_subject *subject, const kvb_size_step *steps, size_t n, uint64_t *bytes,
                      bool *refused, char *why, size_t why_bytes);

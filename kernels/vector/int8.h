@@ -156,7 +156,8 @@ typedef struct int8_block {
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
  * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells n and above hold anything.
- * Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel; n is rounded up to TOGETHER.
+ * Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells n and
+ * above are anything, and there are only so many of them as fill up TOGETHER.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);

@@ -193,8 +193,8 @@ typedef void kvb_block_scores_fn(const kvb_view *k, uint32_t h, const uint32_t *
                                  void *scratch);
 
 /*
- * Sums: sums[r][c] += weights[r][i] * V row of cells[i], for the first v->dim channels. Weights are not negative; from n on they
- * are 0 up to a multiple of 16, then what scores() and weigh() left. sums: [v->dim rounded up to 16].
+ * Sums: sums[r][c] += weights[r][i] * V row of cells[i], for the first v->dim channels. Weights are not negative. Those from n up to
+ * the next multiple of 16 are 0. Behind these a row still holds what scores() wrote there. sums: [v->dim rounded up to 16].
  */
 typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                                uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch);

@@ -35,6 +35,21 @@ stopped() {
     wait $pid
     status=$?
 }
+
+# ---- what is timed has the machine alone: who hangs beside it is stopped, and goes on afterwards
+: >"$rows"
+"${run[@]}" --timeout 100 --sample-ms 1500 --format csv >"$rows" 2>"$said" &
+pid=$!
+stopped=0 # ps: T
+while ! grep -q '^.*crime-segfault' "$rows" && kill -0 $pid 2>/dev/null; do
+    ps -o stat= --ppid $pid | grep -q '^T' && stopped=1
+    sleep 0.05
+done
+report $((stopped == 0)) "a child that hangs is stopped while another one is timed"
+sleep 0.2
+lacks "  and not for ever" '^T' <(ps -o stat= --ppid $pid)
+kill -TERM $pid
+wait $pid
 f=$TMPDIR/f.jsonl
 for how in "" "--check --jobs 2"; do
     # shellcheck disable=SC2086 # words
