@@ -9,6 +9,14 @@ m=$TMPDIR/m.jsonl
 expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --sample-ms 100 --timeline "$TMPDIR/t.csv" -o "$m"
 holds "  prints the smallest difference that it can resolve" '^smallest difference this run can resolve: ([0-9.]+ %|unknown) \([0-9]+ null comparisons?\)'
 
+so=$TMPDIR/crimes.so
+ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
+    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+expect_exit 0 "a kernel that is slower in the second process" env KVB_FIRST="$TMPDIR/first" "${run[@]}" --plugin "$so" --kernel second-slower \
+    --sample-ms 100 -o "$TMPDIR/second.jsonl"
+ok "  differs from itself" python3 -c 'import json, sys
+assert [json.loads(line) for line in open(sys.argv[1])][1]["time"]["null_difference"] > 0.4' "$TMPDIR/second.jsonl"
+
 ok "its records hold together" python3 - "$m" <<'PY'
 import json, statistics, sys
 records = [json.loads(line) for line in open(sys.argv[1])][1:]

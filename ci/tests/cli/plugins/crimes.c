@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "attend.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -91,6 +92,20 @@ static int hang(const kvb_attend *a)
 {
     for (volatile const kvb_attend *spin = a; spin;)
         ;
+    return 0;
+}
+
+/* Honest, and twice as slow in each process but the first one: that which makes the file KVB_FIRST. */
+static int second(const kvb_attend *a)
+{
+    static int passes;
+    if (!passes) {
+        int file = open(getenv("KVB_FIRST"), O_CREAT | O_EXCL | O_WRONLY, 0600);
+        passes = file < 0 ? 2 : 1;
+        close(file);
+    }
+    for (int i = 0; i < passes; i++)
+        honest(a);
     return 0;
 }
 
@@ -322,6 +337,7 @@ static void arithmetic_steps(const kvb_problem *p, kvb_arithmetic *a)
 KERNEL(k_honest, "crime-none", arithmetic, honest);
 KERNEL(k_segfault, "crime-segfault", arithmetic, segfault);
 KERNEL(k_hang, "crime-hang", arithmetic, hang);
+KERNEL(k_second, "second-slower", arithmetic, second);
 KERNEL(k_leave, "crime-exit", arithmetic, leave);
 KERNEL(k_unwritten, "crime-unwritten", arithmetic, unwritten);
 KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
@@ -365,12 +381,11 @@ static const kvb_kernel k_no_q = {.name = "crime-no-q",
                                   .attend = honest,
                                   .round_query = no_q};
 
-static const kvb_kernel *const kernels[] = {&k_honest,      &k_segfault,   &k_hang,        &k_leave,     &k_unwritten,
-                                            &k_scaled,      &k_half,       &k_coarse,      &k_declared,  &k_gives_up,
-                                            &k_overrun,     &k_underrun,   &k_scratch,     &k_slack,     &k_overread,
-                                            &k_malloc,      &k_forgotten,  &k_five,        &k_prints,    &k_wrong_twice,
-                                            &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer, &k_other_q,
-                                            &k_no_q,        &k_steps,      &k_neighbour,   NULL};
+static const kvb_kernel *const kernels[] = {
+    &k_honest,    &k_segfault, &k_hang,    &k_leave,       &k_unwritten,   &k_scaled,     &k_half,        &k_coarse,
+    &k_declared,  &k_gives_up, &k_overrun, &k_underrun,    &k_scratch,     &k_slack,      &k_overread,    &k_malloc,
+    &k_forgotten, &k_five,     &k_prints,  &k_wrong_twice, &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer,
+    &k_other_q,   &k_no_q,     &k_steps,   &k_neighbour,   &k_second,      NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};
