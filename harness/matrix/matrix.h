@@ -28,7 +28,7 @@ typedef struct kvb_matrix_options {
     uint64_t opinion_pairs; /* of its second opinions, likewise */
     uint64_t seed;          /* of the oracle's sample, and of generated values when not 0 */
     double seconds;         /* time limit of a combination */
-    double sample_seconds;  /* for the passes of one combination; one pass is always made */
+    double sample_seconds;  /* for the passes of one combination; one that is timed is always made */
     double width;           /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
     bool unguarded, unbound, first_touch, no_staging, deterministic, strict;

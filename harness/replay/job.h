@@ -38,7 +38,7 @@ typedef struct kvb_replay_options {
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     bool untimed;       /* one pass, judged; no times, rates or counters */
     bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */
-    double seconds;     /* of passes, checks included; one pass is always made */
+    double seconds;     /* of passes, checks included; one that is timed is always made */
     double width;       /* of the interval of the median, relative, at which passes end early */
     /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
      * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
