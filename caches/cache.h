@@ -184,7 +184,8 @@ int kvb_cache_defrag(kvb_cache *cache);
 int kvb_cache_save(kvb_cache *cache, uint32_t seq, const char *path);
 /*
  * Load a sequence as an empty one, of any id; or all of them, in place of whatever was alive. Tokens come with their ordinals, and the
- * next ordinal is above them all; a row that a sequence alive still holds is shared again where the cache shares cells. -EINVAL:
+ * next ordinal is above them all; a row that a sequence alive still holds is shared again where the cache shares cells. No seq_match
+ * finds what was loaded, since a file says nothing of the tokens' ids. -EINVAL:
  * not such a file, damaged, of another geometry, of all where one is asked for or the other way round, seq is alive; -ENOSPC:
  * what it holds passes a limit of this cache; -ENOENT and its like: what the system said. What is refused has changed nothing.
  */

@@ -31,7 +31,7 @@ struct kvb_saved {
     kvb_allocator *allocator;
     char *bytes; /* of the file */
     size_t n_bytes, at, end;
-    bool whole;
+    bool whole, apart;   /* apart: as in kvb_store_load */
     uint32_t seq;        /* that it is loaded as, where not all are */
     kvb_account account; /* of what was saved */
     uint32_t n_groups;
@@ -263,6 +263,7 @@ static int pool_rows_read(kvb_saved *f, uint32_t g, size_t i)
     const kvb_pool *pool = f->stores[g]->pools[i];
     const uint32_t n = group->load.n_rows, first = 0;
     const size_t one = pool ? pool->type->raw_bytes(pool, &first, 1) : 0;
+    f->apart = f->apart && (!pool || one);
     if (!pool || (!f->account.n_alive && one))
         return 0;
     if (f->scratch_bytes < one) {
@@ -309,6 +310,7 @@ static int body_read(kvb_saved *f)
         error = wrong(f, "is longer than it says");
     for (uint32_t g = 0; g < f->n_groups && !error; g++) {
         f->groups[g].load.scratch = f->scratch;
+        f->groups[g].load.apart = f->apart;
         f->stores[g]->load = &f->groups[g].load;
     }
     return error;
@@ -331,6 +333,7 @@ int kvb_saved_read(const kvb_store_site *site, kvb_store *const *stores, uint32_
     f->allocator = a;
     f->seq = seq;
     f->whole = seq == KVB_SEQ_ALL;
+    f->apart = true;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     error = fd < 0 ? kvb_saved_system(site, -errno, path) : bytes_read(f, fd);
     if (fd >= 0)

@@ -81,6 +81,7 @@ typedef struct kvb_store_load {
     const uint32_t *cell;   /* [n_rows] ascending, of the whole cache: where each row lay */
     const char *const *raw; /* [layers][2] the rows' bytes, as pools read them */
     void *scratch;          /* for a row's bytes */
+    bool apart;             /* rows are stored by themselves, in all groups; else the whole of each pool is written */
 } kvb_store_load;
 
 struct kvb_cache_type;

@@ -71,6 +71,25 @@ static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *
     }
 }
 
+/*
+ * What is loaded is known by ordinals and not by tokens: pages that it takes, or lies in again, have no key, and so none has one that
+ * is filled behind them. A load of the whole cache leaves the pages that nobody holds as they are, if pools store rows one by one.
+ */
+static void load_note(paged_store *p, const kvb_change *change)
+{
+    const kvb_store *s = &p->store;
+    const bool whole = change->src == KVB_SEQ_ALL, all = whole && !s->load->apart;
+    for (size_t i = 0; i < p->n_changes; i++)
+        kvb_prefix_forget(&p->prefix, page_at(p, p->changes[i].seq, p->changes[i].entry), 0);
+    for (uint32_t i = 0; i < s->load->n_rows && whole; i++)
+        kvb_prefix_drop(&p->prefix, s->load->cell[i] / page_cells(s));
+    for (uint32_t page = 0; page < p->n_pages && all; page++)
+        kvb_prefix_drop(&p->prefix, page);
+    p->first_free = all ? 0 : p->first_free; /* counted on from there by those that let go of their pages */
+    for (uint32_t i = 0; i < s->account->n_changed; i++)
+        p->prefix.extra_keys[s->account->changed[i]] = 0;
+}
+
 /* Of a copy: pages into which rows were copied. A fork has its source's extra key; what is added to a sequence, or begins later, mixes it. */
 static void copy_note(paged_store *p, const kvb_change *change)
 {
@@ -96,6 +115,8 @@ void kvb_paged_note(paged_store *p, const kvb_change *change, const kvb_feed *fe
         step_note(p, change, feed);
     if (change->kind == KVB_CHANGE_COPY)
         copy_note(p, change);
+    if (change->kind == KVB_CHANGE_LOAD)
+        load_note(p, change);
     if (change->kind == KVB_CHANGE_MATCH)
         p->prefix.extra_keys[change->src] = change->extra_key;
 }

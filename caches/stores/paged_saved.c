@@ -72,8 +72,8 @@ void kvb_paged_load(paged_store *p, const kvb_account *loaded)
     const uint32_t n = page_cells(s);
     for (uint32_t i = 0; i < s->account->n_changed; i++) {
         const uint32_t seq = s->account->changed[i];
-        for (uint32_t entry = 0; entry < p->tables[seq].room; entry++)
-            kvb_paged_put(p, seq, entry, PAGE_NONE);
+        for (size_t entry = p->tables[seq].room; entry-- > 0;) /* the last one first */
+            kvb_paged_put(p, seq, (uint32_t)entry, PAGE_NONE);
         if (p->kept)
             kvb_spans_cut(&p->kept[seq], 0, KVB_POS_END);
     }

@@ -178,12 +178,16 @@ void kvb_prefix_release(kvb_prefix *p, uint32_t page)
     }
 }
 
+void kvb_prefix_drop(kvb_prefix *p, uint32_t page)
+{
+    kvb_prefix_take(p, page);
+    kvb_prefix_forget(p, page, 0);
+}
+
 uint32_t kvb_prefix_trim(kvb_prefix *p)
 {
     const uint32_t page = p->n_cached > p->budget ? kvb_prefix_oldest(p) : KVB_NO_PAGE;
-    if (page != KVB_NO_PAGE) {
-        kvb_prefix_take(p, page);
-        kvb_prefix_forget(p, page, 0);
-    }
+    if (page != KVB_NO_PAGE)
+        kvb_prefix_drop(p, page);
     return page;
 }

@@ -62,6 +62,8 @@ uint32_t kvb_prefix_oldest(const kvb_prefix *prefix);
 
 /* The page is to hold something else from its cell `from` on: it has no key any more. */
 void kvb_prefix_forget(kvb_prefix *prefix, uint32_t page, uint32_t from);
+/* Its rows are to be others, whether tables name it or it is cached. */
+void kvb_prefix_drop(kvb_prefix *prefix, uint32_t page);
 /* A page that has no key begins with what another one holds. */
 void kvb_prefix_copy(kvb_prefix *prefix, uint32_t from, uint32_t to);
 /* A token is written to a cell of a page that holds nothing behind it. Is the page whole now? */

@@ -138,7 +138,7 @@ static int shared_load(kvb_size_prediction *p, kvb_size_group_tables *t, const k
 static int pages_load(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint32_t q, uint64_t pieces)
 {
     const uint64_t n = kvb_size_page_cells(p), len = p->seq[q].len;
-    const kvb_size_pieces was = t->seq[q].held;
+    kvb_size_pieces was = t->seq[q].held;
     uint64_t changes = 0, copies = 0, gone = 0, rows = 0;
     kvb_size_pieces table = {0};
     int error = kvb_size_pages_key(p, t);
@@ -149,6 +149,7 @@ static int pages_load(kvb_size_prediction *p, kvb_size_group_tables *t, const kv
                                     &gone);
     }
     t->seq[q].held = (kvb_size_pieces){0};
+    error = error ? error : kvb_size_pages_let_go(p, t, &was, 1);
     error = error ? error : kvb_size_pages_count(p, t);
     for (size_t i = 0; i < table.n; i++)
         for (uint64_t entry = table.at[i].pos; entry < table.at[i].pos + table.at[i].n && !error; entry++) {
@@ -262,7 +263,7 @@ static int group_reload(kvb_size_prediction *p, kvb_size_group_tables *t, const 
     else
         rows = p->seq[0].len;
     climb(&t->moves, 0, 1, rows);
-    return error;
+    return error || !pages ? error : kvb_size_pages_overwrite(p, t);
 }
 
 /* ---- who holds what others did ---------------------------------------------------------------------------------------------- */

@@ -114,6 +114,29 @@ int kvb_size_pages_count(kvb_size_prediction *p, kvb_size_group_tables *t)
     return error ? error : kvb_size_cells_mark(in_use, &t->pages_in_use.stay, 0, 0);
 }
 
+/* Are rows stored by themselves, in all groups? */
+static bool is_apart(const kvb_size_subject *s)
+{
+    bool apart = true;
+    for (uint32_t g = 0; g < s->model.n_groups; g++)
+        for (int v = 0; v < (s->model.groups[g].latent ? 1 : 2) && !kvb_group_scans(&s->model.groups[g]); v++)
+            apart = apart && !(v ? s->options.v_pool : s->options.k_pool)->format->residual_cells;
+    return apart;
+}
+
+int kvb_size_pages_overwrite(kvb_size_prediction *p, kvb_size_group_tables *t)
+{
+    const bool apart = is_apart(p->subject);
+    kvb_size_pages *pages = &t->pages_in_use;
+    kvb_size_cells held = {0};
+    const int error = kvb_size_cells_held(p, t, &held);
+    for (size_t i = 0; i < pages->keyed.room; i++)
+        pages->keyed.used[i] &= apart ? ~(i < held.room ? held.used[i] : 0) : 0;
+    pages->stay.n = apart ? pages->stay.n : 0;
+    free(held.used);
+    return error ? error : kvb_size_pages_count(p, t);
+}
+
 int kvb_size_pages_leave(kvb_size_prediction *p, kvb_size_group_tables *t, const kvb_group *g, uint64_t *changes)
 {
     int error = 0;

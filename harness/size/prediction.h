@@ -160,6 +160,8 @@ int kvb_size_pages_count(kvb_size_prediction *p, kvb_size_group_tables *t);
 /* Sequences have let go of what was in n tables, one after the other: pages that nobody holds stay, a table's last one goes first. 0 or
  * -ENOMEM. */
 int kvb_size_pages_let_go(kvb_size_prediction *p, kvb_size_group_tables *t, kvb_size_pieces *was, uint32_t n);
+/* The whole cache is loaded as it lies: what is held has no key any more, and what nobody holds, if rows hang together. 0 or -ENOMEM. */
+int kvb_size_pages_overwrite(kvb_size_prediction *p, kvb_size_group_tables *t);
 /* Stretches of positions of which a sequence has pages. */
 uint64_t kvb_size_page_stretches(const kvb_size_pieces *table);
 uint64_t kvb_size_page_cell(const kvb_size_prediction *p, const kvb_size_group_tables *t, uint32_t seq, uint64_t pos);

@@ -171,6 +171,7 @@ static inline int model_step(naive *m, const uint32_t *ids, const call *c)
 static inline int model_call(naive *m, const call *c)
 {
     static const uint32_t zeros[NAIVE_STEP];
+    int error;
     switch (c->kind) {
     case EXTEND:
         return model_step(m, zeros, c);
@@ -205,7 +206,10 @@ static inline int model_call(naive *m, const call *c)
     case SAVE:
         return naive_save(m, c->slot, c->src);
     case LOAD:
-        return naive_load(m, c->slot, c->src);
+        error = naive_load(m, c->slot, c->src);
+        for (uint32_t s = 0; s < NAIVE_SEQS && !error; s++)
+            naive_fed_only[s] = naive_fed_only[s] && c->src != s && c->src != KVB_SEQ_ALL;
+        return error;
     case MATCH:
     case CALLS:
         break;

@@ -27,7 +27,7 @@ typedef struct rig {
     kvb_allocator allocator;
     kvb_cache *cache;
     char why[160];
-    const kvb_pool_type *pool; /* of K and V; NULL: f32 */
+    const kvb_pool_type *pool, *v_pool; /* of K and V; NULL: f32; of V; NULL: as K's */
     kvb_growth growth;
     uint32_t seq_ids, rollback, step, page_cells, state_depth;
     uint32_t n_groups;            /* 0: one. Layer l is of group l % n_groups */
@@ -94,7 +94,9 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
         .min_chunk = min_chunk,
         .growth = r->growth,
         .k_pool = r->pool ? r->pool : kvb_builtin_pools[0],
-        .v_pool = r->pool ? r->pool : kvb_builtin_pools[0],
+        .v_pool = r->v_pool ? r->v_pool
+                  : r->pool ? r->pool
+                            : kvb_builtin_pools[0],
         .allocator = &r->allocator,
     };
     r->cache = NULL;

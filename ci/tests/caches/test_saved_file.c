@@ -195,8 +195,9 @@ static void what_does_not_fit_is_refused(void **state)
             c->make(&b);
             const uint32_t seq_capacity = c->seq_capacity ? c->seq_capacity : 120;
             assert_int_equal(rig_try_open(&b, type, c->capacity ? c->capacity : 400, seq_capacity, 4, 2), 0);
-            const bool layout = c->seq_capacity && whole;               /* is part of what a whole cache is of */
-            const bool pages = type == &kvb_cache_paged && c->capacity; /* has pages besides its capacity */
+            const bool layout = c->seq_capacity && whole; /* is part of what a whole cache is of */
+            const bool paged = type == &kvb_cache_paged || type == &kvb_cache_paged_prefix,
+                       pages = paged && c->capacity; /* has pages besides its capacity */
             const bool drops = type == &kvb_cache_window && c->capacity && !whole;
             if (!(c->whole_only && !whole) && !pages && !drops)
                 refused(&b, seq, path, layout ? -EINVAL : c->error, layout ? "seq_capacity 120" : c->words);

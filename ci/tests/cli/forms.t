@@ -15,7 +15,7 @@ lacks() {
     case $1 in
     several) face='several sequences' caches_without="contiguous tree" ;;
     trees) face='propose and commit' caches_without="contiguous paged-prefix shared-prefix slab" ;;
-    saves) face='save and load' caches_without="paged-prefix shared-prefix" ;;
+    saves) face='save and load' caches_without="shared-prefix" ;;
     reorders) face='reordering of sequences' caches_without="contiguous shared-prefix tree" ;;
     exact) face='an exact capacity, by which steps are to be refused' caches_without="paged paged-prefix shared-prefix slab window" ;;
     shifts) face='seq_add' caches_without="contiguous paged paged-prefix recompute shared-prefix tree" ;;
@@ -54,8 +54,8 @@ drafts proposed level by level|paged recompute seq tree||trees|$P {"propose":{"p
 ids of 64 and above|$seqs||several|$P {"seq_cp":{"src":0,"dst":64}} {"seq_cp":{"src":0,"dst":4095}} {"step":{"pos":[8,8],"seq":[64,4095]}}
 a sliding window with sinks|$all window|"window":3,"sinks":1,||$P {"step":{"pos":[8],"seq":[0]}} {"step":{"pos":[9],"seq":[0]}}
 chunks|$all window|"chunk":4,||$P {"step":{"pos":[8],"seq":[0]}} {"step":{"pos":[9],"seq":[0]}}
-a sequence swapped out and in|paged recompute seq slab||several saves|$P $F {"save":{"slot":0,"seq":1}} {"seq_rm":{"seq":1}} {"step":{"pos":[8],"seq":[0]}} {"load":{"slot":0,"seq":2}} {"step":{"pos":[8],"seq":[2]}}
-the whole cache swapped out and in|contiguous paged recompute seq slab tree||saves|$P {"save":{"slot":0}} {"step":{"pos":[8],"seq":[0]}} {"load":{"slot":0}} {"step":{"pos":[8],"seq":[0]}}
+a sequence swapped out and in|paged paged-prefix recompute seq slab||several saves|$P $F {"save":{"slot":0,"seq":1}} {"seq_rm":{"seq":1}} {"step":{"pos":[8],"seq":[0]}} {"load":{"slot":0,"seq":2}} {"step":{"pos":[8],"seq":[2]}}
+the whole cache swapped out and in|contiguous paged paged-prefix recompute seq slab tree||saves|$P {"save":{"slot":0}} {"step":{"pos":[8],"seq":[0]}} {"load":{"slot":0}} {"step":{"pos":[8],"seq":[0]}}
 a step that a full cache must refuse|contiguous recompute seq tree|FULL|exact|$P {"step":{"pos":[8,9,10],"seq":[0,0,0]},"refused":"ENOSPC"} {"step":{"pos":[8,9],"seq":[0,0]}}
 a rewind to 0 of an empty sequence|$all|||{"rewind":{"len":0}} $P {"rewind":{"len":0}} {"rewind":{"len":0}} $P
 a rewind past the end|$all|||$P {"rewind":{"len":9},"refused":"EINVAL"} {"step":{"pos":[8],"seq":[0]}}

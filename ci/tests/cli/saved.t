@@ -41,7 +41,7 @@ import json, sys
 alone, saved = ({(r["cache"], r["pool_k"], r["kernel"]): r for r in [json.loads(l) for l in open(f)][1:]} for f in sys.argv[1:])
 assert alone.keys() == saved.keys()
 for key, r in alone.items():
-    if key[0] in ("paged-prefix", "shared-prefix"):
+    if key[0] == "shared-prefix":
         assert saved[key]["status"] == "skip" and "cannot" in saved[key]["reason"], saved[key]["reason"]
         continue
     assert r["status"] == saved[key]["status"] in ("pass", "skip"), (key, saved[key]["reason"])
@@ -54,6 +54,10 @@ ok "sink-window" same sink-window --pool f32 --pool int8
 ok "eagle-tree" same eagle-tree --pool f32
 ok "rows that hang together" same agent-fork-8x128 --pool kivi4 --pool kivi2+had
 ok "rows that hang together, in windows" same sink-window-8x128 --pool kivi4
+ok "prompts that find what others wrote, saved after every event" same prefix-reuse --pool f32 --pool e4m3 --cache paged
+ok "  each is judged where it finds what was written since" "$KVBENCH" run --check --workload "$TMPDIR/saved/prefix-reuse.jsonl" --pool f32 \
+    --cache paged-prefix --kernel flash --kernel witness
+holds "  " '^2 passed, 0 failed'
 ok "no file is left" rmdir "$TMPDIR/slots"
 
 # A workload by hand. Its last line is the test's.

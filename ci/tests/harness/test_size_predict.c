@@ -385,6 +385,24 @@ static void random_histories(void **state)
     assert_true(lengths > 3600 && dropped > 5);
 }
 
+/* Pages that nobody holds stay over a load of the whole cache, but for rows that hang together: then they are free, and written first. */
+static void pages_beside_a_load(void **state)
+{
+    static const char *pools[] = {"f16", "kivi4-v"};
+    static const kvb_size_step steps[] = {{.n_seqs = 1, .tokens = 80, .times = 1},
+                                          {.first = 1, .n_seqs = 1, .tokens = 20, .times = 1},
+                                          {.n_seqs = 3, .times = 1, .call = KVB_SIZE_REORDER}, /* 80 tokens go */
+                                          {.n_seqs = 1, .times = 1, .call = KVB_SIZE_RELOAD},
+                                          {.first = 1, .n_seqs = 1, .tokens = 90, .times = 1}};
+    (void)state;
+    for (uint32_t i = 0; i < sizeof pools / sizeof *pools; i++) {
+        const kvb_pool_type *pool = kvb_size_pool_find(pools[i]);
+        kvb_size_subject s = subject_make(&kvb_cache_paged_prefix, pool, KVB_GROWTH_DOUBLE, 3, 100);
+        kvb_size_proof proof;
+        prove(&s, steps, sizeof steps / sizeof *steps, &proof);
+    }
+}
+
 /* Each id takes some bytes, and each sequence of a step; the cells of a window are given back and found again. */
 static void many_sequences(void **state)
 {
@@ -439,13 +457,10 @@ static void at_once_or_one_by_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_sum),
-        cmocka_unit_test(known_window),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(what_the_cache_refuses),
-        cmocka_unit_test(every_combination),
-        cmocka_unit_test(random_histories),
-        cmocka_unit_test(at_once_or_one_by_one),
+        cmocka_unit_test(known_sum),           cmocka_unit_test(known_window),
+        cmocka_unit_test(what_is_refused),     cmocka_unit_test(what_the_cache_refuses),
+        cmocka_unit_test(every_combination),   cmocka_unit_test(random_histories),
+        cmocka_unit_test(pages_beside_a_load), cmocka_unit_test(at_once_or_one_by_one),
         cmocka_unit_test(many_sequences),
     };
     return cmocka_run_group_tests_name("what caches allocate, predicted", tests, NULL, rows_free);
