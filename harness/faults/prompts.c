@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caches that take a prompt's beginning from rows that are another's, or from the wrong place. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "caches/stores/paged.h"
 #include "harness/faults/fault.h"
 
@@ -114,6 +117,48 @@ static void found_page_written(kvb_cache_type *wrong)
     wrong->prepare = prepare_over;
 }
 
+/* A change is adopted, and pages have the keys that it has taken from them. */
+static void adopt_keeping(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    paged_store *p = (paged_store *)store;
+    const size_t bytes = p->n_pages * sizeof *p->prefix.pages;
+    kvb_prefix_page *were = malloc(bytes);
+    if (were)
+        memcpy(were, p->prefix.pages, bytes);
+    HONEST->adopt(store, change, feed, plan);
+    for (uint32_t page = 0; were && page < p->n_pages; page++) {
+        kvb_prefix_page *is = &p->prefix.pages[page];
+        if (!were[page].id || is->id)
+            continue;
+        is->known = page_cells(store);
+        kvb_prefix_key(&p->prefix, page, were[page].before, were[page].entry);
+        is->id = were[page].id;
+    }
+    free(were);
+}
+
+static void adopt_load(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    const bool one = change->kind == KVB_CHANGE_LOAD && change->src != KVB_SEQ_ALL;
+    (one ? adopt_keeping : HONEST->adopt)(store, change, feed, plan);
+}
+
+static void page_loaded_over(kvb_cache_type *wrong)
+{
+    wrong->adopt = adopt_load;
+}
+
+static void adopt_whole_load(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    const bool all = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL;
+    (all ? adopt_keeping : HONEST->adopt)(store, change, feed, plan);
+}
+
+static void pages_restored_over(kvb_cache_type *wrong)
+{
+    wrong->adopt = adopt_whole_load;
+}
+
 const kvb_fault kvb_prompt_faults[] = {
     {"key-omits-extra",
      "prompts under different extra keys share rows",
@@ -145,5 +190,15 @@ const kvb_fault kvb_prompt_faults[] = {
      KVB_CHECK_WITNESS,
      {"prefix-reuse paged-prefix f32 witness"},
      .cache = found_page_written},
+    {"found-page-loaded-over",
+     "a prompt finds pages that a sequence was loaded into",
+     KVB_CHECK_WITNESS,
+     {"prompt-swap paged-prefix f32 witness"},
+     .cache = page_loaded_over},
+    {"found-page-restored-over",
+     "a prompt finds pages where a load of the whole cache has put other rows",
+     KVB_CHECK_WITNESS,
+     {"prompt-swap paged-prefix f32 witness"},
+     .cache = pages_restored_over},
     {.name = NULL},
 };

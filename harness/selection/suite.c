@@ -29,7 +29,7 @@
 #define RECORDED                                                                                                       \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"
-#define WRITTEN      "engine-calls", "full-cache"
+#define WRITTEN      "engine-calls", "full-cache", "prompt-swap"
 #define HYBRIDS      "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"
 #define HYBRID_TWINS "hybrid-decode-*", "hybrid-batch-*", "spec-hybrid-*", "state-fork-*"
 #define TWINS                                                                                                          \

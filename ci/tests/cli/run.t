@@ -26,7 +26,7 @@ def covered(*keys): return {tuple(r[key] for key in keys) for r in passed}
 def product(*lists): return set(__import__("itertools").product(*lists))
 small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window", "sink-window",
          "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "shared-prompt",
-         "engine-calls", "full-cache"}
+         "engine-calls", "full-cache", "prompt-swap"}
 hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
@@ -65,7 +65,7 @@ for r in passed + [r for r in timed if r["status"] == "pass"]:
     assert 50 < r["error"]["checked_rows"] <= r["error"]["total_rows"]
     both = {"hybrid-decode", "hybrid-batch", "spec-hybrid"}
     assert r.get("beside") == (None if r["workload"] not in both else "flash" if r["kernel"].startswith("scan") else "scan"), r
-    if r["workload"] not in hybrids | {"engine-calls", "full-cache"}:
+    if r["workload"] not in hybrids | {"engine-calls", "full-cache", "prompt-swap"}:
         assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
     assert r["workload"] == "state-fork" or r["error"]["format"]["bits_k"] > 2 # which has no rows
     assert r["growth"] == "double"
