@@ -198,9 +198,9 @@ check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at e
 	@$(SUBMAKE) all $(ARM_TESTS:%=$(BUILD)/arm/tests/%) $(ARM)
 	@ci/check_arm.sh $(BUILD) "$(CPU)" $(ARM_TESTS)
 
-# Tests of what depends on the architecture.
-ARM_TESTS := kernels/test_loops kernels/test_bf16 kernels/test_weights kernels/test_flash kernels/test_hidden whole/test_load \
-	whole/test_int8 whole/test_scan harness/test_cpu_mask harness/test_bandwidth caches/test_codec_known
+# Tests of what depends on the architecture, the longest first.
+ARM_TESTS := whole/test_scan kernels/test_hidden kernels/test_flash whole/test_load kernels/test_loops whole/test_int8 \
+	kernels/test_weights kernels/test_bf16 harness/test_cpu_mask harness/test_bandwidth caches/test_codec_known
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh

@@ -4,10 +4,9 @@
  * ratio, dim and number of tokens around a block's and a tile's borders, scattered and empty splits, logits of any size.
  */
 #include "ci/tests/kernels/fixture.h"
-#include "kernels/cpu.h"
+#include "ci/tests/kernels/levels.h"
 #include "kernels/kernels.h"
 #include "kernels/prefetch.h"
-#include "kernels/vector/vector.h"
 
 static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_flash, &kvb_kernel_flash_bf16,
                                             &kvb_kernel_flash_f16};
@@ -20,7 +19,7 @@ static const struct shape plain = {
 
 /* ---- one problem, every kernel at every level ---- */
 
-/* The loops that a kernel is made of. It is tried at levels that have such of their own. */
+/* The loops that a kernel is made of. It is tried at levels that have such of their own; without any, at the lowest. */
 static size_t loops_of(const kvb_kernel *kernel)
 {
     return kernel == &kvb_kernel_flash_bf16  ? offsetof(kvb_loops, bf16)
@@ -31,10 +30,11 @@ static size_t loops_of(const kvb_kernel *kernel)
 static bool fits(const struct fixture *f, const kvb_kernel *kernel)
 {
     char why[160];
-    bool here = !kernel->available || kernel->available(why, sizeof why);
-    bool takes = here && kernel->supports(&f->args.problem, why, sizeof why);
+    if (kernel->flags & KVB_KERNEL_VECTOR ? !kvb_loops_own(kvb_cpu(), loops_of(kernel)) : kvb_cpu() != KVB_CPU_PORTABLE)
+        return false;
+    bool takes = kernel->supports(&f->args.problem, why, sizeof why);
     assert_true(takes || loops_of(kernel) != offsetof(kvb_loops, vector)); /* the others take few types of elements */
-    return takes && kvb_loops_own(kvb_cpu(), loops_of(kernel));
+    return takes;
 }
 
 typedef void judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s);
@@ -485,12 +485,8 @@ int main(void)
         cmocka_unit_test(no_lse_is_fine),
         cmocka_unit_test(teams_agree),
     };
-    for (int l = 0; l < KVB_CPU_LEVELS; l++) {
-        char why[64];
-        if (kvb_cpu_has((kvb_cpu_level)l, why, sizeof why))
+    for (int l = 0; l < KVB_CPU_LEVELS; l++)
+        if (level_tried((kvb_cpu_level)l))
             levels[n_levels++] = (kvb_cpu_level)l;
-        else
-            printf("# %s is not tried: %s\n", kvb_cpu_level_names[l], why);
-    }
     return cmocka_run_group_tests_name("flash", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * see it: every kernel at every level of instruction sets that this CPU has.
  */
 #include "ci/tests/kernels/fixture.h"
-#include "kernels/cpu.h"
+#include "ci/tests/kernels/levels.h"
 #include "kernels/kernels.h"
 
 /* Fills a row with 0xff bytes, NaN in every format; or with infinity, as scale where the format has one. */
@@ -65,7 +65,6 @@ static bool tries(const kvb_kernel *kernel, const kvb_problem *p)
 /* A query near the middle, all kernels one after the other on rows that are spoiled once. */
 static void shape_check_hidden(const struct shape *s)
 {
-    char why[64];
     struct fixture f;
 
     fixture_build(&f, s);
@@ -73,7 +72,7 @@ static void shape_check_hidden(const struct shape *s)
     for (int infinite = 0; infinite < 2; infinite++) {
         hidden_spoil(&f, s->n_tok / 2, infinite);
         for (int level = 0; level < KVB_CPU_LEVELS; level++) {
-            if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
+            if (!level_tried((kvb_cpu_level)level))
                 continue;
             kvb_cpu_limit((kvb_cpu_level)level);
             for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++)

@@ -4,27 +4,13 @@
  * the chains that kernels/vector/vector.h states.
  */
 #include "fixture.h"
-#include "kernels/vector/vector.h"
+#include "levels.h"
 
 #define U 0x1p-24
 
 static const kvb_elem stored[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_E4M3, KVB_E5M2};
 static const uint32_t dims[] = {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 576};
 enum { STORED = sizeof stored / sizeof *stored, PLAIN = 3, DIMS = sizeof dims / sizeof *dims };
-
-/* Levels that this CPU has, one after the other; those with a table of their own. */
-static const kvb_vector *level_next(int *level)
-{
-    char why[64];
-    while (*level < KVB_CPU_LEVELS) {
-        const kvb_vector *table = kvb_vector_at((kvb_cpu_level)*level);
-        bool again = *level > 0 && table == kvb_vector_at((kvb_cpu_level)(*level - 1));
-        bool here = kvb_cpu_has((kvb_cpu_level)(*level)++, why, sizeof why);
-        if (table && here && !again)
-            return table;
-    }
-    return NULL;
-}
 
 /* n stored rows, scattered, unaligned, with NaN between them; the buffer ends with a row. The other pointers lead to NaN. */
 struct rows {

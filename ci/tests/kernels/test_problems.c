@@ -6,10 +6,9 @@
  * kernels that read two regions.
  */
 #include "ci/tests/kernels/fixture.h"
+#include "ci/tests/kernels/levels.h"
 #include "ci/tests/kernels/split.h"
-#include "kernels/cpu.h"
 #include "kernels/kernels.h"
-#include "kernels/vector/vector.h"
 
 /* A kernel and the rows that it must take as they are. */
 static const struct taker {
@@ -63,11 +62,10 @@ static void check(const struct shape *shape)
         for (uint32_t e = 0; e < t->n && t->kernel->masks & KVB_MASK_BIT(shape->mask); e++) {
             struct shape s = *shape;
             struct fixture f;
-            char why[160];
             s.k_elem = s.v_elem = t->elems[e];
             fixture_build(&f, &s);
             for (uint32_t level = 0; level < KVB_CPU_LEVELS; level++) {
-                if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why) || !differs(t->kernel, level))
+                if (!level_tried((kvb_cpu_level)level) || !differs(t->kernel, level))
                     continue;
                 fixture_attend(&f, t->kernel); /* fails where the kernel declines */
                 fixture_judge(&f, t->kernel, &s);

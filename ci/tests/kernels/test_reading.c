@@ -4,10 +4,9 @@
  * lies meets every reading, at every level, in turns and behind them, with either maker's order of cells.
  */
 #include "ci/tests/kernels/fixture.h"
-#include "kernels/cpu.h"
+#include "ci/tests/kernels/levels.h"
 #include "kernels/kernels.h"
 #include "kernels/prefetch.h"
-#include "kernels/vector/vector.h"
 
 /* And the loops that each is made of: it is tried at levels that have such of their own. */
 static const struct {
@@ -102,7 +101,7 @@ static void shape_read(const struct shape *s)
 
     fixture_build(&f, s);
     for (int level = 0; level < KVB_CPU_LEVELS; level++)
-        if (kvb_cpu_has((kvb_cpu_level)level, (char[160]){0}, 160)) {
+        if (level_tried((kvb_cpu_level)level)) {
             kvb_cpu_limit((kvb_cpu_level)level);
             each_kernel(&f);
         }

@@ -5,25 +5,12 @@
  * infinities and cells that are not visible. `test_weights 1` tries every float, not one in STEP.
  */
 #include "fixture.h"
-#include "kernels/vector/vector.h"
+#include "levels.h"
 
 #define U    0x1p-24
 #define STEP 211u
 
 static uint32_t step = STEP;
-
-static const kvb_vector *level_next(int *level)
-{
-    char why[64];
-    while (*level < KVB_CPU_LEVELS) {
-        const kvb_vector *table = kvb_vector_at((kvb_cpu_level)*level);
-        bool again = *level > 0 && table == kvb_vector_at((kvb_cpu_level)(*level - 1));
-        bool here = kvb_cpu_has((kvb_cpu_level)(*level)++, why, sizeof why);
-        if (table && here && !again)
-            return table;
-    }
-    return NULL;
-}
 
 static uint32_t float_bits(float x)
 {

@@ -17,6 +17,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
+#include "ci/tests/kernels/levels.h"
 #include "kernels/flash/flash.h"
 #include "kernels/vector/int8.h"
 
@@ -272,18 +273,8 @@ static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t 
     assert_int_equal(next.done, n == 2 ? 0 : n);
 }
 
-/* The levels of this CPU, one after the other. */
-static const kvb_vector *level_next(kvb_cpu_level *level)
-{
-    char why[64];
-    for (; *level < KVB_CPU_LEVELS; ++*level)
-        if (kvb_vector_at(*level) && kvb_cpu_has(*level, why, sizeof why))
-            return kvb_vector_at((*level)++);
-    return NULL;
-}
-
 #define EACH_LEVEL(isa)                                                                                                \
-    for (kvb_cpu_level level_##isa = 0, *once = &level_##isa; once; once = NULL)                                       \
+    for (int level_##isa = 0, *once = &level_##isa; once; once = NULL)                                                 \
         for (const kvb_vector *isa; (isa = level_next(&level_##isa));)
 
 static void both_check(const char *k, const char *v, uint32_t k_dim, uint32_t v_dim, uint32_t n, uint32_t n_rows)

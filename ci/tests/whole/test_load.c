@@ -17,7 +17,7 @@
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/lanes.h"
 #include "caches/pools/pool.h"
-#include "kernels/vector/vector.h"
+#include "ci/tests/kernels/levels.h"
 
 enum { HEADS = 3, CELLS = 200, LISTED = 75, DIM_MAX = 288, STRIDE = 304 };
 
@@ -124,17 +124,11 @@ static void row_check(const kvb_view *v, kvb_cpu_level level, uint32_t h, uint32
             fail_msg("%s, %s, dim %u: channel %u is not cleared", f->name, kvb_cpu_level_names[level], v->dim, c);
 }
 
-static bool here(uint32_t level)
-{
-    char why[100];
-    return kvb_cpu_has((kvb_cpu_level)level, why, sizeof why);
-}
-
 static void view_check(const kvb_view *v, const uint32_t *cells, uint32_t n)
 {
     static _Alignas(64) float rows[LISTED * STRIDE + 16];
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
-        if (!here(l))
+        if (!level_tried((kvb_cpu_level)l))
             continue;
         kvb_load *load = kvb_vector_at((kvb_cpu_level)l)->load_of(v->format);
         assert_non_null(load);
@@ -229,7 +223,7 @@ static void fences_check(opened *o)
                   .recent = from->recent ? part[3].at : NULL,
                   .recent_slot = from->recent ? &closed : NULL};
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
-        if (!here(l))
+        if (!level_tried((kvb_cpu_level)l))
             continue;
         v.recent_slot = from->recent ? &closed : NULL;
         kvb_vector_at((kvb_cpu_level)l)->load_of(f)(&v, 0, &cell, 1, row, STRIDE);
@@ -268,7 +262,7 @@ static void test_strangers(void **state)
     };
     (void)state;
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++)
-        for (size_t i = 0; here(l) && i < sizeof strangers / sizeof *strangers; i++)
+        for (size_t i = 0; level_tried((kvb_cpu_level)l) && i < sizeof strangers / sizeof *strangers; i++)
             assert_null(kvb_vector_at((kvb_cpu_level)l)->load_of(&strangers[i]));
 }
 
@@ -311,7 +305,7 @@ static void test_transform(void **state)
 {
     (void)state;
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
-        if (!here(l))
+        if (!level_tried((kvb_cpu_level)l))
             continue;
         for (uint32_t dim = 1; dim <= 1024; dim += dim < 258 ? 1 : dim == 258 ? 62 : 64)
             for (int way = 0; way < 4; way++)

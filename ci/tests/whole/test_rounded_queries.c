@@ -13,8 +13,8 @@
 
 #include <math.h>
 
+#include "ci/tests/kernels/levels.h"
 #include "ci/tests/whole/parts.h"
-#include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
 enum { CELLS = 8, KV_HEADS = 2, HEADS = 4, DIM = 128, KINDS = 5 };
@@ -156,7 +156,7 @@ static void what_is_said_is_multiplied(void **state)
             bool first = true;
             for (int level = 0; kernel->round_query && level < KVB_CPU_LEVELS; level++) {
                 char why[128];
-                if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why))
+                if (!level_tried((kvb_cpu_level)level))
                     continue;
                 kvb_cpu_limit((kvb_cpu_level)level);
                 if (kernel->available && !kernel->available(why, sizeof why))
