@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,11 +62,36 @@ static void unknown_levels_change_nothing(void **state)
     assert_int_equal(kvb_cpu(), before);
 }
 
+/* Code for SVE is compiled for one length. */
+static void another_length_is_refused_by_its_name(void **state)
+{
+    static const struct {
+        kvb_cpu_level level;
+        int bits;
+    } sve[] = {{KVB_CPU_SVE128, 128}, {KVB_CPU_SVE256, 256}, {KVB_CPU_SVE512, 512}};
+    int has = 0;
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        has = kvb_cpu_has(sve[i].level, why, sizeof why) ? sve[i].bits : has;
+    if (!has)
+        skip();
+    for (int i = 0; i < 3; i++) {
+        char want[128];
+        if (sve[i].bits == has)
+            continue;
+        snprintf(want, sizeof want, "sve%d: the CPU has no SVE of %d bits: its vectors have %d", sve[i].bits,
+                 sve[i].bits, has);
+        assert_int_equal(kvb_cpu_mask_set(kvb_cpu_level_names[sve[i].level], why, sizeof why), -ENOTSUP);
+        assert_string_equal(why, want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_of_this_cpu),
         cmocka_unit_test(unknown_levels_change_nothing),
+        cmocka_unit_test(another_length_is_refused_by_its_name),
     };
     return cmocka_run_group_tests_name("cpu mask", tests, NULL, NULL);
 }
