@@ -25,7 +25,8 @@ enum { DIM = 128, CELLS = 1024, SAMPLES = 31, HEADS = 8, MOST_ROWS = 256 };
 static _Alignas(64) uint16_t k[CELLS * DIM], v[CELLS * DIM];
 static _Alignas(64) float q[MOST_ROWS * DIM], sums[MOST_ROWS * DIM], scores[MOST_ROWS * BLOCK], packed[BLOCK * DIM];
 static float *q_rows[MOST_ROWS], *sum_rows[MOST_ROWS], *score_rows[MOST_ROWS];
-static kvb_row_state states[MOST_ROWS];
+static kvb_row_state states[MOST_ROWS], *state_rows[MOST_ROWS];
+static uint64_t visible[MOST_ROWS];
 
 /* ---- one core, second-level cache ---- */
 
@@ -41,16 +42,16 @@ static kvb_stored_rows f16_rows(const void *const *at, kvb_row_ahead ahead)
 }
 
 /* A block from scores to sums for a few rows. */
-static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_state *state, float *const *sum,
+static void block_run(const kvb_vector *level, uint32_t rows, float *s, kvb_row_state *const *state, float *const *sum,
                       const void *const *keys, const void *const *values, kvb_row_ahead ahead)
 {
     const kvb_stored_rows k_rows = f16_rows(keys, ahead), v_rows = f16_rows(values, ahead);
     level->dots(&k_rows, (const void *const *)q_rows, rows, s);
-    for (uint32_t r = 0; r < rows; r++) {
-        float earlier = level->weigh((kvb_logits){0.02f, 0}, s + r * BLOCK, BLOCK, UINT64_MAX, state + r);
-        if (earlier != 1)
-            level->rescale(sum[r], sum[r], DIM, earlier);
-    }
+    float earlier[DOTS_ROWS];
+    level->weigh((kvb_logits){0.02f, 0}, s, BLOCK, rows, visible, state, earlier);
+    for (uint32_t r = 0; r < rows; r++)
+        if (earlier[r] != 1)
+            level->rescale(sum[r], sum[r], DIM, earlier[r]);
     level->sums(&v_rows, s, rows, sum);
 }
 
@@ -60,7 +61,7 @@ static void few_run(const kvb_vector *level, uint32_t rows)
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
         row_pointers(v, c, values);
-        block_run(level, rows, scores, states, sum_rows, keys, values, (kvb_row_ahead){0});
+        block_run(level, rows, scores, state_rows, sum_rows, keys, values, (kvb_row_ahead){0});
     }
 }
 static void dots_run(const kvb_vector *level, uint32_t rows)
@@ -101,15 +102,15 @@ static void pack_values_run(const kvb_vector *level, uint32_t rows)
 }
 static void weigh_run(const kvb_vector *level, uint32_t rows)
 {
-    for (uint32_t c = 0; c < CELLS; c += BLOCK)
-        for (uint32_t r = 0; r < rows; r++) /* weights serve as the next scores */
-            level->weigh((kvb_logits){1, 0}, scores + r * BLOCK, BLOCK, UINT64_MAX, states + r);
+    float earlier[MOST_ROWS];
+    for (uint32_t c = 0; c < CELLS; c += BLOCK) /* weights serve as the next scores */
+        level->weigh((kvb_logits){1, 0}, scores, BLOCK, rows, visible, state_rows, earlier);
 }
 static void cap_run(const kvb_vector *level, uint32_t rows)
 {
+    float earlier[MOST_ROWS];
     for (uint32_t c = 0; c < CELLS; c += BLOCK)
-        for (uint32_t r = 0; r < rows; r++)
-            level->weigh((kvb_logits){0.03f, 50}, scores + r * BLOCK, BLOCK, UINT64_MAX, states + r);
+        level->weigh((kvb_logits){0.03f, 50}, scores, BLOCK, rows, visible, state_rows, earlier);
 }
 static void score_product_run(const kvb_vector *level, uint32_t rows)
 {
@@ -294,10 +295,11 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
     const void *keys[BLOCK], *values[BLOCK];
     _Alignas(64) float own_scores[DOTS_ROWS * BLOCK], own_sums[DOTS_ROWS][DIM];
     float *sum[DOTS_ROWS];
-    kvb_row_state state[DOTS_ROWS];
+    kvb_row_state own_states[DOTS_ROWS], *state[DOTS_ROWS];
     for (uint32_t r = 0; r < DOTS_ROWS; r++) {
         sum[r] = memset(own_sums[r], 0, sizeof own_sums[r]);
-        state[r] = (kvb_row_state){-INFINITY, 0};
+        own_states[r] = (kvb_row_state){-INFINITY, 0};
+        state[r] = &own_states[r];
     }
     for (uint32_t h = thread; h < HEADS; h += threads) {
         const uint16_t *from_k = s->k + (size_t)h * s->cells * DIM, *from_v = s->v + (size_t)h * s->cells * DIM;
@@ -377,6 +379,8 @@ int main(int argc, char **argv)
         q_rows[r] = q + r * DIM;
         sum_rows[r] = sums + r * DIM;
         score_rows[r] = scores + r * BLOCK;
+        state_rows[r] = &states[r];
+        visible[r] = UINT64_MAX;
     }
     for (uint32_t i = 0; i < CELLS * DIM; i++)
         k[i] = v[i] = (uint16_t)(0x3000 + i * 7919 % 0x0c00);

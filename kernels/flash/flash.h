@@ -57,6 +57,7 @@ typedef struct kvb_row_group {
     uint32_t n_cells, cell[BLOCK];
     const void *query[TILE_ROWS];          /* what the product's query() gave */
     float *sums[TILE_ROWS];                /* [width of V], so far */
+    kvb_row_state *state[TILE_ROWS];       /* softmax so far */
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
     uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */

@@ -69,6 +69,7 @@ static void group_add(const pass *x, kvb_row_group *g, uint32_t tok, uint64_t vi
     const uint32_t heads = x->flash->plan.group, width = x->flash->v.width;
     for (uint32_t row = tok * heads; row < (tok + 1) * heads; row++, g->n_rows++) {
         g->row[g->n_rows] = row;
+        g->state[g->n_rows] = &x->partial->state[row];
         g->query[g->n_rows] = x->query[row];
         g->sums[g->n_rows] = x->partial->sums + (size_t)row * width;
         g->visible[g->n_rows] = visible;
@@ -101,13 +102,11 @@ static void scores_weigh(const pass *x, const kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
-    for (uint32_t r = 0; r < g->n_rows; r++) {
-        kvb_row_state *state = &x->partial->state[g->row[r]];
-        const bool first = state->max == -INFINITY; /* its sums are 0, or NaN */
-        float factor = vector->weigh(f->logits, x->w->scores + (size_t)r * BLOCK, g->n_cells, g->visible[r], state);
-        if (factor != 1.0f && !first)
-            vector->rescale(g->sums[r], g->sums[r], f->v.width, factor);
-    }
+    float earlier[TILE_ROWS];
+    vector->weigh(f->logits, x->w->scores, g->n_cells, g->n_rows, g->visible, g->state, earlier);
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        if (earlier[r] != 1.0f)
+            vector->rescale(g->sums[r], g->sums[r], f->v.width, earlier[r]);
 }
 
 static void group_attend(const pass *x, kvb_row_group *g)

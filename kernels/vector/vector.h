@@ -115,14 +115,15 @@ typedef struct kvb_logits {
 } kvb_logits;
 
 /*
- * Turns the n scores of one row into weights, in place. A weight is 0 if bit i of `visible` is not set, whatever its score is,
- * and from n on, up to a multiple of 16. The state's max is raised only if a weight would pass 2^8 (or the first time), to
- * the largest exponent of the block, rounded up. Returns the factor on the row's earlier sums: 1, another power of two, or 0
- * if nothing was seen before.
+ * Turns the n >= 1 scores of each row, scores[r * BLOCK + i], into weights, in place. A weight is 0 if bit i of visible[r] is not
+ * set, whatever its score is, and from n on, up to a multiple of 16. The state's max is raised only if a weight would pass 2^8 (or
+ * the first time), to the largest exponent of the block, rounded up. earlier[r] becomes the factor on the row's earlier sums: a power
+ * of two; 1 if nothing was seen before.
  * The relative error of a weight's exponential is WEIGHT_ERROR. To it come the roundings of the exponent: of s * scale (if
  * there is no fused multiply-add) and of its difference from max.
  */
-float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state);
+void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
+                             kvb_row_state *const *state, float *earlier);
 #define WEIGHT_ERROR 0x1p-23  /* found by trying every float: ci/tests/kernels/test_weights.c */
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found likewise */

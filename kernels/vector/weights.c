@@ -24,7 +24,7 @@ static inline float state_raise(kvb_row_state *state, float top)
 {
     float old = state->max, factor;
     state->max = ceilf(top);
-    factor = old == -INFINITY ? 0 : exp2f(old - state->max);
+    factor = old == -INFINITY ? 1 : exp2f(old - state->max); /* 1: they are 0, or NaN */
     state->sum *= (double)factor;
     return factor;
 }
@@ -61,16 +61,31 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
     return earlier;
 }
 
-float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint64_t visible, kvb_row_state *state)
+/* One row after the other, so that a CPU computes several at once: what one waits for, the next does not. */
+VEC_INLINE void rows_weigh(kvb_logits logits, bool capped, bool whole, uint32_t groups, float *scores, uint64_t there,
+                           uint32_t n_rows, const uint64_t *visible, kvb_row_state *const *state, float *earlier)
+{
+    for (uint32_t r = 0; r < n_rows; r++)
+        earlier[r] = groups_weigh(logits, capped, whole, groups, scores + r * BLOCK, visible[r] & there, state[r]);
+}
+
+void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
+                             kvb_row_state *const *state, float *earlier)
 {
     const uint64_t there = n < BLOCK ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
-    bool whole = n % GROUP == 0 && (visible & there) == there;
-    visible &= there;
+    uint64_t all = n % GROUP ? 0 : there; /* cells that every row sees */
+    for (uint32_t r = 0; r < n_rows; r++)
+        all &= visible[r];
+#define ROWS(CAPPED, WHOLE, N) rows_weigh(logits, CAPPED, WHOLE, N, scores, there, n_rows, visible, state, earlier)
 #define GROUPS(N)                                                                                                      \
     case N:                                                                                                            \
-        return logits.softcap > 0 ? groups_weigh(logits, true, false, N, scores, visible, state)                       \
-               : whole            ? groups_weigh(logits, false, true, N, scores, visible, state)                       \
-                                  : groups_weigh(logits, false, false, N, scores, visible, state);
+        if (logits.softcap > 0)                                                                                        \
+            ROWS(true, false, N);                                                                                      \
+        else if (all == there)                                                                                         \
+            ROWS(false, true, N);                                                                                      \
+        else                                                                                                           \
+            ROWS(false, false, N);                                                                                     \
+        break;
     switch ((n + GROUP - 1) / GROUP) {
         GROUPS(1)
         GROUPS(2)
@@ -78,7 +93,7 @@ float KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint
         GROUPS(4)
     }
 #undef GROUPS
-    return 1;
+#undef ROWS
 }
 
 bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim)
