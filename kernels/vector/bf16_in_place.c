@@ -23,53 +23,76 @@ VEC_INLINE void channels_prefetch(bool fp8, line_way way, line_ahead ahead, cons
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
-/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are then added up at once. */
-VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, const void *const *q, uint32_t dim,
-                         float *scores)
+/* Sums of a tile's cells c .. end - 1. */
+VEC_INLINE void cells_dot(bool fp8, uint32_t rows, uint32_t cells, fp8_table table, const uint8_t *const *queries,
+                          const uint8_t *const *keys, line_way way, line_ahead ahead, uint32_t dim, uint32_t c,
+                          uint32_t end, vi *sums)
 {
-    const uint32_t cells = rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1, n = keys->n;
-    const line_way way = line_way_of(keys->ahead);
-    const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, keys->ahead);
-    const fp8_table table = fp8_table_of(keys->elem);
-    const uint8_t *queries[DOTS_ROWS];
-    for (uint32_t r = 0; r < rows; r++)
-        queries[r] = (const uint8_t *)q[r] + 64;
-    for (uint32_t i = 0; i < n; i += cells) {
-        vi sums[VL];
-        vf floats[VL];
-        float totals[VL];
 #pragma GCC unroll 16
-        for (uint32_t s = 0; s < VL; s++)
-            sums[s] = vi_set(0);
-#pragma GCC unroll 16
-        for (uint32_t c = 0; c < cells; c++) {
-            const uint8_t *row = keys->at[i + c < n ? i + c : n - 1];
+    for (; c < end; c++)
 #pragma GCC unroll 2
-            for (uint32_t d = 0; d < dim; d += STEP) {
-                pairs x[ROW_VECS];
-                row_load(fp8, table, row, d, dim, x);
+        for (uint32_t d = 0; d < dim; d += STEP) {
+            pairs x[ROW_VECS];
+            row_load(fp8, table, keys[c], d, dim, x);
 #pragma GCC unroll 2
-                for (uint32_t j = 0; j < ROW_VECS; j++) {
-                    channels_prefetch(fp8, way, ahead, row, d + 2 * VL * j, dim);
+            for (uint32_t j = 0; j < ROW_VECS; j++) {
+                channels_prefetch(fp8, way, ahead, keys[c], d + 2 * VL * j, dim);
 #pragma GCC unroll 8
-                    for (uint32_t r = 0; r < rows; r++) {
-                        vi *sum = &sums[r * cells + c];
-                        *sum = pairs_dot_at(*sum, (vi)x[j], queries[r] + 2 * d + 4 * VL * j);
-                    }
+                for (uint32_t r = 0; r < rows; r++) {
+                    vi *sum = &sums[r * cells + c];
+                    *sum = pairs_dot_at(*sum, (vi)x[j], queries[r] + 2 * d + 4 * VL * j);
                 }
             }
         }
+}
+
+VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *late, const void *const *q, float *scores)
+{
+    vf sums[VL];
+    float totals[VL];
+#pragma GCC unroll 16
+    for (uint32_t s = 0; s < VL; s++)
+        sums[s] = vf_load(late + s * VL);
+    vf_store(totals, vf_totals(sums));
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        const float back = *(const float *)q[r];
+        for (uint32_t c = 0; c < cells; c++)
+            scores[r * BLOCK + c] = totals[r * cells + c] * back;
+    }
+}
+
+/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are added up at once, amid the next tile's products. */
+VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, line_way way, const void *const *q,
+                         uint32_t dim, float *scores)
+{
+    const uint32_t cells = rows == 1 ? VL : rows == 2 ? VL / 2 : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1, n = keys->n;
+    const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, keys->ahead);
+    const fp8_table table = fp8_table_of(keys->elem);
+    const uint8_t *queries[DOTS_ROWS];
+    _Alignas(64) float last[VL * VL];
+    uint32_t i = 0;
+    for (uint32_t r = 0; r < rows; r++)
+        queries[r] = (const uint8_t *)q[r] + 64;
+    for (; i < n; i += cells) {
+        const uint8_t *tile[VL];
+        vi sums[VL];
+#pragma GCC unroll 16
+        for (uint32_t c = 0; c < cells; c++)
+            tile[c] = keys->at[i + c < n ? i + c : n - 1];
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
-            floats[s] = (vf)sums[s];
-        vf_store(totals, vf_totals(floats));
-#pragma GCC unroll 8
-        for (uint32_t r = 0; r < rows; r++) {
-            const float back = *(const float *)q[r];
-            for (uint32_t c = 0; c < cells; c++)
-                scores[r * BLOCK + i + c] = totals[r * cells + c] * back;
-        }
+            sums[s] = vi_set(0);
+        cells_dot(fp8, rows, cells, table, queries, tile, way, ahead, dim, 0, cells / 2, sums);
+        if (i)
+            late_totals_store(rows, cells, last, q, scores + i - cells);
+        cells_dot(fp8, rows, cells, table, queries, tile, way, ahead, dim, cells / 2, cells, sums);
+#pragma GCC unroll 16
+        for (uint32_t s = 0; s < VL; s++)
+            vf_store(last + s * VL, (vf)sums[s]);
     }
+    if (i)
+        late_totals_store(rows, cells, last, q, scores + i - cells);
 }
 
 typedef void dots_fn(const kvb_stored_rows *keys, const void *const *q, float *scores);
@@ -78,10 +101,11 @@ typedef void dots_fn(const kvb_stored_rows *keys, const void *const *q, float *s
     static __attribute__((noinline)) void dots_##KIND##_##N(const kvb_stored_rows *keys, const void *const *q,         \
                                                             float *scores)                                             \
     {                                                                                                                  \
+        const line_way way = line_way_of(keys->ahead);                                                                 \
         if (N <= TILE_ROWS && keys->dim == COMMON_DIM)                                                                 \
-            rows_dot(KIND, N, keys, q, COMMON_DIM, scores);                                                            \
+            rows_dot(KIND, N, keys, way, q, COMMON_DIM, scores);                                                       \
         else if (N <= TILE_ROWS)                                                                                       \
-            rows_dot(KIND, N, keys, q, keys->dim, scores);                                                             \
+            rows_dot(KIND, N, keys, way, q, keys->dim, scores);                                                        \
     }
 enum { OF_BF16, OF_FP8 };
 EACH_ROWS(DOTS, OF_BF16)
