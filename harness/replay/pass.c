@@ -204,7 +204,7 @@ static int slot_tell(kvb_pass *p, const kvb_event *event)
         return 0;
     int error = kvb_pool_watch_tell(p->watch, p->window, NULL, 0, why, sizeof why);
     if (error)
-        return error == -EILSEQ ? kvb_pass_refuse(p, error, "control call", why) : error;
+        return error == -EILSEQ ? kvb_pass_refuse(p, error, kvb_event_kind_name(event->kind), why) : error;
     if (saves)
         return kvb_window_save(p->window, event->slot);
     kvb_window_load(p->window, event->slot);
@@ -218,7 +218,7 @@ static int control_step(kvb_pass *p, const kvb_event *event)
     int error = control_run(p, event, event->kind);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error)
-        return kvb_pass_refuse(p, error, "control call", kvb_cache_why(p->cache));
+        return kvb_pass_refuse(p, error, kvb_event_kind_name(event->kind), kvb_cache_why(p->cache));
     error = slot_tell(p, event);
     return error ? error : step_end(p, KVB_KIND_CONTROL);
 }

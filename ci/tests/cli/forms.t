@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: every form of call that engines make can be written in a trace of a few lines, and is judged over each cache, or skipped over
-# those that cannot do it, for the face that they lack.
+# those that cannot do it, for the face that they lack or the call that they answer with ENOTSUP: any other error of a call fails.
 . "$(dirname "$0")/lib.sh"
 
 group='"heads":4,"kv_heads":2,"k_dim":16,"v_dim":16,"rope":{"base":1e4,"dims":16,"first":0,"pairing":"halves"}'
@@ -10,8 +10,9 @@ F='{"seq_cp":{"src":0,"dst":1}}'
 all="contiguous paged paged-prefix recompute seq shared-prefix slab tree"
 seqs="paged paged-prefix recompute seq shared-prefix slab"
 
-# What a form may need, and the caches that lack it.
+# What a form may need, and the caches that lack it; refusal: the call that is ENOTSUP there, where it is not the face that is missing.
 lacks() {
+    refusal=
     case $1 in
     several) face='several sequences' caches_without="contiguous tree" ;;
     trees) face='propose and commit' caches_without="contiguous paged-prefix shared-prefix slab" ;;
@@ -19,6 +20,8 @@ lacks() {
     reorders) face='reordering of sequences' caches_without="contiguous shared-prefix tree" ;;
     exact) face='an exact capacity, by which steps are to be refused' caches_without="paged paged-prefix shared-prefix slab window" ;;
     shifts) face='seq_add' caches_without="contiguous paged paged-prefix recompute shared-prefix tree" ;;
+    batches) refusal='line 6: begin_step: a call reads one front, and sequences 1 and 3 have not the same' caches_without=shared-prefix ;;
+    mixtures) refusal='line 7: seq_cp: a sequence reads one front, and sequences 2 and 1 have not the same' caches_without=shared-prefix ;;
     divides) face='seq_div' caches_without="contiguous paged paged-prefix recompute shared-prefix slab tree window" ;;
     esac
 }
@@ -29,7 +32,7 @@ skips_expected() {
     for need in $needs; do
         lacks "$need"
         for cache in $caches_without; do
-            [[ $told == *" $cache "* ]] || echo "$cache: cache $cache cannot do $face"
+            [[ $told == *" $cache "* ]] || echo "$cache: ${refusal:-cache $cache cannot do $face}"
             told+="$cache "
         done
     done
@@ -61,6 +64,8 @@ a rewind to 0 of an empty sequence|$all|||{"rewind":{"len":0}} $P {"rewind":{"le
 a rewind past the end|$all|||$P {"rewind":{"len":9},"refused":"EINVAL"} {"step":{"pos":[8],"seq":[0]}}
 all but one dropped, then all|$seqs||several|$P $F {"step":{"pos":[8],"seq":[1]}} {"seq_keep":{"seq":1}} {"step":{"pos":[9],"seq":[1]}} {"clear":{}} $P
 beams that end, swap and fork|paged paged-prefix recompute seq slab||several reorders|$P $F {"step":{"pos":[8,8],"seq":[0,1]}} {"reorder":{"dst":[0,1,2],"src":[1,0,1]}} {"step":{"pos":[9,9,9],"seq":[0,1,2]}}
+two prompts, each of several sequences, in one batch|paged paged-prefix recompute seq slab||several batches|$P $F {"prefill":{"seq":2,"from":0,"n":6}} {"seq_cp":{"src":2,"dst":3}} {"step":{"pos":[8,6],"seq":[1,3]}}
+a sequence put together from two such prompts|paged paged-prefix recompute seq slab||several mixtures|$P $F {"prefill":{"seq":2,"from":0,"n":6}} {"seq_cp":{"src":2,"dst":3}} {"seq_rm":{"seq":1,"p0":4}} {"seq_cp":{"src":2,"dst":1,"p0":4}} {"step":{"pos":[6],"seq":[1]}}
 positions that move|seq slab||several shifts|$P {"seq_rm":{"seq":0,"p0":2,"p1":5}} {"seq_add":{"seq":0,"p0":5,"delta":-3}} {"step":{"pos":[5],"seq":[0]}}
 positions that are divided|seq||shifts divides|$P {"seq_div":{"seq":0,"p0":0,"p1":8,"d":2}} {"step":{"pos":[4],"seq":[0]}}
 compaction|$seqs||several|$P $F {"step":{"pos":[8],"seq":[1]}} {"seq_rm":{"seq":0,"p0":2,"p1":5}} {"defrag":{}} {"step":{"pos":[8,9],"seq":[0,1]}}
