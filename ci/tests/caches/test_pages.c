@@ -31,28 +31,58 @@ static void pages_are_shared_until_written(void **state)
     rig_close(&r);
 }
 
+/* Is refused for want of a page, and has changed nothing: counts, lengths, and the plan in force, which sees what it saw. */
+static void unchanged_check(rig *r, int got, const kvb_cache_usage *before, uint32_t length, uint32_t fed)
+{
+    const kvb_cache_usage after = rig_usage(r);
+    const uint64_t *feed;
+    assert_int_equal(got, -ENOSPC);
+    rig_assert_same(before, &after);
+    assert_int_equal(kvb_cache_length(r->cache, 0), length);
+    assert_int_equal(kvb_cache_feed(r->cache, &feed), fed);
+}
+
 /* 3 pages of 4 cells and two for each of 2 sequences. What finds no page is refused whole. */
 static void no_page_is_free(void **state)
 {
     (void)state;
-    rig r = {.page_cells = 4};
-    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, 12, 32, 2, 4), 0);
-    assert_int_equal(rig_step(&r, NULL, 26), 0); /* 7 pages: all */
-    rig_store(&r);
-    assert_true(kvb_cache_can_extend(r.cache, NULL, 2) && !kvb_cache_can_extend(r.cache, NULL, 3));
-    assert_int_equal(rig_step(&r, NULL, 3), -ENOSPC);
-    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* takes none */
-    assert_false(kvb_cache_can_extend(r.cache, NULL, 1));                 /* a copy of the last page */
-    assert_int_equal(rig_step(&r, NULL, 1), -ENOSPC);
-    assert_non_null(strstr(kvb_cache_why(r.cache), "no room"));
-    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 24, KVB_POS_END), 0);
-    assert_int_equal(rig_usage(&r).cells_live, 28);
-    assert_int_equal(rig_step(&r, IDS(1)), 0); /* its own again */
-    assert_int_equal(rig_usage(&r).cells_moved, 0);
-    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, 5), 0);
-    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 3, 5), 0); /* into the pages that both name */
-    assert_int_equal(rig_usage(&r).cells_live, 28);
-    rig_close(&r);
+    EACH_CACHE(type, 0)
+    {
+        rig r = {.page_cells = 4};
+        if (type != &kvb_cache_paged && type != &kvb_cache_paged_prefix)
+            continue;
+        assert_int_equal(rig_try_open(&r, type, 12, 32, 2, 4), 0);
+        assert_int_equal(rig_step(&r, NULL, 26), 0); /* 7 pages: all */
+        rig_store(&r);
+        assert_true(kvb_cache_can_extend(r.cache, NULL, 2) && !kvb_cache_can_extend(r.cache, NULL, 3));
+        kvb_cache_usage before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 3), &before, 26, 26);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* takes none */
+        assert_false(kvb_cache_can_extend(r.cache, NULL, 1));                 /* a copy of the last page */
+        before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 1), &before, 26, 0);
+        assert_non_null(strstr(kvb_cache_why(r.cache), "no room"));
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 24, KVB_POS_END), 0);
+        assert_int_equal(rig_usage(&r).cells_live, 28);
+        assert_int_equal(rig_step(&r, IDS(1)), 0); /* its own again */
+        assert_int_equal(rig_usage(&r).cells_moved, 0);
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, 5), 0);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 3, 5), 0); /* into the pages that both name */
+        assert_int_equal(rig_usage(&r).cells_live, 28);
+        rig_close(&r);
+        /* a copy into a page that another one names, too */
+        assert_int_equal(rig_try_open(&r, type, 12, 32, 3, 4), 0); /* nine */
+        r.next = 0;
+        assert_int_equal(rig_step(&r, IDS(1, 1)), 0);
+        rig_store(&r);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 0, KVB_POS_END), 0);
+        assert_int_equal(rig_step(&r, NULL, 32), 0);
+        rig_store(&r);
+        before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_seq_cp(r.cache, 0, 1, 2, 4), &before, 32, 32);
+        assert_int_equal(kvb_cache_length(r.cache, 1), 2);
+        rig_close(&r);
+    }
 }
 
 /* Behind a window whole pages go, but not that of the first tokens; pools are bounded by what is kept. */
