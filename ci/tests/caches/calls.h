@@ -322,6 +322,12 @@ static inline call call_draw(const naive *m)
     if (prompts && random_below(6) == 0)
         return prompt_draw(m);
     random_ids = m->n_ids;
+    if (prompts && random_saves && random_below(8) == 0) { /* into pages that prompts have had, and may find */
+        c = (call){.kind = random_below(2) ? SAVE : LOAD, .src = random_below(2) ? KVB_SEQ_ALL : random_seq()};
+        if (c.src != KVB_SEQ_ALL)
+            saved_draw(m, &c);
+        return c;
+    }
     while (!have) {
         c.kind = mix[random_below(sizeof mix / sizeof *mix)];
         have = c.kind == EXTEND || c.kind == CLEAR || c.kind == DEFRAG || c.kind == SAVE || c.kind == LOAD;

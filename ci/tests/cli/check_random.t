@@ -19,7 +19,7 @@ holds "  with a command" "^as a trace: kvbench run --workload $TMPDIR/wrong.json
 ok "  which replays it" "$KVBENCH" run --check --workload "$TMPDIR/wrong.jsonl" --cache seq --pool f32
 holds "  on every kernel" '^[1-9][0-9]* passed, 0 failed'
 
-for fault in key-omits-extra collision-shared held-page-evicted part-of-a-page-found table-not-found found-page-written; do
+for fault in key-omits-extra collision-shared held-page-evicted part-of-a-page-found table-not-found found-page-written found-page-restored-over; do
     expect_exit 1 "$fault is found" env KVB_RANDOM_FAULT=$fault "$BUILD/check-random" 300 1 paged-prefix "$TMPDIR/$fault.jsonl"
 done
 
