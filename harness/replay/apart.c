@@ -3,6 +3,7 @@
 #include "harness/replay/apart.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,11 +18,23 @@
 
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
 {
+    int bound[2]; /* closed by the child when its life hangs on its parent's: who was stopped before would live on, stopped */
+    char none;
+    if (pipe2(bound, O_CLOEXEC) != 0)
+        return -errno;
     fflush(NULL); /* or the child's exit would write it again */
     pid_t parent = getpid(), pid = fork();
-    if (pid)
-        return pid < 0 ? -errno : pid;
+    if (pid) {
+        int error = errno;
+        close(bound[1]);
+        while (pid > 0 && read(bound[0], &none, 1) < 0 && errno == EINTR)
+            ;
+        close(bound[0]);
+        return pid < 0 ? -error : pid;
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(bound[0]);
+    close(bound[1]);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     if (getppid() == parent)
         main(ctx);
