@@ -121,7 +121,7 @@ n='( +[0-9.]+)'
 holds "  of a cache what it can do: shifts and trees" "^seq +1024 +16 +4096$n{9} +-$n{4}\$"
 holds "  no trees" "^slab +1024 +16 +4096$n{6} +-$n +- +-$n{4}\$"
 holds "  no shifts" "^paged +1024 +16 +4096$n{5} +- +- +-$n +-$n{4}\$"
-holds "  prompts" "^paged-prefix +1024 +16 +4096$n{5} +- +- +- +-$n +- +-$n{2}\$"
+holds "  prompts" "^paged-prefix +1024 +16 +4096$n{5} +- +- +- +-$n{5}\$"
 holds "  one sequence" "^tree +1024 +1 +4096$n{2} +- +- +- +- +- +-$n +-$n{4}\$"
 holds "  large rows" "^q8_0 +256$n{8}\$"
 lacks "  every figure is one" 'nan|inf| 0 | 0\.0 '
