@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The witness: lists the codes of the rows that each query sees (layout in witness.h). Behind the lists, scratch has a table
- * code[n_kv_heads][n_cells][2] and a decoded row for each thread. Every cell's codes are read once, into the table; then the
- * lists are filled from it. out is all zeros and lse is 0.
+ * code[n_kv_heads][n_cells][2], a decoded row for each thread, and a byte for each cell: does a query see it? The codes of such
+ * cells are read once, into the table; then the lists are filled from it. out is all zeros and lse is 0.
  */
 #include "kernels/witness.h"
 #include "kernels/convert.h"
@@ -29,7 +29,7 @@ static size_t row_words(const kvb_problem *p)
 
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
-    return (list_words(p) + code_words(p) + n_threads * row_words(p)) * sizeof(uint32_t);
+    return (list_words(p) + code_words(p) + n_threads * row_words(p)) * sizeof(uint32_t) + p->n_cells;
 }
 
 /*
@@ -67,12 +67,12 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 
 #define BITS(i) 1u << (i), 2u << (i), 4u << (i), 8u << (i), 16u << (i), 32u << (i), 64u << (i), 128u << (i)
 
-/* Symbols of 1 bit: x [n], at most 32, as bits from 0 on. False: an element is no symbol. */
-static bool signs_read(const float *x, uint32_t n, uint32_t *bits)
+/* Symbols of 1 bit: x [32] as bits from 0 on. False: an element is no symbol. */
+static bool signs_read(const float *x, uint32_t *bits)
 {
     static const uint32_t place[32] = {BITS(0), BITS(8), BITS(16), BITS(24)};
     uint32_t up = 0, none = 0;
-    for (uint32_t d = 0; d < n; d++) { /* no branches and no shifts: compilers make vectors of it */
+    for (uint32_t d = 0; d < 32; d++) { /* no branches and no shifts: compilers make vectors of it */
         uint32_t is_up = -(uint32_t)(x[d] > 0.0f), is_down = -(uint32_t)(x[d] < 0.0f);
         up |= is_up & place[d];
         none |= ~(is_up | is_down);
@@ -93,25 +93,44 @@ static bool pairs_read(const float *x, uint32_t n, uint32_t *bits)
     return true;
 }
 
+/* Does each element have the sign of its counterpart in `first`? Both are symbols of 1 bit. */
+static inline bool signs_repeat(const float *x, const float *first, uint32_t n)
+{
+    uint32_t others = 0;
+    for (uint32_t d = 0; d < n; d++)
+        others |= !(x[d] * first[d] > 0.0f);
+    return !others;
+}
+
+static bool pairs_repeat(const float *x, uint32_t n, uint32_t code)
+{
+    uint32_t bits;
+    return pairs_read(x, n, &bits) && bits == (n < 16 ? code & ((1u << 2 * n) - 1) : code);
+}
+
 static uint32_t row_code(const float *x, uint32_t dim)
 {
-    uint32_t each = dim >= 32 ? 1 : 2, symbols = 32 / each, code = 0;
-    for (uint32_t d = 0; d < dim; d += symbols) {
-        uint32_t n = dim - d < symbols ? dim - d : symbols, bits;
-        uint32_t whole = n < symbols ? (1u << n * each) - 1 : UINT32_MAX;
-        if (!(each == 1 ? signs_read : pairs_read)(x + d, n, &bits))
-            return KVB_WITNESS_TORN;
-        if (d == 0)
-            code = bits;
-        else if (bits != (code & whole))
-            return KVB_WITNESS_TORN;
+    uint32_t symbols = dim >= 32 ? 32 : 16, code;
+    bool whole = symbols == 32 ? signs_read(x, &code) : pairs_read(x, 16, &code);
+    for (uint32_t d = symbols; d < dim && whole; d += symbols) {
+        uint32_t n = dim - d < symbols ? dim - d : symbols;
+        if (symbols == 16)
+            whole = pairs_repeat(x + d, n, code);
+        else
+            whole = n == 32 ? signs_repeat(x + d, x, 32) : signs_repeat(x + d, x, n); /* 32 as a constant: vectors */
     }
-    return code;
+    return whole ? code : KVB_WITNESS_TORN;
 }
 
 static uint32_t *codes_of(const kvb_attend *args, uint32_t h)
 {
     return (uint32_t *)args->scratch + list_words(&args->problem) + 2 * (size_t)h * args->problem.n_cells;
+}
+
+static uint8_t *cells_seen(const kvb_attend *args)
+{
+    const kvb_problem *p = &args->problem;
+    return (uint8_t *)args->scratch + scratch_bytes(p, args->team->n) - p->n_cells;
 }
 
 /* Cells are dealt out in stripes, every head of each. */
@@ -124,6 +143,8 @@ static void read_part(void *ctx, uint32_t i, uint32_t n)
 
     for (uint32_t h = 0; h < p->n_kv_heads; h++)
         for (uint32_t c = i; c < p->n_cells; c += n) {
+            if (!cells_seen(args)[c])
+                continue;
             uint32_t *codes = codes_of(args, h) + 2 * (size_t)c;
             codes[0] = row_code(kvb_row_read(&args->k, h, c, row), p->k_dim);
             codes[1] = row_code(kvb_row_read(v, h, c, row), p->v_dim);
@@ -150,12 +171,24 @@ static void list_part(void *ctx, uint32_t i, uint32_t n)
         }
 }
 
+static void cells_mark(const kvb_attend *args)
+{
+    const kvb_problem *p = &args->problem;
+    uint8_t *seen = cells_seen(args);
+    kvb_run run;
+    memset(seen, 0, p->n_cells);
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        for (uint32_t cursor = 0; kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
+            memset(seen + run.begin, 1, run.end - run.begin);
+}
+
 static int attend(const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;
     size_t rows = (size_t)p->n_tok * p->n_heads;
     kvb_attend copy = *args; /* the team's context is not const */
 
+    cells_mark(args);
     args->team->run(args->team, read_part, &copy);
     args->team->run(args->team, list_part, &copy);
     memset(args->out, 0, rows * p->v_dim * kvb_elem_bytes(p->out_elem));
