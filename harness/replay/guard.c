@@ -19,6 +19,7 @@
 #define FENCE                                                                                                          \
     ((size_t)256 << 10) /* bytes of address space on either side: a kernel that is off by a row still hits it */
 #define CANARY      0xc5
+#define HUGE_BLOCK  ((size_t)4 << 20)
 #define STACK_BYTES (64u << 10) /* the handler's own: room for the registers of AVX-512 and AMX */
 
 /* All addresses: mapping <= low <= canary <= start <= end <= high; the fences lie below low and from high on. */
@@ -84,6 +85,8 @@ void *kvb_guard_alloc(const char *name, size_t bytes)
         munmap(mapping, touchable + 2 * FENCE);
         return NULL;
     }
+    if (touchable >= HUGE_BLOCK)
+        madvise(mapping + FENCE, touchable, MADV_HUGEPAGE); /* fewer page faults, where the system has such pages */
     block b = {.name = name, .low = mapping + FENCE, .high = mapping + FENCE + touchable};
     block_place(&b, bytes);
     blocks[n_blocks] = b;
