@@ -38,9 +38,12 @@ SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with such products alone
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
 SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c))
-LEVELLED      := vector bf16 f16 # SRC_x is compiled for each of ISAS_x: see below
+SRC_products  := oracle/products.c
+LEVELLED      := vector bf16 f16 products # SRC_x is compiled for each of ISAS_x: see below
 ISAS_vector   := portable
+ISAS_products := portable
 ifeq ($(ARCH),x86_64)
+ISAS_products += avx2 avx512
 ISAS_vector   += avx2 avx512 avx512vnni
 ISAS_bf16     := avx512bf16
 ISAS_f16      := avx512fp16

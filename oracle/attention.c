@@ -41,15 +41,15 @@ static double capped(const kvb_attention *a, double s)
     return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
-/* A_i of n rows from row `at` on: from magnitudes, or by the norms where a transform mixes channels. */
-static void reaches(const kvb_attention *a, size_t at, uint32_t n, double q_norm, double *reach)
+/* A_i of n rows: from magnitudes, or by the norms where a transform mixes channels. */
+static void reaches(const kvb_attention *a, const uint32_t *at, uint32_t n, double q_norm, double *reach)
 {
-    const double *rows = (a->k_size ? a->k_size : a->k) + at * a->k_dim;
+    const double *rows = a->k_size ? a->k_size : a->k;
     if (!a->k_size || !a->k_turned) {
-        kvb_masses(a->q, rows, n, a->k_dim, reach);
+        kvb_products_here()->masses(a->q, rows, at, n, a->k_dim, reach);
         return;
     }
-    kvb_squares(a->q, rows, n, a->k_dim, reach);
+    kvb_products_here()->squares(a->q, rows, at, n, a->k_dim, reach);
     for (uint32_t i = 0; i < n; i++)
         reach[i] = q_norm * sqrt(reach[i]);
 }
@@ -73,40 +73,42 @@ static void row_begin(kvb_attention_row *r)
 
 /* What a tile of cells takes in the first-level cache, where one row after the other meets it. */
 #define TILE_BYTES (16u << 10)
+#define TILE_CELLS 128u /* at most */
 
-static size_t tile_of(uint32_t dim)
-{
-    size_t cells = TILE_BYTES / sizeof(double) / dim / 8 * 8;
-    return cells ? cells : 8;
-}
-
-/* The next tile of the runs that rows see; begin with {0}. False: there is none. */
+/* Some of the cells that rows see, of one run or of many; begin with {0}. */
 typedef struct tile {
-    size_t run, i, n; /* i: of the visible cells */
-    uint32_t at, end; /* tokens */
+    size_t i, n, run;        /* from visible cell i on; the next run */
+    uint32_t next, end;      /* tokens of this run that are left */
+    uint32_t at[TILE_CELLS]; /* their rows */
 } tile;
 
-static bool tile_next(const kvb_attention *a, size_t most, tile *t)
+/* The next tile of rows of `dim`, of which those that are seen lie one after the other where they are gathered. False: there is
+ * none. */
+static bool tile_next(const kvb_attention *a, uint32_t dim, bool gathered, tile *t)
 {
+    size_t most = TILE_BYTES / sizeof(double) / dim / 8 * 8;
+    most = most < 8 ? 8 : most > TILE_CELLS ? TILE_CELLS : most;
     t->i += t->n;
-    t->at += (uint32_t)t->n;
-    while (t->at == t->end) {
-        if (t->run == a->n_runs)
-            return false;
-        t->at = a->runs[t->run].begin;
-        t->end = a->runs[t->run++].end;
+    t->n = 0;
+    while (t->n < most && (t->next < t->end || t->run < a->n_runs)) {
+        if (t->next == t->end) {
+            t->next = a->runs[t->run].begin;
+            t->end = a->runs[t->run++].end;
+            continue;
+        }
+        t->at[t->n] = gathered ? (uint32_t)(t->i + t->n) : t->next;
+        t->n++;
+        t->next++;
     }
-    t->n = t->end - t->at < most ? t->end - t->at : most;
-    return true;
+    return t->n > 0;
 }
 
 /* Logits of a tile; with reaches: A_i and Q_i (oracle/bound.h) as well. size_norm: as kvb_attention_glance(), or NULL. */
 static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, const double *size_norm)
 {
     const kvb_attention *a = &r->a;
-    size_t at = a->k_gathered ? t->i : t->at;
     double *logits = r->cells[LOGITS] + t->i, *reach = r->cells[REACH] + t->i, *shift = r->cells[SHIFT] + t->i;
-    kvb_dots(a->q, a->k + at * a->k_dim, (uint32_t)t->n, a->k_dim, logits);
+    kvb_products_here()->dots(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits);
     for (size_t i = 0; i < t->n; i++) {
         logits[i] = capped(a, a->scale * logits[i]);
         r->logit_max = larger(r->logit_max, logits[i]);
@@ -114,11 +116,11 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
     if (!with_reaches)
         return;
     if (!size_norm)
-        reaches(a, at, (uint32_t)t->n, r->q_norm, reach);
+        reaches(a, t->at, (uint32_t)t->n, r->q_norm, reach);
     for (size_t i = 0; i < t->n; i++) {
         if (size_norm)
-            reach[i] = r->q_norm * size_norm[at + i];
-        shift[i] = r->q_largest * a->k_sum[at + i];
+            reach[i] = r->q_norm * size_norm[t->at[i]];
+        shift[i] = r->q_largest * a->k_sum[t->at[i]];
     }
 }
 
@@ -126,10 +128,9 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
 static void rows_weigh_all(kvb_attention_row *rows, uint32_t n, bool with_reaches, const double *size_norm)
 {
     const kvb_attention *a = &rows->a;
-    const size_t most = tile_of(a->k_dim);
     for (uint32_t r = 0; r < n; r++)
         row_begin(&rows[r]);
-    for (tile t = {0}; tile_next(a, most, &t);)
+    for (tile t = {0}; tile_next(a, a->k_dim, a->k_gathered, &t);)
         for (uint32_t r = 0; r < n; r++)
             tile_weigh(&rows[r], &t, with_reaches, size_norm);
 }
@@ -184,9 +185,9 @@ static double row_sums(const kvb_attention_row *r, double sink_weight)
 static kvb_tile_rows rows_of(const kvb_attention_row *r, const tile *t)
 {
     const kvb_attention *a = &r->a;
-    const size_t at = (a->v_gathered ? t->i : t->at) * a->v_row;
-    return (kvb_tile_rows){.v = a->v + at,
-                           .sizes = (a->v_size ? a->v_size : a->v) + at,
+    return (kvb_tile_rows){.v = a->v,
+                           .sizes = a->v_size ? a->v_size : a->v,
+                           .at = t->at,
                            .row = a->v_row,
                            .n = t->n,
                            .weights = r->cells[WEIGHTS] + t->i,
@@ -198,28 +199,28 @@ static kvb_tile_rows rows_of(const kvb_attention_row *r, const tile *t)
 static void output_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
+    kvb_products_here()->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
 }
 
 static void mass_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
+    kvb_products_here()->mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
 }
 
 static void spread_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_spread_sums(&rows, r->a.v_dim, r->channels[OUTPUT],
-                    (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
+    kvb_products_here()->spread_sums(
+        &rows, r->a.v_dim, r->channels[OUTPUT],
+        (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
 }
 
 /* Sums over all cells of n rows that see the same, tile by tile. */
 static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
                       void (*sums)(const kvb_attention_row *r, const tile *t))
 {
-    const size_t most = tile_of(rows->a.v_row);
-    for (tile t = {0}; tile_next(&rows->a, most, &t);)
+    for (tile t = {0}; tile_next(&rows->a, rows->a.v_row, rows->a.v_gathered, &t);)
         for (uint32_t r = 0; r < n; r++)
             sums(&rows[r], &t);
 }
