@@ -97,7 +97,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
         snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, total);
     else if (r->by_pairs)
         snprintf(coverage, sizeof coverage,
-                 "every pair of workload, cache, pool and kernel; %zu more combinations could run (--product)",
+                 "every pair of history, shape, cache, pool and kernel; %zu more combinations could run (--product)",
                  r->left_out);
     const kvb_summary summary = {.path = r->output,
                                  .unfinished = kvb_stopped,

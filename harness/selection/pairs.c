@@ -113,6 +113,7 @@ typedef struct part {
     const kvb_pairs_options *options;
     kvb_selection *selection;
     kvb_trace **traces; /* [workloads] */
+    char **histories;   /* [workloads] a workload's path without its shape */
     bool *stores;       /* [workloads][pools] */
     double *cost;       /* [workloads][caches]; NaN: that cannot be */
     bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
@@ -176,6 +177,9 @@ static void kernel_ask(void *ctx)
 /* Times that a kernel takes longer than others, about: the plain ones, and one that multiplies rows that were decoded for it. */
 #define PLAIN_DEAR 10.0
 #define BLAS_DEAR  5.0
+
+/* Likewise a kernel that rounds q: exact attention of the q that it multiplies is solved beside it. */
+#define ROUNDED_DEAR 3.0
 
 /* What is done in a layer of a group. */
 typedef struct work {
@@ -262,17 +266,32 @@ static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, con
     return cost;
 }
 
+/* The shape that a workload's name ends in, as "-8x128" or "-1x576"; else "". */
+static const char *shape_in(const char *name)
+{
+    const char *last = strrchr(name, '-');
+    return last && strchr(last, 'x') && strspn(last + 1, "0123456789x") == strlen(last + 1) ? last : "";
+}
+
+/* A workload's path up to its name, shape left out. The caller frees it; NULL: no memory. */
+static char *history_of(const char *path, const char *name)
+{
+    const char *at = strstr(path, name);
+    return at ? strndup(path, (size_t)(at - path) + strlen(name) - strlen(shape_in(name))) : strdup(path);
+}
+
 static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char *why, size_t why_bytes)
 {
     size_t w_p = s->n_workloads * s->n_pools;
     *p = (part){.options = o, .selection = s, .refuses_bytes = s->n_kernels * w_p + 1};
     p->traces = calloc(s->n_workloads + 1, sizeof *p->traces);
+    p->histories = calloc(s->n_workloads + 1, sizeof *p->histories);
     p->stores = calloc(w_p + 1, sizeof *p->stores);
     p->cost = calloc(s->n_workloads * s->n_caches + 1, sizeof *p->cost);
     p->refuses = mmap(NULL, p->refuses_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p->refuses == MAP_FAILED)
         p->refuses = NULL;
-    if (!p->traces || !p->stores || !p->cost || !p->refuses)
+    if (!p->traces || !p->histories || !p->stores || !p->cost || !p->refuses)
         return -ENOMEM;
     for (size_t w = 0; w < s->n_workloads; w++) {
         char unused[KVB_REASON];
@@ -282,6 +301,9 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
         error = kvb_trace_change_logits(p->traces[w], &o->logits);
         if (error)
             return error;
+        p->histories[w] = history_of(s->workloads[w].path, p->traces[w]->header.name);
+        if (!p->histories[w])
+            return -ENOMEM;
         for (size_t c = 0; c < s->n_caches; c++)
             p->cost[w * s->n_caches + c] = cache_cost(o, p->traces[w], s->caches[c]);
         for (size_t i = 0; i < s->n_pools; i++)
@@ -299,6 +321,9 @@ static void part_close(part *p)
 {
     for (size_t w = 0; p->traces && w < p->selection->n_workloads; w++)
         kvb_trace_free(p->traces[w]);
+    for (size_t w = 0; p->histories && w < p->selection->n_workloads; w++)
+        free(p->histories[w]);
+    free(p->histories);
     free(p->traces);
     free(p->stores);
     free(p->cost);
@@ -340,15 +365,16 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     const kvb_selection *s = p->selection;
     kvb_spot at = kvb_spot_of(s, i);
     const char *profile = s->values[at.values];
-    double dear = s->kernels[at.kernel] == &kvb_kernel_reference ||
-                          kvb_scan_behind(s->kernels[at.kernel]) == &kvb_scan_kernel_reference
-                      ? PLAIN_DEAR
-                  : s->kernels[at.kernel] == &kvb_kernel_openblas ? BLAS_DEAR
-                                                                  : 1;
-    return (kvb_candidate){.at = {number_of(&dims[0], s->workloads[at.workload].path, profile ? profile : ""),
-                                  number_of(&dims[1], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
-                                  number_of(&dims[2], s->caches[at.cache]->name, ""),
-                                  number_of(&dims[3], s->kernels[at.kernel]->name, "")},
+    const kvb_kernel *kernel = s->kernels[at.kernel];
+    double dear = kernel == &kvb_kernel_reference || kvb_scan_behind(kernel) == &kvb_scan_kernel_reference ? PLAIN_DEAR
+                  : kernel == &kvb_kernel_openblas                                                         ? BLAS_DEAR
+                  : kernel->round_query ? ROUNDED_DEAR
+                                        : 1;
+    return (kvb_candidate){.at = {number_of(&dims[0], p->histories[at.workload], profile ? profile : ""),
+                                  number_of(&dims[1], shape_in(p->traces[at.workload]->header.name), ""),
+                                  number_of(&dims[2], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
+                                  number_of(&dims[3], s->caches[at.cache]->name, ""),
+                                  number_of(&dims[4], kernel->name, "")},
                            .cost = can_run(p, at) ? dear * p->cost[at.workload * s->n_caches + at.cache] : NAN};
 }
 

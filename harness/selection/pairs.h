@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pairs in place of the product: most mistakes need two parts to meet, not four. A combination has four parts: workload (with its
- * values), pair of pools, cache, kernel. Some combinations are chosen, so that any two parts that can run together do so in at
- * least one of them. Each chosen one runs with every thread count and growth.
+ * Pairs in place of the product: most mistakes need two parts to meet, not five. A combination has five parts: history (with its
+ * values), shape, pair of pools, cache, kernel. History and shape are those of the workload: eagle-tree-8x128 is the events of
+ * eagle-tree at 8 KV heads of 128 channels; a workload whose name ends in no such numbers has the shape that it was recorded at.
+ * Some combinations are chosen, so that any two parts that can run together do so in at least one of them. Each chosen one runs
+ * with every thread count and growth.
  */
 #ifndef KVB_PAIRS_H
 #define KVB_PAIRS_H
@@ -32,7 +34,7 @@ typedef struct kvb_pairs_options {
  */
 int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *selections, char *why, size_t why_bytes);
 
-#define KVB_PAIRS_DIMS 4u
+#define KVB_PAIRS_DIMS 5u
 
 typedef struct kvb_candidate {
     uint32_t at[KVB_PAIRS_DIMS]; /* its value in each dimension, from 0 */

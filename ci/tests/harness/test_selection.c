@@ -118,9 +118,9 @@ static void every_pair_that_can_be_is_chosen(void **state)
         uint32_t sizes[KVB_PAIRS_DIMS], sick, most; /* most: twice the larger two dimensions' product */
         unsigned hole;
     } cases[] = {
-        {{5, 4, 3, 2}, UINT32_MAX, 40, 0}, {{2, 3, 4, 5}, 1, 40, 2},   {{7, 9, 5, 6}, UINT32_MAX, 126, 0},
-        {{7, 9, 5, 6}, 5, 126, 3},         {{1, 1, 1, 1}, 0, 1, 0},    {{1, 1, 6, 1}, UINT32_MAX, 6, 0},
-        {{1, 8, 9, 1}, UINT32_MAX, 72, 0}, {{4, 12, 2, 7}, 0, 168, 2},
+        {{5, 4, 1, 3, 2}, UINT32_MAX, 40, 0}, {{2, 3, 2, 4, 5}, 1, 40, 2},   {{7, 9, 1, 5, 6}, UINT32_MAX, 126, 0},
+        {{7, 9, 1, 5, 6}, 5, 126, 3},         {{1, 1, 1, 1, 1}, 0, 1, 0},    {{1, 1, 1, 6, 1}, UINT32_MAX, 6, 0},
+        {{1, 8, 1, 9, 1}, UINT32_MAX, 72, 0}, {{4, 12, 1, 2, 7}, 0, 168, 2}, {{3, 2, 12, 4, 2}, UINT32_MAX, 96, 5},
     };
     static kvb_candidate at[MOST], again[MOST];
     (void)state;
@@ -153,7 +153,7 @@ static void every_pair_that_can_be_is_chosen(void **state)
 /* What is dear is chosen no oftener than it must be, and what is not needed is chosen evenly. */
 static void the_cheap_and_the_rare_are_preferred(void **state)
 {
-    static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 8, 3, 3};
+    static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 2, 8, 3, 3};
     static kvb_candidate at[MOST];
     size_t n = field_make(at, sizes, 0, UINT32_MAX), dear = 0, uses[3] = {0};
     (void)state;
