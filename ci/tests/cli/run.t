@@ -89,7 +89,9 @@ assert {c for (_, name), c in cost.items() if name == "f32"} == {0}
 PY
 
 # ---- judged alone: the product, one at a time and several at once; pairs of it
-check=("$KVBENCH" run --suite quick --workload plain-decode --workload 'plain-decode-8*' --workload agent-fork --pool f32 --pool int8 --pool nvfp4 --check)
+check=("$KVBENCH" run --suite quick --workload plain-decode --workload 'plain-decode-8*' --workload agent-fork --pool f32 --pool int8 --pool nvfp4
+    --oracle-pairs 20000 --check)
+for cache in slab contiguous seq window paged tree; do check+=(--cache "$cache"); done
 ok "--check judges without timing" "${check[@]}" --product --jobs 1 -o "$TMPDIR/one.jsonl"
 holds "  and says so" '^nothing was timed \(--check\)'
 ok "  which show tells of the file" "$KVBENCH" show "$TMPDIR/one.jsonl"
