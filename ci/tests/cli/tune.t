@@ -35,7 +35,7 @@ plain, drawn = ([json.loads(line) for line in open(f)] for f in sys.argv[1:3])
 assert "tuning" not in plain[0] and drawn[0]["tuning"] == sys.argv[3]
 bits = [[r["out_digest"] for r in lines[1:]] for lines in (plain, drawn)]
 assert bits[0] == bits[1], bits
-assert sum(b is not None for b in bits[0]) >= 12, bits[0]
+assert sum(b is not None for b in bits[0]) >= 10, bits[0]
 PY
 done
 
