@@ -82,8 +82,8 @@ typedef struct tile {
     uint32_t at[TILE_CELLS]; /* their rows */
 } tile;
 
-/* The next tile of rows of `dim`, of which those that are seen lie one after the other where they are gathered. False: there is
- * none. */
+/* Moves on to the next tile, of rows of `dim` doubles. gathered: memory has only the rows that are seen, one after the other.
+ * False: there is no next tile. */
 static bool tile_next(const kvb_attention *a, uint32_t dim, bool gathered, tile *t)
 {
     size_t most = TILE_BYTES / sizeof(double) / dim / 8 * 8;

@@ -113,8 +113,8 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
 /* ---- sums over cells ---------------------------------------------------------------------------------------------- */
 
 /*
- * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1. Their sums stay in registers over the cells of a tile:
- * `broad` vectors of them at a time, so that additions to one need not wait for those to another.
+ * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1, whose sums stay in registers over the cells of a tile.
+ * It takes `broad` vectors at a time where it can: an addition waits for the last one to the same vector, not to another.
  */
 #define ALL_CHANNELS(dim, broad, some, ...)                                                                            \
     do {                                                                                                               \

@@ -28,7 +28,8 @@ typedef struct kvb_products {
     void (*spread_sums)(const kvb_tile_rows *rows, uint32_t dim, const double *o, double *const sums[4]);
 } kvb_products;
 
-/* Of the highest level that this CPU has; all levels give the same bits. */
-const kvb_products *kvb_products_here(void);
+/* Levels 0 to 2: portable, AVX2, AVX-512. All give the same bits. NULL: this CPU, or this build, does not have it. */
+const kvb_products *kvb_products_at(unsigned level);
+const kvb_products *kvb_products_here(void); /* the highest */
 
 #endif

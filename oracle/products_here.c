@@ -6,18 +6,24 @@
 
 extern const kvb_products kvb_products_portable, kvb_products_avx2, kvb_products_avx512;
 
-const kvb_products *kvb_products_here(void)
+const kvb_products *kvb_products_at(unsigned level)
 {
 #ifdef __x86_64__
-    static const kvb_products *best;
-    if (!best) { /* a second thread would find the same */
-        bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-        bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-        best = avx512 ? &kvb_products_avx512 : avx2 ? &kvb_products_avx2 : &kvb_products_portable;
-    }
-    return best;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+               avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const kvb_products *const here[] = {&kvb_products_portable, avx2 ? &kvb_products_avx2 : NULL,
+                                        avx512 ? &kvb_products_avx512 : NULL};
 #else
-    return &kvb_products_portable;
+    const kvb_products *const here[] = {&kvb_products_portable, NULL, NULL};
 #endif
+    return level < sizeof here / sizeof *here ? here[level] : NULL;
+}
+
+const kvb_products *kvb_products_here(void)
+{
+    unsigned level = 0;
+    while (kvb_products_at(level + 1))
+        level++;
+    return kvb_products_at(level);
 }
