@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The witness: lists the codes of the rows that each query sees (layout in witness.h). Behind the lists, scratch has a table
- * code[n_kv_heads][n_cells][2], a decoded row for each thread, and a byte for each cell: does a query see it? The codes of such
- * cells are read once, into the table; then the lists are filled from it. out is all zeros and lse is 0.
+ * code[n_kv_heads][n_cells][2], a decoded row for each thread, and a byte for each cell: 1 if some query sees it. First the codes
+ * of these cells are read into the table, once. Then the lists are filled from the table. out is all zeros and lse is 0.
  */
 #include "kernels/witness.h"
 #include "kernels/convert.h"

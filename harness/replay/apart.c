@@ -18,7 +18,7 @@
 
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
 {
-    int bound[2]; /* closed by the child when its life hangs on its parent's: who is stopped before would outlive it */
+    int bound[2]; /* the child closes it when it will die with its parent: stopped earlier, it would not */
     char none;
     if (pipe2(bound, O_CLOEXEC) != 0)
         return -errno;

@@ -12,8 +12,8 @@
  */
 int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds);
 
-/* Forks: in the child, which dies with its parent (also where it is stopped at once) and leaves no core, calls main(ctx) and ends.
- * The child, or -errno. */
+/* Forks. The child calls main(ctx) and ends. It leaves no core, and dies when its parent dies, even while it is stopped. Returns
+ * the child, or -errno. */
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx);
 
 /* Has the child ended? Where a system has no descriptors of processes (Valgrind 3.19), it is asked so often. */

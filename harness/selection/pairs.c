@@ -113,7 +113,7 @@ typedef struct part {
     const kvb_pairs_options *options;
     kvb_selection *selection;
     kvb_trace **traces; /* [workloads] */
-    char **histories;   /* [workloads] a workload's path without its shape */
+    char **histories;   /* [workloads] their names without the shape */
     bool *stores;       /* [workloads][pools] */
     double *cost;       /* [workloads][caches]; NaN: that cannot be */
     bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
@@ -178,7 +178,7 @@ static void kernel_ask(void *ctx)
 #define PLAIN_DEAR 10.0
 #define BLAS_DEAR  5.0
 
-/* Likewise a kernel that rounds q: exact attention of the q that it multiplies is solved beside it. */
+/* Likewise a kernel that rounds q: the oracle solves attention again, for the rounded q. */
 #define ROUNDED_DEAR 3.0
 
 /* What is done in a layer of a group. */
@@ -266,18 +266,13 @@ static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, con
     return cost;
 }
 
-/* The shape that a workload's name ends in, as "-8x128" or "-1x576"; else "". */
-static const char *shape_in(const char *name)
+/* Where the shape begins that a workload's name ends in, as "-8x128" or "-1x576"; its end, where there is none. */
+static size_t shape_at(const char *name)
 {
     const char *last = strrchr(name, '-');
-    return last && strchr(last, 'x') && strspn(last + 1, "0123456789x") == strlen(last + 1) ? last : "";
-}
-
-/* A workload's path up to its name, shape left out. The caller frees it; NULL: no memory. */
-static char *history_of(const char *path, const char *name)
-{
-    const char *at = strstr(path, name);
-    return at ? strndup(path, (size_t)(at - path) + strlen(name) - strlen(shape_in(name))) : strdup(path);
+    bool shape = last && last[1] >= '1' && last[1] <= '9' && strchr(last, 'x') &&
+                 strspn(last + 1, "0123456789x") == strlen(last + 1);
+    return shape ? (size_t)(last - name) : strlen(name);
 }
 
 static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char *why, size_t why_bytes)
@@ -301,7 +296,7 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
         error = kvb_trace_change_logits(p->traces[w], &o->logits);
         if (error)
             return error;
-        p->histories[w] = history_of(s->workloads[w].path, p->traces[w]->header.name);
+        p->histories[w] = strndup(s->workloads[w].name, shape_at(s->workloads[w].name));
         if (!p->histories[w])
             return -ENOMEM;
         for (size_t c = 0; c < s->n_caches; c++)
@@ -366,12 +361,13 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     kvb_spot at = kvb_spot_of(s, i);
     const char *profile = s->values[at.values];
     const kvb_kernel *kernel = s->kernels[at.kernel];
+    const char *name = s->workloads[at.workload].name;
     double dear = kernel == &kvb_kernel_reference || kvb_scan_behind(kernel) == &kvb_scan_kernel_reference ? PLAIN_DEAR
                   : kernel == &kvb_kernel_openblas                                                         ? BLAS_DEAR
                   : kernel->round_query ? ROUNDED_DEAR
                                         : 1;
     return (kvb_candidate){.at = {number_of(&dims[0], p->histories[at.workload], profile ? profile : ""),
-                                  number_of(&dims[1], shape_in(p->traces[at.workload]->header.name), ""),
+                                  number_of(&dims[1], name + shape_at(name), ""),
                                   number_of(&dims[2], s->pools[at.pools].k->name, s->pools[at.pools].v->name),
                                   number_of(&dims[3], s->caches[at.cache]->name, ""),
                                   number_of(&dims[4], kernel->name, "")},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pairs in place of the product: most mistakes need two parts to meet, not five. A combination has five parts: history (with its
- * values), shape, pair of pools, cache, kernel. History and shape are those of the workload: eagle-tree-8x128 is the events of
- * eagle-tree at 8 KV heads of 128 channels; a workload whose name ends in no such numbers has the shape that it was recorded at.
+ * values), shape, pair of pools, cache, kernel. A workload's name gives its history and its shape: eagle-tree-8x128 has the events
+ * of eagle-tree, at 8 KV heads of 128 channels. Names without such an ending share one shape, "as recorded".
  * Some combinations are chosen, so that any two parts that can run together do so in at least one of them. Each chosen one runs
  * with every thread count and growth.
  */
@@ -44,7 +44,7 @@ typedef struct kvb_candidate {
 
 /*
  * The rule alone: chooses candidates until every two values that are together in one that can run are together in a chosen
- * one. Greedy: whichever has most pairs that are new; of equals the cheapest, then that whose values were chosen least so far,
+ * one. Greedy: whichever brings most new pairs for its cost; of equals that whose values were chosen least so far,
  * then the first. Then, for each value that nobody chosen has, the first candidate that has it. 0 or -ENOMEM.
  */
 int kvb_pairs_cover(kvb_candidate *candidates, size_t n);

@@ -128,14 +128,14 @@ static const kvb_suite_part full_parts[] = {
 static const kvb_suite quick = {
     .name = "quick",
     .summary =
-        "each pair of the recorded workloads, caches, kernels and f32, f16, bf16; every format over two more workloads",
+        "each pair of the recorded histories, caches, kernels and f32, f16, bf16; every format at 8 KV heads of 128",
     .by_pairs = true,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
     .name = "default",
-    .summary =
-        "each pair of all workloads, caches, kernels and formats; engines' calls and a 32k context in f32, f16, bf16",
+    .summary = "each pair of all histories, shapes, caches, kernels and formats; engines' calls and a 32k context in "
+               "f32, f16, bf16",
     .by_pairs = true,
     PARTS(default_parts),
 };

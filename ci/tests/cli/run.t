@@ -104,7 +104,7 @@ ok "  every pair that passes in the product is among fewer than half" python3 - 
 import itertools, json, re, sys
 whole, pairs = ([json.loads(line) for line in open(f)][1:] for f in sys.argv[1:3])
 def parts(r):
-    history, shape = re.fullmatch("(.*?)(-[0-9x]+)?", r["workload"]).groups("")
+    history, shape = re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"]).groups("")
     return ("history", history), ("shape", shape), ("pool", r["pool_k"], r["pool_v"]), ("cache", r["cache"]), ("kernel", r["kernel"])
 def met(records): return {p for r in records if r["status"] == "pass" for p in itertools.combinations(parts(r), 2)}
 ran = [sum(r["status"] == "pass" for r in records) for records in (whole, pairs)]
