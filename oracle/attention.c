@@ -202,9 +202,10 @@ static void output_sums(const kvb_attention_row *r, const tile *t)
     kvb_products_here()->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
 }
 
-static void mass_sums(const kvb_attention_row *r, const tile *t)
+static void output_and_mass_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
+    kvb_products_here()->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
     kvb_products_here()->mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
 }
 
@@ -303,8 +304,7 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         sink_size[i] = row_sums(r, sink_weight_of(r));
         memset(r->channels[OUTPUT], 0, 7 * r->a.v_dim * sizeof(double));
     }
-    tiles_sum(rows, n, output_sums);
-    tiles_sum(rows, n, mass_sums);
+    tiles_sum(rows, n, output_and_mass_sums);
     for (uint32_t i = 0; i < n; i++) { /* a sink is a cell with v = 0, A = 0 and Q = 0 */
         const double *o = rows[i].channels[OUTPUT], sink_weight = sink_weight_of(&rows[i]);
         for (uint32_t c = 0; c < rows->a.v_dim; c++) {

@@ -8,11 +8,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "oracle/history.h"
 #include "oracle/lane.h"
 #include "oracle/sample.h"
+#include "workloads/array.h"
 
 #define GLANCE_VISITS                                                                                                  \
     16u /* of a row of a state's column cost what a (query, head, cell) of attention's second opinion does */
@@ -177,14 +177,11 @@ static int rows_make(kvb_descent *d, const kvb_team *team)
     size_t n = 0;
     for (uint32_t place = 0; place < places; place++)
         n += d->lane_first[place + 1] - d->lane_glanced[place];
-    d->rows_bytes = n * tokens * sizeof *d->rows;
-    if (!d->rows_bytes)
+    if (n == 0 || tokens == 0)
         return 0;
-    void *rows =
-        mmap(NULL, d->rows_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* as the oracle's */
-    if (rows == MAP_FAILED)
+    d->rows = kvb_pages_alloc(n * tokens * sizeof *d->rows);
+    if (!d->rows)
         return -ENOMEM;
-    d->rows = rows;
     n = 0;
     for (uint32_t place = 0; place < places; place++)
         for (size_t i = d->lane_glanced[place]; i < d->lane_first[place + 1]; i++, n++)
@@ -228,8 +225,7 @@ void kvb_descent_free(kvb_descent *d)
 {
     if (!d)
         return;
-    if (d->rows)
-        munmap(d->rows, d->rows_bytes);
+    kvb_pages_free(d->rows);
     free(d->parent);
     free(d->youngest);
     free(d->lane_first);

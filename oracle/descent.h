@@ -36,7 +36,6 @@ typedef struct kvb_descent {
         lane_glanced; /* [layers][KVB_SCAN_PARTS]: of each part, the first of which there is a second opinion; those before it are followed */
     uint64_t total;       /* lanes that there are */
     kvb_glance_row *rows; /* their own mapping */
-    size_t rows_bytes;
 } kvb_descent;
 
 #define KVB_DESCENT_ROOT UINT32_MAX

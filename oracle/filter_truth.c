@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
 #include "oracle/filter_truth.h"
+#include "workloads/array.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Weights kept (one for each row and token seen): half of the pairs solved, within these. */
 #define LEAST_PAIRS ((uint64_t)1 << 22)
@@ -95,8 +97,10 @@ static int unit_open(kvb_filter_unit *unit, const kvb_model *m, const tally *t, 
 {
     uint32_t dim = kvb_model_group(m, t->layer)->v_dim;
     *unit = (kvb_filter_unit){.layer = t->layer, .kv_head = t->kv_head, .dim = dim};
-    unit->inverse = calloc(dim, sizeof *unit->inverse);
-    unit->v = malloc((tokens * dim + 1) * sizeof *unit->v);
+    unit->inverse = calloc(3 * (size_t)dim, sizeof *unit->inverse);
+    unit->mean = unit->inverse + dim;
+    unit->sum2 = unit->mean + dim;
+    unit->v = kvb_pages_alloc((tokens * dim + 1) * sizeof *unit->v);
     unit->norm2 = malloc((tokens + 1) * sizeof *unit->norm2);
     unit->magnitude = malloc((tokens + 1) * sizeof *unit->magnitude);
     return unit->inverse && unit->v && unit->norm2 && unit->magnitude ? 0 : -ENOMEM;
@@ -108,8 +112,8 @@ static int rows_open(const kvb_oracle *oracle, const kvb_census *census, kvb_fil
     size_t pairs = 0, outputs = 0, runs = 0;
     for (int place = 0; place < 2; place++) { /* first count, then place */
         if (place) {
-            t->weights = malloc((pairs + 1) * sizeof *t->weights);
-            t->outputs = calloc(outputs + 1, sizeof *t->outputs);
+            t->weights = kvb_pages_alloc((pairs + 1) * sizeof *t->weights);
+            t->outputs = kvb_pages_alloc((outputs + 1) * sizeof *t->outputs);
             t->runs = malloc((runs + 1) * sizeof *t->runs);
             if (!t->weights || !t->outputs || !t->runs)
                 return -ENOMEM;
@@ -202,7 +206,7 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
         return;
     for (uint32_t u = 0; u < t->n_units; u++) {
         free(t->units[u].inverse);
-        free(t->units[u].v);
+        kvb_pages_free(t->units[u].v);
         free(t->units[u].norm2);
         free(t->units[u].magnitude);
     }
@@ -210,44 +214,51 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
     free(t->number);
     free(t->rows);
     free(t->runs);
-    free(t->weights);
-    free(t->outputs);
+    kvb_pages_free(t->weights);
+    kvb_pages_free(t->outputs);
     free(t);
 }
 
 /* ---- what is solved ---------------------------------------------------------------------------------------------- */
 
+/* Fills in a unit from the V rows [tokens][v_row]. */
+static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
+{
+    const uint32_t dim = unit->dim;
+    double *restrict mean = unit->mean, *restrict sum2 = unit->sum2, all = 0;
+    memset(mean, 0, dim * sizeof *mean);
+    memset(sum2, 0, dim * sizeof *sum2);
+    for (size_t i = 0; i < tokens; i++)
+        for (uint32_t c = 0; c < dim; c++)
+            mean[c] += v[i * v_row + c];
+    for (uint32_t c = 0; c < dim; c++)
+        mean[c] /= (double)tokens;
+    for (size_t i = 0; i < tokens; i++)
+        for (uint32_t c = 0; c < dim; c++)
+            sum2[c] += (v[i * v_row + c] - mean[c]) * (v[i * v_row + c] - mean[c]);
+    for (uint32_t c = 0; c < dim; c++) {
+        unit->inverse[c] = sum2[c] > 0 ? sqrt((double)tokens / sum2[c]) : 0;
+        all += sum2[c];
+    }
+    unit->usable = isfinite(all);
+    for (size_t i = 0; i < tokens; i++) {
+        double norm2 = 0, largest = 0;
+        for (uint32_t c = 0; c < dim; c++) {
+            double x = v[i * v_row + c] * unit->inverse[c], size = fabs(v[i * v_row + c]);
+            unit->v[i * dim + c] = (float)x;
+            norm2 += x * x;
+            largest = size > largest ? size : largest;
+        }
+        unit->norm2[i] = (float)norm2;
+        unit->magnitude[i] = (float)largest;
+    }
+}
+
 void kvb_filter_truth_v(kvb_filter_truth *t, uint32_t layer, uint32_t kv_head, const double *v, uint32_t v_row)
 {
-    for (uint32_t u = 0; t && u < t->n_units; u++) {
-        kvb_filter_unit *unit = &t->units[u];
-        if (unit->layer != layer || unit->kv_head != kv_head)
-            continue;
-        uint32_t dim = unit->dim;
-        double all = 0;
-        for (uint32_t c = 0; c < dim; c++) {
-            double sum = 0, sum2 = 0;
-            for (size_t i = 0; i < t->tokens; i++)
-                sum += v[i * v_row + c];
-            double mean = sum / (double)t->tokens;
-            for (size_t i = 0; i < t->tokens; i++)
-                sum2 += (v[i * v_row + c] - mean) * (v[i * v_row + c] - mean);
-            unit->inverse[c] = sum2 > 0 ? sqrt((double)t->tokens / sum2) : 0;
-            all += sum2;
-        }
-        unit->usable = isfinite(all);
-        for (size_t i = 0; i < t->tokens; i++) {
-            double norm2 = 0, largest = 0;
-            for (uint32_t c = 0; c < dim; c++) {
-                double x = v[i * v_row + c] * unit->inverse[c];
-                unit->v[i * dim + c] = (float)x;
-                norm2 += x * x;
-                largest = fmax(largest, fabs(v[i * v_row + c]));
-            }
-            unit->norm2[i] = (float)norm2;
-            unit->magnitude[i] = (float)largest;
-        }
-    }
+    for (uint32_t u = 0; t && u < t->n_units; u++)
+        if (t->units[u].layer == layer && t->units[u].kv_head == kv_head)
+            unit_fill(&t->units[u], v, t->tokens, v_row);
 }
 
 /* d s / d log scale, of a logit that is capped. */

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "oracle/codec.h"
 #include "oracle/sample.h"
+#include "workloads/array.h"
 
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
@@ -192,11 +192,8 @@ int kvb_opinions_open(const kvb_census *census, uint64_t max_pairs, uint64_t see
     }
     if (!error) {
         calls_choose(census, max_pairs, seed, chosen, &all);
-        /* its own mapping, as the oracle's */
-        o->arena = mmap(NULL, all.bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        o->arena_bytes = all.bytes + 1;
-        error = o->arena == MAP_FAILED ? -ENOMEM : 0;
-        madvise(o->arena, o->arena_bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
+        o->arena = kvb_pages_alloc(all.bytes + 1);
+        error = o->arena ? 0 : -ENOMEM;
     }
     if (!error) {
         o->rows = o->arena;
@@ -223,8 +220,7 @@ void kvb_opinions_free(kvb_opinions *o)
     }
     free(o->heads);
     free(o->first);
-    if (o->arena && o->arena != MAP_FAILED)
-        munmap(o->arena, o->arena_bytes);
+    kvb_pages_free(o->arena);
     free(o);
 }
 

@@ -35,7 +35,6 @@ typedef struct kvb_opinions {
     kvb_opinion_row *rows;    /* by event, layer, query, head */
     size_t n_rows;
     void *arena;
-    size_t arena_bytes;
 } kvb_opinions;
 
 /* ---- one row ---------------------------------------------------------------------------------------------------- */

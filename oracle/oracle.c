@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "oracle/census.h"
 #include "oracle/descent.h"
@@ -16,6 +15,7 @@
 #include "oracle/sample.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
+#include "workloads/array.h"
 
 /* Results are kept below this by sampling, whatever the budget of pairs. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
@@ -53,13 +53,10 @@ static int results_open(const kvb_model *model, const kvb_sample *sample, kvb_or
     for (size_t r = 0; r < n; r++)
         n_terms += kvb_model_group(model, sample->rows[r].layer)->v_dim;
     size_t bytes = n * sizeof(kvb_expect) + n_terms * sizeof(kvb_bound_term) + 1;
-    /* a mapping: fresh pages, where a block of the heap that children still hold would be copied page by page */
-    void *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED)
+    void *arena = kvb_pages_alloc(bytes);
+    if (!arena)
         return -ENOMEM;
-    madvise(arena, bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
     oracle->arena = arena;
-    oracle->arena_bytes = bytes;
     oracle->rows = arena;
     oracle->n_rows = n;
     oracle->total_rows = sample->total_rows;
@@ -172,8 +169,7 @@ void kvb_oracle_free(kvb_oracle *oracle)
     kvb_filter_truth_free(oracle->filter);
     kvb_opinions_free(oracle->opinions);
     kvb_descent_free(oracle->descent);
-    if (oracle->arena)
-        munmap(oracle->arena, oracle->arena_bytes);
+    kvb_pages_free(oracle->arena);
     free(oracle);
 }
 

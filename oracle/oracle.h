@@ -59,7 +59,6 @@ typedef struct kvb_oracle {
     struct kvb_descent *descent;   /* of layers that scan: oracle/descent.h. NULL: there are none */
     struct kvb_opinions *opinions; /* of rows beside those: oracle/opinion.h. NULL: there are none */
     void *arena;                   /* its own mapping */
-    size_t arena_bytes;
     struct kvb_oracle_state *state;
     struct kvb_filter_truth *filter; /* what oracle/filter.h needs of some rows; NULL: of none */
 } kvb_oracle;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "oracle/opinion.h"
+#include "workloads/array.h"
 
 /* What one thread works in. */
 typedef struct worker {
@@ -310,7 +311,7 @@ static int worker_open(const work *w, const kvb_storages *stores, worker *me, si
     bool k_residual = kvb_storage_has_residual(&stores->k), v_residual = kvb_storage_has_residual(&stores->v);
     int err = 0;
     me->q = malloc(w->row_set * stores->k.dim * sizeof *me->q);
-    me->scratch = malloc(scratch * sizeof *me->scratch);
+    me->scratch = kvb_pages_alloc(scratch * sizeof *me->scratch);
     me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
     if (k_residual)
         err = kvb_stored_open(&me->k, &stores->k, w->visible_max);
@@ -351,8 +352,8 @@ static int buffers_open(work *w, const kvb_storages *stores)
         err = (w->moved = malloc(moved * sizeof *w->moved)) ? 0 : -ENOMEM;
     if (err || w->lossless)
         return err;
-    w->k_original = malloc((rows * w->group->k_dim + 1) * sizeof *w->k_original);
-    w->v_original = malloc((rows * w->group->v_dim + 1) * sizeof *w->v_original);
+    w->k_original = kvb_pages_alloc((rows * w->group->k_dim + 1) * sizeof *w->k_original);
+    w->v_original = kvb_pages_alloc((rows * w->group->v_dim + 1) * sizeof *w->v_original);
     w->moved_original = malloc((moved + 1) * sizeof *w->moved_original);
     return w->k_original && w->v_original && w->moved_original ? 0 : -ENOMEM;
 }
@@ -361,7 +362,7 @@ static void buffers_close(work *w)
 {
     for (uint32_t i = 0; w->workers && i < w->n_workers; i++) {
         free(w->workers[i].q);
-        free(w->workers[i].scratch);
+        kvb_pages_free(w->workers[i].scratch);
         free(w->workers[i].seen);
         kvb_stored_close(&w->workers[i].k);
         kvb_stored_close(&w->workers[i].v);
@@ -371,8 +372,8 @@ static void buffers_close(work *w)
     free(w->k_norm);
     kvb_stored_close(&w->k);
     kvb_stored_close(&w->v);
-    free(w->k_original);
-    free(w->v_original);
+    kvb_pages_free(w->k_original);
+    kvb_pages_free(w->v_original);
     free(w->moved);
     free(w->moved_original);
     w->moved = w->moved_original = NULL;

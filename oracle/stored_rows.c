@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stored rows in memory. */
 #include "oracle/stored_rows.h"
+#include "workloads/array.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,16 +19,16 @@ int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n)
 {
     size_t count = n * store->dim + 1;
     *side = (kvb_stored){
-        .rows = malloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
+        .rows = kvb_pages_alloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
     if (is_sized(store->format))
-        side->sizes = malloc(count * sizeof(double));
+        side->sizes = kvb_pages_alloc(count * sizeof(double));
     return side->rows && side->sums && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
 }
 
 void kvb_stored_close(kvb_stored *side)
 {
-    free(side->rows);
-    free(side->sizes);
+    kvb_pages_free(side->rows);
+    kvb_pages_free(side->sizes);
     free(side->sums);
     *side = (kvb_stored){0};
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that grow. Every folder may include this header; memory that is counted grows by kvb_grow (caches/allocator.h). */
+/* Arrays that grow, and large ones. Every folder may include this header; memory that is counted grows by kvb_grow (caches/allocator.h). */
 #ifndef KVB_ARRAY_H
 #define KVB_ARRAY_H
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Makes room for n elements. array: the address of its pointer; room: for how many elements it has memory, which
  * doubles; bytes: of one element. 0, or -ENOMEM with the array as it was. */
@@ -25,6 +26,33 @@ static inline int kvb_array_reserve(void *array, size_t *room, size_t n, size_t 
     memcpy(array, &grown, sizeof grown);
     *room = more;
     return 0;
+}
+
+#define KVB_PAGES_HEAD 64u /* bytes before the memory, which keep its size */
+
+/* Memory of zeros in a mapping of its own, aligned to 64 bytes, to be freed with kvb_pages_free(); NULL: there is none. For what is
+ * large: huge pages where the system has such, and fresh ones, where a block of the heap that children still hold would be copied
+ * page by page. */
+static inline void *kvb_pages_alloc(size_t bytes)
+{
+    bytes += KVB_PAGES_HEAD;
+    char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        return NULL;
+    madvise(pages, bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
+    memcpy(pages, &bytes, sizeof bytes);
+    return pages + KVB_PAGES_HEAD;
+}
+
+/* NULL: nothing. */
+static inline void kvb_pages_free(void *memory)
+{
+    size_t bytes;
+    if (!memory)
+        return;
+    char *pages = (char *)memory - KVB_PAGES_HEAD;
+    memcpy(&bytes, pages, sizeof bytes);
+    munmap(pages, bytes);
 }
 
 #endif
