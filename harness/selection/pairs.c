@@ -30,6 +30,7 @@ bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_sele
 
 /* What has been chosen so far. */
 typedef struct meetings {
+    unsigned dims;                /* that are to meet, a set */
     size_t values;                /* of all dimensions */
     size_t first[KVB_PAIRS_DIMS]; /* of a dimension's values among all */
     bool *met;                    /* [values][values] */
@@ -45,7 +46,7 @@ static unsigned new_pairs(const meetings *m, const kvb_candidate *c, uint32_t *u
         const bool *met = &m->met[(m->first[a] + c->at[a]) * m->values];
         *uses += m->uses[m->first[a] + c->at[a]];
         for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
-            n += !met[m->first[b] + c->at[b]];
+            n += (m->dims >> a & m->dims >> b & 1) && !met[m->first[b] + c->at[b]];
     }
     return n;
 }
@@ -81,9 +82,9 @@ static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, si
     return best;
 }
 
-int kvb_pairs_cover(kvb_candidate *candidates, size_t n)
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims)
 {
-    meetings m = {.values = 0};
+    meetings m = {.dims = dims};
     kvb_candidate *best;
     for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) {
         uint32_t most = 0;
@@ -95,11 +96,14 @@ int kvb_pairs_cover(kvb_candidate *candidates, size_t n)
     m.met = calloc(m.values * m.values, sizeof *m.met);
     m.uses = calloc(m.values, sizeof *m.uses);
     int error = m.met && m.uses ? 0 : -ENOMEM;
+    for (size_t i = 0; i < n && !error; i++)
+        if (candidates[i].chosen)
+            choose(&m, &candidates[i]);
     while (!error && (best = best_find(&m, candidates, n)))
         choose(&m, best);
     for (size_t i = 0; i < n && !error; i++)
         for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
-            if (!m.uses[m.first[d] + candidates[i].at[d]])
+            if ((dims >> d & 1) && !m.uses[m.first[d] + candidates[i].at[d]])
                 choose(&m, &candidates[i]);
     free(m.met);
     free(m.uses);
@@ -118,6 +122,7 @@ typedef struct part {
     double *cost;       /* [workloads][caches]; NaN: that cannot be */
     bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
     size_t refuses_bytes;
+    bool *kept;    /* [workloads][pools][caches] is any kernel? */
     size_t kernel; /* the one being asked */
 } part;
 
@@ -283,10 +288,11 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
     p->histories = calloc(s->n_workloads + 1, sizeof *p->histories);
     p->stores = calloc(w_p + 1, sizeof *p->stores);
     p->cost = calloc(s->n_workloads * s->n_caches + 1, sizeof *p->cost);
+    p->kept = calloc(w_p * s->n_caches + 1, sizeof *p->kept);
     p->refuses = mmap(NULL, p->refuses_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p->refuses == MAP_FAILED)
         p->refuses = NULL;
-    if (!p->traces || !p->histories || !p->stores || !p->cost || !p->refuses)
+    if (!p->traces || !p->histories || !p->stores || !p->cost || !p->kept || !p->refuses)
         return -ENOMEM;
     for (size_t w = 0; w < s->n_workloads; w++) {
         char unused[KVB_REASON];
@@ -322,6 +328,7 @@ static void part_close(part *p)
     free(p->traces);
     free(p->stores);
     free(p->cost);
+    free(p->kept);
     if (p->refuses)
         munmap(p->refuses, p->refuses_bytes);
 }
@@ -390,67 +397,93 @@ static bool is_beside(const kvb_selection *s, size_t i)
 }
 
 /* Takes the combinations out of the selection that a candidate stands for. */
-static size_t block_drop(kvb_selection *s, size_t first)
-{
-    size_t dropped = 0;
-    for (size_t i = first; i < first + each_of(s); i++) {
-        dropped += s->has[i];
-        s->has[i] = false;
-    }
-    s->n_has -= dropped;
-    return dropped;
-}
-
-/* Leaves in the selection what is chosen, and with each workload, pools and cache that is, the witness. Candidates are those
- * that it had, in order; *next: behind its last. 0 or -ENOMEM. */
-static int selection_thin(const part *p, const kvb_candidate *candidate, const kvb_candidate **next)
+static void block_drop(const part *p, size_t first, bool could_run)
 {
     kvb_selection *s = p->selection;
-    bool *met = calloc(s->n_workloads * s->n_pools * s->n_caches + 1, sizeof *met);
-    for (int witnesses = 0; met && witnesses < 2; witnesses++)
-        for (size_t i = 0; i < kvb_matrix_size(s); i += each_of(s)) {
-            kvb_spot at = kvb_spot_of(s, i);
-            bool *here = &met[(at.workload * s->n_pools + at.pools) * s->n_caches + at.cache];
-            if (!s->has[i] || is_beside(s, i) != witnesses)
+    for (size_t i = first; i < first + each_of(s); i++) {
+        s->n_has -= s->has[i];
+        s->n_left_out += s->has[i] && could_run;
+        s->has[i] = false;
+    }
+}
+
+/* The block of a selection that a candidate stands for. */
+typedef struct block {
+    const part *part;
+    size_t first; /* combination */
+} block;
+
+/* All candidates of the parts, and where they come from. */
+typedef struct field {
+    kvb_candidate *at; /* [n] */
+    block *blocks;     /* [n] */
+    size_t n;
+    values dims[KVB_PAIRS_DIMS];
+} field;
+
+static bool *kept_at(const part *p, kvb_spot at)
+{
+    return &p->kept[(at.workload * p->selection->n_pools + at.pools) * p->selection->n_caches + at.cache];
+}
+
+/* Makes candidates of what the selections have of kernels; or of witnesses beside them: where none is kept, they go. */
+static void field_fill(field *f, const part *parts, size_t n_parts, bool witnesses)
+{
+    f->n = 0;
+    for (const part *p = parts; p < parts + n_parts; p++)
+        for (size_t i = 0; i < kvb_matrix_size(p->selection); i += each_of(p->selection)) {
+            if (!p->selection->has[i] || is_beside(p->selection, i) != witnesses)
                 continue;
-            if (witnesses) {
-                size_t left = *here && can_run(p, at) ? 0 : block_drop(s, i);
-                s->n_left_out += can_run(p, at) ? left : 0;
+            if (witnesses && !*kept_at(p, kvb_spot_of(p->selection, i))) {
+                block_drop(p, i, can_run(p, kvb_spot_of(p->selection, i)));
                 continue;
             }
-            *here |= candidate->chosen;
-            size_t dropped = candidate->chosen ? 0 : block_drop(s, i);
-            s->n_left_out += isnan(candidate->cost) ? 0 : dropped;
-            candidate++;
+            f->at[f->n] = candidate_of(p, i, f->dims);
+            f->blocks[f->n++] = (block){p, i};
         }
-    *next = candidate;
-    free(met);
-    return met ? 0 : -ENOMEM;
+}
+
+/* Leaves in the selections those that were chosen. */
+static void field_thin(const field *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const part *p = f->blocks[i].part;
+        if (f->at[i].chosen)
+            *kept_at(p, kvb_spot_of(p->selection, f->blocks[i].first)) = true;
+        else
+            block_drop(p, f->blocks[i].first, !isnan(f->at[i].cost));
+    }
 }
 
 static int parts_thin(const part *parts, const kvb_selections *s)
 {
-    values dims[KVB_PAIRS_DIMS] = {{.n = 0}};
     size_t n = 0, most = 1;
     for (size_t i = 0; i < s->n; i++) {
         n += kvb_matrix_size(&s->at[i]) / each_of(&s->at[i]);
         most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
     }
-    kvb_candidate *candidates = calloc(n + 1, sizeof *candidates), *next = candidates;
     const char *(*texts)[2] = calloc(KVB_PAIRS_DIMS * most, sizeof *texts);
-    int error = candidates && texts ? 0 : -ENOMEM;
+    field f = {.at = calloc(n + 1, sizeof *f.at), .blocks = calloc(n + 1, sizeof *f.blocks)};
+    int error = f.at && f.blocks && texts ? 0 : -ENOMEM;
     for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
-        dims[d].at = texts + d * most;
-    for (size_t i = 0; i < s->n && !error; i++)
-        for (size_t c = 0; c < kvb_matrix_size(&s->at[i]); c += each_of(&s->at[i]))
-            if (s->at[i].has[c] && !is_beside(&s->at[i], c))
-                *next++ = candidate_of(&parts[i], c, dims);
+        f.dims[d].at = texts + d * most;
+    if (!error) {
+        field_fill(&f, parts, s->n, false);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_ALL);
+    }
+    if (!error) {
+        field_thin(&f);
+        field_fill(&f, parts, s->n, true);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE);
+    }
     if (!error)
-        error = kvb_pairs_cover(candidates, (size_t)(next - candidates));
-    const kvb_candidate *done = candidates;
-    for (size_t i = 0; i < s->n && !error; i++)
-        error = selection_thin(&parts[i], done, &done);
-    free(candidates);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_SHAPE);
+    if (!error)
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS);
+    if (!error)
+        field_thin(&f);
+    free(f.at);
+    free(f.blocks);
     free(texts);
     return error;
 }

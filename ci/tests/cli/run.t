@@ -15,7 +15,7 @@ ok "a part of it, timed" "$KVBENCH" run --suite quick --workload plain-decode-8x
 holds "  passes" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 
 ok "the files have a manifest and all pairs that were promised" python3 - "$q" "$KVBENCH" "$timed" <<'PY'
-import json, subprocess, sys
+import json, re, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 manifest, records = lines[0], lines[1:]
 assert manifest["schema"] == "kvbench.result/5" and manifest["suite"] == "quick, pairs"
@@ -31,6 +31,10 @@ hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
+history = lambda r: (re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"]).group(1), r["cache"])
+witnessed = {history(r) for r in passed if r["kernel"] == "witness"}
+assert witnessed == {history(r) for r in passed if "scan" not in r["kernel"]}, "a history that nobody watched over a cache"
+assert 2 * len([r for r in passed if r["kernel"] == "witness"]) < len(passed)
 assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
 assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} | product(caches - {"window"}, {"scan", "scan-reference"}) # windows are in f32, f16, bf16 here
 # every listed format by every kernel that can, and over every cache but window, which needs one of the small workloads

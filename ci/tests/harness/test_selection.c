@@ -127,8 +127,8 @@ static void every_pair_that_can_be_is_chosen(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t n = field_make(at, cases[c].sizes, cases[c].hole, cases[c].sick), chosen = 0;
         memcpy(again, at, sizeof at);
-        assert_int_equal(kvb_pairs_cover(at, n), 0);
-        assert_int_equal(kvb_pairs_cover(again, n), 0);
+        assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL), 0);
+        assert_int_equal(kvb_pairs_cover(again, n, KVB_PAIRS_ALL), 0);
         assert_memory_equal(at, again, n * sizeof *at);
         for (size_t i = 0; i < n; i++) {
             chosen += at[i].chosen;
@@ -160,7 +160,7 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
     for (size_t i = 0; i < n; i++)
         if (at[i].at[0] == 7 && at[i].at[2] == 2)
             at[i].cost = 1000;
-    assert_int_equal(kvb_pairs_cover(at, n), 0);
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL), 0);
     for (size_t i = 0; i < n; i++) {
         dear += at[i].chosen && at[i].cost > 1;
         uses[at[i].at[3]] += at[i].chosen;
@@ -168,6 +168,33 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
     assert_int_equal(dear, 1);
     for (size_t k = 0; k < 3; k++)
         assert_in_range(uses[k], 64 / 3 - 3, 64 / 3 + 6);
+}
+
+/* Of some dimensions alone: what was chosen before counts, and no other dimension wants anything. */
+static void some_dimensions_are_covered_and_no_others(void **state)
+{
+    static const uint32_t sizes[KVB_PAIRS_DIMS] = {4, 2, 30, 3, 2};
+    static kvb_candidate at[MOST];
+    size_t n = field_make(at, sizes, 0, UINT32_MAX), chosen = 0, earlier = 0;
+    bool pools[30] = {false}, met[4][3] = {{false}};
+    (void)state;
+    at[0].chosen = at[n - 1].chosen = true;
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE), 0);
+    for (size_t i = 0; i < n; i++) {
+        earlier += at[i].chosen;
+        met[at[i].at[0]][at[i].at[3]] |= at[i].chosen;
+    }
+    assert_int_equal(earlier, 4 * 3);
+    for (size_t i = 0; i < 12; i++)
+        assert_true(met[i / 3][i % 3]);
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_POOLS), 0);
+    for (size_t i = 0; i < n; i++) {
+        chosen += at[i].chosen;
+        pools[at[i].at[2]] |= at[i].chosen;
+    }
+    for (size_t i = 0; i < 30; i++)
+        assert_true(pools[i]);
+    assert_in_range(chosen, 30, 30 + earlier - 2);
 }
 
 static void pairs_are_usual_where_nothing_is_named(void **state)
@@ -221,6 +248,7 @@ int main(void)
         cmocka_unit_test(growths_multiply),
         cmocka_unit_test(every_pair_that_can_be_is_chosen),
         cmocka_unit_test(the_cheap_and_the_rare_are_preferred),
+        cmocka_unit_test(some_dimensions_are_covered_and_no_others),
         cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
         cmocka_unit_test(pools_that_nobody_reads),
     };
