@@ -70,7 +70,7 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, l
     const line_ahead ahead = line_ahead_of(elem_like(fp8), rows, keys->ahead);
     const fp8_table table = fp8_table_of(keys->elem);
     const uint8_t *queries[DOTS_ROWS];
-    _Alignas(64) float last[VL * VL];
+    _Alignas(64) float last[VL * VL] = {0};
     uint32_t i = 0;
     for (uint32_t r = 0; r < rows; r++)
         queries[r] = (const uint8_t *)q[r] + 64;
