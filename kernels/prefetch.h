@@ -25,7 +25,9 @@ typedef struct kvb_reading {
     uint32_t ahead; /* prefetch lines of the cell so many further on in the order of reading; at most 256. 0: none */
     bool near;      /* into the first-level cache */
     bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
-    bool by_cells;  /* for one or two query rows a cell's row is read to its end before the next cell's */
+    bool by_cells;  /* for one or two query rows a cell's row of K is read to its end before the next cell's */
+    bool
+        sums_by_cells; /* likewise of V, some cells at a time, for any number of query rows; else strips of channels, over all cells */
 } kvb_reading;
 
 /* A reading is chosen by the bytes of a row (up to 256, up to 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
@@ -66,7 +68,7 @@ typedef struct kvb_row_ahead {
     size_t bytes; /* with `again` the distance of a multiple of 8 cells */
     bool near;
     bool again; /* prefetch lines between here and there again, at eighths of the distance */
-    bool by_cells;
+    bool by_cells, sums_by_cells;
 } kvb_row_ahead;
 
 /* ---- rows decoded or packed first ------------------------------------------------------------------------------------ */

@@ -51,7 +51,7 @@ static int table_print(const tune *t, const kvb_tuning *found)
                                                                                     "1", "2", "4", "more"};
     char ahead[16], gain[16];
     kvb_table *table = kvb_table_new(
-        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "order", ">gain", NULL});
+        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "K", "V", ">gain", NULL});
     int error = table ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS && !error; i++) {
         const uint32_t s = i / KVB_READING_ROWS, r = i % KVB_READING_ROWS;
@@ -63,7 +63,8 @@ static int table_print(const tune *t, const kvb_tuning *found)
                                                            : x->near ? "L1"
                                                                      : "L2",
                                                            x->again ? "yes" : "no",
-                                                           x->by_cells && r < 2 ? "by cells" : "by channels", gain});
+                                                           x->by_cells && r < 2 ? "by cells" : "by channels",
+                                                           x->sums_by_cells ? "by cells" : "by strips", gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);
     kvb_table_free(table);

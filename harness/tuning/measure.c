@@ -19,7 +19,7 @@
 
 #define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
 #define BETTER     1.03               /* a winner beats the built-in setting by so much */
-enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 16, THREADS = 256 };
+enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 32, THREADS = 256 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
@@ -29,17 +29,12 @@ static const struct {
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 
 static const kvb_reading readings[] = {
-    {.ahead = 0},
-    {.ahead = 16},
-    {.ahead = 32},
-    {.ahead = 64},
-    {.ahead = 96},
-    {.ahead = 128},
-    {.ahead = 32, .near = true},
-    {.ahead = 64, .near = true, .again = true},
+    {.ahead = 0},   {.ahead = 32}, {.ahead = 64}, {.ahead = 64, .near = true, .again = true},
+    {.ahead = 128}, {.ahead = 16}, {.ahead = 96}, {.ahead = 32, .near = true},
 };
-enum { READINGS = sizeof readings / sizeof *readings };
-static_assert(2 * READINGS <= CANDIDATES, "each of them by cells and not, for few query rows");
+/* In which order rows are read: K by channels, V by strips; V by cells; for one or two query rows both with K by cells, too. */
+enum { READINGS = sizeof readings / sizeof *readings, FEW_READINGS = 5, ORDERS = 4 };
+static_assert(ORDERS * READINGS <= CANDIDATES, "each of them in each order");
 
 /* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
 
@@ -193,6 +188,7 @@ typedef struct class
 {
     uint32_t size, rows;
     kvb_reading own;
+    uint32_t readings; /* the first so many */
 } class;
 
 static void reading_set(bench *b, uint32_t c, const void *of)
@@ -200,8 +196,10 @@ static void reading_set(bench *b, uint32_t c, const void *of)
     const class *x = of;
     kvb_reading r = x->own;
     if (c) {
-        r = readings[(c - 1) % READINGS];
-        r.by_cells = c > READINGS;
+        const uint32_t order = (c - 1) / x->readings;
+        r = readings[(c - 1) % x->readings];
+        r.sums_by_cells = order & 1;
+        r.by_cells = order & 2;
     }
     b->tried.reading[x->size][x->rows] = r;
 }
@@ -218,13 +216,14 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
     const double each = o->seconds / (n_sizes * KVB_READING_ROWS + !o->few);
     for (uint32_t i = 0; i < n_sizes * KVB_READING_ROWS && !kvb_stopped; i++) {
         const uint32_t size = i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
-        const class x = {size, rows, b->tried.reading[size][rows]};
+        const class x = {size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS};
         if (!work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads,
                        rows_of[rows])) {
             work_close(b);
             return -ENOMEM;
         }
-        turns_take(b, reading_set, &x, 1 + (rows_of[rows] <= 2 ? 2 : 1) * READINGS, each, &t->gain[size][rows]);
+        turns_take(b, reading_set, &x, 1 + (rows_of[rows] <= 2 ? ORDERS : ORDERS / 2) * x.readings, each,
+                   &t->gain[size][rows]);
         work_close(b);
     }
     const bool own = b->tried.steadily;

@@ -142,7 +142,11 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
     const kvb_reading *r = kvb_reading_of(flash->prefetch, side->row_bytes, g->n_rows);
     const uint32_t each = r->ahead > g->runs ? r->ahead / g->runs : 1;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
-    return (kvb_row_ahead){cells * stride, r->near, r->again && g->turn && g->runs == 1 && cells % 8 == 0, r->by_cells};
+    return (kvb_row_ahead){.bytes = cells * stride,
+                           .near = r->near,
+                           .again = r->again && g->turn && g->runs == 1 && cells % 8 == 0,
+                           .by_cells = r->by_cells,
+                           .sums_by_cells = r->sums_by_cells};
 }
 
 /* ---- what other products use of that of floats: product_float.c -------------------------------------------------- */

@@ -239,6 +239,82 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *va
 #undef STRIPS
 }
 
+/*
+ * The same sums in the order of memory: some cells' rows to their end, then the next cells'. So the strides of strips confuse no
+ * prefetcher of the CPU (kernels/NOTES.md); the block's sums of COMMON_DIM channels lie in the first-level cache. Each is made of the same
+ * terms in the same order: the bits are those of strips.
+ */
+#define CELLS_AT_ONCE 4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum */
+
+VEC_INLINE uint32_t cells_at_once(uint32_t rows)
+{
+    const uint32_t fit = (SUMS_VECS + 3) / (rows + 1);
+    return fit < 1 ? 1 : fit < CELLS_AT_ONCE ? fit : CELLS_AT_ONCE;
+}
+
+/* One step over the channels from d on, and d - at from the chunk's first. */
+VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
+                         uint32_t d, float *sums)
+{
+    vf value[CELLS_AT_ONCE][STEP_VECS];
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < cells; c++)
+        elem_read(elem, values[c], d, value[c]);
+#pragma GCC unroll 8
+    for (uint32_t v = 0; v < elem_vecs(elem); v++)
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            vf sum = vf_load(sums + r * COMMON_DIM + v * VL);
+#pragma GCC unroll 4
+            for (uint32_t c = 0; c < cells; c++)
+                sum = vf_fma(weights[r * cells + c], value[c][v], sum);
+            vf_store(sums + r * COMMON_DIM + v * VL, sum);
+        }
+}
+
+/* Channels at .. end - 1 of some cells; sums: [rows][COMMON_DIM], of the channels from `at` on. */
+VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
+                          line_way way, line_ahead ahead, uint32_t at, uint32_t end, float *sums)
+{
+    const uint32_t line = 64 / elem_size(elem), step = elem_vecs(elem) * VL;
+    vf weights[DOTS_ROWS * CELLS_AT_ONCE];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < cells; c++)
+            weights[r * cells + c] = vf_set(weight[r * BLOCK + c]);
+    uint32_t d = at;
+    for (; d + line <= end; d += line) {
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < cells; c++)
+            elem_prefetch(elem, way, ahead, values[c], d);
+#pragma GCC unroll 8
+        for (uint32_t s = 0; s < line; s += step)
+            step_sum(elem, rows, cells, values, weights, d + s, sums + (d - at) + s);
+    }
+    for (; d + step <= end; d += step)
+        step_sum(elem, rows, cells, values, weights, d, sums + (d - at));
+}
+
+VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
+                                  line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
+{
+    const uint32_t cells = cells_at_once(rows);
+    _Alignas(64) float block[DOTS_ROWS * COMMON_DIM];
+    for (uint32_t at = 0, end; at < dim; at = end) {
+        uint32_t i = 0;
+        end = dim - at < COMMON_DIM ? dim : at + COMMON_DIM;
+        memset(block, 0, rows * COMMON_DIM * sizeof *block);
+        for (; i + cells <= values->n; i += cells)
+            cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, at, end, block);
+        for (; i < values->n; i++)
+            cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, at, end, block);
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t d = at; d + VL <= end; d += VL)
+                vf_store(sums[r] + d, vf_load(sums[r] + d) + vf_load(block + r * COMMON_DIM + d - at));
+    }
+}
+
 /* How many rows at a time: as many as leave the narrowest strip in registers. */
 VEC_INLINE uint32_t sums_rows(kvb_elem elem)
 {
@@ -253,6 +329,13 @@ typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float 
         rows_sum(ELEM, N, values, weights, WAY, ahead, COMMON_DIM, sums);                                              \
         break;
 #define SUMS(ELEM, N)                                                                                                  \
+    static __attribute__((noinline)) void sums_by_cells_##ELEM##_##N(const kvb_stored_rows *values,                    \
+                                                                     const float *weights, float *const *sums)         \
+    {                                                                                                                  \
+        if (N <= sums_rows(ELEM))                                                                                      \
+            rows_sum_by_cells(ELEM, N, values, weights, line_way_of(values->ahead),                                    \
+                              line_ahead_of(ELEM, N, values->ahead), values->dim, sums);                               \
+    }                                                                                                                  \
     static __attribute__((noinline)) void sums_##ELEM##_##N(const kvb_stored_rows *values, const float *weights,       \
                                                             float *const *sums)                                        \
     {                                                                                                                  \
@@ -268,20 +351,26 @@ typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float 
 #define SUMS_OF(ELEM) EACH_ROWS(SUMS, ELEM)
 FLOAT_ELEMS(SUMS_OF)
 
-static sums_fn *const sums_of[KVB_ELEM_COUNT][DOTS_ROWS] = {
+/* By strips, and by cells. */
+static sums_fn *const sums_of[2][KVB_ELEM_COUNT][DOTS_ROWS] = {{
 #define ROW(ELEM, N) sums_##ELEM##_##N,
 #define LINE(ELEM)   [ELEM] = {EACH_ROWS(ROW, ELEM)},
-    FLOAT_ELEMS(LINE)
+                                                                   FLOAT_ELEMS(LINE)
+#undef ROW
+                                                               },
+                                                               {
+#define ROW(ELEM, N) sums_by_cells_##ELEM##_##N,
+                                                                   FLOAT_ELEMS(LINE)
 #undef ROW
 #undef LINE
-};
+                                                               }};
 
 bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
 {
     kvb_stored_rows here = *values;
     for (uint32_t r = 0, some; r < n_rows; r += some) {
         some = rows_of_pass(n_rows - r, sums_rows(values->elem));
-        sums_of[values->elem][some - 1](&here, weights + r * BLOCK, sums + r);
+        sums_of[values->ahead.sums_by_cells][values->elem][some - 1](&here, weights + r * BLOCK, sums + r);
         here.ahead.bytes = 0; /* prefetched */
     }
     return true;
