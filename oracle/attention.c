@@ -82,8 +82,8 @@ typedef struct tile {
     uint32_t at[TILE_CELLS]; /* their rows */
 } tile;
 
-/* Moves on to the next tile, of rows of `dim` doubles. gathered: memory has only the rows that are seen, one after the other.
- * False: there is no next tile. */
+/* Fills in the next tile of rows, each of `dim` doubles. If gathered, memory holds only the rows that are seen, one after the
+ * other. Returns false at the end. */
 static bool tile_next(const kvb_attention *a, uint32_t dim, bool gathered, tile *t)
 {
     size_t most = TILE_BYTES / sizeof(double) / dim / 8 * 8;

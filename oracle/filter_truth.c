@@ -97,9 +97,8 @@ static int unit_open(kvb_filter_unit *unit, const kvb_model *m, const tally *t, 
 {
     uint32_t dim = kvb_model_group(m, t->layer)->v_dim;
     *unit = (kvb_filter_unit){.layer = t->layer, .kv_head = t->kv_head, .dim = dim};
-    unit->inverse = calloc(3 * (size_t)dim, sizeof *unit->inverse);
+    unit->inverse = calloc(2 * (size_t)dim, sizeof *unit->inverse);
     unit->mean = unit->inverse + dim;
-    unit->sum2 = unit->mean + dim;
     unit->v = kvb_pages_alloc((tokens * dim + 1) * sizeof *unit->v);
     unit->norm2 = malloc((tokens + 1) * sizeof *unit->norm2);
     unit->magnitude = malloc((tokens + 1) * sizeof *unit->magnitude);
@@ -225,9 +224,9 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
 static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
 {
     const uint32_t dim = unit->dim;
-    double *restrict mean = unit->mean, *restrict sum2 = unit->sum2, all = 0;
+    double *restrict mean = unit->mean, *restrict inverse = unit->inverse /* at first: sums of squares */, all = 0;
     memset(mean, 0, dim * sizeof *mean);
-    memset(sum2, 0, dim * sizeof *sum2);
+    memset(inverse, 0, dim * sizeof *inverse);
     for (size_t i = 0; i < tokens; i++)
         for (uint32_t c = 0; c < dim; c++)
             mean[c] += v[i * v_row + c];
@@ -235,16 +234,16 @@ static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uin
         mean[c] /= (double)tokens;
     for (size_t i = 0; i < tokens; i++)
         for (uint32_t c = 0; c < dim; c++)
-            sum2[c] += (v[i * v_row + c] - mean[c]) * (v[i * v_row + c] - mean[c]);
+            inverse[c] += (v[i * v_row + c] - mean[c]) * (v[i * v_row + c] - mean[c]);
     for (uint32_t c = 0; c < dim; c++) {
-        unit->inverse[c] = sum2[c] > 0 ? sqrt((double)tokens / sum2[c]) : 0;
-        all += sum2[c];
+        all += inverse[c];
+        inverse[c] = inverse[c] > 0 ? sqrt((double)tokens / inverse[c]) : 0;
     }
     unit->usable = isfinite(all);
     for (size_t i = 0; i < tokens; i++) {
         double norm2 = 0, largest = 0;
         for (uint32_t c = 0; c < dim; c++) {
-            double x = v[i * v_row + c] * unit->inverse[c], size = fabs(v[i * v_row + c]);
+            double x = v[i * v_row + c] * inverse[c], size = fabs(v[i * v_row + c]);
             unit->v[i * dim + c] = (float)x;
             norm2 += x * x;
             largest = size > largest ? size : largest;

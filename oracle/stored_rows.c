@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stored rows in memory. */
 #include "oracle/stored_rows.h"
-#include "workloads/array.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "workloads/array.h"
 
 /* Are an element's terms larger than the element, or is it mixed from others? Elsewhere no sizes are kept. */
 static bool is_sized(const kvb_format *f)

@@ -39,10 +39,10 @@ static void choose(meetings *m, kvb_candidate *c)
     }
 }
 
-#define EACH_COSTS 1e10 /* multiply-adds that anything costs beside its own: a process, a cache, a witness */
+#define EACH_COSTS 1e10 /* multiply-adds that each costs beside its own: a process, a cache */
 
-/* The one that brings most new pairs for what it costs; of equals that whose values have been chosen least. NULL: none has a pair
- * that is new. */
+/* The candidate with the most new pairs for its cost. Among equals, the one whose values were chosen least often. NULL: no
+ * candidate has a new pair. */
 static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
 {
     kvb_candidate *best = NULL;

@@ -23,10 +23,10 @@ typedef struct kvb_candidate {
 } kvb_candidate;
 
 /*
- * Chooses candidates until every two values of these dimensions that are together in one that can run are
- * together in a chosen one, those that were chosen before among them. Greedy: whichever brings most new pairs for its cost; of
- * equals that whose values were chosen least so far, then the first. Then, for each value that nobody chosen has, the first
- * candidate that has it. 0 or -ENOMEM.
+ * Chooses candidates. Afterwards every two values of the dimensions `dims` that are together in a candidate that can run are
+ * together in a chosen one; candidates that were chosen before count. The rule is greedy: it takes the candidate with the most new
+ * pairs for its cost; among equals, the one whose values were chosen least often, then the first. A value that no chosen
+ * candidate has at the end gets the first candidate that has it. Returns 0 or -ENOMEM.
  */
 int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims);
 

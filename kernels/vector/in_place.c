@@ -240,9 +240,9 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *va
 }
 
 /*
- * The same sums in the order of memory: some cells' rows to their end, then the next cells'. So the strides of strips confuse no
- * prefetcher of the CPU (kernels/NOTES.md); the block's sums of COMMON_DIM channels lie in the first-level cache. Each is made of the same
- * terms in the same order: the bits are those of strips.
+ * The same sums, but rows are read in the order of memory: a few cells to the end of their rows, then the next few. On some CPUs
+ * this is faster than strips (kernels/NOTES.md). The sums of COMMON_DIM channels stay in the first-level cache during a block. Each sum
+ * adds the same terms in the same order as with strips, so the bits are the same.
  */
 #define CELLS_AT_ONCE 4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which one KV head
- * holds another's V row is named, with layer and KV head. What it says of kernels: whole/test_filter.
+ * holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What it says of kernels: whole/test_filter.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
+#include "oracle/filter_truth.h"
 
 enum { TOKENS = 120, MANY = 1500, HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
@@ -121,8 +123,53 @@ static void what_stands_out_is_said(void **state)
     }
 }
 
+/* Of V rows that are wider than a unit's: its channels have the variance 1, but for one that is always the same. */
+static void rows_of_a_unit_are_scaled(void **state)
+{
+    enum { ROW = V + 4 };
+    static double rows[TOKENS * ROW], inverse[2 * V];
+    static float scaled[TOKENS * V], norm2[TOKENS], magnitude[TOKENS];
+    kvb_filter_unit unit = {.layer = 1, .kv_head = 1, .dim = V, .inverse = inverse, .mean = inverse + V};
+    kvb_filter_truth truth = {.tokens = TOKENS, .n_units = 1, .units = &unit};
+    uint64_t seed = 3;
+    (void)state;
+    unit.v = scaled;
+    unit.norm2 = norm2;
+    unit.magnitude = magnitude;
+    for (uint32_t i = 0; i < TOKENS * ROW; i++)
+        rows[i] = i % ROW == 5 ? 0.5 : (i % ROW + 1) * (hand_uniform(&seed) + 3);
+    for (int times = 0; times < 2; times++) { /* what was there before does not count */
+        kvb_filter_truth_v(&truth, 0, 1, rows, ROW);
+        assert_int_equal(unit.usable, times);
+        kvb_filter_truth_v(&truth, 1, 1, rows, ROW);
+        assert_true(unit.usable);
+    }
+    for (uint32_t c = 0; c < V; c++) {
+        double mean = 0, variance = 0;
+        for (uint32_t i = 0; i < TOKENS; i++)
+            mean += (double)scaled[i * V + c] / TOKENS;
+        for (uint32_t i = 0; i < TOKENS; i++)
+            variance += pow((double)scaled[i * V + c] - mean, 2) / TOKENS;
+        assert_true(fabs(variance - (c != 5)) < 1e-5);
+        assert_true(fabs((double)scaled[7 * V + c] - rows[7 * ROW + c] * inverse[c]) < 1e-5);
+    }
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        double sum = 0, largest = 0;
+        for (uint32_t c = 0; c < V; c++) {
+            sum += pow((double)scaled[i * V + c], 2);
+            largest = fmax(largest, rows[i * ROW + c]);
+        }
+        assert_true(fabs((double)norm2[i] - sum) < 1e-4 * sum);
+        assert_true(fabs((double)magnitude[i] - largest) < 1e-5 * largest);
+    }
+    rows[9 * ROW + 2] = INFINITY;
+    kvb_filter_truth_v(&truth, 1, 1, rows, ROW);
+    assert_false(unit.usable);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_is_named), cmocka_unit_test(what_stands_out_is_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_is_named), cmocka_unit_test(what_stands_out_is_said),
+                                       cmocka_unit_test(rows_of_a_unit_are_scaled)};
     return cmocka_run_group_tests_name("oracle/filter", tests, NULL, NULL);
 }
