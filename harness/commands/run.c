@@ -219,8 +219,6 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
-    if (!r->check)
-        kvb_busy_note(&manifest.host);
     r->tuning.measures = !r->check;
     int code = kvb_tuning_use("run", &r->tuning, &manifest);
     if (code)
@@ -239,6 +237,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
     if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
         code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+    if (!code && !r->check)
+        kvb_busy_note(&manifest.host);
     kvb_stop_catch();
     int error = code ? -ECANCELED : parts_run(r, selections, n, total, argc, argv, late, sizeof late);
     error = output_close(r, error, &kept);

@@ -64,7 +64,10 @@ static int table_print(const tune *t, const kvb_tuning *found)
                                                                      : "L2",
                                                            x->again ? "yes" : "no",
                                                            x->by_cells && r < 2 ? "by cells" : "by channels",
-                                                           x->sums_by_cells ? "by cells" : "by strips", gain});
+                                                           x->beside && r < 3 ? "beside K"
+                                                           : x->sums_by_cells ? "by cells"
+                                                                              : "by strips",
+                                                           gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);
     kvb_table_free(table);

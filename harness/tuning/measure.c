@@ -19,7 +19,7 @@
 
 #define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
 #define BETTER     1.03               /* a winner beats the built-in setting by so much */
-enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 32, THREADS = 256 };
+enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 40, THREADS = 256 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
@@ -32,8 +32,21 @@ static const kvb_reading readings[] = {
     {.ahead = 0},   {.ahead = 32}, {.ahead = 64}, {.ahead = 64, .near = true, .again = true},
     {.ahead = 128}, {.ahead = 16}, {.ahead = 96}, {.ahead = 32, .near = true},
 };
-/* In which order rows are read: K by channels, V by strips; V by cells; for one or two query rows both with K by cells, too. */
-enum { READINGS = sizeof readings / sizeof *readings, FEW_READINGS = 5, ORDERS = 4 };
+/* In which order rows are read, and by how many query rows at most; those that matter most first. */
+static const struct {
+    uint32_t most_rows;
+    bool by_cells, sums_by_cells, beside;
+} orders[] = {{UINT32_MAX, false, false, false},
+              {UINT32_MAX, false, true, false},
+              {4, true, true, true},
+              {2, true, false, false},
+              {2, true, true, false}};
+enum {
+    READINGS = sizeof readings / sizeof *readings,
+    ORDERS = sizeof orders / sizeof *orders,
+    FEW_READINGS = 5,
+    FEW_ORDERS = 3
+};
 static_assert(ORDERS * READINGS <= CANDIDATES, "each of them in each order");
 
 /* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
@@ -188,7 +201,7 @@ typedef struct class
 {
     uint32_t size, rows;
     kvb_reading own;
-    uint32_t readings; /* the first so many */
+    uint32_t readings, orders; /* the first so many */
 } class;
 
 static void reading_set(bench *b, uint32_t c, const void *of)
@@ -198,8 +211,9 @@ static void reading_set(bench *b, uint32_t c, const void *of)
     if (c) {
         const uint32_t order = (c - 1) / x->readings;
         r = readings[(c - 1) % x->readings];
-        r.sums_by_cells = order & 1;
-        r.by_cells = order & 2;
+        r.by_cells = orders[order].by_cells;
+        r.sums_by_cells = orders[order].sums_by_cells;
+        r.beside = orders[order].beside;
     }
     b->tried.reading[x->size][x->rows] = r;
 }
@@ -216,14 +230,17 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
     const double each = o->seconds / (n_sizes * KVB_READING_ROWS + !o->few);
     for (uint32_t i = 0; i < n_sizes * KVB_READING_ROWS && !kvb_stopped; i++) {
         const uint32_t size = i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
-        const class x = {size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS};
+        const class x = {size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS,
+                         o->few ? FEW_ORDERS : ORDERS};
         if (!work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads,
                        rows_of[rows])) {
             work_close(b);
             return -ENOMEM;
         }
-        turns_take(b, reading_set, &x, 1 + (rows_of[rows] <= 2 ? ORDERS : ORDERS / 2) * x.readings, each,
-                   &t->gain[size][rows]);
+        uint32_t n_orders = 0;
+        while (n_orders < x.orders && rows_of[rows] <= orders[n_orders].most_rows)
+            n_orders++;
+        turns_take(b, reading_set, &x, 1 + n_orders * x.readings, each, &t->gain[size][rows]);
         work_close(b);
     }
     const bool own = b->tried.steadily;

@@ -98,12 +98,12 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     group_follow(x, g, cells_append(g->cell, 0, block->first - x->first, any), any == UINT64_MAX);
 }
 
-static void scores_weigh(const pass *x, const kvb_row_group *g)
+static void scores_weigh(const pass *x, const kvb_workspace *w, const kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
     float earlier[TILE_ROWS];
-    vector->weigh(f->logits, x->w->scores, g->n_cells, g->n_rows, g->visible, g->state, earlier);
+    vector->weigh(f->logits, w->scores, g->n_cells, g->n_rows, g->visible, g->state, earlier);
     for (uint32_t r = 0; r < g->n_rows; r++)
         if (earlier[r] != 1.0f)
             vector->rescale(g->sums[r], g->sums[r], f->v.width, earlier[r]);
@@ -114,7 +114,7 @@ static void group_attend(const pass *x, kvb_row_group *g)
     const kvb_product *product = x->flash->product;
 
     product->scores(x->flash, x->w, g);
-    scores_weigh(x, g);
+    scores_weigh(x, x->w, g);
     product->sums(x->flash, x->w, g);
 }
 
@@ -193,6 +193,33 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t ce
     return run;
 }
 
+static void turn_next(kvb_row_group *g)
+{
+    g->again = true;
+    for (uint32_t i = 0; i < g->n_cells; i++)
+        g->cell[i] += g->run;
+}
+
+/* Attends turns, the sums of each beside the scores of the next: K and V are read side by side (kernels/NOTES.md). The bits are the same. */
+static void turns_beside(const pass *x, kvb_row_group *g, uint32_t turns)
+{
+    const kvb_flash *f = x->flash;
+    _Alignas(64) float scores[BESIDE_ROWS * BLOCK];
+    kvb_workspace w[2] = {*x->w, *x->w};
+    w[1].scores = scores;
+
+    f->product->scores(f, &w[0], g);
+    scores_weigh(x, &w[0], g);
+    kvb_rows_in_place(&f->v, g, 0, g->n_cells, g->value);
+    for (uint32_t turn = 1; turn < turns; turn++) {
+        turn_next(g);
+        f->product->beside(f, &w[turn % 2], &w[(turn - 1) % 2], g);
+        scores_weigh(x, &w[turn % 2], g);
+    }
+    g->again = false; /* value points to the rows of this turn */
+    f->product->sums(f, &w[(turns - 1) % 2], g);
+}
+
 /*
  * Attends `span` blocks that the same rows see whole. Each turn takes a run of neighbouring cells from each of some places at
  * equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so that the places
@@ -217,12 +244,12 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     g.turn = true;
     for (uint32_t i = 0; i < per; i++)
         g.cell[i] = first + i % g.runs * turns * g.run + i / g.runs;
-    for (uint32_t turn = 0; turn < turns; turn++, left -= per) {
-        group_attend(x, &g);
-        g.again = true;
-        for (uint32_t i = 0; i < per; i++)
-            g.cell[i] += g.run;
-    }
+    if (f->product->beside && f->product->fits_beside(f, &g))
+        turns_beside(x, &g, turns);
+    else
+        for (uint32_t turn = 0; turn < turns; turn++, turn_next(&g))
+            group_attend(x, &g);
+    left -= turns * per;
     if (!left)
         return;
     for (uint32_t i = 0; i < left; i++)

@@ -223,6 +223,34 @@ static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
         packed_sums(f, w, g);
 }
 
+/* ---- scores of a turn beside sums of the one before --------------------------------------------------------------- */
+
+static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
+{
+    const kvb_side *k = &f->k, *v = &f->v;
+    return g->n_rows <= BESIDE_ROWS && k->in_place && v->in_place && !k->load && !v->load && k->elem == v->elem &&
+           k->width == BESIDE_DIM && v->width == BESIDE_DIM && !f->args->problem.v_in_k &&
+           kvb_reading_of(f->prefetch, k->row_bytes, g->n_rows)->beside;
+}
+
+static void float_beside(const kvb_flash *f, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g)
+{
+    const kvb_side *k = &f->k, *v = &f->v;
+    const kvb_stored_rows keys = {.elem = k->elem,
+                                  .at = g->key,
+                                  .n = g->n_cells,
+                                  .dim = k->width,
+                                  .ahead = kvb_group_row_ahead(f, g, k, k->stride)};
+    const kvb_stored_rows values = {.elem = v->elem,
+                                    .at = g->value,
+                                    .n = g->n_cells,
+                                    .dim = v->width,
+                                    .ahead = kvb_group_row_ahead(f, g, v, v->stride)};
+    kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+    f->loops->vector->beside(&keys, g->query, now->scores, &values, before->scores, g->n_rows, g->sums);
+    kvb_rows_in_place(v, g, 0, g->n_cells, g->value);
+}
+
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_float = {
@@ -234,6 +262,8 @@ const kvb_product kvb_product_float = {
     .query = float_query,
     .scores = float_scores,
     .sums = float_sums,
+    .fits_beside = float_fits_beside,
+    .beside = float_beside,
     .cost = float_cost,
 };
 

@@ -5,7 +5,7 @@
  */
 #include "kernels/vector/stored_floats.h"
 
-#define COMMON_DIM 128u /* compiled as a constant too */
+#define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
@@ -374,4 +374,73 @@ bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights,
         here.ahead.bytes = 0; /* prefetched */
     }
     return true;
+}
+
+/* ---- dots of one block beside sums of another -------------------------------------------------------------------- */
+
+/* Two streams side by side, in the order of memory: a row of K or two, as many of V. Each number is what dots() and sums() give. */
+VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
+                            float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
+                            float *const *sums)
+{
+    const uint32_t cells = tile_cells(rows), some = rows <= 2 ? rows : cells;
+    const line_ahead ahead_k = line_ahead_of(elem, rows, keys->ahead),
+                     ahead_v = line_ahead_of(elem, rows, values->ahead);
+    _Alignas(64) float block[BESIDE_ROWS * COMMON_DIM];
+    memset(block, 0, rows * COMMON_DIM * sizeof *block);
+    for (uint32_t i = 0; i + cells <= keys->n; i += cells) {
+        vf tile[VL];
+#pragma GCC unroll 16
+        for (uint32_t s = 0; s < VL; s++)
+            tile[s] = vf_set(0);
+#pragma GCC unroll 16
+        for (uint32_t c = 0; c < cells; c += some) {
+            if (rows <= 2)
+                cells_dot(elem, rows, cells, q, keys->at + i, way, ahead_k, COMMON_DIM, c, c + some, tile);
+            else
+                channels_dot(elem, rows, cells, q, keys->at + i, way, ahead_k, 0, COMMON_DIM, tile);
+            cells_sum(elem, rows, some, values->at + i + c, weights + i + c, way, ahead_v, 0, COMMON_DIM, block);
+        }
+        totals_store(rows, cells, tile, scores + i);
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t d = 0; d < COMMON_DIM; d += VL)
+            vf_store(sums[r] + d, vf_load(sums[r] + d) + vf_load(block + r * COMMON_DIM + d));
+}
+
+typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
+                       const float *weights, float *const *sums);
+
+#define EACH_BESIDE(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4)
+#define BESIDE_CASE(WAY, ELEM, N)                                                                                      \
+    case WAY:                                                                                                          \
+        rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                             \
+        break;
+#define BESIDE(ELEM, N)                                                                                                \
+    static __attribute__((noinline)) void beside_##ELEM##_##N(const kvb_stored_rows *keys, const float *const *q,      \
+                                                              float *scores, const kvb_stored_rows *values,            \
+                                                              const float *weights, float *const *sums)                \
+    {                                                                                                                  \
+        switch (line_way_of(keys->ahead)) {                                                                            \
+            EACH_WAY(BESIDE_CASE, ELEM, N)                                                                             \
+        }                                                                                                              \
+    }
+#define BESIDE_OF(ELEM) EACH_BESIDE(BESIDE, ELEM)
+PLAIN_ELEMS(BESIDE_OF)
+
+static beside_fn *const besides[KVB_ELEM_COUNT][BESIDE_ROWS] = {
+#define ROW(ELEM, N) beside_##ELEM##_##N,
+#define LINE(ELEM)   [ELEM] = {EACH_BESIDE(ROW, ELEM)},
+    PLAIN_ELEMS(LINE)
+#undef ROW
+#undef LINE
+};
+
+void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
+                              const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
+{
+    const float *rows[BESIDE_ROWS];
+    for (uint32_t r = 0; r < n_rows; r++)
+        rows[r] = q[r];
+    besides[keys->elem][n_rows - 1](keys, rows, scores, values, weights, sums);
 }

@@ -82,6 +82,15 @@ typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, ui
 kvb_dots_fn KVB_ISA_NAME(kvb_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_sums);
 
+/*
+ * dots() of `keys` beside sums() of `values`, a row or two of each in turn: the same bits. For up to BESIDE_ROWS query rows, plain elements,
+ * the same of both sides, BESIDE_DIM channels, and as many keys as values, a multiple of 16.
+ */
+void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
+                              const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
+#define BESIDE_ROWS 4u
+#define BESIDE_DIM  128u
+
 /* ---- many query rows, stored rows packed: packed.c --------------------------------------------------------------- */
 
 /* packed [dim][BLOCK] f32: packed[c][i] = element c of keys[i]; 0 from n on. Plain elements, dim a multiple of 16. */
@@ -311,6 +320,7 @@ typedef struct kvb_f16_loops {
     X(hadamard)                                                                                                        \
     X(dots)                                                                                                            \
     X(sums)                                                                                                            \
+    X(beside)                                                                                                          \
     X(pack_keys)                                                                                                       \
     X(pack_values)                                                                                                     \
     X(product)                                                                                                         \

@@ -142,6 +142,42 @@ static void sums_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
     free(values.bytes);
 }
 
+/* The bits of dots() and sums(). ahead: as that many cells would set it, for rows_of(). */
+static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, uint32_t n, uint32_t ahead,
+                         uint64_t *rng)
+{
+    struct rows k = rows_draw(elem, n, BESIDE_DIM, rng), v = rows_draw(elem, n, BESIDE_DIM, rng);
+    float *q[BESIDE_ROWS], *sums[BESIDE_ROWS], *wanted[BESIDE_ROWS], weights[BESIDE_ROWS * BLOCK];
+    float *scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff);
+    float *wanted_scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff);
+    kvb_stored_rows keys = rows_of(elem, ahead, BESIDE_DIM, k.at), values = rows_of(elem, ahead, BESIDE_DIM, v.at);
+
+    keys.n = values.n = n;
+    floats_draw(q, n_rows, BESIDE_DIM, rng);
+    floats_draw(sums, n_rows, BESIDE_DIM, rng);
+    floats_draw(wanted, n_rows, BESIDE_DIM, NULL);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        memcpy(wanted[r], sums[r], BESIDE_DIM * sizeof **sums);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            weights[r * BLOCK + i] = i < n ? random_value(rng) : NAN;
+    }
+    level->dots(&keys, (const void *const *)q, n_rows, wanted_scores);
+    level->sums(&values, weights, n_rows, wanted);
+    level->beside(&keys, (const void *const *)q, scores, &values, weights, n_rows, sums);
+    for (uint32_t r = 0; r < n_rows; r++)
+        if (memcmp(scores + r * BLOCK, wanted_scores + r * BLOCK, n * sizeof *scores) ||
+            memcmp(sums[r], wanted[r], BESIDE_DIM * sizeof **sums))
+            fail_msg("%s: beside() of %u rows, %u cells: other bits than dots() or sums() in row %u",
+                     kvb_cpu_level_names[level->level], n_rows, n, r);
+    floats_free(q, n_rows);
+    floats_free(sums, n_rows);
+    floats_free(wanted, n_rows);
+    free(scores);
+    free(wanted_scores);
+    free(k.bytes);
+    free(v.bytes);
+}
+
 static void pack_check(const kvb_vector *level, kvb_elem elem, uint32_t n, uint32_t dim, uint64_t *rng)
 {
     struct rows rows = rows_draw(elem, n, dim, rng);
@@ -223,6 +259,19 @@ static void sums_are_right(void **state)
     few_rows(sums_check);
 }
 
+static void beside_is_dots_and_sums(void **state)
+{
+    uint64_t rng = 5;
+    const kvb_vector *table;
+    (void)state;
+    for (int level = 0; (table = level_next(&level));)
+        for (uint32_t e = 0; e < PLAIN; e++)
+            for (uint32_t rows = 1; rows <= BESIDE_ROWS; rows++)
+                for (uint32_t n = 16; n <= BLOCK; n += 16)
+                    for (uint32_t ahead = 0; ahead < 8; ahead++)
+                        beside_check(table, stored[e], rows, n, ahead, &rng);
+}
+
 static void packs_are_copies(void **state)
 {
     uint64_t rng = 2;
@@ -274,8 +323,9 @@ static void rescaling_is_exact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dots_are_right),     cmocka_unit_test(sums_are_right),     cmocka_unit_test(packs_are_copies),
-        cmocka_unit_test(products_are_right), cmocka_unit_test(rescaling_is_exact),
+        cmocka_unit_test(dots_are_right),     cmocka_unit_test(sums_are_right),
+        cmocka_unit_test(packs_are_copies),   cmocka_unit_test(products_are_right),
+        cmocka_unit_test(rescaling_is_exact), cmocka_unit_test(beside_is_dots_and_sums),
     };
     return cmocka_run_group_tests_name("loops over vectors", tests, NULL, NULL);
 }

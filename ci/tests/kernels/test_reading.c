@@ -66,17 +66,17 @@ static void all_readings(struct fixture *f, const kvb_kernel *kernel, const kvb_
     kvb_prefetch_set(&p);
     readings_set(&p, (kvb_reading){.ahead = 32});
     const size_t bytes = bits_of(f, kernel, plain);
-    for (uint32_t i = 0; i < 3 * 16; i++) {
-        const kvb_reading reading = {aheads[i / 16], i & 1, i & 2, i & 4, i & 8};
+    for (uint32_t i = 0; i < 3 * 32; i++) {
+        const kvb_reading reading = {aheads[i / 32], i & 1, i & 2, i & 4, i & 8, i & 16};
         readings_set(&p, reading);
         p.steadily = !p.steadily;
         bits_of(f, kernel, other);
         if (memcmp(plain, other, bytes))
             fail_msg("%s at %s, %s of %u, %u query rows: other bits with ahead %u, near %d, again %d, by_cells %d, "
-                     "sums_by_cells %d",
+                     "sums_by_cells %d, beside %d",
                      kernel->name, kvb_cpu_level_names[kvb_cpu()], f->args.k.format->name, f->args.k.dim,
                      f->args.problem.n_heads, reading.ahead, reading.near, reading.again, reading.by_cells,
-                     reading.sums_by_cells);
+                     reading.sums_by_cells, reading.beside);
     }
     kvb_prefetch_set(NULL);
 }
