@@ -115,7 +115,9 @@ static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
     const kvb_side *k = &f->k;
     const uint32_t step = tile_cells(f, k), steps = (g->n_cells + step - 1) / step;
     kvb_lookahead next = kvb_group_lookahead(f, k, g);
-    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width, .ahead = kvb_group_row_ahead(f, g, k, k->stride)};
+    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width};
+    if (k->in_place)
+        keys.ahead = kvb_group_row_ahead(f, g, k, k->stride);
 
     for (uint32_t c = 0; c < g->n_cells; c += step) {
         keys.n = least(step, g->n_cells - c);
@@ -173,7 +175,9 @@ static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
     const void **at = p->v_in_k ? g->key : g->value;
     const uint32_t step = tile_cells(f, v), steps = (g->n_cells + step - 1) / step;
     kvb_lookahead next = kvb_group_lookahead(f, v, g);
-    kvb_stored_rows values = {.elem = v->elem, .dim = v->width, .ahead = kvb_group_row_ahead(f, g, v, v->stride)};
+    kvb_stored_rows values = {.elem = v->elem, .dim = v->width};
+    if (v->in_place)
+        values.ahead = kvb_group_row_ahead(f, g, v, v->stride);
 
     for (uint32_t c = 0; c < g->n_cells; c += step) {
         values.n = least(step, g->n_cells - c);

@@ -127,7 +127,7 @@ VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
         vf_store(to + i, vf_load_e4m3_part(p + i, n - i < VL ? n - i : VL));
 }
 
-/* n channels of one group: narrow codes are looked up, 8-bit codes computed. */
+/* n channels of one group: narrow codes are looked up, unless their levels are numbers and that costs more; 8-bit codes are computed. */
 VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint32_t n, float *row)
 {
     for (uint32_t c = 0; c < n; c += CODE_STEP) {
@@ -136,6 +136,22 @@ VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint
         for (uint32_t i = 0; i < CODE_VECS; i++)
             vf_store(row + c + i * VL, book_at(book, code[i]));
     }
+}
+
+/* The same of levels 0, 1, 2, … */
+VEC_INLINE void group_numbers(uint32_t bits, vf scale, vf zero, const uint8_t *from, uint32_t n, float *row)
+{
+#ifdef OWN_NUMBERS
+    for (uint32_t c = 0; c < n; c += CODE_STEP) {
+        vcode code[CODE_VECS];
+        codes16(bits, from + c * bits / 8, code);
+        for (uint32_t i = 0; i < CODE_VECS; i++)
+            vf_store(row + c + i * VL, code_number(bits, code[i]) * scale + zero);
+    }
+#else
+    const vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
+    group_codes(bits, book_affine(book, scale, zero), from, n, row);
+#endif
 }
 
 VEC_INLINE void group_bytes(vf scale, vf zero, const uint8_t *from, uint32_t n, float *row)
@@ -149,7 +165,6 @@ VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const row_place *r, uint32
 {
     uint32_t groups = dim / n;
     const uint8_t *from = r->codes;
-    vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
     for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
         _Alignas(64) float scales[GROUPS_SPAN], zeros[GROUPS_SPAN];
         uint32_t some = groups - first < GROUPS_SPAN ? groups - first : GROUPS_SPAN;
@@ -160,7 +175,7 @@ VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const row_place *r, uint32
             if (bits == 8)
                 group_bytes(scale, zero, from, n, row);
             else
-                group_codes(bits, book_affine(book, scale, zero), from, n, row);
+                group_numbers(bits, scale, zero, from, n, row);
         }
     }
 }
@@ -241,6 +256,34 @@ static const float levels_q5_1[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10
                                       16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 static const float levels_iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
+VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+#ifdef OWN_NUMBERS
+enum { NUMBERS = 1 };
+/* Of levels `least`, least + 1, …, times d, plus m if there is one. */
+VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fifths, const uint8_t *from, float *row)
+{
+    vcode code[CODE_VECS];
+    const uint32_t fifth = fifths ? ggml_fifths(fifths) : 0;
+    bytes16(from, code);
+    for (uint32_t i = 0; i < 2 * CODE_VECS; i++) {
+        const vcode at = i < CODE_VECS ? code[i] : code_above(code[i - CODE_VECS]);
+        vf x = fifths ? code_number5(at, fifth, i * VL) : code_number(4, at);
+        x = (least < 0 ? (vf)(x + vf_set(least)) : x) * d;
+        vf_store(row + i * VL, m ? (vf)(x + *m) : x);
+    }
+}
+#else
+enum { NUMBERS = 0 };
+VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fifths, const uint8_t *from, float *row)
+{
+    (void)least, (void)d, (void)m, (void)fifths, (void)from, (void)row;
+}
+#endif
+
 VEC_INLINE void ggml_nibbles(vbook book, const uint8_t *from, float *row)
 {
     vcode code[CODE_VECS];
@@ -261,11 +304,6 @@ VEC_INLINE void ggml_nibbles5(vbook low, vbook high, uint32_t fifths, const uint
     }
 }
 
-VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 enum { GGML_SPAN = 8 }; /* blocks whose d and m are converted at a time */
 
 /* levels: of the element. Whether a block has an m and fifth bits is a constant in every call. */
@@ -280,6 +318,11 @@ VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const
         heads_load(from, bytes, some, heads);
         for (uint32_t i = 0; i < some; i++, from += bytes, row += GGML_BLOCK) {
             vf d = vf_set(heads[2 * i]), m = vf_set(heads[2 * i + 1]);
+            if (NUMBERS && levels != levels_iq4_nl) {
+                ggml_numbers(*levels, d, has_m ? &m : NULL, has_fifths ? from + head : NULL,
+                             from + head + (has_fifths ? 4 : 0), row);
+                continue;
+            }
             vbook here = has_m ? book_affine(low, d, m) : book_scaled(low, d);
             if (has_fifths)
                 ggml_nibbles5(here, has_m ? book_affine(high, d, m) : book_scaled(high, d), ggml_fifths(from + head),

@@ -30,6 +30,7 @@
  *   book_load, book_load8             16 levels; 8 levels, twice
  *   book_at(book, code)               the level of each code
  *   book_at5(low, high, ...)          the same for codes of 5 bits: lane i's fifth bit is bit first + i of `fifths`
+ *   code_number, code_number5         a code of `bits` bits as a number, for levels that are numbers; only with OWN_NUMBERS
  *   fp8_step(wide, p, x)              FP8_STEP small floats: e5m2 if wide, else e4m3
  *   heads_load(p, bytes, n, to)       two floats from the two f16 at the start of each of n <= 8 blocks, `bytes` apart
  *
@@ -96,12 +97,14 @@ VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
     for (uint32_t i = 0; i < n; i++)
         to[i] = from[i];
 }
+#ifndef OWN_F16_PART
 VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
 {
     _Alignas(64) uint8_t part[64];
     bytes_part(p, 2 * n, part);
     return vf_load_f16(part);
 }
+#endif
 VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
 {
     _Alignas(64) uint8_t part[64];

@@ -171,6 +171,30 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
 }
 
+/* Through registers: a vector read from memory that was just written in pieces would wait for it. */
+#define OWN_F16_PART
+VEC_INLINE int64_t f16_up_to_4(const uint8_t *p, uint32_t n)
+{
+    uint64_t all = 0;
+    uint32_t two = 0;
+    uint16_t one = 0;
+    if (n == 4) {
+        memcpy(&all, p, 8);
+        return (int64_t)all;
+    }
+    if (n & 2)
+        memcpy(&two, p, 4);
+    if (n & 1)
+        memcpy(&one, p + (n & 2) * 2, 2);
+    return (int64_t)(two | (uint64_t)one << (n & 2) * 16);
+}
+VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
+{
+    const uint8_t *from = p;
+    return _mm256_cvtph_ps(n <= 4 ? _mm_cvtsi64_si128(f16_up_to_4(from, n))
+                                  : _mm_set_epi64x(f16_up_to_4(from + 8, n - 4), f16_up_to_4(from, 4)));
+}
+
 VEC_INLINE vf vf_load_u8(const uint8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
@@ -224,20 +248,34 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
     return _mm256_blendv_ps(book_at(low, code), book_at(high, code), _mm256_castsi256_ps(fifth));
 }
 
-#define FP8_STEP 8u
+/* A look-up takes six instructions here. */
+#define OWN_NUMBERS
+VEC_INLINE vf code_number(uint32_t bits, vcode code)
+{
+    return _mm256_cvtepi32_ps(_mm256_and_si256(code, _mm256_set1_epi32((1 << bits) - 1)));
+}
+VEC_INLINE vf code_number5(vcode code, uint32_t fifths, uint32_t first)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), fifth = _mm256_set1_epi32(16);
+    __m256i bits = _mm256_srlv_epi32(_mm256_set1_epi32((int)(fifths >> first)), lane);
+    code = _mm256_and_si256(code, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_or_si256(code, _mm256_and_si256(_mm256_slli_epi32(bits, 4), fifth)));
+}
+
+#define FP8_STEP 16u
 
 VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 {
-    __m128i code = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
-    if (wide) {
-        x[0] = _mm256_cvtph_ps(_mm_slli_epi16(code, 8));
-        return;
+    const __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), largest = _mm256_set1_epi16(0x3f80);
+    __m256i half = _mm256_slli_epi16(code, wide ? 8 : 7);
+    if (!wide) {
+        half = _mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80));
+        __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, largest), largest);
+        half = _mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7c00)));
     }
-    const __m128i largest = _mm_set1_epi16(0x3f80);
-    __m128i half = _mm_and_si128(_mm_slli_epi16(code, 7), _mm_set1_epi16((short)0xbf80));
-    __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, largest), largest);
-    half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7c00)));
-    x[0] = _mm256_cvtph_ps(half) * _mm256_set1_ps(256.0f);
+    const vf factor = _mm256_set1_ps(wide ? 1.0f : 256.0f);
+    x[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(half)) * factor;
+    x[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)) * factor;
 }
 
 /* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
