@@ -171,6 +171,7 @@ typedef struct bench_run {
     bench_contestant contestant[BENCH_CONTESTANTS];
     uint32_t turns;
     double read[2][BENCH_TURNS]; /* GB/s of each team, where it was probed */
+    kvb_peak_kind peak_kind;     /* the work's, or f32 where the CPU has no such products */
     double peak[2][BENCH_TURNS]; /* Gop/s */
     double cycle[BENCH_TURNS];   /* ns; where calls are told in cycles */
 } bench_run;

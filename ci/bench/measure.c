@@ -13,6 +13,7 @@
 
 #include "ci/bench/cycles.h"
 #include "harness/clock.h"
+#include "harness/machine/peak_kernel.h"
 #include "harness/machine/rate.h"
 #include "kernels/convert.h"
 #include "results/statistics.h"
@@ -166,7 +167,7 @@ static void turn_take(turns *t)
         if (warm)
             kvb_read_pass(run->team[team], t->copies, (size_t)t->bytes, 1);
         run->read[team][run->turns] = read_probe(run, team, t->copies, t->bytes, &t->probe_turn[team]);
-        run->peak[team][run->turns] = peak_probe(run->team[team], run->scene->work->peak);
+        run->peak[team][run->turns] = peak_probe(run->team[team], run->peak_kind);
     }
     if (run->scene->work->call)
         run->cycle[run->turns] = cycle_ns();
@@ -185,8 +186,11 @@ int bench_run_measure(bench_run *run)
 {
     turns t = {.run = run};
     uint32_t layers = run->store->layers, able = 0;
+    const kvb_peak_kind wanted = run->scene->work->peak;
+    char why[96];
     int error = 0;
 
+    run->peak_kind = kvb_peak_kernel_choose(wanted, why, sizeof why) ? wanted : KVB_PEAK_F32;
     t.bytes = (double)run->scene->own.unique * bench_cell_bytes(run->scene->work);
     for (uint32_t e = 0; e < run->n && !error; e++) {
         error = contestant_open(run, &run->contestant[e]);

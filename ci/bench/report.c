@@ -65,7 +65,7 @@ static void limit_print(const bench_run *run, const bench_contestant *c, double 
     if (by_read)
         snprintf(text, sizeof(cell), "read %.1f GB/s", c->bytes / limit_ns);
     else
-        snprintf(text, sizeof(cell), "%s %.0f Gop/s", kvb_peak_names[run->scene->work->peak], c->ops / limit_ns);
+        snprintf(text, sizeof(cell), "%s %.0f Gop/s", kvb_peak_names[run->peak_kind], c->ops / limit_ns);
 }
 
 static double cycles_of(const bench_run *run, const bench_contestant *c)
