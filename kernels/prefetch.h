@@ -26,9 +26,8 @@ typedef struct kvb_reading {
     bool near;      /* into the first-level cache */
     bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
     bool by_cells;  /* for one or two query rows a cell's row of K is read to its end before the next cell's */
-    bool
-        sums_by_cells; /* likewise of V, some cells at a time, for any number of query rows; else strips of channels, over all cells */
-    bool beside; /* for up to four query rows: V of a turn beside K of the next, a cell or two of each */
+    bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
+    bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
 } kvb_reading;
 
 /* A reading is chosen by the bytes of a row (up to 256, up to 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */

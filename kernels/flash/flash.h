@@ -109,8 +109,11 @@ typedef struct kvb_product {
     /* g->sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
-    /* NULL: none. Can the group's turns be attended so? Then scores() of this turn, into now->scores, and sums() of the turn before, with
-     * the weights in before->scores, are one step. Before the first, g->value are the rows of the turn before; then it sets them. */
+    /*
+     * May be NULL, both. Can the turns of this group be attended side by side? Then beside() is, in one step, scores() of this turn, into
+     * now->scores, and sums() of the turn before, by the weights in before->scores. g->value are the V rows of the turn before when it
+     * is called, and those of this turn when it returns.
+     */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
     void (*beside)(const kvb_flash *flash, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g);
 
