@@ -32,7 +32,7 @@ static const kvb_reading readings[] = {
     {.ahead = 0},   {.ahead = 32}, {.ahead = 64}, {.ahead = 64, .near = true, .again = true},
     {.ahead = 128}, {.ahead = 16}, {.ahead = 96}, {.ahead = 32, .near = true},
 };
-/* In which order rows are read, and by how many query rows at most; those that matter most first. */
+/* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
     uint32_t most_rows;
     bool by_cells, sums_by_cells, beside;

@@ -110,9 +110,9 @@ typedef struct kvb_product {
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     /*
-     * May be NULL, both. Can the turns of this group be attended side by side? Then beside() is, in one step, scores() of this turn, into
-     * now->scores, and sums() of the turn before, by the weights in before->scores. g->value are the V rows of the turn before when it
-     * is called, and those of this turn when it returns.
+     * Both are NULL where a product has no such loop. fits_beside() says whether the turns of a group can be attended this way. beside()
+     * does two things at once. It writes the scores of this turn into now->scores. It adds the V rows of the turn before to g->sums, with
+     * the weights in before->scores. It expects these V rows in g->value, and leaves there the V rows of this turn.
      */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
     void (*beside)(const kvb_flash *flash, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g);

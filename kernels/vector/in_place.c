@@ -296,6 +296,14 @@ VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const vo
         step_sum(elem, rows, cells, values, weights, d, sums + (d - at));
 }
 
+/* Adds a block's sums of channels at .. end - 1, [rows][COMMON_DIM], to the sums of all blocks. */
+VEC_INLINE void block_add(uint32_t rows, const float *block, uint32_t at, uint32_t end, float *const *sums)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t d = at; d + VL <= end; d += VL)
+            vf_store(sums[r] + d, vf_load(sums[r] + d) + vf_load(block + r * COMMON_DIM + d - at));
+}
+
 VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                                   line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
@@ -309,9 +317,7 @@ VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored
             cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, at, end, block);
         for (; i < values->n; i++)
             cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, at, end, block);
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t d = at; d + VL <= end; d += VL)
-                vf_store(sums[r] + d, vf_load(sums[r] + d) + vf_load(block + r * COMMON_DIM + d - at));
+        block_add(rows, block, at, end, sums);
     }
 }
 
@@ -376,9 +382,9 @@ bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights,
     return true;
 }
 
-/* ---- dots of one block beside sums of another -------------------------------------------------------------------- */
+/* ---- dot products of one block together with weighted sums of another ---------------------------------------------- */
 
-/* Two streams side by side, in the order of memory: a row of K or two, as many of V. Each number is what dots() and sums() give. */
+/* Reads a row or two of K, then as many of V, and so on, both in the order of memory. The results are those of dots() and sums(). */
 VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)
@@ -403,9 +409,7 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
         }
         totals_store(rows, cells, tile, scores + i);
     }
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t d = 0; d < COMMON_DIM; d += VL)
-            vf_store(sums[r] + d, vf_load(sums[r] + d) + vf_load(block + r * COMMON_DIM + d));
+    block_add(rows, block, 0, COMMON_DIM, sums);
 }
 
 typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,

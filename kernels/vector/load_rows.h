@@ -262,7 +262,6 @@ VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
 }
 
 #ifdef OWN_NUMBERS
-enum { NUMBERS = 1 };
 /* Of levels `least`, least + 1, …, times d, plus m if there is one. */
 VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fifths, const uint8_t *from, float *row)
 {
@@ -275,12 +274,6 @@ VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fift
         x = (least < 0 ? (vf)(x + vf_set(least)) : x) * d;
         vf_store(row + i * VL, m ? (vf)(x + *m) : x);
     }
-}
-#else
-enum { NUMBERS = 0 };
-VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fifths, const uint8_t *from, float *row)
-{
-    (void)least, (void)d, (void)m, (void)fifths, (void)from, (void)row;
 }
 #endif
 
@@ -318,11 +311,13 @@ VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const
         heads_load(from, bytes, some, heads);
         for (uint32_t i = 0; i < some; i++, from += bytes, row += GGML_BLOCK) {
             vf d = vf_set(heads[2 * i]), m = vf_set(heads[2 * i + 1]);
-            if (NUMBERS && levels != levels_iq4_nl) {
+#ifdef OWN_NUMBERS
+            if (levels != levels_iq4_nl) {
                 ggml_numbers(*levels, d, has_m ? &m : NULL, has_fifths ? from + head : NULL,
                              from + head + (has_fifths ? 4 : 0), row);
                 continue;
             }
+#endif
             vbook here = has_m ? book_affine(low, d, m) : book_scaled(low, d);
             if (has_fifths)
                 ggml_nibbles5(here, has_m ? book_affine(high, d, m) : book_scaled(high, d), ggml_fifths(from + head),

@@ -171,7 +171,7 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
 }
 
-/* Through registers: a vector read from memory that was just written in pieces would wait for it. */
+/* The elements are put together in registers. In a buffer, written in small pieces, the load of a whole vector would wait. */
 #define OWN_F16_PART
 VEC_INLINE int64_t f16_up_to_4(const uint8_t *p, uint32_t n)
 {
@@ -248,7 +248,7 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
     return _mm256_blendv_ps(book_at(low, code), book_at(high, code), _mm256_castsi256_ps(fifth));
 }
 
-/* A look-up takes six instructions here. */
+/* At this level a look-up takes six instructions, and this fewer. */
 #define OWN_NUMBERS
 VEC_INLINE vf code_number(uint32_t bits, vcode code)
 {

@@ -142,7 +142,7 @@ static void sums_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, 
     free(values.bytes);
 }
 
-/* The bits of dots() and sums(). ahead: as that many cells would set it, for rows_of(). */
+/* beside() gives the bits of dots() and sums(). ahead: chooses how rows_of() prefetches. */
 static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, uint32_t n, uint32_t ahead,
                          uint64_t *rng)
 {
