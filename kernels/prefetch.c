@@ -17,6 +17,7 @@ const kvb_prefetch kvb_prefetch_intel = {.places = 16,
                                          .short_rows = 4,
                                          .short_cells = 32,
                                          .reading = {{NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
+                                                     {NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
                                                      {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN},
                                                      {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN}}};
 
@@ -29,11 +30,13 @@ const kvb_prefetch kvb_prefetch_intel = {.places = 16,
         .ahead = 64, .by_cells = true                                                                                  \
     }
 /* Measured on Zen 5. */
-const kvb_prefetch kvb_prefetch_amd = {
-    .places = 1,
-    .short_cells = 64,
-    .steadily = true,
-    .reading = {{AGAIN, AGAIN, AGAIN, AGAIN}, {AGAIN, AGAIN, AGAIN, AGAIN}, {BY_CELLS, BY_CELLS, FAR_TURN, FAR_TURN}}};
+const kvb_prefetch kvb_prefetch_amd = {.places = 1,
+                                       .short_cells = 64,
+                                       .steadily = true,
+                                       .reading = {{AGAIN, AGAIN, AGAIN, AGAIN},
+                                                   {AGAIN, AGAIN, AGAIN, AGAIN},
+                                                   {AGAIN, AGAIN, AGAIN, AGAIN},
+                                                   {BY_CELLS, BY_CELLS, FAR_TURN, FAR_TURN}}};
 
 static const kvb_prefetch *chosen;
 

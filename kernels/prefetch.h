@@ -27,11 +27,14 @@ typedef struct kvb_reading {
     bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
     bool by_cells;  /* for one or two query rows a cell's row of K is read to its end before the next cell's */
     bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
+    bool
+        pages; /* where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
+                  * prefetcher, which stops at the end of each page */
     bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
 } kvb_reading;
 
-/* A reading is chosen by the bytes of a row (up to 256, up to 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
-enum { KVB_READING_SIZES = 3, KVB_READING_ROWS = 4, KVB_READING_AHEAD = 256 };
+/* A reading is chosen by the bytes of a row (up to 128, 256, 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
+enum { KVB_READING_SIZES = 4, KVB_READING_ROWS = 4, KVB_READING_AHEAD = 256 };
 
 typedef struct kvb_prefetch {
     /* The order in which cells are taken, and so in which they are added: results depend on these in their last bits. */
@@ -54,9 +57,10 @@ void kvb_prefetch_set(const kvb_prefetch *prefetch);
 
 static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, size_t row_bytes, uint32_t n_rows)
 {
-    return &prefetch->reading[row_bytes <= 256   ? 0
-                              : row_bytes <= 512 ? 1
-                                                 : 2][n_rows <= 2   ? n_rows - 1
+    return &prefetch->reading[row_bytes <= 128   ? 0
+                              : row_bytes <= 256 ? 1
+                              : row_bytes <= 512 ? 2
+                                                 : 3][n_rows <= 2   ? n_rows - 1
                                                       : n_rows <= 4 ? 2
                                                                     : 3];
 }
@@ -69,7 +73,22 @@ typedef struct kvb_row_ahead {
     bool near;
     bool again; /* prefetch lines between here and there again, at eighths of the distance */
     bool by_cells, sums_by_cells;
+    uint32_t page_row; /* bytes of a row, where pages are to be woken: 0: nowhere */
 } kvb_row_ahead;
+
+enum { KVB_PAGE_BYTES = 4096, KVB_PAGE_LINES = 4 };
+
+/* If a page begins in these bytes, prefetches the first lines of the page behind it (kvb_reading's `pages`). */
+static inline void kvb_page_wake(uintptr_t at, size_t bytes)
+{
+    const uintptr_t to_page = -at % KVB_PAGE_BYTES;
+    if (to_page >= bytes)
+        return;
+    const char *page =
+        (const char *)(at + to_page + KVB_PAGE_BYTES); /* an integer: it may lie outside the memory of the rows */
+    for (int i = 0; i < KVB_PAGE_LINES; i++)
+        __builtin_prefetch(page + i * 64, 0, 3);
+}
 
 /* ---- rows decoded or packed first ------------------------------------------------------------------------------------ */
 

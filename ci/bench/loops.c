@@ -312,8 +312,12 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
             place_pointers(from_k, b, s->places, s->cells, keys);
             place_pointers(from_v, b, s->places, s->cells, values);
             const kvb_reading *r = kvb_reading_of(kvb_prefetch_here(), DIM * sizeof *from_k, s->rows);
-            const kvb_row_ahead ahead = {BLOCK / s->places * DIM * sizeof *from_k, r->near, r->again && s->places == 1,
-                                         r->by_cells, r->sums_by_cells};
+            const kvb_row_ahead ahead = {.bytes = BLOCK / s->places * DIM * sizeof *from_k,
+                                         .near = r->near,
+                                         .again = r->again && s->places == 1,
+                                         .by_cells = r->by_cells,
+                                         .sums_by_cells = r->sums_by_cells,
+                                         .page_row = r->pages ? DIM * sizeof *from_k : 0};
             block_run(s->level, s->rows, own_scores, state, sum, keys, values, s->ahead ? ahead : (kvb_row_ahead){0});
         }
     }

@@ -35,8 +35,9 @@ static const kvb_usage usage = {
     .synopsis = "[options]",
     .about =
         "Measure on this machine how the flash kernels best read memory: how many cells further on cache lines are\n"
-        "prefetched, into which cache, how often, and in which order a row is read. Candidates take turns; what\n"
-        "wins by 3 % or more is kept. No result depends on it, only times.\n\n"
+        "prefetched, into which cache, how often, whether the first lines of each next page are, too, and in which\n"
+        "order a row is read: for rows of so many bytes and so many query rows that meet one. Candidates take\n"
+        "turns; what wins by 3 % or more is kept. No result depends on it, only times.\n\n"
         "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and bench-kernels use\n"
         "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first timed\n"
         "run measures the choices that matter most, in two seconds.\n\n"
@@ -47,11 +48,11 @@ static const kvb_usage usage = {
 
 static int table_print(const tune *t, const kvb_tuning *found)
 {
-    static const char *const sizes[KVB_READING_SIZES] = {"256", "512", "more"}, *const rows[KVB_READING_ROWS] = {
-                                                                                    "1", "2", "4", "more"};
+    static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"}, *const rows[KVB_READING_ROWS] = {
+                                                                                           "1", "2", "4", "more"};
     char ahead[16], gain[16];
     kvb_table *table = kvb_table_new(
-        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "K", "V", ">gain", NULL});
+        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "pages", "K", "V", ">gain", NULL});
     int error = table ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS && !error; i++) {
         const uint32_t s = i / KVB_READING_ROWS, r = i % KVB_READING_ROWS;
@@ -62,7 +63,7 @@ static int table_print(const tune *t, const kvb_tuning *found)
                                                            !x->ahead ? "-"
                                                            : x->near ? "L1"
                                                                      : "L2",
-                                                           x->again ? "yes" : "no",
+                                                           x->again ? "yes" : "no", x->pages ? "yes" : "no",
                                                            x->by_cells && r < 2 ? "by cells" : "by channels",
                                                            x->beside && r < 3 ? "beside K"
                                                            : x->sums_by_cells ? "by cells"

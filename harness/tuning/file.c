@@ -15,7 +15,7 @@
 
 #define FILE_BYTES_MAX 65536
 
-static const uint32_t size_bytes[KVB_READING_SIZES] = {256, 512, UINT32_MAX},
+static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
 
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH])
@@ -46,11 +46,11 @@ static json_t *tuning_json(const kvb_manifest *machine, const kvb_tuning *t)
     for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
         for (uint32_t r = 0; r < KVB_READING_ROWS; r++) {
             const kvb_reading *x = &t->prefetch.reading[s][r];
-            json_array_append_new(list, json_pack("{s:o, s:o, s:i, s:b, s:b, s:b, s:b, s:b, s:f}", "row_bytes",
+            json_array_append_new(list, json_pack("{s:o, s:o, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:f}", "row_bytes",
                                                   limit_json(size_bytes[s]), "query_rows", limit_json(row_counts[r]),
-                                                  "ahead", (int)x->ahead, "near", x->near, "again", x->again,
-                                                  "by_cells", x->by_cells, "sums_by_cells", x->sums_by_cells, "beside",
-                                                  x->beside, "gain", t->gain[s][r]));
+                                                  "ahead", (int)x->ahead, "near", x->near, "again", x->again, "pages",
+                                                  x->pages, "by_cells", x->by_cells, "sums_by_cells", x->sums_by_cells,
+                                                  "beside", x->beside, "gain", t->gain[s][r]));
         }
     return json_pack("{s:i, s:s, s:s, s:o, s:{s:b, s:f}}", "kvbench_tuning", 1, "machine", name, "isa",
                      kvb_cpu_level_names[kvb_cpu()], "readings", list, "steadily", "value", t->prefetch.steadily,
@@ -111,19 +111,21 @@ static const char *reading_read(const json_t *x, uint32_t s, uint32_t r, kvb_tun
 {
     const json_t *ahead = json_object_get(x, "ahead"), *near = json_object_get(x, "near"),
                  *again = json_object_get(x, "again"), *by_cells = json_object_get(x, "by_cells"),
-                 *sums_by_cells = json_object_get(x, "sums_by_cells"),
-                 *beside = json_object_get(x, "beside"); /* these two are NULL in older files */
+                 *pages = json_object_get(x, "pages"), *sums_by_cells = json_object_get(x, "sums_by_cells"),
+                 *beside = json_object_get(x, "beside"); /* these two, and pages, are NULL in older files */
     if (!limit_is(json_object_get(x, "row_bytes"), size_bytes[s]) ||
         !limit_is(json_object_get(x, "query_rows"), row_counts[r]))
-        return "row_bytes 256, 512, null, and for each of them query_rows 1, 2, 4, null";
+        return "row_bytes 128, 256, 512, null, and for each of them query_rows 1, 2, 4, null";
     if (!json_is_integer(ahead) || json_integer_value(ahead) < 0 || json_integer_value(ahead) > KVB_READING_AHEAD)
         return "ahead: a number of cells, 0 to 256";
     if (!json_is_boolean(near) || !json_is_boolean(again) || !json_is_boolean(by_cells) ||
-        (sums_by_cells && !json_is_boolean(sums_by_cells)) || (beside && !json_is_boolean(beside)))
-        return "near, again, by_cells, sums_by_cells, beside: true or false";
+        (pages && !json_is_boolean(pages)) || (sums_by_cells && !json_is_boolean(sums_by_cells)) ||
+        (beside && !json_is_boolean(beside)))
+        return "near, again, pages, by_cells, sums_by_cells, beside: true or false";
     t->prefetch.reading[s][r] = (kvb_reading){.ahead = (uint32_t)json_integer_value(ahead),
                                               .near = json_is_true(near),
                                               .again = json_is_true(again),
+                                              .pages = json_is_true(pages),
                                               .by_cells = json_is_true(by_cells),
                                               .sums_by_cells = json_is_true(sums_by_cells),
                                               .beside = json_is_true(beside)};
@@ -170,7 +172,7 @@ int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *t
     else if (json_integer_value(json_object_get(json, "kvbench_tuning")) != 1)
         expected = "\"kvbench_tuning\":1, as `kvbench tune` writes";
     else if (json_array_size(list) != KVB_READING_SIZES * KVB_READING_ROWS)
-        expected = "readings: a list of 12";
+        expected = "readings: a list of 16 (`kvbench tune` makes a new file)";
     else if (!json_is_boolean(json_object_get(steadily, "value")) ||
              !gain_read(json_object_get(steadily, "gain"), &tuning->steadily_gain))
         expected = "steadily: {\"value\":true or false, \"gain\":a number of 1 to 1000}";

@@ -19,18 +19,28 @@
 
 #define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
 #define BETTER     1.03               /* a winner beats the built-in setting by so much */
-enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 40, THREADS = 256 };
+enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 55, THREADS = 256 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
     const char *format;
     uint32_t dim, kv_heads;
-} sizes[KVB_READING_SIZES] = {{"f16", 128, 8}, {"f32", 128, 8}, {"f16", 576, 4}};
+} sizes[KVB_READING_SIZES] = {{"e4m3", 128, 8}, {"f16", 128, 8}, {"f32", 128, 8}, {"f16", 576, 4}};
+enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 
 static const kvb_reading readings[] = {
-    {.ahead = 0},   {.ahead = 32}, {.ahead = 64}, {.ahead = 64, .near = true, .again = true},
-    {.ahead = 128}, {.ahead = 16}, {.ahead = 96}, {.ahead = 32, .near = true},
+    {.ahead = 0},
+    {.ahead = 32},
+    {.ahead = 64},
+    {.ahead = 16, .near = true, .pages = true},
+    {.ahead = 64, .pages = true},
+    {.ahead = 64, .near = true, .again = true},
+    {.ahead = 128},
+    {.ahead = 16},
+    {.ahead = 32, .near = true},
+    {.ahead = 32, .near = true, .pages = true},
+    {.ahead = 16, .pages = true},
 };
 /* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
@@ -44,7 +54,7 @@ static const struct {
 enum {
     READINGS = sizeof readings / sizeof *readings,
     ORDERS = sizeof orders / sizeof *orders,
-    FEW_READINGS = 4,
+    FEW_READINGS = 5,
     FEW_ORDERS = 3
 };
 static_assert(ORDERS * READINGS <= CANDIDATES, "each of them in each order");
@@ -107,7 +117,10 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
 {
     char why[128];
     const kvb_format *format = format_of(name);
-    const size_t row = format->elem == KVB_F32 ? 4 * dim : format->elem == KVB_Q8_0 ? dim / 32 * 34 : 2 * dim;
+    const size_t row = format->elem == KVB_F32    ? 4 * dim
+                       : format->elem == KVB_Q8_0 ? dim / 32 * 34
+                       : format->elem == KVB_E4M3 ? dim
+                                                  : 2 * dim;
     const uint32_t cells = (uint32_t)(SIDE_BYTES / (row * kv_heads)) / 64 * 64;
     const uint32_t heads = rows * kv_heads;
     const kvb_view k = {.base = b->memory,
@@ -239,10 +252,10 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
 
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {
-    const uint32_t n_sizes = o->few ? 1 : KVB_READING_SIZES;
+    const uint32_t n_sizes = o->few ? 1 : KVB_READING_SIZES, first = o->few ? USUAL_SIZE : 0;
     const double each = o->seconds / (n_sizes * KVB_READING_ROWS + !o->few);
     for (uint32_t i = 0; i < n_sizes * KVB_READING_ROWS && !kvb_stopped; i++) {
-        const uint32_t size = i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
+        const uint32_t size = first + i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
         const class x = {size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS,
                          o->few ? FEW_ORDERS : ORDERS};
         if (!work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads,
@@ -256,6 +269,8 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
         best_set(b, reading_set, &x, 1 + n_orders * x.readings, each, &t->gain[size][rows]);
         work_close(b);
     }
+    if (o->few) /* narrower rows are read much like these */
+        memcpy(b->tried.reading[0], b->tried.reading[USUAL_SIZE], sizeof b->tried.reading[0]);
     const bool own = b->tried.steadily;
     if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4))
         best_set(b, steadily_set, &own, 2, each, &t->steadily_gain);
@@ -279,7 +294,7 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     }
     madvise(b->memory, 2 * SIDE_BYTES, MADV_HUGEPAGE);
     for (size_t i = 0; i < SIDE_BYTES; i++) /* finite in every type */
-        ((uint16_t *)(void *)b->memory)[i] = (uint16_t)(0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0));
+        ((uint16_t *)(void *)b->memory)[i] = (uint16_t)((0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0)) & 0xffbf);
     b->team = (timed_team){.team = {.n = options->threads, .run = timed_run}, .under = kvb_threads_team(threads)};
     kvb_prefetch_set(NULL);
     b->tried = *kvb_prefetch_here();

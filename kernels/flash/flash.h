@@ -154,7 +154,9 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
                            .near = r->near,
                            .again = r->again && g->turn && g->runs == 1 && cells % 8 == 0,
                            .by_cells = r->by_cells,
-                           .sums_by_cells = r->sums_by_cells};
+                           .sums_by_cells = r->sums_by_cells,
+                           .page_row =
+                               r->pages && g->turn && stride == side->row_bytes ? (uint32_t)side->row_bytes : 0};
 }
 
 /* ---- what other products use of that of floats: product_float.c -------------------------------------------------- */

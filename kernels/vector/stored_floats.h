@@ -60,6 +60,7 @@ typedef enum line_way { LINES_NONE, LINES_FAR, LINES_NEAR } line_way; /* NEAR: i
 typedef struct line_ahead {
     size_t bytes;
     uint32_t again; /* prefetched again, if NEAR: 0: never; 1: once; 2: four times */
+    uint32_t page_row;
 } line_ahead;
 
 VEC_INLINE line_way line_way_of(kvb_row_ahead ahead)
@@ -70,7 +71,7 @@ VEC_INLINE line_way line_way_of(kvb_row_ahead ahead)
 VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t rows, kvb_row_ahead ahead)
 {
     const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
-    return (line_ahead){ahead.bytes, !ahead.again ? 0 : often ? 2 : 1};
+    return (line_ahead){ahead.bytes, !ahead.again ? 0 : often ? 2 : 1, ahead.page_row};
 }
 
 VEC_INLINE void line_prefetch(line_way way, const void *row, size_t at)
@@ -89,6 +90,8 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, con
     if (way == LINES_NONE || at % 64)
         return;
     line_prefetch(way, row, ahead.bytes + at);
+    if (!at && ahead.page_row)
+        kvb_page_wake((uintptr_t)row + ahead.bytes, ahead.page_row);
     if (way != LINES_NEAR || !ahead.again)
         return;
     if (ahead.again == 1)

@@ -66,7 +66,7 @@ static kvb_stored_rows block_rows(const struct block *b)
                              .n = b->n,
                              .dim = b->dim,
                              .at = (const void *const *)b->at,
-                             .ahead = {b->n % 2 ? SIZE_MAX / 3 : 0, b->n % 3, false, false, false}};
+                             .ahead = {b->n % 2 ? SIZE_MAX / 3 : 0, b->n % 3, false, false, false, b->n % 5 ? 256 : 0}};
 }
 
 static bool block_dots(struct block *b, float *scores)

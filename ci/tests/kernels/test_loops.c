@@ -76,11 +76,12 @@ static void near_check(double got, double want, double bound, const char *what, 
 /* Rows ahead, which are prefetched, need not be there. */
 static kvb_stored_rows rows_of(kvb_elem elem, uint32_t n, uint32_t dim, const void *const *at)
 {
-    return (kvb_stored_rows){.elem = elem,
-                             .n = n,
-                             .dim = dim,
-                             .at = at,
-                             .ahead = {n % 2 ? SIZE_MAX / 3 : 0, n % 5 < 3, n % 3, n % 7 < 4, n % 11 < 5}};
+    return (kvb_stored_rows){
+        .elem = elem,
+        .n = n,
+        .dim = dim,
+        .at = at,
+        .ahead = {n % 2 ? SIZE_MAX / 3 : 0, n % 5 < 3, n % 3, n % 7 < 4, n % 11 < 5, n % 13 < 6 ? 256 : 0}};
 }
 
 static void dots_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, uint32_t n, uint32_t dim, uint64_t *rng)

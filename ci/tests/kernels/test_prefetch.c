@@ -49,7 +49,7 @@ static void readings_are_by_bytes_and_rows(void **state)
 {
     (void)state;
     static kvb_prefetch p;
-    static const uint32_t bytes[][2] = {{1, 256}, {257, 512}, {513, 4096}},
+    static const uint32_t bytes[][2] = {{1, 128}, {129, 256}, {257, 512}, {513, 4096}},
                           rows[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 10}};
     for (uint32_t b = 0; b < KVB_READING_SIZES; b++)
         for (uint32_t r = 0; r < KVB_READING_ROWS; r++)

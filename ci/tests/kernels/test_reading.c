@@ -21,11 +21,11 @@ static const struct {
 static const struct {
     kvb_elem elem;
     uint32_t dim[KVB_READING_SIZES];
-} rows[] = {{KVB_F32, {64, 128, 192}},
-            {KVB_F16, {128, 192, 320}},
-            {KVB_BF16, {128, 192, 320}},
-            {KVB_E4M3, {128, 384, 640}},
-            {KVB_Q8_0, {128, 128, 128}}};
+} rows[] = {{KVB_F32, {32, 64, 128, 192}},
+            {KVB_F16, {64, 128, 192, 320}},
+            {KVB_BF16, {64, 128, 192, 320}},
+            {KVB_E4M3, {128, 256, 384, 640}},
+            {KVB_Q8_0, {128, 128, 128, 128}}};
 
 static const uint32_t query_rows[] = {1, 2, 4, 8, 16};
 
@@ -66,17 +66,17 @@ static void all_readings(struct fixture *f, const kvb_kernel *kernel, const kvb_
     kvb_prefetch_set(&p);
     readings_set(&p, (kvb_reading){.ahead = 32});
     const size_t bytes = bits_of(f, kernel, plain);
-    for (uint32_t i = 0; i < 3 * 32; i++) {
-        const kvb_reading reading = {aheads[i / 32], i & 1, i & 2, i & 4, i & 8, i & 16};
+    for (uint32_t i = 0; i < 3 * 64; i++) {
+        const kvb_reading reading = {aheads[i / 64], i & 1, i & 2, i & 4, i & 8, i & 16, i & 32};
         readings_set(&p, reading);
         p.steadily = !p.steadily;
         bits_of(f, kernel, other);
         if (memcmp(plain, other, bytes))
             fail_msg("%s at %s, %s of %u, %u query rows: other bits with ahead %u, near %d, again %d, by_cells %d, "
-                     "sums_by_cells %d, beside %d",
+                     "sums_by_cells %d, pages %d, beside %d",
                      kernel->name, kvb_cpu_level_names[kvb_cpu()], f->args.k.format->name, f->args.k.dim,
                      f->args.problem.n_heads, reading.ahead, reading.near, reading.again, reading.by_cells,
-                     reading.sums_by_cells, reading.beside);
+                     reading.sums_by_cells, reading.pages, reading.beside);
     }
     kvb_prefetch_set(NULL);
 }
