@@ -64,24 +64,36 @@ static void few_run(const kvb_vector *level, uint32_t rows)
         block_run(level, rows, scores, state_rows, sum_rows, keys, values, (kvb_row_ahead){0});
     }
 }
-static void dots_run(const kvb_vector *level, uint32_t rows)
+/* Lines of the next block are prefetched, each five times, or none are. */
+static const kvb_row_ahead none, again = {.bytes = (size_t)BLOCK * DIM * sizeof *k, .near = true, .again = true};
+
+static void dots_of(const kvb_vector *level, uint32_t rows, kvb_row_ahead ahead)
 {
     const void *keys[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(k, c, keys);
-        const kvb_stored_rows stored = f16_rows(keys, (kvb_row_ahead){0});
+        const kvb_stored_rows stored = f16_rows(keys, ahead);
         level->dots(&stored, (const void *const *)q_rows, rows, scores);
     }
 }
-static void sums_run(const kvb_vector *level, uint32_t rows)
+static void sums_of(const kvb_vector *level, uint32_t rows, kvb_row_ahead ahead)
 {
     const void *values[BLOCK];
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         row_pointers(v, c, values);
-        const kvb_stored_rows stored = f16_rows(values, (kvb_row_ahead){0});
+        const kvb_stored_rows stored = f16_rows(values, ahead);
         level->sums(&stored, scores, rows, sum_rows);
     }
 }
+#define OF_RUN(NAME, OF, AHEAD)                                                                                        \
+    static void NAME(const kvb_vector *level, uint32_t rows)                                                           \
+    {                                                                                                                  \
+        OF(level, rows, AHEAD);                                                                                        \
+    }
+OF_RUN(dots_run, dots_of, none)
+OF_RUN(sums_run, sums_of, none)
+OF_RUN(dots_again_run, dots_of, again)
+OF_RUN(sums_again_run, sums_of, again)
 static void pack_keys_run(const kvb_vector *level, uint32_t rows)
 {
     const void *keys[BLOCK];
@@ -193,6 +205,8 @@ static const part parts[] = {
     {"sums", "cycles a cell", sums_run, 1, CELLS},
     {"sums", "cycles a cell", sums_run, 4, CELLS},
     {"sums", "cycles a cell", sums_run, 8, CELLS},
+    {"dots, prefetching", "cycles a cell", dots_again_run, 4, CELLS},
+    {"sums, prefetching", "cycles a cell", sums_again_run, 4, CELLS},
     {"pack_keys", "cycles a cell", pack_keys_run, 0, CELLS},
     {"pack_values", "cycles a cell", pack_values_run, 0, CELLS},
     {"weigh", "cycles a row", weigh_run, 4, CELLS / BLOCK * 4},

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: dot products and weighted sums. Each number of query rows and each
- * element has a function of its own, which keeps its sums in registers. One large function would take gcc far longer.
+ * Few query rows and stored rows of floats where they lie: dot products and weighted sums. Each number of query rows, element and
+ * way of prefetching has a function of its own: it keeps its sums in registers, and its code lies close together. A loop whose code
+ * is spread over more than a page may run at a third of its speed, by where the system put those pages (kernels/NOTES.md).
  */
 #include "kernels/vector/stored_floats.h"
 
 #define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
+
+/* Which function takes these rows. */
+VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
+{
+    return rows->dim == COMMON_DIM ? line_way_of(rows->ahead) : LINES_ANY;
+}
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
@@ -27,29 +34,57 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* Step by step over channels d .. end - 1, and in each step over all cells, so that query vectors stay in registers. */
+/* One step over the channels from d on, over all cells, so that query vectors stay in registers. */
+VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
+                         line_way way, line_ahead ahead, uint32_t d, vf *sums)
+{
+    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* so many cells are converted before any is multiplied */
+#pragma GCC unroll 16
+    for (uint32_t first = 0; first < cells; first += some) {
+        vf key[VL][STEP_VECS];
+#pragma GCC unroll 16
+        for (uint32_t c = first; c < first + some; c++) {
+            elem_read(elem, keys[c], d, key[c]);
+            elem_prefetch(elem, way, ahead, keys[c], d);
+        }
+#pragma GCC unroll 8
+        for (uint32_t v = 0; v < elem_vecs(elem); v++)
+#pragma GCC unroll 16
+            for (uint32_t c = first; c < first + some; c++)
+#pragma GCC unroll 8
+                for (uint32_t r = 0; r < rows; r++)
+                    sums[r * cells + c] = vf_fma(vf_load(q[r] + d + v * VL), key[c][v], sums[r * cells + c]);
+    }
+}
+
+/*
+ * Channels d .. end - 1 of all cells. Unrolled, so that each prefetch of the code goes on by the same distance at
+ * each tile: others take Zen 5 four cycles each (kernels/NOTES.md).
+ */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
                              const void *const *keys, line_way way, line_ahead ahead, uint32_t d, uint32_t end,
                              vf *sums)
 {
-    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* so many cells are converted before any is multiplied */
-    for (; d < end; d += elem_vecs(elem) * VL)
-#pragma GCC unroll 16
-        for (uint32_t first = 0; first < cells; first += some) {
-            vf key[VL][STEP_VECS];
-#pragma GCC unroll 16
-            for (uint32_t c = first; c < first + some; c++) {
-                elem_read(elem, keys[c], d, key[c]);
-                elem_prefetch(elem, way, ahead, keys[c], d);
-            }
+    const uint32_t step = elem_vecs(elem) * VL;
+    if (way == LINES_ANY)
+#pragma GCC unroll 1
+        for (; d < end; d += step)
+            step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
+    else
 #pragma GCC unroll 8
-            for (uint32_t v = 0; v < elem_vecs(elem); v++)
-#pragma GCC unroll 16
-                for (uint32_t c = first; c < first + some; c++)
-#pragma GCC unroll 8
-                    for (uint32_t r = 0; r < rows; r++)
-                        sums[r * cells + c] = vf_fma(vf_load(q[r] + d + v * VL), key[c][v], sums[r * cells + c]);
-        }
+        for (; d < end; d += step)
+            step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
+}
+
+VEC_INLINE void cell_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *key, line_way way,
+                         line_ahead ahead, uint32_t d, vf *sum)
+{
+    vf x[STEP_VECS];
+    elem_read(elem, key, d, x);
+    elem_prefetch(elem, way, ahead, key, d);
+#pragma GCC unroll 2
+    for (uint32_t r = 0; r < rows; r++)
+        sum[r] = vf_fma(vf_load(q[r] + d), *x, sum[r]);
 }
 
 /* Cells c .. end - 1 one after the other, in the order of memory. For one or two query rows and plain elements. */
@@ -58,15 +93,14 @@ VEC_INLINE void cells_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const fl
 {
     for (; c < end; c++) {
         vf sum[2] = {vf_set(0), vf_set(0)};
+        if (way == LINES_ANY)
+#pragma GCC unroll 1
+            for (uint32_t d = 0; d < dim; d += VL)
+                cell_dot(elem, rows, q, keys[c], way, ahead, d, sum);
+        else
 #pragma GCC unroll 8
-        for (uint32_t d = 0; d < dim; d += VL) {
-            vf key[STEP_VECS];
-            elem_read(elem, keys[c], d, key);
-            elem_prefetch(elem, way, ahead, keys[c], d);
-#pragma GCC unroll 2
-            for (uint32_t r = 0; r < rows; r++)
-                sum[r] = vf_fma(vf_load(q[r] + d), *key, sum[r]);
-        }
+            for (uint32_t d = 0; d < dim; d += VL)
+                cell_dot(elem, rows, q, keys[c], way, ahead, d, sum);
 #pragma GCC unroll 2
         for (uint32_t r = 0; r < rows; r++)
             sums[r * cells + c] = sum[r];
@@ -110,6 +144,7 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *ke
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
             sums[s] = vf_set(0);
+        rows_prefetch(way, keys->ahead, ahead, tile, cells, 0, (size_t)dim * elem_size(elem));
         if (by_cells)
             cells_dot(elem, rows, cells, q, tile, way, ahead, dim, 0, half, sums);
         else
@@ -139,32 +174,24 @@ VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
 
 typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);
 
-#define DOTS_CASE(WAY, ELEM, N)                                                                                        \
-    case WAY:                                                                                                          \
-        rows_dot(ELEM, N, keys, WAY, ahead, q, COMMON_DIM, scores);                                                    \
-        break;
-#define DOTS(ELEM, N)                                                                                                  \
-    static __attribute__((noinline)) void dots_##ELEM##_##N(const kvb_stored_rows *keys, const float *const *q,        \
-                                                            float *scores)                                             \
+#define DOTS(NAME, WAY, DIM, ELEM, N)                                                                                  \
+    static __attribute__((noinline)) void dots_##NAME##_##ELEM##_##N(const kvb_stored_rows *keys,                      \
+                                                                     const float *const *q, float *scores)             \
     {                                                                                                                  \
-        const line_way way = line_way_of(keys->ahead);                                                                 \
-        const line_ahead ahead = line_ahead_of(ELEM, N, keys->ahead);                                                  \
-        if (N <= tile_rows(ELEM) && keys->dim == COMMON_DIM)                                                           \
-            switch (way) {                                                                                             \
-                EACH_WAY(DOTS_CASE, ELEM, N)                                                                           \
-            }                                                                                                          \
-        else if (N <= tile_rows(ELEM))                                                                                 \
-            rows_dot(ELEM, N, keys, way, ahead, q, keys->dim, scores);                                                 \
+        if (N <= tile_rows(ELEM))                                                                                      \
+            rows_dot(ELEM, N, keys, WAY, line_ahead_of(ELEM, N, keys->ahead), q, DIM, scores);                         \
     }
-#define DOTS_OF(ELEM) EACH_ROWS(DOTS, ELEM)
+#define DOTS_WAY(WAY, ELEM, N) DOTS(WAY, WAY, COMMON_DIM, ELEM, N)
+#define DOTS_WAYS(ELEM, N)     EACH_WAY(DOTS_WAY, ELEM, N) DOTS(any, LINES_ANY, keys->dim, ELEM, N)
+#define DOTS_OF(ELEM)          EACH_ROWS(DOTS_WAYS, ELEM)
 FLOAT_ELEMS(DOTS_OF)
 
-static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS] = {
-#define ROW(ELEM, N) dots_##ELEM##_##N,
-#define LINE(ELEM)   [ELEM] = {EACH_ROWS(ROW, ELEM)},
+static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS][LINES_ANY + 1] = {
+#define WAY(WAY, ELEM, N) dots_##WAY##_##ELEM##_##N,
+#define ROW(ELEM, N)      {EACH_WAY(WAY, ELEM, N) dots_any_##ELEM##_##N},
+#define LINE(ELEM)        [ELEM] = {EACH_ROWS(ROW, ELEM)},
     FLOAT_ELEMS(LINE)
-#undef ROW
-#undef LINE
+#undef WAY
 };
 
 bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
@@ -175,7 +202,7 @@ bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, u
         rows[r] = q[r];
     for (uint32_t r = 0, some; r < n_rows; r += some) {
         some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
-        dots[keys->elem][some - 1](&here, rows + r, scores + r * BLOCK);
+        dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK);
         here.ahead.bytes = 0; /* prefetched */
     }
     return true;
@@ -199,6 +226,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
     for (uint32_t i = 0; i < values->n; i++) {
         const void *from = elem_at(elem, values->at[i], at);
         vf value[STRIP_VECS];
+        rows_prefetch(way, values->ahead, ahead, &from, 1, 0, (size_t)vecs * VL * elem_size(elem));
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
             elem_read(elem, from, v * VL, value + v);
@@ -272,6 +300,19 @@ VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const voi
         }
 }
 
+/* One line of channels, from d on; sums: of them. */
+VEC_INLINE void line_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
+                         line_way way, line_ahead ahead, uint32_t d, float *sums)
+{
+    const uint32_t line = 64 / elem_size(elem), step = elem_vecs(elem) * VL;
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < cells; c++)
+        elem_prefetch(elem, way, ahead, values[c], d);
+#pragma GCC unroll 8
+    for (uint32_t s = 0; s < line; s += step)
+        step_sum(elem, rows, cells, values, weights, d + s, sums + s);
+}
+
 /* Channels at .. end - 1 of some cells; sums: [rows][COMMON_DIM], of the channels from `at` on. */
 VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
                           line_way way, line_ahead ahead, uint32_t at, uint32_t end, float *sums)
@@ -284,14 +325,14 @@ VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const vo
         for (uint32_t c = 0; c < cells; c++)
             weights[r * cells + c] = vf_set(weight[r * BLOCK + c]);
     uint32_t d = at;
-    for (; d + line <= end; d += line) {
-#pragma GCC unroll 4
-        for (uint32_t c = 0; c < cells; c++)
-            elem_prefetch(elem, way, ahead, values[c], d);
+    if (way == LINES_ANY)
+#pragma GCC unroll 1
+        for (; d + line <= end; d += line)
+            line_sum(elem, rows, cells, values, weights, way, ahead, d, sums + (d - at));
+    else
 #pragma GCC unroll 8
-        for (uint32_t s = 0; s < line; s += step)
-            step_sum(elem, rows, cells, values, weights, d + s, sums + (d - at) + s);
-    }
+        for (; d + line <= end; d += line)
+            line_sum(elem, rows, cells, values, weights, way, ahead, d, sums + (d - at));
     for (; d + step <= end; d += step)
         step_sum(elem, rows, cells, values, weights, d, sums + (d - at));
 }
@@ -308,13 +349,16 @@ VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored
                                   line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
     const uint32_t cells = cells_at_once(rows);
+    const size_t size = elem_size(elem);
     _Alignas(64) float block[DOTS_ROWS * COMMON_DIM];
     for (uint32_t at = 0, end; at < dim; at = end) {
         uint32_t i = 0;
         end = dim - at < COMMON_DIM ? dim : at + COMMON_DIM;
         memset(block, 0, rows * COMMON_DIM * sizeof *block);
-        for (; i + cells <= values->n; i += cells)
+        for (; i + cells <= values->n; i += cells) {
+            rows_prefetch(way, values->ahead, ahead, values->at + i, cells, at * size, (end - at) * size);
             cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, at, end, block);
+        }
         for (; i < values->n; i++)
             cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, at, end, block);
         block_add(rows, block, at, end, sums);
@@ -330,53 +374,37 @@ VEC_INLINE uint32_t sums_rows(kvb_elem elem)
 
 typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float *const *sums);
 
-#define SUMS_CASE(WAY, ELEM, N)                                                                                        \
-    case WAY:                                                                                                          \
-        rows_sum(ELEM, N, values, weights, WAY, ahead, COMMON_DIM, sums);                                              \
-        break;
-#define SUMS(ELEM, N)                                                                                                  \
-    static __attribute__((noinline)) void sums_by_cells_##ELEM##_##N(const kvb_stored_rows *values,                    \
+#define SUMS(NAME, WAY, DIM, SUM, ELEM, N)                                                                             \
+    static __attribute__((noinline)) void sums_##NAME##_##ELEM##_##N(const kvb_stored_rows *values,                    \
                                                                      const float *weights, float *const *sums)         \
     {                                                                                                                  \
         if (N <= sums_rows(ELEM))                                                                                      \
-            rows_sum_by_cells(ELEM, N, values, weights, line_way_of(values->ahead),                                    \
-                              line_ahead_of(ELEM, N, values->ahead), values->dim, sums);                               \
-    }                                                                                                                  \
-    static __attribute__((noinline)) void sums_##ELEM##_##N(const kvb_stored_rows *values, const float *weights,       \
-                                                            float *const *sums)                                        \
-    {                                                                                                                  \
-        const line_way way = line_way_of(values->ahead);                                                               \
-        const line_ahead ahead = line_ahead_of(ELEM, N, values->ahead);                                                \
-        if (N <= sums_rows(ELEM) && values->dim == COMMON_DIM)                                                         \
-            switch (way) {                                                                                             \
-                EACH_WAY(SUMS_CASE, ELEM, N)                                                                           \
-            }                                                                                                          \
-        else if (N <= sums_rows(ELEM))                                                                                 \
-            rows_sum(ELEM, N, values, weights, way, ahead, values->dim, sums);                                         \
+            SUM(ELEM, N, values, weights, WAY, line_ahead_of(ELEM, N, values->ahead), DIM, sums);                      \
     }
-#define SUMS_OF(ELEM) EACH_ROWS(SUMS, ELEM)
+#define SUMS_WAY(WAY, ELEM, N) SUMS(WAY, WAY, COMMON_DIM, rows_sum, ELEM, N)
+#define SUMS_WAYS(ELEM, N)                                                                                             \
+    EACH_WAY(SUMS_WAY, ELEM, N)                                                                                        \
+    SUMS(any, LINES_ANY, values->dim, rows_sum, ELEM, N)                                                               \
+    SUMS(by_cells, LINES_ANY, values->dim, rows_sum_by_cells, ELEM, N)
+#define SUMS_OF(ELEM) EACH_ROWS(SUMS_WAYS, ELEM)
 FLOAT_ELEMS(SUMS_OF)
 
-/* By strips, and by cells. */
-static sums_fn *const sums_of[2][KVB_ELEM_COUNT][DOTS_ROWS] = {{
-#define ROW(ELEM, N) sums_##ELEM##_##N,
-#define LINE(ELEM)   [ELEM] = {EACH_ROWS(ROW, ELEM)},
-                                                                   FLOAT_ELEMS(LINE)
+enum { BY_CELLS = LINES_ANY + 1 };
+static sums_fn *const sums_of[KVB_ELEM_COUNT][DOTS_ROWS][BY_CELLS + 1] = {
+#define WAY(WAY, ELEM, N) sums_##WAY##_##ELEM##_##N,
 #undef ROW
-                                                               },
-                                                               {
-#define ROW(ELEM, N) sums_by_cells_##ELEM##_##N,
-                                                                   FLOAT_ELEMS(LINE)
-#undef ROW
-#undef LINE
-                                                               }};
+#define ROW(ELEM, N) {EACH_WAY(WAY, ELEM, N) sums_any_##ELEM##_##N, sums_by_cells_##ELEM##_##N},
+    FLOAT_ELEMS(LINE)
+#undef WAY
+};
 
 bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
 {
     kvb_stored_rows here = *values;
     for (uint32_t r = 0, some; r < n_rows; r += some) {
         some = rows_of_pass(n_rows - r, sums_rows(values->elem));
-        sums_of[values->ahead.sums_by_cells][values->elem][some - 1](&here, weights + r * BLOCK, sums + r);
+        sums_of[values->elem][some - 1][values->ahead.sums_by_cells ? BY_CELLS : loop_of(&here)](
+            &here, weights + r * BLOCK, sums + r);
         here.ahead.bytes = 0; /* prefetched */
     }
     return true;
@@ -399,7 +427,7 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
             tile[s] = vf_set(0);
-#pragma GCC unroll 16
+#pragma GCC unroll 1 /* or 16 cells of one row would take 16 KiB of code */
         for (uint32_t c = 0; c < cells; c += some) {
             if (rows <= 2)
                 cells_dot(elem, rows, cells, q, keys->at + i, way, ahead_k, COMMON_DIM, c, c + some, tile);
@@ -416,28 +444,27 @@ typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float
                        const float *weights, float *const *sums);
 
 #define EACH_BESIDE(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4)
-#define BESIDE_CASE(WAY, ELEM, N)                                                                                      \
-    case WAY:                                                                                                          \
-        rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                             \
-        break;
-#define BESIDE(ELEM, N)                                                                                                \
-    static __attribute__((noinline)) void beside_##ELEM##_##N(const kvb_stored_rows *keys, const float *const *q,      \
-                                                              float *scores, const kvb_stored_rows *values,            \
-                                                              const float *weights, float *const *sums)                \
+#define BESIDE(WAY, ELEM, N)                                                                                           \
+    static __attribute__((noinline)) void beside_##WAY##_##ELEM##_##N(                                                 \
+        const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,              \
+        const float *weights, float *const *sums)                                                                      \
     {                                                                                                                  \
-        switch (line_way_of(keys->ahead)) {                                                                            \
-            EACH_WAY(BESIDE_CASE, ELEM, N)                                                                             \
-        }                                                                                                              \
+        rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                             \
     }
-#define BESIDE_OF(ELEM) EACH_BESIDE(BESIDE, ELEM)
+#define BESIDE_WAYS(ELEM, N) EACH_WAY(BESIDE, ELEM, N)
+#define BESIDE_OF(ELEM)      EACH_BESIDE(BESIDE_WAYS, ELEM)
 PLAIN_ELEMS(BESIDE_OF)
 
-static beside_fn *const besides[KVB_ELEM_COUNT][BESIDE_ROWS] = {
-#define ROW(ELEM, N) beside_##ELEM##_##N,
-#define LINE(ELEM)   [ELEM] = {EACH_BESIDE(ROW, ELEM)},
-    PLAIN_ELEMS(LINE)
+static beside_fn *const besides[KVB_ELEM_COUNT][BESIDE_ROWS][LINES_ANY] = {
+#define WAY(WAY, ELEM, N) beside_##WAY##_##ELEM##_##N,
 #undef ROW
+#define ROW(ELEM, N) {EACH_WAY(WAY, ELEM, N)},
 #undef LINE
+#define LINE(ELEM) [ELEM] = {EACH_BESIDE(ROW, ELEM)},
+    PLAIN_ELEMS(LINE)
+#undef LINE
+#undef ROW
+#undef WAY
 };
 
 void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
@@ -446,5 +473,5 @@ void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q,
     const float *rows[BESIDE_ROWS];
     for (uint32_t r = 0; r < n_rows; r++)
         rows[r] = q[r];
-    besides[keys->elem][n_rows - 1](keys, rows, scores, values, weights, sums);
+    besides[keys->elem][n_rows - 1][line_way_of(keys->ahead)](keys, rows, scores, values, weights, sums);
 }

@@ -54,54 +54,77 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 
 /*
  * A kvb_row_ahead, and how lines of rows of this kind are prefetched. The way is a constant in loops over rows of the commonest
- * size: asked for each line it would cost a tenth of their time.
+ * size, which prefetch each line where they read its counterpart (elem_prefetch). Other loops ask for it once for some rows
+ * (rows_prefetch), LINES_ANY: such loops are small.
  */
-typedef enum line_way { LINES_NONE, LINES_FAR, LINES_NEAR } line_way; /* NEAR: into the first-level cache */
+typedef enum line_way {
+    LINES_NONE,
+    LINES_FAR,
+    LINES_NEAR,  /* into the first-level cache */
+    LINES_AGAIN, /* likewise, each more than once */
+    LINES_ANY
+} line_way;
 typedef struct line_ahead {
     size_t bytes;
-    uint32_t again; /* prefetched again, if NEAR: 0: never; 1: once; 2: four times */
+    bool often; /* again four times, not once */
     uint32_t page_row;
 } line_ahead;
 
 VEC_INLINE line_way line_way_of(kvb_row_ahead ahead)
 {
-    return !ahead.bytes ? LINES_NONE : ahead.near ? LINES_NEAR : LINES_FAR;
+    return !ahead.bytes ? LINES_NONE : !ahead.near ? LINES_FAR : ahead.again ? LINES_AGAIN : LINES_NEAR;
 }
 
 VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t rows, kvb_row_ahead ahead)
 {
-    const bool often = rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK;
-    return (line_ahead){ahead.bytes, !ahead.again ? 0 : often ? 2 : 1, ahead.page_row};
+    return (line_ahead){ahead.bytes, rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK, ahead.page_row};
 }
 
-VEC_INLINE void line_prefetch(line_way way, const void *row, size_t at)
+VEC_INLINE void one_prefetch(line_way way, const void *row, size_t at)
 {
     const void *line = (const void *)((uintptr_t)row + at); /* as an integer: it may lie outside the row's memory */
-    if (way == LINES_NEAR)
-        __builtin_prefetch(line, 0, 3);
-    else
+    if (way == LINES_FAR)
         __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line, 0, 3);
 }
 
-/* If a cache line begins at element i, prefetches that line of the row ahead, and again those of rows on the way there. */
+/* The line at so many bytes from row, of the row ahead, and again those of rows on the way there. */
+VEC_INLINE void line_prefetch(line_way way, line_ahead ahead, const void *row, size_t at)
+{
+    const size_t eighth = ahead.bytes / 8;
+    one_prefetch(way, row, ahead.bytes + at);
+    if (way == LINES_AGAIN && ahead.often) {
+        one_prefetch(way, row, 6 * eighth + at);
+        one_prefetch(way, row, 5 * eighth + at);
+        one_prefetch(way, row, 3 * eighth + at);
+        one_prefetch(way, row, 2 * eighth + at);
+    } else if (way == LINES_AGAIN)
+        one_prefetch(way, row, 4 * eighth + at);
+    if (!at)
+        kvb_page_wake((uintptr_t)row + ahead.bytes, ahead.page_row);
+}
+
+/* If a cache line begins at element i. */
 VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, const void *row, uint32_t i)
 {
-    const size_t at = (size_t)i * elem_size(elem), eighth = ahead.bytes / 8;
-    if (way == LINES_NONE || at % 64)
+    const size_t at = (size_t)i * elem_size(elem);
+    if (way != LINES_NONE && way != LINES_ANY && at % 64 == 0)
+        line_prefetch(way, ahead, row, at);
+}
+
+/* Where the loop's way is LINES_ANY: so many bytes of n rows, from a byte on. */
+VEC_INLINE void rows_prefetch(line_way loop, kvb_row_ahead of, line_ahead ahead, const void *const *rows, uint32_t n,
+                              size_t from, size_t bytes)
+{
+    const line_way way = line_way_of(of);
+    if (loop != LINES_ANY || way == LINES_NONE)
         return;
-    line_prefetch(way, row, ahead.bytes + at);
-    if (!at && ahead.page_row)
-        kvb_page_wake((uintptr_t)row + ahead.bytes, ahead.page_row);
-    if (way != LINES_NEAR || !ahead.again)
-        return;
-    if (ahead.again == 1)
-        line_prefetch(LINES_NEAR, row, 4 * eighth + at);
-    if (ahead.again == 2) {
-        line_prefetch(LINES_NEAR, row, 6 * eighth + at);
-        line_prefetch(LINES_NEAR, row, 5 * eighth + at);
-        line_prefetch(LINES_NEAR, row, 3 * eighth + at);
-        line_prefetch(LINES_NEAR, row, 2 * eighth + at);
-    }
+#pragma GCC unroll 1
+    for (uint32_t i = 0; i < n; i++)
+#pragma GCC unroll 1
+        for (size_t at = 0; at < bytes; at += 64)
+            line_prefetch(way, ahead, (const char *)rows[i] + from, at);
 }
 
 /* ---- switches ---------------------------------------------------------------------------------------------------- */
@@ -117,7 +140,8 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, con
     }
 
 /* CASE(way, elem, rows): code of its own for each way. */
-#define EACH_WAY(CASE, elem, rows) CASE(LINES_NONE, elem, rows) CASE(LINES_FAR, elem, rows) CASE(LINES_NEAR, elem, rows)
+#define EACH_WAY(CASE, elem, rows)                                                                                     \
+    CASE(LINES_NONE, elem, rows) CASE(LINES_FAR, elem, rows) CASE(LINES_NEAR, elem, rows) CASE(LINES_AGAIN, elem, rows)
 
 /* X(elem, 1) .. X(elem, DOTS_ROWS): each number of rows has code of its own. */
 #define EACH_ROWS(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 5) X(elem, 6) X(elem, 7) X(elem, 8)
