@@ -78,16 +78,19 @@ typedef struct kvb_row_ahead {
 
 enum { KVB_PAGE_BYTES = 4096, KVB_PAGE_LINES = 4 };
 
-/* If a page begins in these bytes, prefetches the first lines of the page behind it (kvb_reading's `pages`). */
-static inline void kvb_page_wake(uintptr_t at, size_t bytes)
+/* If a page begins in these bytes, the address of the page behind it, else 0. */
+static inline uintptr_t kvb_page_behind(uintptr_t at, size_t bytes)
 {
     const uintptr_t to_page = -at % KVB_PAGE_BYTES;
-    if (to_page >= bytes)
-        return;
-    const char *page =
-        (const char *)(at + to_page + KVB_PAGE_BYTES); /* an integer: it may lie outside the memory of the rows */
-    for (int i = 0; i < KVB_PAGE_LINES; i++)
-        __builtin_prefetch(page + i * 64, 0, 3);
+    return to_page < bytes ? at + to_page + KVB_PAGE_BYTES : 0;
+}
+
+/* Prefetches the first lines of that page, if there is one (kvb_reading's `pages`). */
+static inline void kvb_page_wake(uintptr_t at, size_t bytes)
+{
+    const uintptr_t page = kvb_page_behind(at, bytes);
+    for (uintptr_t i = 0; page && i < KVB_PAGE_LINES; i++)
+        __builtin_prefetch((const void *)(page + i * 64), 0, 3);
 }
 
 /* ---- rows decoded or packed first ------------------------------------------------------------------------------------ */

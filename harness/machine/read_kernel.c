@@ -3,10 +3,12 @@
  * Loads whose reduction is free: one three-way OR takes two cache lines, the second of them as its memory operand.
  * Each thread reads two streams, the halves of its part: on 4 KiB pages the hardware prefetcher stops at each page border, and
  * then the other stream runs on (3 to 5 % from DRAM). Four streams gain no more and lose 3 % in L2. Prefetching each line gains
- * nothing at any distance, and costs issue slots in L1; the first two lines of each next page wake that prefetcher early, which gains
+ * nothing at any distance, and costs issue slots in L1; the first lines of each next page wake that prefetcher early, which gains
  * 10 % on Zen 5 (kernels/NOTES.md).
  */
 #include "harness/machine/read_kernel.h"
+
+#include "kernels/prefetch.h"
 
 /* Independent sums, so that a compiler may use whatever vectors its target has. */
 static uint64_t read_portable(const char *p, size_t bytes)
@@ -23,18 +25,7 @@ static uint64_t read_portable(const char *p, size_t bytes)
 #include <immintrin.h>
 
 #define LINE  64u
-#define PAGE  4096u
 #define BLOCK 512u /* bytes of one stream in one turn of the loop */
-
-/* Once a page of a stream: the next one will soon be read. */
-static inline void page_wake(const char *p, size_t at)
-{
-    if (at % PAGE)
-        return;
-    const uintptr_t next = (uintptr_t)p + at + PAGE; /* an integer: it may lie behind the stream */
-    __builtin_prefetch((const void *)next, 0, 3);
-    __builtin_prefetch((const void *)(next + LINE), 0, 3);
-}
 
 /* The rest of a stream that the loops below leave: whole lines, fewer than two blocks. */
 static uint64_t lines_read(const char *p, size_t bytes)
@@ -59,8 +50,8 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, si
     size_t half = bytes / 2 / BLOCK * BLOCK;
     const char *q = p + half;
     for (size_t at = 0; at < half; at += BLOCK) {
-        page_wake(p, at);
-        page_wake(q, at);
+        kvb_page_wake((uintptr_t)p + at, BLOCK);
+        kvb_page_wake((uintptr_t)q + at, BLOCK);
         a = or_lines_512(a, p + at);
         b = or_lines_512(b, p + at + 2 * LINE);
         c = or_lines_512(c, p + at + 4 * LINE);
@@ -100,8 +91,8 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const char *p, size_t 
     for (int k = 0; k < 8; k++)
         seen[k] = _mm256_setzero_si256();
     for (size_t at = 0; at < half; at += BLOCK) {
-        page_wake(p, at);
-        page_wake(q, at);
+        kvb_page_wake((uintptr_t)p + at, BLOCK);
+        kvb_page_wake((uintptr_t)q + at, BLOCK);
         or_block_256(seen, p + at);
         or_block_256(seen, p + at + BLOCK / 2);
         or_block_256(seen, q + at);

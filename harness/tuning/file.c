@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,19 @@
 
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
+
+/* What a reading says yes or no to. Not all of them stand in files of older versions: there they are no. */
+static const struct {
+    const char *name;
+    size_t at;
+    bool needed;
+} truths[] = {{"near", offsetof(kvb_reading, near), true},
+              {"again", offsetof(kvb_reading, again), true},
+              {"pages", offsetof(kvb_reading, pages), false},
+              {"by_cells", offsetof(kvb_reading, by_cells), true},
+              {"sums_by_cells", offsetof(kvb_reading, sums_by_cells), false},
+              {"beside", offsetof(kvb_reading, beside), false}};
+enum { TRUTHS = sizeof truths / sizeof *truths };
 
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH])
 {
@@ -46,11 +60,12 @@ static json_t *tuning_json(const kvb_manifest *machine, const kvb_tuning *t)
     for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
         for (uint32_t r = 0; r < KVB_READING_ROWS; r++) {
             const kvb_reading *x = &t->prefetch.reading[s][r];
-            json_array_append_new(list, json_pack("{s:o, s:o, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:f}", "row_bytes",
-                                                  limit_json(size_bytes[s]), "query_rows", limit_json(row_counts[r]),
-                                                  "ahead", (int)x->ahead, "near", x->near, "again", x->again, "pages",
-                                                  x->pages, "by_cells", x->by_cells, "sums_by_cells", x->sums_by_cells,
-                                                  "beside", x->beside, "gain", t->gain[s][r]));
+            json_t *one = json_pack("{s:o, s:o, s:i}", "row_bytes", limit_json(size_bytes[s]), "query_rows",
+                                    limit_json(row_counts[r]), "ahead", (int)x->ahead);
+            for (int i = 0; i < TRUTHS; i++)
+                json_object_set_new(one, truths[i].name, json_boolean(*(const bool *)((const char *)x + truths[i].at)));
+            json_object_set_new(one, "gain", json_real(t->gain[s][r]));
+            json_array_append_new(list, one);
         }
     return json_pack("{s:i, s:s, s:s, s:o, s:{s:b, s:f}}", "kvbench_tuning", 1, "machine", name, "isa",
                      kvb_cpu_level_names[kvb_cpu()], "readings", list, "steadily", "value", t->prefetch.steadily,
@@ -109,26 +124,20 @@ static bool gain_read(const json_t *value, double *gain)
 /* NULL, or what was expected. */
 static const char *reading_read(const json_t *x, uint32_t s, uint32_t r, kvb_tuning *t)
 {
-    const json_t *ahead = json_object_get(x, "ahead"), *near = json_object_get(x, "near"),
-                 *again = json_object_get(x, "again"), *by_cells = json_object_get(x, "by_cells"),
-                 *pages = json_object_get(x, "pages"), *sums_by_cells = json_object_get(x, "sums_by_cells"),
-                 *beside = json_object_get(x, "beside"); /* these two, and pages, are NULL in older files */
+    const json_t *ahead = json_object_get(x, "ahead");
+    kvb_reading *reading = &t->prefetch.reading[s][r];
     if (!limit_is(json_object_get(x, "row_bytes"), size_bytes[s]) ||
         !limit_is(json_object_get(x, "query_rows"), row_counts[r]))
         return "row_bytes 128, 256, 512, null, and for each of them query_rows 1, 2, 4, null";
     if (!json_is_integer(ahead) || json_integer_value(ahead) < 0 || json_integer_value(ahead) > KVB_READING_AHEAD)
         return "ahead: a number of cells, 0 to 256";
-    if (!json_is_boolean(near) || !json_is_boolean(again) || !json_is_boolean(by_cells) ||
-        (pages && !json_is_boolean(pages)) || (sums_by_cells && !json_is_boolean(sums_by_cells)) ||
-        (beside && !json_is_boolean(beside)))
-        return "near, again, pages, by_cells, sums_by_cells, beside: true or false";
-    t->prefetch.reading[s][r] = (kvb_reading){.ahead = (uint32_t)json_integer_value(ahead),
-                                              .near = json_is_true(near),
-                                              .again = json_is_true(again),
-                                              .pages = json_is_true(pages),
-                                              .by_cells = json_is_true(by_cells),
-                                              .sums_by_cells = json_is_true(sums_by_cells),
-                                              .beside = json_is_true(beside)};
+    *reading = (kvb_reading){.ahead = (uint32_t)json_integer_value(ahead)};
+    for (int i = 0; i < TRUTHS; i++) {
+        const json_t *value = json_object_get(x, truths[i].name);
+        if (value ? !json_is_boolean(value) : truths[i].needed)
+            return "near, again, pages, by_cells, sums_by_cells, beside: true or false";
+        *(bool *)((char *)reading + truths[i].at) = json_is_true(value);
+    }
     return gain_read(json_object_get(x, "gain"), &t->gain[s][r]) ? NULL : "gain: a number of 1 to 1000";
 }
 

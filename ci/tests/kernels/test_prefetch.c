@@ -57,6 +57,27 @@ static void readings_are_by_bytes_and_rows(void **state)
                 assert_ptr_equal(kvb_reading_of(&p, bytes[b][i % 2], rows[r][i / 2]), &p.reading[b][r]);
 }
 
+/* ---- pages ---- */
+
+/* Rows side by side meet each page once, at the row in which it begins, and wake the page behind. */
+static void each_page_is_woken_once(void **state)
+{
+    (void)state;
+    for (size_t bytes = 64; bytes <= 2 * KVB_PAGE_BYTES / 3; bytes += 48) {
+        uintptr_t woken = 5 * KVB_PAGE_BYTES;
+        for (uintptr_t row = woken - bytes / 2; row < 40 * KVB_PAGE_BYTES; row += bytes) {
+            const uintptr_t page = kvb_page_behind(row, bytes);
+            const bool begins = (row + bytes - 1) / KVB_PAGE_BYTES != (row - 1) / KVB_PAGE_BYTES;
+            assert_int_equal(page != 0, begins);
+            if (page) {
+                assert_int_equal(page, woken + KVB_PAGE_BYTES);
+                woken = page;
+            }
+        }
+    }
+    assert_int_equal(kvb_page_behind(4096, 0), 0);
+}
+
 /* ---- lookahead ---- */
 
 static char rows[4096];
@@ -120,6 +141,7 @@ int main(void)
         cmocka_unit_test(follows_the_maker),
         cmocka_unit_test(others_may_be_set),
         cmocka_unit_test(readings_are_by_bytes_and_rows),
+        cmocka_unit_test(each_page_is_woken_once),
         cmocka_unit_test(runs_in_two_halves),
         cmocka_unit_test(one_run_all_along),
         cmocka_unit_test(fewer_than_eight),
