@@ -57,10 +57,7 @@ VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
     }
 }
 
-/*
- * Channels d .. end - 1 of all cells. Unrolled, so that each prefetch of the code goes on by the same distance at
- * each tile: others take Zen 5 four cycles each (kernels/NOTES.md).
- */
+/* Channels d .. end - 1 of all cells; unrolled, so that each prefetch goes on by the same distance at each tile (kernels/NOTES.md). */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
                              const void *const *keys, line_way way, line_ahead ahead, uint32_t d, uint32_t end,
                              vf *sums)
