@@ -141,7 +141,7 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *ke
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
             sums[s] = vf_set(0);
-        rows_prefetch(way, keys->ahead, ahead, tile, cells, 0, (size_t)dim * elem_size(elem));
+        rows_prefetch(way, ahead, tile, cells, 0, (size_t)dim * elem_size(elem));
         if (by_cells)
             cells_dot(elem, rows, cells, q, tile, way, ahead, dim, 0, half, sums);
         else
@@ -223,7 +223,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
     for (uint32_t i = 0; i < values->n; i++) {
         const void *from = elem_at(elem, values->at[i], at);
         vf value[STRIP_VECS];
-        rows_prefetch(way, values->ahead, ahead, &from, 1, 0, (size_t)vecs * VL * elem_size(elem));
+        rows_prefetch(way, ahead, &from, 1, 0, (size_t)vecs * VL * elem_size(elem));
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < vecs; v += elem_vecs(elem)) {
             elem_read(elem, from, v * VL, value + v);
@@ -297,19 +297,6 @@ VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const voi
         }
 }
 
-/* One line of channels, from d on; sums: of them. */
-VEC_INLINE void line_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
-                         line_way way, line_ahead ahead, uint32_t d, float *sums)
-{
-    const uint32_t line = 64 / elem_size(elem), step = elem_vecs(elem) * VL;
-#pragma GCC unroll 4
-    for (uint32_t c = 0; c < cells; c++)
-        elem_prefetch(elem, way, ahead, values[c], d);
-#pragma GCC unroll 8
-    for (uint32_t s = 0; s < line; s += step)
-        step_sum(elem, rows, cells, values, weights, d + s, sums + s);
-}
-
 /* Channels at .. end - 1 of some cells; sums: [rows][COMMON_DIM], of the channels from `at` on. */
 VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
                           line_way way, line_ahead ahead, uint32_t at, uint32_t end, float *sums)
@@ -321,15 +308,17 @@ VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const vo
 #pragma GCC unroll 4
         for (uint32_t c = 0; c < cells; c++)
             weights[r * cells + c] = vf_set(weight[r * BLOCK + c]);
+    rows_prefetch(way, ahead, values, cells, (size_t)at * elem_size(elem), (size_t)(end - at) * elem_size(elem));
     uint32_t d = at;
-    if (way == LINES_ANY)
 #pragma GCC unroll 1
-        for (; d + line <= end; d += line)
-            line_sum(elem, rows, cells, values, weights, way, ahead, d, sums + (d - at));
-    else
+    for (; d + line <= end; d += line) {
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < cells; c++)
+            elem_prefetch(elem, way, ahead, values[c], d);
 #pragma GCC unroll 8
-        for (; d + line <= end; d += line)
-            line_sum(elem, rows, cells, values, weights, way, ahead, d, sums + (d - at));
+        for (uint32_t s = 0; s < line; s += step)
+            step_sum(elem, rows, cells, values, weights, d + s, sums + (d - at) + s);
+    }
     for (; d + step <= end; d += step)
         step_sum(elem, rows, cells, values, weights, d, sums + (d - at));
 }
@@ -346,16 +335,13 @@ VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored
                                   line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
     const uint32_t cells = cells_at_once(rows);
-    const size_t size = elem_size(elem);
     _Alignas(64) float block[DOTS_ROWS * COMMON_DIM];
     for (uint32_t at = 0, end; at < dim; at = end) {
         uint32_t i = 0;
         end = dim - at < COMMON_DIM ? dim : at + COMMON_DIM;
         memset(block, 0, rows * COMMON_DIM * sizeof *block);
-        for (; i + cells <= values->n; i += cells) {
-            rows_prefetch(way, values->ahead, ahead, values->at + i, cells, at * size, (end - at) * size);
+        for (; i + cells <= values->n; i += cells)
             cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, at, end, block);
-        }
         for (; i < values->n; i++)
             cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, at, end, block);
         block_add(rows, block, at, end, sums);

@@ -65,6 +65,7 @@ typedef enum line_way {
     LINES_ANY
 } line_way;
 typedef struct line_ahead {
+    line_way way;
     size_t bytes;
     bool often; /* again four times, not once */
     uint32_t page_row;
@@ -77,7 +78,8 @@ VEC_INLINE line_way line_way_of(kvb_row_ahead ahead)
 
 VEC_INLINE line_ahead line_ahead_of(kvb_elem elem, uint32_t rows, kvb_row_ahead ahead)
 {
-    return (line_ahead){ahead.bytes, rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK, ahead.page_row};
+    return (line_ahead){line_way_of(ahead), ahead.bytes, rows * (64 / elem_size(elem)) <= KVB_AGAIN_WORK,
+                        ahead.page_row};
 }
 
 VEC_INLINE void one_prefetch(line_way way, const void *row, size_t at)
@@ -114,17 +116,16 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, con
 }
 
 /* Where the loop's way is LINES_ANY: so many bytes of n rows, from a byte on. */
-VEC_INLINE void rows_prefetch(line_way loop, kvb_row_ahead of, line_ahead ahead, const void *const *rows, uint32_t n,
-                              size_t from, size_t bytes)
+VEC_INLINE void rows_prefetch(line_way loop, line_ahead ahead, const void *const *rows, uint32_t n, size_t from,
+                              size_t bytes)
 {
-    const line_way way = line_way_of(of);
-    if (loop != LINES_ANY || way == LINES_NONE)
+    if (loop != LINES_ANY || ahead.way == LINES_NONE)
         return;
 #pragma GCC unroll 1
     for (uint32_t i = 0; i < n; i++)
 #pragma GCC unroll 1
         for (size_t at = 0; at < bytes; at += 64)
-            line_prefetch(way, ahead, (const char *)rows[i] + from, at);
+            line_prefetch(ahead.way, ahead, (const char *)rows[i] + from, at);
 }
 
 /* ---- switches ---------------------------------------------------------------------------------------------------- */
