@@ -19,17 +19,16 @@
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
 
-/* What a reading says yes or no to. Not all of them stand in files of older versions: there they are no. */
+/* What a reading says yes or no to. */
 static const struct {
     const char *name;
     size_t at;
-    bool needed;
-} truths[] = {{"near", offsetof(kvb_reading, near), true},
-              {"again", offsetof(kvb_reading, again), true},
-              {"pages", offsetof(kvb_reading, pages), false},
-              {"by_cells", offsetof(kvb_reading, by_cells), true},
-              {"sums_by_cells", offsetof(kvb_reading, sums_by_cells), false},
-              {"beside", offsetof(kvb_reading, beside), false}};
+} truths[] = {{"near", offsetof(kvb_reading, near)},
+              {"again", offsetof(kvb_reading, again)},
+              {"pages", offsetof(kvb_reading, pages)},
+              {"by_cells", offsetof(kvb_reading, by_cells)},
+              {"sums_by_cells", offsetof(kvb_reading, sums_by_cells)},
+              {"beside", offsetof(kvb_reading, beside)}};
 enum { TRUTHS = sizeof truths / sizeof *truths };
 
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH])
@@ -134,7 +133,7 @@ static const char *reading_read(const json_t *x, uint32_t s, uint32_t r, kvb_tun
     *reading = (kvb_reading){.ahead = (uint32_t)json_integer_value(ahead)};
     for (int i = 0; i < TRUTHS; i++) {
         const json_t *value = json_object_get(x, truths[i].name);
-        if (value ? !json_is_boolean(value) : truths[i].needed)
+        if (!json_is_boolean(value))
             return "near, again, pages, by_cells, sums_by_cells, beside: true or false";
         *(bool *)((char *)reading + truths[i].at) = json_is_true(value);
     }

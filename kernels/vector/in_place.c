@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: dot products and weighted sums. Each number of query rows, element and
- * way of prefetching has a function of its own: it keeps its sums in registers, and its code lies close together. A loop whose code
- * is spread over more than a page may run at a third of its speed, by where the system put those pages (kernels/NOTES.md).
+ * Few query rows and stored rows of floats where they lie: dot products and weighted sums. There is a function for each element, each
+ * number of query rows and each way of prefetching. So its sums stay in registers, and its code is short. A longer loop may run at a
+ * third of its speed, by where the system put the pages of its code (kernels/NOTES.md).
  */
 #include "kernels/vector/stored_floats.h"
 
 #define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
 
-/* Which function takes these rows. */
+/* The way that the function for these rows is compiled for. */
 VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 {
     return rows->dim == COMMON_DIM ? line_way_of(rows->ahead) : LINES_ANY;
@@ -34,7 +34,7 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* One step over the channels from d on, over all cells, so that query vectors stay in registers. */
+/* A vector of channels, from d on, of all cells: query vectors are read once for all of them. */
 VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          line_way way, line_ahead ahead, uint32_t d, vf *sums)
 {
@@ -57,7 +57,7 @@ VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
     }
 }
 
-/* Channels d .. end - 1 of all cells; unrolled, so that each prefetch goes on by the same distance at each tile (kernels/NOTES.md). */
+/* Channels d .. end - 1 of all cells. Rolled, dots that prefetch take half as long again (kernels/NOTES.md). */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
                              const void *const *keys, line_way way, line_ahead ahead, uint32_t d, uint32_t end,
                              vf *sums)
@@ -73,6 +73,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
             step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
 }
 
+/* A vector of channels, from d on, of one cell. */
 VEC_INLINE void cell_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *key, line_way way,
                          line_ahead ahead, uint32_t d, vf *sum)
 {

@@ -53,9 +53,9 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 /* ---- prefetching ------------------------------------------------------------------------------------------------- */
 
 /*
- * A kvb_row_ahead, and how lines of rows of this kind are prefetched. The way is a constant in loops over rows of the commonest
- * size, which prefetch each line where they read its counterpart (elem_prefetch). Other loops ask for it once for some rows
- * (rows_prefetch), LINES_ANY: such loops are small.
+ * How lines of rows are prefetched. Loops over rows of the commonest size are compiled for each way: where they read a line, they
+ * prefetch its counterpart (elem_prefetch). Loops over other rows are compiled once, for LINES_ANY: before they read some rows, they
+ * ask for the way and prefetch all lines of their counterparts (rows_prefetch).
  */
 typedef enum line_way {
     LINES_NONE,
@@ -64,7 +64,7 @@ typedef enum line_way {
     LINES_AGAIN, /* likewise, each more than once */
     LINES_ANY
 } line_way;
-typedef struct line_ahead {
+typedef struct line_ahead { /* a kvb_row_ahead, for rows of one kind */
     line_way way;
     size_t bytes;
     bool often; /* again four times, not once */
@@ -115,7 +115,7 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, con
         line_prefetch(way, ahead, row, at);
 }
 
-/* Where the loop's way is LINES_ANY: so many bytes of n rows, from a byte on. */
+/* In a loop for LINES_ANY: so many bytes of each of n rows, from a byte on. */
 VEC_INLINE void rows_prefetch(line_way loop, line_ahead ahead, const void *const *rows, uint32_t n, size_t from,
                               size_t bytes)
 {
