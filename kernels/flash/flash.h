@@ -61,6 +61,7 @@ typedef struct kvb_row_group {
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
     uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
+    bool neighbours;                       /* cell[i] is cell[0] + i */
     bool turn;                             /* … of a sequence that is read in turns */
     bool again;                            /* key and value still point to the turn before, `ahead` cells back */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
@@ -148,7 +149,7 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
                                                 size_t stride)
 {
     const kvb_reading *r = kvb_reading_of(flash->prefetch, side->row_bytes, g->n_rows);
-    const uint32_t each = r->ahead > g->runs ? r->ahead / g->runs : 1;
+    const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > g->runs ? r->ahead / g->runs : 1;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
     return (kvb_row_ahead){.bytes = cells * stride,
                            .near = r->near,

@@ -66,7 +66,7 @@ void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint3
     b->n_cells = n_cells;
     b->tok = tok;
     b->n = n;
-    b->at = 0;
+    b->at = b->live = 0;
     for (uint32_t i = 0; i < n && mask->kind == KVB_MASK_RUNS; i++) {
         b->next[i] = mask->runs + mask->row_start[tok + i];
         b->end[i] = mask->runs + mask->row_start[tok + i + 1];
@@ -101,18 +101,19 @@ static uint64_t word_of_bits(const kvb_blocks *b, uint32_t i, uint32_t first)
 
 static void word_add(kvb_block *block, uint32_t i, uint64_t word)
 {
+    if (!word)
+        return;
     block->tok[block->n] = i;
     block->word[block->n] = word;
-    block->cells[block->n] = kvb_word_cells(word);
+    block->cells[block->n++] = kvb_word_cells(word);
     block->any |= word;
-    block->n += word != 0;
 }
 
 /* How many blocks from this one on its tokens see whole and the tile's other tokens not at all; else 1. */
 static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t limit = b->n_cells / BLOCK * BLOCK;
-    for (uint32_t i = 0, k = 0; i < b->n; i++) {
+    for (uint32_t i = b->live, k = 0; i < b->n; i++) {
         bool seen = k < block->n && block->tok[k] == i;
         if (seen && (block->word[k++] != UINT64_MAX || b->next[i] == b->end[i] || b->next[i]->begin > block->first))
             return 1;
@@ -155,15 +156,17 @@ bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
         }
         return block->n;
     }
+    while (b->live < b->n && b->next[b->live] == b->end[b->live])
+        b->live++;
     uint32_t next = UINT32_MAX;
-    for (uint32_t i = 0; i < b->n; i++)
+    for (uint32_t i = b->live; i < b->n && next > b->at; i++)
         if (b->next[i] < b->end[i] && b->next[i]->begin < next)
             next = b->next[i]->begin;
     if (next == UINT32_MAX)
         return false;
     next = next > b->at ? next : b->at;
     block->first = next / BLOCK * BLOCK;
-    for (uint32_t i = 0; i < b->n; i++)
+    for (uint32_t i = b->live; i < b->n; i++)
         word_add(block, i, word_of_runs(b, i, block->first));
     block->span = span_of_runs(b, block);
     b->at = block->first + block->span * BLOCK;

@@ -15,9 +15,17 @@
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 
+/* Are the word's ones neighbours, or is it 0? */
+static inline bool kvb_word_is_run(uint64_t word)
+{
+    return !(word & (word + (word & -word)));
+}
+
 static inline uint32_t kvb_word_cells(uint64_t word)
 {
-    return word == UINT64_MAX ? BLOCK : (uint32_t)__builtin_popcountll(word);
+    if (word && kvb_word_is_run(word)) /* without a call: not every CPU counts bits by itself */
+        return BLOCK - (uint32_t)(__builtin_clzll(word) + __builtin_ctzll(word));
+    return (uint32_t)__builtin_popcountll(word);
 }
 
 typedef struct kvb_block {
@@ -35,6 +43,7 @@ typedef struct kvb_blocks {
     uint32_t n_cells;
     uint32_t tok, n;                                 /* the tile */
     uint32_t at;                                     /* cells below this one are done */
+    uint32_t live;                                   /* runs of tokens before this one are done; not under EXPLICIT */
     const kvb_run *next[TILE_TOKS], *end[TILE_TOKS]; /* runs of each token still to come; not under EXPLICIT */
     kvb_run run[TILE_TOKS];                          /* each token's only run, under NONE and CAUSAL */
 } kvb_blocks;

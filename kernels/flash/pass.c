@@ -20,10 +20,10 @@ typedef struct pass {
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head, toks; /* tokens of the tile */
-    uint32_t ahead; /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
-    bool apart;     /* rows of a group see the same cells */
-    bool mixed;     /* set where they did not: some added 0 times V rows that they do not see */
-    const void *query[TILE_ROWS]; /* of each row of the tile: what is to be multiplied */
+    uint32_t ahead;     /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
+    bool apart;         /* rows of a group see the same cells */
+    bool mixed;         /* set where they did not: some added 0 times V rows that they do not see */
+    const void **query; /* of each row of the tile: what is to be multiplied */
 } pass;
 
 static void queries_encode(pass *x, const kvb_share *share, uint32_t rows)
@@ -32,10 +32,10 @@ static void queries_encode(pass *x, const kvb_share *share, uint32_t rows)
     const kvb_problem *p = &f->args->problem;
     const uint32_t group = f->plan.group, tok = kvb_plan_tok(&f->plan, share->tile);
 
-    for (uint32_t r = 0; r < rows; r++) {
-        const size_t row = (size_t)(tok + r / group) * p->n_heads + share->kv_head * group + r % group;
-        x->query[r] =
-            f->product->query(f, share->kv_head, f->args->q + row * p->k_dim, x->w->queries + r * f->query_bytes);
+    for (uint32_t r = 0, t = tok; r < rows; t++) {
+        const float *q = f->args->q + ((size_t)t * p->n_heads + share->kv_head * group) * p->k_dim;
+        for (uint32_t h = 0; h < group; h++, r++, q += p->k_dim)
+            x->query[r] = f->product->query(f, share->kv_head, q, x->w->queries + r * f->query_bytes);
     }
 }
 
@@ -45,7 +45,7 @@ static void queries_encode(pass *x, const kvb_share *share, uint32_t rows)
 static uint64_t word_gather(uint64_t word, uint64_t any)
 {
     uint64_t gathered = 0;
-    if (!(any & (any + (any & -any)))) /* its ones are neighbours */
+    if (kvb_word_is_run(any))
         return word >> __builtin_ctzll(any);
     for (uint32_t i = 0; any; any &= any - 1, i++)
         gathered |= (word >> __builtin_ctzll(any) & 1) << i;
@@ -56,6 +56,7 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
 static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
 {
     g->n_cells = n;
+    g->neighbours = run;
     g->ahead = x->ahead;
     g->again = false;
     g->turn = run && x->ahead == BLOCK;
@@ -79,12 +80,14 @@ static void group_add(const pass *x, kvb_row_group *g, uint32_t tok, uint64_t vi
 /* Appends the cells of a word's bits. Returns how many there are then. */
 static uint32_t cells_append(uint32_t *cell, uint32_t n, uint32_t first, uint64_t word)
 {
-    if (word == UINT64_MAX)
-        for (uint32_t c = 0; c < BLOCK; c++)
-            cell[n++] = first + c;
-    else
-        for (; word; word &= word - 1)
-            cell[n++] = first + (uint32_t)__builtin_ctzll(word);
+    if (kvb_word_is_run(word)) {
+        const uint32_t cells = kvb_word_cells(word), from = first + (word ? (uint32_t)__builtin_ctzll(word) : 0);
+        for (uint32_t c = 0; c < cells; c++)
+            cell[n + c] = from + c;
+        return n + cells;
+    }
+    for (; word; word &= word - 1)
+        cell[n++] = first + (uint32_t)__builtin_ctzll(word);
     return n;
 }
 
@@ -96,6 +99,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     for (uint32_t t = i; t < i + n; t++)
         group_add(x, g, block->tok[t], word_gather(block->word[t], any));
     group_follow(x, g, cells_append(g->cell, 0, block->first - x->first, any), any == UINT64_MAX);
+    g->neighbours = kvb_word_is_run(any);
 }
 
 static void scores_weigh(const pass *x, const kvb_workspace *w, const kvb_row_group *g)
@@ -195,9 +199,10 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t ce
 
 static void turn_next(kvb_row_group *g)
 {
+    const uint32_t n = g->n_cells, run = g->run;
     g->again = true;
-    for (uint32_t i = 0; i < g->n_cells; i++)
-        g->cell[i] += g->run;
+    for (uint32_t i = 0; i < n; i++)
+        g->cell[i] += run;
 }
 
 /* Attends turns, the sums of each beside the scores of the next: K and V are read side by side (kernels/NOTES.md). The bits are the same. */
@@ -242,8 +247,11 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     g.run = g.ahead = turn_run(f, &g, per);
     g.runs = per / g.run;
     g.turn = true;
-    for (uint32_t i = 0; i < per; i++)
-        g.cell[i] = first + i % g.runs * turns * g.run + i / g.runs;
+    g.neighbours = g.runs == 1;
+    const uint32_t places = g.runs, apart = turns * g.run;
+    for (uint32_t c = 0, i = 0; i < per; c++)
+        for (uint32_t place = 0; place < places; place++, i++)
+            g.cell[i] = first + place * apart + c;
     if (f->product->beside && f->product->fits_beside(f, &g))
         turns_beside(x, &g, turns);
     else
@@ -373,13 +381,15 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
 {
     const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
     const kvb_flash *first = flash->front ? flash->front : flash;
+    const void *query[TILE_ROWS];
     pass x = {.flash = first,
               .own = flash,
               .w = w,
               .partial = partial,
               .kv_head = share->kv_head,
               .toks = toks,
-              .apart = apart};
+              .apart = apart,
+              .query = query};
 
     queries_encode(&x, share, rows);
     share_attend(&x, share);

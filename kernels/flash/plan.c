@@ -104,7 +104,7 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
 /* Cost of all units before part i. */
 static uint64_t border(const kvb_work_plan *plan, uint32_t part)
 {
-    return plan->part_cost * part + plan->part_rest * part / plan->n_parts;
+    return plan->part_cost * part + (plan->part_rest ? plan->part_rest * part / plan->n_parts : 0);
 }
 
 /* The unit at place `at` of all costs; its own costs begin at *begin. */
@@ -125,13 +125,23 @@ static kvb_share unit_at(const kvb_work_plan *plan, uint64_t at, uint64_t *begin
     return (kvb_share){.kv_head = head, .tile = low, .begin = 0, .end = plan->tile_end[low] - before};
 }
 
+/* The unit behind a share's. */
+static kvb_share unit_behind(const kvb_work_plan *plan, const kvb_share *share)
+{
+    const bool last = share->tile + 1 == plan->n_tiles;
+    const uint32_t tile = last ? 0 : share->tile + 1;
+    return (kvb_share){.kv_head = share->kv_head + last,
+                       .tile = tile,
+                       .end = plan->tile_end[tile] - (tile ? plan->tile_end[tile - 1] : 0)};
+}
+
 bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share)
 {
-    uint64_t from = border(plan, part), to = border(plan, part + 1), at = from + *cursor, begin;
+    uint64_t from = border(plan, part), to = border(plan, part + 1), at = from + *cursor, begin = at;
 
     if (at >= to)
         return false;
-    *share = unit_at(plan, at, &begin);
+    *share = *cursor ? unit_behind(plan, share) : unit_at(plan, at, &begin);
     uint64_t unit_end = begin + share->end, end = unit_end < to ? unit_end : to;
     share->whole = begin >= from && unit_end <= to;
     share->slot = 2 * part + (*cursor != 0);

@@ -44,7 +44,7 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
 uint32_t kvb_plan_tok(const kvb_work_plan *plan, uint32_t tile);
 uint32_t kvb_plan_toks(const kvb_work_plan *plan, uint32_t tile);
 
-/* Shares of a part, one after the other: call with *cursor = 0, again until it returns false. */
+/* Shares of a part, one after the other: call with *cursor = 0, again with the same cursor and share until it returns false. */
 bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
 
 /*

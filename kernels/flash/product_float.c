@@ -105,31 +105,38 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 /* Cells that are converted at a time: where V lies in K's rows, all, as sums() uses the tile of scores(). */
-static uint32_t tile_cells(const kvb_flash *f, const kvb_side *side)
+static uint32_t tile_cells(const kvb_flash *f)
 {
-    return side->in_place || f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
+    return f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
+}
+
+/* Scores of cells c .. c + keys->n - 1. */
+static void keys_dot(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g, const kvb_stored_rows *keys,
+                     uint32_t c)
+{
+    for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
+        f->loops->vector->dots(keys, g->query + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
 }
 
 static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
-    const uint32_t step = tile_cells(f, k), steps = (g->n_cells + step - 1) / step;
-    kvb_lookahead next = kvb_group_lookahead(f, k, g);
-    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width};
-    if (k->in_place)
-        keys.ahead = kvb_group_row_ahead(f, g, k, k->stride);
+    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width, .n = g->n_cells, .at = g->key};
 
+    if (k->in_place) {
+        keys.ahead = kvb_group_row_ahead(f, g, k, k->stride);
+        kvb_rows_in_place(k, g, 0, keys.n, g->key);
+        keys_dot(f, w, g, &keys, 0);
+        return;
+    }
+    const uint32_t step = tile_cells(f), steps = (g->n_cells + step - 1) / step;
+    kvb_lookahead next = kvb_group_lookahead(f, k, g);
     for (uint32_t c = 0; c < g->n_cells; c += step) {
         keys.n = least(step, g->n_cells - c);
         keys.at = g->key + c;
-        if (k->in_place) {
-            kvb_rows_in_place(k, g, c, keys.n, g->key + c);
-        } else {
-            kvb_rows_in_tile(k, g, c, keys.n, scratch_at(w, 0), g->key + c);
-            kvb_lookahead_until(&next, c / step + 1, steps);
-        }
-        for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
-            f->loops->vector->dots(&keys, g->query + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
+        kvb_rows_in_tile(k, g, c, keys.n, scratch_at(w, 0), g->key + c);
+        kvb_lookahead_until(&next, c / step + 1, steps);
+        keys_dot(f, w, g, &keys, c);
     }
 }
 
@@ -168,28 +175,37 @@ static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
 
 /* ---- sums. Where V lies in K's rows, scores() has found them ------------------------------------------------------ */
 
+/* Sums of cells c .. c + values->n - 1. */
+static void values_sum(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g,
+                       const kvb_stored_rows *values, uint32_t c)
+{
+    for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
+        f->loops->vector->sums(values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
+}
+
 static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
     const void **at = p->v_in_k ? g->key : g->value;
-    const uint32_t step = tile_cells(f, v), steps = (g->n_cells + step - 1) / step;
-    kvb_lookahead next = kvb_group_lookahead(f, v, g);
-    kvb_stored_rows values = {.elem = v->elem, .dim = v->width};
-    if (v->in_place)
-        values.ahead = kvb_group_row_ahead(f, g, v, v->stride);
+    kvb_stored_rows values = {.elem = v->elem, .dim = v->width, .n = g->n_cells, .at = at};
 
+    if (v->in_place) {
+        values.ahead = kvb_group_row_ahead(f, g, v, v->stride);
+        if (!p->v_in_k)
+            kvb_rows_in_place(v, g, 0, values.n, at);
+        values_sum(f, w, g, &values, 0);
+        return;
+    }
+    const uint32_t step = tile_cells(f), steps = (g->n_cells + step - 1) / step;
+    kvb_lookahead next = kvb_group_lookahead(f, v, g);
     for (uint32_t c = 0; c < g->n_cells; c += step) {
         values.n = least(step, g->n_cells - c);
         values.at = at + c;
-        if (v->in_place && !p->v_in_k)
-            kvb_rows_in_place(v, g, c, values.n, at + c);
-        if (!v->in_place && !p->v_in_k)
+        if (!p->v_in_k)
             kvb_rows_in_tile(v, g, c, values.n, scratch_at(w, kvb_float_v_tile(p)), at + c);
-        if (!v->in_place)
-            kvb_lookahead_until(&next, c / step + 1, steps);
-        for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
-            f->loops->vector->sums(&values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
+        kvb_lookahead_until(&next, c / step + 1, steps);
+        values_sum(f, w, g, &values, c);
     }
 }
 

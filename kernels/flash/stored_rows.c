@@ -55,13 +55,21 @@ float kvb_side_factor(const kvb_side *side, uint32_t h)
 void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at)
 {
     const kvb_view *v = side->view;
-    const char *head = (const char *)v->base + g->kv_head * v->head_stride;
-    if (g->again)
+    const size_t stride = v->cell_stride;
+    const char *head =
+        (const char *)v->base + g->kv_head * v->head_stride; /* as kvb_view_row(): a side has one region */
+    if (g->again) {
+        const size_t ahead = g->ahead * stride;
         for (uint32_t i = 0; i < n; i++)
-            at[i] = (const char *)at[i] + g->ahead * v->cell_stride;
-    else
-        for (uint32_t i = 0; i < n; i++) /* as kvb_view_row(): a side has one region */
-            at[i] = head + g->cell[c + i] * v->cell_stride;
+            at[i] = (const char *)at[i] + ahead;
+    } else if (g->neighbours) {
+        const char *row = head + g->cell[c] * stride;
+        for (uint32_t i = 0; i < n; i++, row += stride)
+            at[i] = row;
+    } else {
+        for (uint32_t i = 0; i < n; i++)
+            at[i] = head + g->cell[c + i] * stride;
+    }
 }
 
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
