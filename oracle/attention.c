@@ -41,21 +41,8 @@ static double capped(const kvb_attention *a, double s)
     return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
-/* A_i of n rows: from magnitudes, or by the norms where a transform mixes channels. */
-static void reaches(const kvb_attention *a, const uint32_t *at, uint32_t n, double q_norm, double *reach)
-{
-    const double *rows = a->k_size ? a->k_size : a->k;
-    if (!a->k_size || !a->k_turned) {
-        kvb_products_here()->masses(a->q, rows, at, n, a->k_dim, reach);
-        return;
-    }
-    kvb_products_here()->squares(a->q, rows, at, n, a->k_dim, reach);
-    for (uint32_t i = 0; i < n; i++)
-        reach[i] = q_norm * sqrt(reach[i]);
-}
-
 /* Where a row works: arrays by visible cell, then those by channel. */
-enum { LOGITS, REACH, SHIFT, WEIGHTS, SIZES, BY_CELL };
+enum { LOGITS, WEIGHTS, REACH, SHIFT, SIZES, BY_CELL };
 enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, BY_CHANNEL };
 _Static_assert(BY_CELL <= KVB_ATTENTION_CELLS && BY_CHANNEL <= KVB_ATTENTION_CHANNELS, "arrays of a row");
 
@@ -66,6 +53,7 @@ static void row_begin(kvb_attention_row *r)
         r->cells[i] = r->scratch + i * a->visible;
     for (size_t i = 0; i < BY_CHANNEL; i++)
         r->channels[i] = r->scratch + BY_CELL * (size_t)a->visible + i * a->v_dim;
+    r->products = kvb_products_here();
     r->logit_max = a->sink ? (double)*a->sink : -INFINITY;
     r->q_norm = norm_of(a->q, a->k_dim);
     r->q_largest = largest_of(a->q, a->k_dim);
@@ -103,21 +91,39 @@ static bool tile_next(const kvb_attention *a, uint32_t dim, bool gathered, tile 
     return t->n > 0;
 }
 
+/* q k of a tile's rows, and A_i (oracle/bound.h): from magnitudes, or by the norms where a transform mixes channels. */
+static void reaches_and_dots(const kvb_attention_row *r, const tile *t, double *dots, double *reach)
+{
+    const kvb_attention *a = &r->a;
+    const uint32_t n = (uint32_t)t->n;
+    if (!a->k_size) {
+        r->products->dots_and_masses(a->q, a->k, t->at, n, a->k_dim, dots, reach);
+        return;
+    }
+    r->products->dots(a->q, a->k, t->at, n, a->k_dim, dots);
+    if (!a->k_turned) {
+        r->products->masses(a->q, a->k_size, t->at, n, a->k_dim, reach);
+        return;
+    }
+    r->products->squares(a->q, a->k_size, t->at, n, a->k_dim, reach);
+    for (uint32_t i = 0; i < n; i++)
+        reach[i] = r->q_norm * sqrt(reach[i]);
+}
+
 /* Logits of a tile; with reaches: A_i and Q_i (oracle/bound.h) as well. size_norm: as kvb_attention_glance(), or NULL. */
 static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, const double *size_norm)
 {
     const kvb_attention *a = &r->a;
     double *logits = r->cells[LOGITS] + t->i, *reach = r->cells[REACH] + t->i, *shift = r->cells[SHIFT] + t->i;
-    kvb_products_here()->dots(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits);
+    if (with_reaches && !size_norm)
+        reaches_and_dots(r, t, logits, reach);
+    else
+        r->products->dots(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits);
     for (size_t i = 0; i < t->n; i++) {
         logits[i] = capped(a, a->scale * logits[i]);
         r->logit_max = larger(r->logit_max, logits[i]);
     }
-    if (!with_reaches)
-        return;
-    if (!size_norm)
-        reaches(a, t->at, (uint32_t)t->n, r->q_norm, reach);
-    for (size_t i = 0; i < t->n; i++) {
+    for (size_t i = 0; with_reaches && i < t->n; i++) {
         if (size_norm)
             reach[i] = r->q_norm * size_norm[t->at[i]];
         shift[i] = r->q_largest * a->k_sum[t->at[i]];
@@ -135,15 +141,19 @@ static void rows_weigh_all(kvb_attention_row *rows, uint32_t n, bool with_reache
             tile_weigh(&rows[r], &t, with_reaches, size_norm);
 }
 
-static double lse_of(const kvb_attention_row *r)
+/* Weights of the cells, from logits. Returns the log-sum-exp. */
+static double row_weigh(const kvb_attention_row *r)
 {
     const kvb_attention *a = &r->a;
     const double *logits = r->cells[LOGITS], max = r->logit_max;
+    double *weights = r->cells[WEIGHTS];
     if (a->visible == 0 && !a->sink)
         return -INFINITY;
     double sum = a->sink ? exp((double)*a->sink - max) : 0;
     for (uint32_t i = 0; i < a->visible; i++)
-        sum += exp(logits[i] - max);
+        sum += weights[i] = exp(logits[i] - max);
+    for (uint32_t i = 0; i < a->visible; i++)
+        weights[i] /= sum;
     return max + log(sum);
 }
 
@@ -199,20 +209,20 @@ static kvb_tile_rows rows_of(const kvb_attention_row *r, const tile *t)
 static void output_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_products_here()->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
+    r->products->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
 }
 
 static void output_and_mass_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_products_here()->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
-    kvb_products_here()->mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
+    r->products->output_sums(&rows, r->a.v_dim, r->channels[OUTPUT]);
+    r->products->mass_sums(&rows, r->a.v_dim, r->channels[MASS], r->channels[V_MAX]);
 }
 
 static void spread_sums(const kvb_attention_row *r, const tile *t)
 {
     const kvb_tile_rows rows = rows_of(r, t);
-    kvb_products_here()->spread_sums(
+    r->products->spread_sums(
         &rows, r->a.v_dim, r->channels[OUTPUT],
         (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
 }
@@ -297,10 +307,7 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
     rows_weigh_all(rows, n, true, NULL);
     for (uint32_t i = 0; i < n; i++) {
         const kvb_attention_row *r = &rows[i];
-        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS];
-        *r->lse = lse_of(r);
-        for (uint32_t c = 0; c < r->a.visible; c++)
-            weights[c] = exp(logits[c] - *r->lse);
+        *r->lse = row_weigh(r);
         sink_size[i] = row_sums(r, sink_weight_of(r));
         memset(r->channels[OUTPUT], 0, 7 * r->a.v_dim * sizeof(double));
     }
@@ -329,14 +336,8 @@ void kvb_attention_glance(kvb_attention_row *rows, uint32_t n, const double *siz
     rows_weigh_all(rows, n, true, size_norm);
     for (uint32_t i = 0; i < n; i++) {
         const kvb_attention_row *r = &rows[i];
-        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], max = r->logit_max;
-        double sink = r->a.sink ? exp((double)*r->a.sink - max) : 0, sum = sink;
-        for (uint32_t c = 0; c < r->a.visible; c++)
-            sum += weights[c] = exp(logits[c] - max);
-        *r->lse = r->a.visible || r->a.sink ? max + log(sum) : -INFINITY;
-        for (uint32_t c = 0; c < r->a.visible; c++)
-            weights[c] /= sum;
-        row_sums(r, r->a.sink ? sink / sum : 0);
+        *r->lse = row_weigh(r);
+        row_sums(r, sink_weight_of(r));
         memset(r->channels[OUTPUT], 0, r->a.v_dim * sizeof(double));
     }
     tiles_sum(rows, n, output_sums);
@@ -351,11 +352,10 @@ void kvb_format_rows_compare(kvb_attention_row *originals, const kvb_attention_r
     for (uint32_t i = 0; i < n; i++) {
         const kvb_attention_row *r = &originals[i];
         const kvb_attention *a = &r->a;
-        double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], stored_lse = *stored[i].lse;
-        const double *stored_logits = stored[i].cells[LOGITS], lse = lse_of(r);
+        const double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], stored_lse = *stored[i].lse;
+        const double *stored_logits = stored[i].cells[LOGITS], lse = row_weigh(r);
         double kl = a->sink ? exp((double)*a->sink - lse) * (stored_lse - lse) : 0;
         for (uint32_t c = 0; c < a->visible; c++) {
-            weights[c] = exp(logits[c] - lse);
             /* 0 log 0 = 0; a weight that underflowed in the stored rows only still has a finite logarithm */
             if (weights[c] > 0)
                 kl += weights[c] * ((logits[c] - lse) - (stored_logits[c] - stored_lse));

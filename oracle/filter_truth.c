@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
 #include "oracle/filter_truth.h"
+
+#include "oracle/wide.h"
 #include "workloads/array.h"
 
 #include <errno.h>
@@ -276,8 +278,23 @@ static uint32_t alike_place(double logit)
     return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) * 0x1p12) * 2654435761u >> (32 - ALIKE_BITS);
 }
 
-void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a, const double *logits, double lse,
-                          const kvb_bound_term *terms)
+WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *logits,
+                            double softcap, double mean)
+{
+    const uint32_t dim = unit->dim;
+    float *restrict slope = row->slope;
+    uint32_t i = 0;
+    for (size_t n = 0; n < row->n_runs; n++)
+        for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
+            const float *restrict v = unit->v + (size_t)token * dim;
+            const float by = row->p[i] * (float)(slope_of(logits[i], softcap) - mean);
+            for (uint32_t c = 0; c < dim; c++)
+                slope[c] += by * v[c];
+        }
+}
+
+void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a, const double *logits,
+                          const double *weights, double lse, const kvb_bound_term *terms)
 {
     if (!t || t->number[r] == UINT32_MAX)
         return;
@@ -285,14 +302,15 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
     const kvb_filter_unit *unit = &t->units[row->unit];
     double mean = 0, square = 0, weight = 0, apart = 0, alike = 0, beside[ALIKE] = {0};
     for (uint32_t i = 0; i < row->visible; i++) {
-        double p = exp(logits[i] - lse), *near = &beside[alike_place(logits[i] - lse)];
+        double p = weights[i], *near = &beside[alike_place(logits[i] - lse)];
         weight += p;
         apart += p * p;
         alike += 2 * *near * p;
         *near += p;
         row->p[i] = (float)p;
-        mean += p * slope_of(logits[i], a->softcap);
-        square += p * pow(slope_of(logits[i], a->softcap), 2);
+        const double slope = slope_of(logits[i], a->softcap);
+        mean += p * slope;
+        square += p * slope * slope;
     }
     row->weight = weight;
     row->apart = sqrt(apart);
@@ -300,12 +318,5 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
     row->spread = sqrt(fmax(0, square - mean * mean));
     for (uint32_t c = 0; c < unit->dim; c++)
         row->o[c] = (float)(terms[c].o * unit->inverse[c]);
-    uint32_t i = 0;
-    for (size_t n = 0; n < row->n_runs; n++)
-        for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
-            const float *v = unit->v + (size_t)token * unit->dim;
-            float by = row->p[i] * (float)(slope_of(logits[i], a->softcap) - mean);
-            for (uint32_t c = 0; c < unit->dim; c++)
-                row->slope[c] += by * v[c];
-        }
+    slopes_add(row, unit, logits, a->softcap, mean);
 }

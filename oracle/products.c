@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 /* Vectors that the CPU has: gcc keeps larger ones, and copies of several, in memory. */
@@ -63,51 +67,75 @@ INLINE lanes sums_add(lanes in[LANES][PARTS])
 
 #define MAGNITUDE(x) ((lanes)((lane_bits)(x)&INT64_MAX))
 
-typedef enum product { PLAIN, MAGNITUDES, SQUARES } product; /* of q and k; |q k|; of k with itself */
+INLINE lanes lanes_load(const double *from)
+{
+    lanes x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
 
-/* A sum of products over channels, LANES rows at a time. */
-INLINE void rows_sum(product kind, const double *restrict q, const double *restrict k, const uint32_t *at, uint32_t n,
-                     uint32_t dim, double *restrict out)
+/* All sums of LANES rows, and what channels past the last whole SUMS add; the first `some` of them are stored. */
+INLINE void sums_store(lanes sum[LANES][PARTS], lanes rest, uint32_t some, double *out)
+{
+    const lanes all = sums_add(sum) + rest;
+    memcpy(out, &all, some * sizeof *out);
+}
+
+/* Sums of products over channels, LANES rows at a time: of q and k (or, if `squares`, k and k) where `sums` is not NULL, of their
+ * magnitudes where `masses` is not. */
+INLINE void rows_sum(bool squares, const double *restrict q, const double *restrict k, const uint32_t *at, uint32_t n,
+                     uint32_t dim, double *restrict sums, double *restrict masses)
 {
     for (uint32_t i = 0; i < n; i += LANES) {
         const double *row[LANES];
-        lanes sum[LANES][PARTS] = {{{0}}}, all, rest = {0}, of_k, of_q[PARTS];
+        lanes sum[LANES][PARTS] = {{{0}}}, mass[LANES][PARTS] = {{{0}}}, rest = {0}, rest_mass = {0};
         uint32_t d = 0, some = n - i < LANES ? n - i : LANES;
         for (uint32_t j = 0; j < LANES; j++)
             row[j] = k + (size_t)at[i + (j < some ? j : 0)] * dim;
-        for (; d + SUMS <= dim; d += SUMS) {
-            for (uint32_t p = 0; p < PARTS; p++)
-                memcpy(&of_q[p], q + d + p * LANES, sizeof of_q[p]);
-            for (uint32_t j = 0; j < LANES; j++)
-                for (uint32_t p = 0; p < PARTS; p++) {
-                    memcpy(&of_k, row[j] + d + p * LANES, sizeof of_k);
-                    of_k *= kind == SQUARES ? of_k : of_q[p];
-                    sum[j][p] += kind == MAGNITUDES ? MAGNITUDE(of_k) : of_k;
+        for (; d + SUMS <= dim; d += SUMS)
+            for (uint32_t p = 0; p < PARTS; p++) {
+                const lanes of_q = lanes_load(q + d + p * LANES);
+                for (uint32_t j = 0; j < LANES; j++) {
+                    lanes each = lanes_load(row[j] + d + p * LANES);
+                    each *= squares ? each : of_q;
+                    if (sums)
+                        sum[j][p] += each;
+                    if (masses)
+                        mass[j][p] += MAGNITUDE(each);
                 }
-        }
+            }
         for (; d < dim; d++)
             for (uint32_t j = 0; j < LANES; j++) {
-                double each = row[j][d] * (kind == SQUARES ? row[j][d] : q[d]);
-                rest[j] += kind == MAGNITUDES ? fabs(each) : each;
+                double each = row[j][d] * (squares ? row[j][d] : q[d]);
+                rest[j] += each;
+                rest_mass[j] += fabs(each);
             }
-        all = sums_add(sum) + rest;
-        memcpy(out + i, &all, some * sizeof *out);
+        if (sums)
+            sums_store(sum, rest, some, sums + i);
+        if (masses)
+            sums_store(mass, rest_mass, some, masses + i);
     }
 }
 
 static void dots(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
 {
-    rows_sum(PLAIN, q, k, at, n, dim, sums);
+    rows_sum(false, q, k, at, n, dim, sums, NULL);
 }
 
 static void masses(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
 {
-    rows_sum(MAGNITUDES, q, k, at, n, dim, sums);
+    rows_sum(false, q, k, at, n, dim, NULL, sums);
+}
+
+static void dots_and_masses(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim,
+                            double *sums, double *of_magnitudes)
+{
+    rows_sum(false, q, k, at, n, dim, sums, of_magnitudes);
 }
 
 static void squares(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
 {
-    rows_sum(SQUARES, q, k, at, n, dim, sums);
+    rows_sum(true, q, k, at, n, dim, sums, NULL);
 }
 
 /* ---- sums over cells ---------------------------------------------------------------------------------------------- */
@@ -127,28 +155,41 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
             some(c, 1, (dim)-c, __VA_ARGS__);                                                                          \
     } while (0)
 
-#define LOAD(x, at, n)  memcpy(x, at, (n) * sizeof(double))
-#define STORE(at, x, n) memcpy(at, x, (n) * sizeof(double))
+/* Some vectors, each of n channels. Vector by vector: gcc takes a copy of several through memory. */
+#define LOAD(x, from, vectors, n)                                                                                      \
+    for (uint32_t b = 0; b < (vectors); b++)                                                                           \
+    memcpy(&(x)[b], (from) + b * LANES, (n) * sizeof(double))
+#define STORE(to, x, vectors, n)                                                                                       \
+    for (uint32_t b = 0; b < (vectors); b++)                                                                           \
+    memcpy((to) + b * LANES, &(x)[b], (n) * sizeof(double))
 
-/* a becomes b where it is less; not where one of them is not a number. */
-#define ENLARGE(a, b)                                                                                                  \
-    do {                                                                                                               \
-        lane_bits less = (lane_bits)((a) < (b));                                                                       \
-        (a) = (lanes)((less & (lane_bits)(b)) | (~less & (lane_bits)(a)));                                             \
-    } while (0)
+/* b where a is less, else a: a where one of them is not a number. That is one instruction of x86. */
+INLINE lanes larger(lanes a, lanes b)
+{
+#if LANES == 8
+    return _mm512_max_pd(b, a);
+#elif LANES == 4
+    return _mm256_max_pd(b, a);
+#elif defined __SSE2__
+    return _mm_max_pd(b, a);
+#else
+    const lane_bits less = (lane_bits)(a < b);
+    return (lanes)((less & (lane_bits)b) | (~less & (lane_bits)a));
+#endif
+}
 
 #define MIX_BROAD 8u
 
 INLINE void channels_mix(uint32_t c, uint32_t vectors, uint32_t n, const kvb_tile_rows *t, double *o)
 {
     lanes sum[MIX_BROAD] = {{0}}, v = {0};
-    LOAD(sum, o + c, vectors * n);
+    LOAD(sum, o + c, vectors, n);
     for (size_t i = 0; i < t->n; i++)
         for (uint32_t b = 0; b < vectors; b++) {
-            LOAD(&v, t->v + t->at[i] * t->row + c + b * LANES, n);
+            memcpy(&v, t->v + t->at[i] * t->row + c + b * LANES, n * sizeof(double));
             sum[b] += t->weights[i] * v;
         }
-    STORE(o + c, sum, vectors * n);
+    STORE(o + c, sum, vectors, n);
 }
 
 #define WEIGH_BROAD 4u
@@ -157,38 +198,37 @@ INLINE void channels_weigh(uint32_t c, uint32_t vectors, uint32_t n, const kvb_t
                            double *v_max)
 {
     lanes sum[WEIGH_BROAD] = {{0}}, most[WEIGH_BROAD] = {{0}}, v = {0}, size = {0};
-    LOAD(sum, mass + c, vectors * n);
-    LOAD(most, v_max + c, vectors * n);
+    LOAD(sum, mass + c, vectors, n);
+    LOAD(most, v_max + c, vectors, n);
     for (size_t i = 0; i < t->n; i++)
         for (uint32_t b = 0; b < vectors; b++) {
             const size_t at = t->at[i] * t->row + c + b * LANES;
-            LOAD(&v, t->v + at, n);
+            memcpy(&v, t->v + at, n * sizeof(double));
             v = MAGNITUDE(v);
             if (sized) {
-                LOAD(&size, t->sizes + at, n);
-                ENLARGE(v, size);
+                memcpy(&size, t->sizes + at, n * sizeof(double));
+                v = larger(v, size);
             }
             sum[b] += t->weights[i] * v;
-            ENLARGE(v, most[b]);
-            most[b] = v;
+            most[b] = larger(v, most[b]);
         }
-    STORE(mass + c, sum, vectors * n);
-    STORE(v_max + c, most, vectors * n);
+    STORE(mass + c, sum, vectors, n);
+    STORE(v_max + c, most, vectors, n);
 }
 
-#define SPREAD_BROAD 2u
+#define SPREAD_BROAD (LANES == 8 ? 4u : 2u) /* there are 32 registers, or 16 */
 
 /* The sums of p_i |v_ic - o_c| alone, times A_i, times Q_i, times S_i. */
 INLINE void channels_spread(uint32_t c, uint32_t vectors, uint32_t n, const kvb_tile_rows *t, const double *out,
                             double *const *sums)
 {
     lanes o[SPREAD_BROAD] = {{0}}, sum[4][SPREAD_BROAD] = {{{0}}}, v = {0};
-    LOAD(o, out + c, vectors * n);
+    LOAD(o, out + c, vectors, n);
     for (uint32_t s = 0; s < 4; s++)
-        LOAD(sum[s], sums[s] + c, vectors * n);
+        LOAD(sum[s], sums[s] + c, vectors, n);
     for (size_t i = 0; i < t->n; i++)
         for (uint32_t b = 0; b < vectors; b++) {
-            LOAD(&v, t->v + t->at[i] * t->row + c + b * LANES, n);
+            memcpy(&v, t->v + t->at[i] * t->row + c + b * LANES, n * sizeof(double));
             v -= o[b];
             v = t->weights[i] * MAGNITUDE(v);
             sum[0][b] += v;
@@ -197,7 +237,7 @@ INLINE void channels_spread(uint32_t c, uint32_t vectors, uint32_t n, const kvb_
             sum[3][b] += v * t->size[i];
         }
     for (uint32_t s = 0; s < 4; s++)
-        STORE(sums[s] + c, sum[s], vectors * n);
+        STORE(sums[s] + c, sum[s], vectors, n);
 }
 
 static void output_sums(const kvb_tile_rows *rows, uint32_t dim, double *o)
@@ -220,4 +260,4 @@ static void spread_sums(const kvb_tile_rows *rows, uint32_t dim, const double *o
 
 #define NAME_OF(isa) kvb_products_##isa
 #define NAME(isa)    NAME_OF(isa)
-const kvb_products NAME(KVB_ISA) = {dots, masses, squares, output_sums, mass_sums, spread_sums};
+const kvb_products NAME(KVB_ISA) = {dots, masses, dots_and_masses, squares, output_sums, mass_sums, spread_sums};

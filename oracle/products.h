@@ -18,6 +18,8 @@ typedef struct kvb_products {
     /* A sum over channels for each of the n rows at[…] of k: of q k, of |q k|, of k k. */
     void (*dots)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
     void (*masses)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
+    void (*dots_and_masses)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim,
+                            double *sums, double *masses); /* both at once */
     void (*squares)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
 
     /* Sums over cells for each of dim channels, added to what is there. |v| stands for a size that is less. */
