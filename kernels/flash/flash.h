@@ -144,7 +144,8 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
 }
 
 /* The same for rows in place: as many cells further on in the order of reading as the reading says, where there are turns. Lines on
- * the way there are prefetched again only if the rows between are the group's, too. */
+ * the way there are prefetched again only if the rows between are the group's, too. Rows that lie apart are prefetched into the
+ * second-level cache: often they fall into the same sets of the first (kernels/NOTES.md). */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
 {
@@ -152,7 +153,7 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
     const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > g->runs ? r->ahead / g->runs : 1;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
     return (kvb_row_ahead){.bytes = cells * stride,
-                           .near = r->near,
+                           .near = r->near && (g->turn || g->neighbours),
                            .again = r->again && g->turn && g->runs == 1 && cells % 8 == 0,
                            .by_cells = r->by_cells,
                            .sums_by_cells = r->sums_by_cells,
