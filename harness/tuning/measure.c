@@ -182,7 +182,8 @@ static double call_ns(bench *b)
 /* Puts candidate c into b->tried; candidate 0 is the built-in setting. */
 typedef void candidate_set(bench *b, uint32_t c, const void *of);
 
-/* Which of the built-in setting and n - 1 others is the fastest by medians of turns, and by how much: at least BETTER, else 0 wins. */
+/* Which of the built-in setting and n - 1 others is the fastest by medians of turns, and by how much: at least BETTER, and in three
+ * turns of four it is not behind. Else 0 wins. */
 static uint32_t turns_take(bench *b, candidate_set *set, const void *of, const uint32_t *others, uint32_t n,
                            double seconds, double *gain)
 {
@@ -201,7 +202,7 @@ static uint32_t turns_take(bench *b, candidate_set *set, const void *of, const u
     *gain = 1;
     for (uint32_t c = 1; c < n; c++) {
         const double g = kvb_quantile(ratio[c], turns, 0.5);
-        if (g >= BETTER && g > *gain) {
+        if (g >= BETTER && g > *gain && kvb_quantile(ratio[c], turns, 0.25) >= 1) {
             best = others[c - 1];
             *gain = g;
         }
@@ -209,17 +210,22 @@ static uint32_t turns_take(bench *b, candidate_set *set, const void *of, const u
     return best;
 }
 
-/* Sets the best of n candidates. Of many the one that won had luck, too: so it meets the built-in setting once more, alone, and what
- * it gains is told of that. */
-static void best_set(bench *b, candidate_set *set, const void *of, uint32_t n, double seconds, double *gain)
+/* The best of n candidates. */
+static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, double seconds)
 {
-    uint32_t others[CANDIDATES], best;
+    uint32_t others[CANDIDATES];
+    double gain;
     for (uint32_t c = 1; c < n; c++)
         others[c - 1] = c;
     call_ns(b);
-    best = turns_take(b, set, of, others, n, seconds * 3 / 4, gain);
+    return turns_take(b, set, of, others, n, seconds, &gain);
+}
+
+/* Sets the best, or the built-in setting if that does as well. */
+static void best_confirm(bench *b, candidate_set *set, const void *of, uint32_t best, double seconds, double *gain)
+{
     if (best)
-        best = turns_take(b, set, of, &best, 2, seconds / 4, gain);
+        best = turns_take(b, set, of, &best, 2, seconds, gain);
     set(b, best, of);
 }
 
@@ -250,30 +256,50 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
+static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t size, uint32_t rows, class *x)
+{
+    *x = (class){size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS,
+                 o->few ? FEW_ORDERS : ORDERS};
+    return work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads, rows_of[rows]);
+}
+
+static uint32_t class_best(bench *b, const class *x, double seconds)
+{
+    uint32_t n_orders = 0;
+    while (n_orders < x->orders && rows_of[x->rows] <= orders[n_orders].most_rows)
+        n_orders++;
+    uint32_t best = best_of(b, reading_set, x, 1 + n_orders * x->readings, seconds);
+    reading_set(b, 0, x);
+    return best;
+}
+
+/*
+ * First the best of each class is found, then each of them meets the built-in setting once more, alone: of many the one that won had
+ * luck, too, and what disturbs a class for some seconds does not come twice.
+ */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {
-    const uint32_t n_sizes = o->few ? 1 : KVB_READING_SIZES, first = o->few ? USUAL_SIZE : 0;
-    const double each = o->seconds / (n_sizes * KVB_READING_ROWS + !o->few);
-    for (uint32_t i = 0; i < n_sizes * KVB_READING_ROWS && !kvb_stopped; i++) {
-        const uint32_t size = first + i / KVB_READING_ROWS, rows = i % KVB_READING_ROWS;
-        const class x = {size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS,
-                         o->few ? FEW_ORDERS : ORDERS};
-        if (!work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads,
-                       rows_of[rows])) {
-            work_close(b);
-            return -ENOMEM;
-        }
-        uint32_t n_orders = 0;
-        while (n_orders < x.orders && rows_of[rows] <= orders[n_orders].most_rows)
-            n_orders++;
-        best_set(b, reading_set, &x, 1 + n_orders * x.readings, each, &t->gain[size][rows]);
+    const uint32_t first = o->few ? USUAL_SIZE : 0, n = (o->few ? 1 : KVB_READING_SIZES) * KVB_READING_ROWS;
+    const double each = o->seconds / (n + !o->few);
+    const bool own = b->tried.steadily;
+    uint32_t best[KVB_READING_SIZES * KVB_READING_ROWS];
+    for (uint32_t i = 0; i < 2 * n && !kvb_stopped; i++) {
+        const uint32_t at = i % n, size = first + at / KVB_READING_ROWS, rows = at % KVB_READING_ROWS;
+        class x;
+        bool opened = class_open(b, o, size, rows, &x);
+        if (opened && i < n)
+            best[at] = class_best(b, &x, each * 3 / 4);
+        else if (opened)
+            best_confirm(b, reading_set, &x, best[at], each / 4, &t->gain[size][rows]);
         work_close(b);
+        if (!opened)
+            return -ENOMEM;
     }
     if (o->few) /* narrower rows are read much like these */
         memcpy(b->tried.reading[0], b->tried.reading[USUAL_SIZE], sizeof b->tried.reading[0]);
-    const bool own = b->tried.steadily;
     if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4))
-        best_set(b, steadily_set, &own, 2, each, &t->steadily_gain);
+        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, each * 3 / 4), each / 4,
+                     &t->steadily_gain);
     work_close(b);
     t->prefetch = b->tried;
     return kvb_stopped ? -EINTR : 0;
