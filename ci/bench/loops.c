@@ -126,11 +126,11 @@ static void cap_run(const kvb_vector *level, uint32_t rows)
 }
 static void score_product_run(const kvb_vector *level, uint32_t rows)
 {
-    level->product(rows, DIM, BLOCK, (const float *const *)q_rows, packed, score_rows, false);
+    level->product(rows, DIM, BLOCK, (const float *const *)q_rows, packed, BLOCK, score_rows, false);
 }
 static void sum_product_run(const kvb_vector *level, uint32_t rows)
 {
-    level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, sum_rows, true);
+    level->product(rows, BLOCK, DIM, (const float *const *)score_rows, packed, DIM, sum_rows, true);
 }
 
 /* By the products of 16 bits that a level has of its own: the same blocks; of e4m3 the first bytes of each row. */

@@ -102,6 +102,21 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* Of the group's cells, those between the first and the last that some rows see: at the edges of a mask few rows see a whole block. */
+typedef struct cells_seen {
+    uint32_t first, end;
+} cells_seen;
+
+static cells_seen rows_see(const kvb_row_group *g, uint32_t r, uint32_t n)
+{
+    uint64_t any = 0;
+    for (uint32_t i = r; i < r + n; i++)
+        any |= g->visible[i];
+    if (!any)
+        return (cells_seen){0, 0};
+    return (cells_seen){(uint32_t)__builtin_ctzll(any), least(BLOCK - (uint32_t)__builtin_clzll(any), g->n_cells)};
+}
+
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 /* Cells that are converted at a time: where V lies in K's rows, all, as sums() uses the tile of scores(). */
@@ -147,21 +162,24 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gr
     const bool in_place = k->in_place && !k->load;
     const uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS;
     kvb_lookahead next = kvb_group_lookahead(f, k, g);
-    float *packed = scratch_at(w, kvb_float_tiles_bytes(&f->args->problem)), *scores[TILE_ROWS];
-    const float *q[TILE_ROWS];
+    float *packed = scratch_at(w, kvb_float_tiles_bytes(&f->args->problem)), *scores[PACKED_ROWS];
+    const float *q[PACKED_ROWS];
 
     if (in_place)
         kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
     else
         kvb_rows_in_tile(k, g, 0, g->n_cells, scratch_at(w, 0), g->key);
     vector->pack_keys(in_place ? k->elem : KVB_F32, g->key, g->n_cells, k->width, packed);
-    for (uint32_t r = 0; r < g->n_rows; r++) {
-        q[r] = g->query[r];
-        scores[r] = w->scores + (size_t)r * BLOCK;
-    }
     for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
+        const uint32_t n = least(PACKED_ROWS, g->n_rows - r);
+        const cells_seen seen = rows_see(g, r, n);
+        const uint32_t first = seen.first / 16 * 16, end = kvb_padded(seen.end);
+        for (uint32_t j = 0; j < n; j++) {
+            q[j] = g->query[r + j];
+            scores[j] = w->scores + (size_t)(r + j) * BLOCK + first;
+        }
         kvb_lookahead_until(&next, i + 1, panels);
-        vector->product(least(PACKED_ROWS, g->n_rows - r), k->width, BLOCK, q + r, packed, scores + r, false);
+        vector->product(n, k->width, end - first, q, packed + first, BLOCK, scores, false);
     }
 }
 
@@ -219,19 +237,21 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
     const uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS;
     kvb_lookahead next = kvb_group_lookahead(f, v, g);
     float *packed = scratch_at(w, kvb_float_tiles_bytes(p));
-    const float *weights[TILE_ROWS];
+    const float *weights[PACKED_ROWS];
 
     if (in_place && !p->v_in_k)
         kvb_rows_in_place(v, g, 0, g->n_cells, at);
     if (!in_place && !p->v_in_k)
         kvb_rows_in_tile(v, g, 0, g->n_cells, scratch_at(w, kvb_float_v_tile(p)), at);
     vector->pack_values(in_place ? v->elem : KVB_F32, at, g->n_cells, v->width, packed);
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        weights[r] = w->scores + (size_t)r * BLOCK;
     for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
+        const uint32_t n = least(PACKED_ROWS, g->n_rows - r);
+        const cells_seen seen = rows_see(g, r, n);
+        for (uint32_t j = 0; j < n; j++)
+            weights[j] = w->scores + (size_t)(r + j) * BLOCK + seen.first;
         kvb_lookahead_until(&next, i + 1, panels);
-        vector->product(least(PACKED_ROWS, g->n_rows - r), g->n_cells, v->width, weights + r, packed, g->sums + r,
-                        true);
+        vector->product(n, seen.end - seen.first, v->width, weights, packed + (size_t)seen.first * v->width, v->width,
+                        g->sums + r, true);
     }
 }
 

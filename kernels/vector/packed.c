@@ -71,8 +71,8 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
  * A tile of c, rows x vectors, stays in registers over the whole depth. Rows of b come from the first-level cache as vectors,
  * elements of a by broadcast.
  */
-VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, uint32_t width, const float *const *a,
-                              const float *b, float *const *c, uint32_t at, bool add)
+VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, const float *const *a, const float *b,
+                              uint32_t b_row, float *const *c, uint32_t at, bool add)
 {
     const float *from[PRODUCT_ROWS];
     vf sum[PRODUCT_ROWS * STRIP_VECS];
@@ -83,7 +83,7 @@ VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, uint
     for (uint32_t s = 0; s < rows * vecs; s++)
         sum[s] = vf_set(0);
     b += at;
-    for (uint32_t k = 0; k < depth; k++, b += width) {
+    for (uint32_t k = 0; k < depth; k++, b += b_row) {
         vf row[STRIP_VECS];
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++)
@@ -109,13 +109,13 @@ VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, uint
 
 /* All columns of a few rows: strips of PRODUCT_VECS, then narrower ones. */
 VEC_INLINE void rows_multiply(uint32_t rows, uint32_t depth, uint32_t width, const float *const *a, const float *b,
-                              float *const *c, bool add)
+                              uint32_t b_row, float *const *c, bool add)
 {
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS <= PRODUCT_VECS)                                                                                          \
         for (; width - at >= VECS * VL; at += VECS * VL)                                                               \
-            tile_multiply(rows, VECS, depth, width, a, b, c, at, add);
+            tile_multiply(rows, VECS, depth, a, b, b_row, c, at, add);
     STRIPS(4)
     STRIPS(2)
     STRIPS(1)
@@ -123,13 +123,13 @@ VEC_INLINE void rows_multiply(uint32_t rows, uint32_t depth, uint32_t width, con
 }
 
 void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, const float *const *a, const float *b,
-                               float *const *c, bool add)
+                               uint32_t b_row, float *const *c, bool add)
 {
     for (uint32_t r = 0, some; r < rows; r += some) {
         some = product_panel_rows(rows - r);
 #define ROWS(N)                                                                                                        \
     case N:                                                                                                            \
-        rows_multiply(N < PRODUCT_ROWS ? N : PRODUCT_ROWS, depth, width, a + r, b, c + r, add);                        \
+        rows_multiply(N < PRODUCT_ROWS ? N : PRODUCT_ROWS, depth, width, a + r, b, b_row, c + r, add);                 \
         break;
         switch (some) {
             ROWS(1)

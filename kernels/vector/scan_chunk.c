@@ -44,7 +44,7 @@ VEC_INLINE void multiply(uint32_t rows, uint32_t depth, uint32_t width, const fl
             from[i] = a + (r + i) * a_row;
             to[i] = c + (r + i) * c_row;
         }
-        KVB_ISA_NAME(kvb_product)(n, depth, width, from, b, to, add);
+        KVB_ISA_NAME(kvb_product)(n, depth, width, from, b, width, to, add);
     }
 }
 
@@ -69,7 +69,7 @@ static void rows_multiply(work *w, const float *const *rows, float *to)
     float *at[C];
     for (uint32_t t = 0; t < w->c->n; t++)
         at[t] = to + (size_t)t * C;
-    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, at, false);
+    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, C, at, false);
 }
 
 static void logs_sum(work *w, uint32_t h)

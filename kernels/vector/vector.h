@@ -101,10 +101,11 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
 
 /*
  * c[r][j] = sum over k of a[r][k] b[k][j], added to what c holds when `add`; any number of rows, k < depth,
- * j < width, a multiple of 16. b [depth][width] is 64-byte aligned. Chain: depth.
+ * j < width, a multiple of 16. b [depth][b_row], of which `width` columns are taken, is 64-byte aligned, b_row a multiple of 16.
+ * Chain: depth.
  */
 void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, const float *const *a, const float *b,
-                               float *const *c, bool add);
+                               uint32_t b_row, float *const *c, bool add);
 
 /* ---- softmax: weights.c ------------------------------------------------------------------------------------------ */
 

@@ -201,22 +201,23 @@ static void pack_check(const kvb_vector *level, kvb_elem elem, uint32_t n, uint3
 static void product_check(const kvb_vector *level, uint32_t rows, uint32_t depth, uint32_t width, bool add,
                           uint64_t *rng)
 {
+    const uint32_t b_row = width + rows % 2 * 16; /* columns of a wider b, too */
     float **a = exact_alloc(rows * sizeof *a, 0), **c = exact_alloc(rows * sizeof *c, 0);
-    float **before = exact_alloc(rows * sizeof *before, 0), *b = exact_alloc(depth * width * sizeof *b, 0xff);
+    float **before = exact_alloc(rows * sizeof *before, 0), *b = exact_alloc(depth * b_row * sizeof *b, 0xff);
 
     floats_draw(a, rows, depth, rng);
     floats_draw(c, rows, width, add ? rng : NULL); /* NaN when it is to be overwritten */
     floats_draw(before, rows, width, NULL);
     for (uint32_t r = 0; r < rows && add; r++)
         memcpy(before[r], c[r], width * sizeof **c);
-    for (uint32_t i = 0; i < depth * width; i++)
+    for (uint32_t i = 0; i < depth * b_row; i++)
         b[i] = random_value(rng);
-    level->product(rows, depth, width, (const float *const *)a, b, c, add);
+    level->product(rows, depth, width, (const float *const *)a, b, b_row, c, add);
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t j = 0; j < width; j++) {
             double want = add ? (double)before[r][j] : 0, size = fabs(want);
             for (uint32_t k = 0; k < depth; k++) {
-                double term = (double)a[r][k] * (double)b[k * width + j];
+                double term = (double)a[r][k] * (double)b[k * b_row + j];
                 want += term;
                 size += fabs(term);
             }
