@@ -99,23 +99,29 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->steps_worst = strength == KVB_BOUND_WORST || a->sums.step > row->step;
 }
 
+/* fmin(), inline: if one is not a number, the other. */
+static inline double least(double a, double b)
+{
+    return a < b || isnan(b) ? a : b;
+}
+
 /* R */
 static double steps_bound(const kvb_bound_factors *f, const kvb_bound_term *t)
 {
     if (f->steps_factor == 0)
         return f->steps_max;
-    double sum = f->steps_worst ? t->steps : fmin(t->steps, t->lost + KVB_LAMBDA * sqrt(t->steps2));
-    return fmin(f->steps_max, f->steps_factor * sum);
+    double sum = f->steps_worst ? t->steps : least(t->steps, t->lost + KVB_LAMBDA * sqrt(t->steps2));
+    return least(f->steps_max, f->steps_factor * sum);
 }
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
 {
-    /* No choice of weights moves the output further than |o| + max |v|: fmin also takes that where the other
+    /* No choice of weights moves the output further than |o| + max |v|: least() also takes that where the other
      * side is infinity * 0. */
     double v_max = t->v_max * f->v_mix;
     double weights = f->growth * (f->a * t->spread_a + f->q * t->spread_q + f->s * t->spread_s + f->flat * t->spread);
-    weights = fmin(weights, fabs(t->o) + v_max);
-    double mass = fmin(t->mass * f->v_mix * f->raised, v_max);
+    weights = least(weights, fabs(t->o) + v_max);
+    double mass = least(t->mass * f->v_mix * f->raised, v_max);
     double rounded = ((1 + f->gamma) * (1 + f->u_p) - 1) * mass + (1 + f->gamma) * steps_bound(f, t);
     double sums = f->gamma < 1 ? (rounded + f->gamma * (fabs(t->o) + weights)) / (1 - f->gamma) : INFINITY;
     return weights + sums + f->u_out * (fabs(t->o) + weights + sums) + f->omega_v * v_max + f->omega;
