@@ -8,10 +8,17 @@
 
 #define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
 
+/* Sanitizers take ten minutes for functions that are unrolled for each way; they get those for LINES_ANY, and of beside() for LINES_NONE. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EACH_WAY_HERE false
+#else
+#define EACH_WAY_HERE true
+#endif
+
 /* The way that the function for these rows is compiled for. */
 VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 {
-    return rows->dim == COMMON_DIM ? line_way_of(rows->ahead) : LINES_ANY;
+    return EACH_WAY_HERE && rows->dim == COMMON_DIM ? line_way_of(rows->ahead) : LINES_ANY;
 }
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
@@ -176,7 +183,7 @@ typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *
     static __attribute__((noinline)) void dots_##NAME##_##ELEM##_##N(const kvb_stored_rows *keys,                      \
                                                                      const float *const *q, float *scores)             \
     {                                                                                                                  \
-        if (N <= tile_rows(ELEM))                                                                                      \
+        if (N <= tile_rows(ELEM) && (EACH_WAY_HERE || WAY == LINES_ANY))                                               \
             rows_dot(ELEM, N, keys, WAY, line_ahead_of(ELEM, N, keys->ahead), q, DIM, scores);                         \
     }
 #define DOTS_WAY(WAY, ELEM, N) DOTS(WAY, WAY, COMMON_DIM, ELEM, N)
@@ -362,7 +369,7 @@ typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float 
     static __attribute__((noinline)) void sums_##NAME##_##ELEM##_##N(const kvb_stored_rows *values,                    \
                                                                      const float *weights, float *const *sums)         \
     {                                                                                                                  \
-        if (N <= sums_rows(ELEM))                                                                                      \
+        if (N <= sums_rows(ELEM) && (EACH_WAY_HERE || WAY == LINES_ANY))                                               \
             SUM(ELEM, N, values, weights, WAY, line_ahead_of(ELEM, N, values->ahead), DIM, sums);                      \
     }
 #define SUMS_WAY(WAY, ELEM, N) SUMS(WAY, WAY, COMMON_DIM, rows_sum, ELEM, N)
@@ -433,7 +440,8 @@ typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float
         const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,              \
         const float *weights, float *const *sums)                                                                      \
     {                                                                                                                  \
-        rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                             \
+        if (EACH_WAY_HERE || WAY == LINES_NONE)                                                                        \
+            rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                         \
     }
 #define BESIDE_WAYS(ELEM, N) EACH_WAY(BESIDE, ELEM, N)
 #define BESIDE_OF(ELEM)      EACH_BESIDE(BESIDE_WAYS, ELEM)
@@ -457,5 +465,6 @@ void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q,
     const float *rows[BESIDE_ROWS];
     for (uint32_t r = 0; r < n_rows; r++)
         rows[r] = q[r];
-    besides[keys->elem][n_rows - 1][line_way_of(keys->ahead)](keys, rows, scores, values, weights, sums);
+    const line_way way = EACH_WAY_HERE ? line_way_of(keys->ahead) : LINES_NONE;
+    besides[keys->elem][n_rows - 1][way](keys, rows, scores, values, weights, sums);
 }
