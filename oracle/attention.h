@@ -47,8 +47,7 @@ size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 #define KVB_ATTENTION_CHANNELS 10u
 typedef struct kvb_attention_row {
     kvb_attention a;
-    double *
-        scratch; /* kvb_attention_scratch(); the first `visible` doubles are left holding the logits, the next the weights */
+    double *scratch; /* kvb_attention_scratch(). The first `visible` doubles become the logits, the next the weights */
     kvb_bound_row *row;    /* sums of the whole row */
     double *lse;           /* -infinity when nothing is seen and there is no sink */
     kvb_bound_term *terms; /* [v_dim] of solve */

@@ -54,12 +54,6 @@ static double error_between(double got, double want, double bound, kvb_elem elem
     return INFINITY;
 }
 
-/* fmax() of numbers, inline. */
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static double ratio(double error, double bound)
 {
     if (error == 0)
@@ -120,8 +114,9 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         place.channel = c, place.got = got, place.want = term->o, place.bound = bound;
         element_take(diff, rho, &place);
         if (rho > diff->rho_worst) /* the worst bound is the wider */
-            diff->rho_worst = larger(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));
-        diff->max_abs = larger(diff->max_abs, error);
+            diff->rho_worst = fmax(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));
+        if (error > diff->max_abs)
+            diff->max_abs = error;
         diff->sum_error2 += error * error;
         if (isfinite(term->o))
             diff->sum_exact2 += term->o * term->o;
@@ -151,8 +146,8 @@ void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const kvb_recurr
         place.bound = want[i].bound;
         double error = error_between(place.got, place.want, place.bound, elem, &diff->not_finite);
         element_take(diff, ratio(error, place.bound), &place);
-        diff->rho_worst = larger(diff->rho_worst, ratio(error, want[i].worst));
-        diff->max_abs = larger(diff->max_abs, error);
+        diff->rho_worst = fmax(diff->rho_worst, ratio(error, want[i].worst));
+        diff->max_abs = fmax(diff->max_abs, error);
         diff->sum_error2 += error * error;
         diff->sum_exact2 += place.want * place.want;
     }

@@ -2,13 +2,13 @@
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
 #include "oracle/filter_truth.h"
 
-#include "oracle/wide.h"
-#include "workloads/array.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "oracle/wide.h"
+#include "workloads/array.h"
 
 /* Weights kept (one for each row and token seen): half of the pairs solved, within these. */
 #define LEAST_PAIRS ((uint64_t)1 << 22)
@@ -278,6 +278,7 @@ static uint32_t alike_place(double logit)
     return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) * 0x1p12) * 2654435761u >> (32 - ALIKE_BITS);
 }
 
+/* row->slope += the sum over the cells of p (slope - mean) v. */
 WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *logits,
                             double softcap, double mean)
 {

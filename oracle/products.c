@@ -81,8 +81,8 @@ INLINE void sums_store(lanes sum[LANES][PARTS], lanes rest, uint32_t some, doubl
     memcpy(out, &all, some * sizeof *out);
 }
 
-/* Sums of products over channels, LANES rows at a time: of q and k (or, if `squares`, k and k) where `sums` is not NULL, of their
- * magnitudes where `masses` is not. */
+/* For LANES rows at a time: the sum over channels of q k, or with `squares` of k k. `sums` gets the sums of the products, `masses` those of
+ * their magnitudes. Either may be NULL. */
 INLINE void rows_sum(bool squares, const double *restrict q, const double *restrict k, const uint32_t *at, uint32_t n,
                      uint32_t dim, double *restrict sums, double *restrict masses)
 {

@@ -274,8 +274,8 @@ static uint32_t class_best(bench *b, const class *x, double seconds)
 }
 
 /*
- * First the best of each class is found, then each of them meets the built-in setting once more, alone: of many the one that won had
- * luck, too, and what disturbs a class for some seconds does not come twice.
+ * The best of each class is found first. When all are known, each meets the built-in setting once more, alone. For the best of many had
+ * luck, too; and a neighbour who disturbs a class for some seconds is gone by then.
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {

@@ -143,9 +143,11 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
-/* The same for rows in place: as many cells further on in the order of reading as the reading says, where there are turns. Lines on
- * the way there are prefetched again only if the rows between are the group's, too. Rows that lie apart are prefetched into the
- * second-level cache: often they fall into the same sets of the first (kernels/NOTES.md). */
+/*
+ * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block. Lines between here
+ * and there are prefetched again only if the group reads them, too. Rows that are not neighbours go into the second-level cache: in
+ * the first they often fall into the same sets (kernels/NOTES.md).
+ */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
 {

@@ -77,11 +77,11 @@ static void group_add(const pass *x, kvb_row_group *g, uint32_t tok, uint64_t vi
     }
 }
 
-/* Appends the cells of a word's bits. Returns how many there are then. */
+/* Appends the cells of the bits of a word, which is not 0. Returns how many there are then. */
 static uint32_t cells_append(uint32_t *cell, uint32_t n, uint32_t first, uint64_t word)
 {
     if (kvb_word_is_run(word)) {
-        const uint32_t cells = kvb_word_cells(word), from = first + (word ? (uint32_t)__builtin_ctzll(word) : 0);
+        const uint32_t cells = kvb_word_cells(word), from = first + (uint32_t)__builtin_ctzll(word);
         for (uint32_t c = 0; c < cells; c++)
             cell[n + c] = from + c;
         return n + cells;

@@ -102,7 +102,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Of the group's cells, those between the first and the last that some rows see: at the edges of a mask few rows see a whole block. */
+/* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask that is a part of the block. */
 typedef struct cells_seen {
     uint32_t first, end;
 } cells_seen;

@@ -41,7 +41,7 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* A vector of channels, from d on, of all cells: query vectors are read once for all of them. */
+/* The channels d .. d + VL - 1 (small floats: of several vectors) of all cells. Each query vector is read once for all cells. */
 VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          line_way way, line_ahead ahead, uint32_t d, vf *sums)
 {
