@@ -81,6 +81,29 @@ static void error_over_bound(void **state)
     assert_place(&d, 1);
 }
 
+/* Within the bounds, whichever channel comes nearest to them. */
+static void rho_is_the_largest_of_the_channels(void **state)
+{
+    static const double shares[][3] = {{0.1, 0.5, 0.3}, {0.6, 0.5, 0.1}, {0.1, 0.2, 0.7}};
+    (void)state;
+    kvb_expect e = expect_row();
+    for (size_t s = 0; s < 3; s++) {
+        float out[3];
+        double rho[2] = {0, 0};
+        for (uint32_t c = 0; c < 3; c++) {
+            double bound[2] = {
+                kvb_bound_output(&plain, KVB_BOUND_STATISTICAL, &e.row, &terms[c], 1, 0, KVB_F32),
+                kvb_bound_output(&plain, KVB_BOUND_WORST, &e.row, &terms[c], 1, 0, KVB_F32),
+            };
+            out[c] = (float)(terms[c].o + shares[s][c] * bound[0]);
+            for (int b = 0; b < 2; b++)
+                rho[b] = fmax(rho[b], fabs((double)out[c] - terms[c].o) / bound[b]);
+        }
+        kvb_diff d = diff_of(&e, KVB_F32, out, NULL);
+        assert_true(d.rho < 1 && d.rho == rho[0] && d.rho_worst == rho[1]);
+    }
+}
+
 static void log_sum_exp_is_judged(void **state)
 {
     (void)state;
@@ -236,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_row_has_rho_zero),
         cmocka_unit_test(error_over_bound),
+        cmocka_unit_test(rho_is_the_largest_of_the_channels),
         cmocka_unit_test(log_sum_exp_is_judged),
         cmocka_unit_test(the_first_failure_and_its_call_are_counted),
         cmocka_unit_test(the_worst_row_keeps_its_place),
