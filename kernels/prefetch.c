@@ -11,32 +11,41 @@
     {                                                                                                                  \
         .ahead = 64                                                                                                    \
     }
+#define FAR_BY_CELLS                                                                                                   \
+    {                                                                                                                  \
+        .ahead = 64, .by_cells = true                                                                                  \
+    }
+#define AGAIN                                                                                                          \
+    {                                                                                                                  \
+        .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
+    }
+#define EACH_OF_FOUR(...)                                                                                              \
+    {                                                                                                                  \
+        __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__                                                             \
+    }
+
+/* Rows apart go into the second-level cache: in the first they often fall into the same sets (kernels/NOTES.md). */
+
 /* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
                                          .short_bytes = 256,
                                          .short_rows = 4,
                                          .short_cells = 32,
-                                         .reading = {{NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
-                                                     {NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
-                                                     {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN},
-                                                     {FAR_TURN, FAR_TURN, FAR_TURN, FAR_TURN}}};
+                                         .reading = {{{NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
+                                                      {NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
+                                                      EACH_OF_FOUR(FAR_TURN),
+                                                      EACH_OF_FOUR(FAR_TURN)},
+                                                     EACH_OF_FOUR(EACH_OF_FOUR(FAR_TURN))}};
 
-#define AGAIN                                                                                                          \
-    {                                                                                                                  \
-        .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
-    }
-#define BY_CELLS                                                                                                       \
-    {                                                                                                                  \
-        .ahead = 64, .by_cells = true                                                                                  \
-    }
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {.places = 1,
                                        .short_cells = 64,
                                        .steadily = true,
-                                       .reading = {{AGAIN, AGAIN, AGAIN, AGAIN},
-                                                   {AGAIN, AGAIN, AGAIN, AGAIN},
-                                                   {AGAIN, AGAIN, AGAIN, AGAIN},
-                                                   {BY_CELLS, BY_CELLS, FAR_TURN, FAR_TURN}}};
+                                       .reading = {{EACH_OF_FOUR(AGAIN),
+                                                    EACH_OF_FOUR(AGAIN),
+                                                    EACH_OF_FOUR(AGAIN),
+                                                    {FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN}},
+                                                   EACH_OF_FOUR(EACH_OF_FOUR(FAR_BY_CELLS))}};
 
 static const kvb_prefetch *chosen;
 

@@ -33,8 +33,16 @@ typedef struct kvb_reading {
     bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
 } kvb_reading;
 
-/* A reading is chosen by the bytes of a row (up to 128, 256, 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
-enum { KVB_READING_SIZES = 4, KVB_READING_ROWS = 4, KVB_READING_AHEAD = 256 };
+/* How the rows of a block lie. Of rows apart the next block is prefetched, however far on: `ahead` only says whether. */
+typedef enum kvb_reading_lie { KVB_ROWS_BESIDE, KVB_ROWS_APART, KVB_READING_LIES } kvb_reading_lie;
+
+/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
+enum {
+    KVB_READING_SIZES = 4,
+    KVB_READING_ROWS = 4,
+    KVB_READINGS = KVB_READING_LIES * KVB_READING_SIZES * KVB_READING_ROWS,
+    KVB_READING_AHEAD = 256
+};
 
 typedef struct kvb_prefetch {
     /* The order in which cells are taken, and so in which they are added: results depend on these in their last bits. */
@@ -44,7 +52,7 @@ typedef struct kvb_prefetch {
     uint32_t short_cells; /* … are read in turns of so many cells: 32 or 64 */
     /* These change no result. */
     bool steadily; /* block products prefetch in eighths all along, not in two halves */
-    kvb_reading reading[KVB_READING_SIZES][KVB_READING_ROWS];
+    kvb_reading reading[KVB_READING_LIES][KVB_READING_SIZES][KVB_READING_ROWS];
 } kvb_prefetch;
 
 extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
@@ -55,14 +63,11 @@ const kvb_prefetch *kvb_prefetch_here(void);
 /* Kept by address. NULL: those for this CPU, as at first. Not while a kernel runs. */
 void kvb_prefetch_set(const kvb_prefetch *prefetch);
 
-static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, size_t row_bytes, uint32_t n_rows)
+static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, kvb_reading_lie lie, size_t row_bytes,
+                                                uint32_t n_rows)
 {
-    return &prefetch->reading[row_bytes <= 128   ? 0
-                              : row_bytes <= 256 ? 1
-                              : row_bytes <= 512 ? 2
-                                                 : 3][n_rows <= 2   ? n_rows - 1
-                                                      : n_rows <= 4 ? 2
-                                                                    : 3];
+    const uint32_t size = row_bytes <= 128 ? 0 : row_bytes <= 256 ? 1 : row_bytes <= 512 ? 2 : 3;
+    return &prefetch->reading[lie][size][n_rows <= 2 ? n_rows - 1 : n_rows <= 4 ? 2 : 3];
 }
 
 /* ---- rows used where they lie -------------------------------------------------------------------------------------- */

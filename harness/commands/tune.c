@@ -48,27 +48,31 @@ static const kvb_usage usage = {
 
 static int table_print(const tune *t, const kvb_tuning *found)
 {
-    static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"}, *const rows[KVB_READING_ROWS] = {
-                                                                                           "1", "2", "4", "more"};
+    static const char *const lies[KVB_READING_LIES] = {"side by side", "apart"};
+    static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"};
+    static const char *const rows[KVB_READING_ROWS] = {"1", "2", "4", "more"};
     char ahead[16], gain[16];
-    kvb_table *table = kvb_table_new(
-        (const char *const[]){"row bytes", "query rows", ">ahead", "into", "again", "pages", "K", "V", ">gain", NULL});
+    kvb_table *table = kvb_table_new((const char *const[]){"rows", "bytes", "query rows", ">ahead", "into", "again",
+                                                           "pages", "K", "V", ">gain", NULL});
     int error = table ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS && !error; i++) {
-        const uint32_t s = i / KVB_READING_ROWS, r = i % KVB_READING_ROWS;
-        const kvb_reading *x = &found->prefetch.reading[s][r];
+    for (uint32_t i = 0; i < KVB_READINGS && !error; i++) {
+        const kvb_class c = kvb_class_at(i);
+        const kvb_reading *x = &found->prefetch.reading[c.lie][c.size][c.rows];
         snprintf(ahead, sizeof ahead, "%u", x->ahead);
-        snprintf(gain, sizeof gain, "%.2fx", found->gain[s][r]);
-        error = kvb_table_row(table, (const char *const[]){sizes[s], rows[r], ahead,
-                                                           !x->ahead ? "-"
-                                                           : x->near ? "L1"
-                                                                     : "L2",
-                                                           x->again ? "yes" : "no", x->pages ? "yes" : "no",
-                                                           x->by_cells && r < 2 ? "by cells" : "by channels",
-                                                           x->beside && r < 3 ? "beside K"
-                                                           : x->sums_by_cells ? "by cells"
-                                                                              : "by strips",
-                                                           gain});
+        snprintf(gain, sizeof gain, "%.2fx", found->gain[i]);
+        if (c.lie == KVB_ROWS_APART)
+            snprintf(ahead, sizeof ahead, x->ahead ? "next" : "-");
+        error =
+            kvb_table_row(table, (const char *const[]){lies[c.lie], sizes[c.size], rows[c.rows], ahead,
+                                                       !x->ahead ? "-"
+                                                       : x->near ? "L1"
+                                                                 : "L2",
+                                                       x->again ? "yes" : "no", x->pages ? "yes" : "no",
+                                                       x->by_cells && c.rows < 2 ? "by cells" : "by channels",
+                                                       x->beside && c.rows < 3 && c.lie == KVB_ROWS_BESIDE ? "beside K"
+                                                       : x->sums_by_cells                                  ? "by cells"
+                                                                          : "by strips",
+                                                       gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);
     kvb_table_free(table);

@@ -15,6 +15,7 @@
 #include "results/manifest.h"
 
 #define FILE_BYTES_MAX 65536
+enum { VERSION = 2 };
 
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
@@ -56,17 +57,18 @@ static json_t *tuning_json(const kvb_manifest *machine, const kvb_tuning *t)
     char name[KVB_FINGERPRINT_TEXT];
     json_t *list = json_array();
     kvb_fingerprint(machine, name);
-    for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
-        for (uint32_t r = 0; r < KVB_READING_ROWS; r++) {
-            const kvb_reading *x = &t->prefetch.reading[s][r];
-            json_t *one = json_pack("{s:o, s:o, s:i}", "row_bytes", limit_json(size_bytes[s]), "query_rows",
-                                    limit_json(row_counts[r]), "ahead", (int)x->ahead);
-            for (int i = 0; i < TRUTHS; i++)
-                json_object_set_new(one, truths[i].name, json_boolean(*(const bool *)((const char *)x + truths[i].at)));
-            json_object_set_new(one, "gain", json_real(t->gain[s][r]));
-            json_array_append_new(list, one);
-        }
-    return json_pack("{s:i, s:s, s:s, s:o, s:{s:b, s:f}}", "kvbench_tuning", 1, "machine", name, "isa",
+    for (uint32_t i = 0; i < KVB_READINGS; i++) {
+        const kvb_class class = kvb_class_at(i);
+        const kvb_reading *x = &t->prefetch.reading[class.lie][class.size][class.rows];
+        json_t *one = json_pack("{s:b, s:o, s:o, s:i}", "apart", class.lie == KVB_ROWS_APART, "row_bytes",
+                                limit_json(size_bytes[class.size]), "query_rows", limit_json(row_counts[class.rows]),
+                                "ahead", (int)x->ahead);
+        for (int k = 0; k < TRUTHS; k++)
+            json_object_set_new(one, truths[k].name, json_boolean(*(const bool *)((const char *)x + truths[k].at)));
+        json_object_set_new(one, "gain", json_real(t->gain[i]));
+        json_array_append_new(list, one);
+    }
+    return json_pack("{s:i, s:s, s:s, s:o, s:{s:b, s:f}}", "kvbench_tuning", VERSION, "machine", name, "isa",
                      kvb_cpu_level_names[kvb_cpu()], "readings", list, "steadily", "value", t->prefetch.steadily,
                      "gain", t->steadily_gain);
 }
@@ -121,23 +123,26 @@ static bool gain_read(const json_t *value, double *gain)
 }
 
 /* NULL, or what was expected. */
-static const char *reading_read(const json_t *x, uint32_t s, uint32_t r, kvb_tuning *t)
+static const char *reading_read(const json_t *x, uint32_t i, kvb_tuning *t)
 {
-    const json_t *ahead = json_object_get(x, "ahead");
-    kvb_reading *reading = &t->prefetch.reading[s][r];
-    if (!limit_is(json_object_get(x, "row_bytes"), size_bytes[s]) ||
-        !limit_is(json_object_get(x, "query_rows"), row_counts[r]))
-        return "row_bytes 128, 256, 512, null, and for each of them query_rows 1, 2, 4, null";
+    const json_t *ahead = json_object_get(x, "ahead"), *apart = json_object_get(x, "apart");
+    const kvb_class class = kvb_class_at(i);
+    kvb_reading *reading = &t->prefetch.reading[class.lie][class.size][class.rows];
+    if (!json_is_boolean(apart) || json_is_true(apart) != (class.lie == KVB_ROWS_APART) ||
+        !limit_is(json_object_get(x, "row_bytes"), size_bytes[class.size]) ||
+        !limit_is(json_object_get(x, "query_rows"), row_counts[class.rows]))
+        return "apart false, true, for each row_bytes 128, 256, 512, null, and for each of them query_rows 1, 2, 4, "
+               "null";
     if (!json_is_integer(ahead) || json_integer_value(ahead) < 0 || json_integer_value(ahead) > KVB_READING_AHEAD)
         return "ahead: a number of cells, 0 to 256";
     *reading = (kvb_reading){.ahead = (uint32_t)json_integer_value(ahead)};
-    for (int i = 0; i < TRUTHS; i++) {
-        const json_t *value = json_object_get(x, truths[i].name);
+    for (int k = 0; k < TRUTHS; k++) {
+        const json_t *value = json_object_get(x, truths[k].name);
         if (!json_is_boolean(value))
             return "near, again, pages, by_cells, sums_by_cells, beside: true or false";
-        *(bool *)((char *)reading + truths[i].at) = json_is_true(value);
+        *(bool *)((char *)reading + truths[k].at) = json_is_true(value);
     }
-    return gain_read(json_object_get(x, "gain"), &t->gain[s][r]) ? NULL : "gain: a number of 1 to 1000";
+    return gain_read(json_object_get(x, "gain"), &t->gain[i]) ? NULL : "gain: a number of 1 to 1000";
 }
 
 /* Says in why what is not this machine's. */
@@ -177,16 +182,16 @@ int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *t
         snprintf(why, why_bytes, "%s: expected a file of less than 64 KiB that `kvbench tune` wrote", path);
     else if (!json)
         snprintf(why, why_bytes, "%s:%d: %s", path, at.line, at.text);
-    else if (json_integer_value(json_object_get(json, "kvbench_tuning")) != 1)
-        expected = "\"kvbench_tuning\":1, as `kvbench tune` writes";
-    else if (json_array_size(list) != KVB_READING_SIZES * KVB_READING_ROWS)
-        expected = "readings: a list of 16 (`kvbench tune` makes a new file)";
+    else if (json_integer_value(json_object_get(json, "kvbench_tuning")) != VERSION)
+        expected = "\"kvbench_tuning\":2 (`kvbench tune` makes a new file)";
+    else if (json_array_size(list) != KVB_READINGS)
+        expected = "readings: a list of 32 (`kvbench tune` makes a new file)";
     else if (!json_is_boolean(json_object_get(steadily, "value")) ||
              !gain_read(json_object_get(steadily, "gain"), &tuning->steadily_gain))
         expected = "steadily: {\"value\":true or false, \"gain\":a number of 1 to 1000}";
     else {
-        for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS && !expected; i++)
-            expected = reading_read(json_array_get(list, i), i / KVB_READING_ROWS, i % KVB_READING_ROWS, tuning);
+        for (uint32_t i = 0; i < KVB_READINGS && !expected; i++)
+            expected = reading_read(json_array_get(list, i), i, tuning);
         tuning->prefetch.steadily = json_is_true(json_object_get(steadily, "value"));
     }
     if (!*why && !expected)

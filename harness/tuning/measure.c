@@ -2,7 +2,6 @@
 /* Candidates in turns, over rows in memory. */
 #include "harness/tuning/tuning.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 
 #define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
 #define BETTER     1.03               /* a winner beats the built-in setting by so much */
-enum { TURNS = 41, LEAST_TURNS = 3, CANDIDATES = 55, THREADS = 256 };
+enum { TURNS = 41, LEAST_TURNS = 3, THREADS = 256, SEQUENCES = 16 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
@@ -29,6 +28,7 @@ static const struct {
 enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 
+/* The first FEW_READINGS gain the most. */
 static const kvb_reading readings[] = {
     {.ahead = 0},
     {.ahead = 32},
@@ -42,6 +42,7 @@ static const kvb_reading readings[] = {
     {.ahead = 32, .near = true, .pages = true},
     {.ahead = 16, .pages = true},
 };
+static const kvb_reading readings_apart[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
 /* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
     uint32_t most_rows;
@@ -53,11 +54,12 @@ static const struct {
               {2, true, true, false}};
 enum {
     READINGS = sizeof readings / sizeof *readings,
+    READINGS_APART = sizeof readings_apart / sizeof *readings_apart,
     ORDERS = sizeof orders / sizeof *orders,
     FEW_READINGS = 5,
-    FEW_ORDERS = 3
+    FEW_ORDERS = 3,
+    CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order */
 };
-static_assert(ORDERS * READINGS <= CANDIDATES, "each of them in each order");
 
 /* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
 
@@ -99,6 +101,8 @@ typedef struct bench {
     char *memory; /* K, then V */
     kvb_prefetch tried;
     kvb_attend args;
+    kvb_run *runs; /* of rows apart */
+    uint32_t row_start[SEQUENCES + 1];
     const kvb_kernel *kernel;
     size_t scratch_bytes;
 } bench;
@@ -111,9 +115,25 @@ static const kvb_format *format_of(const char *name)
     return kvb_builtin_pools[i]->format;
 }
 
-/* One token over rows of that format that fill both sides. false: the kernel cannot, or there is no memory. */
+/* Cell c is of sequence c mod SEQUENCES, as when they are filled in steps. false: no memory. */
+static bool cells_deal(bench *b, uint32_t cells)
+{
+    const uint32_t each = cells / SEQUENCES;
+    b->runs = malloc(cells * sizeof *b->runs);
+    for (uint32_t i = 0; b->runs && i < cells; i++) {
+        const uint32_t cell = i / each + i % each * SEQUENCES;
+        b->runs[i] = (kvb_run){cell, cell + 1};
+    }
+    for (uint32_t t = 0; t <= SEQUENCES; t++)
+        b->row_start[t] = t * each;
+    b->args.mask = (kvb_mask){.kind = KVB_MASK_RUNS, .row_start = b->row_start, .runs = b->runs};
+    return b->runs;
+}
+
+/* Rows of that format that fill both sides: one token sees them all, or, apart, each of SEQUENCES tokens its own. false: the kernel
+ * cannot, or there is no memory. */
 static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint32_t dim, uint32_t kv_heads,
-                      uint32_t rows)
+                      uint32_t rows, kvb_reading_lie lie)
 {
     char why[128];
     const kvb_format *format = format_of(name);
@@ -122,7 +142,7 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
                        : format->elem == KVB_E4M3 ? dim
                                                   : 2 * dim;
     const uint32_t cells = (uint32_t)(SIDE_BYTES / (row * kv_heads)) / 64 * 64;
-    const uint32_t heads = rows * kv_heads;
+    const uint32_t heads = rows * kv_heads, n_tok = lie == KVB_ROWS_APART ? SEQUENCES : 1;
     const kvb_view k = {.base = b->memory,
                         .head_stride = row * cells,
                         .cell_stride = row,
@@ -132,14 +152,14 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
     kvb_view v = k;
     v.base = b->memory + SIDE_BYTES;
     b->kernel = kernel;
-    b->args = (kvb_attend){.problem = {.n_tok = 1,
+    b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,
                                        .n_kv_heads = kv_heads,
                                        .k_dim = dim,
                                        .v_dim = dim,
                                        .n_cells = cells,
                                        .scale = 0.05f,
-                                       .mask = KVB_MASK_NONE,
+                                       .mask = lie == KVB_ROWS_APART ? KVB_MASK_RUNS : KVB_MASK_NONE,
                                        .k_format = format,
                                        .v_format = format},
                            .k = k,
@@ -149,13 +169,14 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
         !kernel->supports(&b->args.problem, why, sizeof why))
         return false;
     b->scratch_bytes = (kernel->scratch_bytes(&b->args.problem, b->team.team.n) + 63) / 64 * 64;
-    float *q = malloc((size_t)heads * dim * sizeof *q);
-    for (size_t i = 0; q && i < (size_t)heads * dim; i++)
+    const size_t channels = (size_t)n_tok * heads * dim;
+    float *q = malloc(channels * sizeof *q);
+    for (size_t i = 0; q && i < channels; i++)
         q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
     b->args.q = q;
-    b->args.out = malloc((size_t)heads * dim * sizeof(float));
+    b->args.out = malloc(channels * sizeof(float));
     b->args.scratch = aligned_alloc(64, b->scratch_bytes + 64);
-    return q && b->args.out && b->args.scratch;
+    return q && b->args.out && b->args.scratch && (lie != KVB_ROWS_APART || cells_deal(b, cells));
 }
 
 static void work_close(bench *b)
@@ -163,6 +184,8 @@ static void work_close(bench *b)
     free((void *)(uintptr_t)b->args.q);
     free(b->args.out);
     free(b->args.scratch);
+    free(b->runs);
+    b->runs = NULL;
     b->args = (kvb_attend){0};
 }
 
@@ -187,7 +210,7 @@ typedef void candidate_set(bench *b, uint32_t c, const void *of);
 static uint32_t turns_take(bench *b, candidate_set *set, const void *of, const uint32_t *others, uint32_t n,
                            double seconds, double *gain)
 {
-    static double ratio[CANDIDATES + 1][TURNS];
+    static double ratio[CANDIDATES][TURNS];
     uint32_t best = 0, turns = 0;
     const double end = kvb_now_ns() + seconds * 1e9;
     for (; turns < TURNS && !kvb_stopped && (turns < LEAST_TURNS || kvb_now_ns() < end); turns++) {
@@ -229,25 +252,17 @@ static void best_confirm(bench *b, candidate_set *set, const void *of, uint32_t 
     set(b, best, of);
 }
 
-typedef struct class
-{
-    uint32_t size, rows;
-    kvb_reading own;
-    uint32_t readings, orders; /* the first so many */
-} class;
+/* One of the classes, and what may be set for it: first what is built in. */
+typedef struct work {
+    kvb_class class;
+    kvb_reading candidate[CANDIDATES];
+    uint32_t n;
+} work;
 
 static void reading_set(bench *b, uint32_t c, const void *of)
 {
-    const class *x = of;
-    kvb_reading r = x->own;
-    if (c) {
-        const uint32_t order = (c - 1) / x->readings;
-        r = readings[(c - 1) % x->readings];
-        r.by_cells = orders[order].by_cells;
-        r.sums_by_cells = orders[order].sums_by_cells;
-        r.beside = orders[order].beside;
-    }
-    b->tried.reading[x->size][x->rows] = r;
+    const work *w = of;
+    b->tried.reading[w->class.lie][w->class.size][w->class.rows] = w->candidate[c];
 }
 
 static void steadily_set(bench *b, uint32_t c, const void *of)
@@ -256,21 +271,34 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
-static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t size, uint32_t rows, class *x)
+static void candidates_list(work *w, bool few)
 {
-    *x = (class){size, rows, b->tried.reading[size][rows], o->few ? FEW_READINGS : READINGS,
-                 o->few ? FEW_ORDERS : ORDERS};
-    return work_open(b, &kvb_kernel_flash, sizes[size].format, sizes[size].dim, sizes[size].kv_heads, rows_of[rows]);
+    const bool apart = w->class.lie == KVB_ROWS_APART;
+    const uint32_t n = apart ? READINGS_APART : few ? FEW_READINGS : READINGS, n_orders = few ? FEW_ORDERS : ORDERS;
+    for (uint32_t o = 0; o < n_orders; o++)
+        for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(apart && orders[o].beside);
+             i++) {
+            kvb_reading *r = &w->candidate[w->n++];
+            *r = apart ? readings_apart[i] : readings[i];
+            r->by_cells = orders[o].by_cells;
+            r->sums_by_cells = orders[o].sums_by_cells;
+            r->beside = orders[o].beside;
+        }
 }
 
-static uint32_t class_best(bench *b, const class *x, double seconds)
+static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work *w)
 {
-    uint32_t n_orders = 0;
-    while (n_orders < x->orders && rows_of[x->rows] <= orders[n_orders].most_rows)
-        n_orders++;
-    uint32_t best = best_of(b, reading_set, x, 1 + n_orders * x->readings, seconds);
-    reading_set(b, 0, x);
-    return best;
+    const kvb_class class = kvb_class_at(at);
+    *w = (work){.class = class, .candidate = {b->tried.reading[class.lie][class.size][class.rows]}, .n = 1};
+    candidates_list(w, o->few);
+    return work_open(b, &kvb_kernel_flash, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
+                     rows_of[class.rows], class.lie);
+}
+
+/* Rows apart have fewer candidates. */
+static double class_share(uint32_t at)
+{
+    return kvb_class_at(at).lie == KVB_ROWS_APART ? 0.25 : 1;
 }
 
 /*
@@ -279,27 +307,32 @@ static uint32_t class_best(bench *b, const class *x, double seconds)
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {
-    const uint32_t first = o->few ? USUAL_SIZE : 0, n = (o->few ? 1 : KVB_READING_SIZES) * KVB_READING_ROWS;
-    const double each = o->seconds / (n + !o->few);
+    const uint32_t first = o->few ? USUAL_SIZE * KVB_READING_ROWS : 0, n = o->few ? KVB_READING_ROWS : KVB_READINGS;
     const bool own = b->tried.steadily;
-    uint32_t best[KVB_READING_SIZES * KVB_READING_ROWS];
+    uint32_t best[KVB_READINGS];
+    double shares = !o->few;
+    for (uint32_t i = 0; i < n; i++)
+        shares += class_share(first + i);
     for (uint32_t i = 0; i < 2 * n && !kvb_stopped; i++) {
-        const uint32_t at = i % n, size = first + at / KVB_READING_ROWS, rows = at % KVB_READING_ROWS;
-        class x;
-        bool opened = class_open(b, o, size, rows, &x);
-        if (opened && i < n)
-            best[at] = class_best(b, &x, each * 3 / 4);
-        else if (opened)
-            best_confirm(b, reading_set, &x, best[at], each / 4, &t->gain[size][rows]);
+        const uint32_t at = first + i % n;
+        const double seconds = o->seconds / shares * class_share(at);
+        work w;
+        const bool opened = class_open(b, o, at, &w);
+        if (opened && i < n) {
+            best[at] = best_of(b, reading_set, &w, w.n, seconds * 3 / 4);
+            reading_set(b, 0, &w);
+        } else if (opened)
+            best_confirm(b, reading_set, &w, best[at], seconds / 4, &t->gain[at]);
         work_close(b);
         if (!opened)
             return -ENOMEM;
     }
     if (o->few) /* narrower rows are read much like these */
-        memcpy(b->tried.reading[0], b->tried.reading[USUAL_SIZE], sizeof b->tried.reading[0]);
-    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4))
-        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, each * 3 / 4), each / 4,
-                     &t->steadily_gain);
+        memcpy(b->tried.reading[KVB_ROWS_BESIDE][0], b->tried.reading[KVB_ROWS_BESIDE][USUAL_SIZE],
+               sizeof b->tried.reading[0][0]);
+    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4, KVB_ROWS_BESIDE))
+        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, o->seconds / shares * 3 / 4),
+                     o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);
     t->prefetch = b->tried;
     return kvb_stopped ? -EINTR : 0;
@@ -325,8 +358,8 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     kvb_prefetch_set(NULL);
     b->tried = *kvb_prefetch_here();
     *tuning = (kvb_tuning){.prefetch = b->tried, .steadily_gain = 1};
-    for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS; i++)
-        (&tuning->gain[0][0])[i] = 1;
+    for (uint32_t i = 0; i < KVB_READINGS; i++)
+        tuning->gain[i] = 1;
     kvb_prefetch_set(&b->tried);
     error = classes_measure(b, options, tuning);
     kvb_prefetch_set(NULL);

@@ -15,10 +15,21 @@
 
 #define KVB_TUNING_PATH 256u
 
+/* Of the classes of readings the one at place 0 .. KVB_READINGS - 1. */
+typedef struct kvb_class {
+    kvb_reading_lie lie;
+    uint32_t size, rows;
+} kvb_class;
+
+static inline kvb_class kvb_class_at(uint32_t i)
+{
+    return (kvb_class){i / KVB_READING_ROWS / KVB_READING_SIZES, i / KVB_READING_ROWS % KVB_READING_SIZES,
+                       i % KVB_READING_ROWS};
+}
+
 typedef struct kvb_tuning {
-    kvb_prefetch prefetch; /* the winners */
-    double gain[KVB_READING_SIZES]
-               [KVB_READING_ROWS]; /* time of the built-in setting over that of the winner, 1: itself */
+    kvb_prefetch prefetch;     /* the winners */
+    double gain[KVB_READINGS]; /* time of the built-in setting over that of the winner, 1: itself */
     double steadily_gain;
 } kvb_tuning;
 

@@ -145,17 +145,17 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
 
 /*
  * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block. Lines between here
- * and there are prefetched again only if the group reads them, too. Rows that are not neighbours go into the second-level cache: in
- * the first they often fall into the same sets (kernels/NOTES.md).
+ * and there are prefetched again only if the group reads them, too.
  */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
 {
-    const kvb_reading *r = kvb_reading_of(flash->prefetch, side->row_bytes, g->n_rows);
+    const kvb_reading_lie lie = g->turn || g->neighbours ? KVB_ROWS_BESIDE : KVB_ROWS_APART;
+    const kvb_reading *r = kvb_reading_of(flash->prefetch, lie, side->row_bytes, g->n_rows);
     const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > g->runs ? r->ahead / g->runs : 1;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
     return (kvb_row_ahead){.bytes = cells * stride,
-                           .near = r->near && (g->turn || g->neighbours),
+                           .near = r->near,
                            .again = r->again && g->turn && g->runs == 1 && cells % 8 == 0,
                            .by_cells = r->by_cells,
                            .sums_by_cells = r->sums_by_cells,

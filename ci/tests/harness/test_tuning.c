@@ -19,18 +19,17 @@ static kvb_tuning some_tuning(uint32_t seed)
 {
     kvb_tuning t = {.prefetch = *kvb_prefetch_here(), .steadily_gain = 1.5};
     t.prefetch.steadily = seed % 2;
-    for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
-        for (uint32_t r = 0; r < KVB_READING_ROWS; r++) {
-            const uint32_t n = (s * KVB_READING_ROWS + r) * 37 + seed * 11;
-            t.prefetch.reading[s][r] = (kvb_reading){.ahead = n % (KVB_READING_AHEAD + 1),
-                                                     .near = n & 1,
-                                                     .again = n >> 1 & 1,
-                                                     .by_cells = n >> 2 & 1,
-                                                     .sums_by_cells = n >> 3 & 1,
-                                                     .pages = n >> 4 & 1,
-                                                     .beside = n >> 5 & 1};
-            t.gain[s][r] = 1 + n % 8 * 0.25;
-        }
+    for (uint32_t i = 0; i < KVB_READINGS; i++) {
+        const uint32_t n = i * 37 + seed * 11;
+        (&t.prefetch.reading[0][0][0])[i] = (kvb_reading){.ahead = n % (KVB_READING_AHEAD + 1),
+                                                          .near = n & 1,
+                                                          .again = n >> 1 & 1,
+                                                          .by_cells = n >> 2 & 1,
+                                                          .sums_by_cells = n >> 3 & 1,
+                                                          .pages = n >> 4 & 1,
+                                                          .beside = n >> 5 & 1};
+        t.gain[i] = 1 + n % 8 * 0.25;
+    }
     return t;
 }
 
@@ -47,8 +46,8 @@ static void what_is_written_is_read(void **state)
         if (kvb_tuning_read(path, &machine, &read, why, sizeof why))
             fail_msg("%s", why);
         assert_int_equal(read.prefetch.steadily, written.prefetch.steadily);
-        for (uint32_t i = 0; i < KVB_READING_SIZES * KVB_READING_ROWS; i++) {
-            const kvb_reading *a = &written.prefetch.reading[0][0] + i, *b = &read.prefetch.reading[0][0] + i;
+        for (uint32_t i = 0; i < KVB_READINGS; i++) {
+            const kvb_reading *a = &written.prefetch.reading[0][0][0] + i, *b = &read.prefetch.reading[0][0][0] + i;
             assert_int_equal(a->ahead, b->ahead);
             assert_int_equal(a->near, b->near);
             assert_int_equal(a->again, b->again);
@@ -56,7 +55,7 @@ static void what_is_written_is_read(void **state)
             assert_int_equal(a->by_cells, b->by_cells);
             assert_int_equal(a->sums_by_cells, b->sums_by_cells);
             assert_int_equal(a->beside, b->beside);
-            assert_true((&written.gain[0][0])[i] == (&read.gain[0][0])[i]);
+            assert_true(written.gain[i] == read.gain[i]);
         }
     }
     remove(path);

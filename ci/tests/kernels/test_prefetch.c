@@ -45,16 +45,17 @@ static void others_may_be_set(void **state)
     assert_ptr_equal(kvb_prefetch_here(), own);
 }
 
-static void readings_are_by_bytes_and_rows(void **state)
+static void readings_are_by_place_bytes_and_rows(void **state)
 {
     (void)state;
     static kvb_prefetch p;
     static const uint32_t bytes[][2] = {{1, 128}, {129, 256}, {257, 512}, {513, 4096}},
                           rows[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 10}};
-    for (uint32_t b = 0; b < KVB_READING_SIZES; b++)
-        for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
-            for (uint32_t i = 0; i < 4; i++)
-                assert_ptr_equal(kvb_reading_of(&p, bytes[b][i % 2], rows[r][i / 2]), &p.reading[b][r]);
+    for (kvb_reading_lie lie = 0; lie < KVB_READING_LIES; lie++)
+        for (uint32_t b = 0; b < KVB_READING_SIZES; b++)
+            for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
+                for (uint32_t i = 0; i < 4; i++)
+                    assert_ptr_equal(kvb_reading_of(&p, lie, bytes[b][i % 2], rows[r][i / 2]), &p.reading[lie][b][r]);
 }
 
 /* ---- pages ---- */
@@ -140,7 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_maker),
         cmocka_unit_test(others_may_be_set),
-        cmocka_unit_test(readings_are_by_bytes_and_rows),
+        cmocka_unit_test(readings_are_by_place_bytes_and_rows),
         cmocka_unit_test(each_page_is_woken_once),
         cmocka_unit_test(runs_in_two_halves),
         cmocka_unit_test(one_run_all_along),

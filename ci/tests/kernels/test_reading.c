@@ -41,9 +41,8 @@ static bool met[KVB_READING_SIZES][KVB_READING_ROWS];
 
 static void readings_set(kvb_prefetch *p, kvb_reading reading)
 {
-    for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
-        for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
-            p->reading[s][r] = reading;
+    for (uint32_t i = 0; i < KVB_READINGS; i++)
+        (&p->reading[0][0][0])[i] = reading;
 }
 
 /* The bits of a result, put behind `at`. */
@@ -97,8 +96,8 @@ static void each_kernel(struct fixture *f)
 static void shape_read(const struct shape *s)
 {
     static const kvb_prefetch table;
-    const kvb_reading *class = kvb_reading_of(&table, row_bytes(s->k_elem, s->k_dim), s->group);
-    const size_t at = (size_t)(class - &table.reading[0][0]);
+    const kvb_reading *class = kvb_reading_of(&table, KVB_ROWS_BESIDE, row_bytes(s->k_elem, s->k_dim), s->group);
+    const size_t at = (size_t)(class - &table.reading[0][0][0]);
     struct fixture f;
 
     fixture_build(&f, s);
