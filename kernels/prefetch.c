@@ -15,6 +15,10 @@
     {                                                                                                                  \
         .ahead = 64, .by_cells = true                                                                                  \
     }
+#define NEAR_BY_CELLS                                                                                                  \
+    {                                                                                                                  \
+        .ahead = 64, .near = true, .by_cells = true                                                                    \
+    }
 #define AGAIN                                                                                                          \
     {                                                                                                                  \
         .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
@@ -25,27 +29,36 @@
     }
 
 /* Rows apart go into the second-level cache: in the first they often fall into the same sets (kernels/NOTES.md). */
+#define FEW_NEAR                                                                                                       \
+    {                                                                                                                  \
+        NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN                                                                      \
+    }
+#define INTEL                                                                                                          \
+    {                                                                                                                  \
+        FEW_NEAR, FEW_NEAR, EACH_OF_FOUR(FAR_TURN), EACH_OF_FOUR(FAR_TURN)                                             \
+    }
+#define WIDE                                                                                                           \
+    {                                                                                                                  \
+        FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN                                                                 \
+    }
+#define AMD(X)                                                                                                         \
+    {                                                                                                                  \
+        EACH_OF_FOUR(X), EACH_OF_FOUR(X), EACH_OF_FOUR(X), WIDE                                                        \
+    }
 
 /* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
                                          .short_bytes = 256,
                                          .short_rows = 4,
                                          .short_cells = 32,
-                                         .reading = {{{NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
-                                                      {NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN},
-                                                      EACH_OF_FOUR(FAR_TURN),
-                                                      EACH_OF_FOUR(FAR_TURN)},
-                                                     EACH_OF_FOUR(EACH_OF_FOUR(FAR_TURN))}};
+                                         .reading = {INTEL, INTEL, EACH_OF_FOUR(EACH_OF_FOUR(FAR_TURN))}};
 
 /* Measured on Zen 5. */
-const kvb_prefetch kvb_prefetch_amd = {.places = 1,
-                                       .short_cells = 64,
-                                       .steadily = true,
-                                       .reading = {{EACH_OF_FOUR(AGAIN),
-                                                    EACH_OF_FOUR(AGAIN),
-                                                    EACH_OF_FOUR(AGAIN),
-                                                    {FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN}},
-                                                   EACH_OF_FOUR(EACH_OF_FOUR(FAR_BY_CELLS))}};
+const kvb_prefetch kvb_prefetch_amd = {
+    .places = 1,
+    .short_cells = 64,
+    .steadily = true,
+    .reading = {AMD(AGAIN), AMD(NEAR_BY_CELLS), EACH_OF_FOUR(EACH_OF_FOUR(FAR_BY_CELLS))}};
 
 static const kvb_prefetch *chosen;
 

@@ -33,8 +33,11 @@ typedef struct kvb_reading {
     bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
 } kvb_reading;
 
-/* How the rows of a block lie. Of rows apart the next block is prefetched, however far on: `ahead` only says whether. */
-typedef enum kvb_reading_lie { KVB_ROWS_BESIDE, KVB_ROWS_APART, KVB_READING_LIES } kvb_reading_lie;
+/*
+ * How the rows of a group lie: in a run of several blocks, in a shorter one (a page, what a short sequence has), or each by itself (a
+ * sequence that was filled in steps). Unless the run is long, the next block is prefetched, however far on: `ahead` only says whether.
+ */
+typedef enum kvb_reading_lie { KVB_ROWS_LONG, KVB_ROWS_SHORT, KVB_ROWS_APART, KVB_READING_LIES } kvb_reading_lie;
 
 /* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
 enum {

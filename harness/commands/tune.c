@@ -48,7 +48,6 @@ static const kvb_usage usage = {
 
 static int table_print(const tune *t, const kvb_tuning *found)
 {
-    static const char *const lies[KVB_READING_LIES] = {"side by side", "apart"};
     static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"};
     static const char *const rows[KVB_READING_ROWS] = {"1", "2", "4", "more"};
     char ahead[16], gain[16];
@@ -60,18 +59,18 @@ static int table_print(const tune *t, const kvb_tuning *found)
         const kvb_reading *x = &found->prefetch.reading[c.lie][c.size][c.rows];
         snprintf(ahead, sizeof ahead, "%u", x->ahead);
         snprintf(gain, sizeof gain, "%.2fx", found->gain[i]);
-        if (c.lie == KVB_ROWS_APART)
+        if (c.lie != KVB_ROWS_LONG)
             snprintf(ahead, sizeof ahead, x->ahead ? "next" : "-");
         error =
-            kvb_table_row(table, (const char *const[]){lies[c.lie], sizes[c.size], rows[c.rows], ahead,
+            kvb_table_row(table, (const char *const[]){kvb_lie_names[c.lie], sizes[c.size], rows[c.rows], ahead,
                                                        !x->ahead ? "-"
                                                        : x->near ? "L1"
                                                                  : "L2",
                                                        x->again ? "yes" : "no", x->pages ? "yes" : "no",
                                                        x->by_cells && c.rows < 2 ? "by cells" : "by channels",
-                                                       x->beside && c.rows < 3 && c.lie == KVB_ROWS_BESIDE ? "beside K"
-                                                       : x->sums_by_cells                                  ? "by cells"
-                                                                          : "by strips",
+                                                       x->beside && c.rows < 3 && c.lie == KVB_ROWS_LONG ? "beside K"
+                                                       : x->sums_by_cells                                ? "by cells"
+                                                                                                         : "by strips",
                                                        gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);

@@ -17,6 +17,7 @@
 #define FILE_BYTES_MAX 65536
 enum { VERSION = 2 };
 
+const char *const kvb_lie_names[KVB_READING_LIES] = {"in long runs", "in short runs", "apart"};
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
 
@@ -60,7 +61,7 @@ static json_t *tuning_json(const kvb_manifest *machine, const kvb_tuning *t)
     for (uint32_t i = 0; i < KVB_READINGS; i++) {
         const kvb_class class = kvb_class_at(i);
         const kvb_reading *x = &t->prefetch.reading[class.lie][class.size][class.rows];
-        json_t *one = json_pack("{s:b, s:o, s:o, s:i}", "apart", class.lie == KVB_ROWS_APART, "row_bytes",
+        json_t *one = json_pack("{s:s, s:o, s:o, s:i}", "rows", kvb_lie_names[class.lie], "row_bytes",
                                 limit_json(size_bytes[class.size]), "query_rows", limit_json(row_counts[class.rows]),
                                 "ahead", (int)x->ahead);
         for (int k = 0; k < TRUTHS; k++)
@@ -125,13 +126,15 @@ static bool gain_read(const json_t *value, double *gain)
 /* NULL, or what was expected. */
 static const char *reading_read(const json_t *x, uint32_t i, kvb_tuning *t)
 {
-    const json_t *ahead = json_object_get(x, "ahead"), *apart = json_object_get(x, "apart");
+    const json_t *ahead = json_object_get(x, "ahead");
+    const char *lie = json_string_value(json_object_get(x, "rows"));
     const kvb_class class = kvb_class_at(i);
     kvb_reading *reading = &t->prefetch.reading[class.lie][class.size][class.rows];
-    if (!json_is_boolean(apart) || json_is_true(apart) != (class.lie == KVB_ROWS_APART) ||
+    if (!lie || strcmp(lie, kvb_lie_names[class.lie]) ||
         !limit_is(json_object_get(x, "row_bytes"), size_bytes[class.size]) ||
         !limit_is(json_object_get(x, "query_rows"), row_counts[class.rows]))
-        return "apart false, true, for each row_bytes 128, 256, 512, null, and for each of them query_rows 1, 2, 4, "
+        return "rows \"in long runs\", \"in short runs\", \"apart\", for each row_bytes 128, 256, 512, null, and for "
+               "each of them query_rows 1, 2, 4, "
                "null";
     if (!json_is_integer(ahead) || json_integer_value(ahead) < 0 || json_integer_value(ahead) > KVB_READING_AHEAD)
         return "ahead: a number of cells, 0 to 256";
@@ -185,7 +188,7 @@ int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *t
     else if (json_integer_value(json_object_get(json, "kvbench_tuning")) != VERSION)
         expected = "\"kvbench_tuning\":2 (`kvbench tune` makes a new file)";
     else if (json_array_size(list) != KVB_READINGS)
-        expected = "readings: a list of 32 (`kvbench tune` makes a new file)";
+        expected = "readings: a list of 48 (`kvbench tune` makes a new file)";
     else if (!json_is_boolean(json_object_get(steadily, "value")) ||
              !gain_read(json_object_get(steadily, "gain"), &tuning->steadily_gain))
         expected = "steadily: {\"value\":true or false, \"gain\":a number of 1 to 1000}";

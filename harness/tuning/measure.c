@@ -28,6 +28,7 @@ static const struct {
 } sizes[KVB_READING_SIZES] = {{"e4m3", 128, 8}, {"f16", 128, 8}, {"f32", 128, 8}, {"f16", 576, 4}};
 enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
+static const uint32_t run_of[KVB_READING_LIES] = {0, 16, 1};    /* cells of a run; 0: one run has all */
 
 /* The first FEW_READINGS gain the most. */
 static const kvb_reading readings[] = {
@@ -43,7 +44,8 @@ static const kvb_reading readings[] = {
     {.ahead = 32, .near = true, .pages = true},
     {.ahead = 16, .pages = true},
 };
-static const kvb_reading readings_apart[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
+/* Where the next block is prefetched, however far on. */
+static const kvb_reading readings_next[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
 /* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
     uint32_t most_rows;
@@ -55,7 +57,7 @@ static const struct {
               {2, true, true, false}};
 enum {
     READINGS = sizeof readings / sizeof *readings,
-    READINGS_APART = sizeof readings_apart / sizeof *readings_apart,
+    READINGS_NEXT = sizeof readings_next / sizeof *readings_next,
     ORDERS = sizeof orders / sizeof *orders,
     FEW_READINGS = 5,
     FEW_ORDERS = 3,
@@ -102,7 +104,8 @@ typedef struct bench {
     char *memory; /* K, then V */
     kvb_prefetch tried;
     kvb_attend args;
-    kvb_run *runs; /* of rows apart */
+    uint32_t run;  /* cells of a run, … */
+    kvb_run *runs; /* … if they are not in one */
     uint32_t row_start[SEQUENCES + 1];
     const kvb_kernel *kernel;
     size_t scratch_bytes;
@@ -116,15 +119,15 @@ static const kvb_format *format_of(const char *name)
     return kvb_builtin_pools[i]->format;
 }
 
-/* Cell c is of sequence c mod SEQUENCES, as when they are filled in steps. false: no memory. */
-static bool cells_deal(bench *b, uint32_t cells)
+/* SEQUENCES in turn get a run of so many cells: pages, or single cells, as when they are filled in steps. false: no memory. */
+static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 {
-    const uint32_t each = cells / SEQUENCES;
+    const uint32_t each = cells / run / SEQUENCES, n = each * SEQUENCES;
     free(b->runs);
-    b->runs = malloc(cells * sizeof *b->runs);
-    for (uint32_t i = 0; b->runs && i < cells; i++) {
-        const uint32_t cell = i / each + i % each * SEQUENCES;
-        b->runs[i] = (kvb_run){cell, cell + 1};
+    b->runs = malloc(n * sizeof *b->runs);
+    for (uint32_t i = 0; b->runs && i < n; i++) {
+        const uint32_t at = (i / each + i % each * SEQUENCES) * run;
+        b->runs[i] = (kvb_run){at, at + run};
     }
     for (uint32_t t = 0; t <= SEQUENCES; t++)
         b->row_start[t] = t * each;
@@ -138,10 +141,10 @@ static bool side_set(bench *b, size_t bytes)
     kvb_problem *p = &b->args.problem;
     p->n_cells = (uint32_t)(bytes / (b->args.k.cell_stride * p->n_kv_heads)) / 64 * 64;
     b->args.k.cells = b->args.v.cells = p->n_cells;
-    return p->mask == KVB_MASK_NONE || cells_deal(b, p->n_cells);
+    return !b->run || cells_deal(b, p->n_cells, b->run);
 }
 
-/* Rows of that format that fill both sides: one token sees them all, or, apart, each of SEQUENCES tokens its own. false: the kernel
+/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false: the kernel
  * cannot, or there is no memory. */
 static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint32_t dim, uint32_t kv_heads,
                       uint32_t rows, kvb_reading_lie lie)
@@ -152,7 +155,7 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
                        : format->elem == KVB_Q8_0 ? dim / 32 * 34
                        : format->elem == KVB_E4M3 ? dim
                                                   : 2 * dim;
-    const uint32_t heads = rows * kv_heads, n_tok = lie == KVB_ROWS_APART ? SEQUENCES : 1;
+    const uint32_t heads = rows * kv_heads, n_tok = run_of[lie] ? SEQUENCES : 1;
     const kvb_view k = {.base = b->memory,
                         .head_stride = SIDE_BYTES / kv_heads / 64 * 64,
                         .cell_stride = row,
@@ -161,13 +164,14 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
     kvb_view v = k;
     v.base = b->memory + SIDE_BYTES;
     b->kernel = kernel;
+    b->run = run_of[lie];
     b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,
                                        .n_kv_heads = kv_heads,
                                        .k_dim = dim,
                                        .v_dim = dim,
                                        .scale = 0.05f,
-                                       .mask = lie == KVB_ROWS_APART ? KVB_MASK_RUNS : KVB_MASK_NONE,
+                                       .mask = run_of[lie] ? KVB_MASK_RUNS : KVB_MASK_NONE,
                                        .k_format = format,
                                        .v_format = format},
                            .k = k,
@@ -323,13 +327,13 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
 
 static void candidates_list(work *w, bool few)
 {
-    const bool apart = w->class.lie == KVB_ROWS_APART;
-    const uint32_t n = apart ? READINGS_APART : few ? FEW_READINGS : READINGS, n_orders = few ? FEW_ORDERS : ORDERS;
+    const bool next = w->class.lie != KVB_ROWS_LONG;
+    const uint32_t n = next ? READINGS_NEXT : few ? FEW_READINGS : READINGS, n_orders = few ? FEW_ORDERS : ORDERS;
     for (uint32_t o = 0; o < n_orders; o++)
-        for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(apart && orders[o].beside);
+        for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(next && orders[o].beside);
              i++) {
             kvb_reading *r = &w->candidate[w->n++];
-            *r = apart ? readings_apart[i] : readings[i];
+            *r = next ? readings_next[i] : readings[i];
             r->by_cells = orders[o].by_cells;
             r->sums_by_cells = orders[o].sums_by_cells;
             r->beside = orders[o].beside;
@@ -345,10 +349,12 @@ static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work 
                      rows_of[class.rows], class.lie);
 }
 
-/* Rows apart have fewer candidates. */
-static double class_share(uint32_t at)
+/* The part of the time that a class gets: those with fewer candidates less, and with `few` most of them nothing. */
+static double class_share(uint32_t at, bool few)
 {
-    return kvb_class_at(at).lie == KVB_ROWS_APART ? 0.25 : 1;
+    const kvb_class c = kvb_class_at(at);
+    const bool measured = !few || (c.size == USUAL_SIZE && c.lie != KVB_ROWS_APART);
+    return !measured ? 0 : c.lie == KVB_ROWS_LONG ? 1 : 0.25;
 }
 
 /*
@@ -357,18 +363,19 @@ static double class_share(uint32_t at)
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {
-    const uint32_t first = o->few ? USUAL_SIZE * KVB_READING_ROWS : 0, n = o->few ? KVB_READING_ROWS : KVB_READINGS;
     const bool own = b->tried.steadily;
     uint32_t best[KVB_READINGS];
     double shares = !o->few;
-    for (uint32_t i = 0; i < n; i++)
-        shares += class_share(first + i);
-    for (uint32_t i = 0; i < 2 * n && !kvb_stopped; i++) {
-        const uint32_t at = first + i % n;
-        const double seconds = o->seconds / shares * class_share(at);
+    for (uint32_t at = 0; at < KVB_READINGS; at++)
+        shares += class_share(at, o->few);
+    for (uint32_t i = 0; i < 2 * KVB_READINGS && !kvb_stopped; i++) {
+        const uint32_t at = i % KVB_READINGS;
+        const double seconds = o->seconds / shares * class_share(at, o->few);
+        if (seconds == 0)
+            continue;
         work w;
         const bool opened = class_open(b, o, at, &w);
-        if (opened && i < n) {
+        if (opened && i < KVB_READINGS) {
             best[at] = best_of(b, reading_set, &w, w.n, seconds * 3 / 4);
             reading_set(b, 0, &w);
         } else if (opened)
@@ -377,10 +384,9 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
         if (!opened)
             return -ENOMEM;
     }
-    if (o->few) /* narrower rows are read much like these */
-        memcpy(b->tried.reading[KVB_ROWS_BESIDE][0], b->tried.reading[KVB_ROWS_BESIDE][USUAL_SIZE],
-               sizeof b->tried.reading[0][0]);
-    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4, KVB_ROWS_BESIDE))
+    for (uint32_t lie = 0; lie < KVB_READING_LIES && o->few; lie++) /* narrower rows are read much like these */
+        memcpy(b->tried.reading[lie][0], b->tried.reading[lie][USUAL_SIZE], sizeof b->tried.reading[lie][0]);
+    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
         best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, o->seconds / shares * 3 / 4),
                      o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);

@@ -27,6 +27,8 @@ static inline kvb_class kvb_class_at(uint32_t i)
                        i % KVB_READING_ROWS};
 }
 
+extern const char *const kvb_lie_names[KVB_READING_LIES]; /* file.c */
+
 typedef struct kvb_tuning {
     kvb_prefetch prefetch;     /* the winners */
     double gain[KVB_READINGS]; /* time of the built-in setting over that of the winner, 1: itself */

@@ -9,10 +9,10 @@ usual() { find "$TMPDIR/cache" -name '*.json' 2>/dev/null; }
 
 f=$TMPDIR/f.json
 ok "tune" "$KVBENCH" tune --seconds 1 -o "$f"
-holds "  a line a class" '^side by side +256 +1 +[0-9]+ +(L1|L2|-) +(yes|no) +(yes|no) +by (cells|channels) +(by cells|by strips|beside K) +[0-9.]+x$'
+holds "  a line a class" '^in long runs +256 +1 +[0-9]+ +(L1|L2|-) +(yes|no) +(yes|no) +by (cells|channels) +(by cells|by strips|beside K) +[0-9.]+x$'
 holds "  also for rows apart" '^apart +more +4 +(next|-) +(L1|L2|-) +no +no +by channels +(by cells|by strips) +[0-9.]+x$'
-[ "$(grep -cE '^(side by side|apart) +(128|256|512|more) ' "$out")" -eq 32 ]
-report $? "  thirty-two of them"
+[ "$(grep -cE '^(in long runs|in short runs|apart) +(128|256|512|more) ' "$out")" -eq 48 ]
+report $? "  forty-eight of them"
 holds "  and says where" "^kept in $f$"
 
 # Every candidate, drawn at random: out_digest must not know of it.
@@ -80,8 +80,8 @@ refused "another version" 'expected "kvbench_tuning":2' 's/"kvbench_tuning": 2/"
 refused "too far ahead" 'ahead: a number of cells, 0 to 256' '0,/"ahead": [0-9]+/s//"ahead": 257/'
 refused "no truth" 'near, again, pages, by_cells, sums_by_cells, beside: true or false' '0,/"near": [a-z]+/s//"near": 1/'
 refused "a gain that is none" 'gain: a number of 1 to 1000' '0,/"gain": [0-9.]+/s//"gain": 0.5/'
-refused "classes in another order" 'apart false, true, for each row_bytes 128, 256, 512, null' '0,/"query_rows": 1/s//"query_rows": 4/'
-refused "rows apart first" 'apart false, true, ' '0,/"apart": false/s//"apart": true/'
+refused "classes in another order" 'rows "in long runs", .*for each row_bytes 128, 256, 512, null' '0,/"query_rows": 1/s//"query_rows": 4/'
+refused "rows apart first" 'rows "in long runs", "in short runs", "apart"' '0,/"in long runs"/s//"apart"/'
 refused "no JSON" ':1: ' '1s/^/x/'
 expect_exit 2 "a folder" "${lists[@]}" --tuning "$TMPDIR"
 one_line "  in one line"

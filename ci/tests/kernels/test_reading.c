@@ -96,7 +96,7 @@ static void each_kernel(struct fixture *f)
 static void shape_read(const struct shape *s)
 {
     static const kvb_prefetch table;
-    const kvb_reading *class = kvb_reading_of(&table, KVB_ROWS_BESIDE, row_bytes(s->k_elem, s->k_dim), s->group);
+    const kvb_reading *class = kvb_reading_of(&table, KVB_ROWS_LONG, row_bytes(s->k_elem, s->k_dim), s->group);
     const size_t at = (size_t)(class - &table.reading[0][0][0]);
     struct fixture f;
 
