@@ -30,6 +30,11 @@ enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 static const uint32_t run_of[KVB_READING_LIES] = {0, 16, 1};    /* cells of a run; 0: one run has all */
 
+/* Who reads rows of floats where they lie, and who packs rows first. */
+enum { READERS = 3 };
+static const kvb_kernel *const readers[READERS] = {&kvb_kernel_flash, &kvb_kernel_flash_bf16, &kvb_kernel_flash_f16},
+                               *const packers[READERS] = {&kvb_kernel_flash_int8};
+
 /* The first FEW_READINGS gain the most. */
 static const kvb_reading readings[] = {
     {.ahead = 0},
@@ -108,7 +113,6 @@ typedef struct bench {
     kvb_run *runs; /* … if they are not in one */
     uint32_t row_start[SEQUENCES + 1];
     const kvb_kernel *kernel;
-    size_t scratch_bytes;
 } bench;
 
 static const kvb_format *format_of(const char *name)
@@ -144,12 +148,44 @@ static bool side_set(bench *b, size_t bytes)
     return !b->run || cells_deal(b, p->n_cells, b->run);
 }
 
-/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false: the kernel
- * cannot, or there is no memory. */
-static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint32_t dim, uint32_t kv_heads,
-                      uint32_t rows, kvb_reading_lie lie)
+static bool takes(const kvb_kernel *kernel, const kvb_problem *problem)
 {
     char why[128];
+    return (!kernel->available || kernel->available(why, sizeof why)) && kernel->supports(problem, why, sizeof why);
+}
+
+/* CPU time of the thread that took the longest in so many calls. */
+static double calls_ns(bench *b, uint32_t calls)
+{
+    double ns = 0;
+    memset(b->team.ns, 0, sizeof b->team.ns);
+    for (uint32_t i = 0; i < calls; i++)
+        b->kernel->attend(&b->args);
+    for (uint32_t i = 0; i < b->team.team.n; i++)
+        ns = fmax(ns, b->team.ns[i]);
+    return ns;
+}
+
+/* The fastest of n kernels, with the built-in setting: who minds the time uses that one. */
+static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n)
+{
+    const kvb_kernel *best = kernels[0];
+    double least = INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        b->kernel = kernels[i];
+        calls_ns(b, 1);
+        const double ns = calls_ns(b, 1);
+        best = ns < least ? kernels[i] : best;
+        least = fmin(ns, least);
+    }
+    b->kernel = best;
+}
+
+/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false: no
+ * kernel can, or there is no memory. */
+static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *name, uint32_t dim, uint32_t kv_heads,
+                      uint32_t rows, kvb_reading_lie lie)
+{
     const kvb_format *format = format_of(name);
     const size_t row = format->elem == KVB_F32    ? 4 * dim
                        : format->elem == KVB_Q8_0 ? dim / 32 * 34
@@ -163,7 +199,6 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
                         .format = format};
     kvb_view v = k;
     v.base = b->memory + SIDE_BYTES;
-    b->kernel = kernel;
     b->run = run_of[lie];
     b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,
@@ -177,18 +212,28 @@ static bool work_open(bench *b, const kvb_kernel *kernel, const char *name, uint
                            .k = k,
                            .v = v,
                            .team = &b->team.team};
-    if (!side_set(b, SIDE_BYTES) || (kernel->available && !kernel->available(why, sizeof why)) ||
-        !kernel->supports(&b->args.problem, why, sizeof why))
+    if (!side_set(b, SIDE_BYTES))
         return false;
-    b->scratch_bytes = (kernel->scratch_bytes(&b->args.problem, b->team.team.n) + 63) / 64 * 64;
+    const kvb_kernel *able[READERS];
+    uint32_t n = 0;
+    size_t scratch = 0;
+    for (uint32_t i = 0; i < READERS && kernels[i]; i++)
+        if (takes(kernels[i], &b->args.problem)) {
+            able[n++] = kernels[i];
+            const size_t bytes = kernels[i]->scratch_bytes(&b->args.problem, b->team.team.n);
+            scratch = bytes > scratch ? bytes : scratch;
+        }
     const size_t channels = (size_t)n_tok * heads * dim;
     float *q = malloc(channels * sizeof *q);
     for (size_t i = 0; q && i < channels; i++)
         q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
     b->args.q = q;
     b->args.out = malloc(channels * sizeof(float));
-    b->args.scratch = aligned_alloc(64, b->scratch_bytes + 64);
-    return q && b->args.out && b->args.scratch;
+    b->args.scratch = aligned_alloc(64, (scratch + 127) / 64 * 64);
+    if (!n || !q || !b->args.out || !b->args.scratch)
+        return false;
+    kernel_choose(b, able, n);
+    return true;
 }
 
 static void work_close(bench *b)
@@ -199,18 +244,6 @@ static void work_close(bench *b)
     free(b->runs);
     b->runs = NULL;
     b->args = (kvb_attend){0};
-}
-
-/* CPU time of the thread that took the longest in so many calls. */
-static double calls_ns(bench *b, uint32_t calls)
-{
-    double ns = 0;
-    memset(b->team.ns, 0, sizeof b->team.ns);
-    for (uint32_t i = 0; i < calls; i++)
-        b->kernel->attend(&b->args);
-    for (uint32_t i = 0; i < b->team.team.n; i++)
-        ns = fmax(ns, b->team.ns[i]);
-    return ns;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------------ */
@@ -293,7 +326,6 @@ static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n
     double gain;
     for (uint32_t c = 1; c < n; c++)
         x.candidate[c - 1] = c;
-    calls_ns(b, 1);
     return contest_take(b, set, of, &x, seconds, &gain);
 }
 
@@ -345,7 +377,7 @@ static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work 
     const kvb_class class = kvb_class_at(at);
     *w = (work){.class = class, .candidate = {b->tried.reading[class.lie][class.size][class.rows]}, .n = 1};
     candidates_list(w, o->few);
-    return work_open(b, &kvb_kernel_flash, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
+    return work_open(b, readers, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
                      rows_of[class.rows], class.lie);
 }
 
@@ -386,7 +418,7 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
     }
     for (uint32_t lie = 0; lie < KVB_READING_LIES && o->few; lie++) /* narrower rows are read much like these */
         memcpy(b->tried.reading[lie][0], b->tried.reading[lie][USUAL_SIZE], sizeof b->tried.reading[lie][0]);
-    if (!o->few && !kvb_stopped && work_open(b, &kvb_kernel_flash_int8, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
+    if (!o->few && !kvb_stopped && work_open(b, packers, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
         best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, o->seconds / shares * 3 / 4),
                      o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);
