@@ -67,7 +67,7 @@ enum {
     ORDERS = sizeof orders / sizeof *orders,
     FEW_READINGS = 5,
     FEW_ORDERS = 3,
-    CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order */
+    CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order; bits of a word have room for them */
 };
 
 /* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
@@ -257,6 +257,7 @@ typedef struct contest {
     uint32_t n, candidate[CANDIDATES];
     double gain[CANDIDATES]; /* median of the turns */
     bool steady[CANDIDATES]; /* not behind in three turns of four */
+    uint64_t idle;           /* bit c: candidate c does not prefetch, which always gains where a cache has the rows */
 } contest;
 
 static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t calls, double seconds, contest *x)
@@ -278,14 +279,25 @@ static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t c
     }
 }
 
-/* Which place of the contest has the largest gain? A later one must be ahead by `margin`: orders come after the plain one, and a kernel
- * that does not heed them gains nothing by them. */
+/* Which place of the contest has the largest gain? A later one must be ahead by `margin`. */
 static uint32_t contest_first(const contest *x, double margin)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < x->n; i++)
         best = x->gain[i] > x->gain[best] * margin ? i : best;
     return best;
+}
+
+/* Keeps those that gain so much, and are not among the bits of `without`. */
+static void contest_keep(contest *x, double least, uint64_t without)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->gain[i] >= least && !(without >> x->candidate[i] & 1)) {
+            x->gain[n] = x->gain[i];
+            x->candidate[n++] = x->candidate[i];
+        }
+    x->n = n;
 }
 
 /*
@@ -295,36 +307,27 @@ static uint32_t contest_first(const contest *x, double margin)
  */
 static uint32_t contest_take(bench *b, candidate_set *set, const void *of, contest *x, double seconds, double *gain)
 {
-    contest left = {0}, near;
     *gain = 1;
     contest_run(b, set, of, 1, seconds, x);
     for (uint32_t i = 0; i < x->n; i++)
-        if (x->gain[i] >= BETTER && x->steady[i]) {
-            left.gain[left.n] = x->gain[i];
-            left.candidate[left.n++] = x->candidate[i];
-        }
-    if (!left.n)
+        x->gain[i] = x->steady[i] ? x->gain[i] : 0;
+    contest_keep(x, BETTER, 0);
+    if (!x->n)
         return 0;
-    uint32_t best = contest_first(&left, 1), n = 0;
-    const double alike = left.gain[best] / BETTER;
-    for (uint32_t i = 0; i < left.n; i++)
-        if (left.gain[i] >= alike) {
-            left.gain[n] = left.gain[i];
-            left.candidate[n++] = left.candidate[i];
-        }
-    left.n = n;
-    near = left;
-    if (n > 1 && side_set(b, NEAR_BYTES))
+    uint32_t best = contest_first(x, 1);
+    contest_keep(x, x->gain[best] / BETTER, x->idle & ~(UINT64_C(1) << x->candidate[best]));
+    contest near = *x;
+    if (x->n > 1 && side_set(b, NEAR_BYTES))
         contest_run(b, set, of, NEAR_CALLS, seconds / 4, &near);
     best = contest_first(&near, NOTICED);
-    *gain = left.gain[best];
-    return left.candidate[best];
+    *gain = x->gain[best];
+    return x->candidate[best];
 }
 
 /* The best of n candidates. */
-static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, double seconds)
+static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, uint64_t idle, double seconds)
 {
-    contest x = {.n = n - 1};
+    contest x = {.n = n - 1, .idle = idle};
     double gain;
     for (uint32_t c = 1; c < n; c++)
         x.candidate[c - 1] = c;
@@ -345,6 +348,7 @@ typedef struct work {
     kvb_class class;
     kvb_reading candidate[CANDIDATES];
     uint32_t n;
+    uint64_t idle; /* bit c: candidate c does not prefetch */
 } work;
 
 static void reading_set(bench *b, uint32_t c, const void *of)
@@ -359,18 +363,21 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
-static void candidates_list(work *w, bool few)
+/* Only flash heeds orders. */
+static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 {
     const bool next = w->class.lie != KVB_ROWS_LONG;
-    const uint32_t n = next ? READINGS_NEXT : few ? FEW_READINGS : READINGS, n_orders = few ? FEW_ORDERS : ORDERS;
+    const uint32_t n = next ? READINGS_NEXT : few ? FEW_READINGS : READINGS;
+    const uint32_t n_orders = kernel != &kvb_kernel_flash ? 1 : few ? FEW_ORDERS : ORDERS;
     for (uint32_t o = 0; o < n_orders; o++)
         for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(next && orders[o].beside);
              i++) {
-            kvb_reading *r = &w->candidate[w->n++];
+            kvb_reading *r = &w->candidate[w->n];
             *r = next ? readings_next[i] : readings[i];
             r->by_cells = orders[o].by_cells;
             r->sums_by_cells = orders[o].sums_by_cells;
             r->beside = orders[o].beside;
+            w->idle |= (uint64_t)!r->ahead << w->n++;
         }
 }
 
@@ -378,9 +385,11 @@ static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work 
 {
     const kvb_class class = kvb_class_at(at);
     *w = (work){.class = class, .candidate = {b->tried.reading[class.lie][class.size][class.rows]}, .n = 1};
-    candidates_list(w, o->few);
-    return work_open(b, readers, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
-                     rows_of[class.rows], class.lie);
+    if (!work_open(b, readers, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
+                   rows_of[class.rows], class.lie))
+        return false;
+    candidates_list(w, b->kernel, o->few);
+    return true;
 }
 
 /* The part of the time that a class gets: those with fewer candidates less, and with `few` most of them nothing. */
@@ -398,7 +407,8 @@ static double class_share(uint32_t at, bool few)
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {
     const bool own = b->tried.steadily;
-    uint32_t best[KVB_READINGS];
+    kvb_reading best[KVB_READINGS];
+    bool won[KVB_READINGS];
     double shares = !o->few;
     for (uint32_t at = 0; at < KVB_READINGS; at++)
         shares += class_share(at, o->few);
@@ -410,10 +420,14 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
         work w;
         const bool opened = class_open(b, o, at, &w);
         if (opened && i < KVB_READINGS) {
-            best[at] = best_of(b, reading_set, &w, w.n, seconds * 3 / 4);
+            const uint32_t first = best_of(b, reading_set, &w, w.n, w.idle, seconds * 3 / 4);
+            best[at] = w.candidate[first];
+            won[at] = first > 0;
             reading_set(b, 0, &w);
-        } else if (opened)
-            best_confirm(b, reading_set, &w, best[at], seconds / 4, &t->gain[at]);
+        } else if (opened) {
+            w.candidate[1] = best[at];
+            best_confirm(b, reading_set, &w, won[at], seconds / 4, &t->gain[at]);
+        }
         work_close(b);
         if (!opened)
             return -ENOMEM;
@@ -421,7 +435,7 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
     for (uint32_t lie = 0; lie < KVB_READING_LIES && o->few; lie++) /* narrower rows are read much like these */
         memcpy(b->tried.reading[lie][0], b->tried.reading[lie][USUAL_SIZE], sizeof b->tried.reading[lie][0]);
     if (!o->few && !kvb_stopped && work_open(b, packers, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
-        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, o->seconds / shares * 3 / 4),
+        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, 0, o->seconds / shares * 3 / 4),
                      o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);
     t->prefetch = b->tried;
