@@ -17,8 +17,10 @@
 #include "results/statistics.h"
 
 #define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
+#define ROOM_BYTES ((size_t)32 << 20) /* of q, outputs and scratch, at the same place for all: times depend on it */
 #define NEAR_BYTES ((size_t)2 << 20)  /* likewise: as much as lies in the last cache of them */
 #define BETTER     1.03               /* what beats the other by so much is better; what does not is alike */
+#define BEHIND     1.08               /* who is so far behind the best in the first turn takes no part in the others */
 #define NOTICED    1.01               /* from a cache, where times vary little */
 enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, THREADS = 256, SEQUENCES = 16 };
 
@@ -67,7 +69,7 @@ enum {
     ORDERS = sizeof orders / sizeof *orders,
     FEW_READINGS = 5,
     FEW_ORDERS = 3,
-    CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order; bits of a word have room for them */
+    CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order */
 };
 
 /* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
@@ -107,7 +109,7 @@ static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 
 typedef struct bench {
     timed_team team;
-    char *memory; /* K, then V */
+    char *memory; /* K, then V, then the rest of a call */
     kvb_prefetch tried;
     kvb_attend args;
     uint32_t run;  /* cells of a run, … */
@@ -172,9 +174,8 @@ static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n
 {
     const kvb_kernel *best = kernels[0];
     double least = INFINITY;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && n > 1; i++) {
         b->kernel = kernels[i];
-        calls_ns(b, 1);
         const double ns = calls_ns(b, 1);
         best = ns < least ? kernels[i] : best;
         least = fmin(ns, least);
@@ -225,13 +226,13 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
             scratch = bytes > scratch ? bytes : scratch;
         }
     const size_t channels = (size_t)n_tok * heads * dim;
-    float *q = malloc(channels * sizeof *q);
-    for (size_t i = 0; q && i < channels; i++)
+    float *q = (float *)(void *)(b->memory + 2 * SIDE_BYTES), *out = q + channels;
+    for (size_t i = 0; i < channels; i++)
         q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
     b->args.q = q;
-    b->args.out = malloc(channels * sizeof(float));
-    b->args.scratch = aligned_alloc(64, (scratch + 127) / 64 * 64);
-    if (!n || !q || !b->args.out || !b->args.scratch)
+    b->args.out = out;
+    b->args.scratch = out + channels;
+    if (!n || 2 * channels * sizeof *q + scratch > ROOM_BYTES)
         return false;
     kernel_choose(b, able, n);
     return true;
@@ -239,9 +240,6 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
 
 static void work_close(bench *b)
 {
-    free((void *)(uintptr_t)b->args.q);
-    free(b->args.out);
-    free(b->args.scratch);
     free(b->runs);
     b->runs = NULL;
     b->args = (kvb_attend){0};
@@ -257,15 +255,16 @@ typedef struct contest {
     uint32_t n, candidate[CANDIDATES];
     double gain[CANDIDATES]; /* median of the turns */
     bool steady[CANDIDATES]; /* not behind in three turns of four */
-    uint64_t idle;           /* bit c: candidate c does not prefetch, which always gains where a cache has the rows */
+    bool work;               /* candidates that are alike from memory are told apart by their time from a cache */
 } contest;
 
-static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t calls, double seconds, contest *x)
+static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t calls, uint32_t most, double seconds,
+                        contest *x)
 {
     static double ratio[CANDIDATES][TURNS];
     uint32_t turns = 0;
     const double end = kvb_now_ns() + seconds * 1e9;
-    for (; turns < TURNS && !kvb_stopped && (turns < LEAST_TURNS || kvb_now_ns() < end); turns++) {
+    for (; turns < most && !kvb_stopped && (turns < LEAST_TURNS || kvb_now_ns() < end); turns++) {
         set(b, 0, of);
         const double own = calls_ns(b, calls);
         for (uint32_t i = 0; i < x->n; i++) {
@@ -288,12 +287,12 @@ static uint32_t contest_first(const contest *x, double margin)
     return best;
 }
 
-/* Keeps those that gain so much, and are not among the bits of `without`. */
-static void contest_keep(contest *x, double least, uint64_t without)
+/* Keeps those that gain so much. */
+static void contest_keep(contest *x, double least)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < x->n; i++)
-        if (x->gain[i] >= least && !(without >> x->candidate[i] & 1)) {
+        if (x->gain[i] >= least) {
             x->gain[n] = x->gain[i];
             x->candidate[n++] = x->candidate[i];
         }
@@ -301,37 +300,39 @@ static void contest_keep(contest *x, double least, uint64_t without)
 }
 
 /*
- * The fastest candidate by medians of turns, and by how much: at least BETTER, and steadily. Else 0 wins. Where memory is the bound,
- * many are alike. Then the one that is the fastest from a cache wins: it has the least work to hide when memory is faster. Afterwards the
- * work may have fewer cells.
+ * The fastest candidate by medians of turns, and by how much: at least BETTER, and steadily. Else 0 wins. Where memory is the bound, many are
+ * alike. If there is work to hide, the one that is the fastest from a cache wins: it hides its work when memory is faster, too. Afterwards
+ * the problem may have fewer cells.
  */
 static uint32_t contest_take(bench *b, candidate_set *set, const void *of, contest *x, double seconds, double *gain)
 {
     *gain = 1;
-    contest_run(b, set, of, 1, seconds, x);
+    contest_run(b, set, of, 1, TURNS, seconds * 4 / 5, x);
     for (uint32_t i = 0; i < x->n; i++)
         x->gain[i] = x->steady[i] ? x->gain[i] : 0;
-    contest_keep(x, BETTER, 0);
+    contest_keep(x, BETTER);
     if (!x->n)
         return 0;
-    uint32_t best = contest_first(x, 1);
-    contest_keep(x, x->gain[best] / BETTER, x->idle & ~(UINT64_C(1) << x->candidate[best]));
+    contest_keep(x, x->gain[contest_first(x, 1)] / (x->work ? BETTER : 1));
     contest near = *x;
     if (x->n > 1 && side_set(b, NEAR_BYTES))
-        contest_run(b, set, of, NEAR_CALLS, seconds / 4, &near);
-    best = contest_first(&near, NOTICED);
+        contest_run(b, set, of, NEAR_CALLS, TURNS, seconds / 5, &near);
+    const uint32_t best = contest_first(&near, NOTICED);
     *gain = x->gain[best];
     return x->candidate[best];
 }
 
-/* The best of n candidates. */
-static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, uint64_t idle, double seconds)
+/* The best of n candidates; most of them are out after a turn. */
+static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, bool work, double seconds)
 {
-    contest x = {.n = n - 1, .idle = idle};
+    contest x = {.n = n - 1, .work = work};
     double gain;
     for (uint32_t c = 1; c < n; c++)
         x.candidate[c - 1] = c;
-    return contest_take(b, set, of, &x, seconds, &gain);
+    const double start = kvb_now_ns();
+    contest_run(b, set, of, 1, 1, seconds, &x);
+    contest_keep(&x, x.gain[contest_first(&x, 1)] / BEHIND);
+    return contest_take(b, set, of, &x, seconds - (kvb_now_ns() - start) * 1e-9, &gain);
 }
 
 /* Sets the best, or the built-in setting if that does as well. */
@@ -348,7 +349,6 @@ typedef struct work {
     kvb_class class;
     kvb_reading candidate[CANDIDATES];
     uint32_t n;
-    uint64_t idle; /* bit c: candidate c does not prefetch */
 } work;
 
 static void reading_set(bench *b, uint32_t c, const void *of)
@@ -372,12 +372,11 @@ static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
     for (uint32_t o = 0; o < n_orders; o++)
         for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(next && orders[o].beside);
              i++) {
-            kvb_reading *r = &w->candidate[w->n];
+            kvb_reading *r = &w->candidate[w->n++];
             *r = next ? readings_next[i] : readings[i];
             r->by_cells = orders[o].by_cells;
             r->sums_by_cells = orders[o].sums_by_cells;
             r->beside = orders[o].beside;
-            w->idle |= (uint64_t)!r->ahead << w->n++;
         }
 }
 
@@ -420,7 +419,7 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
         work w;
         const bool opened = class_open(b, o, at, &w);
         if (opened && i < KVB_READINGS) {
-            const uint32_t first = best_of(b, reading_set, &w, w.n, w.idle, seconds * 3 / 4);
+            const uint32_t first = best_of(b, reading_set, &w, w.n, rows_of[w.class.rows] > 2, seconds * 3 / 4);
             best[at] = w.candidate[first];
             won[at] = first > 0;
             reading_set(b, 0, &w);
@@ -435,7 +434,7 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
     for (uint32_t lie = 0; lie < KVB_READING_LIES && o->few; lie++) /* narrower rows are read much like these */
         memcpy(b->tried.reading[lie][0], b->tried.reading[lie][USUAL_SIZE], sizeof b->tried.reading[lie][0]);
     if (!o->few && !kvb_stopped && work_open(b, packers, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
-        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, 0, o->seconds / shares * 3 / 4),
+        best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, false, o->seconds / shares * 3 / 4),
                      o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);
     t->prefetch = b->tried;
@@ -449,13 +448,13 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     int error = b ? kvb_threads_start(options->threads, true, &threads) : -ENOMEM;
     if (error)
         goto out;
-    b->memory = mmap(NULL, 2 * SIDE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    b->memory = mmap(NULL, 2 * SIDE_BYTES + ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->memory == MAP_FAILED) {
         b->memory = NULL;
         error = -ENOMEM;
         goto out;
     }
-    madvise(b->memory, 2 * SIDE_BYTES, MADV_HUGEPAGE);
+    madvise(b->memory, 2 * SIDE_BYTES + ROOM_BYTES, MADV_HUGEPAGE);
     for (size_t i = 0; i < SIDE_BYTES; i++) /* finite in every type */
         ((uint16_t *)(void *)b->memory)[i] = (uint16_t)((0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0)) & 0xffbf);
     b->team = (timed_team){.team = {.n = options->threads, .run = timed_run}, .under = kvb_threads_team(threads)};
@@ -471,7 +470,7 @@ out:
     if (threads)
         kvb_threads_end(threads);
     if (b && b->memory)
-        munmap(b->memory, 2 * SIDE_BYTES);
+        munmap(b->memory, 2 * SIDE_BYTES + ROOM_BYTES);
     free(b);
     return error;
 }
