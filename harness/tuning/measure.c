@@ -16,13 +16,16 @@
 #include "kernels/kernels.h"
 #include "results/statistics.h"
 
-#define SIDE_BYTES ((size_t)48 << 20) /* of K, and of V: more than a core has of any cache */
+#define SIDE_BYTES ((size_t)24 << 20) /* of K, and of V, in a call; the next call reads the next of WINDOWS places, … */
+#define ROWS_BYTES                                                                                                     \
+    (2 * SIDE_BYTES *                                                                                                  \
+     WINDOWS) /* … so that no cache has what it reads: what one call leaves there decides the time of the next */
 #define ROOM_BYTES ((size_t)32 << 20) /* of q, outputs and scratch, at the same place for all: times depend on it */
 #define NEAR_BYTES ((size_t)2 << 20)  /* likewise: as much as lies in the last cache of them */
 #define BETTER     1.03               /* what beats the other by so much is better; what does not is alike */
 #define BEHIND     1.08               /* who is so far behind the best in the first turn takes no part in the others */
 #define NOTICED    1.01               /* from a cache, where times vary little */
-enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, THREADS = 256, SEQUENCES = 16 };
+enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, WINDOWS = 4, THREADS = 256, SEQUENCES = 16 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
@@ -109,7 +112,8 @@ static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 
 typedef struct bench {
     timed_team team;
-    char *memory; /* K, then V, then the rest of a call */
+    char *memory;             /* K and V of each window, then the rest of a call */
+    uint32_t window, windows; /* the one to be read next; how many are read */
     kvb_prefetch tried;
     kvb_attend args;
     uint32_t run;  /* cells of a run, … */
@@ -146,6 +150,8 @@ static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 static bool side_set(bench *b, size_t bytes)
 {
     kvb_problem *p = &b->args.problem;
+    b->windows = bytes == SIDE_BYTES ? WINDOWS : 1;
+    b->window = 0;
     p->n_cells = (uint32_t)(bytes / (b->args.k.cell_stride * p->n_kv_heads)) / 64 * 64;
     b->args.k.cells = b->args.v.cells = p->n_cells;
     return !b->run || cells_deal(b, p->n_cells, b->run);
@@ -162,8 +168,13 @@ static double calls_ns(bench *b, uint32_t calls)
 {
     double ns = 0;
     memset(b->team.ns, 0, sizeof b->team.ns);
-    for (uint32_t i = 0; i < calls; i++)
+    for (uint32_t i = 0; i < calls; i++) {
+        char *rows = b->memory + 2 * SIDE_BYTES * b->window;
+        b->args.k.base = rows;
+        b->args.v.base = rows + SIDE_BYTES;
+        b->window = (b->window + 1) % b->windows;
         b->kernel->attend(&b->args);
+    }
     for (uint32_t i = 0; i < b->team.team.n; i++)
         ns = fmax(ns, b->team.ns[i]);
     return ns;
@@ -194,13 +205,8 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
                        : format->elem == KVB_E4M3 ? dim
                                                   : 2 * dim;
     const uint32_t heads = rows * kv_heads, n_tok = run_of[lie] ? SEQUENCES : 1;
-    const kvb_view k = {.base = b->memory,
-                        .head_stride = SIDE_BYTES / kv_heads / 64 * 64,
-                        .cell_stride = row,
-                        .dim = dim,
-                        .format = format};
-    kvb_view v = k;
-    v.base = b->memory + SIDE_BYTES;
+    const kvb_view v = {
+        .head_stride = SIDE_BYTES / kv_heads / 64 * 64, .cell_stride = row, .dim = dim, .format = format};
     b->run = run_of[lie];
     b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,
@@ -211,7 +217,7 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
                                        .mask = run_of[lie] ? KVB_MASK_RUNS : KVB_MASK_NONE,
                                        .k_format = format,
                                        .v_format = format},
-                           .k = k,
+                           .k = v,
                            .v = v,
                            .team = &b->team.team};
     if (!side_set(b, SIDE_BYTES))
@@ -226,7 +232,7 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
             scratch = bytes > scratch ? bytes : scratch;
         }
     const size_t channels = (size_t)n_tok * heads * dim;
-    float *q = (float *)(void *)(b->memory + 2 * SIDE_BYTES), *out = q + channels;
+    float *q = (float *)(void *)(b->memory + ROWS_BYTES), *out = q + channels;
     for (size_t i = 0; i < channels; i++)
         q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
     b->args.q = q;
@@ -448,15 +454,17 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     int error = b ? kvb_threads_start(options->threads, true, &threads) : -ENOMEM;
     if (error)
         goto out;
-    b->memory = mmap(NULL, 2 * SIDE_BYTES + ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    b->memory = mmap(NULL, ROWS_BYTES + ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->memory == MAP_FAILED) {
         b->memory = NULL;
         error = -ENOMEM;
         goto out;
     }
-    madvise(b->memory, 2 * SIDE_BYTES + ROOM_BYTES, MADV_HUGEPAGE);
+    madvise(b->memory, ROWS_BYTES + ROOM_BYTES, MADV_HUGEPAGE);
     for (size_t i = 0; i < SIDE_BYTES; i++) /* finite in every type */
         ((uint16_t *)(void *)b->memory)[i] = (uint16_t)((0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0)) & 0xffbf);
+    for (uint32_t w = 1; w < WINDOWS; w++)
+        memcpy(b->memory + 2 * SIDE_BYTES * w, b->memory, 2 * SIDE_BYTES);
     b->team = (timed_team){.team = {.n = options->threads, .run = timed_run}, .under = kvb_threads_team(threads)};
     kvb_prefetch_set(NULL);
     b->tried = *kvb_prefetch_here();
@@ -470,7 +478,7 @@ out:
     if (threads)
         kvb_threads_end(threads);
     if (b && b->memory)
-        munmap(b->memory, 2 * SIDE_BYTES + ROOM_BYTES);
+        munmap(b->memory, ROWS_BYTES + ROOM_BYTES);
     free(b);
     return error;
 }

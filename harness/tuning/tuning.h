@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How this machine's memory is best read, found by measuring: settings of kernels/prefetch.h that change no result. Candidates take
- * turns over rows that no cache holds, by CPU time of the threads, so that a busy machine blurs little. What is within 3 % of the
- * built-in setting is the built-in setting.
+ * turns over rows that no cache holds, by CPU time of the threads, so that a busy machine blurs little. A class of rows is measured as
+ * they lie there. What is within 3 % of the built-in setting is the built-in setting.
  *
  * The winners lie in a file of JSON for each machine and level of instructions, in $XDG_CACHE_HOME/kvbench (~/.cache/kvbench).
  * Not measured are the settings that results depend on: places, short turns, where packing begins (kernels/prefetch.h, flash/).
