@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "caches/pools/pool.h"
@@ -15,17 +14,20 @@
 #include "harness/machine/team.h"
 #include "kernels/kernels.h"
 #include "results/statistics.h"
+#include "workloads/array.h"
 
-#define SIDE_BYTES ((size_t)24 << 20) /* of K, and of V, in a call; the next call reads the next of WINDOWS places, … */
-#define ROWS_BYTES                                                                                                     \
-    (2 * SIDE_BYTES *                                                                                                  \
-     WINDOWS) /* … so that no cache has what it reads: what one call leaves there decides the time of the next */
-#define ROOM_BYTES ((size_t)32 << 20) /* of q, outputs and scratch, at the same place for all: times depend on it */
-#define NEAR_BYTES ((size_t)2 << 20)  /* likewise: as much as lies in the last cache of them */
-#define BETTER     1.03               /* what beats the other by so much is better; what does not is alike */
-#define BEHIND     1.08               /* who is so far behind the best in the first turn takes no part in the others */
-#define NOTICED    1.01               /* from a cache, where times vary little */
-enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, WINDOWS = 4, THREADS = 256, SEQUENCES = 16 };
+/*
+ * Of K, and of V, in a call. The next call reads the next of several windows, so that no cache has what it reads: what one call leaves there
+ * would decide the time of the next. WINDOWS of them are more than eight cores share of any cache.
+ */
+#define SIDE_BYTES   ((size_t)24 << 20)
+#define WINDOW_BYTES (2 * SIDE_BYTES)
+#define WINDOWS      4u
+#define NEAR_BYTES   ((size_t)2 << 20) /* likewise: as much as lies in the last cache of them */
+#define BETTER       1.03              /* what beats the other by so much is better; what does not is alike */
+#define BEHIND       1.08              /* who is so far behind the best in the first turn takes no part in the others */
+#define NOTICED      1.01              /* from a cache, where times vary little */
+enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, THREADS = 256, SEQUENCES = 16 };
 
 /* The rows that a class of readings is measured with. */
 static const struct {
@@ -112,8 +114,9 @@ static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 
 typedef struct bench {
     timed_team team;
-    char *memory;             /* K and V of each window, then the rest of a call */
-    uint32_t window, windows; /* the one to be read next; how many are read */
+    char *memory;                   /* K and V of each window */
+    uint32_t windows, used, window; /* how many there are; how many are read by turns; the one to be read next */
+    float *rest;                    /* of a call: q, outputs and scratch */
     kvb_prefetch tried;
     kvb_attend args;
     uint32_t run;  /* cells of a run, … */
@@ -150,7 +153,7 @@ static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 static bool side_set(bench *b, size_t bytes)
 {
     kvb_problem *p = &b->args.problem;
-    b->windows = bytes == SIDE_BYTES ? WINDOWS : 1;
+    b->used = bytes == SIDE_BYTES ? b->windows : 1;
     b->window = 0;
     p->n_cells = (uint32_t)(bytes / (b->args.k.cell_stride * p->n_kv_heads)) / 64 * 64;
     b->args.k.cells = b->args.v.cells = p->n_cells;
@@ -169,10 +172,10 @@ static double calls_ns(bench *b, uint32_t calls)
     double ns = 0;
     memset(b->team.ns, 0, sizeof b->team.ns);
     for (uint32_t i = 0; i < calls; i++) {
-        char *rows = b->memory + 2 * SIDE_BYTES * b->window;
+        char *rows = b->memory + WINDOW_BYTES * b->window;
         b->args.k.base = rows;
         b->args.v.base = rows + SIDE_BYTES;
-        b->window = (b->window + 1) % b->windows;
+        b->window = (b->window + 1) % b->used;
         b->kernel->attend(&b->args);
     }
     for (uint32_t i = 0; i < b->team.team.n; i++)
@@ -232,21 +235,23 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
             scratch = bytes > scratch ? bytes : scratch;
         }
     const size_t channels = (size_t)n_tok * heads * dim;
-    float *q = (float *)(void *)(b->memory + ROWS_BYTES), *out = q + channels;
-    for (size_t i = 0; i < channels; i++)
-        q[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
-    b->args.q = q;
-    b->args.out = out;
-    b->args.scratch = out + channels;
-    if (!n || 2 * channels * sizeof *q + scratch > ROOM_BYTES)
+    b->rest = n ? kvb_pages_alloc(2 * channels * sizeof *b->rest + scratch) : NULL;
+    if (!b->rest)
         return false;
+    for (size_t i = 0; i < channels; i++)
+        b->rest[i] = (float)((double)(i * 7919 % 2001) * 1e-3 - 1);
+    b->args.q = b->rest;
+    b->args.out = b->rest + channels;
+    b->args.scratch = b->rest + 2 * channels;
     kernel_choose(b, able, n);
     return true;
 }
 
 static void work_close(bench *b)
 {
+    kvb_pages_free(b->rest);
     free(b->runs);
+    b->rest = NULL;
     b->runs = NULL;
     b->args = (kvb_attend){0};
 }
@@ -261,7 +266,7 @@ typedef struct contest {
     uint32_t n, candidate[CANDIDATES];
     double gain[CANDIDATES]; /* median of the turns */
     bool steady[CANDIDATES]; /* not behind in three turns of four */
-    bool work;               /* candidates that are alike from memory are told apart by their time from a cache */
+    bool by_work;            /* candidates that are alike from memory are told apart by their time from a cache */
 } contest;
 
 static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t calls, uint32_t most, double seconds,
@@ -319,7 +324,7 @@ static uint32_t contest_take(bench *b, candidate_set *set, const void *of, conte
     contest_keep(x, BETTER);
     if (!x->n)
         return 0;
-    contest_keep(x, x->gain[contest_first(x, 1)] / (x->work ? BETTER : 1));
+    contest_keep(x, x->gain[contest_first(x, 1)] / (x->by_work ? BETTER : 1));
     contest near = *x;
     if (x->n > 1 && side_set(b, NEAR_BYTES))
         contest_run(b, set, of, NEAR_CALLS, TURNS, seconds / 5, &near);
@@ -329,9 +334,9 @@ static uint32_t contest_take(bench *b, candidate_set *set, const void *of, conte
 }
 
 /* The best of n candidates; most of them are out after a turn. */
-static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, bool work, double seconds)
+static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, bool by_work, double seconds)
 {
-    contest x = {.n = n - 1, .work = work};
+    contest x = {.n = n - 1, .by_work = by_work};
     double gain;
     for (uint32_t c = 1; c < n; c++)
         x.candidate[c - 1] = c;
@@ -454,17 +459,16 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     int error = b ? kvb_threads_start(options->threads, true, &threads) : -ENOMEM;
     if (error)
         goto out;
-    b->memory = mmap(NULL, ROWS_BYTES + ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (b->memory == MAP_FAILED) {
-        b->memory = NULL;
+    b->windows = WINDOWS * ((options->threads + 7) / 8);
+    b->memory = kvb_pages_alloc(b->windows * WINDOW_BYTES);
+    if (!b->memory) {
         error = -ENOMEM;
         goto out;
     }
-    madvise(b->memory, ROWS_BYTES + ROOM_BYTES, MADV_HUGEPAGE);
     for (size_t i = 0; i < SIDE_BYTES; i++) /* finite in every type */
         ((uint16_t *)(void *)b->memory)[i] = (uint16_t)((0x2c00 + i * 7919 % 0x0800 + (i % 3 ? 0x8000 : 0)) & 0xffbf);
-    for (uint32_t w = 1; w < WINDOWS; w++)
-        memcpy(b->memory + 2 * SIDE_BYTES * w, b->memory, 2 * SIDE_BYTES);
+    for (uint32_t w = 1; w < b->windows; w++)
+        memcpy(b->memory + WINDOW_BYTES * w, b->memory, WINDOW_BYTES);
     b->team = (timed_team){.team = {.n = options->threads, .run = timed_run}, .under = kvb_threads_team(threads)};
     kvb_prefetch_set(NULL);
     b->tried = *kvb_prefetch_here();
@@ -477,8 +481,8 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
 out:
     if (threads)
         kvb_threads_end(threads);
-    if (b && b->memory)
-        munmap(b->memory, ROWS_BYTES + ROOM_BYTES);
+    if (b)
+        kvb_pages_free(b->memory);
     free(b);
     return error;
 }
