@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the parts
- * that were meant, never twice and never past the end.
+ * that were meant, never twice and never past the end; rows are read by the class of how they lie.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/prefetch.h"
+#include "kernels/flash/flash.h"
 
 /* ---- settings ---- */
 
@@ -56,6 +56,38 @@ static void readings_are_by_place_bytes_and_rows(void **state)
             for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
                 for (uint32_t i = 0; i < 4; i++)
                     assert_ptr_equal(kvb_reading_of(&p, lie, bytes[b][i % 2], rows[r][i / 2]), &p.reading[lie][b][r]);
+}
+
+/* Each class has a distance of its own; a group is read by that of its own rows, and only turns are read so far ahead. */
+static void a_group_is_read_as_its_rows_lie(void **state)
+{
+    (void)state;
+    static kvb_prefetch p;
+    static const struct {
+        bool turn, neighbours;
+        kvb_reading_lie lie;
+    } groups[] = {{true, true, KVB_ROWS_LONG},     /* a long run */
+                  {true, false, KVB_ROWS_LONG},    /* in turns from several places */
+                  {false, true, KVB_ROWS_SHORT},   /* a page */
+                  {false, false, KVB_ROWS_APART}}; /* filled in steps */
+    for (uint32_t i = 0; i < KVB_READINGS; i++)
+        (&p.reading[0][0][0])[i] = (kvb_reading){.ahead = 1 + i, .near = i % 2, .by_cells = i / 2 % 2};
+    const kvb_flash flash = {.prefetch = &p};
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (uint32_t rows = 1; rows <= 8; rows *= 2) {
+            const kvb_side side = {.row_bytes = 256, .stride = 1000};
+            const kvb_row_group group = {.n_rows = rows,
+                                         .turn = groups[g].turn,
+                                         .neighbours = groups[g].neighbours,
+                                         .ahead = 777,
+                                         .runs = 1,
+                                         .run = 64};
+            const kvb_reading *r = kvb_reading_of(&p, groups[g].lie, 256, rows);
+            const kvb_row_ahead ahead = kvb_group_row_ahead(&flash, &group, &side, side.stride);
+            assert_int_equal(ahead.bytes, (groups[g].turn ? r->ahead : 777) * side.stride);
+            assert_int_equal(ahead.near, r->near);
+            assert_int_equal(ahead.by_cells, r->by_cells);
+        }
 }
 
 /* ---- pages ---- */
@@ -142,6 +174,7 @@ int main(void)
         cmocka_unit_test(follows_the_maker),
         cmocka_unit_test(others_may_be_set),
         cmocka_unit_test(readings_are_by_place_bytes_and_rows),
+        cmocka_unit_test(a_group_is_read_as_its_rows_lie),
         cmocka_unit_test(each_page_is_woken_once),
         cmocka_unit_test(runs_in_two_halves),
         cmocka_unit_test(one_run_all_along),
