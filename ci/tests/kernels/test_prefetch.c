@@ -58,10 +58,11 @@ static void readings_are_by_place_bytes_and_rows(void **state)
                     assert_ptr_equal(kvb_reading_of(&p, lie, bytes[b][i % 2], rows[r][i / 2]), &p.reading[lie][b][r]);
 }
 
-/* Each class has a distance of its own; a group is read by that of its own rows, and only turns are read so far ahead. */
+/* A group is read by the class of its own rows, and only turns are read as far ahead as that says. */
 static void a_group_is_read_as_its_rows_lie(void **state)
 {
     (void)state;
+    enum { OF_A_LIE = KVB_READING_SIZES * KVB_READING_ROWS };
     static kvb_prefetch p;
     static const struct {
         bool turn, neighbours;
@@ -71,7 +72,8 @@ static void a_group_is_read_as_its_rows_lie(void **state)
                   {false, true, KVB_ROWS_SHORT},   /* a page */
                   {false, false, KVB_ROWS_APART}}; /* filled in steps */
     for (uint32_t i = 0; i < KVB_READINGS; i++)
-        (&p.reading[0][0][0])[i] = (kvb_reading){.ahead = 1 + i, .near = i % 2, .by_cells = i / 2 % 2};
+        (&p.reading[0][0][0])[i] = (kvb_reading){
+            .ahead = 1 + i, .near = i / OF_A_LIE == KVB_ROWS_SHORT, .by_cells = i / OF_A_LIE == KVB_ROWS_APART};
     const kvb_flash flash = {.prefetch = &p};
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (uint32_t rows = 1; rows <= 8; rows *= 2) {
