@@ -41,7 +41,8 @@ static void caches_describe(const char *root, kvb_host *h)
             }
         }
         c->level = (uint32_t)strtoul(level, NULL, 10);
-        c->bytes = strtoull(size, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+        const uint64_t units = strtoull(size, &unit, 10);
+        c->bytes = units << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
         c->sharing = 0;
         for (const char *p = sharing; *p; p++) /* hexadecimal words between commas */
             c->sharing += *p == ',' ? 0 : (uint32_t)__builtin_popcount((unsigned)strtoul((char[]){*p, '\0'}, NULL, 16));
