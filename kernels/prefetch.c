@@ -2,7 +2,12 @@
 /* Settings by the CPU's maker. */
 #include "kernels/prefetch.h"
 
-/* A short turn is 32 cells, any other 64: what is prefetched is the next turn. */
+/* Lists of the readings of a class (kvb_reading_at), without braces, so that they may be joined. */
+#define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+#define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+
+/* A short turn is 32 cells, any other 64: what is prefetched is the next turn. Rows apart often fall into the same sets of the
+ * first-level cache. So they are prefetched into the second-level cache. */
 #define NEAR_TURN                                                                                                      \
     {                                                                                                                  \
         .ahead = 32, .near = true                                                                                      \
@@ -23,42 +28,23 @@
     {                                                                                                                  \
         .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
     }
-#define EACH_OF_FOUR(...)                                                                                              \
-    {                                                                                                                  \
-        __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__                                                             \
-    }
-
-/* Rows apart go into the second-level cache: in the first they often fall into the same sets (kernels/NOTES.md). */
-#define FEW_NEAR                                                                                                       \
-    {                                                                                                                  \
-        NEAR_TURN, NEAR_TURN, NEAR_TURN, FAR_TURN                                                                      \
-    }
-#define INTEL                                                                                                          \
-    {                                                                                                                  \
-        FEW_NEAR, FEW_NEAR, EACH_OF_FOUR(FAR_TURN), EACH_OF_FOUR(FAR_TURN)                                             \
-    }
-#define WIDE                                                                                                           \
-    {                                                                                                                  \
-        FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN                                                                 \
-    }
-#define AMD(X)                                                                                                         \
-    {                                                                                                                  \
-        EACH_OF_FOUR(X), EACH_OF_FOUR(X), EACH_OF_FOUR(X), WIDE                                                        \
-    }
+#define FEW_NEAR   THREE(NEAR_TURN), FAR_TURN
+#define INTEL_RUNS FEW_NEAR, FEW_NEAR, FOUR(FAR_TURN), FOUR(FAR_TURN)
+#define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN
 
 /* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
                                          .short_bytes = 256,
                                          .short_rows = 4,
                                          .short_cells = 32,
-                                         .reading = {INTEL, INTEL, EACH_OF_FOUR(EACH_OF_FOUR(FAR_TURN))}};
+                                         .reading = {INTEL_RUNS, INTEL_RUNS, FOUR(FOUR(FAR_TURN))}};
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {
     .places = 1,
     .short_cells = 64,
     .steadily = true,
-    .reading = {AMD(AGAIN), AMD(NEAR_BY_CELLS), EACH_OF_FOUR(EACH_OF_FOUR(FAR_BY_CELLS))}};
+    .reading = {THREE(FOUR(AGAIN)), WIDE, THREE(FOUR(NEAR_BY_CELLS)), WIDE, FOUR(FOUR(FAR_BY_CELLS))}};
 
 static const kvb_prefetch *chosen;
 

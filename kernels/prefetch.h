@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), or those that
- * `kvbench tune` found; and two ways of prefetching. Rows that are used where they lie are prefetched line by line while the loop is at the same line
- * of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts between two
- * pieces of work (kvb_lookahead).
+ * `kvbench tune` found; and two ways of prefetching. Rows that are used where they lie are prefetched line by line while the loop
+ * is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts between
+ * two pieces of work (kvb_lookahead).
  *
  * A prefetched address may lie anywhere: nothing is read from it.
  */
@@ -27,23 +27,25 @@ typedef struct kvb_reading {
     bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
     bool by_cells;  /* for one or two query rows a cell's row of K is read to its end before the next cell's */
     bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
-    bool
-        pages; /* where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
-                  * prefetcher, which stops at the end of each page */
+    /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
+     * prefetcher, which stops at the end of each page. */
+    bool pages;
     bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
 } kvb_reading;
 
 /*
- * How the rows of a group lie: in a run of several blocks, in a shorter one (a page, what a short sequence has), or each by itself (a
- * sequence that was filled in steps). Unless the run is long, the next block is prefetched, however far on: `ahead` only says whether.
+ * How the rows of a group are spread: in a run of several blocks, in a shorter one (a page, what a short sequence has), or each by
+ * itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched, however far on: `ahead` only
+ * says whether.
  */
-typedef enum kvb_reading_lie { KVB_ROWS_LONG, KVB_ROWS_SHORT, KVB_ROWS_APART, KVB_READING_LIES } kvb_reading_lie;
+typedef enum kvb_spread { KVB_SPREAD_LONG, KVB_SPREAD_SHORT, KVB_SPREAD_APART, KVB_SPREADS } kvb_spread;
 
-/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more) and by how many query rows meet it (1, 2, 3 or 4, more). */
+/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more), and by how many query rows meet it (1, 2, 3 or
+ * 4, more). */
 enum {
     KVB_READING_SIZES = 4,
     KVB_READING_ROWS = 4,
-    KVB_READINGS = KVB_READING_LIES * KVB_READING_SIZES * KVB_READING_ROWS,
+    KVB_READINGS = KVB_SPREADS * KVB_READING_SIZES * KVB_READING_ROWS,
     KVB_READING_AHEAD = 256
 };
 
@@ -54,8 +56,8 @@ typedef struct kvb_prefetch {
     uint32_t short_rows;  /* … for up to so many query rows, … */
     uint32_t short_cells; /* … are read in turns of so many cells: 32 or 64 */
     /* These change no result. */
-    bool steadily; /* block products prefetch in eighths all along, not in two halves */
-    kvb_reading reading[KVB_READING_LIES][KVB_READING_SIZES][KVB_READING_ROWS];
+    bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
+    kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */
 } kvb_prefetch;
 
 extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
@@ -66,11 +68,17 @@ const kvb_prefetch *kvb_prefetch_here(void);
 /* Kept by address. NULL: those for this CPU, as at first. Not while a kernel runs. */
 void kvb_prefetch_set(const kvb_prefetch *prefetch);
 
-static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, kvb_reading_lie lie, size_t row_bytes,
+/* The place of a class in that list: by spread, then bytes, then query rows. */
+static inline uint32_t kvb_reading_at(kvb_spread spread, uint32_t size, uint32_t rows)
+{
+    return ((uint32_t)spread * KVB_READING_SIZES + size) * KVB_READING_ROWS + rows;
+}
+
+static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, kvb_spread spread, size_t row_bytes,
                                                 uint32_t n_rows)
 {
     const uint32_t size = row_bytes <= 128 ? 0 : row_bytes <= 256 ? 1 : row_bytes <= 512 ? 2 : 3;
-    return &prefetch->reading[lie][size][n_rows <= 2 ? n_rows - 1 : n_rows <= 4 ? 2 : 3];
+    return &prefetch->reading[kvb_reading_at(spread, size, n_rows <= 2 ? n_rows - 1 : n_rows <= 4 ? 2 : 3)];
 }
 
 /* ---- rows used where they lie -------------------------------------------------------------------------------------- */

@@ -325,7 +325,7 @@ static void stream_part(void *ctx, uint32_t thread, uint32_t threads)
         for (uint32_t b = 0; b < s->cells / BLOCK; b++) {
             place_pointers(from_k, b, s->places, s->cells, keys);
             place_pointers(from_v, b, s->places, s->cells, values);
-            const kvb_reading *r = kvb_reading_of(kvb_prefetch_here(), KVB_ROWS_LONG, DIM * sizeof *from_k, s->rows);
+            const kvb_reading *r = kvb_reading_of(kvb_prefetch_here(), KVB_SPREAD_LONG, DIM * sizeof *from_k, s->rows);
             const kvb_row_ahead ahead = {.bytes = BLOCK / s->places * DIM * sizeof *from_k,
                                          .near = r->near,
                                          .again = r->again && s->places == 1,

@@ -17,7 +17,7 @@
 #define FILE_BYTES_MAX 65536
 enum { VERSION = 2 };
 
-const char *const kvb_lie_names[KVB_READING_LIES] = {"in long runs", "in short runs", "apart"};
+const char *const kvb_spread_names[KVB_SPREADS] = {"in long runs", "in short runs", "apart"};
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
 
@@ -60,8 +60,8 @@ static json_t *tuning_json(const kvb_manifest *machine, const kvb_tuning *t)
     kvb_fingerprint(machine, name);
     for (uint32_t i = 0; i < KVB_READINGS; i++) {
         const kvb_class class = kvb_class_at(i);
-        const kvb_reading *x = &t->prefetch.reading[class.lie][class.size][class.rows];
-        json_t *one = json_pack("{s:s, s:o, s:o, s:i}", "rows", kvb_lie_names[class.lie], "row_bytes",
+        const kvb_reading *x = &t->prefetch.reading[i];
+        json_t *one = json_pack("{s:s, s:o, s:o, s:i}", "rows", kvb_spread_names[class.spread], "row_bytes",
                                 limit_json(size_bytes[class.size]), "query_rows", limit_json(row_counts[class.rows]),
                                 "ahead", (int)x->ahead);
         for (int k = 0; k < TRUTHS; k++)
@@ -127,10 +127,10 @@ static bool gain_read(const json_t *value, double *gain)
 static const char *reading_read(const json_t *x, uint32_t i, kvb_tuning *t)
 {
     const json_t *ahead = json_object_get(x, "ahead");
-    const char *lie = json_string_value(json_object_get(x, "rows"));
+    const char *spread = json_string_value(json_object_get(x, "rows"));
     const kvb_class class = kvb_class_at(i);
-    kvb_reading *reading = &t->prefetch.reading[class.lie][class.size][class.rows];
-    if (!lie || strcmp(lie, kvb_lie_names[class.lie]) ||
+    kvb_reading *reading = &t->prefetch.reading[i];
+    if (!spread || strcmp(spread, kvb_spread_names[class.spread]) ||
         !limit_is(json_object_get(x, "row_bytes"), size_bytes[class.size]) ||
         !limit_is(json_object_get(x, "query_rows"), row_counts[class.rows]))
         return "rows \"in long runs\", \"in short runs\", \"apart\", for each row_bytes 128, 256, 512, null, and for "

@@ -17,8 +17,8 @@
 #include "workloads/array.h"
 
 /*
- * Of K, and of V, in a call. The next call reads the next of several windows, so that no cache has what it reads: what one call leaves there
- * would decide the time of the next. WINDOWS of them are more than eight cores share of any cache.
+ * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window, because a cache that still held rows
+ * would decide who is fast. There are WINDOWS for each eight cores: 192 MiB.
  */
 #define SIDE_BYTES   ((size_t)24 << 20)
 #define WINDOW_BYTES (2 * SIDE_BYTES)
@@ -36,7 +36,7 @@ static const struct {
 } sizes[KVB_READING_SIZES] = {{"e4m3", 128, 8}, {"f16", 128, 8}, {"f32", 128, 8}, {"f16", 576, 4}};
 enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
-static const uint32_t run_of[KVB_READING_LIES] = {0, 16, 1};    /* cells of a run; 0: one run has all */
+static const uint32_t run_of[KVB_SPREADS] = {0, 16, 1};         /* cells of a run; 0: one run has all */
 
 /* Who reads rows of floats where they lie, and who packs rows first. */
 enum { READERS = 3 };
@@ -133,7 +133,7 @@ static const kvb_format *format_of(const char *name)
     return kvb_builtin_pools[i]->format;
 }
 
-/* SEQUENCES in turn get a run of so many cells: pages, or single cells, as when they are filled in steps. false: no memory. */
+/* Deals cells to SEQUENCES by turns, `run` neighbours at a time: 16 are a page, 1 is what filling in steps leaves. false: no memory. */
 static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 {
     const uint32_t each = cells / run / SEQUENCES, n = each * SEQUENCES;
@@ -200,24 +200,24 @@ static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n
 /* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false: no
  * kernel can, or there is no memory. */
 static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *name, uint32_t dim, uint32_t kv_heads,
-                      uint32_t rows, kvb_reading_lie lie)
+                      uint32_t rows, kvb_spread spread)
 {
     const kvb_format *format = format_of(name);
     const size_t row = format->elem == KVB_F32    ? 4 * dim
                        : format->elem == KVB_Q8_0 ? dim / 32 * 34
                        : format->elem == KVB_E4M3 ? dim
                                                   : 2 * dim;
-    const uint32_t heads = rows * kv_heads, n_tok = run_of[lie] ? SEQUENCES : 1;
+    const uint32_t heads = rows * kv_heads, n_tok = run_of[spread] ? SEQUENCES : 1;
     const kvb_view v = {
         .head_stride = SIDE_BYTES / kv_heads / 64 * 64, .cell_stride = row, .dim = dim, .format = format};
-    b->run = run_of[lie];
+    b->run = run_of[spread];
     b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,
                                        .n_kv_heads = kv_heads,
                                        .k_dim = dim,
                                        .v_dim = dim,
                                        .scale = 0.05f,
-                                       .mask = run_of[lie] ? KVB_MASK_RUNS : KVB_MASK_NONE,
+                                       .mask = run_of[spread] ? KVB_MASK_RUNS : KVB_MASK_NONE,
                                        .k_format = format,
                                        .v_format = format},
                            .k = v,
@@ -264,8 +264,7 @@ typedef void candidate_set(bench *b, uint32_t c, const void *of);
 /* Some of the candidates, in turns with the built-in setting: its time over theirs. */
 typedef struct contest {
     uint32_t n, candidate[CANDIDATES];
-    double gain[CANDIDATES]; /* median of the turns */
-    bool steady[CANDIDATES]; /* not behind in three turns of four */
+    double gain[CANDIDATES]; /* median of the turns; at most 1 if it was behind in more than a quarter of them */
     bool by_work;            /* candidates that are alike from memory are told apart by their time from a cache */
 } contest;
 
@@ -289,7 +288,8 @@ static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t c
     }
     for (uint32_t i = 0; i < x->n; i++) {
         x->gain[i] = kvb_quantile(ratio[i], turns, 0.5);
-        x->steady[i] = kvb_quantile(ratio[i], turns, 0.25) >= 1;
+        if (kvb_quantile(ratio[i], turns, 0.25) < 1)
+            x->gain[i] = fmin(x->gain[i], 1);
     }
 }
 
@@ -315,16 +315,14 @@ static void contest_keep(contest *x, double least)
 }
 
 /*
- * The fastest candidate by medians of turns, and by how much: at least BETTER, and steadily. Else 0 wins. Where memory is the bound, many are
- * alike. If there is work to hide, the one that is the fastest from a cache wins: it hides its work when memory is faster, too. Afterwards
- * the problem may have fewer cells.
+ * The fastest candidate, and its gain. If none gains as much as BETTER, candidate 0 wins. Where memory is the bound, many are alike.
+ * With by_work the one of them that is the fastest from a cache wins: it has the least work to hide when memory is faster.
+ * Afterwards the problem may have fewer cells.
  */
 static uint32_t contest_take(bench *b, candidate_set *set, const void *of, contest *x, double seconds, double *gain)
 {
     *gain = 1;
     contest_run(b, set, of, 1, TURNS, seconds * 4 / 5, x);
-    for (uint32_t i = 0; i < x->n; i++)
-        x->gain[i] = x->steady[i] ? x->gain[i] : 0;
     contest_keep(x, BETTER);
     if (!x->n)
         return 0;
@@ -361,6 +359,7 @@ static void best_confirm(bench *b, candidate_set *set, const void *of, uint32_t 
 
 /* One of the classes, and what may be set for it: first what is built in. */
 typedef struct work {
+    uint32_t at; /* of KVB_READINGS */
     kvb_class class;
     kvb_reading candidate[CANDIDATES];
     uint32_t n;
@@ -369,7 +368,7 @@ typedef struct work {
 static void reading_set(bench *b, uint32_t c, const void *of)
 {
     const work *w = of;
-    b->tried.reading[w->class.lie][w->class.size][w->class.rows] = w->candidate[c];
+    b->tried.reading[w->at] = w->candidate[c];
 }
 
 static void steadily_set(bench *b, uint32_t c, const void *of)
@@ -381,7 +380,7 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
 /* Only flash heeds orders. */
 static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 {
-    const bool next = w->class.lie != KVB_ROWS_LONG;
+    const bool next = w->class.spread != KVB_SPREAD_LONG;
     const uint32_t n = next ? READINGS_NEXT : few ? FEW_READINGS : READINGS;
     const uint32_t n_orders = kernel != &kvb_kernel_flash ? 1 : few ? FEW_ORDERS : ORDERS;
     for (uint32_t o = 0; o < n_orders; o++)
@@ -398,20 +397,20 @@ static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work *w)
 {
     const kvb_class class = kvb_class_at(at);
-    *w = (work){.class = class, .candidate = {b->tried.reading[class.lie][class.size][class.rows]}, .n = 1};
+    *w = (work){.at = at, .class = class, .candidate = {b->tried.reading[at]}, .n = 1};
     if (!work_open(b, readers, sizes[class.size].format, sizes[class.size].dim, sizes[class.size].kv_heads,
-                   rows_of[class.rows], class.lie))
+                   rows_of[class.rows], class.spread))
         return false;
     candidates_list(w, b->kernel, o->few);
     return true;
 }
 
-/* The part of the time that a class gets: those with fewer candidates less, and with `few` most of them nothing. */
+/* How much of the time a class gets: one with fewer candidates gets less; with `few`, most classes get none. */
 static double class_share(uint32_t at, bool few)
 {
     const kvb_class c = kvb_class_at(at);
-    const bool measured = !few || (c.size == USUAL_SIZE && c.lie != KVB_ROWS_APART);
-    return !measured ? 0 : c.lie == KVB_ROWS_LONG ? 1 : 0.25;
+    const bool measured = !few || (c.size == USUAL_SIZE && c.spread != KVB_SPREAD_APART);
+    return !measured ? 0 : c.spread == KVB_SPREAD_LONG ? 1 : 0.25;
 }
 
 /*
@@ -446,9 +445,12 @@ static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
         if (!opened)
             return -ENOMEM;
     }
-    for (uint32_t lie = 0; lie < KVB_READING_LIES && o->few; lie++) /* narrower rows are read much like these */
-        memcpy(b->tried.reading[lie][0], b->tried.reading[lie][USUAL_SIZE], sizeof b->tried.reading[lie][0]);
-    if (!o->few && !kvb_stopped && work_open(b, packers, "q8_0", 128, 8, 4, KVB_ROWS_LONG))
+    for (uint32_t at = 0; at < KVB_READINGS && o->few; at++) { /* narrower rows are read much like the usual ones */
+        const kvb_class c = kvb_class_at(at);
+        if (c.size == 0)
+            b->tried.reading[at] = b->tried.reading[kvb_reading_at(c.spread, USUAL_SIZE, c.rows)];
+    }
+    if (!o->few && !kvb_stopped && work_open(b, packers, "q8_0", 128, 8, 4, KVB_SPREAD_LONG))
         best_confirm(b, steadily_set, &own, best_of(b, steadily_set, &own, 2, false, o->seconds / shares * 3 / 4),
                      o->seconds / shares / 4, &t->steadily_gain);
     work_close(b);

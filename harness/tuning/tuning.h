@@ -17,7 +17,7 @@
 
 /* Of the classes of readings the one at place 0 .. KVB_READINGS - 1. */
 typedef struct kvb_class {
-    kvb_reading_lie lie;
+    kvb_spread spread;
     uint32_t size, rows;
 } kvb_class;
 
@@ -27,7 +27,7 @@ static inline kvb_class kvb_class_at(uint32_t i)
                        i % KVB_READING_ROWS};
 }
 
-extern const char *const kvb_lie_names[KVB_READING_LIES]; /* file.c */
+extern const char *const kvb_spread_names[KVB_SPREADS]; /* file.c */
 
 typedef struct kvb_tuning {
     kvb_prefetch prefetch;     /* the winners */

@@ -150,8 +150,8 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
 {
-    const kvb_reading_lie lie = g->turn ? KVB_ROWS_LONG : g->neighbours ? KVB_ROWS_SHORT : KVB_ROWS_APART;
-    const kvb_reading *r = kvb_reading_of(flash->prefetch, lie, side->row_bytes, g->n_rows);
+    const kvb_spread spread = g->turn ? KVB_SPREAD_LONG : g->neighbours ? KVB_SPREAD_SHORT : KVB_SPREAD_APART;
+    const kvb_reading *r = kvb_reading_of(flash->prefetch, spread, side->row_bytes, g->n_rows);
     const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > g->runs ? r->ahead / g->runs : 1;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
     return (kvb_row_ahead){.bytes = cells * stride,

@@ -270,7 +270,7 @@ static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
     const kvb_side *k = &f->k, *v = &f->v;
     return g->n_rows <= BESIDE_ROWS && k->in_place && v->in_place && !k->load && !v->load && k->elem == v->elem &&
            k->width == BESIDE_DIM && v->width == BESIDE_DIM && !f->args->problem.v_in_k &&
-           kvb_reading_of(f->prefetch, KVB_ROWS_LONG, k->row_bytes, g->n_rows)->beside;
+           kvb_reading_of(f->prefetch, KVB_SPREAD_LONG, k->row_bytes, g->n_rows)->beside;
 }
 
 static void float_beside(const kvb_flash *f, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g)

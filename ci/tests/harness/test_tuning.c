@@ -21,13 +21,13 @@ static kvb_tuning some_tuning(uint32_t seed)
     t.prefetch.steadily = seed % 2;
     for (uint32_t i = 0; i < KVB_READINGS; i++) {
         const uint32_t n = i * 37 + seed * 11;
-        (&t.prefetch.reading[0][0][0])[i] = (kvb_reading){.ahead = n % (KVB_READING_AHEAD + 1),
-                                                          .near = n & 1,
-                                                          .again = n >> 1 & 1,
-                                                          .by_cells = n >> 2 & 1,
-                                                          .sums_by_cells = n >> 3 & 1,
-                                                          .pages = n >> 4 & 1,
-                                                          .beside = n >> 5 & 1};
+        t.prefetch.reading[i] = (kvb_reading){.ahead = n % (KVB_READING_AHEAD + 1),
+                                              .near = n & 1,
+                                              .again = n >> 1 & 1,
+                                              .by_cells = n >> 2 & 1,
+                                              .sums_by_cells = n >> 3 & 1,
+                                              .pages = n >> 4 & 1,
+                                              .beside = n >> 5 & 1};
         t.gain[i] = 1 + n % 8 * 0.25;
     }
     return t;
@@ -47,7 +47,7 @@ static void what_is_written_is_read(void **state)
             fail_msg("%s", why);
         assert_int_equal(read.prefetch.steadily, written.prefetch.steadily);
         for (uint32_t i = 0; i < KVB_READINGS; i++) {
-            const kvb_reading *a = &written.prefetch.reading[0][0][0] + i, *b = &read.prefetch.reading[0][0][0] + i;
+            const kvb_reading *a = &written.prefetch.reading[i], *b = &read.prefetch.reading[i];
             assert_int_equal(a->ahead, b->ahead);
             assert_int_equal(a->near, b->near);
             assert_int_equal(a->again, b->again);

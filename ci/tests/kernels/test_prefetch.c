@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the parts
- * that were meant, never twice and never past the end; rows are read by the class of how they lie.
+ * that were meant, never twice and never past the end; rows are read by the class of how they are spread.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,35 +45,36 @@ static void others_may_be_set(void **state)
     assert_ptr_equal(kvb_prefetch_here(), own);
 }
 
-static void readings_are_by_place_bytes_and_rows(void **state)
+static void readings_are_by_spread_bytes_and_rows(void **state)
 {
     (void)state;
     static kvb_prefetch p;
     static const uint32_t bytes[][2] = {{1, 128}, {129, 256}, {257, 512}, {513, 4096}},
                           rows[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 10}};
-    for (kvb_reading_lie lie = 0; lie < KVB_READING_LIES; lie++)
+    uint32_t at = 0;
+    for (kvb_spread spread = 0; spread < KVB_SPREADS; spread++)
         for (uint32_t b = 0; b < KVB_READING_SIZES; b++)
-            for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
+            for (uint32_t r = 0; r < KVB_READING_ROWS; r++, at++)
                 for (uint32_t i = 0; i < 4; i++)
-                    assert_ptr_equal(kvb_reading_of(&p, lie, bytes[b][i % 2], rows[r][i / 2]), &p.reading[lie][b][r]);
+                    assert_ptr_equal(kvb_reading_of(&p, spread, bytes[b][i % 2], rows[r][i / 2]), &p.reading[at]);
 }
 
-/* A group is read by the class of its own rows, and only turns are read as far ahead as that says. */
-static void a_group_is_read_as_its_rows_lie(void **state)
+/* A group is read by its own class, and only turns are read as far ahead as that says. */
+static void a_group_is_read_as_its_rows_are_spread(void **state)
 {
     (void)state;
-    enum { OF_A_LIE = KVB_READING_SIZES * KVB_READING_ROWS };
+    enum { EACH = KVB_READINGS / KVB_SPREADS };
     static kvb_prefetch p;
     static const struct {
         bool turn, neighbours;
-        kvb_reading_lie lie;
-    } groups[] = {{true, true, KVB_ROWS_LONG},     /* a long run */
-                  {true, false, KVB_ROWS_LONG},    /* in turns from several places */
-                  {false, true, KVB_ROWS_SHORT},   /* a page */
-                  {false, false, KVB_ROWS_APART}}; /* filled in steps */
+        kvb_spread spread;
+    } groups[] = {{true, true, KVB_SPREAD_LONG},     /* a long run */
+                  {true, false, KVB_SPREAD_LONG},    /* in turns from several places */
+                  {false, true, KVB_SPREAD_SHORT},   /* a page */
+                  {false, false, KVB_SPREAD_APART}}; /* filled in steps */
     for (uint32_t i = 0; i < KVB_READINGS; i++)
-        (&p.reading[0][0][0])[i] = (kvb_reading){
-            .ahead = 1 + i, .near = i / OF_A_LIE == KVB_ROWS_SHORT, .by_cells = i / OF_A_LIE == KVB_ROWS_APART};
+        p.reading[i] = (kvb_reading){
+            .ahead = 1 + i, .near = i / EACH == KVB_SPREAD_SHORT, .by_cells = i / EACH == KVB_SPREAD_APART};
     const kvb_flash flash = {.prefetch = &p};
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (uint32_t rows = 1; rows <= 8; rows *= 2) {
@@ -84,7 +85,7 @@ static void a_group_is_read_as_its_rows_lie(void **state)
                                          .ahead = 777,
                                          .runs = 1,
                                          .run = 64};
-            const kvb_reading *r = kvb_reading_of(&p, groups[g].lie, 256, rows);
+            const kvb_reading *r = kvb_reading_of(&p, groups[g].spread, 256, rows);
             const kvb_row_ahead ahead = kvb_group_row_ahead(&flash, &group, &side, side.stride);
             assert_int_equal(ahead.bytes, (groups[g].turn ? r->ahead : 777) * side.stride);
             assert_int_equal(ahead.near, r->near);
@@ -175,8 +176,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_maker),
         cmocka_unit_test(others_may_be_set),
-        cmocka_unit_test(readings_are_by_place_bytes_and_rows),
-        cmocka_unit_test(a_group_is_read_as_its_rows_lie),
+        cmocka_unit_test(readings_are_by_spread_bytes_and_rows),
+        cmocka_unit_test(a_group_is_read_as_its_rows_are_spread),
         cmocka_unit_test(each_page_is_woken_once),
         cmocka_unit_test(runs_in_two_halves),
         cmocka_unit_test(one_run_all_along),

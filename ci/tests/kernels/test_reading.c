@@ -42,7 +42,7 @@ static bool met[KVB_READING_SIZES][KVB_READING_ROWS];
 static void readings_set(kvb_prefetch *p, kvb_reading reading)
 {
     for (uint32_t i = 0; i < KVB_READINGS; i++)
-        (&p->reading[0][0][0])[i] = reading;
+        p->reading[i] = reading;
 }
 
 /* The bits of a result, put behind `at`. */
@@ -96,8 +96,8 @@ static void each_kernel(struct fixture *f)
 static void shape_read(const struct shape *s)
 {
     static const kvb_prefetch table;
-    const kvb_reading *class = kvb_reading_of(&table, KVB_ROWS_LONG, row_bytes(s->k_elem, s->k_dim), s->group);
-    const size_t at = (size_t)(class - &table.reading[0][0][0]);
+    const kvb_reading *class = kvb_reading_of(&table, KVB_SPREAD_LONG, row_bytes(s->k_elem, s->k_dim), s->group);
+    const size_t at = (size_t)(class - table.reading);
     struct fixture f;
 
     fixture_build(&f, s);
