@@ -14,7 +14,8 @@
  *   vf_drop_below(a, x, least)        a where x is at least `least` or NaN, else 0
  *   vf_any_above(a, x)                is a lane above x? NaN is not
  *   vf_largest, vf_total              over the lanes
- *   vf_round, vf_scale2(x, n)         to the nearest whole number; x times 2^n, n whole, 0 where that is too small
+ *   vf_round                          to the nearest whole number
+ *   vf_scale2(x, n)                   x times 2^n, n whole, 0 where that is too small; only with OWN_SCALE2
  *   vf_totals(v)                      lane i: the sum of the lanes of v[i], i < VL, as a tree
  *   vf_transpose(v)                   lane i of v[j] goes to lane j of v[i]
  *   vf_upper_negated, vf_partner      lanes with the bit `apart` in their index negated; lane i from lane i ^ apart
@@ -130,13 +131,33 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 
 #define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
 
+#ifdef OWN_SCALE2
+VEC_INLINE vf power_split(vf x, vf *whole)
+{
+    *whole = vf_round(x);
+    return x - *whole;
+}
+#else
+/* Added to x this leaves a whole number, in whose lowest bits is the exponent of 2^x as a float has it. */
+#define POWER_BITS (0x1.8p23f + 127)
+VEC_INLINE vf power_split(vf x, vf *bits)
+{
+    *bits = x + vf_set(POWER_BITS);
+    return x - (*bits - vf_set(POWER_BITS));
+}
+VEC_INLINE vf vf_scale2(vf x, vf bits)
+{
+    return x * (vf)((vi)bits << 23);
+}
+#endif
+
 /*
  * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
  * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
  */
 VEC_INLINE vf vf_exp2(vf x)
 {
-    vf whole = vf_round(x), f = x - whole; /* NaN for -infinity, which is dropped in the end */
+    vf whole, f = power_split(x, &whole); /* NaN for -infinity, which is dropped in the end */
     vf p = vf_set(0x1.41d334p-13f);
     p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
     p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));

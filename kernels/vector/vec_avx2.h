@@ -93,15 +93,6 @@ VEC_INLINE vf vf_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Multiplies by two factors, so that neither overflows; below 2^-252 the product is 0. */
-VEC_INLINE vf vf_scale2(vf x, vf n)
-{
-    n = _mm256_max_ps(_mm256_min_ps(n, _mm256_set1_ps(254.0f)), _mm256_set1_ps(-254.0f));
-    __m256i whole = _mm256_cvtps_epi32(n), first = _mm256_srai_epi32(whole, 1), rest = _mm256_sub_epi32(whole, first);
-    const __m256i bias = _mm256_set1_epi32(127);
-    x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23)));
-    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
-}
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
     __m256 a[4], b[2];

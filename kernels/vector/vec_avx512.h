@@ -93,6 +93,7 @@ VEC_INLINE vf vf_round(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+#define OWN_SCALE2
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
     return _mm512_scalef_ps(x, n);

@@ -98,14 +98,6 @@ VEC_INLINE vf vf_round(vf a)
 {
     return vrndnq_f32(a);
 }
-/* Multiplies by two factors, so that neither overflows; below 2^-252 the product is 0. */
-VEC_INLINE vf vf_scale2(vf x, vf n)
-{
-    vi whole = vcvtq_s32_f32(vminnmq_f32(vmaxnmq_f32(n, vf_set(-254)), vf_set(254))), first = vshrq_n_s32(whole, 1);
-    const vi bias = vdupq_n_s32(127);
-    x = x * vreinterpretq_f32_s32(vshlq_n_s32(first + bias, 23));
-    return x * vreinterpretq_f32_s32(vshlq_n_s32(whole - first + bias, 23));
-}
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
     return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));

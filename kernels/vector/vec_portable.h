@@ -110,13 +110,6 @@ VEC_INLINE vf vf_round(vf a)
     vf magic = vf_set(0x1.8p23f);
     return vf_where((a < 0x1p22f) & (a > -0x1p22f), (a + magic) - magic, a);
 }
-VEC_INLINE vf vf_scale2(vf x, vf n)
-{
-    n = vf_where(n < 254.0f, n, vf_set(254.0f)); /* a NaN too, which is no whole number; x is NaN then */
-    n = vf_where(n > -254.0f, n, vf_set(-254.0f));
-    vec_int whole = {(int32_t)n[0], (int32_t)n[1], (int32_t)n[2], (int32_t)n[3]}, first = whole >> 1;
-    return x * vf_of_bits((first + 127) << 23) * vf_of_bits((whole - first + 127) << 23);
-}
 VEC_INLINE vf vf_totals(const vf v[VL])
 {
     return (vf){vf_total(v[0]), vf_total(v[1]), vf_total(v[2]), vf_total(v[3])};

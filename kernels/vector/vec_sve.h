@@ -100,6 +100,7 @@ VEC_INLINE vf vf_round(vf a)
 {
     return svrintn_f32_x(ALL, a);
 }
+#define OWN_SCALE2
 VEC_INLINE vf vf_scale2(vf x, vf n)
 {
     return svscale_f32_x(ALL, x, svcvt_s32_f32_x(ALL, n));
