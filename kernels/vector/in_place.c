@@ -32,7 +32,7 @@ VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 /* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to convert. */
 VEC_INLINE uint32_t tile_rows(kvb_elem elem)
 {
-    return VL <= DOTS_ROWS ? VL : elem_is_fp8(elem) ? DOTS_ROWS : 4;
+    return !elem_is_fp8(elem) ? 4 : VL < DOTS_ROWS ? VL : DOTS_ROWS;
 }
 
 /* Cells of a tile: a power of two, so that tiles never straddle the end of a row of scores. */
@@ -45,7 +45,8 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
 VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          line_way way, line_ahead ahead, uint32_t d, vf *sums)
 {
-    const uint32_t some = elem_is_fp8(elem) ? cells : 1; /* so many cells are converted before any is multiplied */
+    /* So many cells are converted before any is multiplied. */
+    const uint32_t some = elem_is_fp8(elem) || KEPT_LOADS ? cells : 1;
 #pragma GCC unroll 16
     for (uint32_t first = 0; first < cells; first += some) {
         vf key[VL][STEP_VECS];
@@ -56,11 +57,13 @@ VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
         }
 #pragma GCC unroll 8
         for (uint32_t v = 0; v < elem_vecs(elem); v++)
-#pragma GCC unroll 16
-            for (uint32_t c = first; c < first + some; c++)
 #pragma GCC unroll 8
-                for (uint32_t r = 0; r < rows; r++)
-                    sums[r * cells + c] = vf_fma(vf_load(q[r] + d + v * VL), key[c][v], sums[r * cells + c]);
+            for (uint32_t r = 0; r < rows; r++) {
+                const vf x = vf_load_kept(q[r] + d + v * VL);
+#pragma GCC unroll 16
+                for (uint32_t c = first; c < first + some; c++)
+                    sums[r * cells + c] = vf_fma(x, key[c][v], sums[r * cells + c]);
+            }
     }
 }
 
@@ -256,15 +259,19 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
         }
 }
 
-/* The widest strips that fit the registers, then narrower ones for what is left. */
+/* The widest strips that fit the registers, then narrower ones for what is left. Of those that share a line the first prefetches it. */
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                          line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
     if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
-        for (; dim - at >= VECS * VL; at += VECS * VL)                                                                 \
-            strip_sum(elem, rows, VECS, values, weights, way, ahead, at, sums);
+        for (; dim - at >= VECS * VL; at += VECS * VL) {                                                               \
+            if (VECS * VL * elem_size(elem) < 64 && at * elem_size(elem) % 64)                                         \
+                strip_sum(elem, rows, VECS, values, weights, LINES_NONE, ahead, at, sums);                             \
+            else                                                                                                       \
+                strip_sum(elem, rows, VECS, values, weights, way, ahead, at, sums);                                    \
+        }
     STRIPS(8)
     STRIPS(4)
     STRIPS(2)

@@ -4,6 +4,7 @@
  *
  * Floats: vf, VL lanes.
  *   vf_load, vf_store                 any address
+ *   vf_load_kept                      with KEPT_LOADS: in a register until it was used, even if gcc would rather read it again
  *   vf_set                            one float in every lane; vf_set_f16: one f16 at p
  *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
  *   vf_store_f16, _bf16               VL elements, rounded to nearest even; NaN stays NaN
@@ -60,6 +61,14 @@
 #endif
 
 /* ---- what instruction sets do alike: OWN_… where one has better ------------------------------------------------------ */
+
+#ifndef KEPT_LOADS
+#define KEPT_LOADS false
+VEC_INLINE vf vf_load_kept(const float *p)
+{
+    return vf_load(p);
+}
+#endif
 
 #ifndef OWN_FMA_ONE
 VEC_INLINE vf vf_fma_one(const float *a, vf b, vf c)

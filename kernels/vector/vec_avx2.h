@@ -23,6 +23,13 @@ VEC_INLINE vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
+#define KEPT_LOADS true /* there are 16 registers: gcc 12 takes an operand from memory for each use */
+VEC_INLINE vf vf_load_kept(const float *p)
+{
+    vf x = vf_load(p);
+    __asm__("" : "+x"(x));
+    return x;
+}
 VEC_INLINE void vf_store(float *p, vf a)
 {
     _mm256_storeu_ps(p, a);
@@ -261,8 +268,7 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     __m256i half = _mm256_slli_epi16(code, wide ? 8 : 7);
     if (!wide) {
         half = _mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80));
-        __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, largest), largest);
-        half = _mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7c00)));
+        half = _mm256_or_si256(half, _mm256_cmpeq_epi16(_mm256_and_si256(half, largest), largest)); /* all ones: NaN */
     }
     const vf factor = _mm256_set1_ps(wide ? 1.0f : 256.0f);
     x[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(half)) * factor;
