@@ -163,5 +163,8 @@ int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view
                                        uint32_t n, kvb_lookahead *next, void *scratch);
 int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                          uint32_t n, kvb_lookahead *next, void *scratch);
+/* Finds the rows, and makes d and m alone: the tile is anything. */
+int8_block KVB_ISA_NAME(kvb_int8_factors)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                          uint32_t n, int8_rows *rows, void *scratch);
 
 #endif

@@ -8,6 +8,8 @@
 /* Each level has keys_pack() and values_pack(). They pack rows i .. i + INT8_SOME - 1 of a block, as far as there are any. */
 #if defined(__AVX512BW__)
 #include "kernels/vector/int8_pack_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/vector/int8_pack_avx2.h"
 #else
 
 typedef uint8_t sixteen __attribute__((vector_size(16)));
@@ -16,9 +18,7 @@ typedef uint8_t sixteen __attribute__((vector_size(16)));
 VEC_INLINE sixteen iq4_nl_of(sixteen nibbles)
 {
     static const uint8_t levels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-#if defined(__AVX2__)
-    return (sixteen)_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)levels), (__m128i)nibbles);
-#elif defined(KVB_NEON)
+#if defined(KVB_NEON)
     return vqtbl1q_u8(vld1q_u8(levels), nibbles);
 #else
     uint8_t x[16];
@@ -181,6 +181,12 @@ static void pack_values(const int8_shape *s, const int8_rows *rows, uint32_t i, 
 
 /* ---- tables of d and m ------------------------------------------------------------------------------------------- */
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+#define TABLES_OWN true /* collecting takes as long as packing codes */
+#else
+#define TABLES_OWN false
+#endif
+
 /* The d, or the m, of a head's cells: where they lie, and a block's of them collected as [cell][group]. */
 typedef struct int8_factors {
     const uint8_t *at;    /* of cell 0 and group 0 */
@@ -202,6 +208,26 @@ VEC_INLINE void four_f16_copy(void *to, const uint8_t *at, size_t apart)
     memcpy(to, h, sizeof h);
 #endif
 }
+
+#if TABLES_OWN
+/* n of 1, 2 or 4 f16 that lie `apart` bytes from each other. */
+VEC_INLINE __m128 four_f16(const uint8_t *at, size_t apart, uint32_t n)
+{
+    const bool beside = apart == sizeof(uint16_t);
+    uint16_t h[4] = {0};
+    if (n == 4 && beside)
+        return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    if (n == 2 && beside)
+        return _mm_cvtph_ps(_mm_cvtsi32_si128(dword_at(at, 0)));
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&h[i], at + i * apart, sizeof h[i]);
+    __m128i x = _mm_cvtsi32_si128(h[0]);
+    x = n > 1 ? _mm_insert_epi16(x, h[1], 1) : x;
+    x = n > 2 ? _mm_insert_epi16(x, h[2], 2) : x;
+    return _mm_cvtph_ps(n > 3 ? _mm_insert_epi16(x, h[3], 3) : x);
+}
+#endif
 
 /* p holds f16 [VL][groups]. Returns those of group g as floats. */
 VEC_INLINE vf vf_load_f16_each(const void *p, uint32_t groups, uint32_t g)
@@ -285,7 +311,7 @@ static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n, groups = s->groups;
     const size_t beside = groups * f->group; /* bytes of a cell in a side table */
-    if (f->whole)
+    if (f->whole || (TABLES_OWN && s->f16))
         return;
     if (s->of.block_bytes && groups == 4) /* the commonest: rows of 128 in blocks of 32 */
         cells_collect(rows, i, end, 4, sizeof(uint16_t), f);
@@ -296,6 +322,47 @@ static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t
     else
         cells_collect(rows, i, end, 1, beside, f);
 }
+
+#if TABLES_OWN
+/* Groups g .. g + some - 1, of four cells at a time: they are transposed. */
+VEC_INLINE void groups_transpose(const int8_rows *rows, const int8_factors *f, size_t apart, uint32_t g, uint32_t some,
+                                 float *table)
+{
+    for (uint32_t i = 0; i < rows->n; i += 4) {
+        __m128 x[4];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++)
+            x[j] = four_f16(f->at + rows->at[i + j < rows->n ? i + j : i] * f->cell + g * apart, apart, some);
+        _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < some; j++)
+            _mm_store_ps(table + (g + j) * BLOCK + i, x[j]);
+    }
+}
+
+VEC_INLINE void all_transpose(const int8_rows *rows, const int8_factors *f, size_t apart, uint32_t groups, float *table)
+{
+    uint32_t g = 0;
+    for (; g + 4 <= groups; g += 4)
+        groups_transpose(rows, f, apart, g, 4, table);
+    for (; g + 2 <= groups; g += 2)
+        groups_transpose(rows, f, apart, g, 2, table);
+    for (; g < groups; g++)
+        groups_transpose(rows, f, apart, g, 1, table);
+}
+
+/* As table_make(), of f16 where they lie. */
+static void table_of_rows(const int8_shape *s, const int8_rows *rows, const int8_factors *f, float *table)
+{
+    const uint32_t cells = int8_cells(rows->n);
+    if (s->of.block_bytes)
+        all_transpose(rows, f, f->group, s->groups, table);
+    else
+        all_transpose(rows, f, sizeof(uint16_t), s->groups, table);
+    for (uint32_t g = 0; rows->n < cells && g < s->groups; g++)
+        memset(table + g * BLOCK + rows->n, 0, (cells - rows->n) * sizeof *table);
+}
+#endif
 
 VEC_INLINE void table_of_f16(const uint8_t *from, uint32_t groups, uint32_t cells, float *table)
 {
@@ -311,6 +378,12 @@ static void table_make(const int8_shape *s, const int8_rows *rows, int8_factors 
     const size_t size = groups * (s->f16 ? sizeof(uint16_t) : sizeof(float)); /* of a cell */
     const uint8_t *from = f->whole ? f->whole : f->held;
 
+#if TABLES_OWN
+    if (s->f16) {
+        table_of_rows(s, rows, f, table);
+        return;
+    }
+#endif
     if (rows->n < cells)
         memset(f->held + rows->n * size, 0, (cells - rows->n) * size);
     if (!s->f16 && groups == 1)
@@ -343,38 +416,46 @@ static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Tile, d and m lie one after the other in scratch. It takes some cells at a time so that loads of factors and shuffles of codes
+/* Tile, d and m lie one after the other in scratch; some NULL: there is no tile. It takes some cells at a time so that loads of factors and shuffles of codes
  * overlap. */
 static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
-                             pack *some, kvb_lookahead *next, void *scratch)
+                             pack *some, kvb_lookahead *next, int8_rows *rows, void *scratch)
 {
     float *table = (float *)(void *)((char *)scratch + int8_tile_bytes(s));
     int8_block block = {scratch, table, s->of.has_m ? table + int8_table_bytes(s) / sizeof *table : NULL};
     int8_factors d, m;
-    int8_rows rows;
 
-    rows_find(view, h, cells, n, &rows);
-    factors_find(s, view, h, &rows, &d, &m);
+    rows_find(view, h, cells, n, rows);
+    factors_find(s, view, h, rows, &d, &m);
     for (uint32_t i = 0; i < int8_cells(n); i += INT8_SOME) {
-        factors_collect(s, &rows, i, &d);
+        factors_collect(s, rows, i, &d);
         if (block.m)
-            factors_collect(s, &rows, i, &m);
-        some(s, &rows, i, block.tile);
+            factors_collect(s, rows, i, &m);
+        if (some)
+            some(s, rows, i, block.tile);
         kvb_lookahead_step(next);
     }
     kvb_lookahead_until(next, 1, 2);
-    tables_make(s, &rows, &d, &m, block.d, block.m);
+    tables_make(s, rows, &d, &m, block.d, block.m);
     return block;
+}
+
+int8_block KVB_ISA_NAME(kvb_int8_factors)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
+                                          uint32_t n, int8_rows *rows, void *scratch)
+{
+    return block_make(s, view, h, cells, n, NULL, NULL, rows, scratch);
 }
 
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch)
 {
-    return block_make(s, view, h, cells, n, pack_keys, next, scratch);
+    int8_rows rows;
+    return block_make(s, view, h, cells, n, pack_keys, next, &rows, scratch);
 }
 
 int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                          uint32_t n, kvb_lookahead *next, void *scratch)
 {
-    return block_make(s, view, h, cells, n, pack_values, next, scratch);
+    int8_rows rows;
+    return block_make(s, view, h, cells, n, pack_values, next, &rows, scratch);
 }

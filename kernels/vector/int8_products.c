@@ -331,6 +331,33 @@ VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const
         groups_sum(rows, 1, cells, v, g, weights, steps, sums);
 }
 
+/* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
+static bool largest_find(const float *x, uint32_t groups, uint32_t cells, float *most)
+{
+    vi all = vi_set(0);
+    for (uint32_t i = 0; i < cells; i += VL) {
+        vi size = vi_set(0);
+        for (uint32_t g = 0; g < groups; g++)
+            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
+        vf_store(most + i, (vf)size);
+        all = vi_size_max(all, (vf)size);
+    }
+    return vi_largest(all) < 0x7f800000;
+}
+
+/* Sets most[i] to the largest |d| of each cell. Are all d and m finite? */
+static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_t cells, float *most)
+{
+    _Alignas(64) float of_m[BLOCK];
+    return largest_find(block->d, s->groups, cells, most) &&
+           (!block->m || largest_find(block->m, s->groups, cells, of_m));
+}
+
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+#include "kernels/vector/int8_in_place_avx2.h"
+#define IN_PLACE
+#endif
+
 /* ---- any number of rows ---------------------------------------------------------------------------------------------- */
 
 /* Of a whole block, and of few cells. */
@@ -382,6 +409,12 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
                                    void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
+#ifdef IN_PLACE
+    if (takes_few(&s, n_rows)) {
+        few_scores_all(&s, k, h, cells, n, queries, n_rows, scores, next, scratch);
+        return;
+    }
+#endif
     const int8_block block = KVB_ISA_NAME(kvb_int8_keys)(&s, k, h, cells, n, next, scratch);
     const keys all = {&s, block.tile, block.d, block.m, next};
 
@@ -392,34 +425,25 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
     kvb_lookahead_until(next, 2, 2);
 }
 
-/* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
-static bool largest_find(const float *x, uint32_t groups, uint32_t cells, float *most)
-{
-    vi all = vi_set(0);
-    for (uint32_t i = 0; i < cells; i += VL) {
-        vi size = vi_set(0);
-        for (uint32_t g = 0; g < groups; g++)
-            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
-        vf_store(most + i, (vf)size);
-        all = vi_size_max(all, (vf)size);
-    }
-    return vi_largest(all) < 0x7f800000;
-}
-
 void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                                  uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
+#ifdef IN_PLACE
+    if (takes_few(&s, n_rows)) {
+        few_sums_all(&s, v, h, cells, n, weights, n_rows, sums, next, scratch);
+        return;
+    }
+#endif
     const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, next, scratch);
     const uint32_t some = int8_cells(n);
-    _Alignas(64) float most[2][BLOCK];
-    const bool finite =
-        largest_find(block.d, s.groups, some, most[0]) && (!block.m || largest_find(block.m, s.groups, some, most[1]));
+    _Alignas(64) float most[BLOCK];
+    const bool finite = factors_finite(&s, &block, some, most);
     const values all = {.shape = &s,
                         .tile = block.tile,
                         .d = block.d,
                         .m = block.m,
-                        .most = finite ? most[0] : NULL,
+                        .most = finite ? most : NULL,
                         .depth = (n + TOGETHER - 1) / TOGETHER * TILE_DWORDS,
                         .next = next};
 

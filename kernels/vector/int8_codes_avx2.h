@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codes of a row as bytes, 16 or 32 channels at a time (AVX2). */
+#if !defined(KVB_INT8_CODES_AVX2_H) && defined(__AVX2__)
+#define KVB_INT8_CODES_AVX2_H
+
+#include "kernels/vector/int8.h"
+#include "kernels/vector/vec.h"
+
+/* Codes of channels c .. c + 15: bytes without a sign, or with one where the element has no zero and 8 bits. */
+VEC_INLINE __m128i bytes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+{
+    const int8_elem of = int8_elem_of(elem);
+    const uint8_t *block = row + c / 32 * of.block_bytes, *codes = block + of.codes_at;
+    const __m128i low = _mm_set1_epi8(15);
+    if (elem == KVB_INT8 || elem == KVB_UINT8)
+        return _mm_loadu_si128((const __m128i *)(const void *)(row + c));
+    if (elem == KVB_Q8_0)
+        return _mm_loadu_si128((const __m128i *)(const void *)(codes + c % 32));
+    if (elem == KVB_UINT4) {
+        const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(row + c / 2));
+        return _mm_unpacklo_epi8(_mm_and_si128(x, low), _mm_and_si128(_mm_srli_epi16(x, 4), low));
+    }
+    if (elem == KVB_UINT2) {
+        const __m128i x = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(dword_at(row + c / 4, 0)));
+        const __m128i two = _mm_or_si128(x, _mm_slli_epi32(x, 6)), four = _mm_or_si128(two, _mm_slli_epi32(two, 12));
+        return _mm_and_si128(four, _mm_set1_epi8(3));
+    }
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    x = _mm_and_si128(c % 32 ? _mm_srli_epi16(x, 4) : x, low);
+    if (elem == KVB_IQ4_NL) {
+        const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+        return _mm_shuffle_epi8(levels, x);
+    }
+    if (of.offset != 16)
+        return x;
+    const __m128i each = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128i bit = _mm_set1_epi64x((long long)0x8040201008040201u);
+    uint16_t fifths;
+    memcpy(&fifths, codes - 4 + c % 32 / 8, sizeof fifths);
+    __m128i set = _mm_and_si128(_mm_shuffle_epi8(_mm_cvtsi32_si128(fifths), each), bit);
+    return _mm_or_si128(x, _mm_and_si128(_mm_cmpeq_epi8(set, bit), _mm_set1_epi8(16)));
+}
+
+VEC_INLINE bool has_sign(kvb_elem elem)
+{
+    return elem == KVB_INT8 || elem == KVB_Q8_0 || elem == KVB_IQ4_NL;
+}
+
+/* (code - offset) of channels c .. c + 15, or c + 31. */
+VEC_INLINE __m128i codes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+{
+    const __m128i x = bytes16_of(elem, row, c);
+    return has_sign(elem) ? x : _mm_sub_epi8(x, _mm_set1_epi8((char)int8_elem_of(elem).offset));
+}
+
+VEC_INLINE __m256i codes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+{
+    return _mm256_set_m128i(codes16_of(elem, row, c + 16), codes16_of(elem, row, c));
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of int8_products.c for few query rows with AVX2: rows of codes are used where they lie, as packing a block costs more than
+ * it saves. Sums have the bits of a packed block's; scores add the same products in another order.
+ */
+#if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
+#define KVB_INT8_IN_PLACE_AVX2_H
+
+#include "kernels/vector/int8_codes_avx2.h"
+
+#define FEW_ROWS 4u /* more would not stay in registers */
+
+typedef struct coded_rows {
+    const int8_shape *shape;
+    int8_rows at;
+    int8_block factors; /* without a tile */
+} coded_rows;
+
+/* ---- scores -------------------------------------------------------------------------------------------------------- */
+
+/* Cells of a tile. */
+VEC_INLINE uint32_t few_cells(uint32_t rows)
+{
+    return rows <= 2 ? VL / rows : 2;
+}
+
+typedef struct few_queries {
+    _Alignas(64) int16_t q[FEW_ROWS][INT8_MAX_DIM];
+    _Alignas(32) float steps[VL];             /* of each sum of a tile */
+    float total[FEW_ROWS][INT8_MAX_DIM / 32]; /* of each group */
+} few_queries;
+
+static void queries_read(const int8_shape *s, const void *const *queries, uint32_t n, few_queries *to)
+{
+    memset(to->steps, 0, sizeof to->steps);
+    for (uint32_t r = 0; r < n; r++) {
+        const int8_query *of = queries[r];
+        memcpy(to->q[r], (const char *)of + int8_query_codes_at(s), s->dim * sizeof **to->q);
+        for (uint32_t c = 0; c < few_cells(n); c++)
+            to->steps[r * few_cells(n) + c] = of->step;
+        for (uint32_t g = 0; g < s->groups; g++)
+            to->total[r][g] = (float)of->sums[g];
+    }
+}
+
+/* A tile of cells from i on. Past the last cell it repeats that cell. */
+VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i,
+                        float *scores)
+{
+    const uint32_t cells = few_cells(rows), groups = k->shape->groups, per = k->shape->group / 32;
+    const uint8_t *row[VL];
+    float totals[VL];
+    vf sum[VL];
+#pragma GCC unroll 8
+    for (uint32_t c = 0; c < cells; c++)
+        row[c] = k->at.row[i + c < k->at.n ? i + c : k->at.n - 1];
+#pragma GCC unroll 8
+    for (uint32_t s = 0; s < VL; s++)
+        sum[s] = vf_set(0);
+#pragma GCC unroll 1
+    for (uint32_t g = 0, b = 0; g < groups; g++) {
+#pragma GCC unroll 1
+        for (uint32_t end = b + per; b < end; b++)
+#pragma GCC unroll 8
+            for (uint32_t c = 0; c < cells; c++) {
+                const __m256i low = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 32 * b)),
+                              high = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 32 * b + 16));
+                const vf d = vf_set(k->factors.d[g * BLOCK + i + c]);
+                __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
+#pragma GCC unroll 4
+                for (uint32_t r = 0; r < rows; r++) {
+                    const __m256i *x = (const __m256i *)(const void *)(q->q[r] + (size_t)32 * b);
+                    const __m256i whole = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_load_si256(x)),
+                                                           _mm256_madd_epi16(high, _mm256_load_si256(x + 1)));
+                    sum[r * cells + c] = vf_fma(_mm256_cvtepi32_ps(whole), d, sum[r * cells + c]);
+                }
+            }
+        if (int8_elem_of(elem).has_m)
+#pragma GCC unroll 8
+            for (uint32_t c = 0; c < cells; c++)
+#pragma GCC unroll 4
+                for (uint32_t r = 0; r < rows; r++) { /* in one lane */
+                    const vf total = _mm256_zextps128_ps256(_mm_load_ss(&q->total[r][g]));
+                    sum[r * cells + c] = vf_fma(total, vf_set(k->factors.m[g * BLOCK + i + c]), sum[r * cells + c]);
+                }
+    }
+    vf_store(totals, vf_totals(sum) * vf_load(q->steps));
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(scores + r * BLOCK + i, totals + r * cells, cells * sizeof *scores);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+
+/* Channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
+VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const whole_weights *whole, uint32_t c,
+                        float *const *sums)
+{
+    vi acc[FEW_ROWS * 2];
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 2 * rows; j++)
+        acc[j] = vi_set(0);
+    for (uint32_t i = 0; i < v->at.n; i += 2) {
+        const __m128i x = codes16_of(elem, v->at.row[i], c),
+                      y = i + 1 < v->at.n ? codes16_of(elem, v->at.row[i + 1], c) : _mm_setzero_si128();
+        const vi pairs[2] = {(vi)_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(x, y)),
+                             (vi)_mm256_cvtepi8_epi16(_mm_unpackhi_epi8(x, y))};
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < 2 * rows; j++)
+            acc[j] = vi_dot2(acc[j], pairs[j % 2], vi_set(whole[j / 2].of[i / 2]));
+    }
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 2 * rows; j++) {
+        const whole_weights *w = &whole[j / 2];
+        float *to = sums[j / 2] + c + j % 2 * VL;
+        vf x = vf_load(to);
+        if (v->shape->of.has_m)
+            x = x + vf_set(w->rest);
+        vf_store(to, vf_fma(vi_to_vf(acc[j]), vf_set(w->step), x));
+    }
+}
+
+/* Weights in whole steps, for group g. */
+VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t rows, uint32_t cells, uint32_t g,
+                            const float *weights, const row_step *steps, whole_weights *whole)
+{
+    const float *d = v->factors.d + g * BLOCK, *m = v->factors.m ? v->factors.m + g * BLOCK : NULL;
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *p = weights + r * BLOCK;
+        if (most)
+            weights_round(cells, p, d, m, true, steps[r], &whole[r]);
+        else
+            weights_round(cells, p, d, m, false, step_find(cells, p, d, false), &whole[r]);
+    }
+}
+
+/* ---- any number of rows, any element ------------------------------------------------------------------------------- */
+
+typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
+typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,
+                         kvb_lookahead *next);
+
+#define FEW(ELEM, N)                                                                                                   \
+    static __attribute__((noinline)) void few_dots_##ELEM##_##N(const coded_rows *k, const few_queries *q,             \
+                                                                float *scores, kvb_lookahead *next)                    \
+    {                                                                                                                  \
+        for (uint32_t i = 0; i < k->at.n; i += few_cells(N)) {                                                         \
+            few_dot(ELEM, N, k, q, i, scores);                                                                         \
+            kvb_lookahead_until(next, i, k->at.n);                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void few_sums_##ELEM##_##N(const coded_rows *v, const whole_weights *whole,       \
+                                                                uint32_t c, uint32_t end, float *const *sums,          \
+                                                                kvb_lookahead *next)                                   \
+    {                                                                                                                  \
+        for (; c < end; c += 16) {                                                                                     \
+            few_sum(ELEM, N, v, whole, c, sums);                                                                       \
+            kvb_lookahead_until(next, c + 16, v->shape->dim);                                                          \
+        }                                                                                                              \
+    }
+#define FEW_OF(ELEM) FEW(ELEM, 1) FEW(ELEM, 2) FEW(ELEM, 3) FEW(ELEM, 4)
+INT8_ELEMS(FEW_OF)
+
+#define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2, few_dots_##ELEM##_3, few_dots_##ELEM##_4},
+#define SUMS_LINE(ELEM) [ELEM] = {few_sums_##ELEM##_1, few_sums_##ELEM##_2, few_sums_##ELEM##_3, few_sums_##ELEM##_4},
+static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(DOTS_LINE)};
+static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(SUMS_LINE)};
+
+/* Groups of 32 channels and multiples. */
+static bool takes_few(const int8_shape *s, uint32_t n_rows)
+{
+    return n_rows <= FEW_ROWS && s->group % 32 == 0;
+}
+
+static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
+                           const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
+                           void *scratch)
+{
+    coded_rows rows;
+    few_queries q;
+    rows.shape = s;
+    rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
+    queries_read(s, queries, n_rows, &q);
+    few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
+    for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++)
+        memset(scores + (size_t)r * BLOCK + n, 0, (int8_cells(n) - n) * sizeof *scores);
+    kvb_lookahead_until(next, 2, 2);
+}
+
+static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
+                         const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
+{
+    coded_rows rows;
+    const uint32_t some = int8_cells(n);
+    _Alignas(64) float most[BLOCK];
+    row_step steps[FEW_ROWS];
+    whole_weights whole[FEW_ROWS];
+    rows.shape = s;
+    rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, v, h, cells, n, &rows.at, scratch);
+    const bool finite = factors_finite(s, &rows.factors, some, most);
+    for (uint32_t r = 0; finite && r < n_rows; r++)
+        steps[r] = some == BLOCK ? step_find(BLOCK, weights + (size_t)r * BLOCK, most, true)
+                                 : step_find(INT8_SOME, weights + (size_t)r * BLOCK, most, true);
+    for (uint32_t g = 0, c = 0; g < s->groups; g++, c += s->group) {
+        if (some == BLOCK)
+            few_weights(&rows, finite ? most : NULL, n_rows, BLOCK, g, weights, steps, whole);
+        else
+            few_weights(&rows, finite ? most : NULL, n_rows, INT8_SOME, g, weights, steps, whole);
+        few_sums[s->elem][n_rows - 1](&rows, whole, c, c + s->group, sums, next);
+    }
+    kvb_lookahead_until(next, 2, 2);
+}
+
+#endif
