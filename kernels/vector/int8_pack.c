@@ -10,6 +10,7 @@
 #include "kernels/vector/int8_pack_avx512.h"
 #elif defined(__AVX2__)
 #include "kernels/vector/int8_pack_avx2.h"
+#define OWN_TABLES true
 #else
 
 typedef uint8_t sixteen __attribute__((vector_size(16)));
@@ -181,10 +182,8 @@ static void pack_values(const int8_shape *s, const int8_rows *rows, uint32_t i, 
 
 /* ---- tables of d and m ------------------------------------------------------------------------------------------- */
 
-#if defined(__AVX2__) && !defined(__AVX512BW__)
-#define TABLES_OWN true /* collecting takes as long as packing codes */
-#else
-#define TABLES_OWN false
+#ifndef OWN_TABLES
+#define OWN_TABLES false /* else f16_table() finds f16 where they lie: nothing is collected */
 #endif
 
 /* The d, or the m, of a head's cells: where they lie, and a block's of them collected as [cell][group]. */
@@ -208,26 +207,6 @@ VEC_INLINE void four_f16_copy(void *to, const uint8_t *at, size_t apart)
     memcpy(to, h, sizeof h);
 #endif
 }
-
-#if TABLES_OWN
-/* n of 1, 2 or 4 f16 that lie `apart` bytes from each other. */
-VEC_INLINE __m128 four_f16(const uint8_t *at, size_t apart, uint32_t n)
-{
-    const bool beside = apart == sizeof(uint16_t);
-    uint16_t h[4] = {0};
-    if (n == 4 && beside)
-        return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)at));
-    if (n == 2 && beside)
-        return _mm_cvtph_ps(_mm_cvtsi32_si128(dword_at(at, 0)));
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(&h[i], at + i * apart, sizeof h[i]);
-    __m128i x = _mm_cvtsi32_si128(h[0]);
-    x = n > 1 ? _mm_insert_epi16(x, h[1], 1) : x;
-    x = n > 2 ? _mm_insert_epi16(x, h[2], 2) : x;
-    return _mm_cvtph_ps(n > 3 ? _mm_insert_epi16(x, h[3], 3) : x);
-}
-#endif
 
 /* p holds f16 [VL][groups]. Returns those of group g as floats. */
 VEC_INLINE vf vf_load_f16_each(const void *p, uint32_t groups, uint32_t g)
@@ -311,7 +290,7 @@ static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n, groups = s->groups;
     const size_t beside = groups * f->group; /* bytes of a cell in a side table */
-    if (f->whole || (TABLES_OWN && s->f16))
+    if (f->whole || (OWN_TABLES && s->f16))
         return;
     if (s->of.block_bytes && groups == 4) /* the commonest: rows of 128 in blocks of 32 */
         cells_collect(rows, i, end, 4, sizeof(uint16_t), f);
@@ -322,47 +301,6 @@ static void factors_collect(const int8_shape *s, const int8_rows *rows, uint32_t
     else
         cells_collect(rows, i, end, 1, beside, f);
 }
-
-#if TABLES_OWN
-/* Groups g .. g + some - 1, of four cells at a time: they are transposed. */
-VEC_INLINE void groups_transpose(const int8_rows *rows, const int8_factors *f, size_t apart, uint32_t g, uint32_t some,
-                                 float *table)
-{
-    for (uint32_t i = 0; i < rows->n; i += 4) {
-        __m128 x[4];
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < 4; j++)
-            x[j] = four_f16(f->at + rows->at[i + j < rows->n ? i + j : i] * f->cell + g * apart, apart, some);
-        _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < some; j++)
-            _mm_store_ps(table + (g + j) * BLOCK + i, x[j]);
-    }
-}
-
-VEC_INLINE void all_transpose(const int8_rows *rows, const int8_factors *f, size_t apart, uint32_t groups, float *table)
-{
-    uint32_t g = 0;
-    for (; g + 4 <= groups; g += 4)
-        groups_transpose(rows, f, apart, g, 4, table);
-    for (; g + 2 <= groups; g += 2)
-        groups_transpose(rows, f, apart, g, 2, table);
-    for (; g < groups; g++)
-        groups_transpose(rows, f, apart, g, 1, table);
-}
-
-/* As table_make(), of f16 where they lie. */
-static void table_of_rows(const int8_shape *s, const int8_rows *rows, const int8_factors *f, float *table)
-{
-    const uint32_t cells = int8_cells(rows->n);
-    if (s->of.block_bytes)
-        all_transpose(rows, f, f->group, s->groups, table);
-    else
-        all_transpose(rows, f, sizeof(uint16_t), s->groups, table);
-    for (uint32_t g = 0; rows->n < cells && g < s->groups; g++)
-        memset(table + g * BLOCK + rows->n, 0, (cells - rows->n) * sizeof *table);
-}
-#endif
 
 VEC_INLINE void table_of_f16(const uint8_t *from, uint32_t groups, uint32_t cells, float *table)
 {
@@ -378,9 +316,11 @@ static void table_make(const int8_shape *s, const int8_rows *rows, int8_factors 
     const size_t size = groups * (s->f16 ? sizeof(uint16_t) : sizeof(float)); /* of a cell */
     const uint8_t *from = f->whole ? f->whole : f->held;
 
-#if TABLES_OWN
+#if OWN_TABLES
     if (s->f16) {
-        table_of_rows(s, rows, f, table);
+        f16_table(rows, f->at, f->cell, s->of.block_bytes, groups, table);
+        for (uint32_t g = 0; rows->n < cells && g < groups; g++)
+            memset(table + g * BLOCK + rows->n, 0, (cells - rows->n) * sizeof *table);
         return;
     }
 #endif

@@ -60,4 +60,60 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
         }
 }
 
+/* n of 1, 2 or 4 f16 that lie `apart` bytes from each other. */
+VEC_INLINE __m128 four_f16(const uint8_t *at, size_t apart, uint32_t n)
+{
+    const bool beside = apart == sizeof(uint16_t);
+    uint16_t h[4] = {0};
+    if (n == 4 && beside)
+        return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    if (n == 2 && beside)
+        return _mm_cvtph_ps(_mm_cvtsi32_si128(dword_at(at, 0)));
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&h[i], at + i * apart, sizeof h[i]);
+    __m128i x = _mm_cvtsi32_si128(h[0]);
+    x = n > 1 ? _mm_insert_epi16(x, h[1], 1) : x;
+    x = n > 2 ? _mm_insert_epi16(x, h[2], 2) : x;
+    return _mm_cvtph_ps(n > 3 ? _mm_insert_epi16(x, h[3], 3) : x);
+}
+/* Groups g .. g + some - 1, four cells at a time. */
+VEC_INLINE void groups_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t apart, uint32_t g,
+                                 uint32_t some, float *table)
+{
+    for (uint32_t i = 0; i < rows->n; i += 4) {
+        __m128 x[4];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++)
+            x[j] = four_f16(at + rows->at[i + j < rows->n ? i + j : i] * cell + g * apart, apart, some);
+        _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < some; j++)
+            _mm_store_ps(table + (g + j) * BLOCK + i, x[j]);
+    }
+}
+
+VEC_INLINE void all_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t apart, uint32_t groups,
+                              float *table)
+{
+    uint32_t g = 0;
+    for (; g + 4 <= groups; g += 4)
+        groups_transpose(rows, at, cell, apart, g, 4, table);
+    for (; g + 2 <= groups; g += 2)
+        groups_transpose(rows, at, cell, apart, g, 2, table);
+    for (; g < groups; g++)
+        groups_transpose(rows, at, cell, apart, g, 1, table);
+}
+
+/* table [groups][BLOCK] of the f16 at `at`, those of a cell in blocks of so many bytes; 0: side by side. Up to three columns from n on are
+ * written, too. */
+static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
+                      float *table)
+{
+    if (block)
+        all_transpose(rows, at, cell, block, groups, table);
+    else
+        all_transpose(rows, at, cell, sizeof(uint16_t), groups, table);
+}
+
 #endif
