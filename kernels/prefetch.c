@@ -6,15 +6,22 @@
 #define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 #define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 
-/* A short turn is 32 cells, any other 64: what is prefetched is the next turn. Rows apart often fall into the same sets of the
- * first-level cache. So they are prefetched into the second-level cache. */
-#define NEAR_TURN                                                                                                      \
+/* Rows apart often fall into the same sets of the first-level cache. So they are prefetched into the second-level cache. */
+#define NEAR_32                                                                                                        \
     {                                                                                                                  \
         .ahead = 32, .near = true                                                                                      \
     }
-#define FAR_TURN                                                                                                       \
+#define FAR                                                                                                            \
     {                                                                                                                  \
         .ahead = 64                                                                                                    \
+    }
+#define NEAR_BESIDE                                                                                                    \
+    {                                                                                                                  \
+        .ahead = 5, .near = true, .by_cells = true, .sums_by_cells = true, .beside = true                              \
+    }
+#define FAR_BESIDE                                                                                                     \
+    {                                                                                                                  \
+        .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true                                           \
     }
 #define FAR_BY_CELLS                                                                                                   \
     {                                                                                                                  \
@@ -28,21 +35,17 @@
     {                                                                                                                  \
         .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
     }
-#define FEW_NEAR   THREE(NEAR_TURN), FAR_TURN
-#define INTEL_RUNS FEW_NEAR, FEW_NEAR, FOUR(FAR_TURN), FOUR(FAR_TURN)
-#define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR_TURN, FAR_TURN
+#define INTEL(FEW) FOUR(FAR), THREE(FEW), FAR, THREE(FEW), FAR, FOUR(FAR)
+#define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR, FAR
 
-/* Measured on Sapphire Rapids; taken for every CPU that is not AMD's. */
+/* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
-                                         .short_bytes = 256,
-                                         .short_rows = 4,
-                                         .short_cells = 32,
-                                         .reading = {INTEL_RUNS, INTEL_RUNS, FOUR(FOUR(FAR_TURN))}};
+                                         .reading = {THREE(NEAR_32), FAR, THREE(NEAR_BESIDE), FAR, THREE(NEAR_BESIDE),
+                                                     FAR, FOUR(FAR), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {
     .places = 1,
-    .short_cells = 64,
     .steadily = true,
     .reading = {THREE(FOUR(AGAIN)), WIDE, THREE(FOUR(NEAR_BY_CELLS)), WIDE, FOUR(FOUR(FAR_BY_CELLS))}};
 

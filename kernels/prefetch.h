@@ -22,15 +22,18 @@
  * (harness/tuning/tuning.h).
  */
 typedef struct kvb_reading {
-    uint32_t ahead; /* prefetch lines of the cell so many further on in the order of reading; at most 256. 0: none */
-    bool near;      /* into the first-level cache */
-    bool again;     /* each more than once, if `near`: this CPU drops requests that come too fast */
-    bool by_cells;  /* for one or two query rows a cell's row of K is read to its end before the next cell's */
+    /* Prefetch lines of the cell so many further on in the order of reading, at most 256; of several places, at least two at each.
+     * 0: none. */
+    uint32_t ahead;
+    bool near;          /* into the first-level cache */
+    bool again;         /* each more than once, if `near`: this CPU drops requests that come too fast */
+    bool by_cells;      /* for one or two query rows a cell's row of K is read to its end before the next cell's */
     bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
     /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
      * prefetcher, which stops at the end of each page. */
     bool pages;
-    bool beside; /* for up to four query rows of 128 channels: V of a turn beside K of the next, a row or two of each */
+    bool
+        beside; /* for up to four query rows of 128 channels: V of a block beside K of the next, a row or two of each */
 } kvb_reading;
 
 /*
@@ -50,11 +53,9 @@ enum {
 };
 
 typedef struct kvb_prefetch {
-    /* The order in which cells are taken, and so in which they are added: results depend on these in their last bits. */
-    uint32_t places;      /* of a sequence that few query rows read in turns: a power of two */
-    uint32_t short_bytes; /* rows up to this, … */
-    uint32_t short_rows;  /* … for up to so many query rows, … */
-    uint32_t short_cells; /* … are read in turns of so many cells: 32 or 64 */
+    /* The order in which cells are taken, and so in which they are added: results depend on it in their last bits. */
+    uint32_t
+        places; /* of a sequence that few query rows read in turns: a power of two. Where V may be read beside K: one */
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
     kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */

@@ -64,17 +64,17 @@ static int table_print(const tune *t, const kvb_tuning *found)
         snprintf(gain, sizeof gain, "%.2fx", found->gain[i]);
         if (c.spread != KVB_SPREAD_LONG)
             snprintf(ahead, sizeof ahead, x->ahead ? "next" : "-");
-        error = kvb_table_row(table,
-                              (const char *const[]){kvb_spread_names[c.spread], sizes[c.size], rows[c.rows], ahead,
-                                                    !x->ahead ? "-"
-                                                    : x->near ? "L1"
-                                                              : "L2",
-                                                    x->again ? "yes" : "no", x->pages ? "yes" : "no",
-                                                    x->by_cells && c.rows < 2 ? "by cells" : "by channels",
-                                                    x->beside && c.rows < 3 && c.spread == KVB_SPREAD_LONG ? "beside K"
-                                                    : x->sums_by_cells                                     ? "by cells"
-                                                                       : "by strips",
-                                                    gain});
+        error =
+            kvb_table_row(table, (const char *const[]){kvb_spread_names[c.spread], sizes[c.size], rows[c.rows], ahead,
+                                                       !x->ahead ? "-"
+                                                       : x->near ? "L1"
+                                                                 : "L2",
+                                                       x->again ? "yes" : "no", x->pages ? "yes" : "no",
+                                                       x->by_cells && c.rows < 2 ? "by cells" : "by channels",
+                                                       x->beside && c.rows < 3 ? "beside K"
+                                                       : x->sums_by_cells      ? "by cells"
+                                                                               : "by strips",
+                                                       gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);
     kvb_table_free(table);

@@ -15,7 +15,7 @@
 #include "results/manifest.h"
 
 #define FILE_BYTES_MAX 65536
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 const char *const kvb_spread_names[KVB_SPREADS] = {"in long runs", "in short runs", "apart"};
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},

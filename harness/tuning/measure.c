@@ -56,6 +56,7 @@ static const kvb_reading readings[] = {
     {.ahead = 32, .near = true},
     {.ahead = 32, .near = true, .pages = true},
     {.ahead = 16, .pages = true},
+    {.ahead = 5, .near = true},
 };
 /* Where the next block is prefetched, however far on. */
 static const kvb_reading readings_next[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
@@ -377,20 +378,20 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
-/* Only flash heeds orders. */
+/* Only flash heeds orders; who does not leaves those that are built in. */
 static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 {
     const bool next = w->class.spread != KVB_SPREAD_LONG;
     const uint32_t n = next ? READINGS_NEXT : few ? FEW_READINGS : READINGS;
-    const uint32_t n_orders = kernel != &kvb_kernel_flash ? 1 : few ? FEW_ORDERS : ORDERS;
+    const bool heeds = kernel == &kvb_kernel_flash;
+    const uint32_t n_orders = !heeds ? 1 : few ? FEW_ORDERS : ORDERS;
     for (uint32_t o = 0; o < n_orders; o++)
-        for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows && !(next && orders[o].beside);
-             i++) {
-            kvb_reading *r = &w->candidate[w->n++];
+        for (uint32_t i = 0; i < n && rows_of[w->class.rows] <= orders[o].most_rows; i++) {
+            kvb_reading *r = &w->candidate[w->n++], *own = &w->candidate[0];
             *r = next ? readings_next[i] : readings[i];
-            r->by_cells = orders[o].by_cells;
-            r->sums_by_cells = orders[o].sums_by_cells;
-            r->beside = orders[o].beside;
+            r->by_cells = heeds ? orders[o].by_cells : own->by_cells;
+            r->sums_by_cells = heeds ? orders[o].sums_by_cells : own->sums_by_cells;
+            r->beside = heeds ? orders[o].beside : own->beside;
         }
 }
 

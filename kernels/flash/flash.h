@@ -89,10 +89,17 @@ typedef struct kvb_workspace {
     kvb_waiting *waiting; /* [tokens of a tile] */
 } kvb_workspace;
 
+/* Sums of a group that are yet to be made, with the weights in a workspace's scores. */
+typedef struct kvb_late_sums {
+    uint32_t n_rows, n_cells; /* no rows: there are none */
+    const void *value[BLOCK];
+    float *sums[BESIDE_ROWS];
+    kvb_row_ahead ahead;
+} kvb_late_sums;
+
 /* How q and K, and the weights and V, are multiplied. Each product has a file, with its kernel: product_*.c. */
 typedef struct kvb_product {
-    size_t loops;     /* offset in kvb_loops of those that it is made of: it runs at levels that have them */
-    bool short_turns; /* turns have kvb_prefetch.short_cells cells if query rows are few and stored rows narrow */
+    size_t loops; /* offset in kvb_loops of those that it is made of: it runs at levels that have them */
 
     /* Does it take the rows of this problem? If not, why says the reason. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
@@ -111,12 +118,12 @@ typedef struct kvb_product {
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     /*
-     * Both are NULL where a product has no such loop. fits_beside() says whether the turns of a group can be attended this way. beside()
-     * does two things at once. It writes the scores of this turn into now->scores. It adds the V rows of the turn before to g->sums, with
-     * the weights in before->scores. It expects these V rows in g->value, and leaves there the V rows of this turn.
+     * Both are NULL where a product has no such loop. May V's rows of a group be read beside K's rows of the group after it, if that has
+     * as many rows and cells? beside() makes the scores of a group together with the sums of the one before, whose weights they replace.
+     * g NULL: these sums alone.
      */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
-    void (*beside)(const kvb_flash *flash, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g);
+    void (*beside)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late);
 
     kvb_group_cost *cost;
 } kvb_product;
@@ -143,6 +150,13 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
+/* How rows of that side are read where they lie. */
+static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side)
+{
+    const kvb_spread spread = g->turn ? KVB_SPREAD_LONG : g->neighbours ? KVB_SPREAD_SHORT : KVB_SPREAD_APART;
+    return kvb_reading_of(flash->prefetch, spread, side->row_bytes, g->n_rows);
+}
+
 /*
  * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block. Lines between here
  * and there are prefetched again only if the group reads them, too.
@@ -150,9 +164,8 @@ static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kv
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
 {
-    const kvb_spread spread = g->turn ? KVB_SPREAD_LONG : g->neighbours ? KVB_SPREAD_SHORT : KVB_SPREAD_APART;
-    const kvb_reading *r = kvb_reading_of(flash->prefetch, spread, side->row_bytes, g->n_rows);
-    const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > g->runs ? r->ahead / g->runs : 1;
+    const kvb_reading *r = kvb_group_reading(flash, g, side);
+    const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > 2 * g->runs ? r->ahead / g->runs : 2;
     const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
     return (kvb_row_ahead){.bytes = cells * stride,
                            .near = r->near,

@@ -20,10 +20,11 @@ typedef struct pass {
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head, toks; /* tokens of the tile */
-    uint32_t ahead;     /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
-    bool apart;         /* rows of a group see the same cells */
-    bool mixed;         /* set where they did not: some added 0 times V rows that they do not see */
-    const void **query; /* of each row of the tile: what is to be multiplied */
+    uint32_t ahead;      /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
+    bool apart;          /* rows of a group see the same cells */
+    bool mixed;          /* set where they did not: some added 0 times V rows that they do not see */
+    const void **query;  /* of each row of the tile: what is to be multiplied */
+    kvb_late_sums *late; /* of the group before, if it has rows; its weights are in w->scores */
 } pass;
 
 static void queries_encode(pass *x, const kvb_share *share, uint32_t rows)
@@ -102,24 +103,64 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     g->neighbours = kvb_word_is_run(any);
 }
 
-static void scores_weigh(const pass *x, const kvb_workspace *w, const kvb_row_group *g)
+static void scores_weigh(const pass *x, const kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     const kvb_vector *vector = f->loops->vector;
     float earlier[TILE_ROWS];
-    vector->weigh(f->logits, w->scores, g->n_cells, g->n_rows, g->visible, g->state, earlier);
+    vector->weigh(f->logits, x->w->scores, g->n_cells, g->n_rows, g->visible, g->state, earlier);
     for (uint32_t r = 0; r < g->n_rows; r++)
         if (earlier[r] != 1.0f)
             vector->rescale(g->sums[r], g->sums[r], f->v.width, earlier[r]);
 }
 
-static void group_attend(const pass *x, kvb_row_group *g)
+/* The sums that were left for later. */
+static void late_sum(pass *x)
 {
-    const kvb_product *product = x->flash->product;
+    if (x->late->n_rows)
+        x->flash->product->beside(x->flash, x->w, NULL, x->late);
+    x->late->n_rows = 0;
+}
 
-    product->scores(x->flash, x->w, g);
-    scores_weigh(x, x->w, g);
-    product->sums(x->flash, x->w, g);
+static void sums_leave(const pass *x, kvb_row_group *g)
+{
+    const kvb_side *v = &x->flash->v;
+    kvb_late_sums *late = x->late;
+    kvb_rows_in_place(v, g, 0, g->n_cells, late->value);
+    if (g->again)
+        return;
+    late->n_rows = g->n_rows;
+    late->n_cells = g->n_cells;
+    late->ahead = kvb_group_row_ahead(x->flash, g, v, v->stride);
+    memcpy(late->sums, g->sums, g->n_rows * sizeof *late->sums);
+}
+
+static bool may_beside(const kvb_flash *f, const kvb_row_group *g)
+{
+    return f->product->beside && f->product->fits_beside(f, g);
+}
+
+/*
+ * Where that is faster, a group's sums are left for later and made beside the scores of the next group, so that K and V are read side by
+ * side (kernels/NOTES.md). The bits are the same.
+ */
+static void group_attend(pass *x, kvb_row_group *g)
+{
+    const kvb_flash *f = x->flash;
+    const kvb_product *product = f->product;
+    const bool later = may_beside(f, g) && kvb_group_reading(f, g, &f->k)->beside;
+
+    if (!later || x->late->n_rows != g->n_rows || x->late->n_cells != g->n_cells)
+        late_sum(x);
+    if (x->late->n_rows)
+        product->beside(f, x->w, g, x->late);
+    else
+        product->scores(f, x->w, g);
+    scores_weigh(x, g);
+    if (later)
+        sums_leave(x, g);
+    else
+        product->sums(f, x->w, g);
 }
 
 /* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */
@@ -136,7 +177,7 @@ static uint32_t waiting_ahead(const pass *x, uint32_t tok)
 }
 
 /* Attends the cells that wait for token `tok` of the tile. */
-static void waiting_attend(const pass *x, uint32_t tok)
+static void waiting_attend(pass *x, uint32_t tok)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
     kvb_row_group g;
@@ -153,7 +194,7 @@ static void waiting_attend(const pass *x, uint32_t tok)
     waiting->n = 0;
 }
 
-static void cells_wait(const pass *x, uint32_t first, uint32_t tok, uint64_t word, uint32_t n)
+static void cells_wait(pass *x, uint32_t first, uint32_t tok, uint64_t word, uint32_t n)
 {
     kvb_waiting *waiting = &x->w->waiting[tok];
 
@@ -181,18 +222,12 @@ static void block_attend(pass *x, const kvb_block *block)
     }
 }
 
-/* Are there few query rows, and stored rows narrow enough, for short turns? */
-static bool is_short(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g)
+/* How many neighbouring cells a turn reads at each place: RUN_BYTES at least, if rows lie side by side. */
+static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g)
 {
-    return f->product->short_turns && side->in_place && side->row_bytes <= f->prefetch->short_bytes &&
-           g->n_rows <= f->prefetch->short_rows;
-}
-
-/* How many neighbouring cells a turn of `cells` reads at each place: RUN_BYTES at least, if rows lie side by side. */
-static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g, uint32_t cells)
-{
-    uint32_t run = cells / (g->n_rows <= FEW_ROWS ? f->prefetch->places : PLACES);
-    while (run < cells && run * f->k.view->cell_stride < RUN_BYTES)
+    const uint32_t places = may_beside(f, g) ? 1 : g->n_rows <= FEW_ROWS ? f->prefetch->places : PLACES;
+    uint32_t run = BLOCK / places;
+    while (run < BLOCK && run * f->k.view->cell_stride < RUN_BYTES)
         run *= 2;
     return run;
 }
@@ -205,35 +240,14 @@ static void turn_next(kvb_row_group *g)
         g->cell[i] += run;
 }
 
-/* Attends turns, the sums of each beside the scores of the next: K and V are read side by side (kernels/NOTES.md). The bits are the same. */
-static void turns_beside(const pass *x, kvb_row_group *g, uint32_t turns)
-{
-    const kvb_flash *f = x->flash;
-    _Alignas(64) float scores[BESIDE_ROWS * BLOCK];
-    kvb_workspace w[2] = {*x->w, *x->w};
-    w[1].scores = scores;
-
-    f->product->scores(f, &w[0], g);
-    scores_weigh(x, &w[0], g);
-    kvb_rows_in_place(&f->v, g, 0, g->n_cells, g->value);
-    for (uint32_t turn = 1; turn < turns; turn++) {
-        turn_next(g);
-        f->product->beside(f, &w[turn % 2], &w[(turn - 1) % 2], g);
-        scores_weigh(x, &w[turn % 2], g);
-    }
-    g->again = false; /* value points to the rows of this turn */
-    f->product->sums(f, &w[(turns - 1) % 2], g);
-}
-
 /*
  * Attends `span` blocks that the same rows see whole. Each turn takes a run of neighbouring cells from each of some places at
  * equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so that the places
- * do not fall into the same sets of a cache. Cells left over make a last turn.
+ * do not fall into the same sets of a cache. A block left over makes a last turn.
  */
 static void span_attend(pass *x, const kvb_block *block, uint32_t span)
 {
-    const kvb_flash *f = x->flash;
-    const uint32_t first = block->first - x->first;
+    const uint32_t first = block->first - x->first, turns = (span - 1) | 1;
     kvb_row_group g;
 
     if (span == 1)
@@ -241,33 +255,25 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     if (span < 2)
         return;
     group_make(x, &g, block, 0, block->n, block->any);
-    uint32_t per = is_short(f, &f->k, &g) && is_short(f, &f->v, &g) ? f->prefetch->short_cells : BLOCK;
-    uint32_t turns = (span * BLOCK / per - 1) | 1, left = span * BLOCK;
-    g.n_cells = per;
-    g.run = g.ahead = turn_run(f, &g, per);
-    g.runs = per / g.run;
+    g.run = g.ahead = turn_run(x->flash, &g);
+    g.runs = BLOCK / g.run;
     g.turn = true;
     g.neighbours = g.runs == 1;
-    const uint32_t places = g.runs, apart = turns * g.run;
-    for (uint32_t c = 0, i = 0; i < per; c++)
-        for (uint32_t place = 0; place < places; place++, i++)
-            g.cell[i] = first + place * apart + c;
-    if (f->product->beside && f->product->fits_beside(f, &g))
-        turns_beside(x, &g, turns);
-    else
-        for (uint32_t turn = 0; turn < turns; turn++, turn_next(&g))
-            group_attend(x, &g);
-    left -= turns * per;
-    if (!left)
+    for (uint32_t c = 0, i = 0; i < BLOCK; c++)
+        for (uint32_t place = 0; place < g.runs; place++, i++)
+            g.cell[i] = first + place * turns * g.run + c;
+    for (uint32_t turn = 0; turn < turns; turn++, turn_next(&g))
+        group_attend(x, &g);
+    if (turns == span)
         return;
-    for (uint32_t i = 0; i < left; i++)
-        g.cell[i] = first + span * BLOCK - left + i;
-    group_follow(x, &g, left, true);
+    for (uint32_t i = 0; i < BLOCK; i++)
+        g.cell[i] = first + turns * BLOCK + i;
+    group_follow(x, &g, BLOCK, true);
     group_attend(x, &g);
 }
 
 /* The cells that wait are of one region. */
-static void all_waiting_attend(const pass *x)
+static void all_waiting_attend(pass *x)
 {
     for (uint32_t tok = 0; tok < x->toks; tok++)
         waiting_attend(x, tok);
@@ -374,6 +380,7 @@ static void share_attend(pass *x, const kvb_share *share)
         regions_attend(x, block, to - from);
     }
     all_waiting_attend(x);
+    late_sum(x);
 }
 
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
@@ -382,9 +389,11 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
     const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
     const kvb_flash *first = flash->front ? flash->front : flash;
     const void *query[TILE_ROWS];
+    kvb_late_sums late = {0};
     pass x = {.flash = first,
               .own = flash,
               .w = w,
+              .late = &late,
               .partial = partial,
               .kv_head = share->kv_head,
               .toks = toks,

@@ -268,34 +268,34 @@ static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
 static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
 {
     const kvb_side *k = &f->k, *v = &f->v;
-    return g->n_rows <= BESIDE_ROWS && k->in_place && v->in_place && !k->load && !v->load && k->elem == v->elem &&
-           k->width == BESIDE_DIM && v->width == BESIDE_DIM && !f->args->problem.v_in_k &&
-           kvb_reading_of(f->prefetch, KVB_SPREAD_LONG, k->row_bytes, g->n_rows)->beside;
+    return g->n_rows <= BESIDE_ROWS && g->n_cells % BESIDE_CELLS == 0 && k->in_place && v->in_place && !k->load &&
+           !v->load && k->elem == v->elem && k->width == BESIDE_DIM && v->width == BESIDE_DIM &&
+           !f->args->problem.v_in_k;
 }
 
-static void float_beside(const kvb_flash *f, const kvb_workspace *now, const kvb_workspace *before, kvb_row_group *g)
+static void float_beside(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late)
 {
-    const kvb_side *k = &f->k, *v = &f->v;
+    const kvb_vector *vector = f->loops->vector;
+    const kvb_side *k = &f->k;
+    const kvb_stored_rows values = {
+        .elem = f->v.elem, .at = late->value, .n = late->n_cells, .dim = BESIDE_DIM, .ahead = late->ahead};
+    if (!g) {
+        vector->sums(&values, w->scores, late->n_rows, late->sums);
+        return;
+    }
     const kvb_stored_rows keys = {.elem = k->elem,
                                   .at = g->key,
                                   .n = g->n_cells,
-                                  .dim = k->width,
+                                  .dim = BESIDE_DIM,
                                   .ahead = kvb_group_row_ahead(f, g, k, k->stride)};
-    const kvb_stored_rows values = {.elem = v->elem,
-                                    .at = g->value,
-                                    .n = g->n_cells,
-                                    .dim = v->width,
-                                    .ahead = kvb_group_row_ahead(f, g, v, v->stride)};
     kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
-    f->loops->vector->beside(&keys, g->query, now->scores, &values, before->scores, g->n_rows, g->sums);
-    kvb_rows_in_place(v, g, 0, g->n_cells, g->value);
+    vector->beside(&keys, g->query, w->scores, &values, w->scores, g->n_rows, late->sums);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 const kvb_product kvb_product_float = {
     .loops = offsetof(kvb_loops, vector),
-    .short_turns = true,
     .fits = float_fits,
     .query_bytes = kvb_float_query_bytes,
     .scratch_bytes = scratch_bytes_of_product,

@@ -79,6 +79,7 @@ static inline void team_run(const kvb_team *team, void (*part)(void *ctx, uint32
 enum scatter {
     SCATTER_ANY,     /* anywhere */
     SCATTER_SINGLES, /* every second one: no two are neighbours */
+    SCATTER_PAGES,   /* of four queries: 64 cells of one, 16 of each, 64 of one, 64 of another, and so on */
     SCATTER_BLOCKS   /* in few blocks of 64 cells, and of those few in the others that only some queries see */
 };
 
@@ -123,6 +124,8 @@ static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
 {
     if (scatter == SCATTER_SINGLES)
         return (t + c) % 2 == 0;
+    if (scatter == SCATTER_PAGES)
+        return (c / 64 % 3 == 1 ? c / 16 : c / 64) % 4 == t % 4;
     return scatter == SCATTER_ANY || c / 64 % 11 == 3 || (c / 64 % 7 == 2 && t % 3 == 1);
 }
 
@@ -194,7 +197,7 @@ static inline void visible_draw(struct fixture *f, const struct shape *s, uint64
                 *seen = true;
             else if (s->mask == KVB_MASK_CAUSAL)
                 *seen = c <= s->n_cells - s->n_tok + t;
-            else if (s->scatter == SCATTER_SINGLES)
+            else if (s->scatter == SCATTER_SINGLES || s->scatter == SCATTER_PAGES)
                 *seen = !blind && scatter_allows(s->scatter, t, c);
             else
                 *seen = !blind && !hidden[c] && random_below(rng, 8) < eighths && scatter_allows(s->scatter, t, c);

@@ -148,8 +148,8 @@ static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows
                          uint64_t *rng)
 {
     struct rows k = rows_draw(elem, n, BESIDE_DIM, rng), v = rows_draw(elem, n, BESIDE_DIM, rng);
-    float *q[BESIDE_ROWS], *sums[BESIDE_ROWS], *wanted[BESIDE_ROWS], weights[BESIDE_ROWS * BLOCK];
-    float *scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff);
+    float *q[BESIDE_ROWS], *sums[BESIDE_ROWS], *wanted[BESIDE_ROWS];
+    float *scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff); /* in place of the weights */
     float *wanted_scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff);
     kvb_stored_rows keys = rows_of(elem, ahead, BESIDE_DIM, k.at), values = rows_of(elem, ahead, BESIDE_DIM, v.at);
 
@@ -160,11 +160,11 @@ static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows
     for (uint32_t r = 0; r < n_rows; r++) {
         memcpy(wanted[r], sums[r], BESIDE_DIM * sizeof **sums);
         for (uint32_t i = 0; i < BLOCK; i++)
-            weights[r * BLOCK + i] = i < n ? random_value(rng) : NAN;
+            scores[r * BLOCK + i] = i < n ? random_value(rng) : NAN;
     }
     level->dots(&keys, (const void *const *)q, n_rows, wanted_scores);
-    level->sums(&values, weights, n_rows, wanted);
-    level->beside(&keys, (const void *const *)q, scores, &values, weights, n_rows, sums);
+    level->sums(&values, scores, n_rows, wanted);
+    level->beside(&keys, (const void *const *)q, scores, &values, scores, n_rows, sums);
     for (uint32_t r = 0; r < n_rows; r++)
         if (memcmp(scores + r * BLOCK, wanted_scores + r * BLOCK, n * sizeof *scores) ||
             memcmp(sums[r], wanted[r], BESIDE_DIM * sizeof **sums))

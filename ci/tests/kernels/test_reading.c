@@ -29,20 +29,25 @@ static const struct {
 
 static const uint32_t query_rows[] = {1, 2, 4, 8, 16};
 
-/* Blocks in turns, one more that is half visible, cells one by one. */
+/* Blocks in turns, one more that is half visible; cells one by one; pages of several queries, the last one not in a turn. */
 static const struct {
     kvb_mask_kind mask;
     enum scatter scatter;
-    uint32_t cells;
-} sights[] = {{KVB_MASK_NONE, SCATTER_ANY, 4 * 64 + 30}, {KVB_MASK_RUNS, SCATTER_SINGLES, 3 * 64}};
+    uint32_t n_tok, cells, most_rows; /* of queries, for each token */
+} sights[] = {{KVB_MASK_NONE, SCATTER_ANY, 1, 4 * 64 + 30, 16},
+              {KVB_MASK_RUNS, SCATTER_SINGLES, 1, 3 * 64, 16},
+              {KVB_MASK_RUNS, SCATTER_PAGES, 4, 4 * 64, 4}};
 
 /* Which classes were met. */
 static bool met[KVB_READING_SIZES][KVB_READING_ROWS];
 
+/* Half of them have short runs read unlike long ones, so that a group's sums may be left, and the next one's not. */
 static void readings_set(kvb_prefetch *p, kvb_reading reading)
 {
-    for (uint32_t i = 0; i < KVB_READINGS; i++)
+    for (uint32_t i = 0; i < KVB_READINGS; i++) {
         p->reading[i] = reading;
+        p->reading[i].beside ^= reading.near && i / (KVB_READING_SIZES * KVB_READING_ROWS) == KVB_SPREAD_SHORT;
+    }
 }
 
 /* The bits of a result, put behind `at`. */
@@ -117,8 +122,8 @@ static void no_reading_changes_a_bit(void **state)
     for (size_t e = 0; e < sizeof rows / sizeof *rows; e++)
         for (uint32_t size = 0; size < KVB_READING_SIZES; size++)
             for (size_t r = 0; r < sizeof query_rows / sizeof *query_rows; r++)
-                for (size_t m = 0; m < sizeof sights / sizeof *sights; m++)
-                    shape_read(&(struct shape){.n_tok = 1,
+                for (size_t m = 0; m < sizeof sights / sizeof *sights && query_rows[r] <= sights[m].most_rows; m++)
+                    shape_read(&(struct shape){.n_tok = sights[m].n_tok,
                                                .n_kv_heads = 1,
                                                .group = query_rows[r],
                                                .k_dim = rows[e].dim[size],
