@@ -53,8 +53,11 @@ size_t kvb_float_query_bytes(const kvb_problem *p)
 
 const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, float *to)
 {
-    const uint32_t dim = f->args->problem.k_dim;
-    if (!f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
+    const kvb_problem *p = &f->args->problem;
+    const uint32_t dim = p->k_dim;
+    const bool few = (uint64_t)p->n_tok * f->plan.group <=
+                     FEW_ROWS; /* many rows that lie far apart push each other out of the cache */
+    if (few && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
         return q;
     memcpy(to, q, dim * sizeof *q);
     memset(to + dim, 0, (f->k.width - dim) * sizeof *q);
@@ -268,7 +271,7 @@ static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
 static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
 {
     const kvb_side *k = &f->k, *v = &f->v;
-    return g->n_rows <= BESIDE_ROWS && g->n_cells % BESIDE_CELLS == 0 && k->in_place && v->in_place && !k->load &&
+    return kvb_beside_takes(g->n_rows) && g->n_cells % BESIDE_CELLS == 0 && k->in_place && v->in_place && !k->load &&
            !v->load && k->elem == v->elem && k->width == BESIDE_DIM && v->width == BESIDE_DIM &&
            !f->args->problem.v_in_k;
 }
