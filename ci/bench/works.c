@@ -96,7 +96,7 @@ const bench_work bench_works[] = {
     {WITH("softcap-decode", BENCH_DECODE, LONG, BENCH_READ), .softcap = 3, .gain = 0.97},
     {WITH("softcap-prefill", BENCH_PREFILL, 4096, BENCH_PEAK), .softcap = 3, .gain = 0.97},
     {WITH("out-f16-prefill", BENCH_PREFILL, 4096, BENCH_PEAK), .out = KVB_F16, .gain = 0.97},
-    {LATENT("f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}}},
+    {LATENT("f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
     {LATENT("bf16", KVB_PEAK_BF16), .entry = {{FLASH_BF16(0.80)}, {FLASH(0)}}},
     {CALL("f16", "flash", "64", BENCH_DECODE, 64)},
     {CALL("f16", "flash", "256", BENCH_DECODE, 256)},
