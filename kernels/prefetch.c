@@ -35,13 +35,13 @@
     {                                                                                                                  \
         .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
     }
-#define INTEL(FEW) FOUR(FAR), THREE(FEW), FAR, THREE(FEW), FAR, FOUR(FAR)
+#define INTEL(FEW) FOUR(FAR), FOUR(FEW), FOUR(FEW), FOUR(FAR)
 #define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR, FAR
 
 /* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
-                                         .reading = {THREE(NEAR_32), FAR, THREE(NEAR_BESIDE), FAR, THREE(NEAR_BESIDE),
-                                                     FAR, FOUR(FAR), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
+                                         .reading = {THREE(NEAR_32), FAR, FOUR(NEAR_BESIDE), FOUR(NEAR_BESIDE),
+                                                     FOUR(FAR), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {

@@ -32,8 +32,7 @@ typedef struct kvb_reading {
     /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
      * prefetcher, which stops at the end of each page. */
     bool pages;
-    bool
-        beside; /* for up to four query rows of 128 channels: V of a block beside K of the next, a row or two of each */
+    bool beside; /* V of a block beside K of the next, a row or two of each: 1 to 4 or 8 query rows, 128 channels */
 } kvb_reading;
 
 /*
@@ -53,9 +52,9 @@ enum {
 };
 
 typedef struct kvb_prefetch {
-    /* The order in which cells are taken, and so in which they are added: results depend on it in their last bits. */
-    uint32_t
-        places; /* of a sequence that few query rows read in turns: a power of two. Where V may be read beside K: one */
+    /* The order in which cells are taken, and so in which they are added, of a sequence that few query rows read in turns: from so many
+     * places, a power of two. Results depend on it in their last bits. Where V may be read beside K it is one place. */
+    uint32_t places;
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
     kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */

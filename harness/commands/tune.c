@@ -71,9 +71,9 @@ static int table_print(const tune *t, const kvb_tuning *found)
                                                                  : "L2",
                                                        x->again ? "yes" : "no", x->pages ? "yes" : "no",
                                                        x->by_cells && c.rows < 2 ? "by cells" : "by channels",
-                                                       x->beside && c.rows < 3 ? "beside K"
-                                                       : x->sums_by_cells      ? "by cells"
-                                                                               : "by strips",
+                                                       x->beside          ? "beside K"
+                                                       : x->sums_by_cells ? "by cells"
+                                                                          : "by strips",
                                                        gain});
     }
     error = error ? error : kvb_table_print(table, t->format, stdout);

@@ -66,7 +66,7 @@ static const struct {
     bool by_cells, sums_by_cells, beside;
 } orders[] = {{UINT32_MAX, false, false, false},
               {UINT32_MAX, false, true, false},
-              {4, true, true, true},
+              {UINT32_MAX, true, true, true},
               {2, true, false, false},
               {2, true, true, false}};
 enum {

@@ -202,16 +202,25 @@ static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS][LINES_ANY + 1] = {
 #undef WAY
 };
 
+#include <stdlib.h>
 bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     const float *rows[DOTS_ROWS];
-    kvb_stored_rows here = *keys;
+    static uint32_t xk;
+    if (!xk)
+        xk = getenv("XK") ? (uint32_t)atoi(getenv("XK")) : 64;
+    const uint32_t step = n_rows > tile_rows(keys->elem) ? xk : BLOCK;
     for (uint32_t r = 0; r < n_rows; r++)
         rows[r] = q[r];
-    for (uint32_t r = 0, some; r < n_rows; r += some) {
-        some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
-        dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK);
-        here.ahead.bytes = 0; /* prefetched */
+    for (uint32_t c = 0; c < keys->n; c += step) {
+        kvb_stored_rows here = *keys;
+        here.at += c;
+        here.n = keys->n - c < step ? keys->n - c : step;
+        for (uint32_t r = 0, some; r < n_rows; r += some) {
+            some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
+            dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK + c);
+            here.ahead.bytes = 0; /* prefetched */
+        }
     }
     return true;
 }
@@ -410,30 +419,43 @@ bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights,
 
 /* ---- dot products of one block together with weighted sums of another ---------------------------------------------- */
 
-/* Reads a row or two of K, then as many of V, and so on, both in the order of memory. The results are those of dots() and sums(). */
+/* Some cells: a row or two of K, then as many of V, and so on, both in the order of memory. block: the sums of this block alone. */
+VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *keys, const float *const *q, float *scores,
+                            const void *const *values, const float *weights, line_way way, line_ahead ahead_k,
+                            line_ahead ahead_v, float *block)
+{
+    const uint32_t cells = tile_cells(rows), some = rows <= 2 ? rows : cells;
+    vf tile[VL];
+#pragma GCC unroll 16
+    for (uint32_t s = 0; s < VL; s++)
+        tile[s] = vf_set(0);
+#pragma GCC unroll 1 /* or 16 cells of one row would take 16 KiB of code */
+    for (uint32_t c = 0; c < cells; c += some) {
+        if (rows <= 2)
+            cells_dot(elem, rows, cells, q, keys, way, ahead_k, COMMON_DIM, c, c + some, tile);
+        else
+            channels_dot(elem, rows, cells, q, keys, way, ahead_k, 0, COMMON_DIM, tile);
+        cells_sum(elem, rows, some, values + c, weights + c, way, ahead_v, 0, COMMON_DIM, block);
+    }
+    totals_store(rows, cells, tile, scores);
+}
+
+/* The results are those of dots() and sums(). Eight rows meet each tile as four and four; the first four prefetch. */
 VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)
 {
-    const uint32_t cells = tile_cells(rows), some = rows <= 2 ? rows : cells;
+    const uint32_t some = rows < 4 ? rows : 4, cells = tile_cells(some);
     const line_ahead ahead_k = line_ahead_of(elem, rows, keys->ahead),
                      ahead_v = line_ahead_of(elem, rows, values->ahead);
     _Alignas(64) float block[BESIDE_ROWS * COMMON_DIM];
     memset(block, 0, rows * COMMON_DIM * sizeof *block);
     for (uint32_t i = 0; i + cells <= keys->n; i += cells) {
-        vf tile[VL];
-#pragma GCC unroll 16
-        for (uint32_t s = 0; s < VL; s++)
-            tile[s] = vf_set(0);
-#pragma GCC unroll 1 /* or 16 cells of one row would take 16 KiB of code */
-        for (uint32_t c = 0; c < cells; c += some) {
-            if (rows <= 2)
-                cells_dot(elem, rows, cells, q, keys->at + i, way, ahead_k, COMMON_DIM, c, c + some, tile);
-            else
-                channels_dot(elem, rows, cells, q, keys->at + i, way, ahead_k, 0, COMMON_DIM, tile);
-            cells_sum(elem, rows, some, values->at + i + c, weights + i + c, way, ahead_v, 0, COMMON_DIM, block);
-        }
-        totals_store(rows, cells, tile, scores + i);
+        const void *const *k = keys->at + i, *const *v = values->at + i;
+        tile_beside(elem, some, k, q, scores + i, v, weights + i, way, ahead_k, ahead_v, block);
+        if (rows == 8)
+            tile_beside(elem, 4, k, q + 4, scores + 4 * BLOCK + i, v, weights + 4 * BLOCK + i, LINES_NONE, ahead_k,
+                        ahead_v, block + 4 * COMMON_DIM);
     }
     block_add(rows, block, 0, COMMON_DIM, sums);
 }
@@ -441,7 +463,7 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
 typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
                        const float *weights, float *const *sums);
 
-#define EACH_BESIDE(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4)
+#define EACH_BESIDE(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 8)
 #define BESIDE(WAY, ELEM, N)                                                                                           \
     static __attribute__((noinline)) void beside_##WAY##_##ELEM##_##N(                                                 \
         const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,              \
@@ -457,7 +479,7 @@ PLAIN_ELEMS(BESIDE_OF)
 static beside_fn *const besides[KVB_ELEM_COUNT][BESIDE_ROWS][LINES_ANY] = {
 #define WAY(WAY, ELEM, N) beside_##WAY##_##ELEM##_##N,
 #undef ROW
-#define ROW(ELEM, N) {EACH_WAY(WAY, ELEM, N)},
+#define ROW(ELEM, N) [N - 1] = {EACH_WAY(WAY, ELEM, N)},
 #undef LINE
 #define LINE(ELEM) [ELEM] = {EACH_BESIDE(ROW, ELEM)},
     PLAIN_ELEMS(LINE)

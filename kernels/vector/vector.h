@@ -83,13 +83,17 @@ kvb_dots_fn KVB_ISA_NAME(kvb_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_sums);
 
 /*
- * dots() of `keys` beside sums() of `values`, a row or two of each in turn: the same bits. For up to BESIDE_ROWS query rows, plain elements,
+ * dots() of `keys` beside sums() of `values`, a row or two of each in turn: the same bits. For 1 to 4 or 8 query rows, plain elements,
  * the same of both sides, BESIDE_DIM channels, and as many keys as values, a multiple of BESIDE_CELLS. scores may be weights: a weight is
  * read before its cell's score is written.
  */
 void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
                               const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
-#define BESIDE_ROWS  4u
+#define BESIDE_ROWS 8u
+static inline bool kvb_beside_takes(uint32_t n_rows)
+{
+    return n_rows <= 4 || n_rows == BESIDE_ROWS;
+}
 #define BESIDE_CELLS 16u
 #define BESIDE_DIM   128u
 
