@@ -17,11 +17,11 @@
     }
 #define NEAR_BESIDE                                                                                                    \
     {                                                                                                                  \
-        .ahead = 5, .near = true, .by_cells = true, .sums_by_cells = true, .beside = true                              \
+        .ahead = 5, .near = true, .beside = true                                                                       \
     }
 #define FAR_BESIDE                                                                                                     \
     {                                                                                                                  \
-        .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true                                           \
+        .ahead = 64, .beside = true                                                                                    \
     }
 #define FAR_BY_CELLS                                                                                                   \
     {                                                                                                                  \

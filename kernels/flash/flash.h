@@ -182,7 +182,7 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
 /* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). Returns `to`,
- * or q itself if nothing of that is to be done, it lies at a multiple of 64, and rows are few. */
+ * or q itself if nothing of that is to be done, it lies at a multiple of 64, and rows or cells are few. */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
 const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, float *to);
 

@@ -10,7 +10,9 @@
 
 #include <string.h>
 
-#define FEW_ROWS    10u /* up to here dots() and sums() win over packing */
+#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
+#define MANY_CELLS                                                                                                     \
+    2048u               /* from here on many rows of q are copied side by side: they push each other out of the cache */
 #define TILE_CELLS  16u /* cells of a tile for few rows: they stay in the first-level cache until they are used */
 #define PACKED_ROWS 12u /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
 
@@ -55,9 +57,8 @@ const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, flo
 {
     const kvb_problem *p = &f->args->problem;
     const uint32_t dim = p->k_dim;
-    const bool few = (uint64_t)p->n_tok * f->plan.group <=
-                     FEW_ROWS; /* many rows that lie far apart push each other out of the cache */
-    if (few && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
+    const bool lies = (uint64_t)p->n_tok * f->plan.group <= FEW_ROWS || p->n_cells < MANY_CELLS;
+    if (lies && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
         return q;
     memcpy(to, q, dim * sizeof *q);
     memset(to + dim, 0, (f->k.width - dim) * sizeof *q);
