@@ -5,7 +5,7 @@
  * they lie there. What is within 3 % of the built-in setting is the built-in setting.
  *
  * The winners lie in a file of JSON for each machine and level of instructions, in $XDG_CACHE_HOME/kvbench (~/.cache/kvbench).
- * Not measured are the settings that results depend on: places, short turns, where packing begins (kernels/prefetch.h, flash/).
+ * Not measured are the settings that results depend on: places, where packing begins (kernels/prefetch.h, flash/).
  */
 #ifndef KVB_TUNING_H
 #define KVB_TUNING_H
