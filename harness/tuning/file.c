@@ -15,7 +15,9 @@
 #include "results/manifest.h"
 
 #define FILE_BYTES_MAX 65536
-enum { VERSION = 3 };
+#define VERSION        3
+#define TEXT_OF(X)     #X
+#define TEXT(X)        TEXT_OF(X)
 
 const char *const kvb_spread_names[KVB_SPREADS] = {"in long runs", "in short runs", "apart"};
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
@@ -186,7 +188,7 @@ int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *t
     else if (!json)
         snprintf(why, why_bytes, "%s:%d: %s", path, at.line, at.text);
     else if (json_integer_value(json_object_get(json, "kvbench_tuning")) != VERSION)
-        expected = "\"kvbench_tuning\":2 (`kvbench tune` makes a new file)";
+        expected = "\"kvbench_tuning\":" TEXT(VERSION) " (`kvbench tune` makes a new file)";
     else if (json_array_size(list) != KVB_READINGS)
         expected = "readings: a list of 48 (`kvbench tune` makes a new file)";
     else if (!json_is_boolean(json_object_get(steadily, "value")) ||
