@@ -204,8 +204,7 @@ static void what_passes_the_range_falls_back(void **state)
             off = fmax(off, fabs((double)got[i] - (double)want[i]));
         print_message("# %s, %s, K of %g, V of %g: off by %.3g\n", names[way % NAMES], names[(way + 1) % NAMES],
                       (double)k_size, (double)v_size, off / (double)v_size);
-        assert_true(off <=
-                    (k_size > 1 && v_size > 1 ? 1e-5 : 0.02 * 8) * (double)v_size); /* both: nothing is left of f16 */
+        assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size); /* both: only q is of f16 */
         k_pool->type->close(k_pool);
         v_pool->type->close(v_pool);
     }
@@ -231,7 +230,7 @@ static void what_passes_the_range_in_k_falls_back(void **state)
         attend(&kvb_kernel_flash_f16, &k, &v, q, got);
         for (uint32_t i = 0; i < HEADS * 4 * v_dim; i++)
             off = fmax(off, fabs((double)got[i] - (double)want[i]));
-        assert_true(off <= 1e-5 * 30000);
+        assert_true(off <= 1e-3 * 30000);
         pool->type->close(pool);
     }
 }

@@ -124,6 +124,7 @@ static void mistakes_fail(void **state)
         double rho = power_rho(&r, &judge, &call, true);
         print_message("# %s, %s, %u cells, %s: %.3g", s->pool, s->profile, s->cells, kernel->name, rho);
         assert_true(rho <= 1 && rho > 0);
+        const double found = sums_in_f16(kernel->name) ? fmin(1, 2 * rho) : 1;
         bool uniform = strcmp(s->profile, "gaussian") == 0; /* each cell has a weight that matters */
         for (const mistake *m = mistakes; m < mistakes + MISTAKES; m++) {
             if (!power_attend(&r, kernel, KVB_F32, m->spoil, &call))
@@ -132,7 +133,7 @@ static void mistakes_fail(void **state)
             print_message(", %s %.3g", m->name, rho);
             /* one cell of a sink's or a needle's decides little; one V row hides among rounded weights */
             if ((uniform || !m->of_one_cell) && (!kernel->round_query || !m->of_v))
-                assert_true(rho > 1);
+                assert_true(rho > found);
         }
         print_message("\n");
         kvb_rounded_free(judge.rounded);
