@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `ci/symbols.sh BUILD`: every global symbol of the archives carries kvb_, and a plug-in exports only kvb_plugin.
+# `ci/symbols.sh BUILD`: every global symbol of the archives carries kvb_, a plug-in exports only kvb_plugin, and kernels, caches and
+# the oracle read nothing from the environment: a record would not say it.
 # Names that begin with two underscores belong to the compiler and its sanitizers.
 set -uo pipefail
 build=${1:?usage: ci/symbols.sh BUILD}
@@ -19,6 +20,11 @@ strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null |
 if [ -n "$strays" ]; then
     echo "symbols without kvb_:"
     echo "$strays"
+    failed=1
+fi
+readers=$(nm -A -u "$build"/lib{kernels,caches,oracle}.a 2>/dev/null | grep -w getenv)
+if [ -n "$readers" ]; then
+    echo "reads the environment:" "$readers"
     failed=1
 fi
 for plugin in "$build"/*.so "$build"/*/*.so; do

@@ -202,25 +202,16 @@ static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS][LINES_ANY + 1] = {
 #undef WAY
 };
 
-#include <stdlib.h>
 bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     const float *rows[DOTS_ROWS];
-    static uint32_t xk;
-    if (!xk)
-        xk = getenv("XK") ? (uint32_t)atoi(getenv("XK")) : 64;
-    const uint32_t step = n_rows > tile_rows(keys->elem) ? xk : BLOCK;
+    kvb_stored_rows here = *keys;
     for (uint32_t r = 0; r < n_rows; r++)
         rows[r] = q[r];
-    for (uint32_t c = 0; c < keys->n; c += step) {
-        kvb_stored_rows here = *keys;
-        here.at += c;
-        here.n = keys->n - c < step ? keys->n - c : step;
-        for (uint32_t r = 0, some; r < n_rows; r += some) {
-            some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
-            dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK + c);
-            here.ahead.bytes = 0; /* prefetched */
-        }
+    for (uint32_t r = 0, some; r < n_rows; r += some) {
+        some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
+        dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK);
+        here.ahead.bytes = 0; /* prefetched */
     }
     return true;
 }
@@ -419,7 +410,8 @@ bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights,
 
 /* ---- dot products of one block together with weighted sums of another ---------------------------------------------- */
 
-/* Some cells: a row or two of K, then as many of V, and so on, both in the order of memory. block: the sums of this block alone. */
+/* tile_cells() cells. One or two query rows take a row or two of K, then as many of V, and so on; more take all rows of K first. The sums
+ * are added to `block`. */
 VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *keys, const float *const *q, float *scores,
                             const void *const *values, const float *weights, line_way way, line_ahead ahead_k,
                             line_ahead ahead_v, float *block)
@@ -440,7 +432,7 @@ VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *key
     totals_store(rows, cells, tile, scores);
 }
 
-/* The results are those of dots() and sums(). Eight rows meet each tile as four and four; the first four prefetch. */
+/* The results are those of dots() and sums(). Eight query rows meet each tile as four and four; only the first four prefetch. */
 VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: every global symbol that was built carries kvb_, and the check sees one that does not.
+# Shows: every global symbol that was built carries kvb_, no kernel reads the environment, and the check sees what does not keep to it.
 . "$(dirname "$0")/lib.sh"
 
 ok "this build" ci/symbols.sh "$BUILD"
@@ -19,6 +19,13 @@ ok "the heap watch may define malloc" ci/symbols.sh "$TMPDIR/heap"
 cp "$TMPDIR/heap_watch.o" "$TMPDIR/heap_other.o"
 ar rc "$TMPDIR/heap/libharness.a" "$TMPDIR/heap_other.o"
 expect_exit 1 "another file may not" ci/symbols.sh "$TMPDIR/heap"
+
+mkdir "$TMPDIR/reads"
+echo 'char *getenv(const char *); int kvb_two(void); int kvb_two(void) { return !getenv("TWO"); }' >"$TMPDIR/two.c"
+gcc -c "$TMPDIR/two.c" -o "$TMPDIR/two.o"
+ar rc "$TMPDIR/reads/libkernels.a" "$TMPDIR/two.o"
+expect_exit 1 "a kernel that reads the environment" ci/symbols.sh "$TMPDIR/reads"
+holds "  is named, too" 'reads the environment: .*two\.o'
 
 mkdir "$TMPDIR/plugin"
 echo 'int kvb_one(void); int kvb_one(void) { return 1; }' >"$TMPDIR/one.c"
