@@ -6,7 +6,7 @@
 #define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 #define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 
-/* Rows apart often fall into the same sets of the first-level cache. So they are prefetched into the second-level cache. */
+/* FAR is also for rows apart: they often fall into the same sets of the first-level cache, which loses them before they are used. */
 #define NEAR_32                                                                                                        \
     {                                                                                                                  \
         .ahead = 32, .near = true                                                                                      \

@@ -5,7 +5,8 @@
  * they lie there. What is within 3 % of the built-in setting is the built-in setting.
  *
  * The winners lie in a file of JSON for each machine and level of instructions, in $XDG_CACHE_HOME/kvbench (~/.cache/kvbench).
- * Not measured are the settings that results depend on: places, where packing begins (kernels/prefetch.h, flash/).
+ * Two settings are not measured, because results depend on them: from how many places a sequence is read, and from how many query rows
+ * on blocks are packed (kernels/prefetch.h, flash/).
  */
 #ifndef KVB_TUNING_H
 #define KVB_TUNING_H

@@ -118,9 +118,9 @@ typedef struct kvb_product {
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     /*
-     * Both are NULL where a product has no such loop. May V's rows of a group be read beside K's rows of the group after it, if that has
-     * as many rows and cells? beside() makes the scores of a group together with the sums of the one before, whose weights they replace.
-     * g NULL: these sums alone.
+     * V of one group beside K of the next; NULL where a product has no such loop. fits_beside(): may the sums of this group wait for the
+     * next one? They go together if both groups have as many rows and cells. beside() makes the late sums and the scores of g in one loop.
+     * w->scores has the weights of the sums at first, and g's scores in the end. g NULL: only the sums.
      */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
     void (*beside)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late);

@@ -56,8 +56,8 @@ const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, flo
 {
     const kvb_problem *p = &f->args->problem;
     const uint32_t dim = p->k_dim;
-    const bool lies = (uint64_t)p->n_tok * f->plan.group <= FEW_ROWS || p->n_cells < MANY_CELLS;
-    if (lies && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
+    const bool few = (uint64_t)p->n_tok * f->plan.group <= FEW_ROWS || p->n_cells < MANY_CELLS;
+    if (few && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
         return q;
     memcpy(to, q, dim * sizeof *q);
     memset(to + dim, 0, (f->k.width - dim) * sizeof *q);

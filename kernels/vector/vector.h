@@ -83,9 +83,9 @@ kvb_dots_fn KVB_ISA_NAME(kvb_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_sums);
 
 /*
- * dots() of `keys` beside sums() of `values`, a row or two of each in turn: the same bits. For 1 to 4 or 8 query rows, plain elements,
- * the same of both sides, BESIDE_DIM channels, and as many keys as values, a multiple of BESIDE_CELLS. scores may be weights: a weight is
- * read before its cell's score is written.
+ * dots() of `keys` and sums() of `values` in one loop, a row or two of each in turn: the same bits. Takes 1 to 4 or 8 query rows of
+ * BESIDE_DIM channels, plain elements of one type, and as many values as keys, a multiple of BESIDE_CELLS. scores and weights may be the
+ * same memory: the weights of some cells are read before their scores are written.
  */
 void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
                               const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);

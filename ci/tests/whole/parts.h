@@ -18,7 +18,7 @@ static inline void run_here(const kvb_team *team, void (*part)(void *ctx, uint32
 
 static const kvb_team team_of_one = {1, run_here};
 
-/* Then a mistake in one cell may lie below what the kernel declares. */
+/* A kernel that sums in f16: a mistake in one cell may be smaller than the errors that it declares. */
 static inline bool sums_in_f16(const char *kernel)
 {
     return !strcmp(kernel, "flash-f16");

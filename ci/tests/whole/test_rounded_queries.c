@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows, of each kernel that rounds q, over every format that it takes and at every level of instruction sets: what
- * round_query() says is what attend() multiplies (a query that sees one cell has that product, scaled, for its log-sum-exp, to the
- * roundings of its sum, and q itself would be further off than f32's); it is as near q as the kernel declares; and flash-int8 says the same at every
- * level. Rows of q are plain, tiny, huge, with an outlier, and 0.
+ * Shows, of each kernel that rounds q, over every format that it takes and at every level of instruction sets: attend() multiplies what
+ * round_query() says; that is as near q as the kernel declares; and flash-int8 says the same at every level. A query that sees one cell has
+ * the product, scaled, for its log-sum-exp. It may be off by the roundings of its sum. Rows of q are plain, tiny, huge, with an outlier,
+ * and 0.
  */
 #include <stdarg.h>
 #include <stddef.h>
