@@ -45,6 +45,7 @@ static double difference(const kvb_weights *weights, const kvb_recorder *absorbe
             double made = c < REST ? 0 : (double)row[RANK + c - REST];
             for (uint32_t r = 0; c < REST && r < RANK; r++)
                 made += (double)up[r] * (double)row[r];
+            assert_true(isfinite(k[i])); /* fmax() passes over NaN */
             worst = fmax(worst, fabs(made - (double)k[i]));
             largest = fmax(largest, fabs(made));
         }

@@ -17,6 +17,7 @@
 
 #include "caches/pools/pool.h"
 #include "ci/tests/kernels/f16_here.h"
+#include "ci/tests/whole/parts.h"
 #include "kernels/kernels.h"
 
 enum { CELLS = 96, HEADS = 2, HEAD = 1, MAX_DIM = 256, ROWS = 8, PAGE = 8 };
@@ -201,7 +202,7 @@ static void what_passes_the_range_falls_back(void **state)
         attend(&kvb_kernel_flash, &k, &v, q, want);
         attend(&kvb_kernel_flash_f16, &k, &v, q, got);
         for (uint32_t i = 0; i < HEADS * 4 * DIM; i++)
-            off = fmax(off, fabs((double)got[i] - (double)want[i]));
+            off = worse(off, fabs((double)got[i] - (double)want[i]));
         print_message("# %s, %s, K of %g, V of %g: off by %.3g\n", names[way % NAMES], names[(way + 1) % NAMES],
                       (double)k_size, (double)v_size, off / (double)v_size);
         assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size); /* both: only q is of f16 */
@@ -229,7 +230,7 @@ static void what_passes_the_range_in_k_falls_back(void **state)
         attend(&kvb_kernel_flash, &k, &v, q, want);
         attend(&kvb_kernel_flash_f16, &k, &v, q, got);
         for (uint32_t i = 0; i < HEADS * 4 * v_dim; i++)
-            off = fmax(off, fabs((double)got[i] - (double)want[i]));
+            off = worse(off, fabs((double)got[i] - (double)want[i]));
         assert_true(off <= 1e-3 * 30000);
         pool->type->close(pool);
     }
