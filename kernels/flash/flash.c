@@ -78,45 +78,48 @@ static kvb_partial slot_at(const job *j, uint32_t slot)
 
 /* ---- the end of a row ------------------------------------------------------------------------------------------ */
 
-/* Writes a row of out: sums divided by the sum of weights, the sink's included. */
-static void row_finish(const kvb_flash *f, uint32_t kv_head, size_t row, double sink, const kvb_row_state *state,
-                       float *sums)
+/* Adds a sink's weight to a row's sum; its logit comes as an exponent of two. Returns the factor on the row's sums. */
+static double sink_add(double sink, double *max, double *sum)
+{
+    double factor = 1;
+    if (sink > *max) {
+        factor = *max == -INFINITY ? 0 : exp2(*max - ceil(sink));
+        *max = ceil(sink);
+    }
+    *sum = *sum * factor + (sink == -INFINITY ? 0 : exp2(sink - *max));
+    return factor;
+}
+
+/* Writes every `step`-th of the unit's rows from r on, before row `end`: sums divided by the sum of weights, the sink's included. */
+static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, uint32_t end, uint32_t step,
+                        const kvb_partial *partial)
 {
     const kvb_vector *vector = f->loops->vector;
     const kvb_attend *args = f->args;
     const kvb_problem *p = &args->problem;
-    double max = (double)state->max, sum = state->sum, factor = 1;
+    const uint32_t group = f->plan.group, n_heads = p->n_heads, width = f->v.width, head = unit->kv_head * group;
+    const bool direct = p->out_elem == KVB_F32 && !f->v.transform && p->v_dim == width, sinks = p->has_sinks;
+    const size_t out_bytes = p->v_dim * kvb_elem_bytes(p->out_elem);
+    const double of_v = (double)kvb_side_factor(&f->v, unit->kv_head);
+    size_t token =
+        (kvb_plan_tok(&f->plan, unit->tile) + (size_t)r / group) * n_heads + head; /* row of out of its first head */
 
-    if (sink > max) {
-        factor = max == -INFINITY ? 0 : exp2(max - ceil(sink));
-        max = ceil(sink);
-    }
-    sum = sum * factor + (sink == -INFINITY ? 0 : exp2(sink - max));
-    const bool direct = p->out_elem == KVB_F32 && !f->v.transform && p->v_dim == f->v.width;
-    void *out = (char *)args->out + row * p->v_dim * (direct ? sizeof(float) : kvb_elem_bytes(p->out_elem));
-    vector->rescale(direct ? out : sums, sums, f->v.width,
-                    sum == 0 ? 0 : (float)(factor / sum * (double)kvb_side_factor(&f->v, kv_head)));
-    if (f->v.transform)
-        vector->hadamard(f->v.transform, f->v.view->dim, true, sums);
-    if (!direct)
-        kvb_elems_encode(p->out_elem, out, sums, p->v_dim);
-    if (args->lse)
-        args->lse[row] = sum == 0 ? -INFINITY : (float)(max * LN_2 + log(sum));
-}
+    for (uint32_t h = r % group; r < end; r += step) {
+        double max = (double)partial->state[r].max, sum = partial->state[r].sum, factor = 1;
+        float *sums = partial->sums + (size_t)r * width;
+        void *out = (char *)args->out + (token + h) * out_bytes;
 
-/* Writes every `step`-th of the unit's rows from r on, before row `end`. */
-static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, uint32_t end, uint32_t step,
-                        const kvb_partial *partial)
-{
-    const kvb_attend *args = f->args;
-    const uint32_t group = f->plan.group, tok = kvb_plan_tok(&f->plan, unit->tile), head = unit->kv_head * group;
-
-    for (uint32_t t = r / group, h = r % group; r < end; r += step) {
-        const double sink = args->problem.has_sinks ? (double)kvb_sink_logit(args, head + h) * LOG2_E : -INFINITY;
-        row_finish(f, unit->kv_head, (size_t)(tok + t) * args->problem.n_heads + head + h, sink, &partial->state[r],
-                   partial->sums + (size_t)r * f->v.width);
+        if (sinks)
+            factor = sink_add((double)kvb_sink_logit(args, head + h) * LOG2_E, &max, &sum);
+        vector->rescale(direct ? out : sums, sums, width, sum == 0 ? 0 : (float)(factor / sum * of_v));
+        if (f->v.transform)
+            vector->hadamard(f->v.transform, f->v.view->dim, true, sums);
+        if (!direct)
+            kvb_elems_encode(p->out_elem, out, sums, p->v_dim);
+        if (args->lse)
+            args->lse[token + h] = sum == 0 ? -INFINITY : (float)(max * LN_2 + log(sum));
         for (h += step; h >= group; h -= group)
-            t++;
+            token += n_heads;
     }
 }
 
@@ -169,13 +172,16 @@ static void parts_run(void *ctx, uint32_t i, uint32_t n)
     const kvb_flash *f = &j->flash;
     const layout *l = &j->at;
     char *base = j->scratch + l->slots + i * (l->workspace + l->partial);
+    kvb_blocks blocks;
     const kvb_workspace w = {.queries = base,
                              .scores = (float *)(void *)(base + l->queries),
                              .scratch = base + l->scores,
-                             .waiting = (kvb_waiting *)(void *)(base + l->product)};
+                             .waiting = (kvb_waiting *)(void *)(base + l->product),
+                             .blocks = &blocks};
     const kvb_partial own = partial_at(l, base + l->workspace);
     kvb_share share;
 
+    blocks.known = false;
     for (uint32_t part = i; part < f->plan.n_parts; part += n) {
         uint64_t cursor = 0;
         while (kvb_plan_share(&f->plan, part, &cursor, &share)) {
@@ -225,6 +231,17 @@ static void sides_init(kvb_flash *f, const kvb_view *k, const kvb_view *v)
     const uint32_t values = kvb_v_width(p);
     kvb_side_init(&f->k, f->loops->vector, k, p->v_in_k ? values : p->k_dim, kvb_padded(p->k_dim));
     kvb_side_init(&f->v, f->loops->vector, p->v_in_k ? k : v, values, values);
+    f->query_stays = kvb_float_query_stays(f);
+}
+
+static uint32_t unit_ahead(const kvb_flash *f)
+{
+    const kvb_view *k = f->k.view, *v = f->v.view;
+    if (f->front || f->plan.n_tiles > 1 || !k->cell_stride)
+        return 0;
+    const size_t n = k->head_stride / k->cell_stride;
+    const bool whole = n * k->cell_stride == k->head_stride && n * v->cell_stride == v->head_stride;
+    return whole && n <= UINT32_MAX / 2 ? (uint32_t)n : 0;
 }
 
 int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
@@ -252,6 +269,7 @@ int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
         f->front = &j.front;
     }
     sides_init(f, &j.k, &j.v);
+    f->unit_ahead = unit_ahead(f);
     args->team->run(args->team, parts_run, &j);
     if (splits(&f->plan))
         args->team->run(args->team, parts_merge, &j);

@@ -63,14 +63,13 @@ typedef struct kvb_row_group {
     uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
     bool neighbours;                       /* cell[i] is cell[0] + i */
     bool turn;                             /* … of a sequence that is read in turns */
-    bool again;                            /* key and value still point to the turn before, `ahead` cells back */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
 } kvb_row_group;
 
-/* Finds where n rows of the group lie: at[i] becomes the address of the row of cell[c + i]. */
-void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at);
+/* Finds where the group's rows lie: at[i] becomes the address of the row of cell[i]. */
+void kvb_rows_in_place(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g, const void **at);
 
-/* Converts the same rows to floats, in tile [n][padded dim of the view], 64-byte aligned; at[i] points into it. */
+/* Converts n rows of the group, of cells c, …, to floats, in tile [n][padded dim of the view], 64-byte aligned; at[i] points into it. */
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
                       const void **at);
 
@@ -87,6 +86,7 @@ typedef struct kvb_workspace {
     float *scores;        /* [rows of a tile][BLOCK]: of the group's rows; then their weights */
     char *scratch;        /* of the product */
     kvb_waiting *waiting; /* [tokens of a tile] */
+    kvb_blocks *blocks;   /* of the tile at work */
 } kvb_workspace;
 
 /* Sums of a group that are yet to be made, with the weights in a workspace's scores. */
@@ -142,6 +142,8 @@ struct kvb_flash {
     const kvb_flash *front; /* the same call over the views' front, which has the first cells; NULL: they have none */
     kvb_logits logits;
     size_t query_bytes;
+    bool query_stays;    /* kvb_float_query_stays() */
+    uint32_t unit_ahead; /* cells from a unit to the next KV head's; 0: no whole number, or another tile comes first */
 };
 
 /* The rows of one side that the next turn will read, to be prefetched in bursts. */
@@ -165,8 +167,11 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
                                                 size_t stride)
 {
     const kvb_reading *r = kvb_group_reading(flash, g, side);
-    const uint32_t each = g->runs == 1 ? r->ahead : r->ahead > 2 * g->runs ? r->ahead / g->runs : 2;
-    const uint32_t cells = !r->ahead ? 0 : g->turn ? each : g->ahead;
+    uint32_t cells = r->ahead;
+    if (cells && !g->turn)
+        cells = g->ahead;
+    else if (cells && g->runs > 1)
+        cells = cells > 2 * g->runs ? cells / g->runs : 2;
     return (kvb_row_ahead){.bytes = cells * stride,
                            .near = r->near,
                            .again = r->again && g->turn && g->runs == 1 && cells % 8 == 0,
@@ -182,8 +187,9 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
 /* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). Returns `to`,
- * or q itself if nothing of that is to be done, it lies at a multiple of 64, and rows or cells are few. */
+ * or q itself if it stays and lies at a multiple of 64: if nothing of that is to be done, and rows or cells are few. */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
+bool kvb_float_query_stays(const kvb_flash *flash);
 const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, float *to);
 
 /* Bytes of the tiles in which rows of K and V become floats, if they have to; and where V's tile begins. */

@@ -62,6 +62,11 @@ void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bit
 
 void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok, uint32_t n)
 {
+    b->given = 0;
+    if (b->known && b->mask == mask && b->tok == tok && b->n == n)
+        return;
+    b->n_seen = b->n_kept = 0;
+    b->lost = b->known = false;
     b->mask = mask;
     b->n_cells = n_cells;
     b->tok = tok;
@@ -99,13 +104,11 @@ static uint64_t word_of_bits(const kvb_blocks *b, uint32_t i, uint32_t first)
     return b->n_cells - first < BLOCK ? word & bits_between(0, b->n_cells - first) : word;
 }
 
-static void word_add(kvb_block *block, uint32_t i, uint64_t word)
+static void word_add(kvb_block *block, kvb_seen *seen, uint32_t i, uint64_t word)
 {
     if (!word)
         return;
-    block->tok[block->n] = i;
-    block->word[block->n] = word;
-    block->cells[block->n++] = kvb_word_cells(word);
+    seen[block->n++] = (kvb_seen){word, i, kvb_word_cells(word)};
     block->any |= word;
 }
 
@@ -114,8 +117,9 @@ static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t limit = b->n_cells / BLOCK * BLOCK;
     for (uint32_t i = b->live, k = 0; i < b->n; i++) {
-        bool seen = k < block->n && block->tok[k] == i;
-        if (seen && (block->word[k++] != UINT64_MAX || b->next[i] == b->end[i] || b->next[i]->begin > block->first))
+        bool seen = k < block->n && block->seen[k].tok == i;
+        if (seen &&
+            (block->seen[k++].word != UINT64_MAX || b->next[i] == b->end[i] || b->next[i]->begin > block->first))
             return 1;
         if (b->next[i] == b->end[i])
             continue;
@@ -130,11 +134,11 @@ static uint32_t span_of_bits(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t span = 1;
     for (uint32_t k = 0; k < block->n; k++)
-        if (block->word[k] != UINT64_MAX)
+        if (block->seen[k].word != UINT64_MAX)
             return 1;
     for (uint32_t first = block->first + BLOCK; first + BLOCK <= b->n_cells; first += BLOCK, span++)
         for (uint32_t i = 0, k = 0; i < b->n; i++) {
-            bool seen = k < block->n && block->tok[k] == i;
+            bool seen = k < block->n && block->seen[k].tok == i;
             if (word_of_bits(b, i, first) != (seen ? UINT64_MAX : 0))
                 return span;
             k += seen;
@@ -142,20 +146,19 @@ static uint32_t span_of_bits(const kvb_blocks *b, const kvb_block *block)
     return span;
 }
 
-bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
+static bool next_of_bits(kvb_blocks *b, kvb_block *block, kvb_seen *seen)
 {
-    block->n = 0;
-    block->any = 0;
-    block->span = 1;
-    if (b->mask->kind == KVB_MASK_EXPLICIT) {
-        for (; b->at < b->n_cells && !block->n; b->at += block->span * BLOCK) {
-            block->first = b->at;
-            for (uint32_t i = 0; i < b->n; i++)
-                word_add(block, i, word_of_bits(b, i, b->at));
-            block->span = block->n ? span_of_bits(b, block) : 1;
-        }
-        return block->n;
+    for (; b->at < b->n_cells && !block->n; b->at += block->span * BLOCK) {
+        block->first = b->at;
+        for (uint32_t i = 0; i < b->n; i++)
+            word_add(block, seen, i, word_of_bits(b, i, b->at));
+        block->span = block->n ? span_of_bits(b, block) : 1;
     }
+    return block->n;
+}
+
+static bool next_of_runs(kvb_blocks *b, kvb_block *block, kvb_seen *seen)
+{
     while (b->live < b->n && b->next[b->live] == b->end[b->live])
         b->live++;
     uint32_t next = UINT32_MAX;
@@ -167,10 +170,36 @@ bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
     next = next > b->at ? next : b->at;
     block->first = next / BLOCK * BLOCK;
     for (uint32_t i = b->live; i < b->n; i++)
-        word_add(block, i, word_of_runs(b, i, block->first));
+        word_add(block, seen, i, word_of_runs(b, i, block->first));
     block->span = span_of_runs(b, block);
     b->at = block->first + block->span * BLOCK;
-    for (uint32_t k = 0; k < block->n && block->span > 1; k++)
-        b->next[block->tok[k]] += b->next[block->tok[k]]->end == b->at;
+    for (uint32_t k = 0; k < block->n && block->span > 1; k++) {
+        const uint32_t tok = seen[k].tok;
+        b->next[tok] += b->next[tok]->end == b->at;
+    }
+    return true;
+}
+
+bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
+{
+    if (b->known) {
+        if (b->given < b->n_kept)
+            *block = b->kept[b->given];
+        return b->given++ < b->n_kept;
+    }
+    if (b->n_seen + b->n > KEPT_SEEN) {
+        b->n_seen = 0;
+        b->lost = true;
+    }
+    kvb_seen *seen = b->seen + b->n_seen;
+    *block = (kvb_block){.seen = seen, .span = 1};
+    if (!(b->mask->kind == KVB_MASK_EXPLICIT ? next_of_bits(b, block, seen) : next_of_runs(b, block, seen))) {
+        b->known = !b->lost;
+        return false;
+    }
+    b->n_seen += block->n;
+    b->lost |= b->n_kept == KEPT_BLOCKS;
+    if (!b->lost)
+        b->kept[b->n_kept++] = *block;
     return true;
 }

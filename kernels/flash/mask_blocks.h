@@ -28,16 +28,25 @@ static inline uint32_t kvb_word_cells(uint64_t word)
     return (uint32_t)__builtin_popcountll(word);
 }
 
+/* What a token sees of a block. */
+typedef struct kvb_seen {
+    uint64_t word;  /* bit i: the token sees cell first + i; not 0 */
+    uint32_t tok;   /* counted from the tile's first */
+    uint32_t cells; /* how many bits are set */
+} kvb_seen;
+
 typedef struct kvb_block {
-    uint32_t first;            /* cell: a multiple of BLOCK */
-    uint32_t n;                /* tokens that see some of it */
-    uint32_t tok[TILE_TOKS];   /* which, counted from the tile's first; ascending */
-    uint64_t word[TILE_TOKS];  /* bit i: the token sees cell first + i */
-    uint32_t cells[TILE_TOKS]; /* how many bits that are */
-    uint64_t any;              /* the OR of all words */
+    const kvb_seen *seen; /* [n] tokens that see some of it, ascending */
+    uint64_t any;         /* the OR of all words */
+    uint32_t first;       /* cell: a multiple of BLOCK */
+    uint32_t n;
     uint32_t span; /* blocks from this one on that the same tokens see whole; 1: only this one, maybe in part */
 } kvb_block;
 
+#define KEPT_BLOCKS 64u
+#define KEPT_SEEN   (4 * TILE_TOKS)
+
+/* The blocks of a tile. They are kept for the other KV heads, if they are few. */
 typedef struct kvb_blocks {
     const kvb_mask *mask;
     uint32_t n_cells;
@@ -46,12 +55,18 @@ typedef struct kvb_blocks {
     uint32_t live;                                   /* runs of tokens before this one are done; not under EXPLICIT */
     const kvb_run *next[TILE_TOKS], *end[TILE_TOKS]; /* runs of each token still to come; not under EXPLICIT */
     kvb_run run[TILE_TOKS];                          /* each token's only run, under NONE and CAUSAL */
+    kvb_seen seen[KEPT_SEEN];                        /* of kept blocks; of the last two, if they are too many */
+    uint32_t n_seen;                                 /* the next one's place */
+    kvb_block kept[KEPT_BLOCKS];
+    uint32_t n_kept, given;
+    bool lost, known; /* some are not kept; all are */
 } kvb_blocks;
 
-/* Tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. Runs are ascending. */
+/* Tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. Runs are ascending. `known` is set: false before the first time, as it was
+ * left with the same mask. */
 void kvb_blocks_start(kvb_blocks *blocks, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok,
                       uint32_t n);
-/* The next block that some token sees, with its span. False: there is none. */
+/* The next block that some token sees, with its span; valid until the next but one. False: there is none. */
 bool kvb_blocks_next(kvb_blocks *blocks, kvb_block *block);
 
 #endif

@@ -59,7 +59,6 @@ static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
     g->n_cells = n;
     g->neighbours = run;
     g->ahead = x->ahead;
-    g->again = false;
     g->turn = run && x->ahead == BLOCK;
     g->runs = g->turn ? 1 : n;
     g->run = g->turn ? n : 1;
@@ -83,8 +82,9 @@ static uint32_t cells_append(uint32_t *cell, uint32_t n, uint32_t first, uint64_
 {
     if (kvb_word_is_run(word)) {
         const uint32_t cells = kvb_word_cells(word), from = first + (uint32_t)__builtin_ctzll(word);
+        cell += n;
         for (uint32_t c = 0; c < cells; c++)
-            cell[n + c] = from + c;
+            cell[c] = from + c;
         return n + cells;
     }
     for (; word; word &= word - 1)
@@ -98,7 +98,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     g->kv_head = x->kv_head;
     g->n_rows = 0;
     for (uint32_t t = i; t < i + n; t++)
-        group_add(x, g, block->tok[t], word_gather(block->word[t], any));
+        group_add(x, g, block->seen[t].tok, word_gather(block->seen[t].word, any));
     group_follow(x, g, cells_append(g->cell, 0, block->first - x->first, any), any == UINT64_MAX);
     g->neighbours = kvb_word_is_run(any);
 }
@@ -126,9 +126,7 @@ static void sums_leave(const pass *x, kvb_row_group *g)
 {
     const kvb_side *v = &x->flash->v;
     kvb_late_sums *late = x->late;
-    kvb_rows_in_place(v, g, 0, g->n_cells, late->value);
-    if (g->again)
-        return;
+    kvb_rows_in_place(x->flash, v, g, late->value);
     late->n_rows = g->n_rows;
     late->n_cells = g->n_cells;
     late->ahead = kvb_group_row_ahead(x->flash, g, v, v->stride);
@@ -194,13 +192,13 @@ static void waiting_attend(pass *x, uint32_t tok)
     waiting->n = 0;
 }
 
-static void cells_wait(pass *x, uint32_t first, uint32_t tok, uint64_t word, uint32_t n)
+static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 {
-    kvb_waiting *waiting = &x->w->waiting[tok];
+    kvb_waiting *waiting = &x->w->waiting[seen->tok];
 
-    if (waiting->n + n > BLOCK)
-        waiting_attend(x, tok);
-    waiting->n = cells_append(waiting->cell, waiting->n, first, word);
+    if (waiting->n + seen->cells > BLOCK)
+        waiting_attend(x, seen->tok);
+    waiting->n = cells_append(waiting->cell, waiting->n, first, seen->word);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -213,11 +211,11 @@ static void block_attend(pass *x, const kvb_block *block)
     x->mixed |= together && kvb_block_same(block, 0) < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = together ? block->n : kvb_block_same(block, i);
-        if (n == 1 && block->cells[i] < SOME_CELLS) {
-            cells_wait(x, block->first - x->first, block->tok[i], block->word[i], block->cells[i]);
+        if (n == 1 && block->seen[i].cells < SOME_CELLS) {
+            cells_wait(x, block->first - x->first, &block->seen[i]);
             continue;
         }
-        group_make(x, &g, block, i, n, together ? block->any : block->word[i]);
+        group_make(x, &g, block, i, n, together ? block->any : block->seen[i].word);
         group_attend(x, &g);
     }
 }
@@ -235,7 +233,6 @@ static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g)
 static void turn_next(kvb_row_group *g)
 {
     const uint32_t n = g->n_cells, run = g->run;
-    g->again = true;
     for (uint32_t i = 0; i < n; i++)
         g->cell[i] += run;
 }
@@ -279,24 +276,16 @@ static void all_waiting_attend(pass *x)
         waiting_attend(x, tok);
 }
 
-/* Only the cells of these bits are left of the block, and the tokens that see some of them. */
-static void block_narrow(kvb_block *block, uint64_t bits)
-{
-    const uint32_t n = block->n;
-    block->n = 0;
-    block->any &= bits;
-    for (uint32_t i = 0; i < n; i++) {
-        block->tok[block->n] = block->tok[i];
-        block->word[block->n] = block->word[i] & bits;
-        block->cells[block->n] = kvb_word_cells(block->word[block->n]);
-        block->n += block->word[block->n] != 0;
-    }
-}
-
+/* Attends the cells of these bits. */
 static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
 {
-    kvb_block part = *block;
-    block_narrow(&part, bits);
+    kvb_seen seen[TILE_TOKS];
+    kvb_block part = {.seen = seen, .any = block->any & bits, .first = block->first, .span = 1};
+    for (uint32_t i = 0; i < block->n; i++) {
+        const uint64_t word = block->seen[i].word & bits;
+        if (word)
+            seen[part.n++] = (kvb_seen){word, block->seen[i].tok, kvb_word_cells(word)};
+    }
     if (part.n)
         block_attend(x, &part);
 }
@@ -331,17 +320,10 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
     return n < span ? (uint32_t)n : span;
 }
 
-/* From a cell to the same one of the unit that comes next, the same tile of the next KV head, in cells. 0: that is no whole number,
- * or another tile comes next. */
+/* From a cell to the same one of the unit that comes next, in cells; 0: not known, or there is none. */
 static uint32_t next_unit_ahead(const pass *x)
 {
-    const kvb_flash *f = x->own;
-    const kvb_view *k = f->k.view, *v = f->v.view;
-    if (f->front || f->plan.n_tiles > 1 || x->kv_head + 1 == f->args->problem.n_kv_heads || !k->cell_stride)
-        return 0;
-    const size_t n = k->head_stride / k->cell_stride;
-    const bool whole = n * k->cell_stride == k->head_stride && n * v->cell_stride == v->head_stride;
-    return whole && n <= UINT32_MAX / 2 ? (uint32_t)n : 0;
+    return x->kv_head + 1 < x->own->args->problem.n_kv_heads ? x->own->unit_ahead : 0;
 }
 
 /* Overwrites the partial with what the share's blocks give. */
@@ -352,7 +334,7 @@ static void share_attend(pass *x, const kvb_share *share)
     const kvb_partial *partial = x->partial;
     const uint32_t toks = x->toks, rows = toks * flash->plan.group;
     uint64_t at = 1; /* the plan counts 1 for the tile itself */
-    kvb_blocks blocks;
+    kvb_blocks *blocks = x->w->blocks;
     kvb_block read[2];
 
     for (uint32_t r = 0; r < rows; r++)
@@ -360,8 +342,8 @@ static void share_attend(pass *x, const kvb_share *share)
     for (uint32_t tok = 0; tok < toks; tok++)
         x->w->waiting[tok].n = 0;
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
-    kvb_blocks_start(&blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
-    bool more = kvb_blocks_next(&blocks, &read[0]);
+    kvb_blocks_start(blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
+    bool more = kvb_blocks_next(blocks, &read[0]);
     const uint32_t after =
         more ? read[0].first + next_unit_ahead(x) : 0; /* the last block comes the next unit's first */
     for (uint32_t i = 0; more && (share->whole || at < share->end); i ^= 1) {
@@ -373,7 +355,7 @@ static void share_attend(pass *x, const kvb_share *share)
             to = blocks_before(share->end, at, cost, block->span);
             at += block->span * cost;
         }
-        more = kvb_blocks_next(&blocks, &read[i ^ 1]);
+        more = kvb_blocks_next(blocks, &read[i ^ 1]);
         const uint32_t next = more ? read[i ^ 1].first : after, last = block->first + (block->span - 1) * BLOCK;
         x->ahead = next > last ? next - last : 0;
         block->first += from * BLOCK;
@@ -389,7 +371,7 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
     const uint32_t toks = kvb_plan_toks(&flash->plan, share->tile), rows = toks * flash->plan.group;
     const kvb_flash *first = flash->front ? flash->front : flash;
     const void *query[TILE_ROWS];
-    kvb_late_sums late = {0};
+    kvb_late_sums late;
     pass x = {.flash = first,
               .own = flash,
               .w = w,
@@ -400,6 +382,7 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
               .apart = apart,
               .query = query};
 
+    late.n_rows = 0;
     queries_encode(&x, share, rows);
     share_attend(&x, share);
     return x.mixed;

@@ -5,7 +5,7 @@
 uint32_t kvb_block_same(const kvb_block *block, uint32_t i)
 {
     uint32_t n = 1;
-    while (i + n < block->n && block->word[i + n] == block->word[i])
+    while (i + n < block->n && block->seen[i + n].word == block->seen[i].word)
         n++;
     return n;
 }
@@ -15,7 +15,7 @@ static uint64_t cost_apart(const kvb_work_plan *plan, const kvb_block *block)
     uint64_t cost = 0;
     for (uint32_t i = 0, n; i < block->n; i += n) {
         n = kvb_block_same(block, i);
-        cost += plan->cost(n * plan->group, block->cells[i]);
+        cost += plan->cost(n * plan->group, block->seen[i].cells);
     }
     return cost;
 }
@@ -75,6 +75,7 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
 {
     const kvb_problem *p = &args->problem;
     uint64_t end = 0;
+    kvb_blocks blocks;
 
     *plan = (kvb_work_plan){.args = args,
                             .cost = cost,
@@ -88,8 +89,8 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
         parts_cut(plan);
         return;
     }
+    blocks.known = false;
     for (uint32_t tile = 0; tile < plan->n_tiles; tile++) {
-        kvb_blocks blocks;
         kvb_block block;
         kvb_blocks_start(&blocks, &args->mask, p->n_tok, p->n_cells, kvb_plan_tok(plan, tile),
                          kvb_plan_toks(plan, tile));

@@ -111,7 +111,7 @@ static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
                                      w->scratch);
         return;
     }
-    kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+    kvb_rows_in_place(f, k, g, g->key);
     const kvb_stored_rows keys = {.elem = k->view->format->elem,
                                   .n = g->n_cells,
                                   .dim = k->width,
@@ -133,7 +133,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
         return;
     }
     if (!p->v_in_k)
-        kvb_rows_in_place(v, g, 0, g->n_cells, g->value);
+        kvb_rows_in_place(f, v, g, g->value);
     const kvb_stored_rows values = {.elem = v->view->format->elem,
                                     .n = g->n_cells,
                                     .dim = v->width,

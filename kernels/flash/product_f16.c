@@ -134,7 +134,7 @@ static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_r
                                  bool found)
 {
     if (!found)
-        kvb_rows_in_place(side, g, 0, g->n_cells, at);
+        kvb_rows_in_place(f, side, g, at);
     return (kvb_stored_rows){.elem = side->view->format->elem,
                              .n = g->n_cells,
                              .dim = side->width,

@@ -52,12 +52,17 @@ size_t kvb_float_query_bytes(const kvb_problem *p)
     return kvb_padded(p->k_dim) * sizeof(float);
 }
 
-const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, float *to)
+bool kvb_float_query_stays(const kvb_flash *f)
 {
     const kvb_problem *p = &f->args->problem;
-    const uint32_t dim = p->k_dim;
     const bool few = (uint64_t)p->n_tok * f->plan.group <= FEW_ROWS || p->n_cells < MANY_CELLS;
-    if (few && !f->k.transform && !f->k.head_scaled && f->k.width == dim && (uintptr_t)q % 64 == 0)
+    return few && !f->k.transform && !f->k.head_scaled && f->k.width == p->k_dim;
+}
+
+const float *kvb_float_query(const kvb_flash *f, uint32_t h, const float *q, float *to)
+{
+    const uint32_t dim = f->args->problem.k_dim;
+    if (f->query_stays && (uintptr_t)q % 64 == 0)
         return q;
     memcpy(to, q, dim * sizeof *q);
     memset(to + dim, 0, (f->k.width - dim) * sizeof *q);
@@ -143,7 +148,7 @@ static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
 
     if (k->in_place) {
         keys.ahead = kvb_group_row_ahead(f, g, k, k->stride);
-        kvb_rows_in_place(k, g, 0, keys.n, g->key);
+        kvb_rows_in_place(f, k, g, g->key);
         keys_dot(f, w, g, &keys, 0);
         return;
     }
@@ -169,7 +174,7 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gr
     const float *q[PACKED_ROWS];
 
     if (in_place)
-        kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+        kvb_rows_in_place(f, k, g, g->key);
     else
         kvb_rows_in_tile(k, g, 0, g->n_cells, scratch_at(w, 0), g->key);
     vector->pack_keys(in_place ? k->elem : KVB_F32, g->key, g->n_cells, k->width, packed);
@@ -214,7 +219,7 @@ static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
     if (v->in_place) {
         values.ahead = kvb_group_row_ahead(f, g, v, v->stride);
         if (!p->v_in_k)
-            kvb_rows_in_place(v, g, 0, values.n, at);
+            kvb_rows_in_place(f, v, g, at);
         values_sum(f, w, g, &values, 0);
         return;
     }
@@ -243,7 +248,7 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
     const float *weights[PACKED_ROWS];
 
     if (in_place && !p->v_in_k)
-        kvb_rows_in_place(v, g, 0, g->n_cells, at);
+        kvb_rows_in_place(f, v, g, at);
     if (!in_place && !p->v_in_k)
         kvb_rows_in_tile(v, g, 0, g->n_cells, scratch_at(w, kvb_float_v_tile(p)), at);
     vector->pack_values(in_place ? v->elem : KVB_F32, at, g->n_cells, v->width, packed);
@@ -291,7 +296,7 @@ static void float_beside(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
                                   .n = g->n_cells,
                                   .dim = BESIDE_DIM,
                                   .ahead = kvb_group_row_ahead(f, g, k, k->stride)};
-    kvb_rows_in_place(k, g, 0, g->n_cells, g->key);
+    kvb_rows_in_place(f, k, g, g->key);
     vector->beside(&keys, g->query, w->scores, &values, w->scores, g->n_rows, late->sums);
 }
 

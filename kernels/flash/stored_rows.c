@@ -52,24 +52,11 @@ float kvb_side_factor(const kvb_side *side, uint32_t h)
     return side->head_scaled ? side->view->head_scales[h] : 1.0f;
 }
 
-void kvb_rows_in_place(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, const void **at)
+void kvb_rows_in_place(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g, const void **at)
 {
-    const kvb_view *v = side->view;
-    const size_t stride = v->cell_stride;
-    const char *head =
-        (const char *)v->base + g->kv_head * v->head_stride; /* as kvb_view_row(): a side has one region */
-    if (g->again) {
-        const size_t ahead = g->ahead * stride;
-        for (uint32_t i = 0; i < n; i++)
-            at[i] = (const char *)at[i] + ahead;
-    } else if (g->neighbours) {
-        const char *row = head + g->cell[c] * stride;
-        for (uint32_t i = 0; i < n; i++, row += stride)
-            at[i] = row;
-    } else {
-        for (uint32_t i = 0; i < n; i++)
-            at[i] = head + g->cell[c + i] * stride;
-    }
+    const kvb_view *v = side->view; /* as kvb_view_row(): a side has one region */
+    f->loops->vector->rows_at((const char *)v->base + g->kv_head * v->head_stride, v->cell_stride, g->cell, g->n_cells,
+                              g->neighbours, at);
 }
 
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,

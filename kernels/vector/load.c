@@ -212,3 +212,19 @@ kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *f)
             return loads[i].load;
     return NULL;
 }
+
+/* ---- where they are used as they lie -------------------------------------------------------------------------------- */
+
+void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
+                               const void **at)
+{
+    uintptr_t row = (uintptr_t)first; /* of integers gcc makes vectors */
+    if (!neighbours) {
+        for (uint32_t i = 0; i < n; i++)
+            at[i] = (const void *)(row + cell[i] * stride);
+        return;
+    }
+    row += n ? cell[0] * stride : 0;
+    for (uint32_t i = 0; i < n; i++, row += stride)
+        at[i] = (const void *)row;
+}

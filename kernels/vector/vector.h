@@ -58,6 +58,10 @@ typedef struct kvb_stored_rows {
     uint32_t kv_head;
 } kvb_stored_rows;
 
+/* at[i] = where the row of cell[i] starts, i < n <= BLOCK, if that of cell 0 starts at `first`. neighbours: cell[i] is cell[0] + i. */
+void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
+                               const void **at);
+
 /* Encodes one query row q [dim], once for all blocks. k: the format of the rows that it will meet. */
 typedef void kvb_query_fn(const kvb_format *k, uint32_t dim, const float *q, void *encoded);
 
@@ -325,6 +329,7 @@ typedef struct kvb_f16_loops {
 #define KVB_VECTOR_FUNCTIONS(X)                                                                                        \
     X(load_of)                                                                                                         \
     X(hadamard)                                                                                                        \
+    X(rows_at)                                                                                                         \
     X(dots)                                                                                                            \
     X(sums)                                                                                                            \
     X(beside)                                                                                                          \

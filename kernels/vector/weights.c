@@ -106,6 +106,11 @@ bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim)
 
 void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor)
 {
-    for (uint32_t c = 0; c < dim; c += VL)
-        vf_store(to + c, vf_load(from + c) * vf_set(factor));
+    const vf by = vf_set(factor);
+    uint32_t c = 0;
+    for (; c + 4 * VL <= dim; c += 4 * VL)
+        for (uint32_t i = 0; i < 4 * VL; i += VL)
+            vf_store(to + c + i, vf_load(from + c + i) * by);
+    for (; c < dim; c += VL)
+        vf_store(to + c, vf_load(from + c) * by);
 }

@@ -15,55 +15,86 @@ static const struct shape plain = {
 static bool spans_alike(const kvb_block *block)
 {
     for (uint32_t i = 0; i < block->n; i++)
-        if (block->word[i] != UINT64_MAX)
+        if (block->seen[i].word != UINT64_MAX)
             return false;
     return true;
 }
 
-/* The words of a tile's blocks against the table that the mask was made from. */
-static void tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t tok, uint32_t n)
+/* One block against the table that the mask was made from, of which it clears what it has. */
+static void block_check(const struct fixture *f, const kvb_block *block, uint32_t tok, uint32_t n, bool *left)
+{
+    const uint32_t n_cells = f->args.problem.n_cells;
+    uint64_t any = 0;
+    assert_true(block->first % BLOCK == 0 && block->n > 0);
+    assert_true(block->span == 1 || (block->span > 1 && block->any == UINT64_MAX && spans_alike(block)));
+    for (uint32_t i = 0; i < block->n; i++) {
+        const kvb_seen *seen = &block->seen[i];
+        assert_true(seen->tok < n && seen->word != 0 && (i == 0 || seen->tok > seen[-1].tok));
+        for (uint32_t c = 0; c < block->span * BLOCK; c++)
+            if (seen->word >> c % BLOCK & 1) {
+                bool *there = &left[(size_t)(tok + seen->tok) * n_cells + block->first + c];
+                assert_true(block->first + c < n_cells && *there);
+                *there = false;
+            }
+        assert_int_equal(seen->cells, __builtin_popcountll(seen->word));
+        any |= seen->word;
+    }
+    assert_true(any == block->any);
+}
+
+/* A block is looked at when the next one is there already. Returns how many blocks there are. */
+static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, const kvb_mask *mask, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
     bool *left = exact_alloc((size_t)p->n_tok * p->n_cells + 1, 0);
-    kvb_blocks blocks;
-    kvb_block block;
-    uint32_t after = 0;
+    kvb_block block[2];
+    uint32_t walked = 0;
 
     memcpy(left, f->visible, (size_t)p->n_tok * p->n_cells);
-    kvb_blocks_start(&blocks, mask, p->n_tok, p->n_cells, tok, n);
-    while (kvb_blocks_next(&blocks, &block)) {
-        uint64_t any = 0;
-        assert_true(block.first % BLOCK == 0 && block.first >= after && block.n > 0);
-        assert_true(block.span == 1 || (block.span > 1 && block.any == UINT64_MAX && spans_alike(&block)));
-        after = block.first + block.span * BLOCK;
-        for (uint32_t i = 0; i < block.n; i++) {
-            assert_true(block.tok[i] < n && block.word[i] != 0 && (i == 0 || block.tok[i] > block.tok[i - 1]));
-            for (uint32_t c = 0; c < block.span * BLOCK; c++)
-                if (block.word[i] >> c % BLOCK & 1) {
-                    bool *seen = &left[(size_t)(tok + block.tok[i]) * p->n_cells + block.first + c];
-                    assert_true(block.first + c < p->n_cells && *seen);
-                    *seen = false;
-                }
-            assert_int_equal(block.cells[i], __builtin_popcountll(block.word[i]));
-            any |= block.word[i];
-        }
-        assert_true(any == block.any);
+    kvb_blocks_start(blocks, mask, p->n_tok, p->n_cells, tok, n);
+    bool more = kvb_blocks_next(blocks, &block[0]);
+    for (; more; walked++) {
+        const kvb_block *at = &block[walked % 2], *next = &block[(walked + 1) % 2];
+        more = kvb_blocks_next(blocks, &block[(walked + 1) % 2]);
+        assert_true(!more || next->first >= at->first + at->span * BLOCK);
+        block_check(f, at, tok, n, left);
     }
     for (uint32_t t = tok; t < tok + n; t++)
         for (uint32_t c = 0; c < p->n_cells; c++)
             assert_false(left[(size_t)t * p->n_cells + c]);
     free(left);
+    return walked;
+}
+
+/* The words of a tile's blocks: walked, after a walk that was given up, and again, kept or not. Were they kept? */
+static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t tok, uint32_t n)
+{
+    const kvb_problem *p = &f->args.problem;
+    kvb_blocks blocks = {.known = false};
+    kvb_block block;
+
+    kvb_blocks_start(&blocks, mask, p->n_tok, p->n_cells, tok, n);
+    for (uint32_t i = 0; i < 3; i++)
+        kvb_blocks_next(&blocks, &block);
+    const uint32_t walked = walk_check(f, &blocks, mask, tok, n);
+    const bool kept = blocks.known;
+    assert_int_equal(walk_check(f, &blocks, mask, tok, n), walked);
+    assert_true(blocks.known == kept);
+    if (n > 1) /* another tile is another one */
+        walk_check(f, &blocks, mask, tok + 1, n - 1);
+    return kept;
 }
 
 static void blocks_hold_what_is_visible(void **state)
 {
+    uint32_t kept = 0, walked = 0;
     (void)state;
-    for (uint32_t i = 0; i < 80; i++) {
+    for (uint32_t i = 0; i < 96; i++) {
         struct shape s = plain;
         struct fixture f;
         s.mask = (kvb_mask_kind)(i % KVB_MASK_KINDS);
         s.n_tok = (uint32_t[]){1, 3, 26, 70}[i % 4];
-        s.n_cells = (uint32_t[]){70, 128, 130, 700, 1}[i / 16] + s.n_tok;
+        s.n_cells = (uint32_t[]){70, 128, 130, 1500, 1, 5000}[i / 16] + s.n_tok;
         s.empty = 3;
         s.seed = 100 + i;
         fixture_build(&f, &s);
@@ -72,11 +103,13 @@ static void blocks_hold_what_is_visible(void **state)
         kvb_mask_ascend(&mask, s.n_tok, s.n_cells, bits);
         const bool many = s.mask == KVB_MASK_RUNS && f.row_start[s.n_tok] > s.n_tok * ((s.n_cells + 63) / 64);
         assert_int_equal(mask.kind, s.mask == KVB_MASK_PAGES || many ? KVB_MASK_EXPLICIT : s.mask);
-        tile_check(&f, &mask, 0, s.n_tok);
-        tile_check(&f, &mask, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        kept += tile_check(&f, &mask, 0, s.n_tok);
+        kept += tile_check(&f, &mask, s.n_tok / 2, s.n_tok - s.n_tok / 2);
+        walked += 2;
         free(bits);
         fixture_free(&f);
     }
+    assert_true(kept > walked / 2 && kept < walked); /* both were met */
 }
 
 /* Runs that are not ascending, or more than the words, become bits, of the size that was said; others stay, and nothing is
@@ -187,7 +220,7 @@ static void spans_are_long(void **state)
     const kvb_mask masks[] = {{.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs},
                               {.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words}};
     for (uint32_t m = 0; m < 2; m++) {
-        kvb_blocks blocks;
+        kvb_blocks blocks = {.known = false};
         kvb_block block;
         uint32_t n = 0;
         kvb_blocks_start(&blocks, &masks[m], 2, 1000, 0, 2);
@@ -229,19 +262,15 @@ static void parts_share_everything(void **state)
 static void groups_follow_the_cost(void **state)
 {
     kvb_work_plan plan = {.cost = cost_of, .group = 4};
-    kvb_block block = {.n = 16, .any = UINT64_MAX};
+    kvb_seen seen[16];
+    const kvb_block block = {.seen = seen, .n = 16, .any = UINT64_MAX};
     (void)state;
-    for (uint32_t i = 0; i < 16; i++) {
-        block.tok[i] = i;
-        block.word[i] = UINT64_C(0x0001000100010001) << i;
-        block.cells[i] = 4;
-    }
+    for (uint32_t i = 0; i < 16; i++)
+        seen[i] = (kvb_seen){.word = UINT64_C(0x0001000100010001) << i, .tok = i, .cells = 4};
     assert_false(kvb_block_together(&plan, &block));
     assert_int_equal(kvb_block_cost(&plan, &block), 16 * cost_of(4, 4));
-    for (uint32_t i = 0; i < 16; i++) {
-        block.word[i] = UINT64_MAX;
-        block.cells[i] = BLOCK;
-    }
+    for (uint32_t i = 0; i < 16; i++)
+        seen[i] = (kvb_seen){.word = UINT64_MAX, .tok = i, .cells = BLOCK};
     assert_int_equal(kvb_block_same(&block, 0), 16);
     assert_true(kvb_block_together(&plan, &block));
     assert_int_equal(kvb_block_cost(&plan, &block), cost_of(64, 64));
