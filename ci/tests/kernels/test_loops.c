@@ -322,12 +322,36 @@ static void rescaling_is_exact(void **state)
         }
 }
 
+/* Addresses of neighbours and of any cells, also where cell times stride is beyond 32 bits; none is written behind the last. */
+static void rows_lie_where_cells_say(void **state)
+{
+    static const size_t strides[] = {256, 272, 1 << 20, (size_t)5 << 32};
+    const uintptr_t first = 0x1000;
+    const kvb_vector *table;
+    (void)state;
+    for (int level = 0; (table = level_next(&level));)
+        for (uint32_t n = 0; n <= BLOCK; n++)
+            for (uint32_t i = 0; i < 8; i++) {
+                const bool neighbours = i % 2;
+                const void *at[BLOCK];
+                uint32_t cell[BLOCK];
+                for (uint32_t c = 0; c < BLOCK; c++) {
+                    cell[c] = neighbours ? 5000 + c : (c * 40503u + n) % 70000;
+                    at[c] = NULL;
+                }
+                table->rows_at((const void *)first, strides[i / 2], cell, n, neighbours, at);
+                for (uint32_t c = 0; c < BLOCK; c++)
+                    assert_true((uintptr_t)at[c] == (c < n ? first + cell[c] * strides[i / 2] : 0));
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dots_are_right),     cmocka_unit_test(sums_are_right),
-        cmocka_unit_test(packs_are_copies),   cmocka_unit_test(products_are_right),
-        cmocka_unit_test(rescaling_is_exact), cmocka_unit_test(beside_is_dots_and_sums),
+        cmocka_unit_test(dots_are_right),           cmocka_unit_test(sums_are_right),
+        cmocka_unit_test(packs_are_copies),         cmocka_unit_test(products_are_right),
+        cmocka_unit_test(rescaling_is_exact),       cmocka_unit_test(beside_is_dots_and_sums),
+        cmocka_unit_test(rows_lie_where_cells_say),
     };
     return cmocka_run_group_tests_name("loops over vectors", tests, NULL, NULL);
 }
