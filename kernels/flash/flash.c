@@ -181,7 +181,7 @@ static void parts_run(void *ctx, uint32_t i, uint32_t n)
     const kvb_partial own = partial_at(l, base + l->workspace);
     kvb_share share;
 
-    blocks.known = false;
+    kvb_blocks_open(&blocks, &f->args->mask, f->args->problem.n_cells, f->product->cost, f->plan.group);
     for (uint32_t part = i; part < f->plan.n_parts; part += n) {
         uint64_t cursor = 0;
         while (kvb_plan_share(&f->plan, part, &cursor, &share)) {

@@ -60,15 +60,43 @@ void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bit
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok, uint32_t n)
+static uint32_t seen_same(const kvb_seen *seen, uint32_t n)
 {
+    uint32_t same = 1;
+    while (same < n && seen[same].word == seen->word)
+        same++;
+    return same;
+}
+
+void kvb_block_weigh(kvb_block *block, kvb_seen *seen, kvb_group_cost *cost, uint32_t heads)
+{
+    const uint64_t together = cost(block->n * heads, kvb_word_cells(block->any));
+    uint64_t apart = 0;
+    for (uint32_t i = 0; i < block->n; i += seen[i].same) {
+        seen[i].same = (uint16_t)seen_same(seen + i, block->n - i);
+        apart += cost(seen[i].same * heads, seen[i].cells);
+    }
+    block->together = together <= apart;
+    block->cost = block->together ? together : apart;
+}
+
+void kvb_blocks_open(kvb_blocks *b, const kvb_mask *mask, uint32_t n_cells, kvb_group_cost *cost, uint32_t heads)
+{
+    b->mask = mask;
+    b->n_cells = n_cells;
+    b->cost = cost;
+    b->heads = heads;
+    b->known = false;
+}
+
+void kvb_blocks_start(kvb_blocks *b, uint32_t n_tok, uint32_t tok, uint32_t n)
+{
+    const kvb_mask *mask = b->mask;
     b->given = 0;
-    if (b->known && b->mask == mask && b->tok == tok && b->n == n)
+    if (b->known && b->tok == tok && b->n == n)
         return;
     b->n_seen = b->n_kept = 0;
     b->lost = b->known = false;
-    b->mask = mask;
-    b->n_cells = n_cells;
     b->tok = tok;
     b->n = n;
     b->at = b->live = 0;
@@ -77,7 +105,7 @@ void kvb_blocks_start(kvb_blocks *b, const kvb_mask *mask, uint32_t n_tok, uint3
         b->end[i] = mask->runs + mask->row_start[tok + i + 1];
     }
     for (uint32_t i = 0; i < n && (mask->kind == KVB_MASK_NONE || mask->kind == KVB_MASK_CAUSAL); i++) {
-        b->run[i] = (kvb_run){0, mask->kind == KVB_MASK_NONE ? n_cells : n_cells - n_tok + tok + i + 1};
+        b->run[i] = (kvb_run){0, mask->kind == KVB_MASK_NONE ? b->n_cells : b->n_cells - n_tok + tok + i + 1};
         b->next[i] = &b->run[i];
         b->end[i] = b->next[i] + (b->run[i].end > 0);
     }
@@ -108,7 +136,7 @@ static void word_add(kvb_block *block, kvb_seen *seen, uint32_t i, uint64_t word
 {
     if (!word)
         return;
-    seen[block->n++] = (kvb_seen){word, i, kvb_word_cells(word)};
+    seen[block->n++] = (kvb_seen){word, kvb_word_cells(word), (uint16_t)i, 0};
     block->any |= word;
 }
 
@@ -197,6 +225,7 @@ bool kvb_blocks_next(kvb_blocks *b, kvb_block *block)
         b->known = !b->lost;
         return false;
     }
+    kvb_block_weigh(block, seen, b->cost, b->heads);
     b->n_seen += block->n;
     b->lost |= b->n_kept == KEPT_BLOCKS;
     if (!b->lost)

@@ -31,25 +31,35 @@ static inline uint32_t kvb_word_cells(uint64_t word)
 /* What a token sees of a block. */
 typedef struct kvb_seen {
     uint64_t word;  /* bit i: the token sees cell first + i; not 0 */
-    uint32_t tok;   /* counted from the tile's first */
     uint32_t cells; /* how many bits are set */
+    uint16_t tok;   /* counted from the tile's first */
+    uint16_t same;  /* so many tokens, from this one on, have this word; of those behind it: not set */
 } kvb_seen;
+
+/* The cost of a group of rows that meet the same cells: about cycles, for rows of 128 channels. */
+typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
 
 typedef struct kvb_block {
     const kvb_seen *seen; /* [n] tokens that see some of it, ascending */
     uint64_t any;         /* the OR of all words */
+    uint64_t cost;        /* of one such block */
     uint32_t first;       /* cell: a multiple of BLOCK */
     uint32_t n;
     uint32_t span; /* blocks from this one on that the same tokens see whole; 1: only this one, maybe in part */
+    bool together; /* all rows are one group, which costs no more than tokens with the same word do apart */
 } kvb_block;
 
-#define KEPT_BLOCKS 64u
-#define KEPT_SEEN   (4 * TILE_TOKS)
+/* Sets cost, together, and same, from the rest. heads: query heads of a KV head. */
+void kvb_block_weigh(kvb_block *block, kvb_seen *seen, kvb_group_cost *cost, uint32_t heads);
+
+#define KEPT_BLOCKS 128u
+#define KEPT_SEEN   (8 * TILE_TOKS)
 
 /* The blocks of a tile. They are kept for the other KV heads, if they are few. */
 typedef struct kvb_blocks {
     const kvb_mask *mask;
-    uint32_t n_cells;
+    kvb_group_cost *cost;
+    uint32_t heads, n_cells;
     uint32_t tok, n;                                 /* the tile */
     uint32_t at;                                     /* cells below this one are done */
     uint32_t live;                                   /* runs of tokens before this one are done; not under EXPLICIT */
@@ -62,10 +72,10 @@ typedef struct kvb_blocks {
     bool lost, known; /* some are not kept; all are */
 } kvb_blocks;
 
-/* Tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. Runs are ascending. `known` is set: false before the first time, as it was
- * left with the same mask. */
-void kvb_blocks_start(kvb_blocks *blocks, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t tok,
-                      uint32_t n);
+/* For a mask, whose runs are ascending, and groups of that cost. */
+void kvb_blocks_open(kvb_blocks *blocks, const kvb_mask *mask, uint32_t n_cells, kvb_group_cost *cost, uint32_t heads);
+/* Begins with the first block of tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. */
+void kvb_blocks_start(kvb_blocks *blocks, uint32_t n_tok, uint32_t tok, uint32_t n);
 /* The next block that some token sees, with its span; valid until the next but one. False: there is none. */
 bool kvb_blocks_next(kvb_blocks *blocks, kvb_block *block);
 

@@ -205,17 +205,18 @@ static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 
 static void block_attend(pass *x, const kvb_block *block)
 {
+    const bool together = !x->apart && block->together;
     kvb_row_group g;
-    bool together = !x->apart && kvb_block_together(&x->flash->plan, block);
 
-    x->mixed |= together && kvb_block_same(block, 0) < block->n;
+    x->mixed |= together && block->seen->same < block->n;
     for (uint32_t i = 0, n; i < block->n; i += n) {
-        n = together ? block->n : kvb_block_same(block, i);
-        if (n == 1 && block->seen[i].cells < SOME_CELLS) {
-            cells_wait(x, block->first - x->first, &block->seen[i]);
+        const kvb_seen *seen = &block->seen[i];
+        n = together ? block->n : seen->same;
+        if (n == 1 && seen->cells < SOME_CELLS) {
+            cells_wait(x, block->first - x->first, seen);
             continue;
         }
-        group_make(x, &g, block, i, n, together ? block->any : block->seen[i].word);
+        group_make(x, &g, block, i, n, together ? block->any : seen->word);
         group_attend(x, &g);
     }
 }
@@ -284,10 +285,12 @@ static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
     for (uint32_t i = 0; i < block->n; i++) {
         const uint64_t word = block->seen[i].word & bits;
         if (word)
-            seen[part.n++] = (kvb_seen){word, block->seen[i].tok, kvb_word_cells(word)};
+            seen[part.n++] = (kvb_seen){word, kvb_word_cells(word), block->seen[i].tok, 0};
     }
-    if (part.n)
-        block_attend(x, &part);
+    if (!part.n)
+        return;
+    kvb_block_weigh(&part, seen, x->flash->product->cost, x->flash->plan.group);
+    block_attend(x, &part);
 }
 
 /* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut in two. */
@@ -342,7 +345,7 @@ static void share_attend(pass *x, const kvb_share *share)
     for (uint32_t tok = 0; tok < toks; tok++)
         x->w->waiting[tok].n = 0;
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
-    kvb_blocks_start(blocks, &flash->args->mask, p->n_tok, p->n_cells, kvb_plan_tok(&flash->plan, share->tile), toks);
+    kvb_blocks_start(blocks, p->n_tok, kvb_plan_tok(&flash->plan, share->tile), toks);
     bool more = kvb_blocks_next(blocks, &read[0]);
     const uint32_t after =
         more ? read[0].first + next_unit_ahead(x) : 0; /* the last block comes the next unit's first */
@@ -350,10 +353,9 @@ static void share_attend(pass *x, const kvb_share *share)
         kvb_block *block = &read[i];
         uint32_t from = 0, to = block->span;
         if (!share->whole) {
-            const uint64_t cost = kvb_block_cost(&flash->plan, block);
-            from = blocks_before(share->begin, at, cost, block->span);
-            to = blocks_before(share->end, at, cost, block->span);
-            at += block->span * cost;
+            from = blocks_before(share->begin, at, block->cost, block->span);
+            to = blocks_before(share->end, at, block->cost, block->span);
+            at += block->span * block->cost;
         }
         more = kvb_blocks_next(blocks, &read[i ^ 1]);
         const uint32_t next = more ? read[i ^ 1].first : after, last = block->first + (block->span - 1) * BLOCK;

@@ -2,40 +2,6 @@
 /* Costs, borders, shares. */
 #include "kernels/flash/plan.h"
 
-uint32_t kvb_block_same(const kvb_block *block, uint32_t i)
-{
-    uint32_t n = 1;
-    while (i + n < block->n && block->seen[i + n].word == block->seen[i].word)
-        n++;
-    return n;
-}
-
-static uint64_t cost_apart(const kvb_work_plan *plan, const kvb_block *block)
-{
-    uint64_t cost = 0;
-    for (uint32_t i = 0, n; i < block->n; i += n) {
-        n = kvb_block_same(block, i);
-        cost += plan->cost(n * plan->group, block->seen[i].cells);
-    }
-    return cost;
-}
-
-static uint64_t cost_together(const kvb_work_plan *plan, const kvb_block *block)
-{
-    return plan->cost(block->n * plan->group, kvb_word_cells(block->any));
-}
-
-bool kvb_block_together(const kvb_work_plan *plan, const kvb_block *block)
-{
-    return kvb_block_same(block, 0) == block->n || cost_together(plan, block) <= cost_apart(plan, block);
-}
-
-uint64_t kvb_block_cost(const kvb_work_plan *plan, const kvb_block *block)
-{
-    uint64_t together = cost_together(plan, block), apart = cost_apart(plan, block);
-    return together <= apart ? together : apart;
-}
-
 uint32_t kvb_plan_tile_toks(const kvb_problem *p)
 {
     uint32_t toks = TILE_ROWS / (p->n_heads / p->n_kv_heads);
@@ -78,7 +44,6 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
     kvb_blocks blocks;
 
     *plan = (kvb_work_plan){.args = args,
-                            .cost = cost,
                             .group = p->n_heads / p->n_kv_heads,
                             .tile_toks = kvb_plan_tile_toks(p),
                             .n_tiles = kvb_plan_tiles(p),
@@ -89,14 +54,13 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
         parts_cut(plan);
         return;
     }
-    blocks.known = false;
+    kvb_blocks_open(&blocks, &args->mask, p->n_cells, cost, plan->group);
     for (uint32_t tile = 0; tile < plan->n_tiles; tile++) {
         kvb_block block;
-        kvb_blocks_start(&blocks, &args->mask, p->n_tok, p->n_cells, kvb_plan_tok(plan, tile),
-                         kvb_plan_toks(plan, tile));
+        kvb_blocks_start(&blocks, p->n_tok, kvb_plan_tok(plan, tile), kvb_plan_toks(plan, tile));
         end++; /* a tile that sees nothing has rows to write all the same */
         while (kvb_blocks_next(&blocks, &block))
-            end += block.span * kvb_block_cost(plan, &block);
+            end += block.span * block.cost;
         tile_end[tile] = end;
     }
     parts_cut(plan);

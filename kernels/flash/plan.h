@@ -12,12 +12,8 @@
 #define TILE_ROWS   256u /* most rows (tokens x query heads of a KV head) of a tile, unless one token has more */
 #define FIXED_PARTS 16u  /* of a deterministic problem, whatever the team */
 
-/* The cost of a group of rows that meet the same cells: about cycles, for rows of 128 channels. */
-typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
-
 typedef struct kvb_work_plan {
     const kvb_attend *args;
-    kvb_group_cost *cost;
     uint32_t group; /* query heads of a KV head */
     uint32_t tile_toks, n_tiles;
     uint32_t n_parts;
@@ -52,11 +48,5 @@ bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, 
  * returns false. It does so at once if that border splits no unit, or one that an earlier border splits as well.
  */
 bool kvb_plan_split(const kvb_work_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
-
-/* Are all rows that see a block one group? Else tokens with the same word are. */
-bool kvb_block_together(const kvb_work_plan *plan, const kvb_block *block);
-/* How many tokens, from the i-th of the block on, have the same word. */
-uint32_t kvb_block_same(const kvb_block *block, uint32_t i);
-uint64_t kvb_block_cost(const kvb_work_plan *plan, const kvb_block *block);
 
 #endif

@@ -40,10 +40,16 @@ static void block_check(const struct fixture *f, const kvb_block *block, uint32_
         any |= seen->word;
     }
     assert_true(any == block->any);
+    for (uint32_t i = 0, same; i < block->n; i += same) {
+        same = block->seen[i].same;
+        for (uint32_t k = i; k < i + same; k++)
+            assert_true(block->seen[k].word == block->seen[i].word);
+        assert_true(i + same == block->n || block->seen[i + same].word != block->seen[i].word);
+    }
 }
 
 /* A block is looked at when the next one is there already. Returns how many blocks there are. */
-static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, const kvb_mask *mask, uint32_t tok, uint32_t n)
+static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
     bool *left = exact_alloc((size_t)p->n_tok * p->n_cells + 1, 0);
@@ -51,7 +57,7 @@ static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, const kv
     uint32_t walked = 0;
 
     memcpy(left, f->visible, (size_t)p->n_tok * p->n_cells);
-    kvb_blocks_start(blocks, mask, p->n_tok, p->n_cells, tok, n);
+    kvb_blocks_start(blocks, p->n_tok, tok, n);
     bool more = kvb_blocks_next(blocks, &block[0]);
     for (; more; walked++) {
         const kvb_block *at = &block[walked % 2], *next = &block[(walked + 1) % 2];
@@ -70,18 +76,19 @@ static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, const kv
 static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
-    kvb_blocks blocks = {.known = false};
+    kvb_blocks blocks;
     kvb_block block;
 
-    kvb_blocks_start(&blocks, mask, p->n_tok, p->n_cells, tok, n);
+    kvb_blocks_open(&blocks, mask, p->n_cells, cost_of, 2);
+    kvb_blocks_start(&blocks, p->n_tok, tok, n);
     for (uint32_t i = 0; i < 3; i++)
         kvb_blocks_next(&blocks, &block);
-    const uint32_t walked = walk_check(f, &blocks, mask, tok, n);
+    const uint32_t walked = walk_check(f, &blocks, tok, n);
     const bool kept = blocks.known;
-    assert_int_equal(walk_check(f, &blocks, mask, tok, n), walked);
+    assert_int_equal(walk_check(f, &blocks, tok, n), walked);
     assert_true(blocks.known == kept);
     if (n > 1) /* another tile is another one */
-        walk_check(f, &blocks, mask, tok + 1, n - 1);
+        walk_check(f, &blocks, tok + 1, n - 1);
     return kept;
 }
 
@@ -94,7 +101,7 @@ static void blocks_hold_what_is_visible(void **state)
         struct fixture f;
         s.mask = (kvb_mask_kind)(i % KVB_MASK_KINDS);
         s.n_tok = (uint32_t[]){1, 3, 26, 70}[i % 4];
-        s.n_cells = (uint32_t[]){70, 128, 130, 1500, 1, 5000}[i / 16] + s.n_tok;
+        s.n_cells = (uint32_t[]){70, 128, 130, 3000, 1, 9000}[i / 16] + s.n_tok;
         s.empty = 3;
         s.seed = 100 + i;
         fixture_build(&f, &s);
@@ -220,10 +227,11 @@ static void spans_are_long(void **state)
     const kvb_mask masks[] = {{.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs},
                               {.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = row_words}};
     for (uint32_t m = 0; m < 2; m++) {
-        kvb_blocks blocks = {.known = false};
+        kvb_blocks blocks;
         kvb_block block;
         uint32_t n = 0;
-        kvb_blocks_start(&blocks, &masks[m], 2, 1000, 0, 2);
+        kvb_blocks_open(&blocks, &masks[m], 1000, cost_of, 1);
+        kvb_blocks_start(&blocks, 2, 0, 2);
         for (; kvb_blocks_next(&blocks, &block); n++) {
             assert_int_equal(block.first, expected[n][0]);
             assert_int_equal(block.span, expected[n][1]);
@@ -261,19 +269,20 @@ static void parts_share_everything(void **state)
  * once. */
 static void groups_follow_the_cost(void **state)
 {
-    kvb_work_plan plan = {.cost = cost_of, .group = 4};
     kvb_seen seen[16];
-    const kvb_block block = {.seen = seen, .n = 16, .any = UINT64_MAX};
+    kvb_block block = {.seen = seen, .n = 16, .any = UINT64_MAX};
     (void)state;
     for (uint32_t i = 0; i < 16; i++)
-        seen[i] = (kvb_seen){.word = UINT64_C(0x0001000100010001) << i, .tok = i, .cells = 4};
-    assert_false(kvb_block_together(&plan, &block));
-    assert_int_equal(kvb_block_cost(&plan, &block), 16 * cost_of(4, 4));
+        seen[i] = (kvb_seen){.word = UINT64_C(0x0001000100010001) << i, .tok = (uint16_t)i, .cells = 4};
+    kvb_block_weigh(&block, seen, cost_of, 4);
+    assert_false(block.together);
+    assert_int_equal(block.cost, 16 * cost_of(4, 4));
     for (uint32_t i = 0; i < 16; i++)
-        seen[i] = (kvb_seen){.word = UINT64_MAX, .tok = i, .cells = BLOCK};
-    assert_int_equal(kvb_block_same(&block, 0), 16);
-    assert_true(kvb_block_together(&plan, &block));
-    assert_int_equal(kvb_block_cost(&plan, &block), cost_of(64, 64));
+        seen[i] = (kvb_seen){.word = UINT64_MAX, .tok = (uint16_t)i, .cells = BLOCK};
+    kvb_block_weigh(&block, seen, cost_of, 4);
+    assert_int_equal(seen->same, 16);
+    assert_true(block.together);
+    assert_int_equal(block.cost, cost_of(64, 64));
 }
 
 int main(void)
