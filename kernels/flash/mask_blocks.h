@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask. Integers only. Blocks
- * that no token of the tile sees cost nothing, except under EXPLICIT masks, where every word is read.
+ * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask; and which of its rows meet a
+ * block as one group. Integers only. Blocks that no token of the tile sees cost nothing, except under EXPLICIT masks, where every word is read.
  */
 #ifndef KVB_FLASH_MASK_BLOCKS_H
 #define KVB_FLASH_MASK_BLOCKS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Costs, borders, shares. */
+/* Borders, shares. */
 #include "kernels/flash/plan.h"
 
 uint32_t kvb_plan_tile_toks(const kvb_problem *p)
