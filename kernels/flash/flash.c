@@ -234,6 +234,7 @@ static void sides_init(kvb_flash *f, const kvb_view *k, const kvb_view *v)
     f->query_stays = kvb_float_query_stays(f);
 }
 
+/* kvb_flash.unit_ahead */
 static uint32_t unit_ahead(const kvb_flash *f)
 {
     const kvb_view *k = f->k.view, *v = f->v.view;

@@ -69,7 +69,8 @@ typedef struct kvb_row_group {
 /* Finds where the group's rows lie: at[i] becomes the address of the row of cell[i]. */
 void kvb_rows_in_place(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g, const void **at);
 
-/* Converts n rows of the group, of cells c, …, to floats, in tile [n][padded dim of the view], 64-byte aligned; at[i] points into it. */
+/* Converts the rows of cell[c] .. cell[c + n - 1] to floats. tile: [n][padded dim of the view], 64-byte aligned. at[i] becomes the
+ * address of row i of the tile. */
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
                       const void **at);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask; and which of its rows meet a
- * block as one group. Integers only. Blocks that no token of the tile sees cost nothing, except under EXPLICIT masks, where every word is read.
+ * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask. A block also says which of the rows
+ * meet it as one group. All of this is integers. A block that no token of the tile sees costs nothing, but an EXPLICIT mask is read whole.
  */
 #ifndef KVB_FLASH_MASK_BLOCKS_H
 #define KVB_FLASH_MASK_BLOCKS_H
@@ -49,7 +49,7 @@ typedef struct kvb_block {
     bool together; /* all rows are one group, which costs no more than tokens with the same word do apart */
 } kvb_block;
 
-/* Sets cost, together, and same, from the rest. heads: query heads of a KV head. */
+/* Sets the block's cost and `together`, and `same` of its tokens. heads: query heads of a KV head. */
 void kvb_block_weigh(kvb_block *block, kvb_seen *seen, kvb_group_cost *cost, uint32_t heads);
 
 #define KEPT_BLOCKS 128u

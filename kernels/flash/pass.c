@@ -323,7 +323,7 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
     return n < span ? (uint32_t)n : span;
 }
 
-/* From a cell to the same one of the unit that comes next, in cells; 0: not known, or there is none. */
+/* How many cells further on the next unit has the same cell. 0: there is no next unit, or that is not known. */
 static uint32_t next_unit_ahead(const pass *x)
 {
     return x->kv_head + 1 < x->own->args->problem.n_kv_heads ? x->own->unit_ahead : 0;

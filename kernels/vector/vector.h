@@ -87,9 +87,9 @@ kvb_dots_fn KVB_ISA_NAME(kvb_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_sums);
 
 /*
- * dots() of `keys` and sums() of `values` in one loop, a row or two of each in turn: the same bits. Takes 1 to 4 or 8 query rows of
- * BESIDE_DIM channels, plain elements of one type, and as many values as keys, a multiple of BESIDE_CELLS. scores and weights may be the
- * same memory: the weights of some cells are read before their scores are written.
+ * Does dots() of `keys` and sums() of `values` in one loop: some rows of K, then as many of V, and so on. The bits are the same.
+ * n_rows is 1 to 4 or 8. Rows have BESIDE_DIM channels. All elements are plain and of one type. There are as many values as keys, a
+ * multiple of BESIDE_CELLS. scores and weights may be the same memory: a cell's weights are read before its scores are written.
  */
 void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
                               const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);

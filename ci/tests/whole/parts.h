@@ -25,7 +25,7 @@ static inline double worse(double a, double b)
     return isnan(a) || isnan(b) ? INFINITY : fmax(a, b);
 }
 
-/* A kernel that sums in f16: a mistake in one cell may be smaller than the errors that it declares. */
+/* Does the kernel add in f16? Then its bound is wide, and a mistake in one cell may lie within it. */
 static inline bool sums_in_f16(const char *kernel)
 {
     return !strcmp(kernel, "flash-f16");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows, of each kernel that rounds q, over every format that it takes and at every level of instruction sets: attend() multiplies what
- * round_query() says; that is as near q as the kernel declares; and flash-int8 says the same at every level. A query that sees one cell has
- * the product, scaled, for its log-sum-exp. It may be off by the roundings of its sum. Rows of q are plain, tiny, huge, with an outlier,
- * and 0.
+ * Tries each kernel that rounds q, over every format that it takes and at every level of instruction sets. Shows that attend() multiplies
+ * what round_query() says, that this is as near q as the kernel declares, and that flash-int8 says the same at every level.
+ * Each query sees one cell, so its log-sum-exp is the scaled product of q and K, but for the roundings of that sum.
+ * Rows of q are plain, tiny, huge, 0, or have an outlier.
  */
 #include <stdarg.h>
 #include <stddef.h>
