@@ -78,13 +78,11 @@ static double distance_of(const kvb_arithmetic *a, bool turned, const float *q, 
     return turned ? sqrt(off) / ((part * sqrt(dim) + u) * sqrt(norm)) : most;
 }
 
-/* What the kernel makes of the row's q. */
-static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_expect *row, const kvb_arithmetic *a,
-                     double *q, char *why, size_t why_bytes)
+int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *a, uint32_t query,
+                  uint32_t head, const float *exact, double *q, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &call->problem;
-    const float *exact = kvb_state_q(r->oracle->state, row);
-    int error = r->kernel->round_query(p, &call->k, row->head, exact, q);
+    int error = kernel->round_query(p, &call->k, head, exact, q);
     if (error) {
         snprintf(why, why_bytes, "round_query() returned %d", error);
         return error;
@@ -93,8 +91,15 @@ static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_exp
     if (distance <= 1)
         return 0;
     snprintf(why, why_bytes, "round_query() moves q %.3g times as far as the kernel declares: query %u, head %u",
-             distance, row->query, row->head);
+             distance, query, head);
     return -EILSEQ;
+}
+
+static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_expect *row, const kvb_arithmetic *a,
+                     double *q, char *why, size_t why_bytes)
+{
+    return kvb_rounded_q(r->kernel, call, a, row->query, row->head, kvb_state_q(r->oracle->state, row), q, why,
+                         why_bytes);
 }
 
 /* ---- rows of a layer ------------------------------------------------------------------------------------------------- */

@@ -231,6 +231,11 @@ typedef struct kvb_result {
         kvb_group_memory groups[KVB_RESULT_GROUPS]; /* of layers; the cells above are their sums */
         uint32_t n_groups;
     } memory;
+    struct { /* of a kernel's single calls: harness/calls. calls 0: no such key */
+        uint64_t calls, wrong, chosen;
+        uint64_t values, values_of, pairs, pairs_of; /* of the axes' values, and pairs of them, that calls of this kernel can have */
+        char declined[KVB_REASON], uncovered[KVB_REASON]; /* "softcap=30,5 out=f16" */
+    } axes;
     char placement[128]; /* how threads and memory were placed */
     struct {
         uint64_t calls, allocations; /* calls 0: the kernel is none of these */

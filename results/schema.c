@@ -316,6 +316,21 @@ static const kvb_field counts_fields[] = { /* relative to counts */
     END,
 };
 
+#define AXES(key, kind, member) \
+    {key, KVB_FIELD_##kind, offsetof(kvb_result, axes.member) - offsetof(kvb_result, axes), sizeof(((kvb_result *)0)->axes.member), NULL, NULL, 0}
+static const kvb_field axes_fields[] = {
+    AXES("calls", U64, calls),
+    AXES("wrong", U64, wrong),
+    AXES("chosen", U64, chosen),
+    AXES("values", U64, values),
+    AXES("values_of", U64, values_of),
+    AXES("pairs", U64, pairs),
+    AXES("pairs_of", U64, pairs_of),
+    AXES("declined", TEXT, declined),
+    AXES("uncovered", TEXT, uncovered),
+    END,
+};
+
 const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "workload", workload),
     FIELD(kvb_result, TEXT,   "cache", cache),
@@ -335,6 +350,7 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("time", time_fields),
     OBJECT("traffic", traffic_fields),
     OBJECT("memory", memory_fields),
+    {"axes", KVB_FIELD_OPTIONAL, offsetof(kvb_result, axes), 0, axes_fields, NULL, 0}, /* calls come first */
     FIELD(kvb_result, TEXT,   "placement", placement),
     {"foreign", KVB_FIELD_OPTIONAL, offsetof(kvb_result, foreign), 0, foreign_fields, NULL, 0}, /* calls come first */
     {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},

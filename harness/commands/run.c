@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/commands/run_calls.h"
 #include "harness/commands/run_options.h"
 #include "harness/cpu_mask.h"
 #include "harness/interrupt.h"
@@ -117,8 +118,8 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
 }
 
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
-static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t total, int argc, char **argv, char *why,
-                     size_t why_bytes)
+static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
+                     const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
 {
     char command[KVB_REPLAY];
     size_t first = 0;
@@ -170,6 +171,9 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, size_t t
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
+    if (!error)
+        error =
+            kvb_run_calls_make(r, calls, registry, first, argc, argv, combination_wanted, result_take, why, why_bytes);
     kvb_progress_end();
     if (error == -EINTR)
         snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, total);
@@ -212,7 +216,8 @@ static int output_close(run *r, int error, const char **kept)
 }
 
 /* Everything between selections and an exit code. */
-static int selections_run(run *r, const kvb_selection *selections, size_t n, int argc, char **argv)
+static int selections_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
+                          const kvb_registry *registry, int argc, char **argv)
 {
     char why[1024] = "", late[512] = "";
     const char *kept;
@@ -231,7 +236,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
         total += selections[i].n_has;
         r->left_out += selections[i].n_left_out;
     }
-    total = kvb_shard_count(r->shard, total);
+    total = kvb_shard_count(r->shard, total + calls->n);
     r->why = why;
     r->why_bytes = sizeof why;
     code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
@@ -240,7 +245,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, int
     if (!code && !r->check)
         kvb_busy_note(&manifest.host);
     kvb_stop_catch();
-    int error = code ? -ECANCELED : parts_run(r, selections, n, total, argc, argv, late, sizeof late);
+    int error = code ? -ECANCELED : parts_run(r, selections, n, calls, registry, total, argc, argv, late, sizeof late);
     error = output_close(r, error, &kept);
     int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
     if (code)
@@ -323,6 +328,7 @@ static int run_main(int argc, char **argv)
              .width = 2};
     kvb_registry *registry = malloc(sizeof *registry);
     kvb_selections selections = {.n = 0};
+    static kvb_run_calls calls;
     char why[1536] = "";
     int code = registry ? kvb_options_parse(&kvb_run_usage, &r, argc, argv) : KVB_EXIT_MACHINE;
     if (code >= 0)
@@ -369,14 +375,18 @@ static int run_main(int argc, char **argv)
         kvb_complain("run", code, "%s: %s", r.timeline_path, strerror(errno));
         goto out;
     }
-    code = selections_run(&r, selections.at, selections.n, argc, argv);
+    code = kvb_run_calls_choose(&r, registry, &calls);
+    if (!code)
+        code = selections_run(&r, selections.at, selections.n, &calls, registry, argc, argv);
+    if (!code)
+        code = kvb_run_calls_require(&r);
     if (r.timeline && fclose(r.timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));
 out:
     kvb_selections_free(&selections);
     kvb_best_close(&r.best);
     kvb_words *lists[] = {&r.words.workloads, &r.words.caches,  &r.words.pools, &r.words.kernels, &r.words.threads,
-                          &r.words.values,    &r.words.growths, &r.plugins,     &r.events};
+                          &r.words.values,    &r.words.growths, &r.plugins,     &r.events,        &r.require_axes};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
     free(r.results.at);

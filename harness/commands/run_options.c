@@ -5,7 +5,7 @@
 #include "harness/cpu_mask.h"
 
 static const kvb_option options[] = {
-    {"--suite", "NAME", "quick, default or full (see `kvbench list suites`); default: default",
+    {"--suite", "NAME", "quick, default, full or calls (see `kvbench list suites`); default: default",
      KVB_TEXT(run, suite_name)},
     {"--pairs", NULL,
      "as few combinations as let every two of workload, cache, pool and kernel meet: usual of quick and default",
@@ -34,6 +34,14 @@ static const kvb_option options[] = {
      KVB_WORDS(run, words.values)},
     {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp; default double; repeatable",
      KVB_WORDS(run, words.growths)},
+    {"--calls", "N", "single calls that are chosen for each kernel; default: the suite's",
+     KVB_NUMBER(run, n_calls, 1, 1000000)},
+    {"--random", "N", "so many random calls of each kernel beyond these, by --seed",
+     KVB_NUMBER(run, random, 1, 1000000000)},
+    {"--call", "AXIS=VALUE,...", "with --suite calls: this call alone; axes that are not named have their first value",
+     KVB_TEXT(run, call)},
+    {"--require-axes", "AXIS[=VALUE]", "exit 1 where no call of a kernel had it (kvbench list axes); repeatable",
+     KVB_WORDS(run, require_axes)},
     {"--no-staging", NULL, "no rows decoded to f32 for kernels that do not read their format: such are skipped",
      KVB_FLAG(run, no_staging)},
     {"--tuning", "F.json",

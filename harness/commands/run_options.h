@@ -17,9 +17,10 @@ typedef struct run {
         *best_path, *junit_path, *shard_text;
     kvb_tuning_choice tuning;
     kvb_selection_words words;
-    kvb_words plugins, events;
+    kvb_words plugins, events, require_axes;
+    const char *call;
     uint64_t capacity, min_chunk, page_cells, prefix_bytes, max_pairs, oracle_pairs, opinion_pairs, seed, seconds,
-        sample_ms, width, jobs;
+        sample_ms, width, jobs, n_calls, random;
     bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
     const char *out_name, *softcap_text;

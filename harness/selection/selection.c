@@ -433,7 +433,7 @@ int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char
     kvb_workloads workloads = {0};
     int error = 0;
 
-    *s = (kvb_selections){calloc(o->suite->n_parts, sizeof *s->at), o->suite->n_parts};
+    *s = (kvb_selections){calloc(o->suite->n_parts + 1, sizeof *s->at), o->suite->n_parts};
     if (!s->at) {
         snprintf(why, why_bytes, "no memory");
         return -ENOMEM;

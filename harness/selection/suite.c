@@ -130,6 +130,7 @@ static const kvb_suite quick = {
     .summary =
         "each pair of the recorded histories, caches, kernels and f32, f16, bf16; every format at 8 KV heads of 128",
     .by_pairs = true,
+    .calls = 400,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
@@ -137,16 +138,23 @@ static const kvb_suite standard = {
     .summary = "each pair of all histories, shapes, caches, kernels and formats; engines' calls and a 32k context in "
                "f32, f16, bf16",
     .by_pairs = true,
+    .calls = 800,
     PARTS(default_parts),
 };
 static const kvb_suite full = {
     .name = "full",
     .summary = "the product: all workloads in f32, f16, bf16, the larger ones in every format; every value profile, "
                "checked further",
+    .calls = 100000,
     PARTS(full_parts),
 };
+static const kvb_suite calls = {
+    .name = "calls",
+    .summary = "single calls of each kernel, no history: every pair of values of the axes (kvbench list axes)",
+    .calls = 100000,
+};
 
-const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, NULL};
+const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, &calls, NULL};
 
 const kvb_suite *kvb_suite_find(const char *name)
 {

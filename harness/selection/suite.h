@@ -22,11 +22,12 @@ typedef struct kvb_suite {
     const char *name, *summary;
     const kvb_suite_part *parts;
     size_t n_parts;
-    bool by_pairs; /* usually only as many combinations as cover every pair (pairs.h) */
+    bool by_pairs;  /* usually only as many combinations as cover every pair (pairs.h) */
+    uint32_t calls; /* single calls of each kernel (harness/calls); 0: none */
 } kvb_suite;
 
 extern const kvb_suite *const kvb_suites[]; /* ends with NULL */
-#define KVB_SUITE_WORDS "quick, default, full"
+#define KVB_SUITE_WORDS "quick, default, full, calls"
 const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
 
 /* A workload: its name (file name without .jsonl) and its file. */

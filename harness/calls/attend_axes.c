@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of axes of an attention call, and what a point of it means. */
+#include "harness/calls/attend_axes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/values.h"
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* NULL: filled in from the registry and the list of profiles. */
+static const kvb_call_axis table[KVB_ATTEND_AXES] = {
+    [KVB_AT_DIM] = {"head_dim", "channels of K and V rows, or of each; latent: V is the first part of K's rows",
+                    WORDS("64", "128", "32", "40", "72", "80", "96", "112", "120", "160", "192", "256", "512", "64x128",
+                          "128x64", "192x128", "576x512-latent")},
+    [KVB_AT_KV_HEADS] = {"kv_heads", "heads of K and V", WORDS("1", "2", "3", "4", "5", "8", "16", "32")},
+    [KVB_AT_GROUP] = {"group", "query heads for each of these",
+                      WORDS("1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "71", "128")},
+    [KVB_AT_N_TOK] = {"tokens", "queries of the call",
+                      WORDS("1", "2", "3", "4", "5", "6", "7", "8", "9", "15", "16", "17", "31", "32", "33", "63", "64",
+                            "65", "127", "128", "129", "512")},
+    [KVB_AT_CELLS] = {"cells", "cells of the view",
+                      WORDS("1", "2", "15", "16", "17", "31", "32", "33", "63", "64", "65", "127", "128", "129", "255",
+                            "256", "257", "512", "1023", "1025", "1500", "4100", "32768", "65535", "65536", "65537")},
+    [KVB_AT_BATCH] = {"batch", "sequences, of unlike lengths", WORDS("1", "2", "3", "7", "16", "33")},
+    [KVB_AT_MASK] = {"mask", "kind of mask", WORDS("none", "causal", "explicit", "runs", "pages")},
+    [KVB_AT_PAGE] = {"page", "cells of a page; the pages of sequences lie in any order, and some are shared",
+                     WORDS("1", "3", "16", "48", "64", "256")},
+    [KVB_AT_STRIDE] = {"mask_stride", "words of a bit row beyond the least", WORDS("0", "1", "5")},
+    [KVB_AT_BLIND] = {"blind", "queries that see nothing", WORDS("none", "first", "last", "some")},
+    [KVB_AT_LIMITS] = {"limits", "what a query sees of its sequence",
+                       WORDS("none", "window-8", "window-70", "window-8-sinks-3", "chunk-16")},
+    [KVB_AT_SOFTCAP] = {"softcap", "of the logits; 0: none", WORDS("0", "30", "5")},
+    [KVB_AT_SINKS] = {"sinks", "deviation of the sink logits; 0: there are none", WORDS("0", "1", "60")},
+    [KVB_AT_SCALE] = {"scale", "factor on q.k; 0: 1/sqrt(head_dim)", WORDS("0", "1", "0.05")},
+    [KVB_AT_K] = {"k", "format of K", NULL},
+    [KVB_AT_V] = {"v", "format of V", WORDS("same", "f32", "f16", "bf16", "q8_0", "q4_0", "e4m3", "a4g32")},
+    [KVB_AT_ROTATED] = {"rotated", "rows behind a Hadamard transform (+had)", WORDS("no", "yes")},
+    [KVB_AT_VALUES] = {"values", "profile of q, K and V", NULL},
+    [KVB_AT_THREADS] = {"threads", "of the team", WORDS("1", "2", "3", "8")},
+    [KVB_AT_DETERMINISTIC] = {"deterministic", "the same bits are asked for whatever the team", WORDS("no", "yes")},
+    [KVB_AT_OUT] = {"out", "element of the outputs", WORDS("f32", "f16", "bf16")},
+    [KVB_AT_FRONT] = {"front", "first cells that lie elsewhere", WORDS("none", "one", "half", "all")},
+    [KVB_AT_ALIGN] = {"align", "bytes by which rows, q and outputs are aligned, and no more", WORDS("64", "16", "4")},
+    [KVB_AT_ORDER] = {"order", "calls of the kernel before this one",
+                      WORDS("first", "repeated", "after-larger", "after-smaller")},
+};
+
+static const char *const bases[] = {"tokens=33,cells=65,mask=explicit",
+                                    "tokens=33,cells=1500,mask=runs",
+                                    "tokens=33,cells=32768,mask=pages,head_dim=32",
+                                    "tokens=2,cells=65537,mask=explicit,head_dim=128,k=q8_0",
+                                    "tokens=2,cells=65537,mask=explicit,head_dim=32,k=f16",
+                                    "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128",
+                                    NULL};
+
+void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *s)
+{
+    size_t n = 0;
+    *s = (kvb_attend_space){.registry = registry};
+    memcpy(s->axes, table, sizeof table);
+    for (size_t i = 0; i < registry->n[KVB_POOLS]; i++)
+        s->pools[i] = registry->at[KVB_POOLS][i].name;
+    for (size_t i = 0; kvb_profiles[i]; i++)
+        if (strcmp(kvb_profiles[i]->name, "tags") && n + 1 < sizeof s->profiles / sizeof *s->profiles)
+            s->profiles[n++] = kvb_profiles[i]->name;
+    s->axes[KVB_AT_K].values = s->pools;
+    s->axes[KVB_AT_VALUES].values = s->profiles;
+    s->space = (kvb_space){"attention", s->axes, KVB_ATTEND_AXES, bases};
+}
+
+static uint32_t whole(const kvb_attend_space *s, const kvb_point *p, uint32_t axis)
+{
+    return (uint32_t)kvb_point_number(&s->space, p, axis);
+}
+
+static bool refuse(char *why, size_t why_bytes, const char *what)
+{
+    snprintf(why, why_bytes, "%s", what);
+    return false;
+}
+
+/* The pools of both sides. */
+static bool pools_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_shape *x, char *why, size_t why_bytes)
+{
+    const char *v = kvb_point_word(&s->space, p, KVB_AT_V);
+    const kvb_problem *problem = &x->problem;
+    x->k_pool = kvb_registry_find(s->registry, KVB_POOLS, kvb_point_word(&s->space, p, KVB_AT_K));
+    x->v_pool = p->at[KVB_AT_V] ? kvb_registry_find(s->registry, KVB_POOLS, v) : x->k_pool;
+    if (p->at[KVB_AT_ROTATED] && !x->k_pool->rotated)
+        return refuse(why, why_bytes, "this format of K has no rotated form");
+    if (p->at[KVB_AT_V] && x->v_pool == x->k_pool)
+        return refuse(why, why_bytes, "v=same is the word for V in K's format");
+    x->k_pool = p->at[KVB_AT_ROTATED] ? x->k_pool->rotated : x->k_pool;
+    x->v_pool = p->at[KVB_AT_V] ? x->v_pool : x->k_pool;
+    if (problem->v_in_k && x->v_pool != x->k_pool)
+        return refuse(why, why_bytes, "V in K's rows has K's format");
+    return (!x->k_pool->supports || x->k_pool->supports(x->k_pool, problem->k_dim, why, why_bytes)) &&
+           (problem->v_in_k || !x->v_pool->supports || x->v_pool->supports(x->v_pool, problem->v_dim, why, why_bytes));
+}
+
+/* Which cells are seen: does the kind of mask say it, and is there room for it? */
+static bool sight_fits(const kvb_point *p, const kvb_attend_shape *x, char *why, size_t why_bytes)
+{
+    const kvb_problem *problem = &x->problem;
+    const bool plain = problem->mask == KVB_MASK_NONE || problem->mask == KVB_MASK_CAUSAL;
+    if (plain && (p->at[KVB_AT_BATCH] || p->at[KVB_AT_PAGE] || p->at[KVB_AT_BLIND] || p->at[KVB_AT_LIMITS]))
+        return refuse(why, why_bytes, "masks none and causal are of one sequence, whole, in order");
+    if (problem->mask != KVB_MASK_EXPLICIT && p->at[KVB_AT_STRIDE])
+        return refuse(why, why_bytes, "only mask=explicit has a stride");
+    if (problem->mask == KVB_MASK_CAUSAL && problem->n_cells < problem->n_tok)
+        return refuse(why, why_bytes, "mask=causal has a cell for each query");
+    if (problem->n_tok < x->batch || problem->n_cells / x->page < x->batch)
+        return refuse(why, why_bytes, "each sequence has a query and a page");
+    return true;
+}
+
+/* The front, which formats with blocks of cells do not have. */
+static bool front_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_shape *x, char *why, size_t why_bytes)
+{
+    const char *word = kvb_point_word(&s->space, p, KVB_AT_FRONT);
+    const uint32_t n = x->problem.n_cells;
+    const kvb_format *formats[] = {x->k_pool->format, x->v_pool->format};
+    x->front = !strcmp(word, "one") ? 1 : !strcmp(word, "half") ? n / 2 : !strcmp(word, "all") ? n : 0;
+    for (int i = 0; i < 2 && p->at[KVB_AT_FRONT]; i++)
+        if (formats[i]->residual_cells || formats[i]->axis == KVB_AXIS_TOKENS)
+            return refuse(why, why_bytes, "formats that encode cells together have no front");
+    return !p->at[KVB_AT_FRONT] || x->front || refuse(why, why_bytes, "one cell has no half");
+}
+
+bool kvb_attend_shape_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_shape *x, char *why,
+                         size_t why_bytes)
+{
+    static const kvb_elem outs[] = {KVB_F32, KVB_F16, KVB_BF16};
+    static const uint32_t limits[][3] = {{0, 0, 0}, {8, 0, 0}, {70, 0, 0}, {8, 3, 0}, {0, 0, 16}};
+    const char *dim = kvb_point_word(&s->space, p, KVB_AT_DIM), *by = strchr(dim, 'x');
+    const float scale = (float)kvb_point_number(&s->space, p, KVB_AT_SCALE);
+    const uint32_t kv_heads = whole(s, p, KVB_AT_KV_HEADS), *limit = limits[p->at[KVB_AT_LIMITS]];
+    *x = (kvb_attend_shape){
+        .problem = {.n_tok = whole(s, p, KVB_AT_N_TOK),
+                    .n_heads = kv_heads * whole(s, p, KVB_AT_GROUP),
+                    .n_kv_heads = kv_heads,
+                    .k_dim = (uint32_t)atoi(dim),
+                    .v_dim = (uint32_t)atoi(by ? by + 1 : dim),
+                    .n_cells = whole(s, p, KVB_AT_CELLS),
+                    .softcap = (float)kvb_point_number(&s->space, p, KVB_AT_SOFTCAP),
+                    .has_sinks = p->at[KVB_AT_SINKS] > 0,
+                    .v_in_k = strstr(dim, "latent") != NULL,
+                    .out_elem = outs[p->at[KVB_AT_OUT]],
+                    .mask = (kvb_mask_kind)p->at[KVB_AT_MASK],
+                    .deterministic = p->at[KVB_AT_DETERMINISTIC] > 0},
+        .values = kvb_point_word(&s->space, p, KVB_AT_VALUES),
+        .batch = whole(s, p, KVB_AT_BATCH),
+        .page = whole(s, p, KVB_AT_PAGE),
+        .window = limit[0],
+        .window_sinks = limit[1],
+        .chunk = limit[2],
+        .more_words = whole(s, p, KVB_AT_STRIDE),
+        .align = whole(s, p, KVB_AT_ALIGN),
+        .threads = whole(s, p, KVB_AT_THREADS),
+        .sink = (float)kvb_point_number(&s->space, p, KVB_AT_SINKS),
+        .blind = p->at[KVB_AT_BLIND],
+        .order = p->at[KVB_AT_ORDER],
+    };
+    x->problem.scale = scale > 0 ? scale : 1 / sqrtf((float)x->problem.k_dim);
+    if (!sight_fits(p, x, why, why_bytes) || !pools_of(s, p, x, why, why_bytes) || !front_of(s, p, x, why, why_bytes))
+        return false;
+    x->problem.k_format = x->k_pool->format;
+    x->problem.v_format = x->v_pool->format;
+    if (kvb_attend_cost(x) > KVB_ATTEND_COST)
+        return refuse(why, why_bytes, "the call would take too long");
+    return true;
+}
+
+bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *x, char *why, size_t why_bytes)
+{
+    if (!(kernel->masks & KVB_MASK_BIT(x->problem.mask)))
+        return refuse(why, why_bytes, "it does not take this kind of mask");
+    if (x->front && !(kernel->flags & KVB_KERNEL_FRONTS))
+        return refuse(why, why_bytes, "it reads no rows in two regions");
+    return !kernel->supports || kernel->supports(&x->problem, why, why_bytes);
+}
+
+double kvb_attend_cost(const kvb_attend_shape *x)
+{
+    const kvb_problem *p = &x->problem;
+    const double dims = (double)p->k_dim + (double)p->v_dim;
+    const double seen = (double)p->n_cells / (p->mask == KVB_MASK_CAUSAL ? 1 : x->batch);
+    return 50e3 + (double)p->n_tok * p->n_heads * seen * dims + 8 * (double)p->n_kv_heads * p->n_cells * dims +
+           20 * (double)p->n_tok * p->n_heads * dims;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The axes of an attention call. */
+#ifndef KVB_CALLS_ATTEND_AXES_H
+#define KVB_CALLS_ATTEND_AXES_H
+
+#include "harness/calls/pairwise.h"
+#include "harness/selection/registry.h"
+
+typedef enum kvb_attend_axis {
+    KVB_AT_DIM,
+    KVB_AT_KV_HEADS,
+    KVB_AT_GROUP,
+    KVB_AT_N_TOK,
+    KVB_AT_CELLS,
+    KVB_AT_BATCH,
+    KVB_AT_MASK,
+    KVB_AT_PAGE,
+    KVB_AT_STRIDE,
+    KVB_AT_BLIND,
+    KVB_AT_LIMITS,
+    KVB_AT_SOFTCAP,
+    KVB_AT_SINKS,
+    KVB_AT_SCALE,
+    KVB_AT_K,
+    KVB_AT_V,
+    KVB_AT_ROTATED,
+    KVB_AT_VALUES,
+    KVB_AT_THREADS,
+    KVB_AT_DETERMINISTIC,
+    KVB_AT_OUT,
+    KVB_AT_FRONT,
+    KVB_AT_ALIGN,
+    KVB_AT_ORDER,
+    KVB_ATTEND_AXES
+} kvb_attend_axis;
+
+/* The space of attention calls over all pools of a registry and all value profiles. The words are the registry's. */
+typedef struct kvb_attend_space {
+    kvb_space space;
+    kvb_call_axis axes[KVB_ATTEND_AXES];
+    const char *pools[KVB_REGISTRY_MAX + 1], *profiles[32];
+    const kvb_registry *registry;
+} kvb_attend_space;
+
+void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *space);
+
+/* What a point says, as numbers. */
+typedef struct kvb_attend_shape {
+    kvb_problem problem; /* formats are those of the pools */
+    const kvb_pool_type *k_pool, *v_pool;
+    const char *values; /* profile */
+    uint32_t batch;     /* sequences; the queries are dealt out to them in equal parts */
+    uint32_t page;      /* cells of a page; sequences lie in pages in any order */
+    uint32_t window, window_sinks, chunk;
+    uint32_t more_words; /* of a row of an EXPLICIT mask, beyond the least */
+    uint32_t front;      /* cells */
+    uint32_t align; /* bytes: rows, q and outputs begin at a multiple of this and of no larger power of two below 64 */
+    uint32_t threads;
+    float sink; /* deviation of sink logits; 0: none */
+    enum { KVB_BLIND_NONE, KVB_BLIND_FIRST, KVB_BLIND_LAST, KVB_BLIND_SOME } blind; /* queries that see nothing */
+    enum { KVB_ORDER_FIRST, KVB_ORDER_REPEATED, KVB_ORDER_AFTER_LARGER, KVB_ORDER_AFTER_SMALLER } order;
+} kvb_attend_shape;
+
+/* Reads a point. False with why: no call has these values together, whatever the kernel. */
+bool kvb_attend_shape_of(const kvb_attend_space *space, const kvb_point *point, kvb_attend_shape *shape, char *why,
+                         size_t why_bytes);
+
+/* Does the kernel take the call as it is: its mask, its formats, its problem? Else why. */
+bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);
+
+/* Products of a kernel and of the oracle, about: what a call costs. */
+double kvb_attend_cost(const kvb_attend_shape *shape);
+#define KVB_ATTEND_COST 200e6 /* a call that costs more is not made */
+
+#endif

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scenes of attention calls. */
+#include "harness/calls/attend_scene.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/call.h"
+#include "caches/pools/codec/codec.h"
+#include "harness/replay/calibrate.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/kernel_io.h"
+#include "workloads/array.h"
+#include "workloads/rng.h"
+#include "workloads/values.h"
+
+#define CANARY 0xc5
+#define HOLES  8u /* one page in so many belongs to no sequence */
+
+static uint32_t below(uint64_t *rng, uint32_t n)
+{
+    *rng = kvb_rng_key(*rng, n);
+    return n ? (uint32_t)(*rng >> 33) % n : 0;
+}
+
+static void *guarded(kvb_scene *s, const char *name, size_t bytes)
+{
+    void *block = kvb_guard_alloc(name, bytes);
+    if (block)
+        s->blocks[s->n_blocks++] = block;
+    return block;
+}
+
+/* A block whose start is aligned to `align` bytes and to no larger power of two below 64; *margin: where the memory before it begins. */
+static void *aligned(kvb_scene *s, const char *name, size_t bytes, size_t offset, char **margin)
+{
+    char *block = guarded(s, name, bytes + offset);
+    if (!block)
+        return NULL;
+    if (margin)
+        *margin = block;
+    return block + offset;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------- */
+
+static void model_make(const kvb_problem *p, kvb_model *m)
+{
+    *m = (kvb_model){.n_layers = 1, .n_groups = 1};
+    m->groups[0] = (kvb_group){.heads = p->n_heads,
+                               .kv_heads = p->n_kv_heads,
+                               .k_dim = p->k_dim,
+                               .v_dim = p->v_dim,
+                               .latent = p->v_in_k,
+                               .scale = (double)p->scale};
+}
+
+/* One side: rows by the profile, stored in the pool cell after cell. */
+static int side_store(kvb_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
+{
+    const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
+    const kvb_problem *p = &s->shape.problem;
+    const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
+    const uint32_t dim = side ? p->v_dim : p->k_dim;
+    const size_t token = (size_t)p->n_kv_heads * dim;
+    const kvb_profile *profile = kvb_profile_find(s->shape.values);
+    float *rows = s->rows_of[side] = malloc(token * p->n_cells * sizeof *rows);
+    if (!rows)
+        return -ENOMEM;
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        profile->rows(&s->model, key, kind, 0, c, c, rows + c * token);
+    size_t at[KVB_MODEL_LAYERS] = {0};
+    kvb_values values = {.tokens = p->n_cells, .model = &s->model};
+    values.block[kind] = rows;
+    values.layer_at[kind] = at;
+    int error = kvb_calibrate(&s->model, &values, kind, type->format, &s->amax[side]);
+    const float *amax = s->amax[side] ? s->amax[side][0] : NULL;
+    const kvb_pool_options options = {.n_kv_heads = p->n_kv_heads,
+                                      .dim = dim,
+                                      .min_chunk = p->n_cells,
+                                      .capacity = p->n_cells,
+                                      .amax = amax,
+                                      .allocator = &s->allocator};
+    if (!error)
+        error = type->open(type, &options, &s->pools[side]);
+    if (!error)
+        error = type->ensure(s->pools[side], p->n_cells);
+    if (error) {
+        snprintf(why, why_bytes, "pool %s: %s", type->name, strerror(-error));
+        return error;
+    }
+    type->write_run(s->pools[side], 0, p->n_cells, rows);
+    *(side ? &s->rows.v : &s->rows.k) = rows;
+    *(side ? &s->rows.v_amax : &s->rows.k_amax) = amax;
+    return 0;
+}
+
+/* Some cells of a view, copied to a block of their own with a gap behind each row. */
+static int cells_move(kvb_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
+{
+    const size_t align = s->shape.align, unit = row % 4 ? 2 : align, stride = (row + unit - 1) / unit * unit + unit;
+    const size_t head = n * stride + unit, offset = unit % 64;
+    char *block = aligned(s, "K and V rows", s->shape.problem.n_kv_heads * head + offset, 0, NULL);
+    if (!block)
+        return -ENOMEM;
+    memset(block, 0xff, s->shape.problem.n_kv_heads * head + offset);
+    *to = *from;
+    to->base = block + offset;
+    to->head_stride = head;
+    to->cell_stride = stride;
+    to->cells = n;
+    for (uint32_t h = 0; h < s->shape.problem.n_kv_heads; h++)
+        for (uint32_t c = 0; c < n; c++)
+            memcpy(block + offset + h * head + c * stride, kvb_view_row(from, h, first + c), row);
+    return 0;
+}
+
+static const void *shifted(const void *at, size_t bytes)
+{
+    return at ? (const char *)at + bytes : NULL;
+}
+
+/* The view of one side as the call has it: where the pool has its rows, or moved, with a front. */
+static int view_make(kvb_scene *s, int side, kvb_view *view)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
+    const uint32_t front = s->shape.front;
+    kvb_view stored;
+    type->view(s->pools[side], p->n_cells, &stored);
+    *view = stored;
+    if (!front && s->shape.align == 64)
+        return 0;
+    const size_t row = kvb_codes_bytes(stored.format, stored.dim);
+    int error = cells_move(s, &stored, front, p->n_cells - front, row, view);
+    if (!error && front)
+        error = cells_move(s, &stored, 0, front, row, &s->fronts[side]);
+    view->cells = p->n_cells;
+    view->front = front ? &s->fronts[side] : NULL;
+    view->scales = shifted(view->scales, front * view->scale_cell_stride);
+    view->zeros = shifted(view->zeros, front * view->zero_cell_stride);
+    return error;
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------------- */
+
+/* Deals pages out to sequences: to each at least one; later ones begin with some pages of the first. */
+static int tables_make(kvb_scene *s, uint64_t *rng)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const uint32_t pages = x->problem.n_cells / x->page, batch = x->batch;
+    uint32_t *order = malloc(((size_t)pages + 1) * sizeof *order), n = 0, taken = 0;
+    s->tables = malloc(((size_t)pages * 2 * batch + 1) * sizeof *s->tables);
+    s->table_first = calloc(batch + 1, sizeof *s->table_first);
+    s->lengths = calloc(batch + 1, sizeof *s->lengths);
+    if (!order || !s->tables || !s->table_first || !s->lengths) {
+        free(order);
+        return -ENOMEM;
+    }
+    const bool plain = x->problem.mask == KVB_MASK_NONE || x->problem.mask == KVB_MASK_CAUSAL;
+    for (uint32_t i = 0; i < pages; i++)
+        order[i] = i;
+    for (uint32_t i = pages; i > 1 && !plain; i--) {
+        const uint32_t k = below(rng, i), last = order[i - 1];
+        order[i - 1] = order[k];
+        order[k] = last;
+    }
+    const uint32_t used = plain || pages < 2 * HOLES || pages < batch + pages / HOLES ? pages : pages - pages / HOLES;
+    for (uint32_t b = 0; b < batch; b++) {
+        const uint32_t left = used - taken - (batch - 1 - b); /* so that the others get one each */
+        const uint32_t own = b + 1 == batch ? left : 1 + below(rng, (left - 1) / 2 + 1);
+        const uint32_t shared = b % 2 && s->table_first[1] > 1 ? below(rng, s->table_first[1]) : 0;
+        for (uint32_t i = 0; i < shared; i++)
+            s->tables[n++] = s->tables[i];
+        for (uint32_t i = 0; i < own; i++)
+            s->tables[n++] = order[taken++];
+        s->table_first[b + 1] = n;
+        s->lengths[b] = (shared + own) * x->page - (plain ? 0 : below(rng, x->page));
+    }
+    free(order);
+    return 0;
+}
+
+static int run_add(kvb_scene *s, uint32_t first, uint32_t cell)
+{
+    if (s->n_runs > first && s->runs[s->n_runs - 1].end == cell) {
+        s->runs[s->n_runs - 1].end++;
+        return 0;
+    }
+    if (kvb_array_reserve(&s->runs, &s->runs_room, s->n_runs + 1, sizeof *s->runs))
+        return -ENOMEM;
+    s->runs[s->n_runs++] = (kvb_token_run){cell, cell + 1};
+    return 0;
+}
+
+static bool is_blind(const kvb_attend_shape *x, uint32_t t)
+{
+    const uint32_t n = x->problem.n_tok, quarter = n / 4 ? n / 4 : 1;
+    return x->blind == KVB_BLIND_FIRST  ? t < quarter
+           : x->blind == KVB_BLIND_LAST ? t >= n - quarter
+           : x->blind == KVB_BLIND_SOME ? t % 3 == 1 || n == 1
+                                        : false;
+}
+
+static uint32_t sequence_of(const kvb_scene *s, uint32_t t)
+{
+    return (uint32_t)((uint64_t)t * s->shape.batch / s->shape.problem.n_tok);
+}
+
+/* What each query sees, as runs of cells in the order of positions. */
+static int sight_make(kvb_scene *s)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const kvb_problem *p = &x->problem;
+    const uint32_t n = p->n_tok;
+    s->first = calloc((size_t)n + 1, sizeof *s->first);
+    s->windows = calloc((size_t)n + 1, sizeof *s->windows);
+    s->ends = calloc((size_t)n + 1, sizeof *s->ends);
+    s->seen = calloc(kvb_scene_words(s), sizeof *s->seen);
+    if (!s->first || !s->windows || !s->ends || !s->seen ||
+        kvb_array_reserve(&s->runs, &s->runs_room, 1, sizeof *s->runs))
+        return -ENOMEM;
+    int error = 0;
+    for (uint32_t t = 0; t < n && !error; t++) {
+        const uint32_t b = sequence_of(s, t), *table = s->tables + s->table_first[b];
+        uint32_t behind = 0; /* queries of the same sequence behind this one */
+        while (t + behind + 1 < n && sequence_of(s, t + behind + 1) == b)
+            behind++;
+        const uint32_t least = p->mask == KVB_MASK_NONE ? s->lengths[b] : 1;
+        const uint32_t end = s->lengths[b] > behind + least ? s->lengths[b] - behind : least;
+        const uint32_t begin = x->chunk                       ? (end - 1) / x->chunk * x->chunk
+                               : x->window && end > x->window ? end - x->window
+                                                              : 0;
+        s->ends[t] = is_blind(x, t) ? 0 : end;
+        s->windows[t] = is_blind(x, t) ? (kvb_run){0, 0} : (kvb_run){begin, end};
+        s->first[t] = s->n_runs;
+        for (uint32_t pos = 0; pos < s->ends[t] && !error; pos++) {
+            const uint32_t cell =
+                x->problem.mask <= KVB_MASK_CAUSAL ? pos : table[pos / x->page] * x->page + pos % x->page;
+            if (pos >= begin || pos < x->window_sinks)
+                error = run_add(s, (uint32_t)s->first[t], cell);
+        }
+        for (size_t r = s->first[t]; r < s->n_runs; r++)
+            kvb_bits_set(s->seen, s->runs[r].begin, s->runs[r].end);
+    }
+    s->first[n] = s->n_runs;
+    s->rows.runs = s->runs;
+    s->rows.first = s->first;
+    return error;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------------------------- */
+
+static int bits_make(kvb_scene *s)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const size_t words = kvb_scene_words(s), row = words + s->shape.more_words;
+    s->bits = guarded(s, "bits of the mask", p->n_tok * row * sizeof *s->bits);
+    if (!s->bits)
+        return -ENOMEM;
+    for (uint32_t t = 0; t < p->n_tok; t++) {
+        uint64_t *bits = s->bits + t * row;
+        memset(bits, 0xff, row * sizeof *bits); /* bits behind the cells mean nothing */
+        for (uint32_t c = 0; c < p->n_cells; c += 64)
+            bits[c / 64] = p->n_cells - c < 64 ? UINT64_MAX << (p->n_cells - c) : 0;
+        for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
+            kvb_bits_set(bits, s->runs[r].begin, s->runs[r].end);
+    }
+    s->call.mask.bits = s->bits;
+    s->call.mask.row_words = row;
+    return 0;
+}
+
+/* Runs in any order: every second call has them shuffled. */
+static int runs_make(kvb_scene *s, uint64_t *rng)
+{
+    const uint32_t n = s->shape.problem.n_tok;
+    const bool shuffled = below(rng, 2);
+    s->mask_runs = guarded(s, "runs of the mask", s->n_runs * sizeof *s->mask_runs);
+    s->row_start = guarded(s, "row_start of the mask", (n + 1) * sizeof *s->row_start);
+    if (!s->mask_runs || !s->row_start)
+        return -ENOMEM;
+    for (size_t r = 0; r < s->n_runs; r++)
+        s->mask_runs[r] = (kvb_run){s->runs[r].begin, s->runs[r].end};
+    for (uint32_t t = 0; t <= n; t++)
+        s->row_start[t] = (uint32_t)s->first[t];
+    for (uint32_t t = 0; t < n && shuffled; t++)
+        for (uint32_t i = s->row_start[t + 1] - s->row_start[t]; i > 1; i--) {
+            kvb_run *runs = s->mask_runs + s->row_start[t], last = runs[i - 1];
+            const uint32_t k = below(rng, i);
+            runs[i - 1] = runs[k];
+            runs[k] = last;
+        }
+    s->call.mask.runs = s->mask_runs;
+    s->call.mask.row_start = s->row_start;
+    return 0;
+}
+
+/* Tables whose entries lead nowhere where no query sees them. */
+static int pages_make(kvb_scene *s)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const uint32_t n = x->problem.n_tok, entries = s->table_first[x->batch];
+    uint32_t *pages = guarded(s, "page tables", entries * sizeof *pages);
+    kvb_run *seen = guarded(s, "seen of the mask", n * sizeof *seen);
+    s->row_start = guarded(s, "row_start of the mask", n * sizeof *s->row_start);
+    if (!pages || !seen || !s->row_start)
+        return -ENOMEM;
+    memset(pages, 0xff, entries * sizeof *pages);
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t first = s->table_first[sequence_of(s, t)];
+        s->row_start[t] = first;
+        seen[t] = s->windows[t];
+        for (uint32_t pos = 0; pos < s->ends[t]; pos++)
+            if (pos >= seen[t].begin || pos < x->window_sinks)
+                pages[first + pos / x->page] = s->tables[first + pos / x->page];
+    }
+    s->call.mask.pages = pages;
+    s->call.mask.seen = seen;
+    s->call.mask.row_start = s->row_start;
+    s->call.mask.page_cells = x->page;
+    s->call.mask.sinks = x->window_sinks;
+    return 0;
+}
+
+static int mask_make(kvb_scene *s, uint64_t *rng)
+{
+    s->call.mask = (kvb_mask){.kind = s->shape.problem.mask};
+    switch (s->shape.problem.mask) {
+    case KVB_MASK_EXPLICIT:
+        return bits_make(s);
+    case KVB_MASK_RUNS:
+        return runs_make(s, rng);
+    case KVB_MASK_PAGES:
+        return pages_make(s);
+    default:
+        return 0;
+    }
+}
+
+/* ---- buffers --------------------------------------------------------------------------------------------------- */
+
+static size_t out_size(kvb_elem elem)
+{
+    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static int buffers_make(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const size_t rows = (size_t)p->n_tok * p->n_heads, offset = s->shape.align % 64;
+    const kvb_profile *profile = kvb_profile_find(s->shape.values);
+    float *q = aligned(s, "q", rows * p->k_dim * sizeof *q, offset, NULL), *sinks = NULL;
+    s->margin_bytes = offset;
+    s->out_bytes = rows * p->v_dim * out_size(p->out_elem);
+    s->lse_bytes = rows * sizeof(float);
+    s->call.out = aligned(s, "out", s->out_bytes, offset, &s->margin[0]);
+    s->call.lse = aligned(s, "lse", s->lse_bytes, offset, &s->margin[1]);
+    s->scratch_bytes = kernel->scratch_bytes ? kernel->scratch_bytes(p, team->n) : 0;
+    s->call.scratch = s->scratch_bytes ? guarded(s, "scratch", s->scratch_bytes) : NULL;
+    if (p->has_sinks)
+        sinks = guarded(s, "sinks", p->n_heads * sizeof *sinks);
+    if (!q || !s->call.out || !s->call.lse || (s->scratch_bytes && !s->call.scratch) || (p->has_sinks && !sinks))
+        return -ENOMEM;
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        profile->rows(&s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t, s->ends[t] ? s->ends[t] - 1 : 0,
+                      q + (size_t)t * p->n_heads * p->k_dim);
+    if (sinks)
+        kvb_rng_normals(kvb_rng_key(key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
+    s->call.q = q;
+    s->call.sinks = sinks;
+    if (kernel->flags & KVB_KERNEL_NO_LSE)
+        s->call.lse = NULL;
+    s->call.team = team;
+    return 0;
+}
+
+int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+                   kvb_scene *s, char *why, size_t why_bytes)
+{
+    uint64_t rng = kvb_rng_key(key, 1);
+    *s = (kvb_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
+    model_make(&shape->problem, &s->model);
+    s->call.problem = shape->problem;
+    int error = side_store(s, 0, key, why, why_bytes);
+    if (!error && !shape->problem.v_in_k)
+        error = side_store(s, 1, key, why, why_bytes);
+    if (!error)
+        error = view_make(s, 0, &s->call.k);
+    if (!error && !shape->problem.v_in_k)
+        error = view_make(s, 1, &s->call.v);
+    if (!error && shape->problem.v_in_k) {
+        s->call.v = s->call.k;
+        s->call.v.dim = shape->problem.v_dim;
+        if (s->call.k.front) {
+            s->fronts[1] = s->fronts[0];
+            s->fronts[1].dim = shape->problem.v_dim;
+            s->call.v.front = &s->fronts[1];
+        }
+    }
+    if (!error)
+        error = tables_make(s, &rng);
+    if (!error)
+        error = sight_make(s);
+    if (!error)
+        error = mask_make(s, &rng);
+    return error ? error : buffers_make(s, kernel, team, key);
+}
+
+void kvb_scene_close(kvb_scene *s)
+{
+    for (int side = 0; side < 2; side++) {
+        if (s->pools[side])
+            s->pools[side]->type->close(s->pools[side]);
+        free(s->amax[side]);
+        free(s->rows_of[side]);
+    }
+    for (uint32_t i = 0; i < s->n_blocks; i++)
+        kvb_guard_free(s->blocks[i]);
+    void *const plain[] = {s->runs, s->first, s->tables, s->table_first, s->lengths, s->windows, s->seen, s->ends};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        free(plain[i]);
+    *s = (kvb_scene){.n_blocks = 0};
+}
+
+size_t kvb_scene_words(const kvb_scene *s)
+{
+    return ((size_t)s->shape.problem.n_cells + 63) / 64;
+}
+
+void kvb_scene_sight(const kvb_scene *s, uint32_t t, uint64_t *bits)
+{
+    memset(bits, 0, kvb_scene_words(s) * sizeof *bits);
+    for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
+        kvb_bits_set(bits, s->runs[r].begin, s->runs[r].end);
+}
+
+size_t kvb_scene_row_bytes(const kvb_scene *s, bool v)
+{
+    const kvb_view *view = v ? &s->call.v : &s->call.k;
+    const kvb_pool_type *pool = v ? s->shape.v_pool : s->shape.k_pool;
+    if (view->format->elem != KVB_OPAQUE)
+        return kvb_codes_bytes(view->format, view->dim);
+    const size_t bytes = (size_t)pool->row_bytes(pool, view->dim);
+    return bytes < view->cell_stride ? bytes : view->cell_stride;
+}
+
+void kvb_scene_reset(kvb_scene *s)
+{
+    const kvb_elem elem = s->shape.problem.out_elem;
+    for (int i = 0; i < 2; i++)
+        memset(s->margin[i], CANARY, s->margin_bytes);
+    kvb_outputs_fill(s->call.out, s->out_bytes / out_size(elem), out_size(elem));
+    if (s->call.lse)
+        kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
+    if (s->scratch_bytes)
+        memset(s->call.scratch, 0xff, s->scratch_bytes);
+}
+
+bool kvb_scene_margins(const kvb_scene *s)
+{
+    for (int i = 0; i < 2; i++)
+        for (size_t b = 0; b < s->margin_bytes; b++)
+            if (s->margin[i][b] != (char)CANARY)
+                return false;
+    return true;
+}
+
+void kvb_scene_protect(const kvb_scene *s, bool read_only)
+{
+    const kvb_view *const views[] = {&s->call.k, &s->call.v, s->call.k.front, s->call.v.front};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        for (size_t lane = 0; views[i] && lane < 4; lane++) {
+            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
+            if (lanes[lane])
+                kvb_guard_protect(lanes[lane], read_only);
+        }
+}

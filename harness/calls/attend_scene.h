@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One attention call made real: rows in a pool, sequences in pages, a mask, queries, all by a key. */
+#ifndef KVB_CALLS_ATTEND_SCENE_H
+#define KVB_CALLS_ATTEND_SCENE_H
+
+#include "caches/pools/pool.h"
+#include "harness/calls/attend_axes.h"
+#include "oracle/single.h"
+
+#define KVB_SCENE_BLOCKS 12u
+
+typedef struct kvb_scene {
+    kvb_attend_shape shape;
+    kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run; scratch with 0xff bytes */
+    kvb_single_rows rows;
+    uint64_t *seen; /* bits of cells that some query sees */
+    uint32_t *ends; /* [n_tok] positions of its sequence up to a query's own; 0: it sees nothing */
+    /* its own */
+    kvb_model model;
+    kvb_allocator allocator;
+    kvb_pool *pools[2];
+    const float **amax[2];
+    kvb_view fronts[2];
+    float *rows_of[2];
+    kvb_token_run *runs;
+    size_t *first;
+    uint32_t *tables, *table_first,
+        *lengths; /* page tables, one behind the other; [batch + 1]; positions of a sequence */
+    uint64_t *bits;
+    kvb_run *mask_runs, *windows;
+    uint32_t *row_start;
+    size_t n_runs, runs_room;
+    void *blocks[KVB_SCENE_BLOCKS]; /* guarded */
+    uint32_t n_blocks;
+    size_t out_bytes, lse_bytes, scratch_bytes;
+    char *margin[2]; /* of out and lse: bytes in front that align them, which hold a canary */
+    size_t margin_bytes;
+} kvb_scene;
+
+/* 0; -ENOMEM; -ENOTSUP with why. team: in whose size scratch is asked for. To be closed in any case. */
+int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+                   kvb_scene *scene, char *why, size_t why_bytes);
+void kvb_scene_close(kvb_scene *scene);
+
+/* Bits of the cells that query t sees. */
+void kvb_scene_sight(const kvb_scene *scene, uint32_t t, uint64_t *bits);
+size_t kvb_scene_words(const kvb_scene *scene); /* of such bits */
+
+/* Bytes of a row's codes, of one side of the call. */
+size_t kvb_scene_row_bytes(const kvb_scene *scene, bool v);
+
+/* Makes outputs and scratch as they are before a call. */
+void kvb_scene_reset(kvb_scene *scene);
+/* Is the memory in front of the outputs as it was? */
+bool kvb_scene_margins(const kvb_scene *scene);
+/* May K and V rows be written? */
+void kvb_scene_protect(const kvb_scene *scene, bool read_only);
+
+#endif

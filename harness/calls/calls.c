@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All calls of one kernel: chosen and made in children, a part of them in each. */
+#include "harness/calls/calls.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "harness/interrupt.h"
+#include "harness/replay/apart.h"
+#include "workloads/rng.h"
+
+#define DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
+
+/* One child's share of the calls, in memory that it shares with its parent. */
+typedef struct part {
+    const kvb_calls_options *options;
+    const kvb_call_subject *subject;
+    uint32_t index, of;
+    kvb_call_place place;
+    uint64_t next;                           /* call to go on with */
+    uint64_t made, wrong, rows, judged, all; /* all: calls that were chosen, of all parts */
+    double rho;
+    uint64_t first; /* number of the first wrong call */
+    kvb_point first_point, now;
+    kvb_call_verdict verdict; /* of that */
+    kvb_point_cover cover;    /* without points */
+    bool done;
+    int error;
+    char why[256];
+    /* of the parent */
+    pid_t pid;
+    uint32_t deaths;
+} part;
+
+/* ---- in the child ---------------------------------------------------------------------------------------------- */
+
+static bool rule_fits(const void *ctx, const kvb_point *p)
+{
+    const kvb_call_subject *s = ctx;
+    char why[256];
+    return s->fits(s, p, why, sizeof why);
+}
+
+static double rule_cost(const void *ctx, const kvb_point *p)
+{
+    const kvb_call_subject *s = ctx;
+    return s->cost(s, p);
+}
+
+static void wrong_note(part *t, uint64_t number, const kvb_point *p, const kvb_call_verdict *verdict)
+{
+    if (t->wrong++)
+        return;
+    t->first = number;
+    t->first_point = *p;
+    t->verdict = *verdict;
+}
+
+static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_teams *teams)
+{
+    kvb_call_verdict verdict;
+    char why[256];
+    t->now = *p;
+    t->next = number + 1;
+    kvb_call_child_next(&t->place, number, t->options->seconds);
+    const int error = t->subject->judge(t->subject, p, t->options->seed, teams, &verdict, why, sizeof why);
+    if (error == -ENOTSUP) /* nothing can judge this format */
+        return;
+    if (error) {
+        t->error = error;
+        snprintf(t->why, sizeof t->why, "%s", *why ? why : strerror(-error));
+        return;
+    }
+    t->made++;
+    t->rows += verdict.rows;
+    t->judged += verdict.judged;
+    t->rho = fmax(t->rho, verdict.rho);
+    if (verdict.check != KVB_CHECK_NONE)
+        wrong_note(t, number, p, &verdict);
+}
+
+/* A part's calls of the list; small ones first. */
+static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
+{
+    for (uint64_t i = 0; i < cover->n && !t->error; i++)
+        if (i % t->of == t->index && i >= t->next)
+            call_make(t, i, &cover->points[i], teams);
+}
+
+static void random_make(part *t, const kvb_point_rules *rules, uint64_t first, kvb_call_teams *teams)
+{
+    for (uint64_t i = 0; i < t->options->random && !t->error; i++) {
+        uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
+        kvb_point p;
+        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject->space, rules, &state, &p))
+            call_make(t, first + i, &p, teams);
+    }
+}
+
+static const kvb_call_subject *sorted;
+static int by_cost(const void *a, const void *b)
+{
+    const double x = sorted->cost(sorted, a), y = sorted->cost(sorted, b);
+    return (x > y) - (x < y);
+}
+
+static void child_main(void *ctx)
+{
+    part *t = ctx;
+    const kvb_point_rules rules = {rule_fits, rule_cost, t->subject};
+    kvb_call_teams teams = {{NULL}};
+    kvb_point_cover cover = {.points = NULL};
+    kvb_call_child_begin(&t->place);
+    if (t->options->call) {
+        kvb_point p;
+        t->error = kvb_point_parse(t->subject->space, t->options->call, &p, t->why, sizeof t->why);
+        if (!t->error && !t->subject->fits(t->subject, &p, t->why, sizeof t->why))
+            t->error = -EINVAL;
+        t->all = 1;
+        if (!t->error && t->index == 0 && t->next == 0)
+            call_make(t, 0, &p, &teams);
+    } else {
+        t->error =
+            kvb_points_choose(t->subject->space, &rules, kvb_rng_key(t->options->seed, 3), t->options->most, &cover);
+        sorted = t->subject;
+        if (cover.n)
+            qsort(cover.points, cover.n, sizeof *cover.points, by_cost);
+        t->all = cover.n + t->options->random;
+        t->cover = cover;
+        t->cover.points = NULL;
+        chosen_make(t, &cover, &teams);
+        random_make(t, &rules, cover.n, &teams);
+    }
+    kvb_call_child_next(&t->place, 0, 0);
+    free(cover.points);
+    kvb_call_teams_end(&teams);
+    t->done = true;
+}
+
+/* ---- in the parent --------------------------------------------------------------------------------------------- */
+
+static int part_start(part *t)
+{
+    t->pid = kvb_process_start(child_main, t);
+    return t->pid < 0 ? (int)t->pid : 0;
+}
+
+/* Waits for a part, and begins it again behind a call that ended its process. */
+static int part_finish(part *t)
+{
+    int error = 0;
+    kvb_call_verdict died;
+    while (!error && !kvb_stopped && kvb_call_child_wait(t->pid, t->options->seconds, &t->place, &died)) {
+        if (t->next == 0) { /* in supports(), before the first call */
+            snprintf(died.words + strlen(died.words), sizeof died.words - strlen(died.words),
+                     ", while it was asked which calls it takes");
+            t->deaths = DEATHS;
+        }
+        t->made++;
+        wrong_note(t, t->place.at, &t->now, &died);
+        if (++t->deaths >= DEATHS)
+            return 0;
+        error = part_start(t);
+    }
+    return error ? error : kvb_stopped ? -EINTR : t->error;
+}
+
+static void axes_list(const kvb_space *space, const kvb_point_cover *cover, uint8_t state, char *text, size_t bytes)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (uint32_t a = 0; a < space->n_axes; a++) {
+        uint32_t some = 0, of = kvb_axis_values(&space->axes[a]);
+        for (uint32_t i = 0; i < of; i++) {
+            if (cover->state[a][i] != state || n >= bytes)
+                continue;
+            n += (size_t)snprintf(text + n, bytes - n, "%s%s%s",
+                                  some ? ","
+                                  : n  ? " "
+                                       : "",
+                                  some ? "" : space->axes[a].name, some ? "" : "=");
+            if (n < bytes)
+                n += (size_t)snprintf(text + n, bytes - n, "%s", space->axes[a].values[i]);
+            some++;
+        }
+    }
+}
+
+static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, part *parts, uint32_t n, kvb_result *r)
+{
+    part *first = NULL;
+    uint64_t wrong = 0, deaths = 0;
+    char text[KVB_CALL_TEXT];
+    r->status = KVB_STATUS_PASS;
+    r->rho = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        part *t = &parts[i];
+        r->axes.calls += t->made;
+        r->error.checked_rows += t->judged;
+        r->error.total_rows += t->rows;
+        r->rho = fmax(r->rho, t->rho);
+        wrong += t->wrong;
+        deaths += t->deaths >= DEATHS;
+        if (t->wrong && (!first || t->first < first->first))
+            first = t;
+        if (t->all > r->axes.chosen) {
+            r->axes.chosen = t->all;
+            r->axes.values = t->cover.values;
+            r->axes.values_of = t->cover.values_of;
+            r->axes.pairs = t->cover.pairs;
+            r->axes.pairs_of = t->cover.pairs_of;
+            axes_list(s->space, &t->cover, 0, r->axes.declined, o->call ? 0 : sizeof r->axes.declined);
+            axes_list(s->space, &t->cover, 1, r->axes.uncovered, o->call ? 0 : sizeof r->axes.uncovered);
+        }
+    }
+    r->axes.wrong = wrong;
+    if (r->axes.calls == 0 && !wrong) {
+        r->status = KVB_STATUS_SKIP;
+        snprintf(r->reason, sizeof r->reason, "%s takes no call as it is: every format or mask would be turned",
+                 s->kernel);
+        r->rho = NAN;
+        return;
+    }
+    if (!wrong)
+        return;
+    if (first->deaths < DEATHS || first->next)
+        kvb_call_shrink(o, s, &first->first_point, &first->verdict);
+    kvb_point_text(s->space, &first->first_point, text);
+    r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH
+                : first->verdict.check == KVB_CHECK_TIMEOUT ? KVB_STATUS_TIMEOUT
+                                                            : KVB_STATUS_FAIL;
+    r->check = first->verdict.check;
+    snprintf(r->reason, sizeof r->reason, "%.560s: %s; %" PRIu64 " of %" PRIu64 " calls are wrong%s",
+             *text ? text : "the simplest call", first->verdict.words, wrong, r->axes.calls,
+             deaths ? ", the rest is left out after three that ended their process" : "");
+    if (*o->command)
+        snprintf(r->replay, sizeof r->replay, "%s --call '%s'", o->command, text);
+}
+
+int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_result *result, char *why,
+                    size_t why_bytes)
+{
+    const uint32_t n = o->call || o->jobs == 0 ? 1 : o->jobs;
+    part *parts = mmap(NULL, n * sizeof *parts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint32_t begun = 0;
+    int error = 0;
+    if (parts == MAP_FAILED)
+        return -ENOMEM;
+    for (; begun < n && !error; begun += !error) {
+        parts[begun] = (part){.options = o, .subject = s, .index = begun, .of = n};
+        error = part_start(&parts[begun]);
+    }
+    for (uint32_t i = 0; i < begun; i++) {
+        const int ended = part_finish(&parts[i]);
+        if (ended && !error) {
+            error = ended;
+            snprintf(why, why_bytes, "%s", parts[i].why);
+        }
+    }
+    if (!error)
+        result_fill(o, s, parts, n, result);
+    munmap(parts, n * sizeof *parts);
+    return error;
+}

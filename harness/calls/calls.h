@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Suite `calls`: single calls of a kernel, judged one by one, without a history. Which calls: enough for any two values of the axes
+ * to meet, and random ones beyond. They are made in child processes. The first call that is wrong is shrunk to the fewest and
+ * simplest values that still are.
+ */
+#ifndef KVB_CALLS_H
+#define KVB_CALLS_H
+
+#include "harness/calls/subject.h"
+#include "results/result.h"
+
+typedef struct kvb_calls_options {
+    const char *call; /* words of one point, which alone is made; NULL: those that are chosen */
+    size_t most;      /* calls that are chosen for pairs; 0: as many as it takes */
+    uint64_t random;  /* calls beyond these */
+    uint64_t seed;
+    double seconds;      /* most that one call may take */
+    uint32_t jobs;       /* children at once */
+    const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
+} kvb_calls_options;
+
+/* Fills in status, reason, replay, errors and axes of a result whose names are the caller's. 0; -EINVAL with why: `call` is no call
+ * of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
+int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
+                    size_t why_bytes);
+
+/* ---- shrinking ---- */
+
+/*
+ * Makes the point simpler while it fails, in children: fewer axes with another value than the simplest, then simpler values. *verdict
+ * becomes that of the simplest one found. A call that crashes or hangs fails, too.
+ */
+void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
+                     kvb_call_verdict *verdict);
+
+/* ---- a child ---- */
+
+/* What a child leaves behind of the call that it makes. */
+typedef struct kvb_call_place {
+    volatile uint64_t at; /* number of the call under way */
+    char fault[160];      /* what the guard says of a fault; "": nothing */
+} kvb_call_place;
+
+/* Begins a child that makes calls: from now on what the guard says of a fault goes to the place. */
+void kvb_call_child_begin(kvb_call_place *place);
+/* The call of this number begins; it has so many seconds. 0: none are made any more. */
+void kvb_call_child_next(kvb_call_place *place, uint64_t number, double seconds);
+/* Waits for the child. Has it ended before its work was done? Then the verdict of the call under way. */
+bool kvb_call_child_wait(int pid, double seconds, const kvb_call_place *place, kvb_call_verdict *verdict);
+
+#endif

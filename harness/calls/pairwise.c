@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The greedy choice of calls. */
+#include "harness/calls/pairwise.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/array.h"
+#include "workloads/rng.h"
+
+#define TRIES 40u /* random points that are tried for a pair that the simplest call does not take */
+#define BASES 8u  /* most points of kvb_space.bases, and the simplest call */
+#define CHEAP 4e6 /* pairs of which a cheaper call was found come first */
+
+typedef struct choice {
+    const kvb_space *space;
+    const kvb_point_rules *rules;
+    kvb_point_cover *cover;
+    uint32_t first[KVB_CALL_AXES + 1]; /* number of an axis' first value among all values */
+    uint32_t n_values;
+    uint8_t *met; /* [values][values] 1: they meet in a chosen call, 2: no call that was tried has both */
+    kvb_point bases[BASES];
+    uint32_t n_bases;
+    uint64_t rng;
+    size_t room;
+} choice;
+
+static uint32_t below(uint64_t *rng, uint32_t n)
+{
+    *rng = kvb_rng_key(*rng, n);
+    return (uint32_t)(*rng >> 33) % n;
+}
+
+static uint8_t *met_of(const choice *c, uint32_t a, uint32_t i, uint32_t b, uint32_t j)
+{
+    const uint32_t u = c->first[a] + i, v = c->first[b] + j;
+    return &c->met[u < v ? (size_t)u * c->n_values + v : (size_t)v * c->n_values + u];
+}
+
+static bool fits(const choice *c, const kvb_point *p)
+{
+    return c->rules->fits(c->rules->ctx, p);
+}
+
+static uint32_t values_of(const choice *c, uint32_t axis)
+{
+    return c->first[axis + 1] - c->first[axis];
+}
+
+/* How many pairs with this axis' value are new. */
+static uint32_t axis_gain(const choice *c, const kvb_point *p, uint32_t axis)
+{
+    uint32_t gain = 0;
+    for (uint32_t b = 0; b < c->space->n_axes; b++)
+        gain += b != axis && *met_of(c, axis, p->at[axis], b, p->at[b]) == 0;
+    return gain;
+}
+
+/* On each axis that is not held: the value that brings most for its cost. */
+static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES])
+{
+    const uint32_t n = c->space->n_axes;
+    const uint32_t start = below(&c->rng, n);
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t axis = (start + k) % n;
+        if (held[axis])
+            continue;
+        kvb_point best = *p;
+        double most = axis_gain(c, p, axis) / c->rules->cost(c->rules->ctx, p);
+        for (uint32_t v = 0; v < values_of(c, axis); v++) {
+            kvb_point other = *p;
+            other.at[axis] = (uint8_t)v;
+            const uint32_t gain = axis_gain(c, &other, axis);
+            if (gain == 0 || v == p->at[axis])
+                continue;
+            const double worth = gain / c->rules->cost(c->rules->ctx, &other);
+            if (worth > most && fits(c, &other)) {
+                most = worth;
+                best = other;
+            }
+        }
+        *p = best;
+    }
+}
+
+/* A point with these values that fits: one of the bases, or one of them with random values on some axes. held: axes that keep theirs. */
+static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
+{
+    const kvb_point wanted = *p;
+    for (uint32_t try = 0; try < c->n_bases + TRIES; try++) {
+        const bool random = try >= c->n_bases;
+        const kvb_point *base = &c->bases[random ? below(&c->rng, c->n_bases) : try];
+        const uint32_t some = 2 + below(&c->rng, 7);
+        for (uint32_t a = 0; a < c->space->n_axes; a++)
+            p->at[a] = held[a]                                             ? wanted.at[a]
+                       : random && below(&c->rng, c->space->n_axes) < some ? (uint8_t)below(&c->rng, values_of(c, a))
+                                                                           : base->at[a];
+        if (fits(c, p))
+            return true;
+    }
+    *p = wanted;
+    return false;
+}
+
+static int point_take(choice *c, const kvb_point *p)
+{
+    kvb_point_cover *cover = c->cover;
+    if (kvb_array_reserve(&cover->points, &c->room, cover->n + 1, sizeof *cover->points))
+        return -ENOMEM;
+    cover->points[cover->n++] = *p;
+    for (uint32_t a = 0; a < c->space->n_axes; a++) {
+        cover->state[a][p->at[a]] = 2;
+        for (uint32_t b = a + 1; b < c->space->n_axes; b++)
+            *met_of(c, a, p->at[a], b, p->at[b]) = 1;
+    }
+    return 0;
+}
+
+/* A call in which the values of the held axes meet. 1: there is one, which is taken unless it costs more; 0: there is none; -ENOMEM. */
+static int call_add(choice *c, kvb_point p, const bool held[KVB_CALL_AXES], double dearest)
+{
+    if (!point_find(c, held, &p))
+        return 0;
+    if (c->rules->cost(c->rules->ctx, &p) > dearest)
+        return 1;
+    point_improve(c, &p, held);
+    return point_take(c, &p) ? -ENOMEM : 1;
+}
+
+static bool is_full(const choice *c, size_t most)
+{
+    return most && c->cover->n >= most;
+}
+
+/* Every value once. Those in no call are marked. */
+static int values_cover(choice *c, size_t most)
+{
+    for (uint32_t a = 0; a < c->space->n_axes; a++)
+        for (uint32_t i = 0; i < values_of(c, a); i++) {
+            bool held[KVB_CALL_AXES] = {false};
+            kvb_point p = {{0}};
+            held[a] = true;
+            p.at[a] = (uint8_t)i;
+            if (c->cover->state[a][i] == 2)
+                continue;
+            const int found = call_add(c, p, held, is_full(c, most) ? 0 : INFINITY);
+            if (found < 0)
+                return found;
+            if (found && c->cover->state[a][i] == 0)
+                c->cover->state[a][i] = 1;
+        }
+    return 0;
+}
+
+/* Every pair of values that calls can have, as far as its call costs no more. */
+static int pairs_cover(choice *c, size_t most, double dearest)
+{
+    int found = 0;
+    for (uint32_t a = 0; a < c->space->n_axes; a++)
+        for (uint32_t i = 0; i < values_of(c, a); i++)
+            for (uint32_t b = a + 1; b < c->space->n_axes && c->cover->state[a][i]; b++)
+                for (uint32_t j = 0; j < values_of(c, b); j++) {
+                    bool held[KVB_CALL_AXES] = {false};
+                    kvb_point p = {{0}};
+                    uint8_t *met = met_of(c, a, i, b, j);
+                    held[a] = held[b] = true;
+                    p.at[a] = (uint8_t)i;
+                    p.at[b] = (uint8_t)j;
+                    if (*met || !c->cover->state[b][j])
+                        continue;
+                    found = call_add(c, p, held, is_full(c, most) ? 0 : dearest);
+                    if (found < 0)
+                        return found;
+                    if (!found)
+                        *met = 2;
+                }
+    return 0;
+}
+
+static void cover_count(choice *c)
+{
+    kvb_point_cover *cover = c->cover;
+    for (uint32_t a = 0; a < c->space->n_axes; a++)
+        for (uint32_t i = 0; i < values_of(c, a); i++) {
+            cover->values_of += cover->state[a][i] > 0;
+            cover->values += cover->state[a][i] == 2;
+            for (uint32_t b = a + 1; b < c->space->n_axes; b++)
+                for (uint32_t j = 0; j < values_of(c, b); j++) {
+                    const bool possible = cover->state[a][i] && cover->state[b][j] && *met_of(c, a, i, b, j) != 2;
+                    cover->pairs_of += possible;
+                    cover->pairs += possible && *met_of(c, a, i, b, j) == 1;
+                }
+        }
+}
+
+static void bases_read(choice *c)
+{
+    char why[256];
+    c->n_bases = 1; /* the simplest call */
+    for (uint32_t i = 0; c->space->bases && c->space->bases[i] && c->n_bases < BASES; i++)
+        if (!kvb_point_parse(c->space, c->space->bases[i], &c->bases[c->n_bases], why, sizeof why))
+            c->n_bases++;
+}
+
+int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most,
+                      kvb_point_cover *cover)
+{
+    choice c = {.space = space, .rules = rules, .cover = cover, .rng = seed};
+    *cover = (kvb_point_cover){.points = NULL};
+    for (uint32_t a = 0; a < space->n_axes; a++)
+        c.first[a + 1] = c.first[a] + kvb_axis_values(&space->axes[a]);
+    c.n_values = c.first[space->n_axes];
+    bases_read(&c);
+    c.met = calloc((size_t)c.n_values * c.n_values + 1, 1);
+    if (!c.met)
+        return -ENOMEM;
+    int error = values_cover(&c, most);
+    if (!error)
+        error = pairs_cover(&c, most, CHEAP);
+    if (!error)
+        error = pairs_cover(&c, most, INFINITY);
+    cover_count(&c);
+    free(c.met);
+    return error;
+}
+
+bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64_t *state, kvb_point *point)
+{
+    for (uint32_t try = 0; try < 100 * TRIES; try++) {
+        /* some axes keep their simplest value: where all differ, few points fit */
+        const uint32_t eighths = 1 + below(state, 8);
+        for (uint32_t a = 0; a < space->n_axes; a++)
+            point->at[a] = (uint8_t)(below(state, 8) < eighths ? below(state, kvb_axis_values(&space->axes[a])) : 0);
+        if (rules->fits(rules->ctx, point))
+            return true;
+    }
+    return false;
+}

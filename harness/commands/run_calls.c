@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single calls in a run. */
+#include "harness/commands/run_calls.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/calls/attend_judge.h"
+#include "harness/calls/calls.h"
+#include "harness/interrupt.h"
+#include "harness/progress.h"
+#include "harness/selection/replay_command.h"
+
+static bool is_chosen(const kvb_words *words, const char *name)
+{
+    bool chosen = words->n == 0;
+    for (size_t i = 0; i < words->n && !chosen; i++)
+        chosen = !fnmatch(words->at[i], name, 0);
+    return chosen;
+}
+
+int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_calls *calls)
+{
+    const kvb_selection_words *w = &r->words;
+    const bool alone = r->suite->n_parts == 0, named = w->workloads.n || w->caches.n || w->pools.n || w->values.n;
+    calls->n = 0;
+    if (!r->suite->calls || r->counts || (named && !alone))
+        return r->call ? kvb_complain("run", KVB_EXIT_USAGE, "--call is of suites with single calls: --suite calls")
+                       : 0;
+    if (named)
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
+    for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
+        const kvb_registered *k = &registry->at[KVB_KERNELS][i];
+        if (!kvb_is_witness(k->definition) && is_chosen(&w->kernels, k->name))
+            calls->kernels[calls->n++] = k;
+    }
+    if (alone && !calls->n) {
+        char known[1024];
+        kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+        return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
+    }
+    return KVB_EXIT_OK;
+}
+
+/* The names of its record. */
+static kvb_result result_begin(const kvb_registered *kernel)
+{
+    kvb_result r;
+    kvb_result_init(&r);
+    snprintf(r.workload, sizeof r.workload, "calls");
+    snprintf(r.cache, sizeof r.cache, "none");
+    snprintf(r.pool_k, sizeof r.pool_k, "any");
+    snprintf(r.pool_v, sizeof r.pool_v, "any");
+    snprintf(r.kernel, sizeof r.kernel, "%s", kernel->name);
+    snprintf(r.growth, sizeof r.growth, "double");
+    snprintf(r.out, sizeof r.out, "f32");
+    r.threads = 1;
+    return r;
+}
+
+static int kernel_judge(const run *r, const kvb_registered *kernel, const kvb_attend_space *space, int argc,
+                        char **argv, kvb_result *result, char *why, size_t why_bytes)
+{
+    const kvb_kernel *definition = kernel->definition;
+    char command[KVB_REPLAY], begin[KVB_REPLAY - 64];
+    if (definition->available && !definition->available(result->reason, sizeof result->reason))
+        return 0; /* skipped */
+    result->reason[0] = '\0';
+    kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
+    snprintf(command, sizeof command, "%s%s--suite calls --kernel %s", begin + (*begin == ' '), *begin ? " " : "",
+             kernel->name);
+    const kvb_calls_options options = {.call = r->call,
+                                       .most = r->n_calls ? r->n_calls : r->suite->calls,
+                                       .random = r->random,
+                                       .seed = r->seed,
+                                       .seconds = (double)r->seconds,
+                                       .jobs = (uint32_t)r->jobs,
+                                       .command = *begin ? command : ""};
+    const kvb_call_subject subject = kvb_attend_subject(space, definition);
+    return kvb_calls_judge(&options, &subject, result, why, why_bytes);
+}
+
+int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
+                       char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
+                       int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
+{
+    kvb_attend_space space;
+    int error = 0;
+    kvb_attend_space_make(registry, &space);
+    for (size_t i = 0; i < calls->n && !error; i++) {
+        kvb_result result = result_begin(calls->kernels[i]);
+        const int wanted = wants(r, first + i, &result);
+        if (wanted <= 0) {
+            error = wanted;
+            continue;
+        }
+        kvb_progress_now("calls of %s", result.kernel);
+        error = kernel_judge(r, calls->kernels[i], &space, argc, argv, &result, why, why_bytes);
+        if (!error && kvb_stopped)
+            error = -EINTR;
+        if (!error)
+            error = take(r, &result);
+    }
+    return error;
+}
+
+/* Is "axis" or "axis=value" among the words of a list as "softcap=30,5 out=f16"? */
+static bool is_listed(const char *list, const char *what)
+{
+    const char *value = strchr(what, '=');
+    const size_t axis = value ? (size_t)(value - what) : strlen(what);
+    for (const char *word = list; *word; word += strcspn(word, " "), word += *word == ' ') {
+        if (strncmp(word, what, axis) || word[axis] != '=')
+            continue;
+        if (!value)
+            return true;
+        const size_t n = strlen(value + 1), end = strcspn(word, " ");
+        for (size_t at = axis + 1; at < end; at += strcspn(word + at, ", ") + 1)
+            if (!strncmp(word + at, value + 1, n) && strchr(", ", word[at + n]) != NULL)
+                return true;
+    }
+    return false;
+}
+
+int kvb_run_calls_require(const run *r)
+{
+    for (size_t i = 0; i < r->results.n; i++) {
+        const kvb_result *result = &r->results.at[i];
+        for (size_t k = 0; k < r->require_axes.n && result->axes.calls; k++) {
+            const char *what = r->require_axes.at[k];
+            const bool declined = is_listed(result->axes.declined, what);
+            if (declined || is_listed(result->axes.uncovered, what))
+                return kvb_complain("run", KVB_EXIT_FAILED, "--require-axes: no call of %s had %s: %s", result->kernel,
+                                    what, declined ? "it declines that" : "more calls would (--calls)");
+        }
+    }
+    return KVB_EXIT_OK;
+}

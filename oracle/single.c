@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of all KV heads are stored once; each query is then solved over them. */
+#include "oracle/single.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "oracle/rounded.h"
+#include "oracle/stored_rows.h"
+
+/* One KV head. */
+typedef struct head_rows {
+    kvb_storages stores;
+    kvb_stored k, v; /* by cell; v: empty where V is in K */
+} head_rows;
+
+struct kvb_single {
+    const kvb_attend *call;
+    const kvb_kernel *kernel;
+    const kvb_single_rows *rows;
+    kvb_arithmetic arithmetic; /* less what the rows take into account: a q that the kernel rounds itself */
+    kvb_arithmetic declared;
+    head_rows *heads;    /* [n_kv_heads] */
+    double *q, *scratch; /* [KVB_ATTENTION_ROWS] of each */
+    kvb_bound_term *terms;
+    size_t row_scratch;
+};
+
+/* Rows of one side and KV head, all of its cells. */
+static int side_put(const kvb_problem *p, const float *rows, uint32_t h, const kvb_storage *store, kvb_stored *side)
+{
+    const float **at = malloc(((size_t)p->n_cells + 1) * sizeof *at);
+    double *scratch = malloc((kvb_stored_scratch(store) + 1) * sizeof *scratch);
+    int error = at && scratch ? kvb_stored_open(side, store, p->n_cells) : -ENOMEM;
+    for (uint32_t c = 0; c < p->n_cells && !error; c++)
+        at[c] = rows + ((size_t)c * p->n_kv_heads + h) * store->dim;
+    if (!error)
+        kvb_stored_put(side, store, 0, at, p->n_cells, scratch);
+    free(at);
+    free(scratch);
+    return error;
+}
+
+static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
+{
+    const kvb_problem *p = &s->call->problem;
+    const kvb_single_rows *r = s->rows;
+    head_rows *head = &s->heads[h];
+    int error = kvb_storage_init(&head->stores.k, p->k_format, p->k_dim, r->k_amax, p->n_kv_heads, h, why, why_bytes);
+    if (!error && p->v_in_k)
+        head->stores.v = head->stores.k;
+    else if (!error)
+        error = kvb_storage_init(&head->stores.v, p->v_format, p->v_dim, r->v_amax, p->n_kv_heads, h, why, why_bytes);
+    if (!error)
+        error = side_put(p, r->k, h, &head->stores.k, &head->k);
+    if (!error && !p->v_in_k)
+        error = side_put(p, r->v, h, &head->stores.v, &head->v);
+    return error;
+}
+
+int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_single_rows *rows, kvb_single **single,
+                    char *why, size_t why_bytes)
+{
+    const kvb_problem *p = &call->problem;
+    kvb_single *s = calloc(1, sizeof *s);
+    int error = s ? 0 : -ENOMEM;
+    *single = s;
+    if (error)
+        return error;
+    *s = (kvb_single){.call = call, .kernel = kernel, .rows = rows};
+    kernel->arithmetic(p, &s->declared);
+    s->arithmetic = s->declared;
+    if (kernel->round_query)
+        s->arithmetic.query = (kvb_rounding){.step = 0};
+    s->row_scratch = kvb_attention_scratch(p->n_cells, p->v_dim);
+    s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
+    s->q = malloc((size_t)KVB_ATTENTION_ROWS * p->k_dim * sizeof *s->q);
+    s->scratch = malloc(KVB_ATTENTION_ROWS * s->row_scratch * sizeof *s->scratch);
+    s->terms = malloc((size_t)KVB_ATTENTION_ROWS * p->v_dim * sizeof *s->terms);
+    error = s->heads && s->q && s->scratch && s->terms ? 0 : -ENOMEM;
+    for (uint32_t h = 0; h < p->n_kv_heads && !error; h++)
+        error = head_open(s, h, why, why_bytes);
+    if (error) {
+        kvb_single_free(s);
+        *single = NULL;
+    }
+    return error;
+}
+
+void kvb_single_free(kvb_single *s)
+{
+    if (!s)
+        return;
+    for (uint32_t h = 0; s->heads && h < s->call->problem.n_kv_heads; h++) {
+        kvb_stored_close(&s->heads[h].k);
+        kvb_stored_close(&s->heads[h].v);
+    }
+    free(s->heads);
+    free(s->q);
+    free(s->scratch);
+    free(s->terms);
+    free(s);
+}
+
+/* The q that is multiplied, of one row. */
+static int q_take(const kvb_single *s, uint32_t t, uint32_t head, double *q, char *why, size_t why_bytes)
+{
+    const kvb_problem *p = &s->call->problem;
+    const float *exact = s->call->q + ((size_t)t * p->n_heads + head) * p->k_dim;
+    if (s->kernel->round_query)
+        return kvb_rounded_q(s->kernel, s->call, &s->declared, t, head, exact, q, why, why_bytes);
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        q[c] = (double)exact[c];
+    return 0;
+}
+
+/* The query head `head` of query t, as the i-th of those that are solved together. */
+static kvb_attention_row row_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t i, kvb_expect *expect)
+{
+    const kvb_problem *p = &s->call->problem;
+    const head_rows *rows = &s->heads[head / (p->n_heads / p->n_kv_heads)];
+    const kvb_single_rows *r = s->rows;
+    kvb_attention_row row = {.scratch = s->scratch + i * s->row_scratch,
+                             .row = &expect->row,
+                             .lse = &expect->lse,
+                             .terms = s->terms + (size_t)i * p->v_dim};
+    row.a = (kvb_attention){.q = s->q + (size_t)i * p->k_dim,
+                            .scale = (double)p->scale,
+                            .softcap = (double)p->softcap,
+                            .step = s->declared.sums.step,
+                            .sink = p->has_sinks ? &s->call->sinks[head] : NULL,
+                            .runs = r->runs + r->first[t],
+                            .n_runs = r->first[t + 1] - r->first[t]};
+    kvb_attention_take_k(&row.a, &rows->stores.k, &rows->k, false);
+    kvb_attention_take_v(&row.a, &rows->stores.v, p->v_in_k ? &rows->k : &rows->v, false);
+    row.a.v_dim = p->v_dim;
+    for (size_t n = 0; n < row.a.n_runs; n++)
+        row.a.visible += row.a.runs[n].end - row.a.runs[n].begin;
+    *expect = (kvb_expect){.query = t, .head = head, .visible = row.a.visible, .terms = row.terms};
+    expect->row.step = s->declared.sums.step;
+    return row;
+}
+
+static void row_compare(const kvb_single *s, const kvb_expect *expect, kvb_diff *diff)
+{
+    const kvb_attend *call = s->call;
+    const kvb_problem *p = &call->problem;
+    const size_t row = (size_t)expect->query * p->n_heads + expect->head;
+    const size_t bytes = p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+    kvb_diff_row(diff, expect, p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem,
+                 (const char *)call->out + row * bytes, call->lse ? &call->lse[row] : NULL);
+}
+
+int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact, char *why,
+                     size_t why_bytes)
+{
+    const kvb_problem *p = &s->call->problem;
+    kvb_attention_row rows[KVB_ATTENTION_ROWS];
+    kvb_expect expect[KVB_ATTENTION_ROWS];
+    int error = 0;
+    for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
+        some = n - begin < KVB_ATTENTION_ROWS ? n - begin : KVB_ATTENTION_ROWS;
+        for (uint32_t i = 0; i < some && !error; i++) {
+            error = q_take(s, t, head + begin + i, s->q + (size_t)i * p->k_dim, why, why_bytes);
+            rows[i] = row_begin(s, t, head + begin + i, i, &expect[i]);
+        }
+        if (error)
+            break;
+        kvb_attention_solve_rows(rows, some);
+        for (uint32_t i = 0; i < some; i++) {
+            row_compare(s, &expect[i], diff);
+            for (uint32_t c = 0; exact && c < p->v_dim; c++)
+                exact[(size_t)(begin + i) * p->v_dim + c] = rows[i].terms[c].o;
+        }
+    }
+    return error;
+}
