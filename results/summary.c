@@ -9,6 +9,7 @@
 
 #include "results/compare_time.h"
 #include "results/reasons.h"
+#include "results/summary_axes.h"
 
 #define FEW_ROWS      20u /* what a person reads row by row */
 #define MOST_FAILURES 5u
@@ -463,6 +464,8 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     }
     if (!error)
         error = workloads_print(&v);
+    if (!error)
+        error = kvb_axes_print(results, n, md, out);
     if (!error && summary->counters)
         error = kvb_counters_print(results, n, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
     if (!error)

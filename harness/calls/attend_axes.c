@@ -51,10 +51,12 @@ static const kvb_call_axis table[KVB_ATTEND_AXES] = {
 
 static const char *const bases[] = {"tokens=33,cells=65,mask=explicit",
                                     "tokens=33,cells=1500,mask=runs",
-                                    "tokens=33,cells=32768,mask=pages,head_dim=32",
-                                    "tokens=2,cells=65537,mask=explicit,head_dim=128,k=q8_0",
-                                    "tokens=2,cells=65537,mask=explicit,head_dim=32,k=f16",
+                                    "tokens=33,cells=1500,mask=pages",
                                     "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128",
+                                    "tokens=2,cells=65537,mask=explicit,k=q8_0",
+                                    "tokens=2,cells=65537,mask=pages,k=bf16",
+                                    "tokens=2,cells=65537,mask=explicit,k=f16",
+                                    "tokens=2,cells=65537,mask=explicit,k=int8",
                                     NULL};
 
 void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *s)
@@ -96,6 +98,9 @@ static bool pools_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_s
         return refuse(why, why_bytes, "v=same is the word for V in K's format");
     x->k_pool = p->at[KVB_AT_ROTATED] ? x->k_pool->rotated : x->k_pool;
     x->v_pool = p->at[KVB_AT_V] ? x->v_pool : x->k_pool;
+    if ((x->k_pool->format->elem == KVB_OPAQUE || x->v_pool->format->elem == KVB_OPAQUE) &&
+        (p->at[KVB_AT_FRONT] || p->at[KVB_AT_ALIGN]))
+        return refuse(why, why_bytes, "rows of a plug-in's own encoding lie where its pool puts them");
     if (problem->v_in_k && x->v_pool != x->k_pool)
         return refuse(why, why_bytes, "V in K's rows has K's format");
     return (!x->k_pool->supports || x->k_pool->supports(x->k_pool, problem->k_dim, why, why_bytes)) &&
@@ -189,6 +194,6 @@ double kvb_attend_cost(const kvb_attend_shape *x)
     const kvb_problem *p = &x->problem;
     const double dims = (double)p->k_dim + (double)p->v_dim;
     const double seen = (double)p->n_cells / (p->mask == KVB_MASK_CAUSAL ? 1 : x->batch);
-    return 50e3 + (double)p->n_tok * p->n_heads * seen * dims + 8 * (double)p->n_kv_heads * p->n_cells * dims +
-           20 * (double)p->n_tok * p->n_heads * dims;
+    return 0.8e6 + 0.4 * p->n_tok * p->n_heads * seen * dims + 30.0 * p->n_kv_heads * p->n_cells * dims +
+           10.0 * p->n_tok * p->n_heads * dims;
 }

@@ -68,8 +68,8 @@ bool kvb_attend_shape_of(const kvb_attend_space *space, const kvb_point *point, 
 /* Does the kernel take the call as it is: its mask, its formats, its problem? Else why. */
 bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);
 
-/* Products of a kernel and of the oracle, about: what a call costs. */
+/* Nanoseconds that making and judging the call take, about. */
 double kvb_attend_cost(const kvb_attend_shape *shape);
-#define KVB_ATTEND_COST 200e6 /* a call that costs more is not made */
+#define KVB_ATTEND_COST 400e6 /* a call that costs more is not made */
 
 #endif

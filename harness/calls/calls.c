@@ -23,8 +23,10 @@ typedef struct part {
     const kvb_call_subject *subject;
     uint32_t index, of;
     kvb_call_place place;
-    uint64_t next;                           /* call to go on with */
-    uint64_t made, wrong, rows, judged, all; /* all: calls that were chosen, of all parts */
+    uint64_t next; /* call to go on with */
+    uint64_t made;
+    volatile uint64_t wrong;    /* other parts look at it */
+    uint64_t rows, judged, all; /* all: calls that were chosen, of all parts */
     double rho;
     uint64_t first; /* number of the first wrong call */
     kvb_point first_point, now;
@@ -85,17 +87,26 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
         wrong_note(t, number, p, &verdict);
 }
 
+/* Has any part come to a wrong call, where one is enough? */
+static bool is_enough(const part *t)
+{
+    bool wrong = false;
+    for (uint32_t i = 0; i < t->of && t->options->only_first; i++)
+        wrong |= (t - t->index)[i].wrong > 0;
+    return wrong;
+}
+
 /* A part's calls of the list; small ones first. */
 static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
 {
-    for (uint64_t i = 0; i < cover->n && !t->error; i++)
+    for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t); i++)
         if (i % t->of == t->index && i >= t->next)
             call_make(t, i, &cover->points[i], teams);
 }
 
 static void random_make(part *t, const kvb_point_rules *rules, uint64_t first, kvb_call_teams *teams)
 {
-    for (uint64_t i = 0; i < t->options->random && !t->error; i++) {
+    for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t); i++) {
         uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
         kvb_point p;
         if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject->space, rules, &state, &p))
@@ -164,7 +175,7 @@ static int part_finish(part *t)
         }
         t->made++;
         wrong_note(t, t->place.at, &t->now, &died);
-        if (++t->deaths >= DEATHS)
+        if (++t->deaths >= DEATHS || t->options->only_first)
             return 0;
         error = part_start(t);
     }
@@ -204,6 +215,8 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         r->axes.calls += t->made;
         r->error.checked_rows += t->judged;
         r->error.total_rows += t->rows;
+        r->error.looked.scanned += t->rows;
+        r->error.looked.opinion += t->judged;
         r->rho = fmax(r->rho, t->rho);
         wrong += t->wrong;
         deaths += t->deaths >= DEATHS;
@@ -229,7 +242,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     }
     if (!wrong)
         return;
-    if (first->deaths < DEATHS || first->next)
+    if (!o->only_first && (first->deaths < DEATHS || first->next))
         kvb_call_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH

@@ -10,9 +10,10 @@
 #include "workloads/array.h"
 #include "workloads/rng.h"
 
-#define TRIES 40u /* random points that are tried for a pair that the simplest call does not take */
-#define BASES 8u  /* most points of kvb_space.bases, and the simplest call */
-#define CHEAP 4e6 /* pairs of which a cheaper call was found come first */
+#define TRIES 40u  /* random points that are tried for a pair that the simplest call does not take */
+#define BASES 12u  /* most points of kvb_space.bases, and the simplest call */
+#define DEAR  256u /* of random calls that cost more, one in so many is made */
+#define CHEAP 20e6 /* pairs of which a cheaper call was found come first */
 
 typedef struct choice {
     const kvb_space *space;
@@ -58,10 +59,11 @@ static uint32_t axis_gain(const choice *c, const kvb_point *p, uint32_t axis)
     return gain;
 }
 
-/* On each axis that is not held: the value that brings most for its cost. */
+/* On each axis that is not held: the value that brings most for its cost, as long as the call stays cheap. */
 static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES])
 {
     const uint32_t n = c->space->n_axes;
+    const double dearest = fmax(CHEAP, c->rules->cost(c->rules->ctx, p));
     const uint32_t start = below(&c->rng, n);
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t axis = (start + k) % n;
@@ -75,8 +77,8 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
             const uint32_t gain = axis_gain(c, &other, axis);
             if (gain == 0 || v == p->at[axis])
                 continue;
-            const double worth = gain / c->rules->cost(c->rules->ctx, &other);
-            if (worth > most && fits(c, &other)) {
+            const double cost = c->rules->cost(c->rules->ctx, &other), worth = gain / cost;
+            if (worth > most && cost <= dearest && fits(c, &other)) {
                 most = worth;
                 best = other;
             }
@@ -233,7 +235,7 @@ bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64
         const uint32_t eighths = 1 + below(state, 8);
         for (uint32_t a = 0; a < space->n_axes; a++)
             point->at[a] = (uint8_t)(below(state, 8) < eighths ? below(state, kvb_axis_values(&space->axes[a])) : 0);
-        if (rules->fits(rules->ctx, point))
+        if (rules->fits(rules->ctx, point) && (rules->cost(rules->ctx, point) <= CHEAP || below(state, DEAR) == 0))
             return true;
     }
     return false;

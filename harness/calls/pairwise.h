@@ -11,7 +11,7 @@
 /* Which points are calls at all, and what they cost. */
 typedef struct kvb_point_rules {
     bool (*fits)(const void *ctx, const kvb_point *point);
-    double (*cost)(const void *ctx, const kvb_point *point); /* above 0, in any unit */
+    double (*cost)(const void *ctx, const kvb_point *point); /* about, in nanoseconds; above 0 */
     const void *ctx;
 } kvb_point_rules;
 

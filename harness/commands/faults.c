@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/calls/attend_judge.h"
+#include "harness/calls/calls.h"
 #include "harness/command_line.h"
 #include "harness/faults/fault.h"
 #include "harness/interrupt.h"
@@ -135,10 +137,14 @@ static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, s
     return t->fault ? kvb_fault_plant(t->fault, replay, why, why_bytes) : 0;
 }
 
+static int calls_judge(const faults *f, place *p);
+
 /* Judges all trials of a place, of at most `seconds` each. 0, or an exit code with a complaint. */
 static int place_judge(const faults *f, place *p, double seconds)
 {
     spot s;
+    if (!strncmp(p->where, "calls ", strlen("calls ")))
+        return calls_judge(f, p);
     char why[1024] = "no memory";
     spot_parse(p->where, &s);
     kvb_selection_words words = {.workloads = {.at = (const char **)&s.at[0], .n = 1},
@@ -186,6 +192,43 @@ static int place_judge(const faults *f, place *p, double seconds)
     kvb_selections_free(&selections);
     return error ? kvb_complain("faults", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s: %s", p->where, why)
                  : 0;
+}
+
+/* One trial over the single calls of suite quick. */
+static int calls_trial(const kvb_call_subject *subject, const trial *t, kvb_result *result, char *why, size_t why_bytes)
+{
+    const kvb_calls_options judged = {.most = kvb_suite_find("quick")->calls,
+                                      .seconds = 60,
+                                      .jobs = kvb_cores(),
+                                      .only_first = t->fault != NULL,
+                                      .command = ""};
+    const uint32_t off = kvb_checks_off;
+    kvb_replay_options replay = {.kernel = subject->definition};
+    int error = t->fault ? kvb_fault_plant(t->fault, &replay, why, why_bytes) : 0;
+    kvb_call_subject planted = *subject;
+    planted.definition = replay.kernel;
+    kvb_result_init(result);
+    if (t->off)
+        kvb_checks_off |= UINT32_C(1) << t->off;
+    error = error ? error : kvb_calls_judge(&judged, &planted, result, why, why_bytes);
+    kvb_checks_off = off;
+    return error;
+}
+
+/* The same as place_judge() of the single calls of a kernel. */
+static int calls_judge(const faults *f, place *p)
+{
+    kvb_attend_space space;
+    spot s;
+    char why[1024] = "no memory";
+    int error = 0;
+    spot_parse(p->where, &s);
+    kvb_attend_space_make(f->registry, &space);
+    const kvb_kernel *kernel = kvb_registry_find(f->registry, KVB_KERNELS, s.at[3]);
+    const kvb_call_subject subject = kvb_attend_subject(&space, kernel);
+    for (size_t i = 0; i < p->n && !error; i++)
+        error = calls_trial(&subject, &p->trials[i], &p->trials[i].result, why, sizeof why);
+    return error ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;
 }
 
 /* ---- faults -------------------------------------------------------------------------------------------------------- */

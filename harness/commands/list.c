@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/calls/attend_axes.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
@@ -38,7 +39,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|scans|values|suites|counters|workloads]... [options]",
+    .synopsis = "[kernels|caches|pools|scans|values|suites|axes|counters|workloads]... [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
         "here: after \"yes\" the level of instruction sets, the highest that the CPU has unless --cpu-mask says a "
@@ -204,6 +205,22 @@ static int suites_list(list *l)
     return error;
 }
 
+/* Axes of single calls, with their values. */
+static int axes_list(list *l)
+{
+    kvb_attend_space s;
+    int error = 0;
+    kvb_attend_space_make(&l->registry, &s);
+    for (uint32_t a = 0; a < s.space.n_axes && !error; a++) {
+        char text[1024];
+        size_t n = (size_t)snprintf(text, sizeof text, "%s: ", s.axes[a].what);
+        for (size_t v = 0; s.axes[a].values[v] && n < sizeof text; v++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", v ? " " : "", s.axes[a].values[v]);
+        error = row_add(l, "axis", s.axes[a].name, s.space.name, "yes", text);
+    }
+    return error;
+}
+
 typedef struct counter_rows {
     list *l;
     int error;
@@ -229,9 +246,9 @@ static int counters_list(list *l)
 static const struct {
     const char *name;
     int (*list)(list *l);
-} sorts[] = {{"kernels", kernels_list},   {"caches", caches_list},      {"pools", pools_list},
-             {"scans", scans_list},       {"values", values_list},      {"suites", suites_list},
-             {"counters", counters_list}, {"workloads", workloads_list}};
+} sorts[] = {{"kernels", kernels_list}, {"caches", caches_list},     {"pools", pools_list},
+             {"scans", scans_list},     {"values", values_list},     {"suites", suites_list},
+             {"axes", axes_list},       {"counters", counters_list}, {"workloads", workloads_list}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
 /* Lists what the words name; no words: everything. */
@@ -246,7 +263,7 @@ static int sorts_list(list *l)
             s++;
         if (s == SORTS)
             return kvb_unknown("list", "cannot list", l->sorts.at[i],
-                               "kernels, caches, pools, scans, values, suites, counters, workloads");
+                               "kernels, caches, pools, scans, values, suites, axes, counters, workloads");
         wanted[s] = true;
     }
     for (size_t s = 0; s < SORTS; s++) {

@@ -17,8 +17,8 @@ typedef struct kvb_fault {
     const char *name;
     const char *breaks; /* what is wrong, in words */
     kvb_check check;    /* the first one that is to catch it */
-    const char
-        *where[KVB_FAULT_PLACES]; /* honest combinations, "workload cache pool kernel"; with " threads": else 1 */
+    /* Honest combinations: "workload cache pool kernel", with " threads" where not 1; "calls none any kernel": its single calls. */
+    const char *where[KVB_FAULT_PLACES];
     /* Of kernels. A fault of `sight` is handed bit rows. */
     void (*sight)(const kvb_attend *call, uint32_t query, uint64_t *row); /* changes the cells that a query sees */
     void (*before)(kvb_attend *call);                                     /* changes what the kernel is handed */
@@ -33,7 +33,7 @@ typedef struct kvb_fault {
 /* Ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_input_faults[], kvb_output_faults[], kvb_conduct_faults[],
     kvb_claim_faults[], kvb_cache_faults[], kvb_shift_faults[], kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[],
-    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[];
+    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[], kvb_call_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* What the planted part was, in the child. */

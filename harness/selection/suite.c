@@ -130,7 +130,7 @@ static const kvb_suite quick = {
     .summary =
         "each pair of the recorded histories, caches, kernels and f32, f16, bf16; every format at 8 KV heads of 128",
     .by_pairs = true,
-    .calls = 400,
+    .calls = 700,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
@@ -138,7 +138,7 @@ static const kvb_suite standard = {
     .summary = "each pair of all histories, shapes, caches, kernels and formats; engines' calls and a 32k context in "
                "f32, f16, bf16",
     .by_pairs = true,
-    .calls = 800,
+    .calls = 1000,
     PARTS(default_parts),
 };
 static const kvb_suite full = {

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which values of the axes the single calls of a run covered. */
+#ifndef KVB_SUMMARY_AXES_H
+#define KVB_SUMMARY_AXES_H
+
+#include "results/result.h"
+
+/* A row for each kernel whose calls were judged: how many, values and pairs of values covered, what it declines. What no call had is
+ * named below, with the option that adds calls. Nothing without such a kernel. 0, -ENOMEM or -EIO. */
+int kvb_axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out);
+
+#endif
