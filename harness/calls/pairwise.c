@@ -12,7 +12,7 @@
 
 #define TRIES 40u  /* random points that are tried for a pair that the simplest call does not take */
 #define BASES 12u  /* most points of kvb_space.bases, and the simplest call */
-#define DEAR  256u /* of random calls that cost more, one in so many is made */
+#define EASY  3e6  /* random calls that cost n times as much are n * n times as rare */
 #define CHEAP 20e6 /* pairs of which a cheaper call was found come first */
 
 typedef struct choice {
@@ -235,7 +235,8 @@ bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64
         const uint32_t eighths = 1 + below(state, 8);
         for (uint32_t a = 0; a < space->n_axes; a++)
             point->at[a] = (uint8_t)(below(state, 8) < eighths ? below(state, kvb_axis_values(&space->axes[a])) : 0);
-        if (rules->fits(rules->ctx, point) && (rules->cost(rules->ctx, point) <= CHEAP || below(state, DEAR) == 0))
+        if (rules->fits(rules->ctx, point) &&
+            below(state, 1u << 20) < (1u << 20) * pow(EASY / rules->cost(rules->ctx, point), 2))
             return true;
     }
     return false;
