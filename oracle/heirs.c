@@ -14,7 +14,7 @@ typedef struct kept {
 
 /* What one lane holds. */
 typedef struct heir {
-    kept **held; /* [tokens] states that a later token follows; NULL: nobody asks */
+    kept **held; /* [tokens] states that a later token follows; NULL: there is none */
     kept *free;  /* one that was given back, to be used again */
     kept *now;   /* of the token in hand */
     kvb_lane_own own;
@@ -22,10 +22,11 @@ typedef struct heir {
 
 /* What a token of the call in hand is to all lanes. */
 typedef struct move {
-    uint32_t key, parent;    /* identities */
-    bool jumps, ends;        /* begins with what another than the token before left; is the last of its run */
-    bool takes;              /* the parent's state, which no later token follows */
-    bool wanted, own, lasts; /* a later token follows; compared; its state is in its slot after the call */
+    uint32_t key, parent; /* identities */
+    bool jumps, ends;     /* begins with what another than the token before left; is the last of its run */
+    bool takes;           /* no later token of this call or of a later one follows the parent */
+    bool wanted, own,
+        lasts; /* its state is kept for a later token; compared; its state is in its slot after the call */
     uint32_t query;
 } move;
 
@@ -39,7 +40,11 @@ struct kvb_heirs {
     size_t slots;
     move *moves; /* [n_tok] of the call in hand */
     size_t moves_room;
+    uint8_t *follows; /* [tokens] FOLLOWS_ bits of later tokens of the call in hand; 0 between calls */
 };
+
+#define FOLLOWS_AT_ALL  1u
+#define FOLLOWS_BY_JUMP 2u
 
 static size_t all_lanes(const kvb_descent *d)
 {
@@ -80,7 +85,8 @@ int kvb_heirs_open(const kvb_descent *descent, kvb_heirs **heirs)
         return -ENOMEM;
     h->descent = descent;
     h->heirs = calloc(all_lanes(descent) + 1, sizeof *h->heirs);
-    if (h->heirs)
+    h->follows = calloc((descent ? descent->trace->needs.tokens : 0) + 1, sizeof *h->follows);
+    if (h->heirs && h->follows)
         return 0;
     kvb_heirs_free(h);
     *heirs = NULL;
@@ -104,6 +110,7 @@ void kvb_heirs_free(kvb_heirs *h)
     free(h->state);
     free(h->writer);
     free(h->moves);
+    free(h->follows);
     free(h);
 }
 
@@ -175,8 +182,6 @@ static int parent_take(heir *x, const kvb_scan_lane *lane, const kvb_scan_proble
         return x->now ? 0 : -ENOMEM;
     }
     kept_copy(x->now, from);
-    if (step->takes)
-        state_let_go(x, step->parent);
     return 0;
 }
 
@@ -212,6 +217,8 @@ static int lane_follow(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane
         err = step->jumps ? parent_take(x, lane, &p, m, step) : 0;
         if (err)
             return err;
+        if (step->takes && x->held[step->parent])
+            state_let_go(x, step->parent);
         if (x->now->full && (t == 0 || step->jumps))
             kvb_recurrence_declare(x->now->full, m->arithmetic);
         token_step(h, m, lane, &p, x, t);
@@ -261,22 +268,31 @@ static int moves_make(kvb_heirs *h, const kvb_scan_made *m)
     for (uint32_t t = 0; t < n_tok; t++)
         if (call->to[t] != KVB_SCAN_NONE)
             h->writer[call->to[t]] = t;
+    uint64_t last = 0; /* identity: tokens of later calls, where these are no history, are larger */
     for (uint32_t t = 0, end = 0; t < n_tok; t++) {
         const uint32_t key = kvb_alike(d->trace, m->tokens[t]), parent = d->parent[m->tokens[t]];
         const bool begins = t == end, own = n_tok - t <= m->n_own, stored = call->to[t] != KVB_SCAN_NONE;
         end = begins ? kvb_scan_run_end(call, t) : end;
-        /* is the state asked for beyond the token that follows at once? */
-        const uint32_t youngest = d->youngest[key];
         h->moves[t] = (move){.key = key,
                              .parent = parent,
                              .jumps = begins || parent != kvb_alike(d->trace, m->tokens[t - 1]),
                              .ends = t + 1 == end,
-                             .takes = parent != KVB_DESCENT_ROOT && d->youngest[parent] == m->tokens[t],
-                             .wanted = youngest && (t + 1 == end || youngest > m->tokens[t + 1]),
                              .own = own,
                              .lasts = own && stored && h->writer[call->to[t]] == t,
                              .query = own ? m->query + t - (n_tok - m->n_own) : 0};
+        last = m->tokens[t] > last ? m->tokens[t] : last;
     }
+    for (uint32_t t = n_tok; t-- > 0;) { /* a call may feed a history in any order in which parents come first */
+        move *step = &h->moves[t];
+        step->wanted = d->youngest[step->key] > last || h->follows[step->key] & FOLLOWS_BY_JUMP;
+        if (step->parent == KVB_DESCENT_ROOT)
+            continue;
+        step->takes = d->youngest[step->parent] <= last && !h->follows[step->parent];
+        h->follows[step->parent] |= step->jumps ? FOLLOWS_AT_ALL | FOLLOWS_BY_JUMP : FOLLOWS_AT_ALL;
+    }
+    for (uint32_t t = 0; t < n_tok; t++)
+        if (h->moves[t].parent != KVB_DESCENT_ROOT)
+            h->follows[h->moves[t].parent] = 0;
     return 0;
 }
 

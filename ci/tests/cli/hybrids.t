@@ -25,6 +25,20 @@ ok "one call is made and judged alone" "${run[@]}" --workload state-fork --kerne
 ok "a run of twins holds the ratio of scan and scan-reference" "$KVBENCH" run --workload state-fork-1x16x1280 --cache seq \
     --pool bf16 --kernel scan --kernel scan-reference --no-witness --no-machine --sample-ms 1 --no-null --oversubscribe \
     --oracle-pairs 2000 -o "$f"
+cat >"$TMPDIR/younger.jsonl" <<'EOT'
+{"kvbench_trace":2,"name":"younger","source":"by hand: of two branches the one with the larger id goes on first; then both are reordered","model":{"kv_cache.schema_version":2,"kv_cache.layers":2,"groups":[{"layers":[0,1],"kind":"scan","scan":{"recurrence":"mamba2","heads":2,"groups":1,"k_dim":8,"v_dim":16}}]},"values":{"profile":"llama","seed":3}}
+{"prefill":{"seq":3,"from":0,"n":3}}
+{"seq_cp":{"src":3,"dst":5}}
+{"step":{"pos":[3,4],"seq":[5,5]}}
+{"step":{"pos":[3],"seq":[3]}}
+{"step":{"pos":[4,5],"seq":[3,5]}}
+{"reorder":{"dst":[3,5],"src":[5,3]}}
+{"step":{"pos":[6],"seq":[3]}}
+{"step":{"pos":[7,5],"seq":[3,5]}}
+EOT
+ok "branches go on in any order, over every cache that can fork" "$KVBENCH" run --check --pool f32 --kernel scan \
+    --no-witness --workload "$TMPDIR/younger.jsonl" --cache recompute --cache slab --cache seq --cache paged
+holds "  all of them" '^4 passed, 0 failed'
 expect_exit 2 "a name that nobody has is answered with both kinds" "${run[@]}" --workload state-fork --kernel scam
 holds "  the nearest first" "did you mean .scan.\? known: .*flash, .*scan-reference, scan$" "$err"
 

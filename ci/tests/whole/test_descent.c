@@ -2,6 +2,7 @@
 /*
  * States over a history: a fork, a rollback, a tree of drafts, one of them committed, and a load. Who follows whom is told by hand;
  * honest kernels are within their bounds through it, and a token that begins with another's state, or a slot that holds another's, is not.
+ * Random histories are fed in every order that a cache may choose.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include "kernels/kernels.h"
 #include "oracle/descent.h"
 #include "ci/tests/oracle/hand.h"
+#include "ci/tests/workloads/legal_trace.h"
 
 #define PROMPT 70u /* more than a chunk of `scan` */
 #define NONE   UINT32_MAX
@@ -70,26 +72,21 @@ typedef struct mistake {
     double nudge;         /* added to the token's output in the middle channel */
 } mistake;
 
-/* Slots by identity. */
-static uint32_t slot_before(uint32_t token)
-{
-    return token == 0 ? KVB_SCAN_ZERO : token < PROMPT ? KVB_SCAN_PREVIOUS : parents[token - PROMPT];
-}
+#define FED_MOST (LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS)
 
-static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_scan_part part, uint32_t call,
-                      const mistake *wrong, char *slots, size_t slot_bytes, kvb_heirs *heirs,
-                      const kvb_scan_diffs *diffs)
+/* The tokens of a call. Slots are numbered by identity. */
+typedef struct feed {
+    uint32_t event, n, n_own;
+    uint64_t tokens[FED_MOST];
+    uint32_t from[FED_MOST], to[FED_MOST];
+} feed;
+
+static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_scan_part part, const feed *fed,
+                      const mistake *wrong, kvb_scan_states states, kvb_heirs *heirs, const kvb_scan_diffs *diffs)
 {
     const kvb_group *g = &v->model->groups[0];
-    const uint32_t first = firsts[call], n = firsts[call + 1] - first, layer = 1;
+    const uint32_t n = fed->n, layer = 1;
     const bool conv = part == KVB_PART_CONV;
-    uint32_t from[PROMPT], to[PROMPT];
-    uint64_t tokens[PROMPT];
-    for (uint32_t t = 0; t < n; t++) {
-        tokens[t] = first + t;
-        from[t] = first + t == wrong->token && wrong->nudge == 0 ? wrong->from : slot_before(first + t);
-        to[t] = first + t + 1 < PROMPT ? KVB_SCAN_NONE : first + t;
-    }
     kvb_scan x = {.problem = {.kind = conv ? KVB_SCAN_CONV : g->scan.kind,
                               .n_tok = n,
                               .run = n,
@@ -100,18 +97,22 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
                               .d_v = conv ? g->scan.conv_channels : g->scan.d_v,
                               .state_elem = conv ? g->scan.conv_elem : g->scan.state_elem,
                               .silu = conv && g->scan.silu},
-                  .v = kvb_values_rows(v, conv ? KVB_ROWS_X : KVB_ROWS_V, layer, first),
                   .a = v->constant[conv ? KVB_CONSTANT_TAPS : KVB_CONSTANT_A][layer],
                   .bias = conv ? v->constant[KVB_CONSTANT_BIAS][layer] : NULL,
-                  .states = {slots, slot_bytes, TOKENS},
-                  .from = from,
-                  .to = to,
+                  .states = states,
+                  .from = fed->from,
+                  .to = fed->to,
                   .team = &alone};
-    if (!conv) {
-        x.q = kvb_values_rows(v, KVB_ROWS_Q, layer, first);
-        x.k = kvb_values_rows(v, KVB_ROWS_K, layer, first);
-        x.gate = kvb_values_rows(v, KVB_ROWS_GATE, layer, first);
-        x.beta = kvb_values_rows(v, KVB_ROWS_BETA, layer, first);
+    static const kvb_rows kinds[] = {KVB_ROWS_V, KVB_ROWS_Q, KVB_ROWS_K, KVB_ROWS_GATE, KVB_ROWS_BETA};
+    const float **inputs[] = {&x.v, &x.q, &x.k, &x.gate, &x.beta};
+    float *rows[5] = {NULL};
+    for (int i = 0; i < (conv ? 1 : 5); i++) {
+        const kvb_rows kind = conv ? KVB_ROWS_X : kinds[i];
+        const size_t floats = kvb_values_floats(g, kind);
+        rows[i] = malloc(n * floats * sizeof(float) + 1);
+        for (uint32_t t = 0; t < n && floats; t++)
+            memcpy(rows[i] + t * floats, kvb_values_rows(v, kind, layer, fed->tokens[t]), floats * sizeof(float));
+        *inputs[i] = floats ? rows[i] : NULL;
     }
     char why[200];
     if (!kernel->supports(&x.problem, why, sizeof why))
@@ -120,20 +121,44 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
     x.scratch = aligned_alloc(64, (bytes + 127) / 64 * 64);
     x.out = malloc((size_t)n * x.problem.heads * x.problem.d_v * sizeof(float));
     assert_int_equal(kernel->scan(&x), 0);
-    if (wrong->nudge != 0 && wrong->token >= first && wrong->token < first + n) {
-        const size_t row = (size_t)x.problem.heads * x.problem.d_v;
-        float *at = (float *)x.out + (wrong->token - first) * row + row / 2;
-        *at = (float)((double)*at + wrong->nudge);
-    }
-    if (wrong->spoiled && call + 1 == CALLS)
-        memset(slots + (TOKENS - 1) * slot_bytes, 0x41, 2);
+    for (uint32_t t = 0; t < n && wrong->nudge != 0; t++)
+        if (fed->tokens[t] == wrong->token) {
+            const size_t row = (size_t)x.problem.heads * x.problem.d_v;
+            float *at = (float *)x.out + t * row + row / 2;
+            *at = (float)((double)*at + wrong->nudge);
+        }
+    if (wrong->spoiled && fed->tokens[n - 1] == states.slots - 1)
+        memset((char *)states.base + (states.slots - 1) * states.slot_bytes, 0x41, 2);
     kvb_scan_arithmetic a;
     kernel->arithmetic(&x.problem, &a);
-    const kvb_scan_made made = {
-        .event = call, .layer = layer, .part = part, .call = &x, .tokens = tokens, .n_own = n, .arithmetic = &a};
+    const kvb_scan_made made = {.event = fed->event,
+                                .layer = layer,
+                                .part = part,
+                                .call = &x,
+                                .tokens = fed->tokens,
+                                .n_own = fed->n_own,
+                                .arithmetic = &a};
     assert_int_equal(kvb_heirs_follow(heirs, &made, diffs), 0);
+    for (int i = 0; i < 5; i++)
+        free(rows[i]);
     free(x.scratch);
     free(x.out);
+}
+
+/* The tokens of a call of the history. A prompt is one run, each token behind it one of its own. */
+static void history_feed(uint32_t call, const mistake *wrong, feed *fed)
+{
+    *fed = (feed){.event = call, .n = firsts[call + 1] - firsts[call]};
+    fed->n_own = fed->n;
+    for (uint32_t i = 0; i < fed->n; i++) {
+        const uint32_t token = firsts[call] + i;
+        const uint32_t before = token == 0       ? KVB_SCAN_ZERO
+                                : token < PROMPT ? KVB_SCAN_PREVIOUS
+                                                 : parents[token - PROMPT];
+        fed->tokens[i] = token;
+        fed->from[i] = token == wrong->token && wrong->nudge == 0 ? wrong->from : before;
+        fed->to[i] = token + 1 < PROMPT ? KVB_SCAN_NONE : token;
+    }
 }
 
 static const kvb_oracle_options followed = {.max_pairs = UINT64_MAX},
@@ -158,8 +183,11 @@ static void play(const kvb_oracle_options *options, const kvb_group_scan *scan, 
     char *slots = aligned_alloc(64, TOKENS * slot_bytes);
     memset(slots, 0xff, TOKENS * slot_bytes); /* NaN until written */
     *diffs->out = *diffs->states = *diffs->opinion = (kvb_diff){.rho = 0};
-    for (uint32_t call = 0; call < CALLS; call++)
-        call_make(v, kernel, part, call, &wrong, slots, slot_bytes, heirs, diffs);
+    static feed fed;
+    for (uint32_t call = 0; call < CALLS; call++) {
+        history_feed(call, &wrong, &fed);
+        call_make(v, kernel, part, &fed, &wrong, (kvb_scan_states){slots, slot_bytes, TOKENS}, heirs, diffs);
+    }
     const size_t *first = &d->lane_first[KVB_SCAN_PARTS + part];
     const size_t n_followed = d->lane_glanced[KVB_SCAN_PARTS + part] - first[0];
     assert_int_equal(diffs->out->rows, TOKENS * n_followed);
@@ -280,11 +308,116 @@ static void test_budget(void **state)
     hand_free(&h);
 }
 
+/* ---- random histories -------------------------------------------------------------------------------------------- */
+
+/* All that the event's tokens follow, in a random order in which parents come first. */
+static void past_feed(const kvb_event *event, const uint32_t *parent, legal_trace *draws, feed *fed)
+{
+    bool in[FED_MOST] = {false}, goes_on = false;
+    uint32_t ready[FED_MOST], n = 0; /* tokens whose parents are fed; behind the others those of the last token */
+    for (uint32_t i = 0; i < event->n; i++)
+        for (uint32_t t = parent[event->first + i]; t != KVB_DESCENT_ROOT && !in[t]; t = parent[t])
+            in[t] = t < event->first;
+    for (uint32_t t = 0; t < event->first; t++)
+        if (in[t] && parent[t] == KVB_DESCENT_ROOT)
+            ready[n++] = t;
+    while (n) {
+        const uint32_t at = goes_on && legal_draw(draws, 4) ? n - 1 : legal_draw(draws, n), token = ready[at];
+        ready[at] = ready[--n];
+        fed->tokens[fed->n++] = token;
+        goes_on = false;
+        for (uint32_t t = token + 1; t < event->first; t++)
+            if (in[t] && parent[t] == token) {
+                ready[n++] = t;
+                goes_on = true;
+            }
+    }
+}
+
+/* A call of the event: `past`, with all that its tokens follow, from zeros; else from what earlier calls left in slots. */
+static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *parent, bool past, legal_trace *draws,
+                       feed *fed)
+{
+    *fed = (feed){.event = number, .n_own = event->n};
+    if (past)
+        past_feed(event, parent, draws, fed);
+    for (uint32_t i = 0; i < event->n; i++)
+        fed->tokens[fed->n++] = event->first + i;
+    for (uint32_t t = 0; t < fed->n; t++) {
+        const uint32_t before = parent[fed->tokens[t]];
+        const bool together = t && before == fed->tokens[t - 1] && legal_draw(draws, 4);
+        fed->from[t] = before == KVB_DESCENT_ROOT ? KVB_SCAN_ZERO : together ? KVB_SCAN_PREVIOUS : before;
+        fed->to[t] = (uint32_t)fed->tokens[t];
+    }
+    for (uint32_t t = 0; past && t + 1 < fed->n; t++) { /* runs: no other token begins with the state between */
+        bool read = false;
+        for (uint32_t u = t + 1; u < fed->n; u++)
+            read = read || fed->from[u] == fed->tokens[t];
+        if (!read && fed->from[t + 1] == KVB_SCAN_PREVIOUS)
+            fed->to[t] = KVB_SCAN_NONE;
+    }
+}
+
+static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part part, bool past)
+{
+    static const mistake none = {.token = NONE};
+    static legal_trace made;
+    static feed fed;
+    static kvb_event events[LEGAL_MAX_EVENTS];
+    legal_trace_make(&made, seed);
+    kvb_trace trace = {
+        .header.model = {.n_layers = 2, .n_groups = 1, .groups = {{.kind = KVB_GROUP_SCAN, .scan = *scan}}},
+        .events = events,
+        .n_events = made.n,
+        .needs = {.tokens = made.tokens, .queries = made.tokens}};
+    kvb_values *v;
+    kvb_descent *d;
+    kvb_heirs *heirs;
+    char why[256] = "";
+    for (uint32_t e = 0; e < made.n; e++)
+        events[e] = made.events[e].event;
+    if (kvb_values_open(&trace, "llama", seed, NULL, NULL, &v, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(kvb_descent_open(&trace, v, &followed, &d), 0);
+    assert_int_equal(kvb_heirs_open(d, &heirs), 0);
+    const size_t bytes = kvb_group_slot_bytes(&trace.header.model.groups[0], part == KVB_PART_CONV);
+    kvb_scan_states slots = {aligned_alloc(64, made.tokens * bytes), bytes, (uint32_t)made.tokens};
+    memset(slots.base, 0xff, made.tokens * bytes);
+    *diffs.out = *diffs.states = *diffs.opinion = (kvb_diff){.rho = 0};
+    for (uint32_t e = 0; e < made.n; e++) {
+        if (events[e].kind > KVB_EVENT_PROPOSE)
+            continue;
+        if (past)
+            memset(slots.base, 0xff, made.tokens * bytes);
+        legal_feed(e, &events[e], d->parent, past, &made, &fed);
+        call_make(v, &kvb_scan_kernel_reference, part, &fed, &none, slots, heirs, &diffs);
+    }
+    const size_t at = KVB_SCAN_PARTS + part;
+    assert_int_equal(out.rows, made.tokens * (d->lane_glanced[at] - d->lane_first[at]));
+    free(slots.base);
+    kvb_heirs_free(heirs);
+    kvb_descent_free(d);
+    kvb_values_free(v);
+}
+
+/* Whatever the order, each token is compared, and honest calls are within their bounds. */
+static void test_every_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 48; seed++)
+        for (int past = 0; past < 2; past++) {
+            const kvb_group_scan *scan = &scans[seed % 4];
+            const kvb_scan_part part = (kvb_scan_part)(seed / 4 % KVB_SCAN_PARTS);
+            legal_play(seed, scan, part, past);
+            assert_true(out.rho <= 1 && states.rho <= 1);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_honest),       cmocka_unit_test(test_wrong_parents), cmocka_unit_test(test_nudged),
-        cmocka_unit_test(test_spoiled_slot), cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_spoiled_slot), cmocka_unit_test(test_budget),        cmocka_unit_test(test_every_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
