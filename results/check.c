@@ -19,9 +19,10 @@ const char *const kvb_check_names[KVB_CHECKS] = {
     [KVB_CHECK_ALLOCATIONS] = "allocations",
     [KVB_CHECK_RETURN] = "return",
     [KVB_CHECK_PROTOCOL] = "protocol",
+    [KVB_CHECK_POOL] = "pool",
+    [KVB_CHECK_DETERMINISTIC] = "deterministic",
     [KVB_CHECK_CRASH] = "crash",
     [KVB_CHECK_TIMEOUT] = "timeout",
-    [KVB_CHECK_DETERMINISTIC] = "deterministic",
 };
 
 uint32_t kvb_checks_off;

@@ -36,7 +36,13 @@ typedef struct kvb_pool_type {
     const struct kvb_pool_type *rotated;
     /* Can it store rows of this dim? NULL: always. why says what would work. */
     bool (*supports)(const struct kvb_pool_type *type, uint32_t dim, char *why, size_t why_bytes);
-    /* Bytes of one row with all that belongs to it alone or in equal shares: codes, scales, zeros. */
+    /*
+     * Bytes of one row with all that belongs to it alone or in equal shares: what lies at view.base, and scales and zeros beside it.
+     * So it is all that writing a row may change, but for the pool's own struct. Of an OPAQUE format side tables are what `group`, `axis`,
+     * `scale_elem` and `zero_elem` say (kvb_view); of one without `group` only the pool knows what scales and zeros hold. The rest of
+     * row_bytes lies at view.base, and ends where the next cell or head begins there. All of it is memory of options->allocator, and
+     * belongs to no other row: a row that no query sees is overwritten in a check.
+     */
     double (*row_bytes)(const struct kvb_pool_type *type, uint32_t dim);
     /* Bytes that the allocator holds for an open pool after ensure(cells), the largest so far: the pool itself, scales,
      * padding and reserves included. Exact. Does not look at options->amax and ->allocator. */

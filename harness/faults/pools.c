@@ -252,7 +252,39 @@ static void head_scales_lost(kvb_pool_type *wrong)
     wrong->view = view_no_head_scales;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+static size_t bytes_without_struct(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
+{
+    return kvb_pool_passing.bytes(type, options, cells) - kvb_pool_passing.bytes(type, options, 0);
+}
+
+static void bytes_short(kvb_pool_type *wrong)
+{
+    wrong->bytes = bytes_without_struct;
+}
+
+static double row_and_more(const kvb_pool_type *type, uint32_t dim)
+{
+    return kvb_pool_passing.row_bytes(type, dim) + 64;
+}
+
+static void row_bytes_long(kvb_pool_type *wrong)
+{
+    wrong->row_bytes = row_and_more;
+}
+
 const kvb_fault kvb_pool_faults[] = {
+    {"bytes-short",
+     "bytes() leaves out the pool's own struct",
+     KVB_CHECK_PROTOCOL,
+     {"plain-decode seq f16 flash", "plain-decode seq f32 witness", "plain-decode-8x128 seq kivi4 flash"},
+     .v_pool = bytes_short},
+    {"row-bytes-long",
+     "row_bytes() counts 64 bytes that no row has",
+     KVB_CHECK_PROTOCOL,
+     {"plain-decode seq f16 flash", "plain-decode-8x128 seq q8_0 flash"},
+     .k_pool = row_bytes_long},
     {"rows-smaller",
      "every row is stored times 0.6",
      KVB_CHECK_BOUND,

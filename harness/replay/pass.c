@@ -9,6 +9,7 @@
 
 #include "harness/replay/guard.h"
 #include "harness/replay/fed.h"
+#include "harness/replay/pool_check.h"
 #include "harness/replay/scan.h"
 
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */
@@ -402,10 +403,14 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     p->position = malloc((tokens ? tokens : 1) * sizeof *p->position);
     if (!p->position)
         return -ENOMEM;
+    place->doing = "in the pool's own calls";
+    int error = kvb_check_is_off(KVB_CHECK_PROTOCOL) ? 0 : kvb_pools_check(o, why, sizeof why);
+    if (error)
+        return error == -EILSEQ ? kvb_pass_refuse(p, error, "pool", why) : error;
     if (!o->oracle)
         return kvb_witness_check_open(&p->witness, tokens);
     p->written = calloc(o->trace->n_events * o->trace->header.model.n_layers + 1, sizeof *p->written);
-    int error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
+    error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
     if (!error)
         error = kvb_scans_open(o, &p->scans);
     return error ? error : kvb_filter_open(o->oracle, &p->filter);

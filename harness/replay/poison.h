@@ -19,10 +19,15 @@ typedef struct kvb_poison {
     size_t n_saved, saved_room;
 } kvb_poison;
 
+/* Takes a span of bytes: 0 or an error, which ends the walk. */
+typedef int kvb_span_take(void *ctx, const void *at, size_t bytes);
 /*
- * Fills what belongs to the cells of the view that are not in `visible` (bits of cells), for n_kv_heads heads. row_bytes: of the
- * codes of a row. 0 or -ENOMEM; then some may be filled, as after a call for another view, all of which restoring undoes.
+ * Every span that belongs to the cells of the view that are not in `visible` (bits of cells), for n_kv_heads heads. row_bytes: the
+ * pool's row_bytes(), which says how long an OPAQUE row is (caches/pools/pool.h); no span of it reaches the next row.
  */
+int kvb_hidden_walk(const kvb_view *view, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible,
+                    kvb_span_take *take, void *ctx);
+/* Fills all of these. 0 or -ENOMEM; then some may be filled, as after a call for another view, all of which restoring undoes. */
 int kvb_poison_fill(kvb_poison *poison, const kvb_view *view, uint32_t n_kv_heads, size_t row_bytes,
                     const uint64_t *visible);
 void kvb_poison_restore(kvb_poison *poison);

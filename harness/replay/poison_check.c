@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "caches/pools/codec/codec.h"
 #include "harness/replay/attend.h"
 #include "harness/replay/traffic.h"
 #include "workloads/array.h"
@@ -66,8 +65,7 @@ int kvb_poison_plan(kvb_pass *p, uint32_t layer, uint32_t n, bool *planned)
 
 static size_t row_bytes(const kvb_view *view, const kvb_pool_type *pool)
 {
-    return view->format->elem == KVB_OPAQUE ? (size_t)pool->row_bytes(pool, view->dim)
-                                            : kvb_codes_bytes(view->format, view->dim);
+    return (size_t)pool->row_bytes(pool, view->dim);
 }
 
 /* Makes the call with poison on these sides in what t does not see. The kernel's answer in *returned. */

@@ -48,6 +48,30 @@ wrong "its scale is larger when written" 's|largest / LARGEST;|1.001f * &|'
 wrong "its scale is larger when read" 's|code_of(codes) \* scale|1.001f * &|'
 wrong "it drops the lowest bit" 's|to\[0\] = (unsigned char)codes|to[0] = (unsigned char)(codes \& 0xfe)|'
 
+# A pool whose scales lie in a table apart: what it says of its memory is held against what it takes, whoever is judged over it.
+apart() { # NAME PATTERN OPTION…: builds it with these. PATTERN: what it fails with in each combination; empty: it passes
+    local name=$1 pattern=$2
+    shift 2
+    ok "a pool of scales apart builds: $name" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden \
+        -I"$KVB_INCLUDE" "$@" ci/tests/cli/plugins/apart.c -o "$TMPDIR/mine/apart.so" -lm
+    local run=(replay --plugin "$TMPDIR/mine/apart.so" --pool apart --cache seq --cache slab --workload agent-fork-8x128)
+    if [ -z "$pattern" ]; then
+        ok "  and passes" "${run[@]}"
+        lacks "  everywhere" '"status": "fail"' "$records"
+    else
+        expect_exit 1 "  and fails" "${run[@]}"
+        lacks "  everywhere" '"status": "pass"' "$records"
+        holds "  named as what is wrong" "\"reason\": \"line 2: pool: apart: $pattern" "$records"
+    fi
+}
+apart "its format says what the scales are" ''
+apart "only the pool knows" '' -DGROUP=0
+apart "with bytes between rows" '' -DPAD=4
+apart "which the last row has not, as if scales lay there" 'rows of [0-9]+ bytes by row_bytes\(\), pass the memory' -DPAD=4 -DGROUP=0
+apart "row_bytes() is too many" 'row_bytes\(\) says [0-9]+ for rows of 128, which makes' -DROW_MORE=4
+apart "row_bytes() is too few" 'row_bytes\(\) says .*, and scatter\(\) of one cell changes [0-9]+ bytes' -DROW_MORE=-2
+apart "bytes() is too many" 'bytes\(\) says [0-9]+ for 0 cells of [0-9]+ x 128, and the allocator holds' -DBYTES_MORE=8
+
 # A format that brings no reference is only witnessed, right or wrong: the run says so, and fails where it is told to.
 sed -i 's|^    \.reference = .*||; s|^static void row_reference|__attribute__((unused)) &|' "$TMPDIR/mine/lin12.c"
 ok "a format without a reference builds" built lin12.so

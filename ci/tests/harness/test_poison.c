@@ -139,6 +139,36 @@ static void shared_scales_and_recent_rows(void **state)
     check(&v, 8, visible);
 }
 
+/* A plug-in's own encoding: what lies at base is row_bytes less the tables that the format names, and ends before the next row. */
+static void opaque_rows(void **state)
+{
+    static const kvb_format told = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_CHANNELS, .group = 8, .scale_elem = KVB_F32},
+                            untold = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_TOKENS};
+    kvb_view v = {.base = memory,
+                  .head_stride = 20,
+                  .cell_stride = 48,
+                  .cells = CELLS,
+                  .dim = 16,
+                  .format = &told,
+                  .scales = memory + 2000,
+                  .scale_head_stride = 100,
+                  .scale_cell_stride = 8};
+    const uint64_t visible = 0x0f5;
+    (void)state;
+    for (int named = 1; named >= 0; named--) {
+        start();
+        v.format = named ? &told : &untold;
+        for (uint32_t h = 0; h < HEADS; h++)
+            for (uint32_t c = 0; c < CELLS; c++)
+                if (is_hidden(visible, c)) {
+                    expect(h * 20 + c * 48, named ? 16 : 20);
+                    if (named)
+                        expect(2000 + h * 100 + c * 8, 8);
+                }
+        check(&v, 24, visible);
+    }
+}
+
 /* Views of K and V that overlap, filled one after the other. */
 static void overlaps_come_back(void **state)
 {
@@ -169,6 +199,7 @@ int main(void)
         cmocka_unit_test(rows_with_gaps),
         cmocka_unit_test(scales_and_zeros),
         cmocka_unit_test(shared_scales_and_recent_rows),
+        cmocka_unit_test(opaque_rows),
         cmocka_unit_test(overlaps_come_back),
     };
     return cmocka_run_group_tests_name("poison", tests, NULL, poison_end);
