@@ -128,7 +128,7 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
             continue;
         if (word_in(openblas_levels[i].good, core))
             return NULL;
-        snprintf(note, note_bytes, "OpenBLAS chose core %s on a CPU with %s; the cure is OPENBLAS_CORETYPE=%s", core,
+        snprintf(note, note_bytes, "OpenBLAS runs as core %s on a CPU with %s; the cure is OPENBLAS_CORETYPE=%s", core,
                  openblas_levels[i].feature, openblas_levels[i].core);
         return openblas_levels[i].core;
     }
@@ -160,7 +160,7 @@ static const char *word_value(char **words, const char *name)
     return value;
 }
 
-#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: what was wrong, or empty */
+#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: which core it was asked for, or empty */
 
 void kvb_openblas_ensure(char **argv)
 {
@@ -180,6 +180,7 @@ void kvb_openblas_ensure(char **argv)
         snprintf(note, sizeof note, "OpenBLAS core %s was chosen for --cpu-mask %s", core, level);
     } else if (!asked && !getenv("OPENBLAS_CORETYPE")) {
         core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
+        note[0] = '\0'; /* the restarted program looks whether that cured it */
     }
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 1);
@@ -211,7 +212,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     snprintf(m->openblas_core, sizeof m->openblas_core, "%s", openblas_get_corename());
     m->openblas_threads = (uint32_t)openblas_get_num_threads();
     const char *note = getenv(RESTARTED);
-    if (note)
+    if (note && *note)
         snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);
     else
         kvb_openblas_cure(m->openblas_core, m->cpu_features, m->openblas_note, sizeof m->openblas_note);

@@ -118,6 +118,13 @@ holds "  recorded as such" '"placement": "3 threads unbound' "$m"
 expect_exit 0 "first touch by the team" "${run[@]}" --kernel openblas --first-touch -o "$m"
 holds "  recorded as such" 'first touched by the team' "$m"
 expect_exit 0 "without guard pages" "${run[@]}" --kernel openblas --no-guard
+blas=("$KVBENCH" run --check --workload plain-decode --cache seq --pool f32 --kernel openblas)
+ok "OpenBLAS as it suits the CPU" env -u OPENBLAS_CORETYPE "${blas[@]}"
+lacks "  needs no cure" 'the cure is'
+if grep -qw avx2 /proc/cpuinfo; then
+    ok "an old core that the user wants" env OPENBLAS_CORETYPE=PRESCOTT "${blas[@]}"
+    holds "  is noted, with the cure" '^note: OpenBLAS runs as core Prescott on a CPU with avx[0-9a-z]+; the cure is OPENBLAS_CORETYPE='
+fi
 expect_exit 0 "OpenBLAS as it chooses" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
     --pool f32 --kernel openblas --openblas-core keep -o "$m"
 expect_exit 0 "OpenBLAS as asked" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
