@@ -13,7 +13,7 @@ if [ ! -e "${archives[0]}" ]; then
     exit 1
 fi
 # The heap watch stands in for the C library's functions: those names, in that file, are what it is for.
-interposed='malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|free'
+interposed='malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|free|pthread_create|thrd_create'
 strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null |
     awk -v interposed="^($interposed)\$" '$NF !~ /^(kvb_|__)/ && NF >= 3 &&
         !($0 ~ /libharness\.a:heap_watch\.o:/ && $NF ~ interposed)')

@@ -20,7 +20,7 @@ typedef enum kvb_check {
     KVB_CHECK_WRITTEN,     /* an output was left as it was */
     KVB_CHECK_MARGINS,     /* something was written beside the outputs or the scratch */
     KVB_CHECK_INPUTS,      /* q was written to */
-    KVB_CHECK_ALLOCATIONS, /* attend() took or gave back memory */
+    KVB_CHECK_ALLOCATIONS, /* attend() took or gave back memory, or started a thread */
     KVB_CHECK_RETURN,      /* attend() returned something else than 0 */
     KVB_CHECK_PROTOCOL,    /* a cache refused what fits, or asked for what is not there; a pool misstates its memory */
     KVB_CHECK_POOL,        /* a pool by itself stores, moves, counts or shows rows wrongly */

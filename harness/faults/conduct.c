@@ -3,6 +3,7 @@
 #include "harness/faults/fault.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,6 +70,27 @@ static int allocate(const kvb_attend *x)
     void *volatile block = malloc(64 + x->problem.n_tok);
     free(block);
     return 0;
+}
+
+static void *thread_nothing(void *ctx)
+{
+    return ctx;
+}
+
+/* Once, and for all calls to come: memory that it takes is not taken in attend(). */
+static bool thread_start(const kvb_problem *problem, char *why, size_t why_bytes)
+{
+    static bool started;
+    pthread_t id;
+    if (!started && !pthread_create(&id, NULL, thread_nothing, NULL))
+        pthread_detach(id);
+    started = true;
+    return kvb_fault_honest.kernel->supports(problem, why, why_bytes);
+}
+
+static void thread_of_its_own(kvb_kernel *wrong)
+{
+    wrong->supports = thread_start;
 }
 
 static int return_error(const kvb_attend *x)
@@ -157,7 +179,16 @@ const kvb_fault kvb_conduct_faults[] = {
      KVB_CHECK_CRASH,
      {"plain-decode seq f32 flash"},
      .after = read_past_v},
-    {"allocates", "attend() allocates", KVB_CHECK_ALLOCATIONS, {"plain-decode seq f32 flash"}, .after = allocate},
+    {"allocates",
+     "attend() allocates",
+     KVB_CHECK_ALLOCATIONS,
+     {"plain-decode seq f32 flash", "plain-decode seq f32 openblas"},
+     .after = allocate},
+    {"starts-thread",
+     "supports() starts a thread, which works beside the team's",
+     KVB_CHECK_ALLOCATIONS,
+     {"plain-decode seq f32 flash", "plain-decode seq f32 reference"},
+     .kernel = thread_of_its_own},
     {"returns-error", "an error is returned", KVB_CHECK_RETURN, {"plain-decode seq f32 flash"}, .after = return_error},
     {"returns-count",
      "a count is returned where 0 is due",

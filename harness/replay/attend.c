@@ -314,21 +314,30 @@ static bool has_failed(const kvb_pass *p)
                                         : p->diff.any_failed || p->every.diff.any_failed;
 }
 
-static void misdeed_note(kvb_pass *p, uint64_t allocations)
+static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
 {
-    char what[320], times[48] = "once";
-    if (allocations > 1)
-        snprintf(times, sizeof times, "%" PRIu64 " times; the first", allocations);
-    kvb_heap_watch_words(what, sizeof what);
-    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s allocated or freed memory %s: %s",
-             p->trace->events[p->place->event].line, p->who, p->what, times, what);
+    const uint64_t n = threads ? threads : allocations;
+    char what[320], did[64], times[48] = "";
+    (threads ? kvb_threads_words : kvb_heap_watch_words)(what, sizeof what);
+    if (threads)
+        snprintf(did, sizeof did, "a thread was started in %s or before it", p->what);
+    else
+        snprintf(did, sizeof did, "%s allocated or freed memory", p->what);
+    if (n > 1)
+        snprintf(times, sizeof times, " %" PRIu64 " times; the first", n);
+    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s%s: %s", p->trace->events[p->place->event].line,
+             p->who, did,
+             n > 1     ? times
+             : threads ? ""
+                       : " once",
+             what);
 }
 
-int kvb_pass_returned(kvb_pass *p, int error, uint64_t allocations)
+int kvb_pass_returned(kvb_pass *p, int error, uint64_t allocations, uint64_t threads)
 {
     char why[256];
-    if (allocations && !*p->misdeed)
-        misdeed_note(p, allocations);
+    if ((allocations || threads) && !*p->misdeed)
+        misdeed_note(p, allocations, threads);
     if (!error)
         return 0;
     const char *name = error < 0 ? strerrorname_np(-error) : NULL;
@@ -369,6 +378,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     if (error)
         return error;
     p->place->doing = "in the kernel's supports()";
+    kvb_threads_forget();
     double started = kvb_pass_clock(p);
     error = kvb_call_prepare(&p->call, spec, p->io.q, fed, why, sizeof why);
     /* timed as the kernel's: it needs the mask expanded, or rows staged */
@@ -400,7 +410,7 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     p->foreign.calls += foreign && p->number == 0;
     p->foreign.allocations += foreign && p->number == 0 ? allocations : 0;
     rows_protect(p, spec, false);
-    error = kvb_pass_returned(p, error, foreign ? 0 : allocations);
+    error = kvb_pass_returned(p, error, foreign ? 0 : allocations, foreign ? 0 : kvb_threads_started());
     error = call_judge(p, layer, spec, q, fed, n, error);
     if (!error && is_beside(p) && !has_failed(p))
         error = hidden_check(p, layer, spec, n);

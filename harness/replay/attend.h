@@ -90,7 +90,7 @@ typedef struct kvb_pass {
     size_t reserved_peak, allocator_live;
     kvb_memory_log memory; /* of the first pass */
     bool ended;            /* result says why */
-    /* What attend() did beside its work that it must not, the first time; empty: nothing. Its output is judged all the same. */
+    /* What the kernel did beside its work that it must not, the first time; empty: nothing. Its output is judged all the same. */
     char misdeed[512];
 } kvb_pass;
 
@@ -114,8 +114,9 @@ void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
 /* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
 int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
-/* The kernel's function has returned `error`: 0, or it fails. allocations: of memory, meanwhile. */
-int kvb_pass_returned(kvb_pass *pass, int error, uint64_t allocations);
+/* The kernel's function has returned `error`: 0, or it fails. allocations: of memory, meanwhile; threads: started since the kernel was
+ * asked what it supports. */
+int kvb_pass_returned(kvb_pass *pass, int error, uint64_t allocations, uint64_t threads);
 /* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones, or, of an event
  * whose first ones are not asked, all of the event's. */
 int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The heap watch. The program defines the C library's allocation functions and hands each call on to glibc's own, so
- * that calls from plug-ins and from libraries pass here too: symbol lookup finds the program's definition first. As the heap is
- * still glibc's, functions that are not defined here (valloc, malloc_usable_size) keep working.
+ * The heap watch. The program defines the C library's functions that allocate memory and start threads, and hands each call on to
+ * glibc's own, so that calls from plug-ins and from libraries pass here too: symbol lookup finds the program's definition first. As
+ * the heap is still glibc's, functions that are not defined here (valloc, malloc_usable_size) keep working.
  */
 #include "harness/replay/heap_watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
+#include <link.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HAS_RUNTIME_HOOKS 1
@@ -26,32 +29,51 @@
 #endif
 
 static atomic_bool watching;
-static atomic_uint_fast64_t calls;
+static atomic_uint_fast64_t calls, threads;
 
+#define EXPORTED    __attribute__((visibility("default")))
 #define MOST_FRAMES 32
 
-/* The first call since start. */
-static struct {
+/* Where something was called. */
+typedef struct origin {
     const char *function;
     size_t bytes;
     void *frames[MOST_FRAMES];
     int n;
-} first;
+} origin;
 
-static __attribute__((noinline)) void call_take(const char *function, size_t bytes)
+static origin first;        /* the first call since start */
+static origin first_thread; /* of the process */
+
+static void origin_take(origin *o, const char *function, size_t bytes)
 {
-    if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) > 0)
+    o->function = function;
+    o->bytes = bytes;
+    o->n = backtrace(o->frames, MOST_FRAMES);
+}
+
+/* The library whose own calls are not counted: its first address, and the one behind its last; 0, 0: none. */
+static uintptr_t excused_from, excused_to;
+
+static inline bool is_excused(const void *address)
+{
+    return (uintptr_t)address - excused_from < excused_to - excused_from;
+}
+
+/* from: what called the function. */
+static __attribute__((noinline)) void call_take(const char *function, size_t bytes, const void *from)
+{
+    if (is_excused(from))
         return;
-    first.function = function;
-    first.bytes = bytes;
-    first.n = backtrace(first.frames, MOST_FRAMES);
+    if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) == 0)
+        origin_take(&first, function, bytes);
 }
 
 /* While the watch is off this costs one branch, not taken. */
-static inline void call_count(const char *function, size_t bytes)
+static inline void call_count(const char *function, size_t bytes, const void *from)
 {
     if (__builtin_expect(atomic_load_explicit(&watching, memory_order_relaxed), 0))
-        call_take(function, bytes);
+        call_take(function, bytes, from);
 }
 
 #ifdef HAS_RUNTIME_HOOKS
@@ -61,16 +83,27 @@ static inline void call_count(const char *function, size_t bytes)
 __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
                                                                     void (*free_hook)(const volatile void *));
 
+/* The nearest function that called the runtime is not known: any of these frames. */
+static const void *excused_frame(void)
+{
+    void *frames[MOST_FRAMES];
+    const int n = excused_to && atomic_load(&watching) ? backtrace(frames, MOST_FRAMES) : 0;
+    for (int i = 0; i < n; i++)
+        if (is_excused(frames[i]))
+            return frames[i];
+    return NULL;
+}
+
 static void malloc_hook(const volatile void *block, size_t bytes)
 {
     (void)block;
-    call_count("malloc", bytes);
+    call_count("malloc", bytes, excused_frame());
 }
 
 static void free_hook(const volatile void *block)
 {
     (void)block;
-    call_count("free", 0);
+    call_count("free", 0, excused_frame());
 }
 
 static void hooks_install(void)
@@ -82,8 +115,6 @@ static void hooks_install(void)
 
 #else
 
-#define EXPORTED __attribute__((visibility("default")))
-
 /* glibc's own names of the functions, the same in every version since 2.2.5. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
@@ -93,19 +124,19 @@ void __libc_free(void *block);
 
 EXPORTED void *malloc(size_t bytes)
 {
-    call_count("malloc", bytes);
+    call_count("malloc", bytes, __builtin_return_address(0));
     return __libc_malloc(bytes);
 }
 
 EXPORTED void *calloc(size_t n, size_t bytes)
 {
-    call_count("calloc", n * bytes);
+    call_count("calloc", n * bytes, __builtin_return_address(0));
     return __libc_calloc(n, bytes);
 }
 
 EXPORTED void *realloc(void *block, size_t bytes)
 {
-    call_count("realloc", bytes);
+    call_count("realloc", bytes, __builtin_return_address(0));
     return __libc_realloc(block, bytes);
 }
 
@@ -116,18 +147,19 @@ EXPORTED void *reallocarray(void *block, size_t n, size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return realloc(block, all);
+    call_count("reallocarray", all, __builtin_return_address(0));
+    return __libc_realloc(block, all);
 }
 
 EXPORTED void *memalign(size_t alignment, size_t bytes)
 {
-    call_count("memalign", bytes);
+    call_count("memalign", bytes, __builtin_return_address(0));
     return __libc_memalign(alignment, bytes);
 }
 
 EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    call_count("aligned_alloc", bytes);
+    call_count("aligned_alloc", bytes, __builtin_return_address(0));
     return __libc_memalign(alignment, bytes);
 }
 
@@ -137,7 +169,7 @@ EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
     int before = errno;
     if (alignment % sizeof(void *) || alignment & (alignment - 1) || !alignment)
         return EINVAL;
-    call_count("posix_memalign", bytes);
+    call_count("posix_memalign", bytes, __builtin_return_address(0));
     void *made = __libc_memalign(alignment, bytes);
     errno = before;
     if (!made)
@@ -149,13 +181,58 @@ EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
 EXPORTED void free(void *block)
 {
     if (block)
-        call_count("free", 0); /* free(NULL) touches no heap */
+        call_count("free", 0, __builtin_return_address(0)); /* free(NULL) touches no heap */
     __libc_free(block);
 }
 
 static void hooks_install(void) {}
 
 #endif
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+/* The function of that name behind this program's, once for all calls. */
+static void *next_function(void *_Atomic *kept, const char *name)
+{
+    void *next = atomic_load(kept);
+    if (!next) {
+        next = dlsym(RTLD_NEXT, name);
+        atomic_store(kept, next);
+    }
+    return next;
+}
+
+static void thread_count(const char *function)
+{
+    if (atomic_fetch_add(&threads, 1) == 0)
+        origin_take(&first_thread, function, 0);
+}
+
+/* The runtime's own, in a build with a sanitizer: it must see each thread. */
+__attribute__((weak)) int __interceptor_pthread_create(pthread_t *id, const pthread_attr_t *attributes,
+                                                       void *(*start)(void *), void *ctx);
+
+EXPORTED int pthread_create(pthread_t *restrict id, const pthread_attr_t *restrict attributes, void *(*start)(void *),
+                            void *restrict ctx)
+{
+    static void *_Atomic next;
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = __interceptor_pthread_create;
+    if (!create)
+        *(void **)&create = next_function(&next, "pthread_create");
+    thread_count("pthread_create");
+    return create(id, attributes, start, ctx);
+}
+
+EXPORTED int thrd_create(thrd_t *id, thrd_start_t start, void *ctx)
+{
+    static void *_Atomic next;
+    int (*create)(thrd_t *, thrd_start_t, void *);
+    *(void **)&create = next_function(&next, "thrd_create");
+    thread_count("thrd_create");
+    return create(id, start, ctx);
+}
+
+/* ---- the watch -------------------------------------------------------------------------------------------------- */
 
 void kvb_heap_watch_start(void)
 {
@@ -167,6 +244,37 @@ void kvb_heap_watch_start(void)
     warm = true;
     atomic_store(&calls, 0);
     atomic_store(&watching, true);
+}
+
+/* Finds the loaded object that holds excused_from, and takes all of its addresses. */
+static int object_find(struct dl_phdr_info *object, size_t bytes, void *ctx)
+{
+    const uintptr_t inside = *(const uintptr_t *)ctx;
+    uintptr_t from = UINTPTR_MAX, to = 0;
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        const uintptr_t at = object->dlpi_addr + part->p_vaddr;
+        if (part->p_type != PT_LOAD)
+            continue;
+        from = at < from ? at : from;
+        to = at + part->p_memsz > to ? at + part->p_memsz : to;
+    }
+    if (inside < from || inside >= to)
+        return 0;
+    excused_from = from;
+    excused_to = to;
+    return 1;
+}
+
+static bool is_ours(const void *address);
+
+void kvb_heap_watch_excuse(const void *inside)
+{
+    uintptr_t at = (uintptr_t)inside;
+    excused_from = excused_to = 0;
+    if (inside && !is_ours((const char *)inside + 1))
+        dl_iterate_phdr(object_find, &at);
 }
 
 uint64_t kvb_heap_watch_stop(void)
@@ -196,18 +304,38 @@ static bool is_ours(const void *address)
     return dladdr((const char *)address - 1, &info) && dladdr(&first, &own) && info.dli_fbase == own.dli_fbase;
 }
 
-void kvb_heap_watch_words(char *text, size_t bytes)
+static void origin_words(const origin *o, char *text, size_t bytes)
 {
     char frame[256];
     int at = 0, end;
-    size_t used = (size_t)snprintf(text, bytes, "%s", first.function);
-    if (strcmp(first.function, "free"))
-        used += (size_t)snprintf(text + used, bytes - used, " of %zu bytes", first.bytes);
-    while (at < first.n && is_ours(first.frames[at])) /* the functions above */
+    size_t used = (size_t)snprintf(text, bytes, "%s", o->function);
+    if (o->bytes)
+        used += (size_t)snprintf(text + used, bytes - used, " of %zu bytes", o->bytes);
+    while (at < o->n && is_ours(o->frames[at])) /* the functions above */
         at++;
-    for (end = at; end < first.n && !is_ours(first.frames[end]); end++)
+    for (end = at; end < o->n && !is_ours(o->frames[end]); end++)
         ;
     for (int i = end - 1; i >= at && used < bytes; i--) /* the outermost first: it is the plug-in's */
-        if (frame_words(first.frames[i], frame, sizeof frame))
+        if (frame_words(o->frames[i], frame, sizeof frame))
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", i == end - 1 ? ", called by " : " > ", frame);
+}
+
+void kvb_heap_watch_words(char *text, size_t bytes)
+{
+    origin_words(&first, text, bytes);
+}
+
+uint64_t kvb_threads_started(void)
+{
+    return atomic_load(&threads);
+}
+
+void kvb_threads_forget(void)
+{
+    atomic_store(&threads, 0);
+}
+
+void kvb_threads_words(char *text, size_t bytes)
+{
+    origin_words(&first_thread, text, bytes);
 }

@@ -408,6 +408,7 @@ static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_
     if (error)
         return error;
     p->place->doing = "in the kernel's supports()";
+    kvb_threads_forget();
     double started = kvb_pass_clock(p);
     error = kvb_scan_call_prepare(&s->call, spec, conv, &inputs, why, sizeof why);
     kvb_pass_charge(p, started, KVB_IN_HARNESS);
@@ -435,7 +436,7 @@ static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_
     kvb_pass_charge(p, started, KVB_IN_KERNEL);
     const uint64_t allocations = kvb_heap_watch_stop();
     p->place->doing = "in the check";
-    error = kvb_pass_returned(p, error, allocations);
+    error = kvb_pass_returned(p, error, allocations, kvb_threads_started());
     const int wrote = slots_restore(p, &call->states);
     error = error ? error : wrote;
     error = call_judge(p, layer, fed, part, error);

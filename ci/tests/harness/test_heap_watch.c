@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the heap watch counts every call that takes or gives back memory, from the program, from the C library, from
- * a plug-in and from any thread, while it is on; and what it hands out is sound. */
+ * a plug-in and from any thread, while it is on, but those of a library that is excused; what it hands out is sound; and it counts
+ * threads that are started. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 #include "harness/replay/heap_watch.h"
 
@@ -185,12 +187,41 @@ static void threads_are_counted(void **state)
     assert_in_range(kvb_heap_watch_stop(), 6000, 6030); /* pthread_create allocates too */
 }
 
+static int nothing_more(void *context)
+{
+    return context != NULL;
+}
+
+static void started_threads_are_counted(void **state)
+{
+    pthread_t thread;
+    thrd_t other;
+    char words[256];
+    int result;
+    (void)state;
+    kvb_threads_forget();
+    assert_int_equal(kvb_threads_started(), 0);
+    assert_int_equal(thrd_create(&other, nothing_more, NULL), thrd_success);
+    assert_int_equal(thrd_join(other, &result), thrd_success);
+    assert_int_equal(result, 0);
+    assert_int_equal(kvb_threads_started(), 1);
+    assert_int_equal(pthread_create(&thread, NULL, allocate, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(kvb_threads_started(), 2);
+    kvb_threads_words(words, sizeof words);
+    assert_int_equal(strncmp(words, "thrd_create", strlen("thrd_create")), 0);
+    kvb_threads_forget();
+    assert_int_equal(kvb_threads_started(), 0);
+}
+
 /* ---- a plug-in ---------------------------------------------------------------------------------------------- */
 
 static const char plugin_source[] = "#include <stdlib.h>\n"
                                     "void *plugin_take(size_t bytes) { return malloc(bytes); }\n"
                                     "void plugin_give(void *block) { free(block); }\n"
                                     "int plugin_honest(int x) { return x + 1; }\n";
+
+int main(void);
 
 static void a_plugin_is_counted(void **state)
 {
@@ -225,6 +256,24 @@ static void a_plugin_is_counted(void **state)
     give(block);
     assert_int_equal(kvb_heap_watch_stop(), 1);
 
+    /* A library's own calls can be left out; the program's never. */
+    kvb_heap_watch_excuse((const void *)(uintptr_t)honest);
+    kvb_heap_watch_start();
+    give(take(100));
+    assert_int_equal(kvb_heap_watch_stop(), 0);
+    kvb_heap_watch_start();
+    sink = malloc(10);
+    give(take(100));
+    assert_int_equal(kvb_heap_watch_stop(), 1);
+    free(sink);
+    kvb_heap_watch_excuse((const void *)(uintptr_t)main);
+    kvb_heap_watch_start();
+    give(take(100));
+    sink = malloc(10);
+    assert_int_equal(kvb_heap_watch_stop(), 3);
+    free(sink);
+    kvb_heap_watch_excuse(NULL);
+
     dlclose(object);
     snprintf(line, sizeof line, "rm -r '%s'", folder);
     assert_int_equal(system(line), 0);
@@ -238,6 +287,7 @@ int main(void)
         cmocka_unit_test(growing_a_block_is_counted_and_keeps_it),
         cmocka_unit_test(errors_are_those_of_the_standard),
         cmocka_unit_test(threads_are_counted),
+        cmocka_unit_test(started_threads_are_counted),
         cmocka_unit_test(a_plugin_is_counted),
     };
     return cmocka_run_group_tests_name("heap watch", tests, NULL, NULL);
