@@ -15,12 +15,16 @@
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/replay/apart.h"
+#include "workloads/array.h"
 
 #define WAIT_EACH    4u  /* children that may wait for quiet, for each that works: what they hold lies in memory */
 #define PATIENCE     1.0 /* seconds that one waits at most while others work */
 #define NULL_SECONDS 0.8 /* no null comparison of what took longer for its first pass */
 
 typedef struct entry {
+    const kvb_kernel *kernel; /* with `scan` beside it, or that beside `kernel`; NULL: it has no child */
+    const kvb_scan_kernel *scan;
+    kvb_result named; /* as it was added */
     kvb_result result;
     bool done;     /* the result is there, but for what a null comparison adds */
     bool held;     /* children of it are still being made */
@@ -40,9 +44,18 @@ typedef struct seat {
     double since;    /* of one that waits */
 } seat;
 
+/* Kernels that had no end in so many combinations whose results were handed on. */
+typedef struct hanging {
+    const kvb_kernel *kernel;
+    const kvb_scan_kernel *scan;
+    uint32_t n;
+} hanging;
+
 struct kvb_crew {
     kvb_crew_options options;
     entry *first, *last; /* results in order */
+    hanging *hanging;
+    size_t n_hanging, room_hanging;
     uint32_t n_seats;
     seat seats[];
 };
@@ -59,12 +72,64 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew)
     return c ? 0 : -ENOMEM;
 }
 
+/* ---- kernels that hang ------------------------------------------------------------------------------------------ */
+
+/* The place of an entry's kernels among those that hang, or behind them. */
+static size_t hanging_find(const kvb_crew *c, const entry *e)
+{
+    size_t i = 0;
+    while (i < c->n_hanging && (c->hanging[i].kernel != e->kernel || c->hanging[i].scan != e->scan))
+        i++;
+    return i;
+}
+
+static bool has_hung(const entry *e)
+{
+    return e->done && kvb_child_hung_in_kernel(&e->result);
+}
+
+/* Did the entry's kernel hang often enough in combinations before it? Which results come first does not change the answer: it is true
+ * as soon as it is known to be, and is asked once more when all of them are there. */
+static bool is_hopeless(const kvb_crew *c, const entry *e)
+{
+    const size_t at = hanging_find(c, e);
+    uint32_t n = at < c->n_hanging ? c->hanging[at].n : 0;
+    for (const entry *before = c->first; before && before != e; before = before->next)
+        n += has_hung(before) && before->kernel == e->kernel && before->scan == e->scan;
+    return e->kernel && n >= KVB_CREW_HANGS;
+}
+
+/* The first entry's result is due: counted if its kernel hung, skipped if it did so before. */
+static int hanging_count(kvb_crew *c, entry *e)
+{
+    if (is_hopeless(c, e)) {
+        e->result = e->named;
+        e->result.status = KVB_STATUS_SKIP;
+        snprintf(e->result.reason, sizeof e->result.reason,
+                 "kernel %.64s had no end in %u combinations before this one", e->named.kernel, KVB_CREW_HANGS);
+        return 0;
+    }
+    if (!has_hung(e))
+        return 0;
+    const size_t at = hanging_find(c, e);
+    int error = kvb_array_reserve(&c->hanging, &c->room_hanging, at + 1, sizeof *c->hanging);
+    if (error)
+        return error;
+    if (at == c->n_hanging)
+        c->hanging[c->n_hanging++] = (hanging){e->kernel, e->scan, 0};
+    c->hanging[at].n++;
+    return 0;
+}
+
+/* ---- results in order ------------------------------------------------------------------------------------------- */
+
 static int final_take(kvb_crew *c)
 {
     int error = 0;
     while (c->first && c->first->is_final && !error) {
         entry *e = c->first;
-        error = c->options.take(c->options.ctx, &e->result);
+        error = hanging_count(c, e);
+        error = error ? error : c->options.take(c->options.ctx, &e->result);
         c->first = e->next;
         if (!c->first)
             c->last = NULL;
@@ -122,6 +187,14 @@ static void seat_clear(kvb_crew *c, seat *s, double seconds)
     entry_settle(c, e);
 }
 
+/* Ends children whose results will not count. */
+static void hopeless_end(kvb_crew *c)
+{
+    for (uint32_t i = 0; i < c->n_seats; i++)
+        if (c->seats[i].of && is_hopeless(c, c->seats[i].of))
+            seat_clear(c, &c->seats[i], 0);
+}
+
 /* A child has made its first pass. */
 static void seat_wait(kvb_crew *c, seat *s)
 {
@@ -161,6 +234,7 @@ static void workers_wait(kvb_crew *c)
                  (s->ended < 0 && kvb_process_ended(s->child.pid)))
             seat_clear(c, s, !asks[i].revents ? 0 : isinf(s->deadline) ? -1 : fmax(0, s->deadline - now));
     }
+    hopeless_end(c);
 }
 
 /* Stops those that work, or lets them go on: `late` seconds later than they would have. */
@@ -203,6 +277,7 @@ static int waiting_time(kvb_crew *c)
         progress_tell(s->of);
         send(s->child.turns, &byte, 1, MSG_NOSIGNAL); /* who has died meanwhile is told by its end */
         seat_clear(c, s, s->options.seconds > 0 ? s->options.seconds : -1);
+        hopeless_end(c);
         error = final_take(c);
     }
     workers_signal(c, SIGCONT, kvb_now_seconds() - started);
@@ -247,6 +322,10 @@ static int child_seat(kvb_crew *c, entry *e, const kvb_child_options *child, boo
     int error = seat_free(c, false, &s);
     if (error)
         return error;
+    if (is_hopeless(c, e)) {
+        e->done = true;
+        return 0;
+    }
     const seat *first = seat_of(c, e, false);
     if (again && (!first || (first->waits && first->since - first->started > NULL_SECONDS)))
         return 0;
@@ -269,7 +348,11 @@ int kvb_crew_add(kvb_crew *c, const kvb_child_options *child, bool null, const k
     entry *e = malloc(sizeof *e);
     if (!e)
         return -ENOMEM;
-    *e = (entry){.result = *result, .done = !child, .held = true};
+    *e = (entry){.named = *result, .result = *result, .done = !child, .held = true};
+    if (child) {
+        e->kernel = child->replay.kernel;
+        e->scan = child->replay.scan;
+    }
     *(c->last ? &c->last->next : &c->first) = e;
     c->last = e;
     int error = child ? child_seat(c, e, child, false) : 0;
@@ -297,5 +380,6 @@ void kvb_crew_close(kvb_crew *c)
         next = e->next;
         free(e);
     }
+    free(c->hanging);
     free(c);
 }

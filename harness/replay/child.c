@@ -142,6 +142,12 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
         kvb_event_add(&options->replay.trace->events[place->event], result);
 }
 
+bool kvb_child_hung_in_kernel(const kvb_result *result)
+{
+    return result->status == KVB_STATUS_TIMEOUT &&
+           strstr(result->reason, " in the kernel's "); /* see ending_report() */
+}
+
 /* Bytes from one child's part of the shared memory to the next: each is unmapped alone. */
 static size_t shared_stride(void)
 {

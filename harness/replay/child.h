@@ -42,6 +42,9 @@ int kvb_children_start(const kvb_child_options *options, const kvb_result *resul
  * measurements of the result. */
 void kvb_child_end(kvb_child *child, double seconds, kvb_result *result);
 
+/* Had the child no end within its time, in a function of the kernel? */
+bool kvb_child_hung_in_kernel(const kvb_result *result);
+
 /* Both of these, with the time limit of the options. */
 int kvb_child_run(const kvb_child_options *options, kvb_result *result);
 

@@ -55,6 +55,17 @@ expect_exit 1 "a kernel that crashes when asked what it accepts ends no run" "$K
     --kernel crime-supports --kernel reference --workload plain-decode --pool f32 --check
 holds "  but its own combinations" '^[1-9][0-9]* passed, 0 failed, [1-9][0-9]* crashed'
 
+# A kernel that never ends costs its time limit three times, and no more.
+hangs=("$KVBENCH" run --check --no-witness --plugin "$so" --kernel crime-hang --workload plain-decode --workload agent-fork --pool f32
+    --pool f16 --timeout 2)
+for jobs in 1 3; do
+    rm -f "$TMPDIR/hangs-$jobs.jsonl"
+    expect_exit 1 "a kernel that always hangs, with $jobs at once" "${hangs[@]}" --jobs $jobs -o "$TMPDIR/hangs-$jobs.jsonl"
+    holds "  is ended three times" '^0 passed, 0 failed, 0 crashed, 3 timed out, [0-9]+ skipped'
+    holds "  and then skipped, which is said" '^ *[0-9]+  kernel crime-hang had no end in 3 combinations before this one'
+done
+ok "  the records are the same" cmp <(tail -n +2 "$TMPDIR/hangs-1.jsonl") <(tail -n +2 "$TMPDIR/hangs-3.jsonl")
+
 expect_exit 0 "crimes that need f32 rows are skipped over f16 where something else runs" "$KVBENCH" run --plugin "$so" \
     --no-staging --kernel crime-none --kernel reference --workload plain-decode --cache contiguous --pool f16
 holds "  with what would work" 'kernel crime-none reads no f16 rows and staging is off; --pool f32 would work'
