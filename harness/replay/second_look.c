@@ -2,10 +2,10 @@
 #include "harness/replay/second_look.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "harness/replay/calibrate.h"
 #include "harness/replay/replay.h"
+#include "harness/replay/verdict.h"
 #include "kernels/kernels.h"
 
 void kvb_second_look(const kvb_replay_options *failed, kvb_result *result)
@@ -38,8 +38,7 @@ void kvb_second_look(const kvb_replay_options *failed, kvb_result *result)
     if (!kvb_replay_run(&look, &place, &found) && found.status != KVB_STATUS_SKIP)
         snprintf(said, sizeof said, "; the witness: %s",
                  found.status == KVB_STATUS_PASS ? "each query saw the right tokens" : found.reason);
-    size_t used = strlen(result->reason);
-    snprintf(result->reason + used, sizeof result->reason - used, "%s", said);
+    kvb_reason_add(said, result);
 out:
     free(k_amax);
     free(v_amax);

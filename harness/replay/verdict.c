@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#define WORST "; the worst: " /* begins what a reason says of it */
+
 static void add(kvb_result *result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(kvb_result *result, const char *format, ...)
 {
@@ -33,6 +35,15 @@ static void place_add(const kvb_diff_place *at, const kvb_trace *trace, kvb_resu
         at->bound);
 }
 
+void kvb_reason_add(const char *words, kvb_result *result)
+{
+    char before[sizeof result->reason];
+    const char *worst = strstr(result->reason, WORST);
+    const size_t first = worst ? (size_t)(worst - result->reason) : strlen(result->reason);
+    memcpy(before, result->reason, sizeof before);
+    snprintf(result->reason + first, sizeof result->reason - first, "%s%s", words, before + first);
+}
+
 void kvb_event_add(const kvb_event *event, kvb_result *result)
 {
     char words[384];
@@ -42,8 +53,10 @@ void kvb_event_add(const kvb_event *event, kvb_result *result)
 
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
 {
+    char besides[KVB_REASON];
+    snprintf(besides, sizeof besides, "; besides, %s", misdeed);
     if (result->status != KVB_STATUS_PASS)
-        return add(result, "; besides, %s", misdeed);
+        return kvb_reason_add(besides, result);
     if (kvb_check_is_off(KVB_CHECK_ALLOCATIONS))
         return;
     result->status = KVB_STATUS_FAIL;
@@ -53,41 +66,51 @@ void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
 
 void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result)
 {
-    char words[192];
+    char words[192], more[sizeof words + 2];
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
     result->error.filter_rows = kvb_filter_rows(filter);
     result->error.filter_z = kvb_filter_peaks(filter, peaks);
     kvb_filter_words(peaks, words, sizeof words);
     if (!*words || !decides || kvb_check_is_off(KVB_CHECK_FILTER))
         return;
-    add(result, "%s%s", result->status == KVB_STATUS_FAIL ? "; " : "", words);
+    snprintf(more, sizeof more, "%s%s", result->status == KVB_STATUS_FAIL ? "; " : "", words);
+    kvb_reason_add(more, result);
     if (result->status != KVB_STATUS_FAIL)
         result->check = KVB_CHECK_FILTER;
     result->status = KVB_STATUS_FAIL;
 }
 
-/* The worst element, the first one that fails, and what fails beside it. */
+/* Error by bound. */
+static double rho_at(const kvb_diff_place *at)
+{
+    return isfinite(at->got) && isfinite(at->want) && at->bound > 0 ? fabs(at->got - at->want) / at->bound : INFINITY;
+}
+
+/* An element that fails, and its event. */
+static void element_add(double rho, const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
+{
+    add(result, "rho %.3g", rho);
+    place_add(at, trace, result);
+    kvb_event_add(&trace->events[at->event], result);
+}
+
+/* The first element that fails and what fails beside it, then the worst: what a second look finds is put between them. */
 static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
-    const kvb_event *events = trace->events;
     char heads[192], queries[192];
-    add(result, "rho %.3g", d->rho);
-    place_add(&d->worst, trace, result);
-    kvb_event_add(&events[d->worst.event], result);
-    if (memcmp(&d->first, &d->worst, sizeof d->first)) {
-        add(result, "; first");
-        place_add(&d->first, trace, result);
-        if (d->first.event != d->worst.event)
-            kvb_event_add(&events[d->first.event], result);
-    } else {
-        add(result, "; it is the first");
-    }
-    if (!d->first_failed)
+    if (!d->first_failed) {
+        element_add(d->rho, &d->worst, trace, result);
         return add(result, "; not in the first pass: the same call gave other results");
+    }
+    element_add(rho_at(&d->first), &d->first, trace, result);
     kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
     kvb_set_words(d->first.part ? "token" : "query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
     add(result, "; in its call %" PRIu64 " of %" PRIu64 " elements fail: %s, %s; in all %" PRIu64 " of %" PRIu64,
         d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
+    add(result, WORST);
+    if (!memcmp(&d->first, &d->worst, sizeof d->first))
+        return add(result, "the first");
+    element_add(d->rho, &d->worst, trace, result);
 }
 
 static void worst_note(const kvb_diff *d, kvb_result *result)
@@ -202,9 +225,11 @@ void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel,
     result->check = KVB_CHECK_TOLERANCE;
     add(result, "%.3g times what its own project tolerates (%s %g)", share, kvb_tolerance_names[rule->kind],
         rule->limit);
-    if (share > calls->share)
-        return add(result, " over the rows that are known of all calls; rho %.3g", result->rho);
-    add(result, " at line %" PRIu64 ", layer %u; rho %.3g", trace->events[calls->event].line, calls->layer,
-        result->rho);
-    kvb_event_add(&trace->events[calls->event], result);
+    if (share > calls->share) {
+        add(result, " over the rows that are known of all calls");
+    } else {
+        add(result, " at line %" PRIu64 ", layer %u", trace->events[calls->event].line, calls->layer);
+        kvb_event_add(&trace->events[calls->event], result);
+    }
+    add(result, WORST "rho %.3g", result->rho);
 }

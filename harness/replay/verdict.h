@@ -28,6 +28,8 @@ void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel,
 
 /* A result that is judged fails, or fails for one reason more: what its kernel did beside its work. */
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result);
+/* Adds these words to the reason, before what it says of the worst error. */
+void kvb_reason_add(const char *words, kvb_result *result);
 /* Appends "; line 12: step of 8 tokens in sequences 0 to 7" to the reason. */
 void kvb_event_add(const kvb_event *event, kvb_result *result);
 

@@ -20,7 +20,7 @@ expect_exit 1 "kernels that call an engine are judged" "${foreign[@]}" -o "$TMPD
 said right pass '"foreign": \{"calls": [1-9][0-9]*, "allocations": [1-9][0-9]*, "engine": "an engine of a test", "rule": "nmse", "limit": 0.0005' "$TMPDIR/own.jsonl"
 said near pass '"rho": [1-9].*"share": 0\.[12][0-9]*, "outputs": [1-9][0-9]+, "source": "a test"' "$TMPDIR/own.jsonl"
 holds "  what the bound would have refused is counted" "^3 of the passed by the rule of their kernel's own project; 2 of these with rho above 1\$"
-said far fail '1\.[0-9]+ times what its own project tolerates \(nmse 0\.0005\) at line [0-9]+, layer [0-9]+; rho [0-9]' "$TMPDIR/own.jsonl"
+said far fail '1\.[0-9]+ times what its own project tolerates \(nmse 0\.0005\) at line [0-9]+, layer [0-9]+; line [0-9]+: .*; the worst: rho [0-9]' "$TMPDIR/own.jsonl"
 said close pass '"rule": "close", "limit": 0.001, "relative": 0.01, "share": 0\.[0-9]+' "$TMPDIR/own.jsonl"
 said bound fail '"reason": "rho [1-9].*"rule": "none"' "$TMPDIR/own.jsonl"
 said tame fail 'a thread was started in attend\(\) or before it: pthread_create, called by .*foreign\.so' "$TMPDIR/own.jsonl"
