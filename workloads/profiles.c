@@ -99,8 +99,19 @@ const kvb_profile kvb_profile_tags = {
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
 const kvb_profile *const kvb_profiles[] = {
-    &kvb_profile_gaussian, &kvb_profile_llama, &kvb_profile_qwen, &kvb_profile_peaked,
-    &kvb_profile_needle,   &kvb_profile_flat,  &kvb_profile_tags, NULL,
+    &kvb_profile_gaussian,
+    &kvb_profile_llama,
+    &kvb_profile_qwen,
+    &kvb_profile_peaked,
+    &kvb_profile_needle,
+    &kvb_profile_flat,
+    &kvb_profile_tags,
+    &kvb_profile_large_logits,
+    &kvb_profile_far_below,
+    &kvb_profile_equal_keys,
+    &kvb_profile_giant_channel,
+    &kvb_profile_subnormal,
+    NULL,
 };
 
 const kvb_profile *kvb_profile_find(const char *name)

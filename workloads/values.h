@@ -34,7 +34,7 @@ typedef enum kvb_rows {
 typedef enum kvb_constant { KVB_CONSTANT_A, KVB_CONSTANT_TAPS, KVB_CONSTANT_BIAS, KVB_CONSTANTS } kvb_constant;
 
 typedef struct kvb_profile {
-    const char *name;    /* gaussian, llama, qwen, peaked, needle, flat, tags */
+    const char *name;    /* gaussian, llama, … */
     const char *summary; /* one line, with the source of its shape */
     /* One token's rows [heads of that kind][dim]; pos is the token's position. */
     void (*rows)(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t pos,

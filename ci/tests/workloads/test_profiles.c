@@ -341,6 +341,98 @@ static void test_flat(void **state)
     free(q);
 }
 
+/* The logits of one query head over keys 0 .. n-1, of the model of all tests. */
+static void logits_make(const float *q, const float *k, uint32_t head, uint32_t n, double *logits)
+{
+    const kvb_group *g = &model.groups[0];
+    for (uint32_t j = 0; j < n; j++) {
+        logits[j] = 0;
+        for (uint32_t c = 0; c < g->k_dim; c++)
+            logits[j] +=
+                g->scale * (double)q[head * g->k_dim + c] * (double)k[(j * g->kv_heads + head / 2) * g->k_dim + c];
+    }
+}
+
+/* Logits lie where the profile puts them, and differ as ordinary ones do. */
+static void test_logits_far_from_0(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    static const struct {
+        const char *profile;
+        double least, most, spread_least, spread_most;
+    } cases[] = {{"large-logits", 95, 505, 0.6, 1.6},
+                 {"far-below", -20005, -9995, 0.6, 1.6},
+                 {"equal-keys", -5, 5, 0, 0},
+                 {"giant-channel", -6, 6, 0.4, 3},
+                 {"subnormal", -1e-10, 1e-10, 0, 1e-10}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *k = rows_make(cases[i].profile, &model, KVB_ROWS_K, 2, N);
+        float *q = rows_make(cases[i].profile, &model, KVB_ROWS_Q, 2, 8);
+        for (uint32_t t = 0; t < 8; t++)
+            for (uint32_t h = 0; h < 4; h++) {
+                double logits[N], mean = 0, square = 0;
+                logits_make(q + t * 4 * 128, k, h, N, logits);
+                for (uint32_t j = 0; j < N; j++) {
+                    assert_true(logits[j] >= cases[i].least && logits[j] <= cases[i].most);
+                    mean += logits[j] / N;
+                }
+                for (uint32_t j = 0; j < N; j++)
+                    square += (logits[j] - mean) * (logits[j] - mean) / N;
+                assert_true(sqrt(square) >= cases[i].spread_least - 1e-12);
+                assert_true(sqrt(square) <= cases[i].spread_most + 1e-12);
+            }
+        free(k);
+        free(q);
+    }
+}
+
+static double root_mean_square(const float *rows, uint32_t n, uint32_t dim, uint32_t channel)
+{
+    double square = 0;
+    for (uint32_t t = 0; t < n; t++)
+        square += (double)rows[(size_t)t * dim + channel] * (double)rows[(size_t)t * dim + channel] / n;
+    return sqrt(square);
+}
+
+static void test_giant_channel(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
+        const uint32_t dim = heads_of(&model, kind) * dim_of(&model, kind);
+        float *rows = rows_make("giant-channel", &model, kind, 0, N);
+        uint32_t unlike = 0;
+        for (uint32_t c = 0; c < dim; c++) {
+            const double size = root_mean_square(rows, N, dim, c);
+            if (size > 0.8 && size < 1.2)
+                continue;
+            assert_true(kind == KVB_ROWS_Q ? size > 0.0008 && size < 0.004 : size > 250 && size < 1200);
+            unlike++;
+        }
+        assert_int_equal(unlike, heads_of(&model, kind)); /* one in each head */
+        free(rows);
+    }
+}
+
+static void test_subnormal(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            const uint32_t dim = dim_of(&model, kind);
+            float *rows = rows_make("subnormal", &model, kind, layer, 1);
+            for (uint32_t h = 0; h < heads_of(&model, kind); h++)
+                for (uint32_t c = 0; c < dim; c++) {
+                    const double size = fabs((double)rows[h * dim + c]);
+                    const bool half = (layer + (kind == KVB_ROWS_Q ? h / 2 : h)) % 2;
+                    assert_true(half ? size < 0x1p-14 && size > 0x1p-40 : size < 0x1p-126);
+                    assert_true(size > 0);
+                }
+            free(rows);
+        }
+}
+
 /* Decodes a row of tags: the code, or all ones when its repeats disagree or an element is no symbol. */
 static uint32_t tag_decode(const float *row, uint32_t dim)
 {
@@ -430,6 +522,9 @@ int main(void)
         cmocka_unit_test(test_peaked),
         cmocka_unit_test(test_needle),
         cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_logits_far_from_0),
+        cmocka_unit_test(test_giant_channel),
+        cmocka_unit_test(test_subnormal),
         cmocka_unit_test(test_tags),
         cmocka_unit_test(test_odd_dims),
     };

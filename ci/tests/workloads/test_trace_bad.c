@@ -266,7 +266,8 @@ static const bad bad_headers[] = {
     WHOLE(MODEL(VERSION_1 "\"kv_cache.n_layers\":1025," DIMS), "\"kv_cache.n_layers\": 1025 is out of range 1 .. 1024"),
     WHOLE(V("{}"), "header: \"profile\": expected a string, found nothing"),
     WHOLE(V("{\"profile\":\"gauss\",\"seed\":1}"),
-          "unknown profile \"gauss\", known: gaussian, llama, qwen, peaked, needle, flat, tags"),
+          "unknown profile \"gauss\", known: gaussian, llama, qwen, peaked, needle, flat, tags, large-logits, "
+          "far-below, equal-keys, giant-channel, subnormal"),
     WHOLE(V("{\"profile\":\"flat\"}"), "header: \"seed\": expected an integer, found nothing"),
     WHOLE(V("{\"profile\":\"flat\",\"seed\":-1}"), "header: \"seed\": -1 is out of range"),
     WHOLE(V("{\"tensors\":\"a\",\"seed\":1}"), "header: values: unknown key \"seed\", known: tensors"),
