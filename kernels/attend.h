@@ -301,7 +301,7 @@ typedef struct kvb_attend {
 
 /*
  * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h has
- * the formula). A kernel that works in f32 throughout sets the first six fields and leaves the three records 0.
+ * the formula). A declaration by which outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32 throughout sets the first six fields and leaves the three records 0.
  *
  * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
  * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.

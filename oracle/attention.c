@@ -43,7 +43,7 @@ static double capped(const kvb_attention *a, double s)
 
 /* Where a row works: arrays by visible cell, then those by channel. */
 enum { LOGITS, WEIGHTS, REACH, SHIFT, SIZES, BY_CELL };
-enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, BY_CHANNEL };
+enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, MEAN, BY_CHANNEL };
 _Static_assert(BY_CELL <= KVB_ATTENTION_CELLS && BY_CHANNEL <= KVB_ATTENTION_CHANNELS, "arrays of a row");
 
 static void row_begin(kvb_attention_row *r)
@@ -159,7 +159,7 @@ static double row_weigh(const kvb_attention_row *r)
 
 /* Sums of the whole row, and S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h) of each cell. Returns the S of the sink, 0 without
  * one. */
-static double row_sums(const kvb_attention_row *r, double sink_weight)
+static double row_sums(kvb_attention_row *r, double sink_weight)
 {
     const kvb_attention *a = &r->a;
     const double *weights = r->cells[WEIGHTS], *logits = r->cells[LOGITS], *reach = r->cells[REACH],
@@ -174,12 +174,14 @@ static double row_sums(const kvb_attention_row *r, double sink_weight)
     if (a->visible == 0 && !a->sink)
         return 0;
     row->weight_sum = exp(*r->lse - row->logit_max);
+    r->heaviest = 0;
     for (uint32_t i = 0; i < a->visible; i++) {
         size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
         row->a_max = larger(row->a_max, reach[i]);
         row->q_max = larger(row->q_max, shift[i]);
         row->s_max = larger(row->s_max, size[i]);
-        row->p_max = larger(row->p_max, weights[i]);
+        if (weights[i] > row->p_max)
+            row->p_max = weights[r->heaviest = i];
         row->a_mean += weights[i] * reach[i];
         row->q_mean += weights[i] * shift[i];
         row->s_mean += weights[i] * size[i];
@@ -234,6 +236,45 @@ static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
     for (tile t = {0}; tile_next(&rows->a, rows->a.v_row, rows->a.v_gathered, &t);)
         for (uint32_t r = 0; r < n; r++)
             sums(&rows[r], &t);
+}
+
+/* The mean of V over all visible cells, which is the same for all rows that see the same. */
+WIDE static void mean_make(const kvb_attention *a, double *restrict mean)
+{
+    const uint32_t dim = a->v_dim;
+    uint32_t i = 0;
+    memset(mean, 0, dim * sizeof *mean);
+    for (size_t r = 0; r < a->n_runs; r++)
+        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
+            const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * a->v_row;
+            for (uint32_t c = 0; c < dim; c++)
+                mean[c] += v[c];
+        }
+    for (uint32_t c = 0; c < dim; c++)
+        mean[c] /= a->visible;
+}
+
+/* V of visible cell i. */
+static const double *v_of(const kvb_attention *a, uint32_t i)
+{
+    const uint32_t number = i;
+    for (size_t r = 0; !a->v_gathered; i -= a->runs[r].end - a->runs[r].begin, r++)
+        if (i < a->runs[r].end - a->runs[r].begin)
+            return a->v + (size_t)(a->runs[r].begin + i) * a->v_row;
+    return a->v + (size_t)number * a->v_row;
+}
+
+#define LEAST_REST 0x1p-30 /* of the weight: from less, (o - p v) / (1 - p) is known to less than 23 bits */
+
+/* How far the output lies from others (oracle/claim.h). */
+static void others_fill(const kvb_attention_row *r, const double *mean)
+{
+    const double *o = r->channels[OUTPUT], p = r->row->p_max;
+    const double *v = v_of(&r->a, r->heaviest);
+    for (size_t c = 0; c < r->a.v_dim; c++) {
+        r->terms[c].mean_off = (float)fabs(mean[c] - o[c]);
+        r->terms[c].rest_off = 1 - p > LEAST_REST ? (float)(p / (1 - p) * fabs(o[c] - v[c])) : 0;
+    }
 }
 
 /* W_ic (oracle/bound.h) of the row at v and size. */
@@ -306,7 +347,7 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
     double sink_size[KVB_ATTENTION_ROWS];
     rows_weigh_all(rows, n, true, NULL);
     for (uint32_t i = 0; i < n; i++) {
-        const kvb_attention_row *r = &rows[i];
+        kvb_attention_row *r = &rows[i];
         *r->lse = row_weigh(r);
         sink_size[i] = row_sums(r, sink_weight_of(r));
         memset(r->channels[OUTPUT], 0, 7 * r->a.v_dim * sizeof(double));
@@ -320,8 +361,13 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         }
     }
     tiles_sum(rows, n, spread_sums);
-    for (uint32_t i = 0; i < n; i++)
+    if (rows->a.visible)
+        mean_make(&rows->a, rows->channels[MEAN]);
+    for (uint32_t i = 0; i < n; i++) {
         terms_fill(&rows[i]);
+        if (rows->a.visible)
+            others_fill(&rows[i], rows->channels[MEAN]);
+    }
 }
 
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
@@ -335,7 +381,7 @@ void kvb_attention_glance(kvb_attention_row *rows, uint32_t n, const double *siz
 {
     rows_weigh_all(rows, n, true, size_norm);
     for (uint32_t i = 0; i < n; i++) {
-        const kvb_attention_row *r = &rows[i];
+        kvb_attention_row *r = &rows[i];
         *r->lse = row_weigh(r);
         row_sums(r, sink_weight_of(r));
         memset(r->channels[OUTPUT], 0, r->a.v_dim * sizeof(double));

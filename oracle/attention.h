@@ -44,7 +44,7 @@ size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
  * while it is in the first-level cache. */
 #define KVB_ATTENTION_ROWS     8u /* at most */
 #define KVB_ATTENTION_CELLS    5u /* arrays by visible cell that a row works in */
-#define KVB_ATTENTION_CHANNELS 10u
+#define KVB_ATTENTION_CHANNELS 11u
 typedef struct kvb_attention_row {
     kvb_attention a;
     double *scratch; /* kvb_attention_scratch(). The first `visible` doubles become the logits, the next the weights */
@@ -55,6 +55,7 @@ typedef struct kvb_attention_row {
     /* while it is worked out */
     double *cells[KVB_ATTENTION_CELLS], *channels[KVB_ATTENTION_CHANNELS]; /* in scratch */
     double logit_max, q_norm, q_largest;
+    uint32_t heaviest; /* the visible cell of p_max */
     const struct kvb_products *products;
 } kvb_attention_row;
 

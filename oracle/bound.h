@@ -103,6 +103,9 @@ typedef struct kvb_bound_term {
     double steps;    /* sum of min(row.step/2 p_max V_largest, p_i W_ic); 0 without a step */
     double steps2;   /* sum of their squares */
     double lost;     /* L_c */
+    /* How far o lies from what it must not be taken for (oracle/claim.h): from the mean of V over the visible cells, and from the
+     * output of the row without its heaviest cell. 0: there is no such output. */
+    float mean_off, rest_off;
 } kvb_bound_term;
 
 /* Per row. */

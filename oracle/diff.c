@@ -3,6 +3,7 @@
  * What a kernel wrote against what was expected: measurements, not a verdict. NaN becomes infinity and its
  * place is kept.
  */
+#include "oracle/claim.h"
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
@@ -104,6 +105,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
     kvb_bound_prepare(arithmetic, KVB_BOUND_WORST, &e->row, scale, softcap, out_elem, &worst);
     bool empty = isinf(e->lse) && e->lse < 0; /* sees nothing, not even a sink: exactly 0 */
 
+    uint32_t passing = empty ? 0 : KVB_CLAIM_OTHERS;
     kvb_diff_place place = {.event = e->event, .layer = e->layer, .query = e->query, .head = e->head};
     for (uint32_t c = 0; c < v_dim; c++) {
         const kvb_bound_term *term = &e->terms[c];
@@ -111,6 +113,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
         double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
         double rho = ratio(error, bound);
+        passing = kvb_claim_passing(passing, term, bound);
         place.channel = c, place.got = got, place.want = term->o, place.bound = bound;
         element_take(diff, rho, &place);
         if (rho > diff->rho_worst) /* the worst bound is the wider */
@@ -121,6 +124,8 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         if (isfinite(term->o))
             diff->sum_exact2 += term->o * term->o;
     }
+    if (passing)
+        kvb_claim_row(&diff->claim, passing, e, v_dim, arithmetic, scale, softcap, out_elem);
     if (lse) {
         double got = (double)*lse, bound = kvb_bound_log(&statistical, e->lse);
         double error = error_between(got, e->lse, bound, KVB_F32, &diff->not_finite);

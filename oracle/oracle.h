@@ -93,6 +93,17 @@ typedef struct kvb_diff_place {
 
 struct kvb_recurrence_want;
 
+/* Rows that their kernel's declaration says nothing about: oracle/claim.h. */
+#define KVB_CLAIM_KINDS 3u
+typedef struct kvb_claim {
+    uint32_t k_dim, cells; /* of the call; the caller sets them before each row */
+    uint64_t unsaid;       /* rows that some other output passes for */
+    uint64_t
+        passing[KVB_CLAIM_KINDS]; /* of these, those of 0; of the mean of V; of the rest without the heaviest cell */
+    uint64_t wide;                /* those that a declaration cut to what 8 and 16 bits need says something about */
+    uint32_t fields;              /* that were cut for them */
+} kvb_claim;
+
 #define KVB_DIFF_QUERIES 4096u /* of a call that are told apart */
 
 typedef struct kvb_diff {
@@ -102,7 +113,8 @@ typedef struct kvb_diff {
     double max_abs;   /* largest absolute error */
     double rel_l2;    /* sqrt(sum error^2 / sum exact^2), kept as its two sums below */
     double sum_error2, sum_exact2;
-    uint64_t rows;        /* compared */
+    uint64_t rows; /* compared */
+    kvb_claim claim;
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */
     /* An element fails if its error is above its bound. `first` is the first that fails. `failed` counts the failing ones of all

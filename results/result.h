@@ -190,8 +190,10 @@ typedef struct kvb_result {
         double got, want, bound;
         double bits_k, bits_v;
         double format_max_abs, format_rel_l2, format_kl_mean, format_kl_max; /* NaN: not judged */
-        uint64_t filter_rows;                    /* that the matched filter judged (oracle/filter.h) */
-        double filter_z;                         /* its largest z */
+        uint64_t filter_rows; /* that the matched filter judged (oracle/filter.h) */
+        double filter_z;      /* its largest z */
+        uint64_t unsaid_rows,
+            unsaid_of; /* compared rows that the declaration says nothing about (oracle/claim.h), and all */
         uint64_t witness_queries, witness_cells; /* checked by a witness: 0 for other kernels */
     } error;
     struct {

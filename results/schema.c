@@ -148,6 +148,12 @@ static const kvb_field filter_fields[] = { /* relative to filter_rows */
     END,
 };
 
+static const kvb_field unsaid_fields[] = { /* relative to unsaid_rows */
+    {"rows", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
+    {"of", KVB_FIELD_U64, offsetof(kvb_result, error.unsaid_of) - offsetof(kvb_result, error.unsaid_rows), 0, NULL, NULL, 0},
+    END,
+};
+
 static const kvb_field error_fields[] = {
     FIELD(kvb_result, REAL, "rho_worst", error.rho_worst),
     FIELD(kvb_result, REAL, "rho_lse", error.rho_lse),
@@ -159,6 +165,7 @@ static const kvb_field error_fields[] = {
     {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0},
     OBJECT("format", format_fields),
     {"filter", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.filter_rows), 0, filter_fields, NULL, 0}, /* rows come first */
+    {"unsaid", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.unsaid_rows), 0, unsaid_fields, NULL, 0}, /* likewise */
     OBJECT("witness", witness_fields),
     {"looked", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.looked), 0, looked_fields, NULL, 0}, /* scanned is first */
     END,

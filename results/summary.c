@@ -15,6 +15,7 @@
 #define MOST_FAILURES 5u
 #define MOST_REASONS  8u
 #define MOST_NAMES    5u
+#define LEAST_UNSAID  0.01 /* share of rows, of which it is said */
 
 /* ---- what is summed up ----------------------------------------------------------------------------------- */
 
@@ -153,6 +154,25 @@ static void foreign_print(const view *v)
                    passed, beyond);
 }
 
+/* Rows for which other outputs would have passed. */
+static void unsaid_print(const view *v)
+{
+    const kvb_result *worst = NULL;
+    double most = 0;
+    char name[KVB_KEY_TEXT];
+    for (size_t i = 0; i < v->n; i++) {
+        const kvb_result *r = &v->results[i];
+        const double share = r->error.unsaid_of ? (double)r->error.unsaid_rows / (double)r->error.unsaid_of : 0;
+        worst = share > most ? r : worst;
+        most = share > most ? share : most;
+    }
+    if (most < LEAST_UNSAID)
+        return;
+    kvb_key_name(worst, name);
+    line_print(v, "of %.3g %% of the rows of %s the kernel's declaration says nothing: other outputs would pass too",
+               100 * most, name);
+}
+
 /* What share of the rows was judged, and how. */
 static void shares_print(const view *v)
 {
@@ -196,6 +216,7 @@ static void headline_print(const view *v)
     witnesses_print(v);
     foreign_print(v);
     shares_print(v);
+    unsaid_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->untimed)

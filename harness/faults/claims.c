@@ -29,6 +29,62 @@ static void exact_sums(const kvb_problem *problem, kvb_arithmetic *a)
     a->sums = (kvb_rounding){.step = 0};
 }
 
+/* Declarations that let anything pass. */
+static void endless_steps(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->sums.step = 1e9;
+}
+
+static void wide_steps(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->sums.step = 0.9;
+}
+
+static void wide_floor(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->sums.floor = 10;
+}
+
+static void wide_exp_floor(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->exp_floor = 1;
+}
+
+static void wide_query_steps(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->query.step = 0.5;
+}
+
+static void steps_endless(kvb_kernel *wrong)
+{
+    wrong->arithmetic = endless_steps;
+}
+
+static void steps_wide(kvb_kernel *wrong)
+{
+    wrong->arithmetic = wide_steps;
+}
+
+static void floor_wide(kvb_kernel *wrong)
+{
+    wrong->arithmetic = wide_floor;
+}
+
+static void exp_floor_wide(kvb_kernel *wrong)
+{
+    wrong->arithmetic = wide_exp_floor;
+}
+
+static void query_steps_wide(kvb_kernel *wrong)
+{
+    wrong->arithmetic = wide_query_steps;
+}
+
 static void declares_exact(kvb_kernel *wrong)
 {
     wrong->arithmetic = exact;
@@ -172,6 +228,31 @@ const kvb_fault kvb_claim_faults[] = {
      KVB_CHECK_BOUND,
      {"plain-decode-8x128 seq q8_0 flash-int8", "plain-decode seq bf16 flash-bf16"},
      .kernel = sums_undeclared},
+    {"declares-endless-steps",
+     "weights are said to be rounded to steps of 1e9",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode seq f32 reference"},
+     .kernel = steps_endless},
+    {"declares-wide-steps",
+     "weights are said to be rounded to steps of 0.9",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode-8x128 seq q8_0 flash-int8", "batched-multi-seq seq f32 flash"},
+     .kernel = steps_wide},
+    {"declares-wide-floor",
+     "sums are said to be off by 10 times the largest weight",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode seq bf16 flash-bf16"},
+     .kernel = floor_wide},
+    {"declares-wide-exp-floor",
+     "all weights are said to be 0, perhaps",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode seq f32 flash"},
+     .kernel = exp_floor_wide},
+    {"declares-wide-query-steps",
+     "q is said to be rounded to steps of half of its largest element",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode seq f32 reference", "eagle-tree tree f16 openblas"},
+     .kernel = query_steps_wide},
     {"rounds-otherwise",
      "q is said to be rounded further than is declared",
      KVB_CHECK_DECLARATION,

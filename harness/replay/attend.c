@@ -14,6 +14,7 @@
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/traffic.h"
 #include "harness/replay/verdict.h"
+#include "oracle/claim.h"
 
 /* Adds the pending counts to those that counters see. */
 static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
@@ -150,8 +151,12 @@ int kvb_pass_judged(kvb_pass *p, uint32_t layer, kvb_judged *judged)
     char why[256];
     judged->n = 0;
     kvb_call_arithmetic(&p->call, &judged->arithmetic);
-    int error = kvb_rounded_rows(p->rounded, &p->call.args, p->place->event, layer, &judged->arithmetic, &judged->rows,
-                                 &judged->n, why, sizeof why);
+    int error =
+        kvb_claim_check(&judged->arithmetic, why, sizeof why) ? kvb_pass_fail(p, KVB_CHECK_DECLARATION, why) : 0;
+    if (error)
+        return error;
+    error = kvb_rounded_rows(p->rounded, &p->call.args, p->place->event, layer, &judged->arithmetic, &judged->rows,
+                             &judged->n, why, sizeof why);
     if (!error || !*why)
         return error;
     judged->n = 0;
@@ -195,6 +200,8 @@ int kvb_pass_judge_row(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, con
                                  &actual);
     if (error)
         return error == -EILSEQ ? kvb_every_row_unheld(p, expect->layer, expect) : error;
+    diff->claim.k_dim = problem->k_dim;
+    diff->claim.cells = problem->n_cells;
     kvb_diff_row(diff, &actual, problem->v_dim, &judged->arithmetic, (double)problem->scale, (double)problem->softcap,
                  problem->out_elem, kvb_kernel_io_row(&p->io, query, expect->head),
                  kvb_kernel_io_lse(&p->io, query, expect->head));

@@ -236,6 +236,8 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     kvb_scans_judge(p->scans, &p->diff, result);
     kvb_every_row_judge(p, p->number, result);
     kvb_filter_judge(p->filter, !kvb_is_tolerated(p->options), result);
+    /* a kernel with a tolerance declares nothing of its own */
+    kvb_claim_judge(&p->diff.claim, p->diff.rows, p->options->kernel->tolerance.kind == KVB_TOLERANCE_NONE, result);
     kvb_foreign_judge(&p->foreign, p->options->kernel, p->trace, result);
     return 0;
 }

@@ -2,6 +2,7 @@
 /* The verdict on a replay's outputs. */
 #include "harness/replay/verdict.h"
 
+#include "oracle/claim.h"
 #include "oracle/descent.h"
 
 #include <inttypes.h>
@@ -198,6 +199,27 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
         failure_add(d, trace, result);
     } else
         result->status = KVB_STATUS_PASS;
+}
+
+void kvb_claim_judge(const kvb_claim *claim, uint64_t rows, bool decides, kvb_result *result)
+{
+    char words[192];
+    const double share = 100 / (double)rows;
+    result->error.unsaid_rows = claim->unsaid;
+    result->error.unsaid_of = rows;
+    if (!rows || (double)claim->wide <= KVB_CLAIM_LIMIT * (double)rows || !decides ||
+        kvb_check_is_off(KVB_CHECK_DECLARATION))
+        return;
+    kvb_claim_words(claim->fields, words, sizeof words);
+    add(result,
+        "%sthe declaration says nothing about %.3g %% of the rows: outputs of 0 would pass in %.3g %%, the mean of V "
+        "in "
+        "%.3g %%, the row without its heaviest cell in %.3g %%; too wide: %s",
+        result->status == KVB_STATUS_FAIL ? "; " : "", share * (double)claim->unsaid, share * (double)claim->passing[0],
+        share * (double)claim->passing[1], share * (double)claim->passing[2], words);
+    if (result->status != KVB_STATUS_FAIL)
+        result->check = KVB_CHECK_DECLARATION;
+    result->status = KVB_STATUS_FAIL;
 }
 
 void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel, const kvb_trace *trace,

@@ -22,6 +22,8 @@ void kvb_scan_judge(const kvb_diff *diff, const kvb_diff *attended, size_t rows,
 void kvb_states_judge(const kvb_diff *diff, const kvb_trace *trace, kvb_result *result);
 /* Fills error.filter. A result that has passed fails, and one that fails does so for one reason more, if a z is above the limit. */
 void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result);
+/* Fills error.unsaid. A result fails, or for one reason more, if the kernel declares too much to be judged (oracle/claim.h). */
+void kvb_claim_judge(const kvb_claim *claim, uint64_t rows, bool decides, kvb_result *result);
 /* Fills `foreign` of a kernel that is. A result that has passed fails where the kernel's own project would not pass it. */
 void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel, const kvb_trace *trace,
                        kvb_result *result);

@@ -71,6 +71,8 @@ static inline void sample_fill(kvb_result *r)
     r->error.bound = 1e-6;
     r->error.filter_rows = 128;
     r->error.filter_z = 3.5;
+    r->error.unsaid_rows = 3;
+    r->error.unsaid_of = 10;
     r->memory.prompts_offered = 90;
     r->memory.prompts_found = 48;
     r->error.witness_queries = 3;

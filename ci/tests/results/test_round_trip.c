@@ -63,6 +63,7 @@ static void test_same(void **state)
     assert_true(b->error.has_place && b->error.event == 7 && b->error.channel == 128);
     assert_true(isnan(b->error.got) && b->error.want == 0.1 && b->error.bound == 1e-6);
     assert_true(b->error.filter_rows == 128 && b->error.filter_z == 3.5);
+    assert_true(b->error.unsaid_rows == 3 && b->error.unsaid_of == 10);
     assert_true(b->memory.prompts_offered == 90 && b->memory.prompts_found == 48);
     assert_int_equal(b->error.witness_queries, 3);
     assert_memory_equal(&b->time.all, &a->time.all, sizeof a->time.all);
@@ -105,7 +106,8 @@ static void test_line(void **state)
         "\"want\": 0.1, \"bound\": 1e-6}, "
         "\"format\": {\"bits_k\": null, \"bits_v\": null, \"max_abs\": null, \"rel_l2\": null, \"kl_mean\": null, "
         "\"kl_max\": null}, "
-        "\"filter\": {\"rows\": 128, \"z\": 3.5}, \"witness\": {\"queries\": 3, \"cells\": 0}}, "
+        "\"filter\": {\"rows\": 128, \"z\": 3.5}, \"unsaid\": {\"rows\": 3, \"of\": 10}, \"witness\": {\"queries\": 3, "
+        "\"cells\": 0}}, "
         "\"time\": {\"unit\": \"ns\", \"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "
         "\"max\": 1500.0, \"samples\": 3, \"total\": 3750.5, \"low\": null, \"high\": null, \"outliers\": 0, "
         "\"kinds\": {\"decode\": {\"median\": 1250.5, \"p99\": 1500.0, \"mad\": 249.5, \"min\": 1000.0, "

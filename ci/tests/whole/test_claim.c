@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: each field of a declaration, made too wide, is refused or named; no built-in kernel declares too much, over any format
+ * and shape; and rows whose other outputs are no others are not counted.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+
+#include "caches/pools/pool.h"
+#include "ci/tests/oracle/hand.h"
+#include "kernels/kernels.h"
+#include "oracle/attention.h"
+#include "oracle/claim.h"
+
+#define assert_contains(text, part)                                                                                    \
+    do {                                                                                                               \
+        if (!strstr(text, part))                                                                                       \
+            fail_msg("\"%s\" lacks \"%s\"", text, part);                                                               \
+    } while (0)
+
+enum { DIM = 64, CELLS = 200, ROWS = 40 };
+
+/* Rows over keys and values of N(0,1): of the first cells[r] of CELLS. */
+typedef struct rows {
+    double q[ROWS][DIM], k[CELLS * DIM], v[CELLS * DIM], k_sum[CELLS];
+    kvb_token_run run[ROWS];
+    kvb_bound_term terms[ROWS][DIM];
+    kvb_expect expect[ROWS];
+} rows;
+
+static rows *rows_new(double k_factor, double step)
+{
+    rows *r = calloc(1, sizeof *r);
+    double *scratch = malloc(kvb_attention_scratch(CELLS, DIM) * sizeof *scratch);
+    uint64_t seed = 9;
+    assert_true(r && scratch);
+    for (size_t i = 0; i < CELLS * DIM; i++) {
+        r->k[i] = k_factor * hand_gauss(&seed);
+        r->v[i] = hand_gauss(&seed);
+        r->k_sum[i / DIM] += fabs(r->k[i]);
+    }
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (size_t c = 0; c < DIM; c++)
+            r->q[i][c] = hand_gauss(&seed);
+        r->run[i] = (kvb_token_run){0, 1 + (i + 1) * (CELLS - 1) / ROWS};
+        const uint32_t visible = r->run[i].end;
+        const kvb_attention a = {.q = r->q[i],
+                                 .k = r->k,
+                                 .k_sum = r->k_sum,
+                                 .v = r->v,
+                                 .v_mix = 1,
+                                 .step = step,
+                                 .k_dim = DIM,
+                                 .v_dim = DIM,
+                                 .v_row = DIM,
+                                 .scale = 0.125,
+                                 .runs = &r->run[i],
+                                 .n_runs = 1,
+                                 .visible = visible};
+        r->expect[i] = (kvb_expect){.visible = visible, .terms = r->terms[i]};
+        kvb_attention_solve(&a, scratch, &r->expect[i].row, &r->expect[i].lse, r->terms[i]);
+    }
+    free(scratch);
+    return r;
+}
+
+/* What a diff of the exact outputs finds of that declaration. */
+static kvb_claim claim_of(const rows *r, const kvb_arithmetic *a)
+{
+    kvb_diff diff = {.claim = {.k_dim = DIM, .cells = CELLS}};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        float out[DIM];
+        for (size_t c = 0; c < DIM; c++)
+            out[c] = (float)r->terms[i][c].o;
+        kvb_diff_row(&diff, &r->expect[i], DIM, a, 0.125, 0, KVB_F32, out, NULL);
+    }
+    assert_int_equal(diff.rows, ROWS);
+    return diff.claim;
+}
+
+static const kvb_arithmetic plain = {
+    .accumulator = KVB_F32, .dot_chain = DIM, .cell_chain = CELLS, .exp_error = 0x1p-23, .exp_floor = 0x1p-126};
+
+/* ---- the table of lies ---------------------------------------------------------------------------------------------- */
+
+#define LIE(name, ...)                                                                                                 \
+    {                                                                                                                  \
+        name,                                                                                                          \
+        {                                                                                                              \
+            .accumulator = KVB_F32, .dot_chain = DIM, .cell_chain = CELLS, __VA_ARGS__                                 \
+        }                                                                                                              \
+    }
+
+/* What no kernel can mean, by the field that is named. */
+static void lies_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field;
+        kvb_arithmetic lie;
+    } lies[] = {
+        LIE("query.step is 1:", .query.step = 1),
+        LIE("query.step is -0.01:", .query.step = -0.01),
+        LIE("query.floor is 3:", .query.floor = 3),
+        LIE("scores.step is 2:", .scores.step = 2),
+        LIE("scores.floor is 1:", .scores.floor = 1),
+        LIE("scores.floor is nan:", .scores.floor = NAN),
+        LIE("sums.step is 1e+09:", .sums.step = 1e9),
+        LIE("sums.step is nan:", .sums.step = NAN),
+        LIE("sums.floor is 10:", .sums.floor = 10),
+        LIE("sums.floor is inf:", .sums.floor = INFINITY),
+        LIE("exp_error is 1:", .exp_error = 1),
+        LIE("exp_error is -1e-07:", .exp_error = -1e-7),
+        LIE("exp_floor is 1:", .exp_floor = 1),
+        LIE("exp_floor is 5.9", .exp_floor = 0x1.01p-24),
+        LIE("exp_floor is -1:", .exp_floor = -1),
+        {"accumulator is element 4:", {.accumulator = KVB_E5M2}},
+        {"accumulator is element 99:", {.accumulator = (kvb_elem)99}},
+    };
+    char why[256];
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        assert_int_equal(kvb_claim_check(&lies[i].lie, why, sizeof why), -EINVAL);
+        assert_contains(why, lies[i].field);
+    }
+    const kvb_arithmetic widest = {.exp_error = 0.999, .exp_floor = 0x1p-24, .sums = {.step = 0.999, .floor = 0.999}};
+    assert_int_equal(kvb_claim_check(&widest, why, sizeof why), 0);
+    assert_int_equal(kvb_claim_check(&plain, why, sizeof why), 0);
+}
+
+/* What is not refused, but lets other outputs pass in most of the rows. */
+static void lies_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field;
+        kvb_arithmetic lie;
+    } lies[] = {
+        LIE("query.step", .query.step = 0.5),
+        LIE("query.floor", .query.floor = 0.25),
+        LIE("query.rounding", .query.rounding = KVB_E2M1),
+        LIE("scores.floor", .scores.floor = 0.9),
+        LIE("scores.rounding", .scores = {KVB_E5M2, .chain = 9}),
+        LIE("scores.chain", .scores = {KVB_BF16, .chain = 4000}),
+        LIE("scores.chain", .scores = {KVB_F16, .chain = 400000}),
+        LIE("sums.step", .sums.step = 0.5),
+        LIE("sums.floor", .sums.floor = 0.9),
+        LIE("sums.rounding", .sums = {KVB_E2M1, .chain = 3}),
+        LIE("sums.chain", .sums = {KVB_BF16, .chain = 100}),
+        LIE("rescales", .rescales = 10000000, .exp_error = 0x1p-23),
+        LIE("exp_error", .exp_error = 0.5),
+        {"dot_chain", {.accumulator = KVB_F32, .dot_chain = UINT32_MAX, .cell_chain = UINT32_MAX}},
+        {"accumulator", {.accumulator = KVB_BF16, .dot_chain = DIM, .cell_chain = CELLS}},
+    };
+    rows *r = rows_new(1, 0);
+    char words[256];
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        const kvb_claim claim = claim_of(r, &lies[i].lie);
+        kvb_claim_words(claim.fields, words, sizeof words);
+        if (!((double)claim.wide > KVB_CLAIM_LIMIT * ROWS))
+            fail_msg("%s: %u of %u", lies[i].field, (unsigned)claim.wide, ROWS);
+        assert_contains(words, lies[i].field);
+        assert_true(claim.unsaid >= claim.wide);
+        for (uint32_t other = 0; other < KVB_CLAIM_KINDS; other++)
+            assert_true(claim.passing[other] <= claim.unsaid);
+    }
+    free(r);
+}
+
+/* A lie is as wide for weights in steps that the rows were solved for. */
+static void steps_are_named(void **state)
+{
+    (void)state;
+    rows *r = rows_new(1, 0.5);
+    kvb_arithmetic a = plain;
+    a.sums.step = 0.5;
+    assert_true((double)claim_of(r, &a).wide > KVB_CLAIM_LIMIT * ROWS);
+    free(r);
+}
+
+/* ---- honest declarations -------------------------------------------------------------------------------------------- */
+
+static void plain_says_all(void **state)
+{
+    (void)state;
+    rows *r = rows_new(1, 0);
+    assert_int_equal(claim_of(r, &plain).unsaid, 0);
+    kvb_arithmetic int8 = plain;
+    int8.query.step = int8.sums.step = 1.0 / 127;
+    assert_int_equal(claim_of(r, &int8).wide, 0);
+    free(r);
+}
+
+/* Where keys are 0 the mean of V is the answer. */
+static void equal_keys_are_not_counted(void **state)
+{
+    (void)state;
+    rows *r = rows_new(0, 0);
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t c = 0; c < DIM; c++)
+            assert_true((double)r->terms[i][c].mean_off < 1e-14);
+    const kvb_claim claim = claim_of(r, &plain);
+    assert_int_equal(claim.unsaid, 0);
+    free(r);
+}
+
+/* The other outputs, against sums that are written another way. */
+static void others_are_as_defined(void **state)
+{
+    (void)state;
+    rows *r = rows_new(1, 0);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        double weight[CELLS] = {0}, all = 0, rest = 0;
+        uint32_t n = r->run[i].end, heaviest = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            double s = 0;
+            for (uint32_t c = 0; c < DIM; c++)
+                s += 0.125 * r->q[i][c] * r->k[j * DIM + c];
+            all += weight[j] = exp(s);
+            heaviest = weight[j] > weight[heaviest] ? j : heaviest;
+        }
+        rest = all - weight[heaviest];
+        for (uint32_t c = 0; c < DIM; c++) {
+            double o = 0, mean = 0, without = 0;
+            for (uint32_t j = 0; j < n; j++) {
+                o += weight[j] / all * r->v[j * DIM + c];
+                mean += r->v[j * DIM + c] / n;
+                without += j == heaviest ? 0 : weight[j] / rest * r->v[j * DIM + c];
+            }
+            assert_true(fabs((double)r->terms[i][c].mean_off - fabs(mean - o)) < 1e-6 * (1 + fabs(o)));
+            assert_true(fabs((double)r->terms[i][c].rest_off - fabs(without - o)) < 1e-5 * (1 + fabs(without)));
+        }
+    }
+    free(r);
+}
+
+/* One cell alone: there is no row without it. */
+static void one_cell_has_no_rest(void **state)
+{
+    (void)state;
+    double q[DIM] = {1}, k[DIM] = {1}, v[DIM], k_sum[1] = {1}, lse,
+           *scratch = malloc(kvb_attention_scratch(1, DIM) * 8);
+    kvb_bound_term terms[DIM];
+    kvb_bound_row row;
+    for (uint32_t c = 0; c < DIM; c++)
+        v[c] = 1 + c;
+    const kvb_token_run run = {0, 1};
+    const kvb_attention a = {.q = q,
+                             .k = k,
+                             .k_sum = k_sum,
+                             .v = v,
+                             .v_mix = 1,
+                             .k_dim = DIM,
+                             .v_dim = DIM,
+                             .v_row = DIM,
+                             .scale = 1,
+                             .runs = &run,
+                             .n_runs = 1,
+                             .visible = 1};
+    kvb_attention_solve(&a, scratch, &row, &lse, terms);
+    for (uint32_t c = 0; c < DIM; c++)
+        assert_true(terms[c].rest_off == 0 && terms[c].mean_off == 0);
+    free(scratch);
+}
+
+static void built_in_kernels_are_never_too_wide(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {16, 64, 128, 256, 576, 1024}, cells[] = {1, 60, 4096, 65537};
+    uint32_t asked = 0;
+    for (size_t k = 0; kvb_builtin_kernels[k]; k++)
+        for (const kvb_pool_type *const *pool = kvb_builtin_pools; *pool; pool++)
+            for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+                for (size_t n = 0; n < sizeof cells / sizeof *cells; n++)
+                    for (int sinks = 0; sinks < 2; sinks++) {
+                        const kvb_kernel *kernel = kvb_builtin_kernels[k];
+                        const kvb_problem p = {.n_tok = 1,
+                                               .n_heads = 4,
+                                               .n_kv_heads = 2,
+                                               .k_dim = dims[d],
+                                               .v_dim = dims[d],
+                                               .n_cells = cells[n],
+                                               .scale = 0.1f,
+                                               .has_sinks = sinks,
+                                               .mask = KVB_MASK_EXPLICIT,
+                                               .k_format = (*pool)->format,
+                                               .v_format = (*pool)->format};
+                        char why[256];
+                        kvb_arithmetic a;
+                        if (kernel->flags & KVB_KERNEL_WITNESS ||
+                            (kernel->supports && !kernel->supports(&p, why, sizeof why)))
+                            continue;
+                        kernel->arithmetic(&p, &a);
+                        if (kvb_claim_check(&a, why, sizeof why))
+                            fail_msg("%s: %s", kernel->name, why);
+                        kvb_claim_words(kvb_claim_cut(&a, dims[d], cells[n]), why, sizeof why);
+                        if (*why && strlen(why))
+                            fail_msg("%s, %s, %u channels, %u cells: %s", kernel->name, (*pool)->name, dims[d],
+                                     cells[n], why);
+                        asked++;
+                    }
+    assert_true(asked > 3000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(lies_are_named),
+        cmocka_unit_test(steps_are_named),
+        cmocka_unit_test(plain_says_all),
+        cmocka_unit_test(equal_keys_are_not_counted),
+        cmocka_unit_test(others_are_as_defined),
+        cmocka_unit_test(one_cell_has_no_rest),
+        cmocka_unit_test(built_in_kernels_are_never_too_wide),
+    };
+    return cmocka_run_group_tests_name("declarations", tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a declaration does not say: oracle/claim.h. */
+#include "oracle/claim.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#define PLAIN_BOUNDS     4
+#define QUERY_STEP       (1.0 / 64)
+#define SUMS_STEP        (1.0 / 32)
+#define QUERY_FLOOR      0x1p-8
+#define FLOOR            0x1p-10
+#define NARROW_SUM_ERROR (1.0 / 16)
+#define EXP_ERROR        0x1p-8
+#define EXP_FLOOR        0x1p-24
+#define CHAIN_FACTOR     4
+#define CHAIN_OWN        256
+
+/* Every field that widens a bound. */
+typedef enum field {
+    ACCUMULATOR,
+    DOT_CHAIN,
+    CELL_CHAIN,
+    RESCALES,
+    EXP_ERROR_OF,
+    EXP_FLOOR_OF,
+    QUERY_ROUNDING,
+    QUERY_STEP_OF,
+    QUERY_FLOOR_OF,
+    SCORES_ROUNDING,
+    SCORES_CHAIN,
+    SCORES_FLOOR,
+    SUMS_ROUNDING,
+    SUMS_CHAIN,
+    SUMS_STEP_OF,
+    SUMS_FLOOR,
+    FIELDS
+} field;
+
+static const char *const names[FIELDS] = {
+    [ACCUMULATOR] = "accumulator",       [DOT_CHAIN] = "dot_chain",
+    [CELL_CHAIN] = "cell_chain",         [RESCALES] = "rescales",
+    [EXP_ERROR_OF] = "exp_error",        [EXP_FLOOR_OF] = "exp_floor",
+    [QUERY_ROUNDING] = "query.rounding", [QUERY_STEP_OF] = "query.step",
+    [QUERY_FLOOR_OF] = "query.floor",    [SCORES_ROUNDING] = "scores.rounding",
+    [SCORES_CHAIN] = "scores.chain",     [SCORES_FLOOR] = "scores.floor",
+    [SUMS_ROUNDING] = "sums.rounding",   [SUMS_CHAIN] = "sums.chain",
+    [SUMS_STEP_OF] = "sums.step",        [SUMS_FLOOR] = "sums.floor",
+};
+
+/* ---- what no kernel can mean ------------------------------------------------------------------------------------- */
+
+int kvb_claim_check(const kvb_arithmetic *a, char *why, size_t why_bytes)
+{
+    const struct {
+        const char *name;
+        double value, below;
+    } numbers[] = {
+        {"exp_error", a->exp_error, 1},     {"query.step", a->query.step, 1},     {"query.floor", a->query.floor, 1},
+        {"scores.step", a->scores.step, 1}, {"scores.floor", a->scores.floor, 1}, {"sums.step", a->sums.step, 1},
+        {"sums.floor", a->sums.floor, 1},
+    };
+    const char *const what = "arithmetic() declares what no kernel can mean";
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below)) {
+            snprintf(why, why_bytes, "%s: %s is %g: expected 0 at least, and less than %g", what, numbers[i].name,
+                     numbers[i].value, numbers[i].below);
+            return -EINVAL;
+        }
+    if (!(a->exp_floor >= 0 && a->exp_floor <= EXP_FLOOR)) {
+        snprintf(why, why_bytes, "%s: exp_floor is %g: expected 0 at least, and 2^-24 at most", what, a->exp_floor);
+        return -EINVAL;
+    }
+    if (a->accumulator == KVB_F32 || a->accumulator == KVB_F16 || a->accumulator == KVB_BF16)
+        return 0;
+    snprintf(why, why_bytes, "%s: accumulator is element %d: expected KVB_F32, KVB_F16 or KVB_BF16", what,
+             (int)a->accumulator);
+    return -EINVAL;
+}
+
+/* ---- what arithmetic in 8 or 16 bits comes to --------------------------------------------------------------------- */
+
+static uint32_t number_cut(double *number, double most, field of)
+{
+    if (*number <= most)
+        return 0;
+    *number = most;
+    return 1u << of;
+}
+
+static uint32_t chain_cut(uint32_t *chain, double most, field of)
+{
+    if (*chain <= most)
+        return 0;
+    *chain = (uint32_t)most;
+    return 1u << of;
+}
+
+static uint32_t elem_cut(kvb_elem *elem, kvb_elem coarsest, field of)
+{
+    if (kvb_unit_roundoff(*elem) <= kvb_unit_roundoff(coarsest))
+        return 0;
+    *elem = coarsest;
+    return 1u << of;
+}
+
+/* How many roundings of u the sum of NARROW_SUM_ERROR is, at statistical strength. */
+static double narrow_chain(kvb_elem elem)
+{
+    const double u = kvb_unit_roundoff(elem), root = NARROW_SUM_ERROR / (KVB_LAMBDA * u);
+    return u > 0 ? fmax(1, root * root) : 0;
+}
+
+uint32_t kvb_claim_cut(kvb_arithmetic *a, uint32_t k_dim, uint32_t cells)
+{
+    uint32_t cut = elem_cut(&a->accumulator, KVB_F32, ACCUMULATOR);
+    cut |= chain_cut(&a->dot_chain, CHAIN_FACTOR * (double)k_dim + CHAIN_OWN, DOT_CHAIN);
+    cut |= chain_cut(&a->cell_chain, CHAIN_FACTOR * (double)cells + CHAIN_OWN, CELL_CHAIN);
+    cut |= number_cut(&a->exp_error, EXP_ERROR, EXP_ERROR_OF);
+    cut |= number_cut(&a->exp_floor, EXP_FLOOR, EXP_FLOOR_OF);
+    const double each = a->exp_error + kvb_unit_roundoff(a->accumulator);
+    cut |= chain_cut(&a->rescales, fmin((double)cells + CHAIN_OWN, NARROW_SUM_ERROR / each), RESCALES);
+    cut |= elem_cut(&a->query.rounding, KVB_BF16, QUERY_ROUNDING);
+    cut |= number_cut(&a->query.step, QUERY_STEP, QUERY_STEP_OF);
+    cut |= number_cut(&a->query.floor, QUERY_FLOOR, QUERY_FLOOR_OF);
+    cut |= elem_cut(&a->scores.rounding, KVB_BF16, SCORES_ROUNDING);
+    cut |= chain_cut(&a->scores.chain, narrow_chain(a->scores.rounding), SCORES_CHAIN);
+    cut |= number_cut(&a->scores.floor, FLOOR, SCORES_FLOOR);
+    cut |= elem_cut(&a->sums.rounding, KVB_E4M3, SUMS_ROUNDING);
+    cut |= chain_cut(&a->sums.chain, narrow_chain(a->sums.rounding), SUMS_CHAIN);
+    cut |= number_cut(&a->sums.step, SUMS_STEP, SUMS_STEP_OF);
+    cut |= number_cut(&a->sums.floor, FLOOR, SUMS_FLOOR);
+    return cut;
+}
+
+void kvb_claim_words(uint32_t fields, char *words, size_t bytes)
+{
+    size_t used = 0;
+    if (bytes)
+        *words = '\0';
+    for (uint32_t i = 0; i < FIELDS && used < bytes; i++)
+        if (fields >> i & 1)
+            used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? ", " : "", names[i]);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+/* The outputs that pass by this declaration, `bounds` times as wide. */
+static uint32_t passing_by(const kvb_arithmetic *a, const kvb_expect *e, uint32_t v_dim, double scale, double softcap,
+                           kvb_elem out_elem, double bounds)
+{
+    kvb_bound_factors factors;
+    uint32_t passing = KVB_CLAIM_OTHERS;
+    kvb_bound_prepare(a, KVB_BOUND_STATISTICAL, &e->row, scale, softcap, out_elem, &factors);
+    for (uint32_t c = 0; c < v_dim && passing; c++)
+        passing = kvb_claim_passing(passing, &e->terms[c], bounds * kvb_bound_channel(&factors, &e->terms[c]));
+    return passing;
+}
+
+void kvb_claim_row(kvb_claim *claim, uint32_t passing, const kvb_expect *e, uint32_t v_dim, const kvb_arithmetic *a,
+                   double scale, double softcap, kvb_elem out_elem)
+{
+    const uint32_t k_dim = claim->k_dim;
+    const kvb_arithmetic plain = {.accumulator = KVB_F32,
+                                  .dot_chain = k_dim,
+                                  .cell_chain = e->row.visible + 1,
+                                  .exp_error = 0x1p-23,
+                                  .exp_floor = 0x1p-126};
+    kvb_arithmetic cut = *a;
+    passing &= ~passing_by(&plain, e, v_dim, scale, softcap, KVB_F32, PLAIN_BOUNDS);
+    if (!passing)
+        return;
+    const uint32_t fields = kvb_claim_cut(&cut, k_dim, claim->cells);
+    claim->unsaid++;
+    for (uint32_t i = 0; i < KVB_CLAIM_KINDS; i++)
+        claim->passing[i] += passing >> i & 1;
+    if (!fields || !(passing & ~passing_by(&cut, e, v_dim, scale, softcap, out_elem, 1)))
+        return;
+    claim->wide++;
+    claim->fields |= fields;
+}
