@@ -64,12 +64,12 @@ static const kvb_usage usage = {
 /* ---- one place ----------------------------------------------------------------------------------------------------- */
 
 /* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in
- * full), "alone" (and no second opinion of the others). */
+ * full), "alone" (and no second opinion of the others), "deterministic". */
 typedef struct spot {
     char words[160];
     char *at[4];
     char *threads, *values;
-    bool softcap, sinks, sampled, alone;
+    bool softcap, sinks, sampled, alone, deterministic;
 } spot;
 
 static void spot_parse(const char *where, spot *s)
@@ -88,6 +88,8 @@ static void spot_parse(const char *where, spot *s)
             s->sampled = true;
         else if (!strcmp(word, "alone"))
             s->alone = true;
+        else if (!strcmp(word, "deterministic"))
+            s->deterministic = true;
         else
             s->threads = word;
     s->values = strchr(s->at[0], '@');
@@ -181,6 +183,7 @@ static int place_judge(const faults *f, place *p, double seconds)
                                        .logits = {s.softcap ? 5 : 0, s.sinks, 0},
                                        .unbound = true,
                                        .untimed = true,
+                                       .deterministic = s.deterministic,
                                        .jobs = kvb_cores(),
                                        .enter = trial_enter,
                                        .enter_ctx = p,

@@ -31,10 +31,33 @@
 
 #define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
+/* Under --deterministic: the same combination with another number of threads gives the same bits. */
+static void digest_judge(const run *r, kvb_result *result)
+{
+    const uint32_t threads = result->threads;
+    for (size_t i = 0; i + 1 < r->results.n && result->status == KVB_STATUS_PASS && *result->out_digest; i++) {
+        const kvb_result *other = &r->results.at[i];
+        result->threads = other->threads;
+        const bool same = !kvb_key_order(result, other);
+        result->threads = threads;
+        if (!same || !*other->out_digest || !strcmp(result->out_digest, other->out_digest))
+            continue;
+        result->status = KVB_STATUS_FAIL;
+        result->check = KVB_CHECK_DETERMINISTIC;
+        snprintf(result->reason, sizeof result->reason,
+                 "--deterministic: other bits with %u threads than with %u: out_digest %s and %s", threads,
+                 other->threads, result->out_digest, other->out_digest);
+    }
+}
+
 /* Into the table and the summary. */
 static int result_keep(run *r, const kvb_result *result)
 {
     int error = kvb_results_add(&r->results, result);
+    if (!error && r->deterministic)
+        digest_judge(r, &r->results.at[r->results.n - 1]);
+    if (!error)
+        result = &r->results.at[r->results.n - 1];
     r->count[result->status] += !error;
     if (!error && r->format == KVB_TABLE_CSV && !r->counters)
         error = kvb_result_stream(result, r->results.n == 1, stdout);
@@ -50,7 +73,7 @@ static int result_take(void *ctx, const kvb_result *result)
     kvb_result *kept = &r->results.at[r->results.n - 1];
     if (kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP)
         kept->replay[0] = '\0';
-    kvb_progress_step(result->status == KVB_STATUS_PASS || result->status == KVB_STATUS_SKIP);
+    kvb_progress_step(kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP);
     return r->writer ? kvb_result_write(r->writer, kept, r->why, r->why_bytes) : 0;
 }
 

@@ -177,6 +177,13 @@ static void last_thread_idle(kvb_attend *x)
     x->team = &team;
 }
 
+static int bit_by_team(const kvb_attend *x)
+{
+    if (x->problem.out_elem == KVB_F32 && x->team->n > 1)
+        *(uint32_t *)x->out ^= 1;
+    return 0;
+}
+
 /* ---- witnesses ------------------------------------------------------------------------------------------------------- */
 
 /* What the last query saw at the last KV head. */
@@ -273,6 +280,11 @@ const kvb_fault kvb_claim_faults[] = {
      KVB_CHECK_WRITTEN,
      {"batched-multi-seq seq f32 flash 2", "eagle-tree tree f16 openblas 2", "plain-decode seq f32 reference 2"},
      .before = last_thread_idle},
+    {"bit-by-team",
+     "the last bit of an output depends on the number of threads",
+     KVB_CHECK_DETERMINISTIC,
+     {"plain-decode seq f32 flash deterministic", "eagle-tree tree f16 openblas 2 deterministic"},
+     .after = bit_by_team},
     {"witness-untold",
      "a witness does not tell one of the cells that a query saw",
      KVB_CHECK_WITNESS,

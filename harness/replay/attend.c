@@ -419,6 +419,8 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     rows_protect(p, spec, false);
     error = kvb_pass_returned(p, error, foreign ? 0 : allocations, foreign ? 0 : kvb_threads_started());
     error = call_judge(p, layer, spec, q, fed, n, error);
+    if (!error && is_beside(p) && !has_failed(p) && p->options->deterministic)
+        error = kvb_team_check_run(p, layer);
     if (!error && is_beside(p) && !has_failed(p))
         error = hidden_check(p, layer, spec, n);
     if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))

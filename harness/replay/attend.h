@@ -14,6 +14,7 @@
 #include "harness/replay/pool_watch.h"
 #include "harness/replay/samples.h"
 #include "harness/replay/step_kind.h"
+#include "harness/replay/team_check.h"
 #include "harness/replay/witness_check.h"
 #include "oracle/descent.h"
 #include "oracle/rounded.h"
@@ -77,6 +78,7 @@ typedef struct kvb_pass {
     uint64_t intervals; /* that were timed: each costs a look at the clock */
     kvb_witness_check witness;
     kvb_poison_check poison;
+    kvb_team_check team;
     kvb_rounded *rounded; /* what outputs are judged by */
     kvb_diff diff;
     kvb_every_row every;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of one kernel, "uneven": right, but the cells are added in as many parts as the team has threads, so that
- * the last bits depend on their number, unless the problem asks for the same bits. */
+/* Plug-in kernels that are right, but add the cells in as many parts as the team has threads, so that the last bits depend on
+ * their number. "uneven": unless the problem asks for the same bits. "breaking": even then. "counting": then in as many parts as
+ * the process has threads. */
 #include "attend.h"
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* One row in parts, each with a maximum and f32 sums of its own. */
 static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, uint32_t parts)
@@ -53,12 +55,28 @@ static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, uint32_t par
         a->lse[row] = sum > 0 ? max + logf(sum) : -INFINITY;
 }
 
-static int attend(const kvb_attend *a)
+static int rows_attend(const kvb_attend *a, uint32_t parts)
 {
-    uint32_t parts = a->problem.deterministic ? 1 : a->team->n;
     for (uint32_t i = 0; i < a->problem.n_tok * a->problem.n_heads; i++)
         row_attend(a, i / a->problem.n_heads, i % a->problem.n_heads, parts);
     return 0;
+}
+
+static int attend(const kvb_attend *a)
+{
+    return rows_attend(a, a->problem.deterministic ? 1 : a->team->n);
+}
+
+static int attend_breaking(const kvb_attend *a)
+{
+    return rows_attend(a, a->team->n);
+}
+
+static int attend_counting(const kvb_attend *a)
+{
+    struct stat tasks = {.st_nlink = 3}; /* a folder for each thread, and two */
+    stat("/proc/self/task", &tasks);
+    return rows_attend(a, (uint32_t)tasks.st_nlink - 2);
 }
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
@@ -86,6 +104,18 @@ static const kvb_kernel uneven = {.name = "uneven",
                                   .supports = supports,
                                   .arithmetic = arithmetic,
                                   .attend = attend};
-static const kvb_kernel *const kernels[] = {&uneven, NULL};
+static const kvb_kernel breaking = {.name = "breaking",
+                                    .summary = "for tests",
+                                    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+                                    .supports = supports,
+                                    .arithmetic = arithmetic,
+                                    .attend = attend_breaking};
+static const kvb_kernel counting = {.name = "counting",
+                                    .summary = "for tests",
+                                    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+                                    .supports = supports,
+                                    .arithmetic = arithmetic,
+                                    .attend = attend_counting};
+static const kvb_kernel *const kernels[] = {&uneven, &breaking, &counting, NULL};
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "uneven", .kernels = kernels};
