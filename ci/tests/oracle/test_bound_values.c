@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that the bound is the formula at the head of oracle/bound.h, to 9 digits: told once more here, in long double, over random
+ * values of each field of a declaration and of a row; and as numbers worked out by hand, also where a field is at its limit.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <float.h>
+
+#include "ci/tests/oracle/hand.h"
+#include "oracle/bound.h"
+
+/* ---- the formula, told anew ----------------------------------------------------------------------------------------- */
+
+static long double roundoff(kvb_elem elem)
+{
+    return elem == KVB_F32    ? 0x1p-24L
+           : elem == KVB_F16  ? 0x1p-11L
+           : elem == KVB_BF16 ? 0x1p-8L
+           : elem == KVB_E4M3 ? 0x1p-4L
+           : elem == KVB_E5M2 ? 0x1p-3L
+                              : 0x1p-2L;
+}
+
+static long double subnormal(kvb_elem elem)
+{
+    return elem == KVB_F32    ? 0x1p-149L
+           : elem == KVB_F16  ? 0x1p-24L
+           : elem == KVB_BF16 ? 0x1p-133L
+           : elem == KVB_E4M3 ? 0x1p-9L
+           : elem == KVB_E5M2 ? 0x1p-16L
+                              : 0x1p-1L;
+}
+
+static long double gamma_of(long double m, long double u, bool worst)
+{
+    const long double most = m * u < 1 ? m * u / (1 - m * u) : INFINITY, likely = 7 * sqrtl(m) * u;
+    return worst || most < likely ? most : likely;
+}
+
+typedef struct told {
+    long double out, lse;
+} told;
+
+static told bound_told(const kvb_arithmetic *a, bool worst, const kvb_bound_row *row, const kvb_bound_term *t,
+                       long double scale, long double softcap, kvb_elem out_elem, long double lse)
+{
+    const long double u = roundoff(a->accumulator), tau = fabsl(scale), n = row->visible, z = row->weight_sum;
+    const long double u_q = a->query.rounding == KVB_F32 ? 0 : roundoff(a->query.rounding);
+    const long double u_w = a->sums.rounding == KVB_F32 ? 0 : roundoff(a->sums.rounding);
+    const long double one_gamma_d =
+        (1 + gamma_of(a->dot_chain, u, worst)) * (1 + gamma_of(a->scores.chain, roundoff(a->scores.rounding), worst));
+    const long double one_u_p = (1 + u_w) * (1 + gamma_of(a->sums.chain, roundoff(a->sums.rounding), worst));
+    const long double gamma = gamma_of((long double)a->cell_chain + a->rescales, u, worst);
+    const long double eta = -logl(1 - (a->exp_error + a->rescales * (a->exp_error + u)));
+    const long double per_a = tau * (one_gamma_d * (1 + u_q) - 1),
+                      per_q = tau * one_gamma_d * ((long double)a->query.step / 2 + a->query.floor), per_s = 2 * u,
+                      flat = tau * a->scores.floor * row->q_largest + 4 * u * softcap + eta;
+    const long double d_max = per_a * row->a_max + per_q * row->q_max + per_s * row->s_max + flat,
+                      d_mean = per_a * row->a_mean + per_q * row->q_mean + per_s * row->s_mean + flat;
+    const long double grows = d_max > 0 ? expm1l(d_max) / d_max : 1, raised = expl(d_max + d_mean);
+    const long double mix = worst ? (long double)row->v_mix : 1, v_max = mix * t->v_max, o = fabsl((long double)t->o);
+    const long double f = fminl(
+        grows * expl(d_mean) * (per_a * t->spread_a + per_q * t->spread_q + per_s * t->spread_s + flat * t->spread),
+        o + v_max);
+    const long double m = fminl(raised * mix * t->mass, v_max);
+    const long double h = (long double)a->sums.step / 2, h0 = row->step, some = worst ? n : fminl(n, 7 * sqrtl(n));
+    const long double largest = fminl(row->p_max * raised, 1) * row->v_largest;
+    const long double norm = worst || a->sums.step > h0 ? (long double)t->steps
+                                                        : fminl(t->steps, t->lost + 7 * sqrtl((long double)t->steps2));
+    const long double r = h == 0    ? 0
+                          : h0 == 0 ? some * h * largest
+                                    : fminl(n * h * largest, raised * norm * fmaxl(1, 2 * h / h0));
+    const long double rounded =
+        ((1 + gamma) * one_u_p - 1) * m + (1 + gamma) * r + gamma * (o + f); /* B_c without F, u_out and omega */
+    const long double before = f + rounded / (1 - gamma);
+    const long double omega = 2 * n * a->exp_floor * v_max / z +
+                              (u_w > 0 ? n * v_max / z * subnormal(a->sums.rounding) / 2 : 0) +
+                              (n * subnormal(a->accumulator) + some * a->sums.floor) / z + subnormal(out_elem);
+    return (told){before + (roundoff(out_elem) + 2 * u) * (o + before) + omega,
+                  grows * d_mean + gamma / (1 - gamma) + 2 * u * fabsl(lse) + 4 * u * logl(z) + n * a->exp_floor / z +
+                      0x1p-149L};
+}
+
+/* ---- random values --------------------------------------------------------------------------------------------------- */
+
+static uint64_t seed = 11;
+
+/* 0 once in four times, else between 1e-low and 1. */
+static double small(int low)
+{
+    return hand_uniform(&seed) < 0.25 ? 0 : pow(10, -low * hand_uniform(&seed));
+}
+
+static uint32_t below(uint32_t n)
+{
+    return (uint32_t)(hand_uniform(&seed) * n);
+}
+
+/* Chains whose worst is finite: one that is not says nothing, and nothing times 0 is no number. */
+static kvb_rounding rounding_draw(void)
+{
+    static const kvb_elem types[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_E4M3, KVB_E5M2, KVB_E2M1};
+    const kvb_elem type = below(2) ? KVB_F32 : types[below(6)];
+    const uint32_t chain = below(3) ? 0 : below(9);
+    return (kvb_rounding){.rounding = type,
+                          .chain = (double)chain * (double)roundoff(type) < 0.9 ? chain : 0,
+                          .step = below(2) ? 0 : small(4),
+                          .floor = below(2) ? 0 : small(4)};
+}
+
+static void is_told(double got, long double want, const char *what, int draw)
+{
+    if (!(fabsl((long double)got - want) <= 1e-9L * want || (isinf(got) && isinf(want))))
+        fail_msg("draw %d, %s: %.17g in place of %.17Lg", draw, what, got, want);
+}
+
+static void the_formula_is_told_twice(void **state)
+{
+    static const kvb_elem outs[] = {KVB_F32, KVB_F16, KVB_BF16};
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        const kvb_arithmetic a = {.accumulator = below(2) ? KVB_F32 : KVB_F16,
+                                  .dot_chain = below(300),
+                                  .cell_chain = below(1200),
+                                  .rescales = below(2) ? 0 : below(300),
+                                  .exp_error = small(8) / 1e3,
+                                  .exp_floor = small(6) / 10,
+                                  .query = rounding_draw(),
+                                  .scores = rounding_draw(),
+                                  .sums = rounding_draw()};
+        const double size = small(3); /* of logits and their errors */
+        kvb_bound_row row = {.visible = 1 + below(200),
+                             .a_mean = size * small(2),
+                             .q_mean = size * small(2),
+                             .s_mean = size * small(2),
+                             .q_largest = small(2),
+                             .p_max = hand_uniform(&seed),
+                             .v_largest = 1 + small(2),
+                             .weight_sum = 1 + (below(2) ? 100 * small(3) : 0),
+                             .v_mix = below(2) ? 1 : 8,
+                             .step = below(2)   ? 0
+                                     : below(2) ? a.sums.step
+                                                : small(4)};
+        row.a_max = row.a_mean + size * small(2);
+        row.q_max = row.q_mean + size * small(2);
+        row.s_max = row.s_mean + size * small(2);
+        const double largest = small(2);
+        const kvb_bound_term term = {.o = (hand_uniform(&seed) - 0.5) * small(3),
+                                     .spread = largest * small(3),
+                                     .spread_a = largest * row.a_mean * small(1),
+                                     .spread_q = largest * row.q_mean * small(1),
+                                     .spread_s = largest * row.s_mean * small(1),
+                                     .mass = largest * small(3),
+                                     .v_max = below(8) ? largest : 1e6,
+                                     .steps = small(3),
+                                     .steps2 = small(4) / 100,
+                                     .lost = small(3)};
+        const double scale = (below(2) ? -1 : 1) * pow(10, -hand_uniform(&seed)),
+                     softcap = below(2) ? 0 : 50 * small(2), lse = 30 * (hand_uniform(&seed) - 0.5);
+        const kvb_elem out_elem = outs[below(3)];
+        for (int worst = 0; worst < 2; worst++) {
+            const kvb_bound_strength strength = worst ? KVB_BOUND_WORST : KVB_BOUND_STATISTICAL;
+            const told want =
+                bound_told(&a, worst, &row, &term, (long double)scale, (long double)softcap, out_elem, lse);
+            const bool known = gamma_of((long double)a.cell_chain + a.rescales, roundoff(a.accumulator), worst) < 1;
+            is_told(kvb_bound_output(&a, strength, &row, &term, scale, softcap, out_elem),
+                    known ? want.out : (long double)INFINITY, "out", i);
+            is_told(kvb_bound_lse(&a, strength, &row, lse, scale, softcap), known ? want.lse : (long double)INFINITY,
+                    "lse", i);
+        }
+    }
+}
+
+/* ---- by hand --------------------------------------------------------------------------------------------------------- */
+
+static void is_about(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-12 * want))
+        fail_msg("%.17g in place of %.17g", got, want);
+}
+
+static double out_of(const kvb_arithmetic *a, kvb_bound_strength strength, const kvb_bound_row *row,
+                     const kvb_bound_term *term)
+{
+    return kvb_bound_output(a, strength, row, term, 1, 0, KVB_F32);
+}
+
+static void chains_by_hand(void **state)
+{
+    /* An accumulator of f16, u = 1/2048. 192 roundings and 64 rescales: m u = 1/8. At worst gamma = (1/8) / (7/8) = 1/7,
+     * gamma / (1 - gamma) = 1/6; else gamma = 7 * 16 / 2048 = 7/128, gamma / (1 - gamma) = 7/121.
+     * eta = 64 / 2048 = 1/32, so that D_max = D_mean = log(32/31), and the mass of 3 is raised by (32/31)^2.
+     * F32 out: 2^-24 + 2 / 2048 of it. */
+    const kvb_arithmetic a = {.accumulator = KVB_F16, .cell_chain = 192, .rescales = 64};
+    const kvb_bound_row none = {.v_mix = 1};
+    const kvb_bound_term mass = {.mass = 3, .v_max = 100};
+    const double raised = 1024.0 / 961, rounded = 1 + 0x1p-24 + 0x1p-10;
+    (void)state;
+    is_about(out_of(&a, KVB_BOUND_WORST, &none, &mass), 3 * raised / 6 * rounded);
+    is_about(out_of(&a, KVB_BOUND_STATISTICAL, &none, &mass), 3 * raised * 7 / 121 * rounded);
+    /* The log-sum-exp of 5: G's part (e^D - 1) / D * D = 1/31; 1/6 and 7/121; 2 * 5 / 2048. Z = 2: log(2) / 512 */
+    kvb_bound_row two = {.v_mix = 1, .weight_sum = 2};
+    is_about(kvb_bound_lse(&a, KVB_BOUND_WORST, &none, 5, 1, 0), 1.0 / 31 + 1.0 / 6 + 5.0 / 1024);
+    is_about(kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &two, -5, 1, 0),
+             1.0 / 31 + 7.0 / 121 + 5.0 / 1024 + log(2) / 512);
+    /* 1024 roundings: m u = 1/2, gamma = 1 at worst, and whatever is divided by 1 - gamma has no bound. At 2048 gamma has none. */
+    const kvb_bound_term zero = {0};
+    for (uint32_t chain = 1024; chain <= 2048; chain *= 2) {
+        const kvb_arithmetic wide = {.accumulator = KVB_F16, .cell_chain = chain};
+        assert_true(out_of(&wide, KVB_BOUND_WORST, &none, &zero) == INFINITY);
+        assert_true(kvb_bound_lse(&wide, KVB_BOUND_WORST, &none, 0, 1, 0) == INFINITY);
+        assert_true(out_of(&wide, KVB_BOUND_STATISTICAL, &none, &zero) < 1e-40);
+    }
+    /* Dot products of 256 roundings, scores of bf16 through 16, q of e4m3: at worst 1/7 and (1/16) / (15/16) = 1/15 and 1/16, so
+     * that a = 8/7 * 16/15 * 17/16 - 1 = 31/105. A = 1 at scale 1/2: D = 31/210. A spread of 1/8 at that A; exp at most. */
+    const kvb_arithmetic narrow = {.accumulator = KVB_F16,
+                                   .dot_chain = 256,
+                                   .query.rounding = KVB_E4M3,
+                                   .scores = {.rounding = KVB_BF16, .chain = 16}};
+    const kvb_bound_row near = {.v_mix = 1, .a_max = 1, .a_mean = 1};
+    const kvb_bound_term spread = {.spread_a = 0.125, .v_max = 100};
+    is_about(kvb_bound_output(&narrow, KVB_BOUND_WORST, &near, &spread, -0.5, 0, KVB_F32),
+             expm1(31.0 / 210) * exp(31.0 / 210) * 0.125 * rounded);
+    is_about(kvb_bound_lse(&narrow, KVB_BOUND_WORST, &near, 0, -0.5, 0), expm1(31.0 / 210));
+}
+
+static void steps_by_hand(void **state)
+{
+    /* Steps of 1/64, terms made for 1/128: h = 1/128, and the worst, 5, counts twice: R = 10. 16 cells, the largest weight 1/4, the
+     * largest V 512: never above 16 * 1/128 * 128 = 16. Terms made for 1/64: R = 5 at worst, else 1 + 7 sqrt(1/16) = 11/4;
+     * made for 1/32, the same. Without such terms 16 cells count as 16, 100 as 70. */
+    const kvb_arithmetic a = {.accumulator = KVB_F32, .sums.step = 1.0 / 64};
+    const double out = 1 + 3 * 0x1p-24;
+    kvb_bound_term term = {.steps = 5, .steps2 = 1.0 / 16, .lost = 1};
+    kvb_bound_row row = {
+        .visible = 16, .weight_sum = 1, .p_max = 0.25, .v_largest = 512, .v_mix = 1, .step = 1.0 / 128};
+    (void)state;
+    is_about(out_of(&a, KVB_BOUND_WORST, &row, &term), 10 * out);
+    is_about(out_of(&a, KVB_BOUND_STATISTICAL, &row, &term), 10 * out);
+    for (row.step = 1.0 / 64; row.step <= 1.0 / 32; row.step *= 2) {
+        is_about(out_of(&a, KVB_BOUND_WORST, &row, &term), 5 * out);
+        is_about(out_of(&a, KVB_BOUND_STATISTICAL, &row, &term), 2.75 * out);
+    }
+    term.steps = 2.5; /* the lesser */
+    is_about(out_of(&a, KVB_BOUND_STATISTICAL, &row, &term), 2.5 * out);
+    term.steps = 40;
+    is_about(out_of(&a, KVB_BOUND_WORST, &row, &term), 16 * out);
+    row.step = 0;
+    is_about(out_of(&a, KVB_BOUND_WORST, &row, &term), 16 * out);
+    row.visible = 100;
+    is_about(out_of(&a, KVB_BOUND_STATISTICAL, &row, &term), 70 * out);
+    row.p_max = 1; /* no weight is above 1, however much it may be too large */
+    const kvb_arithmetic half = {.accumulator = KVB_F32, .sums.step = 1.0 / 64, .exp_error = 0.5};
+    is_about(out_of(&half, KVB_BOUND_STATISTICAL, &row, &term), 4 * 70 * out);
+    row.p_max = 0.125; /* D = log 2 for each cell, so that a weight of 1/8 may come out as 1/2 */
+    is_about(out_of(&half, KVB_BOUND_STATISTICAL, &row, &term), 2 * 70 * out);
+}
+
+static void floors_by_hand(void **state)
+{
+    /* 64 cells over Z = 16, so 4 for each: weights below 1/256 are lost from both sums, at V = 8: 2 * 4 / 256 * 8 = 1/4; those that
+     * e4m3 holds as multiples of 2^-9 are off by half of that: 4 / 1024 * 8 = 1/32; of a floor of 1/32 the log-sum-exp
+     * nothing, a sum of 64 cells at random 7 * 8 / 16 / 32 = 7/64, at worst 64 / 16 / 32 = 1/8. */
+    const kvb_bound_row row = {.visible = 64, .weight_sum = 16, .v_mix = 1, .q_largest = INFINITY};
+    const kvb_bound_term term = {.v_max = 8};
+    const kvb_arithmetic drops = {.accumulator = KVB_F32, .exp_floor = 1.0 / 256},
+                         types = {.accumulator = KVB_F32, .sums.rounding = KVB_E4M3},
+                         floor = {.accumulator = KVB_F32, .sums.floor = 1.0 / 32};
+    (void)state;
+    is_about(out_of(&drops, KVB_BOUND_WORST, &row, &term), 0.25);
+    is_about(out_of(&types, KVB_BOUND_WORST, &row, &term), 1.0 / 32);
+    is_about(out_of(&floor, KVB_BOUND_WORST, &row, &term), 0.125);
+    is_about(out_of(&floor, KVB_BOUND_STATISTICAL, &row, &term), 7.0 / 64);
+    is_about(kvb_bound_lse(&drops, KVB_BOUND_WORST, &row, 0, 1, 0), 4.0 / 256 + 4 * 0x1p-24 * log(16));
+    is_about(kvb_bound_lse(&floor, KVB_BOUND_WORST, &row, 0, 1, 0), 4 * 0x1p-24 * log(16));
+    /* an f16 accumulator holds multiples of 2^-24: 64 of these over 16 */
+    const kvb_arithmetic f16 = {.accumulator = KVB_F16};
+    is_about(out_of(&f16, KVB_BOUND_WORST, &row, &(kvb_bound_term){0}), 0x1p-22);
+    /* nothing visible: the smallest number of out's type */
+    const kvb_bound_row nothing = {.v_mix = 1};
+    assert_true(out_of(&drops, KVB_BOUND_WORST, &nothing, &term) == 0x1p-149);
+    assert_true(kvb_bound_lse(&drops, KVB_BOUND_WORST, &nothing, -INFINITY, 1, 0) == 0);
+    /* q in floors of 1/64 where Q = 8, at scale 1/2, beside steps of 1/32: 1/2 (1/64 + 1/64) 8 = 1/8 of a logit. A dot product that
+     * is off by 1/64 of max|q| = 4, at the same scale: 1/32. */
+    const kvb_arithmetic query = {.accumulator = KVB_F32, .query = {.step = 1.0 / 32, .floor = 1.0 / 64}},
+                         scores = {.accumulator = KVB_F32, .scores.floor = 1.0 / 64};
+    const kvb_bound_row by_q = {.v_mix = 1, .q_max = 8, .q_mean = 8, .q_largest = 4};
+    is_about(kvb_bound_lse(&query, KVB_BOUND_WORST, &by_q, 0, 0.5, 0), expm1(0.125));
+    is_about(kvb_bound_lse(&scores, KVB_BOUND_WORST, &by_q, 0, 0.5, 0), expm1(1.0 / 32));
+    /* an exp that is off by itself says nothing of the weights: |o| + V, and its roundings */
+    const kvb_arithmetic lost = {.accumulator = KVB_F32, .exp_error = 1};
+    is_about(out_of(&lost, KVB_BOUND_WORST, &nothing, &(kvb_bound_term){.o = -1, .v_max = 2}), 3 + 12 * 0x1p-24);
+}
+
+static void types_by_hand(void **state)
+{
+    (void)state;
+    for (int elem = 0; elem < KVB_ELEM_COUNT; elem++) {
+        const bool rounds = elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16 || elem == KVB_E4M3 ||
+                            elem == KVB_E5M2 || elem == KVB_E2M1;
+        assert_true(kvb_unit_roundoff((kvb_elem)elem) == (rounds ? (double)roundoff((kvb_elem)elem) : 0));
+        assert_true(kvb_smallest_subnormal((kvb_elem)elem) == (rounds ? (double)subnormal((kvb_elem)elem) : 0));
+    }
+    assert_true(kvb_unit_roundoff(KVB_ELEM_COUNT) == 0 && kvb_smallest_subnormal(KVB_ELEM_COUNT) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_formula_is_told_twice),
+        cmocka_unit_test(chains_by_hand),
+        cmocka_unit_test(steps_by_hand),
+        cmocka_unit_test(floors_by_hand),
+        cmocka_unit_test(types_by_hand),
+    };
+    return cmocka_run_group_tests_name("values of the bound", tests, NULL, NULL);
+}
