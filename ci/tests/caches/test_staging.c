@@ -353,6 +353,40 @@ static void refusals_say_why(void **state)
     int8->close(v);
 }
 
+/* Rows that no reader decodes are staged by no kernel, be they those of one side alone: the other side's would not help. */
+static void one_side_is_refused(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    kvb_format opaque = *f16->format;
+    (void)state;
+    opaque.read = NULL;
+    for (int sides = 1; sides <= 3; sides++) {
+        kvb_attend_spec closed = spec;
+        closed.k.format = sides & 1 ? &opaque : spec.k.format;
+        closed.v.format = sides & 2 ? &opaque : spec.v.format;
+        f32_k = f32_v = true;
+        refused(&call, &closed, "not for me");
+        f32_k = sides & 1, f32_v = sides & 2; /* the other side needs none */
+        refused(&call, &closed, "not for me");
+        f32_k = !(sides & 1), f32_v = !(sides & 2); /* and is staged by itself where it does */
+        if (sides < 3) {
+            char why[200] = "";
+            static const float q[HEADS * K_DIM];
+            assert_int_equal(kvb_call_prepare(&call, &closed, q, 1, why, sizeof why), 0);
+            assert_true(call.staged_k == f32_k && call.staged_v == f32_v);
+            kvb_call_free(&call);
+            call = call_of(&kernel);
+        }
+    }
+    kvb_call_free(&call);
+    f16->close(k);
+    f16->close(v);
+}
+
 /* Memory comes from the call's source, by name; without any it fails whole. */
 static int taken, left;
 static const char *names[8];
@@ -400,9 +434,10 @@ static void memory_is_the_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pool_is_staged), cmocka_unit_test(one_side_is_staged),
-        cmocka_unit_test(v_in_k_is_staged),     cmocka_unit_test(rows_are_decoded_anew),
-        cmocka_unit_test(refusals_say_why),     cmocka_unit_test(memory_is_the_sources),
+        cmocka_unit_test(every_pool_is_staged),  cmocka_unit_test(one_side_is_staged),
+        cmocka_unit_test(v_in_k_is_staged),      cmocka_unit_test(rows_are_decoded_anew),
+        cmocka_unit_test(refusals_say_why),      cmocka_unit_test(one_side_is_refused),
+        cmocka_unit_test(memory_is_the_sources),
     };
     return cmocka_run_group_tests_name("staging", tests, NULL, NULL);
 }
