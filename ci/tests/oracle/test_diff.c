@@ -9,6 +9,7 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
+#include "oracle/recurrence.h"
 
 static const kvb_arithmetic plain = {.accumulator = KVB_F32, .dot_chain = 16, .cell_chain = 100};
 static const kvb_bound_term terms[3] = {
@@ -254,6 +255,67 @@ static void empty_row(void **state)
     assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
 }
 
+/* Of a scan: three elements, of which the second is off by twice its bound. */
+static void elements_of_a_scan_by_hand(void **state)
+{
+    const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 0.5}, {-3, 1, 2}};
+    const float got[3] = {1.25f, 2.5f, -3}, zeros[3] = {0, 0, 0}, last[3] = {1, 2, -1};
+    const kvb_diff_place first = {.event = 4, .layer = 2, .query = 9, .head = 64, .channel = 16, .part = 1, .row = 5};
+    kvb_diff d = {0};
+    (void)state;
+    kvb_diff_take(&d, &first, want, 3, KVB_F32, got);
+    assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 0.5);
+    assert_true(d.sum_error2 == 0.0625 + 0.25 && d.sum_exact2 == 1 + 4 + 9 && d.rel_l2 == sqrt(0.3125 / 14));
+    assert_true(d.elements == 3 && d.failed == 1 && d.first_elements == 3 && d.first_failed == 1 && d.rows == 0);
+    assert_true(d.first.channel == 17 && d.worst.channel == 17 && d.worst.row == 5 && d.worst.part == 1);
+    assert_true(d.worst.got == 2.5 && d.worst.want == 2 && d.worst.bound == 0.25);
+    assert_true(d.first_heads[0] == 0 && d.first_heads[1] == 1 && d.first_queries[0] == 1 << 9);
+    kvb_diff_take(&d, &first, want, 3, KVB_F32, last); /* the third is off by twice its bound, and by its worst */
+    assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 2 && d.worst.channel == 17 && d.failed == 2);
+    /* zeros where zeros are due are off by no share of themselves */
+    const kvb_recurrence_want none[3] = {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}};
+    const kvb_bound_term nothing[3] = {{.v_max = 1}};
+    d = (kvb_diff){0};
+    kvb_diff_take(&d, &first, none, 3, KVB_F32, zeros);
+    assert_true(d.rho == 0 && d.rho_worst == 0 && d.rel_l2 == 0 && d.failed == 0);
+    kvb_expect e = expect_row();
+    e.terms = nothing;
+    d = diff_of(&e, KVB_F32, zeros, NULL);
+    assert_true(d.rho == 0 && d.rel_l2 == 0);
+    kvb_diff_take(&d, &first, none, 3, KVB_F32, got); /* without a bound every error is too large */
+    assert_true(d.rho == INFINITY && d.rho_worst == INFINITY && d.failed == 3 && d.rel_l2 == INFINITY);
+}
+
+/* The log-sum-exp by itself: where outputs are right, its own bounds decide. */
+static void a_log_sum_exp_by_hand(void **state)
+{
+    const kvb_expect e = expect_row();
+    const double bound = kvb_bound_lse(&plain, KVB_BOUND_STATISTICAL, &e.row, 3, 1, 0),
+                 worst = kvb_bound_lse(&plain, KVB_BOUND_WORST, &e.row, 3, 1, 0);
+    const float out[3] = {1, -0.5f, 2}, lse = (float)(3 + bound / 2);
+    (void)state;
+    kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
+    assert_true(d.rho == ((double)lse - 3) / bound && d.rho_lse == d.rho && d.rho_worst == ((double)lse - 3) / worst);
+    assert_true(d.elements == 4 && d.failed == 0 && d.worst.bound == bound && d.worst.want == 3);
+}
+
+/* Queries beyond those that are told apart are counted, but not by number. */
+static void last_query_that_is_told_apart(void **state)
+{
+    kvb_expect e = expect_row();
+    const float bad[3] = {1.01f, -0.5f, 2};
+    (void)state;
+    for (uint32_t query = KVB_DIFF_QUERIES - 1; query <= KVB_DIFF_QUERIES; query++) {
+        e.query = query;
+        e.head = 63;
+        kvb_diff d = diff_of(&e, KVB_F32, bad, NULL);
+        assert_true(d.first_failed == 1 && d.first_heads[0] == UINT64_C(1) << 63 && d.first_heads[1] == 0);
+        for (uint32_t w = 0; w < KVB_DIFF_QUERIES / 64; w++)
+            assert_true(d.first_queries[w] ==
+                        (query / 64 == w && query < KVB_DIFF_QUERIES ? UINT64_C(1) << query % 64 : 0));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +329,9 @@ int main(void)
         cmocka_unit_test(sixteen_bit_outputs),
         cmocka_unit_test(ends_of_the_output_type),
         cmocka_unit_test(empty_row),
+        cmocka_unit_test(elements_of_a_scan_by_hand),
+        cmocka_unit_test(a_log_sum_exp_by_hand),
+        cmocka_unit_test(last_query_that_is_told_apart),
     };
     return cmocka_run_group_tests_name("oracle/diff", tests, NULL, NULL);
 }

@@ -179,12 +179,56 @@ static void rows_that_count_by_hand(void **state)
     assert_int_equal(rows_of(&m, &steps, 0.5, 2), ROWS / 2);
 }
 
+/* What the exact side keeps of a row: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one channel that counts twice. */
+static void a_row_of_the_truth_by_hand(void **state)
+{
+    static float v[4 * 2] = {1, 2, -1, 4, 9, 9, 3, -2}, p[3], o[2], slope[2];
+    static double inverse[4] = {1, 2};
+    static kvb_token_run runs[] = {{3, 4}, {0, 2}}; /* tokens 3, 0, 1 */
+    kvb_filter_unit unit = {.dim = 2, .usable = true, .inverse = inverse, .v = v};
+    kvb_filter_row row = {.visible = 3, .runs = runs, .n_runs = 2, .p = p, .o = o, .slope = slope};
+    uint32_t number[] = {UINT32_MAX, 0};
+    kvb_filter_truth truth = {.tokens = 4, .n_units = 1, .units = &unit, .number = number, .rows = &row, .n_rows = 1};
+    const double weights[] = {0.5, 0.125, 0.25};
+    const kvb_bound_term terms[] = {{.o = 0.75}, {.o = -0.25}};
+    (void)state;
+    for (int capped = 0; capped < 2; capped++) {
+        /* Logits 3, 3, 1: the first two are alike, though no two weights are. slope: those, and with a cap of 6 what
+         * d tanh(x) is: 6 atanh(1/2) (3/4), 6 atanh(1/6) (35/36). */
+        const double logits[] = {3, 3, 1};
+        const kvb_attention a = {.softcap = capped ? 6 : 0};
+        const double high = capped ? 4.5 * atanh(0.5) : 3, low = capped ? 35.0 / 6 * atanh(1.0 / 6) : 1;
+        const double mean = 0.625 * high + 0.25 * low, square = 0.625 * high * high + 0.25 * low * low;
+        slope[0] = slope[1] = 0;
+        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms); /* is not kept */
+        assert_true(slope[0] == 0 && slope[1] == 0);
+        kvb_filter_truth_row(&truth, 1, &a, logits, weights, 1, terms);
+        assert_true(p[0] == 0.5f && p[1] == 0.125f && p[2] == 0.25f && o[0] == 0.75f && o[1] == -0.5f);
+        assert_true(row.weight == 0.875);
+        assert_true(fabs(row.apart - sqrt(0.25 + 1.0 / 64 + 1.0 / 16)) < 1e-15);
+        assert_true(fabs(row.alike - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(fabs(row.spread - sqrt(square - mean * mean)) < 1e-12);
+        /* 1/2 (high - mean) (3, -2) + 1/8 (high - mean) (1, 2) + 1/4 (low - mean) (-1, 4) */
+        assert_true(fabs((double)slope[0] - (1.625 * (high - mean) - 0.25 * (low - mean))) < 1e-6);
+        assert_true(fabs((double)slope[1] - (-0.75 * (high - mean) + (low - mean))) < 1e-6);
+    }
+    /* logits at the cap do not move, whatever the scale; far apart ones are not alike */
+    const double ends[] = {6, -6, 1.0 / 4096};
+    const kvb_attention a = {.softcap = 6};
+    slope[0] = slope[1] = 0;
+    kvb_filter_truth_row(&truth, 1, &a, ends, weights, 0, terms);
+    const double low = 6 * atanh(1.0 / 24576) * (1 - 1.0 / 24576 / 24576), mean = low / 4;
+    assert_true(fabs(row.spread - sqrt(low * low / 4 - mean * mean)) < 1e-12);
+    assert_true(row.alike == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_sizes_by_hand),
         cmocka_unit_test(least_sizes_by_hand),
         cmocka_unit_test(rows_that_count_by_hand),
+        cmocka_unit_test(a_row_of_the_truth_by_hand),
     };
     return cmocka_run_group_tests_name("sizes of the filter, by hand", tests, NULL, NULL);
 }
