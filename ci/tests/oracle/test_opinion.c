@@ -203,6 +203,82 @@ static void budget_chooses_calls(void **state)
     both_close(&b);
 }
 
+/* The largest of each channel and of them all, of rows of 3 channels that count with 2. */
+static void a_head_by_hand(void **state)
+{
+    static double rows[] = {1, -3, 9, -4, 0.5, 9, INFINITY, 1, 9}, sizes[] = {2, 1, 9, 1, 1, 9, 1, 1, 9},
+                  keys[] = {3, -4, 0, 6, 8, NAN};
+    const kvb_stored v = {.rows = rows, .sizes = sizes, .dim = 3}, k = {.rows = keys, .dim = 2},
+                     sized = {.rows = rows, .sizes = keys, .dim = 2};
+    kvb_opinion_head head;
+    (void)state;
+    assert_int_equal(kvb_opinion_head_open(&head, 2), 0);
+    kvb_opinion_take_v(&head, &v, 0, 2);
+    assert_true(head.v_top[0] == 2 && head.v_top[1] == 3 && head.v_least == 2 && head.v_most == 3 && head.finite);
+    kvb_opinion_take_v(&head, &v, 1, 2);
+    assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && head.finite);
+    assert_true(kvb_opinion_take_k(&head, &k, 0) == 5 && kvb_opinion_take_k(&head, &sized, 0) == 5 && head.finite);
+    kvb_opinion_take_v(&head, &v, 2, 2); /* infinite sizes say nothing of the finite ones */
+    assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && !head.finite);
+    head.finite = true;
+    assert_true(kvb_opinion_take_k(&head, &k, 1) == 6 && head.finite);
+    assert_true(isnan(kvb_opinion_take_k(&head, &k, 2)) && !head.finite);
+    free(head.v_top);
+}
+
+/* The bound of an element: every V may be as far from o as the largest of the channel, and has the row's mean errors. */
+static void bounds_by_hand(void **state)
+{
+    double top[2] = {4, 8}, o[2] = {1, -2};
+    const kvb_opinion_head head = {.v_top = top, .v_least = 4, .v_most = 8, .finite = true};
+    const kvb_opinion_row row = {.expect = {.visible = 9,
+                                            .lse = 1,
+                                            .row = {.visible = 9,
+                                                    .weight_sum = 2,
+                                                    .v_mix = 1,
+                                                    .a_max = 3,
+                                                    .a_mean = 2,
+                                                    .q_max = 5,
+                                                    .q_mean = 4,
+                                                    .s_max = 7,
+                                                    .s_mean = 6}},
+                                 .o = o};
+    const kvb_arithmetic a = {.dot_chain = 100, .cell_chain = 64, .exp_error = 1e-5, .query.step = 1e-4};
+    const kvb_bound_row *r = &row.expect.row;
+    const kvb_bound_term terms[3] = {
+        {.o = 1, .spread = 5, .spread_a = 10, .spread_q = 20, .spread_s = 30, .mass = 4, .v_max = 4},
+        {.o = -2, .spread = 10, .spread_a = 20, .spread_q = 40, .spread_s = 60, .mass = 8, .v_max = 8},
+        {.o = 0, .spread = 4, .spread_a = 8, .spread_q = 16, .spread_s = 24, .mass = 4, .v_max = 4}};
+    double bound[3];
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        bound[i] = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, r, &terms[i], 0.5, 0, KVB_F32);
+    assert_true(bound[2] < bound[0] && bound[0] < bound[1]);
+    const struct {
+        double off[2], rho;
+        uint32_t elements; /* 0: near enough to be passed without a look at each */
+    } cases[] = {
+        {{0.999 * bound[2], -0.999 * bound[2]}, 0, 0},
+        {{1.001 * bound[2], 0}, 1.001 * bound[2] / bound[0], 2},
+        {{0, -1.001 * bound[2]}, 1.001 * bound[2] / bound[1], 2},
+        {{-0.9 * bound[0], 0.5 * bound[1]}, 0.9, 2},
+        {{0.5 * bound[0], 1.5 * bound[1]}, 1.5, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float out[2] = {(float)(o[0] + cases[i].off[0]), (float)(o[1] + cases[i].off[1])};
+        kvb_diff d = {.rho = 0};
+        assert_int_equal(kvb_opinion_diff(&d, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, NULL), 0);
+        assert_true(d.rows == 1 && d.elements == cases[i].elements);
+        assert_true(fabs(d.rho - cases[i].rho) < 1e-3);
+    }
+    const float out[2] = {1, -2}, lse = (float)(1 + 0.9 * kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, r, 1, 0.5, 0)),
+                far = (float)(1 + 1.1 * kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, r, 1, 0.5, 0));
+    kvb_diff near = {.rho = 0}, off = {.rho = 0};
+    assert_int_equal(kvb_opinion_diff(&near, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, &lse), 0);
+    assert_int_equal(kvb_opinion_diff(&off, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, &far), 0);
+    assert_true(near.rows == 1 && near.elements == 0 && off.elements == 3 && fabs(off.rho - 1.1) < 1e-2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +286,8 @@ int main(void)
         cmocka_unit_test(wrong_rows_fail),
         cmocka_unit_test(narrow_outputs),
         cmocka_unit_test(budget_chooses_calls),
+        cmocka_unit_test(a_head_by_hand),
+        cmocka_unit_test(bounds_by_hand),
     };
     return cmocka_run_group_tests_name("oracle/opinion", tests, NULL, NULL);
 }

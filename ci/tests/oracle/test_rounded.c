@@ -258,13 +258,74 @@ static void what_breaks_the_declaration_is_refused(void **state)
     assert_int_equal(refused(&f16_had, not_a_number, 1, why, sizeof why), -EILSEQ);
 }
 
+/* Moves one channel by a share of itself and of the largest |q|, or of q's norm. */
+static double of_itself, of_largest, of_norm;
+
+static int moved(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    double largest = 0, norm2 = 0;
+    (void)k, (void)head;
+    for (uint32_t c = 0; c < p->k_dim; c++) {
+        rounded[c] = (double)q[c];
+        largest = fmax(largest, fabs(rounded[c]));
+        norm2 += rounded[c] * rounded[c];
+    }
+    rounded[3] -= of_itself * fabs(rounded[3]) + of_largest * largest + of_norm * sqrt(norm2);
+    return 0;
+}
+
+static int moves(const kvb_format *k_format, kvb_rounding query)
+{
+    rig r;
+    const kvb_kernel kernel = {.name = "k", .round_query = moved};
+    kvb_rounded *rounded;
+    const kvb_expect *rows;
+    size_t n;
+    char why[256];
+    rig_open(&r, k_format);
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    kvb_attend call = call_of(k_format, 0, 1);
+    kvb_arithmetic a = {.dot_chain = 16, .query = query};
+    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
+    assert_true(error || (a.query.step == 0 && a.query.floor == 0 && a.query.rounding == KVB_F32));
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+    return error;
+}
+
+/* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned q may move by as
+ * much in all of its 16 channels: 4 times as far in norm, and by the roundoff. */
+static void how_far_q_may_move_by_hand(void **state)
+{
+    const double wide = 8 * 0x1p-24;
+    const struct {
+        kvb_rounding query;
+        double of_largest, of_itself;
+    } cases[] = {
+        {{.step = 1.0 / 16}, 1.0 / 32 + wide, 0},
+        {{.floor = 1.0 / 64}, 1.0 / 64 + wide, 0},
+        {{.step = 1.0 / 16, .floor = 1.0 / 64}, 3.0 / 64 + wide, 0},
+        {{.rounding = KVB_BF16}, wide, 1.0 / 256},
+        {{.rounding = KVB_F16, .step = 1.0 / 8}, 1.0 / 16 + wide, 1.0 / 2048},
+        {{.rounding = KVB_F32}, wide, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int far = 0; far < 2; far++) {
+            const double by = far ? 1 + 1e-6 : 1 - 1e-6;
+            of_largest = cases[i].of_largest * by, of_itself = cases[i].of_itself * by, of_norm = 0;
+            assert_int_equal(moves(&f16, cases[i].query), far ? -EILSEQ : 0);
+            of_norm = (4 * cases[i].of_largest + cases[i].of_itself) * by, of_largest = of_itself = 0;
+            assert_int_equal(moves(&f16_had, cases[i].query), far ? -EILSEQ : 0);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_of_the_rounded_q),
-        cmocka_unit_test(others_get_the_oracles_own),
-        cmocka_unit_test(the_account_takes_q_and_step),
-        cmocka_unit_test(what_breaks_the_declaration_is_refused),
+        cmocka_unit_test(attention_of_the_rounded_q),   cmocka_unit_test(others_get_the_oracles_own),
+        cmocka_unit_test(the_account_takes_q_and_step), cmocka_unit_test(what_breaks_the_declaration_is_refused),
+        cmocka_unit_test(how_far_q_may_move_by_hand),
     };
     return cmocka_run_group_tests_name("oracle/rounded", tests, NULL, NULL);
 }
