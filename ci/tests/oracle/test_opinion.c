@@ -187,6 +187,14 @@ static void budget_chooses_calls(void **state)
     size_t rows[2];
     (void)state;
     both_open(&b, &f32, &f32);
+    uint64_t all = 0;
+    for (size_t i = 0; i < b.full->n_rows; i++)
+        all += b.full->rows[i].visible;
+    for (int less = 0; less < 2; less++) { /* all that the budget has room for */
+        kvb_oracle *whole = oracle_open(&b, &f32, &f32, 1, all - (uint64_t)less, 1);
+        assert_true((whole->opinions->n_rows == b.full->n_rows) == !less);
+        kvb_oracle_free(whole);
+    }
     for (uint64_t seed = 0; seed < 8; seed++) {
         kvb_oracle *some = oracle_open(&b, &f32, &f32, 1, 1000, seed);
         assert_true(some->opinions->n_rows < b.full->n_rows);

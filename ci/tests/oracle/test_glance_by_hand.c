@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows by numbers worked out by hand what a row of the second opinion on scans keeps of a token. Its bound: test_recurrence_values. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "oracle/glance.h"
+
+enum { ROWS = 3, COLUMNS = 2 };
+
+/* Floats that are not below, and hardly above. */
+static void is_above(float got, double want)
+{
+    if (!((double)got >= want && (double)got <= want * (1 + 0x1p-20)))
+        fail_msg("%.9g in place of %.9g", (double)got, want);
+}
+
+static kvb_scan_problem problem_of(kvb_scan_kind kind)
+{
+    return (kvb_scan_problem){
+        .kind = kind, .heads = 1, .groups = 1, .d_k = ROWS, .d_v = COLUMNS, .state_elem = KVB_F32};
+}
+
+/* Columns (3, 4, 0) and (1, 2, 2) of a state in a lane. */
+static void lane_fill(double *lane)
+{
+    static const double columns[COLUMNS][ROWS] = {{3, 4, 0}, {1, 2, 2}};
+    for (uint32_t i = 0; i < ROWS * KVB_LANE_COLUMNS; i++)
+        lane[i] = i % KVB_LANE_COLUMNS < COLUMNS ? columns[i % KVB_LANE_COLUMNS][i / KVB_LANE_COLUMNS] : 0;
+}
+
+static void written_to(void **state)
+{
+    /* k = (0, 0, -6), v = (-2, 1): the third row becomes 12 and -4; what is above it stays. No decay. */
+    const kvb_scan_problem p = problem_of(KVB_SCAN_LIGHTNING);
+    const float q[] = {2, -1, 2}, k[] = {0, 0, -6}, v[] = {-2, 1}, none = 0;
+    double lane[ROWS * KVB_LANE_COLUMNS];
+    kvb_glance_row row = {.q_norm = 0};
+    (void)state;
+    lane_fill(lane);
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .a = &none}, lane, &row);
+    assert_true(lane[2 * KVB_LANE_COLUMNS] == 12 && lane[2 * KVB_LANE_COLUMNS + 1] == -4 && lane[0] == 3);
+    assert_true(row.out[0] == 2 * 3 - 4 + 2 * 12 && row.out[1] == 2 - 2 - 2 * 4);
+    is_above(row.q_norm, 3);
+    is_above(row.k_norm, 6);
+    is_above(row.k_most, 6);
+    is_above(row.norm[0], 13);
+    is_above(row.norm[1], sqrt(21));
+    is_above(row.slow[0], 5);
+    is_above(row.slow[1], sqrt(5));
+    is_above(row.most[0], 12);
+    is_above(row.most[1], 4);
+    is_above(row.write[0], 2);
+    is_above(row.write[1], 1);
+    is_above(row.decay[1], 1);
+    assert_true(row.size[0] == 0);
+}
+
+static void decayed(void **state)
+{
+    const float q[] = {0, 0, 1}, k[] = {1, 0, 0}, v[] = {4, -4}, gate[] = {0.5f, 0.25f};
+    const float a[] = {-1, -2, -3, -0.5f, -2, -1}, one = -2;
+    kvb_scan_problem p = problem_of(KVB_SCAN_MAMBA1);
+    double lane[ROWS * KVB_LANE_COLUMNS];
+    kvb_glance_row row = {.q_norm = 0};
+    (void)state;
+    /* column 0 by e^-1/2, e^-3/2, e^-1; column 1 by e^-1/2, e^-1/8, e^-1/4; writes of 2 and -1 */
+    lane_fill(lane);
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = gate, .a = a}, lane, &row);
+    is_above(row.decay[0], exp(-0.5));
+    is_above(row.decay[1], exp(-0.125));
+    is_above(row.size[0], 1.5);
+    is_above(row.size[1], 0.5);
+    is_above(row.write[0], 2);
+    is_above(row.write[1], 1);
+    is_above(row.most[0], 3 * exp(-0.5) + 2);
+    assert_true(fabs(row.out[1] - 2 * exp(-0.25)) < 1e-15 && row.slow[0] == 0);
+    /* all by the gate of 1/2 times -2: e^-1, and writes of 2 and -2 */
+    p.kind = KVB_SCAN_MAMBA2;
+    lane_fill(lane);
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = gate, .a = &one}, lane, &row);
+    is_above(row.decay[0], exp(-1));
+    is_above(row.size[1], 1);
+    is_above(row.write[1], 2);
+    is_above(row.norm[1], sqrt((exp(-1) - 2) * (exp(-1) - 2) + 8 * exp(-2)));
+}
+
+static void read_first(void **state)
+{
+    /* DELTA with k = (0, 2, 0), beta 1/2, alpha e^-1: reads e^-1 of 8 and 4; beta (v - read); 1 - beta k.k = -1, beta ||k|| = 1 */
+    const kvb_scan_problem p = problem_of(KVB_SCAN_DELTA);
+    const float q[] = {0, 1, 0}, k[] = {0, 2, 0}, v[] = {-4, 6}, gate = -1, beta = 0.5f, large = 2;
+    double lane[ROWS * KVB_LANE_COLUMNS];
+    kvb_glance_row row = {.q_norm = 0};
+    (void)state;
+    lane_fill(lane);
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = &gate, .beta = &beta}, lane, &row);
+    is_above(row.write[0], 0.5 * (4 + 8 * exp(-1)));
+    is_above(row.write[1], 0.5 * (6 - 4 * exp(-1)));
+    is_above(row.v[0], 4);
+    is_above(row.v[1], 6);
+    is_above(row.along, 1);
+    is_above(row.grow, 1);
+    is_above(row.decay[0], exp(-1));
+    is_above(row.size[0], 1);
+    assert_true(fabs(row.out[0] - (4 * exp(-1) - (4 + 8 * exp(-1)))) < 1e-14);
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = &gate, .beta = &large}, lane, &row);
+    is_above(row.along, 4);
+    is_above(row.grow, 7); /* 1 - 2 * 4 */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(written_to), cmocka_unit_test(decayed),
+                                       cmocka_unit_test(read_first)};
+    return cmocka_run_group_tests_name("rows of a glance, by hand", tests, NULL, NULL);
+}
