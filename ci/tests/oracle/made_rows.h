@@ -8,9 +8,10 @@
 #include "oracle/filter_truth.h"
 #include "oracle/state.h"
 
-enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
+enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
-/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs. */
+/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs, and some tokens are
+ * seen by none. */
 typedef struct made {
     kvb_model model;
     kvb_oracle_state state;
@@ -52,10 +53,10 @@ static inline void made_connect(made *m, uint32_t dim)
         m->expect[r] = (kvb_expect){.layer = r / (QUERIES * HEADS),
                                     .query = r / HEADS % QUERIES,
                                     .head = r % HEADS,
-                                    .visible = CELLS,
+                                    .visible = SEEN,
                                     .terms = m->terms[r]};
         m->row[r] = (kvb_filter_row){.unit = m->expect[r].layer,
-                                     .visible = CELLS,
+                                     .visible = SEEN,
                                      .runs = m->runs[r],
                                      .n_runs = 2,
                                      .p = m->p[r],
@@ -63,7 +64,7 @@ static inline void made_connect(made *m, uint32_t dim)
                                      .slope = m->slope[r],
                                      .weight = 1};
         m->runs[r][0] = (kvb_token_run){10, CELLS}; /* in the order of positions, which is not that of tokens */
-        m->runs[r][1] = (kvb_token_run){0, 10};
+        m->runs[r][1] = (kvb_token_run){0, 6};
         m->number[r] = r;
     }
 }

@@ -40,10 +40,10 @@ static void made_draw(made *m, uint32_t dim)
     for (uint32_t r = 0; r < ROWS; r++) {
         const uint32_t u = m->row[r].unit;
         double sum = r % 5 ? 0 : 0.3, most = 0; /* a sink's */
-        for (uint32_t i = 0; i < CELLS; i++)
+        for (uint32_t i = 0; i < SEEN; i++)
             sum += m->p[r][i] = (float)exp(2 * hand_gauss(&seed));
         m->row[r].weight = 0;
-        for (uint32_t i = 0; i < CELLS; i++) {
+        for (uint32_t i = 0; i < SEEN; i++) {
             m->p[r][i] /= (float)sum;
             m->row[r].weight += (double)m->p[r][i];
             most = fmax(most, (double)m->p[r][i]);
@@ -54,7 +54,7 @@ static void made_draw(made *m, uint32_t dim)
         m->expect[r].row = (kvb_bound_row){.p_max = most, .v_largest = between(1, 2)};
         for (uint32_t c = 0; c < dim; c++) {
             double o = 0;
-            for (uint32_t i = 0; i < CELLS; i++)
+            for (uint32_t i = 0; i < SEEN; i++)
                 o += (double)m->p[r][i] * (double)m->v[u][token_at(i) * dim + c];
             m->o[r][c] = (float)o;
             m->terms[r][c].o = m->inverse[u][c] > 0 ? o / m->inverse[u][c] : 1;
@@ -78,10 +78,10 @@ static void made_err(made *m, const wrong *w)
                                                                                        : r][c];
             double e =
                 w->size * o + w->scale * (double)m->slope[r][c] + w->heads * (other - o) + w->noise * hand_gauss(&seed);
-            for (uint32_t i = 0; i < CELLS; i++) {
+            for (uint32_t i = 0; i < SEEN; i++) {
                 const double t = (double)m->p[r][i] * ((double)m->v[u][token_at(i) * dim + c] - o);
-                e += t *
-                     ((token_at(i) == 7 && u == 1) * w->token + (i == 3) * w->first + (i == CELLS - 1 - 5) * w->last);
+                e +=
+                    t * ((token_at(i) == 3 && u == 1) * w->token + (i == 3) * w->first + (i == SEEN - 1 - 5) * w->last);
             }
             m->out[r][c] = (float)(m->terms[r][c].o + (m->inverse[u][c] > 0 ? e / m->inverse[u][c] : 3));
         }
@@ -207,7 +207,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             e2 += e[c] * e[c];
             o2 += (double)m->o[r][c] * (double)m->o[r][c];
         }
-        for (uint32_t i = 0; i < CELLS && half > 0; i++) {
+        for (uint32_t i = 0; i < SEEN && half > 0; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
             lost += product < half ? p : 0;
             unclear += product < 2 * half ? p : 0;
@@ -234,7 +234,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             t[c] = (double)m->slope[r][c];
         if (row->spread >= 8 * fmax(2 * u_p, a->sums.step))
             told_add(scale, matters[KVB_FILTER_SCALE] + a->sums.step / 4, dim, e, t, a->sums.step / 4, channels);
-        for (uint32_t i = 0; i < CELLS; i++) {
+        for (uint32_t i = 0; i < SEEN; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
             if (!(product > half))
                 continue;
@@ -247,7 +247,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
                 continue;
             told_add(&token[u * CELLS + token_at(i)], 1, dim, e, t, half / product, channels);
             told_add(&first[i], 1, dim, e, t, half / product, channels);
-            told_add(&last[CELLS - 1 - i], 1, dim, e, t, half / product, channels);
+            told_add(&last[SEEN - 1 - i], 1, dim, e, t, half / product, channels);
         }
         for (uint32_t h = 0; h < HEADS; h++) {
             const uint32_t head = r % HEADS, other = r - head + h;
