@@ -20,7 +20,7 @@ typedef struct made {
     kvb_filter_unit unit[UNITS];
     kvb_filter_row row[ROWS];
     uint32_t number[ROWS], dim;
-    kvb_expect expect[ROWS];
+    kvb_expect expect[ROWS + 1]; /* the last is not the oracle's */
     kvb_bound_term terms[ROWS][MOST];
     kvb_token_run runs[ROWS][2];
     double inverse[UNITS][MOST];
@@ -67,6 +67,7 @@ static inline void made_connect(made *m, uint32_t dim)
         m->runs[r][1] = (kvb_token_run){0, 6};
         m->number[r] = r;
     }
+    m->expect[ROWS] = m->expect[ROWS - HEADS];
 }
 
 #endif

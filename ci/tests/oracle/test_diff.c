@@ -272,6 +272,11 @@ static void elements_of_a_scan_by_hand(void **state)
     assert_true(d.first_heads[0] == 0 && d.first_heads[1] == 1 && d.first_queries[0] == 1 << 9);
     kvb_diff_take(&d, &first, want, 3, KVB_F32, last); /* the third is off by twice its bound, and by its worst */
     assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 2 && d.worst.channel == 17 && d.failed == 2);
+    /* as far as the bound allows is not too far */
+    const float ends[3] = {1.5f, 2.25f, -2};
+    d = (kvb_diff){0};
+    kvb_diff_take(&d, &first, want, 3, KVB_F32, ends);
+    assert_true(d.rho == 1 && d.failed == 0 && !d.any_failed);
     /* zeros where zeros are due are off by no share of themselves */
     const kvb_recurrence_want none[3] = {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}};
     const kvb_bound_term nothing[3] = {{.v_max = 1}};

@@ -87,7 +87,8 @@ static void honest_sizes_by_hand(void **state)
         /* steps of 1/8: 1/16, no product below 1/8 * 3/4, and 3 of 2^-24 */
         steps = {.accumulator = KVB_F32, .sums = {.step = 0.125, .chain = 3}},
         /* products below 1/2 * 3/4 are unclear: the cell of 1/4; below half of that they are lost: none */
-        floor = {.accumulator = KVB_F32, .sums.floor = 0.5}, drops = {.accumulator = KVB_F32, .exp_floor = 0.5};
+        floor = {.accumulator = KVB_F32, .sums.floor = 0.5}, drops = {.accumulator = KVB_F32, .exp_floor = 0.5},
+        quarter = {.accumulator = KVB_F32, .sums.floor = 0.25};
     (void)state;
     plain_make(&m);
     stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
@@ -100,6 +101,12 @@ static void honest_sizes_by_hand(void **state)
     stands_out_from(&m, &steps, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 16 + 3 * 0x1p-24, ROWS);
     stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
     stands_out_from(&m, &drops, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
+    /* half a step is 1/8, and 1/4: what is as large as a step is clear, what is as large as half of one is not lost */
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.expect[r].row.v_largest = 4.0 / 3;
+    assert_true(0.75 * (4.0 / 3) == 1);
+    stands_out_from(&m, &quarter, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
+    stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
     for (uint32_t r = 0; r < ROWS; r++) {
         m.row[r].alike = 0.25;
         m.row[r].apart = 0.5;

@@ -113,9 +113,26 @@ static void read_first(void **state)
     is_above(row.grow, 7); /* 1 - 2 * 4 */
 }
 
+/* Of zeros nothing is off but the smallest number of the accumulator for each of 22,500 roundings, of q = (3, 4) by its norm and the
+ * root of 2 elements, and that of out. */
+static void zeros(void **state)
+{
+    const kvb_scan_problem p = {.kind = KVB_SCAN_LIGHTNING, .heads = 1, .groups = 1, .d_k = 2, .d_v = 1};
+    const kvb_scan_arithmetic a = {.chunk = 1, .read_chain = 22500};
+    const float q[] = {3, 4}, k[] = {0, 0}, none = 0;
+    double lane[2 * KVB_LANE_COLUMNS] = {0};
+    kvb_glance g = {.last = NULL};
+    kvb_glance_row row = {.q_norm = 0};
+    kvb_recurrence_want want;
+    (void)state;
+    kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = &none, .a = &none}, lane, &row);
+    kvb_glance_step(&g, &p, &a, &row, &want);
+    assert_true(fabs(want.bound / (((5 * sqrt(2) + 1) * 22500 + 1) * 0x1p-149) - 1) < 1e-5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(written_to), cmocka_unit_test(decayed),
-                                       cmocka_unit_test(read_first)};
+                                       cmocka_unit_test(read_first), cmocka_unit_test(zeros)};
     return cmocka_run_group_tests_name("rows of a glance, by hand", tests, NULL, NULL);
 }

@@ -347,13 +347,43 @@ static void rho_is_the_largest_share(void **state)
     assert_true(isinf(kvb_recurrence_rho(want, KVB_F32, got, 3, &at)) && at == 0);
 }
 
+/* A token of a call: by its place, its head, and the head's group; gates and decays as the kind has them. */
+static void tokens_of_a_call(void **state)
+{
+    static const float q[96], k[96], v[96], gate[96], beta[96], a[96], bias[96];
+    kvb_scan x = {.problem = {.kind = KVB_SCAN_MAMBA2, .heads = 4, .groups = 2, .d_k = 3, .d_v = 5},
+                  .q = q,
+                  .k = k,
+                  .v = v,
+                  .gate = gate,
+                  .beta = beta,
+                  .a = a,
+                  .bias = bias};
+    (void)state;
+    /* token 2, head 3: row 2 * 4 + 3 of heads, row 2 * 2 + 1 of groups */
+    kvb_recurrence_token t = kvb_recurrence_token_of(&x, 2, 3);
+    assert_true(t.q == q + 15 && t.k == k + 15 && t.v == v + 55 && t.gate == gate + 11 && t.beta == beta + 11);
+    assert_true(t.a == a + 3 && t.bias == bias);
+    x.problem.kind = KVB_SCAN_MAMBA1; /* gates and decays for each channel */
+    x.problem.heads = x.problem.groups = 1;
+    t = kvb_recurrence_token_of(&x, 2, 0);
+    assert_true(t.q == q + 6 && t.k == k + 6 && t.v == v + 10 && t.gate == gate + 10 && t.a == a);
+    x.problem.heads = 4;
+    assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 15);
+    x.problem.kind = KVB_SCAN_CONV; /* and one row of taps more than of states */
+    assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 20);
+    x = (kvb_scan){.problem = x.problem, .v = v};
+    t = kvb_recurrence_token_of(&x, 1, 0);
+    assert_true(!t.q && !t.k && !t.gate && !t.beta && !t.a && !t.bias && t.v == v + 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_definitions),        cmocka_unit_test(one_key_holds_its_last_value),
         cmocka_unit_test(errors_decay_as_the_state_does), cmocka_unit_test(forks_are_apart),
         cmocka_unit_test(sums_reach_back_one_chunk),      cmocka_unit_test(columns_err_by_norm),
-        cmocka_unit_test(rho_is_the_largest_share),
+        cmocka_unit_test(rho_is_the_largest_share),       cmocka_unit_test(tokens_of_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

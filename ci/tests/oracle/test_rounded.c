@@ -274,7 +274,8 @@ static int moved(const kvb_problem *p, const kvb_view *k, uint32_t head, const f
     return 0;
 }
 
-static int moves(const kvb_format *k_format, kvb_rounding query)
+/* ones: of a q of ones, in the last token. */
+static int moves(const kvb_format *k_format, kvb_rounding query, bool ones)
 {
     rig r;
     const kvb_kernel kernel = {.name = "k", .round_query = moved};
@@ -283,6 +284,8 @@ static int moves(const kvb_format *k_format, kvb_rounding query)
     size_t n;
     char why[256];
     rig_open(&r, k_format);
+    for (uint32_t i = 0; ones && i < HEADS * K; i++)
+        ((float *)(uintptr_t)kvb_values_rows(&r.values, KVB_ROWS_Q, 0, LAST))[i] = 1;
     assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
     kvb_attend call = call_of(k_format, 0, 1);
     kvb_arithmetic a = {.dot_chain = 16, .query = query};
@@ -314,10 +317,13 @@ static void how_far_q_may_move_by_hand(void **state)
         for (int far = 0; far < 2; far++) {
             const double by = far ? 1 + 1e-6 : 1 - 1e-6;
             of_largest = cases[i].of_largest * by, of_itself = cases[i].of_itself * by, of_norm = 0;
-            assert_int_equal(moves(&f16, cases[i].query), far ? -EILSEQ : 0);
+            assert_int_equal(moves(&f16, cases[i].query, false), far ? -EILSEQ : 0);
             of_norm = (4 * cases[i].of_largest + cases[i].of_itself) * by, of_largest = of_itself = 0;
-            assert_int_equal(moves(&f16_had, cases[i].query), far ? -EILSEQ : 0);
+            assert_int_equal(moves(&f16_had, cases[i].query, false), far ? -EILSEQ : 0);
         }
+    of_itself = of_norm = 0; /* just as far as is declared */
+    of_largest = 1.0 / 32 + wide;
+    assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 16}, true), 0);
 }
 
 int main(void)
