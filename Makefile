@@ -84,7 +84,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -165,6 +165,10 @@ check-random: $(BUILD)/check-random ## N=1000 random histories of calls for each
 
 mutate: all ## change one place of the sources at a time: what survives, no test looks at; N=50 SEED=1 a sample, FILE=caches/store.c one file
 	@ci/mutate.py $(BUILD) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(FILE)
+
+table-mutation: all ## which changes of caches and oracle the test programs see: results/mutation.md (an hour); N=300 SEED=1
+	ci/mutate.py $(BUILD) --tests --seconds 6 --count $(or $(N),300) --seed $(or $(SEED),1) --table results/mutation.md \
+		$(wildcard oracle/*.c caches/*.c caches/bookkeeping/*.c caches/stores/*.c caches/pools/*.c)
 
 bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
 bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set

@@ -4,16 +4,20 @@
 
     ci/mutate.py build --count 50 --seed 1            a sample
     ci/mutate.py build caches/store.c oracle/*.c      every place of these files: some hours
+    ci/mutate.py build --tests oracle/*.c             judged by test programs alone: some seconds for each mutant
 
-A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, "and" for "or", a statement
-dropped. It is made in a copy of the tree. What does not compile, warnings aside, is not counted. It is killed by the first that
+A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, plus for minus, times for
+divided by, "and" for "or", the larger for the smaller, a statement dropped. It is made in a copy of the tree. What does not compile, warnings aside, is not counted. It is killed by the first that
 fails: a test program that links the file and is of its room, or is named after it, includes its header, or is told of below; likewise a script;
 a run of several workloads; `kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without
-it: that is tried before its first verdict, and tells how long it may take. Survivors are told with file and line; some are right to live: they change
-what cannot be seen. Exit 0 whatever the score.
+it: that is tried before its first verdict, and tells how long it may take. Survivors are told with file and line. A mutant that
+compiles to the same code, or is listed in ci/mutants-alike.txt with the reason, changes nothing and is not counted.
+Exit 0 whatever the score.
 """
 import argparse
+import collections
 import glob
+import math
 import os
 import pathlib
 import queue
@@ -32,12 +36,15 @@ LED_TO = {"kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "k
           "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
           "oracle/heirs": ["whole/test_descent"], "oracle/glance": ["whole/test_descent"], "oracle/lane": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"
+ALIKE = ROOT / "ci/mutants-alike.txt" # of each mutant its file, the line before and after, and why nothing can see it
 JUDGED = ("caches", "kernels", "oracle", "harness") # what `kvbench faults` judges
 ALONE = r"(?<![\w.>])(\w+) %s (\w+)\b(?![.\[(]|->)" # operands that are one word
 TURNS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
          (r" && ", " || "), (r" \|\| ", " && "), (r" \+ 1\b(?!\.)", ""), (r" \+ 1\b(?!\.)", " + 2"), (r" - 1\b(?!\.)", ""),
-         (ALONE % "-", r"\2 - \1"), (ALONE % "/", r"\2 / \1"), (r" \+= ", " -= ")]
-DROPPED = re.compile(r"^( +)(?!return|break|continue|goto|else|case|default|const |static |struct |uint|int |size_t |float |double |bool |char |kvb_\w+ \w+ =)"
+         (ALONE % "-", r"\2 - \1"), (ALONE % "/", r"\2 / \1"), (r" \+= ", " -= "), (r" \+ (?!1\b)", " - "), (r" - (?!1\b)", " + "),
+         (r" \* ", " / "), (r" / ", " * "), (r"\bfmin\(", "fmax("), (r"\bfmax\(", "fmin(")]
+# A dropped free() is not tried: `make asan` sees what leaks, a build without sanitizers does not.
+DROPPED = re.compile(r"^( +)(?!free\(|return|break|continue|goto|else|case|default|const |static |struct |uint|int |size_t |float |double |bool |char |kvb_\w+ \w+ =)"
                      r"[\w>.\[\]*()+-]+( [-+*|&]?= .*|\(.*\)|\+\+);$")
 NO_CODE = re.compile(r'^\s*(#|//|/?\*|assert|static_assert|snprintf|fprintf|return kvb_\w*(fail|complain))|"')
 SMOKE = ["run", "--check", "--jobs", "1", "--no-guard", "--oracle-pairs", "200000", "--pool", "f32", "--pool", "f16"] + [
@@ -60,6 +67,22 @@ def mutants_of(name):
                 yield name, number, new
 
 
+def alike():
+    """{(file, line before, line after): reason}"""
+    found = {}
+    for block in ALIKE.read_text().split("\n\n"):
+        lines = block.strip("\n").split("\n")
+        if lines[0].endswith(".c"):
+            found[lines[0], lines[1][1:].strip(), lines[2][1:].strip()] = " ".join(lines[3:])
+    return found
+
+
+def place_of(mutant):
+    """As `alike` has it."""
+    name, number, new = mutant
+    return name, (ROOT / name).read_text().split("\n")[number].strip(), new.strip()
+
+
 def room_of(name):
     return next((tests for room, tests in ROOMS.items() if name.startswith(room + "/")), None)
 
@@ -77,7 +100,7 @@ def symbols(*files): # those of programs may be local: the linker hides what plu
 class Judges:
     """Which tests look at a file, and how long each takes when all is well."""
 
-    def __init__(self, build, files):
+    def __init__(self, build, files, tests_alone, limit):
         programs = {str(p.relative_to(ROOT / "ci/tests"))[:-2]: p.read_text() for p in (ROOT / "ci/tests").glob("*/test_*.c")}
         wanted = {name: [t for t, text in programs.items() if t.startswith(f"{room_of(name)}/") or self.names(t, text, name)]
                   for name in files}
@@ -85,14 +108,16 @@ class Judges:
         if subprocess.call([*make, *sorted({f"{build}/tests/{t}" for tests in wanted.values() for t in tests})], cwd=ROOT,
                            env=dict(os.environ, MAKEFLAGS=""), stdout=subprocess.DEVNULL):
             sys.exit("the tests do not build")
+        self.tests_alone, self.limit, self.kills = tests_alone, limit, collections.Counter()
         held = {t: symbols(build / "tests" / t) for t in {t for tests in wanted.values() for t in tests}}
         self.of, self.seconds, self.texts = {}, {}, programs
         for name, tests in wanted.items():
             own = symbols(*glob.glob(f"{build}/{name[:-2]}.o") + glob.glob(f"{build}/{name[:-2]}.*.o"))
             scripts = {f"cli/{self.word(name)}.t"} | {t for t in self.led_to(name) if t.endswith(".t")}
-            self.of[name] = ([t for t in tests if held[t] & own] +
-                             sorted(t for t in scripts if (ROOT / "ci/tests" / t).is_file()) +
-                             [RUN] + ([FAULTS] if room_of(name) in JUDGED else []))
+            self.of[name] = [t for t in tests if held[t] & own]
+            if not tests_alone:
+                self.of[name] += (sorted(t for t in scripts if (ROOT / "ci/tests" / t).is_file()) +
+                                  [RUN] + ([FAULTS] if room_of(name) in JUDGED else []))
 
     @staticmethod
     def word(name):
@@ -106,9 +131,10 @@ class Judges:
         return test in self.led_to(name) or f'"{name[:-2]}.h"' in text or self.word(name) in pathlib.Path(test).name.split("_")
 
     def in_order(self, name):
-        """The likely ones first, then the quick ones."""
+        """The likely ones first, then those that have killed the most, then the quick ones."""
         return sorted(self.of[name], key=lambda j: ((RUN, FAULTS).index(j) if j in (RUN, FAULTS) else -1,
-                                                    not self.names(j, self.texts.get(j, ""), name), self.seconds.get(j, 5)))
+                                                    not self.names(j, self.texts.get(j, ""), name), -self.kills[j],
+                                                    self.seconds.get(j, 5)))
 
 
 class Copy:
@@ -124,10 +150,11 @@ class Copy:
         shutil.copytree(build, self.objects, ignore=lambda folder, names:
                         {"mutants", "asan", "tsan", "fuzz", "coverage"} & set(names) if folder == str(build) else ())
         self.stamp.touch()
+        self.sound = {} # code of files, compiled as mutants are
 
     def run(self, seconds, *command, tree=None):
         """False: it failed, or took longer."""
-        environment = dict(os.environ, MAKEFLAGS="", KVB_DEPS_SKIP="1", KVB_TEST_SECONDS=str(int(seconds)), KVB_TEST_JOBS="1",
+        environment = dict(os.environ, MAKEFLAGS="", KVB_DEPS_SKIP="1", KVB_TEST_SECONDS=str(math.ceil(seconds)), KVB_TEST_JOBS="1",
                            CMOCKA_TEST_ABORT="1", KVB_WORKLOADS=str(ROOT / "workloads/recorded"), KVB_PROGRESS="0",
                            GIT_CEILING_DIRECTORIES=str(self.build)) # a copy is no part of the repository
         with open(self.log, "w") as log:
@@ -137,38 +164,63 @@ class Copy:
             except subprocess.TimeoutExpired:
                 return False
 
-    def make(self, target):
-        return self.run(1800, "make", "OPT=-O1", "WARN=", f"BUILD={self.objects}", "FACTS=keep", target)
+    def make(self, *targets):
+        return self.run(1800, "make", "OPT=-O1", "WARN=", f"BUILD={self.objects}", "FACTS=keep", *targets)
+
+    def code(self, name):
+        """The object code that the file compiles to."""
+        stem = self.objects / name[:-2]
+        return [p.read_bytes() for p in sorted(stem.parent.glob(f"{stem.name}.*o")) if p.suffix == ".o"]
 
     def fails(self, judge, seconds, sound=False):
         tree, objects = (ROOT, self.build) if sound else (self.tree, self.objects)
         if judge in (RUN, FAULTS):
             return not self.run(seconds, f"{objects}/kvbench", *(SMOKE if judge == RUN else ["faults"]), tree=tree)
         script = judge.endswith(".t")
-        if not sound and not self.make("programs" if script else f"{objects}/tests/{judge}"):
-            give_up(f"{judge} does not build: see {self.log}")
+        if script and not sound and not self.make("programs"):
+            give_up(f"programs do not build: see {self.log}")
         return not self.run(seconds, "ci/test.sh", str(objects), f"ci/tests/{judge}" if script else f"{objects}/tests/{judge}",
                             tree=tree)
 
     def killer(self, judges, name):
-        for judge in judges.in_order(name):
+        linked, order = 0, [j for j in judges.in_order(name) if judges.seconds.get(j, 0) <= judges.limit]
+        for number, judge in enumerate(order):
+            if number == linked: # one program, then two, four, … at a time
+                linked += number + 1
+                programs = [j for j in order[number:linked] if j in judges.texts]
+                if programs and not self.make(*(f"{self.objects}/tests/{j}" for j in programs)):
+                    give_up(f"{judge} does not build: see {self.log}")
             if judge not in judges.seconds:
                 begin = time.time()
-                if self.fails(judge, 1800, sound=True):
-                    give_up(f"{judge} fails without any change: see {self.log}")
+                failed = self.fails(judge, min(judges.limit, 1800), sound=True)
                 judges.seconds[judge] = time.time() - begin
+                if failed and judges.seconds[judge] < judges.limit:
+                    give_up(f"{judge} fails without any change: see {self.log}")
+            if judges.seconds[judge] > judges.limit:
+                continue
             if self.fails(judge, 20 + 5 * judges.seconds[judge]):
+                judges.kills[judge] += 1
                 return judge
         return "lives"
 
     def try_out(self, mutant, judges):
-        """"unbuilt", "lives", or what kills it."""
+        """"unbuilt", "alike", "lives", or what kills it."""
         name, number, new = mutant
+        archive = f"{self.objects}/lib{'live' if name.startswith('workloads/live/') else name.split('/')[0]}.a"
+        built = f"{self.objects}/plugins/ggml.so" if name.startswith("kernels/ggml/") else archive
+        if name not in self.sound:
+            if not self.make("-W", name, built):
+                give_up(f"{name} does not build: see {self.log}")
+            self.sound[name] = self.code(name)
         lines = (self.tree / name).read_text().split("\n")
         lines[number] = new
         (self.tree / name).write_text("\n".join(lines))
         try:
-            if not self.make(f"{self.objects}/{'plugins/ggml.so' if name.startswith('kernels/ggml/') else 'kvbench'}"):
+            if not self.make(built):
+                return "unbuilt"
+            if self.code(name) == self.sound[name]:
+                return "alike"
+            if not judges.tests_alone and not self.make(f"{self.objects}/kvbench"):
                 return "unbuilt"
             return self.killer(judges, name)
         finally:
@@ -187,12 +239,52 @@ class Copy:
                     shutil.copy2(origin, path)
 
 
+class Score:
+    """Of mutants: tried, those that do not build or change nothing, and of the others the killed."""
+
+    def __init__(self, verdicts):
+        verdicts = list(verdicts)
+        self.tried, self.unbuilt, self.alike = len(verdicts), verdicts.count("unbuilt"), verdicts.count("alike")
+        self.counted = self.tried - self.unbuilt - self.alike
+        self.killed = self.counted - verdicts.count("lives")
+        self.percent = f"{100 * self.killed // max(self.counted, 1)} %" if self.counted else ""
+
+
+def table_of(options, places, said, reasons):
+    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+    tried, judged = Score(v for _, v in said), "test programs alone" if options.tests else "tests, a run and `kvbench faults`"
+    judged += f", none that takes more than {options.seconds:g} s" if options.seconds < math.inf else ""
+    text = [f"""# What the tests see
+
+Written by `ci/mutate.py --table`: commit {commit}, {time.strftime('%Y-%m-%d')}. {tried.tried} of the {places} mutants of these files (seed
+{options.seed}), each judged by {judged}. *Counted* are those that build and change something: **{tried.killed} of {tried.counted}
+are killed, {tried.percent}**. {tried.unbuilt} do not build; {tried.alike} change nothing: they compile to the same code, or are
+listed below.
+
+| file | tried | counted | killed | |
+|---|---:|---:|---:|---:|"""]
+    for name in sorted({m[0] for m, _ in said}):
+        score = Score(v for m, v in said if m[0] == name)
+        text.append(f"| {name} | {score.tried} | {score.counted} | {score.killed} | {score.percent} |")
+
+    def listed(title, mutants):
+        text.append(f"\n## {title}\n")
+        for name, old, new, why in mutants:
+            text.append(f"`{name}`{why}\n```diff\n-{old}\n+{new}\n```")
+    listed("What lives", [(*place_of(m), f":{m[1] + 1}") for m, v in sorted(said) if v == "lives"])
+    listed("What changes nothing", [(*place, f": {why}") for place, why in sorted(reasons.items())])
+    return "\n".join(text) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", help="the sound build, with its tests")
     parser.add_argument("files", nargs="*", help="only these sources; default: all of " + ", ".join(ROOMS))
     parser.add_argument("--count", type=int, default=0, help="a sample of so many mutants; default: all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample; default: %(default)s")
+    parser.add_argument("--tests", action="store_true", help="no scripts, run and faults: what no test program sees, lives")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="judges that take longer are left out")
+    parser.add_argument("--table", type=pathlib.Path, help="a file for the score, as Markdown: results/mutation.md")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="copies of the tree; default: %(default)s")
     options = parser.parse_intermixed_args()
     files = options.files or sorted({p for room in ROOMS for p in glob.glob(f"{room}/**/*.c", root_dir=ROOT, recursive=True)
@@ -205,7 +297,8 @@ def main():
     places = len(mutants)
     mutants = mutants[:options.count] if options.count else mutants
     build = pathlib.Path(options.build).resolve()
-    judges = Judges(build, sorted({m[0] for m in mutants}))
+    judges = Judges(build, sorted({m[0] for m in mutants}), options.tests, options.seconds)
+    reasons = alike()
     copies = [Copy(build, k) for k in range(max(1, min(options.jobs, len(mutants))))]
     todo, lock, said = queue.SimpleQueue(), threading.Lock(), []
     for mutant in mutants:
@@ -218,7 +311,7 @@ def main():
             except queue.Empty:
                 return
             begin, (name, line, new) = time.time(), mutant
-            verdict = copy.try_out(mutant, judges)
+            verdict = "alike" if place_of(mutant) in reasons else copy.try_out(mutant, judges)
             with lock:
                 said.append((mutant, verdict))
                 print(f"{len(said)}/{len(mutants)} {'LIVES' if verdict == 'lives' else verdict}: {name}:{line + 1}: {new.strip()} "
@@ -229,12 +322,14 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    built = [v for _, v in said if v != "unbuilt"]
-    print(f"\n{places} places, {len(said)} tried, {len(said) - len(built)} do not build; of {len(built)} "
-          f"{len(built) - built.count('lives')} are killed ({100 * (len(built) - built.count('lives')) / max(len(built), 1):.0f} %)")
+    score = Score(v for _, v in said)
+    print(f"\n{places} places, {score.tried} tried, {score.unbuilt} do not build, {score.alike} change nothing; of {score.counted} "
+          f"{score.killed} are killed ({score.percent})")
     for (name, line, new), verdict in sorted(said):
         if verdict == "lives":
             print(f"\n{name}:{line + 1}\n-{(ROOT / name).read_text().split(chr(10))[line]}\n+{new}")
+    if options.table:
+        options.table.write_text(table_of(options, places, said, reasons))
     shutil.rmtree(build / "mutants", ignore_errors=True)
     sys.exit(len(said) < len(mutants))
 
