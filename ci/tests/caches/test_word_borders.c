@@ -108,7 +108,7 @@ static void reorder(const uint32_t *dst, const uint32_t *src, uint32_t count)
 /* The next one becomes what one at a border is, which stays; then each takes the next one's place. */
 static void take_places(void)
 {
-    uint32_t dst[MOST], src[MOST];
+    static uint32_t dst[MOST], src[MOST];
     for (uint32_t s = 0; s < n; s++) {
         const uint32_t next[] = {(s + 1) % n}, both[] = {s, (s + 1) % n};
         dst[s] = s;
@@ -125,12 +125,23 @@ static void take_places(void)
     step_all();
 }
 
+/* Two that came after it was saved, and took another's row, go again; each of the others has the row that it had. */
 static void save_and_load(void)
 {
+    const uint32_t two[] = {61, n - 1}, three[] = {61, n - 1, 60}, had = len[60];
+    static uint64_t was[LEN];
+    memcpy(was, own[60], sizeof was);
+    leave(two[0]);
+    leave(two[1]);
     assert_int_equal(kvb_cache_save(r.cache, KVB_SEQ_ALL, path), 0);
-    assert_int_equal(kvb_cache_clear(r.cache), 0);
+    leave(60);
+    step(three, 3);
     assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), 0);
+    len[two[0]] = len[two[1]] = 0;
+    memcpy(own[60], was, sizeof was);
+    len[60] = had;
     lengths_check();
+    step(two, 2);
     step_all();
     leave_and_return();
 }
