@@ -295,7 +295,11 @@ static void rows_are_decoded_anew(void **state)
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     (void)state;
     f32_k = f32_v = true;
-    both_agree(&call, &spec);
+    const size_t held = KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float);
+    for (int again = 0; again < 2; again++) { /* as many rows as before find the room of before */
+        both_agree(&call, &spec);
+        assert_int_equal(call.staged_bytes, held);
+    }
     assert_int_equal(f16->ensure(k, CELLS + 9), 0);
     assert_int_equal(f16->ensure(v, CELLS + 9), 0);
     f16->write_run(k, 5, 1, row);
@@ -307,6 +311,7 @@ static void rows_are_decoded_anew(void **state)
         both_agree(&call, &spec);
         rows_are_those_of(&call.args.k, &spec.k, 0);
         rows_are_those_of(&call.args.v, &spec.v, 0);
+        assert_int_equal(call.staged_bytes, held + held / 4); /* one row more makes room for a quarter more */
     }
     assert_true(*(const float *)kvb_view_row(&call.args.k, 0, 5) == 42);
     kvb_call_free(&call);
