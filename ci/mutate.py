@@ -7,11 +7,12 @@
     ci/mutate.py build --tests oracle/*.c             judged by test programs alone: some seconds for each mutant
 
 A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, plus for minus, times for
-divided by, "and" for "or", the larger for the smaller, a statement dropped. It is made in a copy of the tree. What does not compile, warnings aside, is not counted. It is killed by the first that
-fails: a test program that links the file and is of its room, or is named after it, includes its header, or is told of below; likewise a script;
-a run of several workloads; `kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without
-it: that is tried before its first verdict, and tells how long it may take. Survivors are told with file and line. A mutant that
-compiles to the same code, or is listed in ci/mutants-alike.txt with the reason, changes nothing and is not counted.
+divided by, "and" for "or", the larger for the smaller, a statement dropped. It is made in a copy of the tree. What does not
+compile, warnings aside, is not counted. A mutant that compiles to the same code, or is listed in ci/mutants-alike.txt with the
+reason, changes nothing and is not counted. A mutant is killed by the first that fails: a test program that links the file and is
+of its room, or is named after it, includes its header, or is listed below; a script of such a name; a run of several workloads;
+`kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without the mutant: that is tried
+before its first verdict, and sets how long it may take. Survivors are listed with file and line.
 Exit 0 whatever the score.
 """
 import argparse

@@ -347,6 +347,22 @@ static void rho_is_the_largest_share(void **state)
     assert_true(isinf(kvb_recurrence_rho(want, KVB_F32, got, 3, &at)) && at == 0);
 }
 
+/* Inputs are not rounded where slots hold f32. */
+static void inputs_of_f32_are_exact(void **state)
+{
+    const kvb_scan_problem p = problem_of(KVB_SCAN_CONV, KVB_F32);
+    const float v[DV] = {1, 2, 3}, taps[(DK + 1) * DV] = {1};
+    kvb_recurrence *r = kvb_recurrence_open(&p, &honest);
+    kvb_recurrence_want out[DV], all[DK * DV];
+    (void)state;
+    kvb_recurrence_step(r, &(kvb_recurrence_token){.v = v, .a = taps}, out);
+    kvb_recurrence_rest(r, true);
+    kvb_recurrence_state(r, all);
+    for (int i = 0; i < DK * DV; i++)
+        assert_true(all[i].bound == 0 && all[i].worst == 0);
+    kvb_recurrence_close(r);
+}
+
 /* A token of a call: by its place, its head, and the head's group; gates and decays as the kind has them. */
 static void tokens_of_a_call(void **state)
 {
@@ -384,6 +400,7 @@ int main(void)
         cmocka_unit_test(errors_decay_as_the_state_does), cmocka_unit_test(forks_are_apart),
         cmocka_unit_test(sums_reach_back_one_chunk),      cmocka_unit_test(columns_err_by_norm),
         cmocka_unit_test(rho_is_the_largest_share),       cmocka_unit_test(tokens_of_a_call),
+        cmocka_unit_test(inputs_of_f32_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
