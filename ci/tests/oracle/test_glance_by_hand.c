@@ -62,8 +62,8 @@ static void written_to(void **state)
 
 static void decayed(void **state)
 {
-    const float q[] = {0, 0, 1}, k[] = {1, 0, 0}, v[] = {4, -4}, gate[] = {0.5f, 0.25f};
-    const float a[] = {-1, -2, -3, -0.5f, -2, -1}, one = -2;
+    const float q[] = {0, 0, 1}, k[] = {1, 0, 0}, v[] = {4, -4, 9}, gate[] = {0.5f, 0.25f, 9};
+    const float a[] = {-1, -2, -3, -0.5f, -2, -1, -9}, one = -2;
     kvb_scan_problem p = problem_of(KVB_SCAN_MAMBA1);
     double lane[ROWS * KVB_LANE_COLUMNS];
     kvb_glance_row row = {.q_norm = 0};
@@ -72,6 +72,7 @@ static void decayed(void **state)
     lane_fill(lane);
     kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = gate, .a = a}, lane, &row);
     is_above(row.decay[0], exp(-0.5));
+    assert_true(row.decay[COLUMNS] == 0 && row.size[COLUMNS] == 0 && row.write[COLUMNS] == 0 && row.v[COLUMNS] == 0);
     is_above(row.decay[1], exp(-0.125));
     is_above(row.size[0], 1.5);
     is_above(row.size[1], 0.5);

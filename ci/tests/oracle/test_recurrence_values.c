@@ -321,6 +321,7 @@ static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int dra
             kvb_glance_rest(&g, &p, &a, stored);
         }
     }
+    assert_true(g.worst[DV] == 0 && g.linear[DV] == 0); /* the lane has no more columns */
     kvb_recurrence_close(r);
 }
 
