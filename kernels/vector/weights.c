@@ -34,24 +34,25 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
 {
     const uint32_t vecs = groups * GROUP / VL, lanes = (1u << VL) - 1;
     const vf hidden = vf_set(-INFINITY), factor = vf_set(capped ? logits.softcap : logits.scale);
-    vf s[BLOCK / VL], top = hidden, total = vf_set(0);
+    vf seen[BLOCK / VL], top = hidden, total = vf_set(0); /* exponents */
 
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
-        s[v] = vf_load(scores + v * VL);
+        vf s = vf_load(scores + v * VL);
         if (capped)
-            s[v] = vf_tanh(s[v] * vf_set(logits.scale));
-        vf seen = s[v] * factor;
+            s = vf_tanh(s * vf_set(logits.scale));
+        seen[v] = s * factor;
         if (!whole)
-            seen = vf_select((uint32_t)(visible >> v * VL) & lanes, seen, hidden);
-        top = vf_max(seen, top); /* in this order: a NaN in seen is ignored */
+            seen[v] = vf_select((uint32_t)(visible >> v * VL) & lanes, seen[v], hidden);
+        top = vf_max(seen[v], top); /* in this order: a NaN in seen is ignored */
     }
     float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
     /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or NaN. */
     vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
-        vf weight = vf_exp2(vf_fma(s[v], factor, minus_max));
+        /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is not are far apart. */
+        vf weight = vf_exp2(seen[v] + minus_max);
         if (!whole)
             weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));
         vf_store(scores + v * VL, weight);

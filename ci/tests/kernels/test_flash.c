@@ -350,6 +350,37 @@ static void logits_of_any_size_hold(void **state)
         }
 }
 
+/* Which cell is the largest is then lost in rounding, but some cell is: the log-sum-exp is that of the logits. */
+static void huge_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
+{
+    const size_t rows = (size_t)s->n_tok * s->group;
+    fixture_attend(f, kernel);
+    for (size_t r = 0; r < rows; r++)
+        if (!(fabs(fabs((double)f->args.lse[r]) - 1e18) < 1e16))
+            fail_msg("%s, %s: lse[%zu] = %g", kernel->name, kvb_cpu_level_names[kvb_cpu()], r, (double)f->args.lse[r]);
+    for (size_t i = 0; i < rows * s->v_dim; i++)
+        assert_true(isfinite(((const float *)f->args.out)[i]));
+}
+
+/* Logits far above where floats are whole numbers. */
+static void huge_logits_hold(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 8; way++) {
+        struct shape s = plain;
+        struct fixture f;
+        s.k_dim = 64;
+        s.n_cells = 200;
+        s.n_tok = way % 2 ? 66 : 1;
+        s.mask = way / 2 % 2 ? KVB_MASK_CAUSAL : KVB_MASK_NONE;
+        s.seed = 72000 + way;
+        fixture_build(&f, &s);
+        logits_shift(&f, way / 4 ? 1e18 : -1e18, 0);
+        fixture_check(&f, &s, huge_judge);
+        fixture_free(&f);
+    }
+}
+
 /* Elements near f16's largest, and below its normal numbers, of V, or of K for logits of any size: sums of f16 pass their
  * range. */
 static void values_of_any_size_hold(void **state)
@@ -479,6 +510,7 @@ int main(void)
         cmocka_unit_test(blind_queries_are_zero),
         cmocka_unit_test(layouts_hold),
         cmocka_unit_test(logits_of_any_size_hold),
+        cmocka_unit_test(huge_logits_hold),
         cmocka_unit_test(values_of_any_size_hold),
         cmocka_unit_test(softcap_and_sinks_hold),
         cmocka_unit_test(out_types_hold),
