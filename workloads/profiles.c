@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of value profiles; those without structure along the sequence, gaussian and flat; and tags (see values.h). */
+/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see values.h). */
 #include "workloads/profile_internal.h"
 #include "workloads/why.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,67 @@ const kvb_profile kvb_profile_flat = {
     .name = "flat",
     .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get",
     .rows = flat_rows,
+};
+
+/* ---- grid ---------------------------------------------------------------------------------------------- */
+
+#define GRID_STEP    0x1p-6f
+#define GRID_LARGEST 64000u /* steps: 1000 */
+#define GRID_GROUP   16u /* channels of which the first has the row's largest magnitude: no format's groups are smaller */
+#define GRID_LOGIT   2.0 /* the standard deviation of a logit, among the rows with the largest K */
+
+/*
+ * What a row's largest magnitude is, in steps of the row's own, a power of two times GRID_STEP: twice the largest code of a
+ * format. Scales are then powers of two, or nearly, and odd multiples of the step lie half-way between two codes.
+ */
+static const uint32_t grid_tops[] = {
+    GRID_LARGEST, 2 * 127, /* int8, q8_0 */
+    2 * 8,                 /* q4_0 */
+    2 * 6,                 /* e2m1 */
+    2 * 448,               /* e4m3 */
+};
+enum { GRID_TOPS = sizeof grid_tops / sizeof *grid_tops };
+
+/* One row: multiples of its step, each eighth element a zero of either sign. */
+static void grid_row(uint64_t key, uint32_t dim, float *row)
+{
+    const uint64_t kind = kvb_rng_bits(key, 0);
+    const uint32_t top = grid_tops[kind % GRID_TOPS];
+    uint32_t doublings = 0;
+    while (top << (doublings + 1) <= GRID_LARGEST)
+        doublings++;
+    const float step = GRID_STEP * (float)(1u << (kind >> 32) % (doublings + 1));
+    for (uint32_t c = 0; c < dim; c++) {
+        const uint64_t bits = kvb_rng_bits(key, c + 1);
+        uint32_t steps = (uint32_t)((bits >> 32) % (top + 1));
+        if (c % GRID_GROUP == 0)
+            steps = top;
+        else if (bits >> 1 & 7)
+            steps = steps ? steps : 1;
+        else
+            steps = 0;
+        row[c] = (float)steps * (bits & 1 ? -step : step); /* 0 * -step is -0 */
+    }
+}
+
+static void grid_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                      uint32_t pos, float *out)
+{
+    (void)pos;
+    const kvb_group *group = kvb_model_group(model, layer);
+    const uint64_t key = kvb_token_key(seed, kind, layer, token);
+    const uint32_t dim = kvb_rows_dim(group, kind);
+    const double largest = GRID_STEP * GRID_LARGEST / sqrt(3); /* root mean square of a uniform row */
+    if (kind == KVB_ROWS_Q)
+        normal_rows(model, seed, kind, layer, token, GRID_LOGIT / (group->scale * sqrt(dim) * largest), out);
+    for (uint32_t h = 0; h < kvb_rows_heads(group, kind) && kind != KVB_ROWS_Q; h++)
+        grid_row(kvb_rng_key(key, h), dim, out + (size_t)h * dim);
+}
+
+const kvb_profile kvb_profile_grid = {
+    .name = "grid",
+    .summary = "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs",
+    .rows = grid_rows,
 };
 
 /* ---- tags ---------------------------------------------------------------------------------------------- */
@@ -99,19 +161,13 @@ const kvb_profile kvb_profile_tags = {
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
 const kvb_profile *const kvb_profiles[] = {
-    &kvb_profile_gaussian,
-    &kvb_profile_llama,
-    &kvb_profile_qwen,
-    &kvb_profile_peaked,
-    &kvb_profile_needle,
-    &kvb_profile_flat,
-    &kvb_profile_tags,
-    &kvb_profile_large_logits,
-    &kvb_profile_far_below,
-    &kvb_profile_equal_keys,
-    &kvb_profile_giant_channel,
-    &kvb_profile_subnormal,
-    NULL,
+    &kvb_profile_gaussian,     &kvb_profile_llama,
+    &kvb_profile_qwen,         &kvb_profile_peaked,
+    &kvb_profile_needle,       &kvb_profile_flat,
+    &kvb_profile_grid,         &kvb_profile_tags,
+    &kvb_profile_large_logits, &kvb_profile_far_below,
+    &kvb_profile_equal_keys,   &kvb_profile_giant_channel,
+    &kvb_profile_subnormal,    NULL,
 };
 
 const kvb_profile *kvb_profile_find(const char *name)

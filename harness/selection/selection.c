@@ -191,16 +191,14 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
     return error;
 }
 
-/* The workload's own values, then the profiles named or listed by the suite. */
+/* The profiles named, or listed by the suite. */
 static int values_choose(const kvb_selection_words *words, const kvb_suite_part *part, kvb_selection *s, char *why,
                          size_t why_bytes)
 {
-    if (!words->values.n)
-        s->values[s->n_values++] = NULL;
-    for (size_t i = 0; !words->values.n && part->values && part->values[i]; i++)
-        s->values[s->n_values++] = part->values[i];
-    for (size_t i = 0; i < words->values.n; i++) {
-        const char *word = words->values.at[i];
+    static const char *const trace[] = {"own", NULL};
+    const char *const *listed = part->values ? part->values : trace;
+    for (size_t i = 0; words->values.n ? i < words->values.n : listed[i] != NULL; i++) {
+        const char *word = words->values.n ? words->values.at[i] : listed[i];
         bool own = !strcmp(word, "own");
         if (!own && !kvb_profile_find(word)) {
             char known[512] = "own";

@@ -35,10 +35,11 @@
 #define TWINS                                                                                                          \
     "plain-decode-*", "batched-multi-seq-*", "agent-fork-*", "eagle-tree-*", "parallel-sample-*", "sliding-window-*",  \
         "sink-window-*", "mla-decode-*", "gpt-oss-like-*", "gemma-like-*", "chunked-local-*"
-#define ALL_TWINS    "*-8x128", "*-1x576", "*-8x64", "*-4x256"
-#define SOME_FORMATS LIST("f32", "f16", "bf16", "q8_0", "e4m3", "kivi4")
-#define IN_FULL      8000000
-#define A_SAMPLE     60000
+#define ALL_TWINS     "*-8x128", "*-1x576", "*-8x64", "*-4x256"
+#define EVERY_PROFILE LIST("own", "gaussian", "llama", "qwen", "peaked", "needle", "flat", "grid")
+#define SOME_FORMATS  LIST("f32", "f16", "bf16", "q8_0", "e4m3", "kivi4")
+#define IN_FULL       8000000
+#define A_SAMPLE      60000
 
 static const kvb_suite_part quick_parts[] = {
     {
@@ -48,8 +49,15 @@ static const kvb_suite_part quick_parts[] = {
         .oracle_pairs = IN_FULL,
     },
     {
-        .workloads = LIST("plain-decode-8x128", "batched-multi-seq-8x128"),
+        .workloads = LIST("plain-decode-8x128"),
         .pools = EVERY_FORMAT,
+        .sample_ms = 20,
+        .oracle_pairs = A_SAMPLE,
+    },
+    {
+        .workloads = LIST("batched-multi-seq-8x128"),
+        .pools = EVERY_FORMAT,
+        .values = LIST("grid"), /* codes that tie and saturate */
         .sample_ms = 20,
         .oracle_pairs = A_SAMPLE,
     },
@@ -110,14 +118,14 @@ static const kvb_suite_part full_parts[] = {
     {
         .workloads = LIST("*"),
         .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
-        .values = LIST("gaussian", "llama", "qwen", "peaked", "needle", "flat"),
+        .values = EVERY_PROFILE,
         .sample_ms = 1000,
         .oracle_pairs = 40000000,
     },
     {
         .workloads = LIST(ALL_TWINS, "long-decode"),
         .pools = EVERY_FORMAT,
-        .values = LIST("gaussian", "llama", "qwen", "peaked", "needle", "flat"),
+        .values = EVERY_PROFILE,
         .sample_ms = 200,
         .oracle_pairs = 4000000,
     },

@@ -12,7 +12,7 @@ typedef struct kvb_suite_part {
     const char *const *workloads; /* globs over workload names */
     const char *const *caches;    /* globs */
     const char *const *pools;     /* words as --pool takes them */
-    const char *const *values;    /* value profiles to replay besides the workload's own; absent: none */
+    const char *const *values;    /* value profiles, "own" of them what the trace says; absent: that alone */
     uint32_t sample_ms;           /* for the passes of one combination */
     uint64_t oracle_pairs;        /* (query, head, cell) visits of the oracle for each workload and pool */
 } kvb_suite_part;

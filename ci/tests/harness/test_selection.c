@@ -46,7 +46,7 @@ static void select_part(const kvb_selection_words *words, const kvb_suite_part *
 static void common_combinations_are_run_once(void **state)
 {
     char own[] = "llama", typed[] = "llama"; /* the same name at two places */
-    const char *first_values[] = {own, NULL}, *second_values[] = {typed, NULL};
+    const char *first_values[] = {"own", own, NULL}, *second_values[] = {"own", typed, NULL};
     kvb_suite_part first = {.workloads = every, .pools = one_pool, .values = first_values};
     kvb_suite_part second = {.workloads = only_b, .caches = only_seq, .pools = two_pools, .values = second_values};
     kvb_selection_words words = {0};

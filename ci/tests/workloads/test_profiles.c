@@ -433,6 +433,43 @@ static void test_subnormal(void **state)
         }
 }
 
+/* Multiples of 1/64 up to 1000 and zeros of both signs; of each format many elements lie half-way between two codes. */
+static void test_grid(void **state)
+{
+    (void)state;
+    enum { N = 512 };
+    static const float limits[] = {1000, 127, 8, 6, 448}; /* the largest code, or what saturates */
+    uint32_t zeros[2] = {0}, ties[5] = {0}, beyond = 0;
+    for (kvb_rows kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
+        const uint32_t dim = dim_of(&model, kind), n = N * heads_of(&model, kind) * dim;
+        float *rows = rows_make("grid", &model, kind, 1, N);
+        for (uint32_t i = 0; i < n; i += dim) {
+            for (uint32_t c = 0; c < dim; c++) {
+                const float x = rows[i + c];
+                assert_true(fabsf(x) <= 1000 && fmodf(x, 0x1p-6f) == 0);
+                assert_true(c % 16 || fabsf(x) == fabsf(rows[i])); /* each group's largest is the row's */
+                assert_true(fabsf(x) <= fabsf(rows[i]));
+                zeros[signbit(x) != 0] += x == 0;
+                beyond += fabsf(x) > 448;
+                for (uint32_t f = 1; f < 5; f++)
+                    ties[f] += fabsf(fmodf(x / (fabsf(rows[i]) / limits[f]), 1)) == 0.5f;
+            }
+        }
+        free(rows);
+    }
+    const uint32_t all = N * 2 * (128 + 64);
+    assert_true(zeros[0] > all / 20 && zeros[1] > all / 20 && beyond > all / 20);
+    for (uint32_t f = 1; f < 5; f++)
+        assert_true(ties[f] > all / 20);
+    float *k = rows_make("grid", &model, KVB_ROWS_K, 0, N), *q = rows_make("grid", &model, KVB_ROWS_Q, 0, 1);
+    double w[N];
+    weights_make(&model, q, k, 1, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] < 0.9 && w[0] > 1e-9); /* neither one cell alone, nor none */
+    free(k);
+    free(q);
+}
+
 /* Decodes a row of tags: the code, or all ones when its repeats disagree or an element is no symbol. */
 static uint32_t tag_decode(const float *row, uint32_t dim)
 {
@@ -525,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_logits_far_from_0),
         cmocka_unit_test(test_giant_channel),
         cmocka_unit_test(test_subnormal),
+        cmocka_unit_test(test_grid),
         cmocka_unit_test(test_tags),
         cmocka_unit_test(test_odd_dims),
     };

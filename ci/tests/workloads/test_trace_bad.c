@@ -266,7 +266,7 @@ static const bad bad_headers[] = {
     WHOLE(MODEL(VERSION_1 "\"kv_cache.n_layers\":1025," DIMS), "\"kv_cache.n_layers\": 1025 is out of range 1 .. 1024"),
     WHOLE(V("{}"), "header: \"profile\": expected a string, found nothing"),
     WHOLE(V("{\"profile\":\"gauss\",\"seed\":1}"),
-          "unknown profile \"gauss\", known: gaussian, llama, qwen, peaked, needle, flat, tags, large-logits, "
+          "unknown profile \"gauss\", known: gaussian, llama, qwen, peaked, needle, flat, grid, tags, large-logits, "
           "far-below, equal-keys, giant-channel, subnormal"),
     WHOLE(V("{\"profile\":\"flat\"}"), "header: \"seed\": expected an integer, found nothing"),
     WHOLE(V("{\"profile\":\"flat\",\"seed\":-1}"), "header: \"seed\": -1 is out of range"),

@@ -94,8 +94,8 @@ static void test_refused(void **state)
 static void test_unlike_groups(void **state)
 {
     (void)state;
-    static const char *const profiles[] = {"gaussian", "llama",        "peaked",        "needle",
-                                           "flat",     "large-logits", "giant-channel", "subnormal"};
+    static const char *const profiles[] = {"gaussian", "llama",        "peaked",        "needle",   "flat",
+                                           "grid",     "large-logits", "giant-channel", "subnormal"};
     char why[300] = "";
     int called = 0;
     kvb_trace *t = load(HEADER_GROUPS EVENTS);
@@ -154,9 +154,9 @@ static void test_header_profile(void **state)
     assert_string_equal(v->profile, "gaussian");
     kvb_values_free(v);
     assert_int_equal(kvb_values_open(t, "gaus", 0, NULL, NULL, &v, why, sizeof why), -EINVAL);
-    assert_contains(why,
-                    "unknown profile \"gaus\", known: gaussian, llama, qwen, peaked, needle, flat, tags, large-logits, "
-                    "far-below, equal-keys, giant-channel, subnormal");
+    assert_contains(
+        why, "unknown profile \"gaus\", known: gaussian, llama, qwen, peaked, needle, flat, grid, tags, large-logits, "
+             "far-below, equal-keys, giant-channel, subnormal");
     assert_null(v);
     kvb_trace_free(t);
     t = load(HEADER "{\"fill\":{\"seq\":0,\"n\":524288}}\n");
