@@ -192,6 +192,27 @@ const kvb_codec *kvb_codec_find(const char *format_name)
     return NULL;
 }
 
+/* Kinds of head scales are told by names alone: nvfp4 has one of the whole tensor. */
+static kvb_static_scale head_scale_of(const kvb_codec *codec)
+{
+    return strstr(codec->name, "-head")                                          ? KVB_STATIC_HEAD
+           : strstr(codec->name, "-tensor") || strcmp(codec->name, "nvfp4") == 0 ? KVB_STATIC_TENSOR
+                                                                                 : KVB_STATIC_NONE;
+}
+
+const kvb_codec *kvb_codec_alike(const kvb_format *f)
+{
+    for (const kvb_codec *const *codec = kvb_codecs; *codec; codec++) {
+        const kvb_codec *c = *codec;
+        const bool grouped =
+            c->shared ? f->axis == KVB_AXIS_TOKENS : f->axis != KVB_AXIS_TOKENS && f->group == c->group;
+        if (c->elem == f->elem && grouped && c->block == (f->residual_cells ? f->residual_cells : 1) &&
+            head_scale_of(c) == f->head_scale && (f->elem != KVB_CODEBOOK || c->bits == f->level_bits))
+            return c;
+    }
+    return NULL;
+}
+
 float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h)
 {
     if (format->head_scale == KVB_STATIC_NONE || !amax)

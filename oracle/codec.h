@@ -37,6 +37,8 @@ struct kvb_codec {
 
 extern const kvb_codec *const kvb_codecs[];               /* ends with NULL */
 const kvb_codec *kvb_codec_find(const char *format_name); /* "+had" is looked through; or NULL */
+/* The codec whose rows have the elements, scales and blocks of this format, whatever its name; or NULL. */
+const kvb_codec *kvb_codec_alike(const kvb_format *format);
 
 /* The head scale that a format fixes for KV head h, of largest magnitudes amax [n_kv_heads] (NULL: 1). */
 float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h);

@@ -31,9 +31,13 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
     uint32_t group = codec && codec->group != KVB_GROUP_ROW ? codec->group : 0;
     uint32_t block = kvb_transform_block(dim), least = format->elem == KVB_CODEBOOK ? 32 : 2;
 
-    if (!codec)
-        snprintf(why, why_bytes, "no reference codec for format '%s'", format->name);
-    else if (codec->elem != format->elem || (format->residual_cells ? format->residual_cells : 1) != codec->block)
+    if (!codec) {
+        const kvb_codec *alike = kvb_codec_alike(format);
+        snprintf(why, why_bytes,
+                 alike ? "no reference codec for format '%s': a format of such rows is judged if its name is '%s%s'"
+                       : "no reference codec for format '%s'",
+                 format->name, alike ? alike->name : "", format->transform == KVB_TRANSFORM_HADAMARD ? "+had" : "");
+    } else if (codec->elem != format->elem || (format->residual_cells ? format->residual_cells : 1) != codec->block)
         snprintf(why, why_bytes, "format '%s' is not what the reference codec of that name stores", format->name);
     else if (dim == 0 || (group && dim % group))
         snprintf(why, why_bytes, "%s: rows of %u are not a multiple of %u", format->name, dim, group);

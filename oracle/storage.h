@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What rows become when a format stores them: transform, encode, decode, transform undone. In double, with the
- * magnitudes that an error bound needs. Inside the oracle and its tests only.
+ * magnitudes that an error bound needs. For the oracle, its tests, and where pools are judged by themselves.
  *
  * size[c] is what replaces |row[c]| in the bound (oracle/bound.h):
  *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to

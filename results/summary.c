@@ -219,6 +219,8 @@ static void headline_print(const view *v)
     unsaid_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);
+    if (v->summary->pools_alone && *v->summary->pools_alone)
+        line_print(v, "judged by themselves, too, at many dims: %s", v->summary->pools_alone);
     if (v->summary->untimed)
         line_print(v, "nothing was timed (--check)");
     for (size_t i = 0; i < v->n; i++)

@@ -12,13 +12,14 @@ typedef enum kvb_summary_rows {
 } kvb_summary_rows;
 
 typedef struct kvb_summary {
-    const char *path;     /* of the result file; NULL: there is none */
-    const char *note;     /* openblas_note of the manifest; "": none */
-    const char *coverage; /* which combinations these are, and how many are left out; NULL or "": all */
-    bool untimed;         /* the run did not time anything */
-    bool unfinished;      /* the records of a run that goes on, or was stopped: only `show` reads them yet */
-    bool counters;        /* what was counted is to be shown */
-    double seconds;       /* how long the run took; NaN: not known */
+    const char *path;        /* of the result file; NULL: there is none */
+    const char *note;        /* openblas_note of the manifest; "": none */
+    const char *coverage;    /* which combinations these are, and how many are left out; NULL or "": all */
+    const char *pools_alone; /* pools that were also judged by themselves; NULL or "": none */
+    bool untimed;            /* the run did not time anything */
+    bool unfinished;         /* the records of a run that goes on, or was stopped: only `show` reads them yet */
+    bool counters;           /* what was counted is to be shown */
+    double seconds;          /* how long the run took; NaN: not known */
     kvb_summary_rows rows;
     bool is_markdown; /* lists and tables in Markdown */
 } kvb_summary;

@@ -4,6 +4,10 @@
  * knows no sequence. It is the only place where encodings differ; rows come in as f32 and are read
  * through a view. A cell holds one token's row for every KV head.
  *
+ * `kvbench run` judges a plug-in's pool by itself, too, beside the first workload that it runs over: every verb, hard rows of many
+ * dims, growth, saving. Under the name of a built-in format rows must become what that format makes of them, NaN, infinities and the
+ * sign of zero included; an opaque format has its own reference, of finite rows.
+ *
  * Contract: cells passed to write_run, scatter and gather_into lie below the count last given to
  * ensure(); violating it is a bug (assert), not an error.
  */

@@ -136,6 +136,7 @@ static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, s
     replay->kernel = kvb_kernel_of_attention(p->kernel);
     if (t->off)
         kvb_checks_off |= UINT32_C(1) << t->off;
+    replay->judges_k = t->fault && t->fault->check == KVB_CHECK_POOL;
     return t->fault ? kvb_fault_plant(t->fault, replay, why, why_bytes) : 0;
 }
 

@@ -116,7 +116,9 @@ static int verdict(const run *r)
 static int results_print(const run *r, const kvb_manifest *manifest, size_t total)
 {
     bool people = kvb_table_is_for_people(r->format);
-    char coverage[160] = "";
+    char coverage[160] = "", pools[256] = "";
+    for (size_t i = 0, used = 0; i < r->judged.n && used < sizeof pools; i++)
+        used += (size_t)snprintf(pools + used, sizeof pools - used, "%s%s", i ? ", " : "", r->judged.at[i]->name);
     if (kvb_stopped)
         snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, total);
     else if (r->by_pairs)
@@ -128,6 +130,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                                  .counters = r->counters && people,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
+                                 .pools_alone = pools,
                                  .untimed = r->check,
                                  .seconds = kvb_progress_seconds(),
                                  .rows = !people  ? KVB_ROWS_NONE
@@ -183,6 +186,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
             .command = command,
+            .judged = r->debug.only_text || r->counts ? NULL : &r->judged,
             .only = r->debug.only_text ? &r->debug.only : NULL,
             .dump = r->debug.dump,
             .wants = combination_wanted,

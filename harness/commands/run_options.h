@@ -4,6 +4,7 @@
 #define KVB_RUN_OPTIONS_H
 
 #include "harness/commands/run_debug.h"
+#include "harness/matrix/matrix.h"
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
@@ -40,6 +41,7 @@ typedef struct run {
     kvb_result_writer *writer;
     kvb_export *junit;
     kvb_results results;
+    kvb_judged_pools judged;
     size_t count[KVB_STATUSES];
     char *why; /* of the writer */
     size_t why_bytes;

@@ -33,7 +33,8 @@ typedef struct kvb_fault {
 /* Ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_input_faults[], kvb_output_faults[], kvb_conduct_faults[],
     kvb_claim_faults[], kvb_cache_faults[], kvb_shift_faults[], kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[],
-    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[], kvb_call_faults[];
+    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[], kvb_call_faults[],
+    kvb_alone_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* What the planted part was, in the child. */
@@ -48,6 +49,9 @@ extern kvb_honest kvb_fault_honest;
 extern uint32_t kvb_fault_dim, kvb_fault_heads; /* of the pool last opened */
 /* Opens the honest pool. Other functions of a wrong pool call those of kvb_pool_passing. */
 int kvb_fault_pool_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
+
+/* Rows [dim] of a wrong pool are changed before they are stored. */
+void kvb_fault_rows(kvb_pool_type *wrong, void (*how)(float *row));
 
 /* A function for kvb_child_options.enter; fault: a kvb_fault. */
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes);

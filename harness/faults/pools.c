@@ -33,7 +33,7 @@ static void cells_changed(kvb_pool *pool, const uint32_t *cells, uint32_t n, con
     kvb_pool_passing.scatter(pool, cells, n, rows_changed(n, rows));
 }
 
-static void rows_change(kvb_pool_type *wrong, void (*how)(float *row))
+void kvb_fault_rows(kvb_pool_type *wrong, void (*how)(float *row))
 {
     row_change = how;
     wrong->write_run = run_changed;
@@ -87,37 +87,37 @@ static void row_one_group(float *row)
 
 static void rows_smaller(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_smaller);
+    kvb_fault_rows(wrong, row_smaller);
 }
 
 static void rows_turned(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_turned);
+    kvb_fault_rows(wrong, row_turned);
 }
 
 static void sign_lost(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_sign);
+    kvb_fault_rows(wrong, row_sign);
 }
 
 static void rounded_to_zero(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_toward_zero);
+    kvb_fault_rows(wrong, row_toward_zero);
 }
 
 static void cut_to_bf16(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_to_bf16);
+    kvb_fault_rows(wrong, row_to_bf16);
 }
 
 static void group_smaller(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_one_group);
+    kvb_fault_rows(wrong, row_one_group);
 }
 
 static void channel_lost(kvb_pool_type *wrong)
 {
-    rows_change(wrong, row_one_channel);
+    kvb_fault_rows(wrong, row_one_channel);
 }
 
 /* ---- cells ----------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,12 @@
 
 #define KVB_OPINION_PAIRS (16u << 20) /* usual budget of second opinions: below a second of one core */
 
+/* Pools of plug-ins that were judged by themselves, each beside the first combination that runs over it. */
+typedef struct kvb_judged_pools {
+    const kvb_pool_type *at[2 * KVB_REGISTRY_MAX];
+    size_t n;
+} kvb_judged_pools;
+
 typedef struct kvb_matrix_options {
     const kvb_selection *selection; /* dealt */
     size_t first;                   /* number of its first combination, counted from that of the first selection on */
@@ -43,9 +49,10 @@ typedef struct kvb_matrix_options {
     /* As of kvb_child_options: called in each child before its replay. NULL: none. */
     int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
     const void *enter_ctx;
-    const kvb_only *only; /* the calls that are made; NULL: all */
-    const char *dump;     /* NULL, or a folder for the first call that fails */
-    const char *command;  /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
+    kvb_judged_pools *judged; /* are added to; NULL: no pool is judged by itself */
+    const kvb_only *only;     /* the calls that are made; NULL: all */
+    const char *dump;         /* NULL, or a folder for the first call that fails */
+    const char *command;      /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
      * about before the first is run. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);

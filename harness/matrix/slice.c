@@ -234,6 +234,19 @@ static int duels_run(const block *b)
     return error;
 }
 
+/* Is a pool yet to be judged by itself? From now on it is not. Built-in ones are judged by the program's own tests. */
+static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
+{
+    bool known = !judged || judged->n == sizeof judged->at / sizeof *judged->at;
+    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p && !known; p++)
+        known = type == *p || type == (*p)->rotated;
+    for (size_t i = 0; !known && i < judged->n; i++)
+        known = type == judged->at[i];
+    if (!known)
+        judged->at[judged->n++] = type;
+    return !known;
+}
+
 /* Hands all to the crew: their results reach the caller later, in order. */
 static int combinations_run(const block *b)
 {
@@ -244,6 +257,10 @@ static int combinations_run(const block *b)
         if (!is_wanted(b, i))
             continue;
         bool runs = combination_prepare(b, i, KVB_DUEL_BASE, &child, &result);
+        if (runs) {
+            child.replay.judges_k = is_unjudged(b->lane->options->judged, child.replay.k_pool);
+            child.replay.judges_v = is_unjudged(b->lane->options->judged, child.replay.v_pool);
+        }
         error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, !b->lane->options->no_null, &result);
     }
     return error ? error : kvb_stopped ? -EINTR : 0;

@@ -18,6 +18,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/kernel_io.h"
+#include "harness/replay/pool_alone.h"
 #include "harness/replay/second_look.h"
 #include "harness/replay/verdict.h"
 #include "workloads/slot_files.h"
@@ -68,6 +69,26 @@ static bool quiet_wait(void *ctx)
     return turn_take(&q->turns) && (!q->bound || !kvb_threads_bind(q->bound));
 }
 
+/* Judges pools by themselves. What is not right is the result. */
+static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
+{
+    const kvb_pool_type *const pools[] = {replay->judges_k ? replay->k_pool : NULL,
+                                          replay->judges_v ? replay->v_pool : NULL};
+    char why[KVB_REASON];
+    int error = 0;
+    for (int side = 0; side < 2 && !error; side++)
+        if (pools[side] && !(side && pools[1] == pools[0]))
+            error = kvb_pool_alone(pools[side], result->reason, sizeof result->reason, why, sizeof why);
+    result->reason[0] = '\0';
+    if (error != -EILSEQ)
+        return error;
+    if (kvb_check_is_off(KVB_CHECK_POOL))
+        return 0;
+    result->check = KVB_CHECK_POOL;
+    snprintf(result->reason, sizeof result->reason, "%s", why);
+    return error;
+}
+
 /* turns: the child's end, or -1. */
 static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
@@ -91,6 +112,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     replay.counts = &counts;
     int error =
         options->enter ? options->enter(options->enter_ctx, &replay, s->result.reason, sizeof s->result.reason) : 0;
+    error = error ? error : pools_judge(&replay, &s->result);
     if (!error && !replay.untimed)
         error = kvb_counters_open(options->events, &counts, &replay.counters);
     if (!error)
@@ -124,7 +146,7 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
                           kvb_result *result)
 {
     const kvb_replay_place *place = &s->place;
-    char how[96], where[112] = "before the replay";
+    char how[96], where[256] = "before the replay";
     if (!in_time)
         snprintf(how, sizeof how, "no end within %g s", options->seconds);
     else if (WIFSIGNALED(status))
@@ -135,6 +157,8 @@ static void ending_report(const kvb_child_options *options, const kvb_child_shar
     if (known)
         snprintf(where, sizeof where, "%s, line %llu, layer %u", place->doing,
                  (unsigned long long)options->replay.trace->events[place->event].line, place->layer);
+    else if (!place->doing && *s->result.reason)
+        snprintf(where, sizeof where, "in %.*s", (int)sizeof where - 4, s->result.reason);
     result->status = in_time ? KVB_STATUS_CRASH : KVB_STATUS_TIMEOUT;
     result->check = in_time ? KVB_CHECK_CRASH : KVB_CHECK_TIMEOUT;
     snprintf(result->reason, sizeof result->reason, "%s%s%s %s", s->fault, *s->fault ? ": " : "", how, where);

@@ -24,6 +24,7 @@ typedef struct kvb_replay_options {
         *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
                                                  * or NULL */
     kvb_growth growth;
+    bool judges_k, judges_v;     /* that pool is judged by itself first (pool_alone.h) */
     bool no_staging;             /* a kernel that does not read the pools' formats is skipped */
     bool deterministic;          /* the kernel is to give the same bits whatever the number of threads */
     const kvb_kernel *kernel;    /* of layers that attend */

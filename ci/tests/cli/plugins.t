@@ -48,6 +48,28 @@ wrong "its scale is larger when written" 's|largest / LARGEST;|1.001f * &|'
 wrong "its scale is larger when read" 's|code_of(codes) \* scale|1.001f * &|'
 wrong "it drops the lowest bit" 's|to\[0\] = (unsigned char)codes|to[0] = (unsigned char)(codes \& 0xfe)|'
 
+# The same pool by itself, wrong in what the workload does not meet: its rows have 16 channels.
+ok "the right one again" built lin12.so
+ok "  by itself" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache seq --workload plain-decode
+holds "  is judged, and named" '^judged by themselves, too, at many dims: lin12$'
+alone() { # NAME SED REASON
+    sed -i "$2" "$TMPDIR/mine/lin12.c" && ! cmp -s "$TMPDIR/mine/lin12.c" caches/example-plugin/lin12.c && built lin12.so
+    report $? "a pool that is wrong by itself: $1"
+    expect_exit 1 "  fails" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache seq --workload plain-decode
+    holds "  for that" "\"status\": \"fail\", \"reason\": \"pool lin12 by itself, format lin12, $3" "$records"
+    cp caches/example-plugin/lin12.c "$TMPDIR/mine"
+}
+alone "bytes() leaves out its struct" 's|return sizeof(lin12_pool) + cells|return cells|' \
+    'dim 32, 3 KV heads, growth double: bytes\(\) says 0 after ensure\(0\), the allocator holds [0-9]+'
+alone "rows of 40 are taken to be as long as those of 32" 's|dim / 2 \* 3;|dim / 16 * 24;|' 'dim 40, .*: .* channel [0-9]+ .*reads as .*, expected'
+alone "a copy takes the cell itself" 's|row_at(p, 0, cells\[i\]), cell_bytes|row_at(p, 0, base + i), cell_bytes|' \
+    'dim 32, .*: after gather_into cell 10, head 0, channel [0-9]+ reads as'
+sed -i 's|KVB_OPAQUE|KVB_E4M3|' "$TMPDIR/mine/lin12.c"
+ok "a format with elements of a standard one builds" built lin12.so
+expect_exit 3 "  is not judged under a name of its own" "$KVBENCH" run --check --no-witness --plugin "$TMPDIR/mine/lin12.so" --pool lin12 \
+    --cache seq --workload plain-decode --kernel reference
+holds "  and is told which name is" "no reference codec for format 'lin12': a format of such rows is judged if its name is 'e4m3'"
+cp caches/example-plugin/lin12.c "$TMPDIR/mine"
 # A pool whose scales lie in a table apart: what it says of its memory is held against what it takes, whoever is judged over it.
 apart() { # NAME PATTERN OPTION…: builds it with these. PATTERN: what it fails with in each combination; empty: it passes
     local name=$1 pattern=$2

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/tests/oracle/special_rows.h"
+#include "workloads/special_rows.h"
 #include "ci/tests/oracle/stored_row.h"
 #include "oracle/storage.h"
 

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ci/tests/oracle/special_rows.h"
+#include "workloads/special_rows.h"
 #include "ci/tests/oracle/stored_row.h"
 #include "oracle/codec_parts.h"
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/tests/oracle/special_rows.h"
+#include "workloads/special_rows.h"
 #include "oracle/storage.h"
 
 enum { MAX_DIM = 256, MAX_ROWS = 200 };

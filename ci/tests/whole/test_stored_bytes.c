@@ -19,7 +19,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
-#include "ci/tests/oracle/special_rows.h"
+#include "workloads/special_rows.h"
 #include "oracle/storage.h"
 
 enum { HEADS = 3, CELLS = 2 * ROW_KINDS, ALL_DIMS = 67, MAX_DIM = 384, PART = 4 * MAX_DIM, SHOWN = 3 };

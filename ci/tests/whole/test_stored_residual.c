@@ -16,7 +16,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
-#include "ci/tests/oracle/special_rows.h"
+#include "workloads/special_rows.h"
 #include "oracle/storage.h"
 
 enum { HEADS = 2, TOKENS = 230, BLOCK = 32, MAX_DIM = 160, PART = BLOCK * 2 * MAX_DIM };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that codecs find hard, made from a counter: the same in every test. */
+/* Rows that codecs find hard, made from a counter: the same in every run. */
 #ifndef KVB_SPECIAL_ROWS_H
 #define KVB_SPECIAL_ROWS_H
 

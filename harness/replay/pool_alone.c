@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One loop over dims and growth policies. Each turn: a pool grows cell by cell while rows are written; its rows are judged; then
+ * cells are written again, copied, saved and loaded, and each must read as the token did that it holds.
+ */
+#include "harness/replay/pool_alone.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "harness/replay/guard.h"
+#include "harness/replay/kernel_io.h"
+#include "workloads/special_rows.h"
+#include "oracle/storage.h"
+
+enum { HEADS = 3, CELLS = 66, MAX_DIM = 256 };
+
+/* Some have rows of no multiple of 16 bytes, whatever the format. */
+static const uint32_t dims[] = {32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
+static const uint32_t pattern_dim = 128;
+/* Cells that a pool is asked for, one after the other: powers of two, one less and one more. */
+static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
+static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
+
+/* A pool at one dim. Rows are [CELLS][HEADS][dim], of tokens. */
+typedef struct alone {
+    const kvb_pool_type *type;
+    const kvb_format *format;
+    kvb_pool_options options;
+    kvb_allocator allocator;
+    kvb_pool *pool;
+    kvb_storage store[HEADS];
+    bool has_reference;
+    float *rows;           /* as they are written */
+    double *stored, *size; /* what they must become */
+    float *seen;           /* as they were read first */
+    float *before;         /* scratch: rows of cells */
+    double *block;         /* scratch: rows that are encoded together, and their sizes */
+    void *scratch;
+    uint32_t token_of[CELLS];
+    char *why;
+    size_t why_bytes;
+} alone;
+
+static size_t row_at(const alone *a, uint32_t token, uint32_t h)
+{
+    return ((size_t)token * HEADS + h) * a->options.dim;
+}
+
+static void place_print(const alone *a, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "pool %s by itself, format %s, dim %u, %u KV heads, growth %s%s", a->type->name,
+             a->format->name, a->options.dim, HEADS, kvb_growth_names[a->options.growth],
+             a->options.amax ? ", with head scales" : "");
+}
+
+__attribute__((format(printf, 2, 3))) static int wrong(const alone *a, const char *format, ...)
+{
+    char place[192];
+    va_list list;
+    place_print(a, place, sizeof place);
+    size_t used = (size_t)snprintf(a->why, a->why_bytes, "%s: ", place);
+    va_start(list, format);
+    if (used < a->why_bytes)
+        vsnprintf(a->why + used, a->why_bytes - used, format, list);
+    va_end(list);
+    return -EILSEQ;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static const char *const kinds[ROW_KINDS] = {
+    "normal numbers", "ties between codes", "ties between floats", "subnormals", "zeros of both signs", "equal numbers",
+    "an outlier",     "mixed magnitudes",   "small numbers",       "saturation", "infinities",          "NaN",
+    "any bits",
+};
+
+static row_kind kind_of(uint32_t token, uint32_t h)
+{
+    return (row_kind)((token + 5 * h) % ROW_KINDS);
+}
+
+static void rows_special(const alone *a)
+{
+    uint64_t seed = a->options.dim;
+    for (uint32_t t = 0; t < CELLS; t++)
+        for (uint32_t h = 0; h < HEADS; h++) {
+            float *row = a->rows + row_at(a, t, h);
+            row_fill(kind_of(t, h), row, a->options.dim, &seed);
+            for (uint32_t c = 0; c < a->options.dim && a->format->elem == KVB_OPAQUE; c++)
+                row[c] = isnan(row[c]) ? 1 : row[c] > 65504 ? 65504 : row[c] < -65504 ? -65504 : row[c];
+        }
+}
+
+/* Lower halves of floats at and around ties of formats with fewer bits. */
+static const uint32_t lows[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
+#define LOWS     (sizeof lows / sizeof *lows)
+#define PATTERNS (65536 * LOWS)
+
+/* Every upper half of a float with each of these lower ones, from pattern *next on. */
+static void rows_patterns(const alone *a, uint64_t *next)
+{
+    for (size_t i = 0; i < row_at(a, CELLS, 0); i++, ++*next)
+        a->rows[i] = row_float((uint32_t)(*next / LOWS % 65536) << 16 | lows[*next % LOWS]);
+}
+
+/* Of a format with residual cells a row depends on its neighbours: they are those of a sequence written in order. */
+static void expect(const alone *a)
+{
+    const uint32_t dim = a->options.dim, n = a->format->residual_cells ? CELLS : 1;
+    for (uint32_t h = 0; h < HEADS && a->has_reference; h++)
+        for (uint32_t t = 0; t < CELLS; t += n) {
+            const float *rows[CELLS];
+            for (uint32_t i = 0; i < n; i++)
+                rows[i] = a->rows + row_at(a, t + i, h);
+            kvb_storage_rows(&a->store[h], rows, n, a->scratch, a->block, a->block + (size_t)n * dim);
+            for (uint32_t i = 0; i < n; i++) {
+                memcpy(a->stored + row_at(a, t + i, h), a->block + (size_t)i * dim, dim * sizeof *a->block);
+                memcpy(a->size + row_at(a, t + i, h), a->block + (size_t)(n + i) * dim, dim * sizeof *a->block);
+            }
+        }
+}
+
+/* ---- views ------------------------------------------------------------------------------------------------------ */
+
+static size_t elem_bytes(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
+}
+
+static bool is_aligned(const void *base, size_t head_stride, size_t cell_stride, size_t to)
+{
+    return ((uintptr_t)base | head_stride | cell_stride) % to == 0;
+}
+
+static int view_check(const alone *a, uint32_t cells, kvb_view *v)
+{
+    const kvb_format *f = a->format;
+    const bool scales = f->elem != KVB_OPAQUE && f->group && !kvb_elem_is_block(f->elem);
+    memset(v, 0, sizeof *v);
+    a->type->view(a->pool, cells, v);
+    if (v->cells != cells || v->dim != a->options.dim || v->front)
+        return wrong(a, "the view has %u cells of %u elements%s, expected %u of %u", v->cells, v->dim,
+                     v->front ? " and a front" : "", cells, a->options.dim);
+    if (v->format != f)
+        return wrong(a, "the view's format is %s", v->format ? v->format->name : "NULL");
+    if (!v->base || (scales && !v->scales) || (kvb_format_has_zeros(f) && !v->zeros) ||
+        (f->head_scale && !v->head_scales) || (f->residual_cells && (!v->recent || !v->recent_slot)))
+        return wrong(a, "the view lacks rows, scales, zeros or head scales that its format has");
+    if (!is_aligned(v->base, v->head_stride, v->cell_stride, elem_bytes(f->elem)) ||
+        (scales && !is_aligned(v->scales, v->scale_head_stride, v->scale_cell_stride, elem_bytes(f->scale_elem))) ||
+        (kvb_format_has_zeros(f) &&
+         !is_aligned(v->zeros, v->zero_head_stride, v->zero_cell_stride, elem_bytes(f->zero_elem))))
+        return wrong(a, "rows, scales or zeros are not aligned to their elements: base %p, strides %zu and %zu",
+                     v->base, v->head_stride, v->cell_stride);
+    return 0;
+}
+
+/* Rows of cells 0 .. n-1 as read() gives them, [n][HEADS][dim]. */
+static int cells_read(const alone *a, uint32_t n, float *rows)
+{
+    kvb_view v;
+    int error = n ? view_check(a, n, &v) : 0;
+    for (uint32_t c = 0; c < n && !error; c++)
+        for (uint32_t h = 0; h < HEADS; h++)
+            v.format->read(&v, h, c, 1, rows + row_at(a, c, h));
+    return error;
+}
+
+/* Each of cells 0 .. n-1 reads as its token did first, to the bit. */
+static int cells_compare(const alone *a, const char *after, uint32_t n)
+{
+    int error = cells_read(a, n, a->before);
+    for (uint32_t c = 0; c < n && !error; c++)
+        for (uint32_t h = 0; h < HEADS && !error; h++) {
+            const float *got = a->before + row_at(a, c, h), *want = a->seen + row_at(a, a->token_of[c], h);
+            for (uint32_t e = 0; e < a->options.dim && !error; e++)
+                if (memcmp(&got[e], &want[e], sizeof *got))
+                    error = wrong(a, "%s cell %u, head %u, channel %u reads as %.9g, expected %.9g as before", after, c,
+                                  h, e, (double)got[e], (double)want[e]);
+        }
+    return error;
+}
+
+/* ---- values ----------------------------------------------------------------------------------------------------- */
+
+static bool same(double got, double want, bool signs)
+{
+    return (isnan(got) && isnan(want)) || (got == want && (!signs || signbit(got) == signbit(want)));
+}
+
+/* A row as it lies, decoded by the oracle: exactly what it must become. What a kernel sees that reads codes. */
+static int codes_judge(const alone *a, const kvb_view *v, uint32_t cell, uint32_t h, const char *kind)
+{
+    const kvb_storage *s = &a->store[h];
+    const kvb_format *f = a->format;
+    const uint32_t token = a->token_of[cell];
+    const unsigned char *part[KVB_PARTS] = {kvb_view_row(v, h, cell)};
+    double got[MAX_DIM], size[MAX_DIM];
+    const bool signs = f->elem <= KVB_E2M1 && !f->transform;
+    if (v->scales)
+        part[1] = (const unsigned char *)v->scales + h * v->scale_head_stride + cell * v->scale_cell_stride;
+    if (v->zeros)
+        part[2] = (const unsigned char *)v->zeros + h * v->zero_head_stride + cell * v->zero_cell_stride;
+    if (f->head_scale && v->head_scales[h] != s->head_scale)
+        return wrong(a, "the view's scale of head %u is %.9g, expected %.9g", h, (double)v->head_scales[h],
+                     (double)s->head_scale);
+    s->codec->decode(s->codec, part, s->dim, s->head_scale, got, size);
+    kvb_storage_finish(s, got, size);
+    for (uint32_t c = 0; c < s->dim; c++)
+        if (!same(got[c], a->stored[row_at(a, token, h) + c], signs))
+            return wrong(a, "cell %u, head %u, channel %u (%s): %.9g is stored as %.9g, expected %.9g", cell, h, c,
+                         kind, (double)a->rows[row_at(a, token, h) + c], got[c], a->stored[row_at(a, token, h) + c]);
+    return 0;
+}
+
+/* What read() gives is that, up to the roundings that the format allows. */
+static int read_judge(const alone *a, const float *got, uint32_t token, uint32_t h, const char *kind)
+{
+    const kvb_format *f = a->format;
+    const uint32_t dim = a->options.dim;
+    const double *want = a->stored + row_at(a, token, h), *size = a->size + row_at(a, token, h);
+    const double unit = kvb_format_roundings(f, dim) * 0x1.01p-24 * (f->transform ? sqrt(kvb_transform_block(dim)) : 1);
+    const double least = f->elem == KVB_OPAQUE ? 0x1p-126 : 0x1p-140;
+    for (uint32_t c = 0; c < dim; c++) {
+        const bool judged = size[c] < 0x1p120; /* else it may overflow on the way */
+        const bool special = !isfinite(want[c]) && !f->transform && f->elem != KVB_OPAQUE;
+        if ((judged && !(fabs((double)got[c] - want[c]) <= unit * size[c] + least)) ||
+            (special && !same((double)got[c], want[c], false)))
+            return wrong(a, "token %u, head %u, channel %u (%s): %.9g reads as %.9g, expected %.9g", token, h, c, kind,
+                         (double)a->rows[row_at(a, token, h) + c], (double)got[c], want[c]);
+    }
+    return 0;
+}
+
+/* Cell c holds token c. kind: of all rows; NULL: each has its own. */
+static int values_judge(const alone *a, const char *kind)
+{
+    kvb_view v;
+    int error = view_check(a, CELLS, &v);
+    for (uint32_t c = 0; c < CELLS && a->has_reference && !error; c++)
+        for (uint32_t h = 0; h < HEADS && !error; h++) {
+            const char *what = kind ? kind : kinds[kind_of(c, h)];
+            if (a->format->elem != KVB_OPAQUE && !a->format->residual_cells)
+                error = codes_judge(a, &v, c, h, what);
+            if (!error)
+                error = read_judge(a, a->seen + row_at(a, c, h), c, h, what);
+        }
+    return error;
+}
+
+/* ---- growing ---------------------------------------------------------------------------------------------------- */
+
+static int bytes_check(const alone *a, uint32_t cells)
+{
+    const size_t says = a->type->bytes(a->type, &a->options, cells);
+    return says == a->allocator.current_bytes ? 0
+                                              : wrong(a, "bytes() says %zu after ensure(%u), the allocator holds %zu",
+                                                      says, cells, a->allocator.current_bytes);
+}
+
+static int pool_open(alone *a)
+{
+    a->options.allocator = &a->allocator;
+    a->allocator = (kvb_allocator){.source = &kvb_guarded_source};
+    a->pool = NULL;
+    int error = a->type->open(a->type, &a->options, &a->pool);
+    return error ? wrong(a, "open() fails: %s", strerror(-error)) : bytes_check(a, 0);
+}
+
+static int pool_close(alone *a, int error)
+{
+    if (a->pool)
+        a->type->close(a->pool);
+    a->pool = NULL;
+    return error || !a->allocator.current_bytes ? error
+                                                : wrong(a, "close() leaves %zu bytes", a->allocator.current_bytes);
+}
+
+/* Tokens from .. to-1, in runs or one by one in either order. */
+static void tokens_write(const alone *a, uint32_t from, uint32_t to, bool run)
+{
+    uint32_t cells[CELLS];
+    if (run) {
+        a->type->write_run(a->pool, from, to - from, a->rows + row_at(a, from, 0));
+        return;
+    }
+    if (a->format->residual_cells) { /* in the order of a sequence */
+        for (uint32_t c = from; c < to; c++)
+            cells[c - from] = c;
+        a->type->scatter(a->pool, cells, to - from, a->rows + row_at(a, from, 0));
+    }
+    for (uint32_t c = to; c-- > from && !a->format->residual_cells;)
+        a->type->scatter(a->pool, &c, 1, a->rows + row_at(a, c, 0));
+}
+
+static int grow(alone *a)
+{
+    int error = 0;
+    uint32_t held = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !error; i++) {
+        const uint32_t n = lengths[i];
+        error = cells_read(a, held, a->seen);
+        int ensured = error ? 0 : a->type->ensure(a->pool, n);
+        if (ensured)
+            return wrong(a, "ensure(%u) of at most %u cells: %s", n, CELLS, strerror(-ensured));
+        error = error ? error : bytes_check(a, n);
+        error = error ? error : cells_compare(a, "after growth", held);
+        if (!error)
+            tokens_write(a, held, n, i % 2);
+        held = n;
+    }
+    error = error ? error : cells_read(a, CELLS, a->seen);
+    if (!error && a->type->ensure(a->pool, CELLS + 1) != -ENOSPC)
+        return wrong(a, "ensure(%u) of at most %u cells is not refused with ENOSPC", CELLS + 1, CELLS);
+    return error ? error : cells_compare(a, "after a refused growth", CELLS);
+}
+
+/* ---- writing again, copies, saving ------------------------------------------------------------------------------- */
+
+static int scatter_again(alone *a)
+{
+    static const uint32_t cells[] = {CELLS - 1, 0, 33}, tokens[] = {20, 21, 22};
+    a->type->scatter(a->pool, cells, 3, a->rows + row_at(a, tokens[0], 0));
+    for (int i = 0; i < 3; i++)
+        a->token_of[cells[i]] = tokens[i];
+    return cells_compare(a, "after scatter", CELLS);
+}
+
+static int run_again(alone *a)
+{
+    a->type->write_run(a->pool, 5, 4, a->rows + row_at(a, 40, 0));
+    for (uint32_t i = 0; i < 4; i++)
+        a->token_of[5 + i] = 40 + i;
+    return cells_compare(a, "after write_run", CELLS);
+}
+
+static int gather(alone *a)
+{
+    static const struct {
+        uint32_t base, cells[3];
+    } moves[] = {{10, {12, 40, 13}}, {50, {20, 22, 21}}, {0, {CELLS - 1, 1, 2}}};
+    int error = 0;
+    for (size_t m = 0; m < sizeof moves / sizeof *moves && !error; m++) {
+        a->type->gather_into(a->pool, moves[m].base, moves[m].cells, 3);
+        for (uint32_t i = 0; i < 3; i++)
+            a->token_of[moves[m].base + i] = a->token_of[moves[m].cells[i]];
+        error = cells_compare(a, "after gather_into", CELLS);
+    }
+    return error;
+}
+
+/* Some cells, in any order, into other cells of the same pool. */
+static int cells_save(alone *a)
+{
+    static const uint32_t from[] = {CELLS - 1, 3, 17}, to[] = {1, 44, 2};
+    const size_t bytes = a->type->raw_bytes(a->pool, from, 3);
+    void *raw = bytes ? kvb_guard_alloc("what read_raw saves", bytes) : NULL;
+    if (!raw)
+        return bytes ? -ENOMEM : 0;
+    a->type->read_raw(a->pool, from, 3, raw);
+    a->type->write_raw(a->pool, to, 3, raw);
+    kvb_guard_free(raw);
+    for (int i = 0; i < 3; i++)
+        a->token_of[to[i]] = a->token_of[from[i]];
+    return cells_compare(a, "saved and loaded alone,", CELLS);
+}
+
+/* The whole pool, into another one, which reads the same and saves the same bytes. */
+static int pool_save(alone *a)
+{
+    const size_t bytes = a->type->raw_bytes(a->pool, NULL, CELLS);
+    unsigned char *raw = kvb_guard_alloc("what read_raw saves", bytes),
+                  *again = kvb_guard_alloc("what read_raw saves", bytes);
+    int error = raw && again ? 0 : -ENOMEM;
+    if (!error) {
+        a->type->read_raw(a->pool, NULL, CELLS, raw);
+        if (a->type->check_raw && !a->type->check_raw(a->pool, CELLS, raw))
+            error = wrong(a, "check_raw refuses what read_raw saved");
+    }
+    error = pool_close(a, error);
+    error = error ? error : pool_open(a);
+    if (!error && a->type->ensure(a->pool, CELLS))
+        error = wrong(a, "ensure(%u) of a second pool fails", CELLS);
+    if (!error) {
+        a->type->write_raw(a->pool, NULL, CELLS, raw);
+        error = cells_compare(a, "saved and loaded,", CELLS);
+    }
+    if (!error && a->type->raw_bytes(a->pool, NULL, CELLS) == bytes) {
+        a->type->read_raw(a->pool, NULL, CELLS, again);
+        for (size_t i = 0; i < bytes && !error; i++)
+            if (raw[i] != again[i])
+                error = wrong(a, "saved, loaded and saved again, byte %zu is %02x, expected %02x", i, again[i], raw[i]);
+    } else if (!error) {
+        error =
+            wrong(a, "raw_bytes() is %zu after loading, expected %zu", a->type->raw_bytes(a->pool, NULL, CELLS), bytes);
+    }
+    kvb_guard_free(raw);
+    kvb_guard_free(again);
+    return error;
+}
+
+/* ---- one dim ---------------------------------------------------------------------------------------------------- */
+
+static int turn(alone *a)
+{
+    for (uint32_t c = 0; c < CELLS; c++)
+        a->token_of[c] = c;
+    rows_special(a);
+    expect(a);
+    int error = pool_open(a);
+    error = error ? error : grow(a);
+    error = error ? error : values_judge(a, NULL);
+    if (!error && !a->format->residual_cells) {
+        error = scatter_again(a);
+        error = error ? error : run_again(a);
+        error = error ? error : gather(a);
+        error = !error && a->type->read_raw ? cells_save(a) : error;
+    }
+    error = !error && a->type->read_raw ? pool_save(a) : error;
+    return pool_close(a, error);
+}
+
+/* Every pattern of upper bits, of formats without scales for groups: each code, each tie, each number that saturates. */
+static int patterns_judge(alone *a)
+{
+    int error = pool_open(a);
+    for (uint32_t c = 0; c < CELLS; c++)
+        a->token_of[c] = c;
+    if (!error && a->type->ensure(a->pool, CELLS))
+        error = wrong(a, "ensure(%u) fails", CELLS);
+    for (uint64_t next = 0; next < PATTERNS && !error;) {
+        rows_patterns(a, &next);
+        expect(a);
+        tokens_write(a, 0, CELLS, true);
+        error = cells_read(a, CELLS, a->seen);
+        error = error ? error : values_judge(a, "every pattern of bits");
+    }
+    return pool_close(a, error);
+}
+
+static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes)
+{
+    static const float amax[HEADS] = {3, 700, 0.01f};
+    const kvb_format *f = a->format;
+    char lack[256];
+    int error = 0;
+    for (int given = 0; given < (f->head_scale ? 2 : 1) && !error; given++)
+        for (size_t g = 0; g < sizeof growths / sizeof *growths && !error; g++) {
+            a->options = (kvb_pool_options){HEADS, dim, 4, CELLS, growths[g], given ? amax : NULL, NULL};
+            a->has_reference = true;
+            for (uint32_t h = 0; h < HEADS; h++)
+                a->has_reference &=
+                    !kvb_storage_init(&a->store[h], f, dim, a->options.amax, HEADS, h, lack, sizeof lack);
+            free(a->scratch);
+            a->scratch = a->has_reference ? malloc(kvb_storage_scratch(&a->store[0])) : NULL;
+            if (a->has_reference && !a->scratch)
+                return -ENOMEM;
+            place_print(a, place, place_bytes);
+            error = turn(a);
+            if (!error && !g && dim == pattern_dim && a->has_reference && !f->group && !f->residual_cells &&
+                f->elem != KVB_OPAQUE)
+                error = patterns_judge(a);
+        }
+    return error;
+}
+
+int kvb_pool_alone(const kvb_pool_type *type, char *place, size_t place_bytes, char *why, size_t why_bytes)
+{
+    const size_t rows = (size_t)CELLS * HEADS * MAX_DIM;
+    alone a = {.type = type, .format = type->format, .why = why, .why_bytes = why_bytes};
+    char lack[256];
+    float *floats = malloc(3 * rows * sizeof *floats);
+    double *doubles = malloc((2 * rows + 2 * (size_t)CELLS * MAX_DIM) * sizeof *doubles);
+    int error = floats && doubles ? 0 : -ENOMEM;
+    a.rows = floats;
+    a.seen = error ? NULL : floats + rows;
+    a.before = error ? NULL : floats + 2 * rows;
+    a.stored = doubles;
+    a.size = error ? NULL : doubles + rows;
+    a.block = error ? NULL : doubles + 2 * rows;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims && !error; i++)
+        if (!type->supports || type->supports(type, dims[i], lack, sizeof lack))
+            error = dim_judge(&a, dims[i], place, place_bytes);
+    free(a.scratch);
+    free(floats);
+    free(doubles);
+    return error;
+}
