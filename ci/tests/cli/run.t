@@ -35,7 +35,7 @@ history = lambda r: (re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"])
 witnessed = {history(r) for r in passed if r["kernel"] == "witness"}
 assert witnessed == {history(r) for r in passed if "scan" not in r["kernel"]}, "a history that nobody watched over a cache"
 assert 2 * len([r for r in passed if r["kernel"] == "witness"]) < len(passed)
-assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128"}}
+assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128@grid"}}
 assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} | product(caches - {"window"}, {"scan", "scan-reference"}) # windows are in f32, f16, bf16 here
 # every listed format by every kernel that can, and over every cache but window, which needs one of the small workloads
 listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
@@ -85,7 +85,7 @@ for r in timed:
 cost = {(r["workload"], r["pool_k"]): r["error"]["format"]["rel_l2"] for r in passed
         if r["rho"] is not None and r["pool_k"] == r["pool_v"]}
 order = ["f32", "f16", "bf16", "q8_0", "q5_1", "q4_0", "a2g128"]
-for w in {"plain-decode-8x128", "batched-multi-seq-8x128"}:
+for w in {"plain-decode-8x128", "batched-multi-seq-8x128@grid"}:
     of_workload = [cost[w, name] for name in order if (w, name) in cost]
     assert len(of_workload) >= 3 and of_workload == sorted(set(of_workload)), (w, of_workload)
 assert {name for _, name in cost} >= set(order)
