@@ -160,8 +160,8 @@ fuzz: ## look for inputs that are answered wrongly, T=60 seconds for each target
 		SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 	@ci/fuzz/fuzz.sh $(BUILD)/fuzz $(or $(T),60) $(TARGET)
 
-check-random: $(BUILD)/check-random ## N=1000 random histories of calls for each cache, from SEED=1 on; what goes wrong is shrunk to a trace; CACHE=paged alone
-	@$< $(or $(N),1000) $(or $(SEED),1) "$(CACHE)"
+check-random: $(BUILD)/check-random ## N=1000 random histories of calls for each cache, from SEED=1 on; what goes wrong is shrunk to a trace; CACHE=paged alone, PLUGIN=./mine.so the caches of a plug-in
+	@$< $(or $(N),1000) $(or $(SEED),1) "$(CACHE)" random.jsonl "$(PLUGIN)"
 
 mutate: all ## change one place of the sources at a time: what survives, no test looks at; N=50 SEED=1 a sample, FILE=caches/store.c one file
 	@ci/mutate.py $(BUILD) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(FILE)

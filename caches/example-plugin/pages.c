@@ -101,11 +101,12 @@ static int cell_take(pages_store *p, uint32_t seq, uint32_t pos, uint32_t *cell)
     page_table *table = &p->table[seq];
     size_t had = table->room, entry = pos / PAGE;
     int error = kvb_grow(s->allocator, &table->page, &table->room, entry + 1);
-    if (!error)
-        error = kvb_grow(s->allocator, &p->taken, &p->taken_room, p->n_taken + 1);
     if (error)
         return error;
-    memset(table->page + had, 0, (table->room - had) * sizeof *table->page);
+    memset(table->page + had, 0, (table->room - had) * sizeof *table->page); /* before anything else can fail */
+    error = kvb_grow(s->allocator, &p->taken, &p->taken_room, p->n_taken + 1);
+    if (error)
+        return error;
     if (!table->page[entry]) {
         uint32_t page = 0;
         while (page < p->n_pages && p->used[page])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `check-random N [SEED [CACHE [TRACE.jsonl]]]`: N random histories of control calls for each cache, from that seed on, each over another
- * model, pools and limits (verbs.c says how they are judged). The first one that goes wrong is made shorter while it still does,
- * and printed as a trace with the command that replays it. Exit 1 then.
+ * `check-random N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]]`: N random histories of control calls for each cache, or for each of a
+ * plug-in, from that seed on, each over another model, pools and limits (verbs.c says how they are judged). The first one that goes
+ * wrong is made shorter while it still does, and printed as a trace with the command that replays it. Exit 1 then.
  *
  * Histories are played in children, many each, in memory that is shared: one that goes wrong ends its child, and is then read there.
  */
@@ -17,6 +17,7 @@
 
 #include "ci/fuzz/fuzz.h"
 #include "ci/fuzz/verbs.h"
+#include "harness/selection/registry.h"
 
 enum { CALLS_EACH = 200, AT_ONCE = 250 };
 
@@ -160,7 +161,7 @@ static void history_shrink(history *shared, history *h)
 static void wrong_tell(history *shared, const char *path)
 {
     static history h;
-    const kvb_cache_type *cache = kvb_builtin_caches[shared->set.cache];
+    const kvb_cache_type *cache = kvb_verbs_types[shared->set.cache];
     const kvb_pool_type *k = kvb_verbs_pool(shared->set.k_pool), *v = kvb_verbs_pool(shared->set.v_pool);
     char written[512];
     snprintf(written, sizeof written, "%s.tmp", path); /* where a writer leaves it that has not come to its end */
@@ -184,22 +185,47 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The caches of a plug-in in place of the built-in ones. */
+static bool plugin_load(const char *path)
+{
+    static const kvb_cache_type *types[KVB_REGISTRY_MAX + 1];
+    static kvb_registry registry;
+    char why[512];
+    size_t n = 0;
+    kvb_registry_init(&registry);
+    const size_t before = registry.n[KVB_CACHES];
+    if (kvb_registry_load(&registry, path, why, sizeof why)) {
+        fprintf(stderr, "check-random: %s\n", why);
+        return false;
+    }
+    for (size_t i = before; i < registry.n[KVB_CACHES]; i++)
+        types[n++] = registry.at[KVB_CACHES][i].definition;
+    kvb_verbs_types = types;
+    if (!n)
+        fprintf(stderr, "check-random: %s brings no cache\n", path);
+    return n > 0;
+}
+
 int main(int argc, char **argv)
 {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 0, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     const char *name = argc > 3 && *argv[3] ? argv[3] : NULL, *path = argc > 4 ? argv[4] : "random.jsonl";
     history *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     bool known = !name, well = true;
+    if (argc > 5 && *argv[5] && !plugin_load(argv[5]))
+        return 2;
     for (uint32_t cache = 0; cache < kvb_verbs_caches(); cache++)
-        known = known || !strcmp(kvb_builtin_caches[cache]->name, name);
+        known = known || !strcmp(kvb_verbs_types[cache]->name, name);
     if (n == 0 || !known || shared == MAP_FAILED) {
-        fprintf(stderr, "check-random: expected N [SEED [CACHE [TRACE.jsonl]]], N above 0 and a cache that there is\n");
+        fprintf(
+            stderr,
+            "check-random: expected N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]], N above 0 and a cache that there is\n");
         return 2;
     }
     kvb_verbs_begin();
     for (uint32_t cache = 0; cache < kvb_verbs_caches() && well; cache++) {
         const double began = seconds();
-        if (name && strcmp(kvb_builtin_caches[cache]->name, name) != 0)
+        if (name && strcmp(kvb_verbs_types[cache]->name, name) != 0)
             continue;
         for (uint64_t done = 0; done < n && well; done += AT_ONCE) {
             *shared = (history){0};
@@ -207,7 +233,7 @@ int main(int argc, char **argv)
         }
         if (well)
             printf("%s: %" PRIu64 " histories, seeds %" PRIu64 " to %" PRIu64 ": all well, %.0f s\n",
-                   kvb_builtin_caches[cache]->name, n, first, first + n - 1, seconds() - began);
+                   kvb_verbs_types[cache]->name, n, first, first + n - 1, seconds() - began);
         else
             wrong_tell(shared, path);
     }

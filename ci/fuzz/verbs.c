@@ -38,15 +38,18 @@ typedef struct scene {
     call last; /* the history looks at an event until the next one */
     kvb_event event, saving;
     uint64_t scanned; /* the last token of the plan whose states were made last, + 1 */
+    bool roomless;    /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */
     bool readable;    /* the witness reads the pools' rows back */
 } scene;
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
+const kvb_cache_type *const *kvb_verbs_types = kvb_builtin_caches;
+
 uint32_t kvb_verbs_caches(void)
 {
     uint32_t n = 0;
-    while (kvb_builtin_caches[n])
+    while (kvb_verbs_types[n])
         n++;
     return n;
 }
@@ -71,7 +74,7 @@ static verbs_setting setting_take(tape *t)
 static bool scene_open(scene *s, const verbs_setting *set)
 {
     char why[256];
-    const kvb_cache_type *type = kvb_builtin_caches[set->cache % kvb_verbs_caches()];
+    const kvb_cache_type *type = kvb_verbs_types[set->cache % kvb_verbs_caches()];
     kvb_cache_options o = {.k_pool = kvb_verbs_pool(set->k_pool),
                            .v_pool = kvb_verbs_pool(set->v_pool),
                            .growth = (kvb_growth)(set->growth % KVB_GROWTHS),
@@ -93,9 +96,10 @@ static bool scene_open(scene *s, const verbs_setting *set)
         error = kvb_cache_open(wrong.cache, &s->model, &o, &s->cache, why, sizeof why);
     if (error)
         s->cache = NULL;
+    s->roomless = kvb_verbs_types != kvb_builtin_caches && !(type->flags & KVB_CACHE_EXACT);
     s->naive = (naive){.type = type,
                        .model = &s->model,
-                       .capacity = o.capacity,
+                       .capacity = s->roomless ? NAIVE_ROWS : o.capacity,
                        .seq_capacity = o.seq_capacity,
                        .n_ids = KVB_SEQ_IDS,
                        .max_seqs = o.max_seqs,
@@ -333,6 +337,8 @@ static void state_look(scene *s)
     for (uint32_t g = 0; g < s->model.n_groups; g++) {
         kvb_cache_usage usage;
         kvb_cache_usage_of(s->cache, g, &usage);
+        if (s->roomless)
+            break;
         const bool anew = naive_scans(m, g) && m->type->flags & KVB_CACHE_FORGETS; /* slots of a step */
         if ((!anew && usage.cells_live != naive_live(m, g, false)) || usage.cells_peak > naive_cells(m, g))
             kvb_fuzz_wrong("%s: group %u has %u cells, %u at most, instead of %u", m->type->name, g, usage.cells_live,
@@ -354,6 +360,8 @@ static void forecast_look(const scene *s, const call *c)
     bool others = false;
     for (uint32_t i = 0; i < c->n; i++)
         others = others || (ids[i] != 0 && !(m->type->flags & KVB_CACHE_SEQ));
+    if (s->roomless)
+        return;
     if ((c->kind == STEP || c->kind == EXTEND) &&
         kvb_cache_can_extend(s->cache, ids, c->n) != (!others && naive_extends(m, ids, c->n)))
         kvb_fuzz_wrong("%s: can_extend is wrong of %u tokens", m->type->name, c->n);
@@ -361,6 +369,17 @@ static void forecast_look(const scene *s, const call *c)
     if (kvb_cache_can_propose(s->cache, ids, c->n) !=
         (m->type->flags & KVB_CACHE_TREE && naive_proposable(m, ids, c->n)))
         kvb_fuzz_wrong("%s: can_propose is wrong of %u nodes", m->type->name, c->n);
+}
+
+/* A cache that is full when its capacity is, or in its own way, has room for one token when it holds none. */
+static void full_look(const scene *s, const call *c)
+{
+    const naive *m = &s->naive;
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < m->n_ids; i++)
+        held += naive_len(m, i) + naive_pending(m, i);
+    if (!held && c->n == 1 && (c->kind == STEP || c->kind == EXTEND))
+        kvb_fuzz_wrong("%s: a token is refused by a cache that holds none: %s", m->type->name, kvb_cache_why(s->cache));
 }
 
 /* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever listens has
@@ -380,8 +399,14 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
         state_look(s);
         plan_look(s);
     }
-    if (c->kind == MATCH && got == -ENOMEM)
+    if ((c->kind == MATCH || s->roomless) && got == -ENOMEM)
         got = cache_call(s->cache, c);
+    if (s->roomless && got == -ENOSPC) { /* likewise */
+        full_look(s, c);
+        state_look(s);
+        plan_look(s);
+        return got;
+    }
     const int want = c->kind == MATCH ? model_match(m, c, got) : call_expect(m, c);
     if (want == -EBADMSG)
         kvb_fuzz_wrong("%s: a prompt of %u tokens finds %u, which are not its beginning, or not all that must be found",

@@ -12,12 +12,15 @@ enum { KVB_VERBS_ROW = KVB_VERBS_HEADS * KVB_VERBS_DIM }; /* most elements of a 
 
 /* The cache that is played on. Numbers are taken modulo how many there are. */
 typedef struct verbs_setting {
-    uint32_t cache, shape;   /* in kvb_builtin_caches; in a table of models */
+    uint32_t cache, shape;   /* in kvb_verbs_types; in a table of models */
     uint32_t k_pool, v_pool; /* twice the place in kvb_builtin_pools; 1 more: with +had */
     uint32_t growth;
     const kvb_fault *fault;                                               /* planted in the cache; or NULL */
     uint32_t capacity, seq_capacity, max_seqs, min_chunk, rollback, step; /* as in kvb_cache_options */
 } verbs_setting;
+
+/* The caches that are played on, NULL at the end: the built-in ones, or in their place those of a plug-in. */
+extern const kvb_cache_type *const *kvb_verbs_types;
 
 void kvb_verbs_begin(void);      /* makes what this process, and its children, save to */
 uint32_t kvb_verbs_caches(void); /* how many there are */

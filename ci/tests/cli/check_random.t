@@ -23,6 +23,20 @@ for fault in key-omits-extra collision-shared held-page-evicted part-of-a-page-f
     expect_exit 1 "$fault is found" env KVB_RANDOM_FAULT=$fault "$BUILD/check-random" 300 1 paged-prefix "$TMPDIR/$fault.jsonl"
 done
 
+pages=$BUILD/example-plugin/pages.so
+ok "a plug-in's caches in place of the built-in ones" random 60 1 "" "$TMPDIR/pages.jsonl" "$pages"
+holds "  pages" '^pages: 60 histories, seeds 1 to 60: all well'
+mkdir "$TMPDIR/mine"
+wrong() { # NAME SED: such a cache is found
+    sed "$2" caches/example-plugin/pages.c >"$TMPDIR/mine/pages.c" && ! cmp -s "$TMPDIR/mine/pages.c" caches/example-plugin/pages.c &&
+        env -u MAKEFLAGS -u MFLAGS make -s -C "$TMPDIR/mine" -f "$PWD/caches/example-plugin/Makefile" KVB_INCLUDE="$BUILD/example-plugin/include" pages.so
+    report $? "a cache that is wrong: $1"
+    expect_exit 1 "  is found" "$BUILD/check-random" 300 1 "" "$TMPDIR/pages.jsonl" "$TMPDIR/mine/pages.so"
+}
+wrong "it lets go of a page whose last cell is held" 's|first, first + PAGE)|first, first + PAGE - 1)|'
+wrong "it lets go of no page" 's|p->used\[table->page\[entry\] - 1\] = 0;||'
+expect_exit 2 "a plug-in without caches" "$BUILD/check-random" 60 1 "" "$TMPDIR/pages.jsonl" "$BUILD/example-plugin/lin12.so"
+
 expect_exit 2 "no such cache" random 60 1 nope
 expect_exit 2 "no histories" random 0
 done_testing
