@@ -18,7 +18,7 @@
 enum { HEADS = 3, CELLS = 66, MAX_DIM = 256 };
 
 /* Some have rows of no multiple of 16 bytes, whatever the format. */
-static const uint32_t dims[] = {32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
+static const uint32_t dims[] = {16, 32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
 static const uint32_t pattern_dim = 128;
 /* Cells that a pool is asked for, one after the other: powers of two, one less and one more. */
 static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
@@ -52,7 +52,7 @@ static size_t row_at(const alone *a, uint32_t token, uint32_t h)
 static void place_print(const alone *a, char *text, size_t bytes)
 {
     snprintf(text, bytes, "pool %s by itself, format %s, dim %u, %u KV heads, growth %s%s", a->type->name,
-             a->format->name, a->options.dim, HEADS, kvb_growth_names[a->options.growth],
+             a->format->name, a->options.dim, a->options.n_kv_heads, kvb_growth_names[a->options.growth],
              a->options.amax ? ", with head scales" : "");
 }
 
