@@ -338,8 +338,11 @@ static int cache_open(kvb_pass *p)
     const kvb_trace_needs *needs = &o->trace->needs;
     const uint32_t capacity = needs->full ? needs->full : o->capacity;
     char why[256] = "";
-    /* slab may hold a shared token once for each sequence */
-    uint64_t all = (uint64_t)needs->alive * needs->seq_len;
+    /* slab may hold a shared token once for each sequence; a plug-in's cache that calls its capacity exact has no cell to spare */
+    bool exact = o->cache->flags & KVB_CACHE_EXACT;
+    for (const kvb_cache_type *const *built_in = kvb_builtin_caches; *built_in && exact; built_in++)
+        exact = strcmp(o->cache->name, (*built_in)->name) != 0;
+    uint64_t all = exact ? 0 : (uint64_t)needs->alive * needs->seq_len;
     all = all < needs->cells ? needs->cells : all > KVB_TRACE_MAX_CELLS ? KVB_TRACE_MAX_CELLS : all;
     kvb_cache_options cache = {
         .capacity = capacity ? capacity : (uint32_t)all,
