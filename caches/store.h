@@ -146,7 +146,8 @@ enum {
     KVB_CACHE_PREFIX = 256,     /* finds the beginning of a prompt among the rows that it has: seq_match */
     KVB_CACHE_SAVES = 512,      /* save and load: it has lies() unless it FORGETS, and takes LOAD */
     KVB_CACHE_FREEZES = 1024,   /* beginnings that sequences and other caches read where they lie: freeze, seq_over */
-    KVB_CACHE_DIVIDE = 2048     /* positions can be divided, so that one holds several tokens: seq_div */
+    KVB_CACHE_DIVIDE = 2048,    /* positions can be divided, so that one holds several tokens: seq_div */
+    KVB_CACHE_PAGES = 4096      /* cells come in pages of options->page_cells */
 };
 
 typedef struct kvb_cache_type {

@@ -23,7 +23,8 @@
  * several, and in files of before it was kept.
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, beside (only of a model some of whose layers attend and some scan: which kernel ran
- *   the others), threads, growth, out, status, reason (null when it passed),
+ *   the others), threads, growth, out,
+ *   setting (only where `kvbench run` chose options beside those typed: "--softcap 30 --page-cells 48"), status, reason (null when it passed),
  *   replay (only of what did not pass and was no skip: the command that runs this combination alone, for a shell in the same
  *   folder), rho, out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
@@ -175,6 +176,7 @@ typedef struct kvb_result {
     uint32_t threads;
     char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
+    char setting[128];     /* options of the run that pairs chose for it; empty: no such key */
     kvb_status status;
     kvb_check check;         /* that failed it; not in records */
     char reason[KVB_REASON]; /* empty: null */

@@ -348,6 +348,7 @@ const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, U32,    "threads", threads),
     FIELD(kvb_result, TEXT,   "growth", growth),
     FIELD(kvb_result, TEXT,   "out", out),
+    FIELD(kvb_result, EXTRA,  "setting", setting),
     FIELD(kvb_result, STATUS, "status", status),
     FIELD(kvb_result, NOTE,   "reason", reason),
     FIELD(kvb_result, EXTRA,  "replay", replay),

@@ -216,6 +216,7 @@ void kvb_trace_free(kvb_trace *trace);
 /* What a run asks of a trace's logits that its header does not. */
 typedef struct kvb_logit_changes {
     float softcap; /* of every group; 0: as the header has it */
+    double scale;  /* of q.k in every group; 0: as the header has it */
     bool sinks;    /* every group gets sink logits, N(0,1) by seed, group and head */
     uint64_t seed;
 } kvb_logit_changes;

@@ -298,6 +298,8 @@ int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
             continue;
         if (changes->softcap > 0)
             group->softcap = changes->softcap;
+        if (changes->scale > 0)
+            group->scale = changes->scale;
         if (!changes->sinks)
             continue;
         float *logits = malloc(group->heads * sizeof *logits);

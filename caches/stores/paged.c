@@ -459,7 +459,7 @@ const kvb_cache_type kvb_cache_paged = {
     .name = "paged",
     .summary =
         "pages that sequences share, counted; copied when one writes what others hold, too; dropped behind a window",
-    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SAVES,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SAVES | KVB_CACHE_PAGES,
     .store_bytes = sizeof(paged_store),
     .open = store_open,
     .close = store_close,
@@ -475,7 +475,7 @@ const kvb_cache_type kvb_cache_paged = {
 const kvb_cache_type kvb_cache_paged_prefix = {
     .name = "paged-prefix",
     .summary = "as paged; pages of a prompt are found again by what they hold, the least recently used go first",
-    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_PREFIX | KVB_CACHE_SAVES,
+    .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_PREFIX | KVB_CACHE_SAVES | KVB_CACHE_PAGES,
     .store_bytes = sizeof(paged_store),
     .open = store_open,
     .close = store_close,

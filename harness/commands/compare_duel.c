@@ -75,7 +75,7 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
         kvb_matrix_options matrix = {
             .selection = &selections[i],
             .duel = duel,
-            .min_chunk = 256,
+            .setting = {.min_chunk = 256, .out_elem = KVB_F32, .deterministic = w->deterministic},
             .max_pairs = MAX_PAIRS,
             .opinion_pairs = KVB_OPINION_PAIRS,
             .oracle_pairs = w->oracle_pairs ? w->oracle_pairs : suite->parts[i].oracle_pairs,
@@ -85,7 +85,6 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
             .unbound = w->oversubscribe,
             .first_touch = kvb_numa_nodes() > 1,
             .no_staging = w->no_staging,
-            .deterministic = w->deterministic,
             .pools_must_fit = w->words.pools.n && w->words.workloads.n,
             .wants = result_wants,
             .take = result_take,
@@ -123,10 +122,8 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
     if (!error)
         error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
     if (!error) {
-        const kvb_pairs_options pairs = {.max_pairs = MAX_PAIRS,
-                                         .no_staging = w->no_staging,
-                                         .deterministic = w->deterministic,
-                                         .seconds = (double)w->seconds};
+        const kvb_pairs_options pairs = {
+            .max_pairs = MAX_PAIRS, .no_staging = w->no_staging, .seconds = (double)w->seconds};
         const kvb_selections_options select = {.words = &w->words,
                                                .suite = suite,
                                                .registry = &duel->all,

@@ -176,12 +176,12 @@ static int place_judge(const faults *f, place *p, double seconds)
         error = kvb_selection_deal(one, NULL, 0);
     }
     const kvb_matrix_options matrix = {.selection = one,
-                                       .min_chunk = 16, /* so that pools grow often */
+                                       .setting = {.min_chunk = 16, /* so that pools grow often */
+                                                   .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks}},
                                        .max_pairs = 64u << 20,
                                        .opinion_pairs = s.alone ? 0 : KVB_OPINION_PAIRS,
                                        .oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs,
                                        .seconds = seconds,
-                                       .logits = {s.softcap ? 5 : 0, s.sinks, 0},
                                        .unbound = true,
                                        .untimed = true,
                                        .deterministic = s.deterministic,

@@ -157,9 +157,8 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .selection = &selections[i],
             .first = first,
             .best = &r->best,
+            .setting = r->setting,
             .capacity = (uint32_t)r->capacity,
-            .min_chunk = (uint32_t)r->min_chunk,
-            .page_cells = (uint32_t)r->page_cells,
             .prefix_bytes = r->prefix_bytes,
             .max_pairs = r->max_pairs,
             .oracle_pairs = r->exhaustive     ? UINT64_MAX
@@ -176,9 +175,6 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .first_touch = r->first_touch || kvb_numa_nodes() > 1,
             .strict = r->strict,
             .no_staging = r->no_staging,
-            .deterministic = r->deterministic,
-            .out_elem = r->out_elem,
-            .logits = r->logits,
             .no_null = r->no_null,
             .untimed = r->check,
             .jobs = (uint32_t)r->jobs,
@@ -306,21 +302,40 @@ static int coverage_choose(run *r)
     return KVB_EXIT_OK;
 }
 
+/* A number of f32 above 0; NULL: *number stays as it is. False: it is none, which was said. */
+static bool positive_parse(const char *option, const char *text, double *number)
+{
+    char *end = "";
+    double x = text ? strtod(text, &end) : 1;
+    bool good = !*end && (float)x > 0 && x <= FLT_MAX;
+    if (!good)
+        kvb_complain("run", KVB_EXIT_USAGE, "%s: expected a number above 0, found '%s'", option, text);
+    else if (text)
+        *number = x;
+    return good;
+}
+
 /* What the options say by themselves. An exit code. */
 static int options_check(run *r)
 {
-    char why[512], *softcap_end = "";
+    char why[512];
     r->check = r->check || r->counts;
     r->suite = kvb_suite_find(r->suite_name ? r->suite_name : "default");
     if (!r->suite)
         return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
     if (!kvb_table_format_parse(r->format_name, &r->format))
         return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
-    if (!kvb_out_parse(r->out_name, &r->out_elem))
+    r->setting = (kvb_setting){.page_cells = (uint32_t)r->page_cells,
+                               .min_chunk = (uint32_t)r->min_chunk,
+                               .deterministic = r->deterministic,
+                               .logits = {.sinks = r->sinks, .seed = r->seed}};
+    if (!kvb_out_parse(r->out_name, &r->setting.out_elem))
         return kvb_unknown("run", "--out: unknown element", r->out_name, "f32, f16, bf16");
-    r->logits = (kvb_logit_changes){r->softcap_text ? strtof(r->softcap_text, &softcap_end) : 0, r->sinks, r->seed};
-    if (r->softcap_text && (*softcap_end || !(r->logits.softcap > 0 && r->logits.softcap <= FLT_MAX)))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--softcap: expected a number above 0, found '%s'", r->softcap_text);
+    double softcap = 0;
+    if (!positive_parse("--softcap", r->softcap_text, &softcap) ||
+        !positive_parse("--scale", r->scale_text, &r->setting.logits.scale))
+        return KVB_EXIT_USAGE;
+    r->setting.logits.softcap = (float)softcap;
     if (!kvb_cache_state_parse(r->state_name, &r->cache_state))
         return kvb_unknown("run", "--cache-state: unknown state", r->state_name, "natural, hot, cold");
     if (r->resume && !r->output)
@@ -340,6 +355,21 @@ static int options_check(run *r)
         return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
     int code = coverage_choose(r);
     return code ? code : kvb_counters_admit("run", &r->events);
+}
+
+/* The axes of which no option was typed: there the choice is free. */
+static uint32_t axes_open(int argc, char **argv)
+{
+    uint32_t open = 0;
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
+        const char *option = kvb_setting_axes[a].option;
+        const size_t n = strlen(option);
+        bool typed = false;
+        for (int i = 1; i < argc; i++)
+            typed |= !strncmp(argv[i], option, n) && (!argv[i][n] || argv[i][n] == '=');
+        open |= typed ? 0 : UINT32_C(1) << a;
+    }
+    return open;
 }
 
 static int run_main(int argc, char **argv)
@@ -376,10 +406,9 @@ static int run_main(int argc, char **argv)
     }
     const kvb_pairs_options pairs = {.capacity = (uint32_t)r.capacity,
                                      .max_pairs = r.max_pairs,
-                                     .logits = r.logits,
-                                     .out_elem = r.out_elem,
+                                     .setting = r.setting,
+                                     .axes = r.check && !r.counts ? axes_open(argc, argv) : 0,
                                      .no_staging = r.no_staging,
-                                     .deterministic = r.deterministic,
                                      .seconds = (double)r.seconds};
     const kvb_selections_options select = {.words = &r.words,
                                            .suite = r.suite,

@@ -53,6 +53,8 @@ static const kvb_option options[] = {
      KVB_FLAG(run, deterministic)},
     {"--out", "ELEM", "outputs in f32, f16 or bf16; default f32", KVB_TEXT(run, out_name)},
     {"--softcap", "X", "cap logits at X in every workload: X tanh(logit / X)", KVB_TEXT(run, softcap_text)},
+    {"--scale", "X", "scale q.k by X in every workload; default: what the workload says, mostly 1/sqrt(head dim)",
+     KVB_TEXT(run, scale_text)},
     {"--sinks", NULL, "one sink logit for each query head in every workload, N(0,1) by --seed", KVB_FLAG(run, sinks)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(run, cpu_mask)},
     {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},

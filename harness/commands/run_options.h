@@ -24,10 +24,9 @@ typedef struct run {
         sample_ms, width, jobs, n_calls, random;
     bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
-    const char *out_name, *softcap_text;
+    const char *out_name, *softcap_text, *scale_text;
     kvb_run_debug debug;
-    kvb_elem out_elem;
-    kvb_logit_changes logits;
+    kvb_setting setting;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;

@@ -59,6 +59,54 @@ static int values_make(const kvb_lane *l, const char *profile, kvb_values **valu
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
+int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_lane_values **found, char *why, size_t why_bytes)
+{
+    size_t i = 0;
+    while (i < l->n_values &&
+           (profile && l->values[i].profile ? strcmp(profile, l->values[i].profile) : profile != l->values[i].profile))
+        i++;
+    kvb_lane_values *v = &l->values[i];
+    *found = v;
+    if (i < l->n_values)
+        return 0;
+    *v = (kvb_lane_values){.profile = profile};
+    l->n_values++;
+    int error = values_make(l, profile, &v->values, v->why, sizeof v->why);
+    if (!error || (profile && error == -EINVAL))
+        return 0;
+    snprintf(why, why_bytes, "%s", v->why);
+    return bad_input(error);
+}
+
+/* The changes of logits, as far as two settings differ in them. */
+static bool logits_same(const kvb_logit_changes *a, const kvb_logit_changes *b)
+{
+    return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks;
+}
+
+int kvb_lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
+                        size_t why_bytes)
+{
+    if (logits_same(logits, &l->options->setting.logits)) {
+        *trace = l->trace;
+        return 0;
+    }
+    for (kvb_changed_trace *c = *l->changed; c; c = c->next)
+        if (!strcmp(c->trace->path, l->trace->path) && logits_same(&c->logits, logits)) {
+            *trace = c->trace;
+            return 0;
+        }
+    kvb_changed_trace *c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    c->logits = *logits;
+    c->next = *l->changed;
+    *l->changed = c;
+    int error = bad_input(kvb_trace_load(l->trace->path, l->options->capacity, &c->trace, why, why_bytes));
+    *trace = c->trace;
+    return error ? error : kvb_trace_change_logits(c->trace, logits);
+}
+
 /* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model does
  * not allow are a reason to skip; the workload's own values must be right. */
 static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
@@ -73,20 +121,14 @@ static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
         }
     if (!any)
         return 0;
-    int error = values_make(l, l->profile, &l->values, l->values_why, sizeof l->values_why);
-    if (error && !(l->profile && error == -EINVAL)) {
-        snprintf(why, why_bytes, "%s", l->values_why);
-        return bad_input(error);
-    }
-    error = witness ? values_make(l, "tags", &l->tags, l->tags_why, sizeof l->tags_why) : 0;
-    if (error == -EINVAL)
-        error = 0;
-    if (error)
-        snprintf(why, why_bytes, "%s", l->tags_why);
+    const kvb_lane_values *own;
+    int error = kvb_lane_values_find(l, l->profile, &own, why, why_bytes);
+    if (!error && witness)
+        error = kvb_lane_values_find(l, "tags", &own, why, why_bytes);
     for (size_t i = first; i < first + n && !error; i += kvb_block_size(s))
         error = kvb_block_run(l, i, why, why_bytes);
-    kvb_values_free(l->values);
-    kvb_values_free(l->tags);
+    for (size_t i = 0; i < l->n_values; i++)
+        kvb_values_free(l->values[i].values);
     return error;
 }
 
@@ -128,7 +170,7 @@ static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
         char why[KVB_REASON];
         if (!s->has[i])
             continue;
-        kvb_combination_name(o, kvb_spot_of(s, i), &names, why);
+        kvb_combination_name(o, i, &names, why);
         answer = o->wants(o->ctx, number++, &names);
         wanted[i] = answer > 0;
         *n += wanted[i];
@@ -164,6 +206,7 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
     const kvb_selection *s = o->selection;
     const kvb_crew_options options = {.jobs = jobs_of(o), .take = o->take, .ctx = o->ctx};
     kvb_crew *crew = NULL;
+    kvb_changed_trace *changed = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];
     size_t each = s->n_pools * kvb_block_size(s);
     int error = peaks_measure(o, peaks);
@@ -177,12 +220,18 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
                       .trace = traces[at.workload],
                       .peaks = peaks,
                       .wanted = wanted,
+                      .changed = &changed,
                       .crew = crew};
         error = lane_run(&l, first, why, why_bytes);
     }
     if (!error && crew)
         error = kvb_crew_finish(crew);
     kvb_crew_close(crew);
+    for (kvb_changed_trace *next; changed; changed = next) {
+        next = changed->next;
+        kvb_trace_free(changed->trace);
+        free(changed);
+    }
     return error;
 }
 
@@ -196,7 +245,7 @@ static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trac
     }
     if (!error && o->only && !kvb_only_fits(o->only, *trace, why, why_bytes))
         return -EINVAL;
-    return error ? error : kvb_trace_change_logits(*trace, &o->logits);
+    return error ? error : kvb_trace_change_logits(*trace, &o->setting.logits);
 }
 
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes)

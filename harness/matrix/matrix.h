@@ -25,9 +25,8 @@ typedef struct kvb_matrix_options {
     size_t first;                   /* number of its first combination, counted from that of the first selection on */
     const kvb_duel *duel;           /* each combination with its parts of both sides, in turns; NULL: as selected */
     const kvb_best *best;           /* for selections with kvb_kernel_best; else NULL */
+    kvb_setting setting;            /* the run's own: of combinations for which the selection has chosen no other */
     uint32_t capacity;              /* cells; 0: what each trace needs */
-    uint32_t min_chunk;             /* cells */
-    uint32_t page_cells;
     uint64_t prefix_bytes;
     uint64_t max_pairs;     /* (query, cell) pairs of one step above which a combination is skipped */
     uint64_t oracle_pairs;  /* the oracle's budget, in (query, head, cell) visits; UINT64_MAX: all */
@@ -37,12 +36,10 @@ typedef struct kvb_matrix_options {
     double sample_seconds;  /* for the passes of one combination; one that is timed is always made */
     double width;           /* relative, of the interval of the median, at which passes end early */
     kvb_cache_state cache_state;
-    bool unguarded, unbound, first_touch, no_staging, deterministic, strict;
-    kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
-    kvb_logit_changes logits; /* in every workload */
-    bool untimed;             /* judge only */
-    uint32_t jobs;            /* children that are judged at once; what is timed is alone */
-    bool no_null;             /* no second child for the null comparison */
+    bool unguarded, unbound, first_touch, no_staging, strict;
+    bool untimed;        /* judge only */
+    uint32_t jobs;       /* children that are judged at once; what is timed is alone */
+    bool no_null;        /* no second child for the null comparison */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
     const char *const *events; /* hardware counters; NULL: the default ones */
     FILE *timeline;            /* NULL: none */

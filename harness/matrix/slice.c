@@ -45,84 +45,86 @@ static bool parts_fit(const kvb_lane *l, const kvb_cache_type *cache, const kvb_
 }
 
 /* Why a combination cannot be run at all, if so: no child is made for it. */
-static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const char *oracle_why, char *why,
-                        size_t why_bytes)
+static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const char *values_why, const char *oracle_why,
+                        char *why, size_t why_bytes)
 {
     const kvb_replay_options *r = &c->replay;
     if (r->kernel->available && !r->kernel->available(why, why_bytes))
         return false;
     if (!parts_fit(l, r->cache, &(kvb_pool_pair){r->k_pool, r->v_pool}, r->growth, why, why_bytes))
         return false;
-    const char *lack = !r->values ? (kvb_is_witness(r->kernel) ? l->tags_why : l->values_why)
-                       : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why
-                                                                  : NULL;
+    const char *lack = !r->values ? values_why : !kvb_is_witness(r->kernel) && !r->oracle ? oracle_why : NULL;
     if (lack)
         snprintf(why, why_bytes, "%s", lack);
     return !lack;
 }
 
-static const struct {
-    const char *name;
-    kvb_elem elem;
-} outs[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
-
-bool kvb_out_parse(const char *name, kvb_elem *elem)
-{
-    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++)
-        if (!strcmp(outs[i].name, name)) {
-            *elem = outs[i].elem;
-            return true;
-        }
-    return false;
-}
-
-static const char *out_name(kvb_elem elem)
-{
-    size_t i = 0;
-    while (outs[i].elem != elem)
-        i++;
-    return outs[i].name;
-}
-
-const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, kvb_spot at, kvb_result *r, char why[KVB_REASON])
+const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kvb_result *r, char why[KVB_REASON])
 {
     const kvb_selection *s = o->selection;
+    const kvb_spot at = kvb_spot_of(s, i);
+    const uint8_t *choice = kvb_choice_of(s, i);
+    const kvb_setting setting = kvb_setting_apply(&o->setting, choice);
     const kvb_kernel *kernel = s->kernels[at.kernel];
     const char *profile = s->values[at.values];
     kvb_result_init(r);
-    char softcap[32] = "";
-    if (o->logits.softcap > 0)
-        snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->logits.softcap);
-    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
-             profile ? profile : "", softcap, o->logits.sinks ? "+sinks" : "");
-    snprintf(r->out, sizeof r->out, "%s", out_name(o->out_elem));
+    char softcap[32] = "", scale[32] = "";
+    if (o->setting.logits.softcap > 0)
+        snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->setting.logits.softcap);
+    if (o->setting.logits.scale > 0)
+        snprintf(scale, sizeof scale, "+scale=%g", o->setting.logits.scale);
+    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
+             profile ? profile : "", softcap, scale, o->setting.logits.sinks ? "+sinks" : "");
+    kvb_setting_words(choice, false, r->setting, sizeof r->setting);
+    snprintf(r->out, sizeof r->out, "%s", kvb_out_name(setting.out_elem));
     snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);
     snprintf(r->pool_k, sizeof r->pool_k, "%s", s->pools[at.pools].k->name);
     snprintf(r->pool_v, sizeof r->pool_v, "%s", s->pools[at.pools].v->name);
     snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[s->growths[at.growth]]);
-    r->threads = s->threads[at.threads];
+    r->threads = setting.threads ? setting.threads : s->threads[at.threads];
     if (kernel == &kvb_kernel_best)
         kernel = kvb_best_find(o->best, r, why, KVB_REASON);
     snprintf(r->kernel, sizeof r->kernel, "%s", kernel ? kernel->name : kvb_kernel_best.name);
     if (o->command)
-        kvb_replay_command(o->command, s, at, r);
+        kvb_replay_command(o->command, s, i, r);
     return kernel;
 }
 
+/* What combinations are judged by that have one setting's values and logits. */
+typedef struct view {
+    kvb_setting setting;
+    const kvb_trace *trace;
+    const kvb_lane_values *values;
+    kvb_truth truth[KVB_DUEL_SIDES];
+    const kvb_truth
+        *truth_of[KVB_DUEL_SIDES]; /* one for both sides where they store the same rows; NULL: that side has no pools */
+    struct view *next;
+} view;
+
 typedef struct block {
-    const kvb_lane *lane;
+    kvb_lane *lane;
     size_t first;                        /* its first combination among those of the selection */
     size_t n;                            /* caches x kernels x growths x thread counts */
     size_t n_sides;                      /* 2 of a duel */
     kvb_pool_pair pools[KVB_DUEL_SIDES]; /* of the same names; NULL: that side has none */
-    const kvb_truth
-        *truth[KVB_DUEL_SIDES]; /* one for both where they store the same rows; NULL: that side has no pools */
-    kvb_child_options child;    /* what all children have in common */
+    view *views;
+    kvb_child_options child; /* what all children have in common */
 } block;
 
 static bool is_wanted(const block *b, size_t i)
 {
     return b->lane->wanted[b->first + i];
+}
+
+static kvb_setting setting_of(const block *b, size_t i)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    kvb_setting setting = kvb_setting_apply(&o->setting, kvb_choice_of(o->selection, b->first + i));
+    if (!setting.values)
+        setting.values = b->lane->profile;
+    if (kvb_is_witness(o->selection->kernels[kvb_spot_of(o->selection, b->first + i).kernel]))
+        setting.values = "tags";
+    return setting;
 }
 
 /* The side's own part in place of the selection's; NULL: it has none. */
@@ -136,21 +138,28 @@ static const void *part_of(const block *b, int side, kvb_registry_kind sort, con
  * Sets up the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result says
  * why; or the side lacks a part, and there is no result.
  */
-static bool combination_prepare(const block *b, size_t i, int side, kvb_child_options *child, kvb_result *result)
+static bool combination_prepare(const block *b, size_t i, int side, const view *seen, kvb_child_options *child,
+                                kvb_result *result)
 {
     const kvb_lane *l = b->lane;
     const kvb_selection *s = l->options->selection;
-    const kvb_truth *t = b->truth[side];
+    const kvb_truth *t = seen->truth_of[side];
     kvb_spot at = kvb_spot_of(s, b->first + i);
+    const kvb_setting setting = setting_of(b, i);
     kvb_result named;
     char why[KVB_REASON];
     const kvb_cache_type *cache = s->caches[at.cache];
-    const kvb_kernel *found = kvb_combination_name(l->options, at, &named, why);
+    const kvb_kernel *found = kvb_combination_name(l->options, b->first + i, &named, why);
     const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* the stand-in, of which all but that is asked */
     bool witness = kvb_is_witness(kernel);
     kvb_replay_options *r = &child->replay;
     *child = b->child;
-    child->threads = s->threads[at.threads];
+    child->threads = named.threads;
+    r->trace = seen->trace;
+    r->page_cells = setting.page_cells;
+    r->min_chunk = setting.min_chunk;
+    r->out_elem = setting.out_elem;
+    r->deterministic = setting.deterministic;
     r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);
     if (kvb_scan_behind(kernel)) {
         r->kernel = kvb_kernel_of_attention(kernel);
@@ -165,7 +174,7 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     r->k_pool = b->pools[side].k;
     r->v_pool = b->pools[side].v;
     r->growth = s->growths[at.growth];
-    r->values = witness ? l->tags : l->values;
+    r->values = seen->values->values;
     r->untimed |= witness && !l->options->duel; /* how long it takes is of no interest */
     r->k_amax = t->amax[witness][0];
     r->v_amax = t->amax[witness][1];
@@ -174,18 +183,109 @@ static bool combination_prepare(const block *b, size_t i, int side, kvb_child_op
     *result = named;
     kvb_progress_now("%s, %s, %s, %s, %s", named.workload, named.cache, named.pool_k, named.pool_v, named.kernel);
     if (!kvb_kernel_fits(kernel, &l->trace->header.model, r->out_elem, result->reason, sizeof result->reason) ||
-        !is_possible(l, child, t->oracle_why, result->reason, sizeof result->reason))
+        !is_possible(l, child, seen->values->why, t->oracle_why, result->reason, sizeof result->reason))
         return false;
     if (!found)
         memcpy(result->reason, why, sizeof why);
     return found;
 }
 
+/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows. FNV-1a. */
+static uint64_t sample_seed(const kvb_lane *l, const char *profile, const kvb_pool_pair *pools)
+{
+    const char *const words[] = {l->name, profile ? profile : "", pools->k->name, pools->v->name};
+    uint64_t seed = l->options->seed ^ UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (const char *c = words[i];; c++) {
+            seed = (seed ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+            if (!*c)
+                break;
+        }
+    return seed;
+}
+
+/* What both sides' combinations are judged by, into truth [n_sides]. */
+static int truths_open(block *b, bool judged, bool witness, view *v, char *why, size_t why_bytes)
+{
+    const kvb_lane *l = b->lane;
+    int error = 0;
+    for (size_t side = 0; side < b->n_sides && !error; side++) {
+        const kvb_pool_pair *own = &b->pools[side], *base = &b->pools[KVB_DUEL_BASE];
+        bool shared = side && own->k == base->k && own->v == base->v;
+        kvb_truth_options options = {.trace = v->trace,
+                                     .values = witness ? NULL : v->values->values,
+                                     .tags = witness ? v->values->values : NULL,
+                                     .pools = *own,
+                                     .oracle = judged,
+                                     .max_pairs = l->options->oracle_pairs,
+                                     .opinion_pairs = l->options->opinion_pairs,
+                                     .seed = own->k && own->v ? sample_seed(l, v->setting.values, own) : 0};
+        char said[KVB_REASON];
+        if (!own->k || !own->v)
+            continue;
+        v->truth_of[side] = &v->truth[shared ? KVB_DUEL_BASE : side];
+        kvb_progress_now("oracle of %s, %s, %s", l->name, own->k->name, own->v->name);
+        if (!shared)
+            error = kvb_truth_open(&options, &v->truth[side], said, sizeof said);
+        if (error)
+            snprintf(why, why_bytes, "%s: %s", l->name, said);
+    }
+    return error;
+}
+
+/* Is an oracle needed for the i-th combination? Not for a witness, nor where the cache cannot hold the workload. */
+static bool is_judged(const block *b, size_t i)
+{
+    const kvb_selection *s = b->lane->options->selection;
+    kvb_spot at = kvb_spot_of(s, b->first + i);
+    char why[KVB_REASON];
+    return !kvb_is_witness(s->kernels[at.kernel]) &&
+           (b->lane->options->duel ||
+            parts_fit(b->lane, s->caches[at.cache], &s->pools[at.pools], s->growths[at.growth], why, sizeof why));
+}
+
+/* Are two settings judged alike? */
+static bool is_seen_alike(const kvb_setting *a, const kvb_setting *b)
+{
+    bool same = a->values && b->values ? !strcmp(a->values, b->values) : a->values == b->values;
+    return same && a->logits.softcap == b->logits.softcap && a->logits.scale == b->logits.scale &&
+           a->logits.sinks == b->logits.sinks;
+}
+
+/* What the i-th combination is judged by, made when the first that needs it comes. */
+static int view_find(block *b, size_t i, const view **found, char *why, size_t why_bytes)
+{
+    const kvb_setting setting = setting_of(b, i);
+    bool judged = false; /* is an oracle needed? */
+    for (const view *v = b->views; v; v = v->next)
+        if (is_seen_alike(&v->setting, &setting)) {
+            *found = v;
+            return 0;
+        }
+    view *v = calloc(1, sizeof *v);
+    if (!v)
+        return -ENOMEM;
+    v->setting = setting;
+    v->next = b->views;
+    b->views = v;
+    *found = v;
+    for (size_t other = i; other < b->n && !judged; other++) {
+        const kvb_setting others = setting_of(b, other);
+        judged = is_wanted(b, other) && is_judged(b, other) && is_seen_alike(&others, &setting);
+    }
+    int error = kvb_lane_values_find(b->lane, setting.values, &v->values, why, why_bytes);
+    if (!error)
+        error = kvb_lane_trace_find(b->lane, &setting.logits, &v->trace, why, why_bytes);
+    bool witness = kvb_is_witness(
+        b->lane->options->selection->kernels[kvb_spot_of(b->lane->options->selection, b->first + i).kernel]);
+    return error ? error : truths_open(b, judged, witness, v, why, why_bytes);
+}
+
 /*
  * The i-th combination as base, as new, and as base once more, in turns. What the base differs from itself is the null
  * comparison of both. Where one side cannot be run, the other one is run alone.
  */
-static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL_SIDES])
+static int duel_run(const block *b, size_t i, const view *seen, kvb_result *const results[KVB_DUEL_SIDES])
 {
     kvb_child_options child[KVB_DUEL_SIDES + 1];
     kvb_result result[KVB_DUEL_SIDES + 1];
@@ -194,7 +294,7 @@ static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL
     int error = 0;
     for (int side = 0; side < KVB_DUEL_SIDES; side++) {
         corner[side] = (kvb_duel_corner){b->lane->options->duel, side};
-        runs[side] = combination_prepare(b, i, side, &child[side], results[side]);
+        runs[side] = combination_prepare(b, i, side, seen, &child[side], results[side]);
         child[side].enter = kvb_duel_enter;
         child[side].enter_ctx = &corner[side];
         result[side] = *results[side];
@@ -214,17 +314,21 @@ static int duel_run(const block *b, size_t i, kvb_result *const results[KVB_DUEL
     return error;
 }
 
-static int duels_run(const block *b)
+static int duels_run(block *b, char *why, size_t why_bytes)
 {
     const kvb_matrix_options *o = b->lane->options;
     int error = 0;
     for (size_t i = 0; i < b->n && !error; i++) {
         kvb_result results[KVB_DUEL_SIDES];
+        const view *seen;
         if (!is_wanted(b, i))
             continue;
+        error = view_find(b, i, &seen, why, why_bytes);
+        if (error)
+            break;
         kvb_result_init(&results[KVB_DUEL_BASE]);
         kvb_result_init(&results[KVB_DUEL_NEW]);
-        error = duel_run(b, i, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
+        error = duel_run(b, i, seen, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
         if (kvb_stopped) /* its child did not live to its end */
             return -EINTR;
         for (int side = 0; side < KVB_DUEL_SIDES && !error; side++)
@@ -248,15 +352,19 @@ static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
 }
 
 /* Hands all to the crew: their results reach the caller later, in order. */
-static int combinations_run(const block *b)
+static int combinations_run(block *b, char *why, size_t why_bytes)
 {
     int error = 0;
     for (size_t i = 0; i < b->n && !error && !kvb_stopped; i++) {
         kvb_child_options child;
         kvb_result result;
+        const view *seen;
         if (!is_wanted(b, i))
             continue;
-        bool runs = combination_prepare(b, i, KVB_DUEL_BASE, &child, &result);
+        error = view_find(b, i, &seen, why, why_bytes);
+        if (error)
+            break;
+        bool runs = combination_prepare(b, i, KVB_DUEL_BASE, seen, &child, &result);
         if (runs) {
             child.replay.judges_k = is_unjudged(b->lane->options->judged, child.replay.k_pool);
             child.replay.judges_v = is_unjudged(b->lane->options->judged, child.replay.v_pool);
@@ -266,75 +374,17 @@ static int combinations_run(const block *b)
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows. FNV-1a. */
-static uint64_t sample_seed(const kvb_lane *l, const kvb_pool_pair *pools)
-{
-    const char *const words[] = {l->name, l->profile ? l->profile : "", pools->k->name, pools->v->name};
-    uint64_t seed = l->options->seed ^ UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        for (const char *c = words[i];; c++) {
-            seed = (seed ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-            if (!*c)
-                break;
-        }
-    return seed;
-}
-
-/* What both sides' combinations are judged by, into truth [n_sides]. */
-static int truths_open(block *b, bool judged, kvb_truth *truth, char *why, size_t why_bytes)
-{
-    const kvb_lane *l = b->lane;
-    int error = 0;
-    for (size_t side = 0; side < b->n_sides && !error; side++) {
-        const kvb_pool_pair *own = &b->pools[side], *base = &b->pools[KVB_DUEL_BASE];
-        bool shared = side && own->k == base->k && own->v == base->v;
-        kvb_truth_options options = {.trace = l->trace,
-                                     .values = l->values,
-                                     .tags = l->tags,
-                                     .pools = *own,
-                                     .oracle = judged,
-                                     .max_pairs = l->options->oracle_pairs,
-                                     .opinion_pairs = l->options->opinion_pairs,
-                                     .seed = own->k && own->v ? sample_seed(l, own) : 0};
-        char said[KVB_REASON];
-        if (!own->k || !own->v)
-            continue;
-        b->truth[side] = &truth[shared ? KVB_DUEL_BASE : side];
-        kvb_progress_now("oracle of %s, %s, %s", l->name, own->k->name, own->v->name);
-        if (!shared)
-            error = kvb_truth_open(&options, &truth[side], said, sizeof said);
-        if (error)
-            snprintf(why, why_bytes, "%s: %s", l->name, said);
-    }
-    return error;
-}
-
-/* Is an oracle needed for the i-th combination? Not for a witness, nor where the cache cannot hold the workload. */
-static bool is_judged(const block *b, size_t i)
-{
-    const kvb_selection *s = b->lane->options->selection;
-    kvb_spot at = kvb_spot_of(s, b->first + i);
-    char why[KVB_REASON];
-    return !kvb_is_witness(s->kernels[at.kernel]) &&
-           (b->lane->options->duel ||
-            parts_fit(b->lane, s->caches[at.cache], &s->pools[at.pools], s->growths[at.growth], why, sizeof why));
-}
-
-int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
+int kvb_block_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
     const kvb_matrix_options *o = l->options;
     const kvb_pool_pair *pools = &s->pools[kvb_spot_of(s, first).pools];
-    kvb_truth truth[KVB_DUEL_SIDES] = {{.oracle = NULL}, {.oracle = NULL}};
     block b = {
         .lane = l,
         .first = first,
         .n = kvb_block_size(s),
         .n_sides = o->duel ? KVB_DUEL_SIDES : 1,
-        .child = {.replay = {.trace = l->trace,
-                             .capacity = o->capacity,
-                             .min_chunk = o->min_chunk,
-                             .page_cells = o->page_cells,
+        .child = {.replay = {.capacity = o->capacity,
                              .prefix_bytes = o->prefix_bytes,
                              .max_pairs = o->max_pairs,
                              .seconds = o->sample_seconds,
@@ -343,8 +393,6 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .guarded = !o->unguarded,
                              .strict = o->strict,
                              .no_staging = o->no_staging,
-                             .deterministic = o->deterministic,
-                             .out_elem = o->out_elem,
                              .untimed = o->untimed,
                              .only = o->only,
                              .dump = o->dump,
@@ -357,22 +405,16 @@ int kvb_block_run(const kvb_lane *l, size_t first, char *why, size_t why_bytes)
                   .enter = o->enter,
                   .enter_ctx = o->enter_ctx},
     };
-    bool any = false, judged = false; /* anything at all; something that an oracle is for */
-    for (size_t i = 0; i < b.n; i++)
-        if (is_wanted(&b, i)) {
-            any = true;
-            judged = judged || is_judged(&b, i);
-        }
-    if (!any)
-        return 0;
     for (int side = 0; side < (int)b.n_sides; side++) {
         b.pools[side].k = part_of(&b, side, KVB_POOLS, pools->k->name, pools->k);
         b.pools[side].v = part_of(&b, side, KVB_POOLS, pools->v->name, pools->v);
     }
-    int error = truths_open(&b, judged, truth, why, why_bytes);
-    if (!error)
-        error = o->duel ? duels_run(&b) : combinations_run(&b);
-    for (size_t side = 0; side < KVB_DUEL_SIDES; side++)
-        kvb_truth_close(&truth[side]);
+    int error = o->duel ? duels_run(&b, why, why_bytes) : combinations_run(&b, why, why_bytes);
+    for (view *v = b.views, *next; v; v = next) {
+        next = v->next;
+        for (size_t side = 0; side < KVB_DUEL_SIDES; side++)
+            kvb_truth_close(&v->truth[side]);
+        free(v);
+    }
     return error;
 }

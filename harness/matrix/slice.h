@@ -8,32 +8,51 @@
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
+/* Rows of one profile. */
+typedef struct kvb_lane_values {
+    const char *profile; /* NULL: the workload's own */
+    kvb_values *values;  /* NULL: why says why not */
+    char why[KVB_REASON];
+} kvb_lane_values;
+
+/* A workload whose logits a setting has changed. Children read it, so that it is kept until they have all ended. */
+typedef struct kvb_changed_trace {
+    kvb_logit_changes logits;
+    kvb_trace *trace;
+    struct kvb_changed_trace *next;
+} kvb_changed_trace;
+
 /* One workload with one choice of values, and what is shared by its combinations. */
 typedef struct kvb_lane {
     const kvb_matrix_options *options;
     const char *name;    /* of the workload */
     const char *profile; /* NULL: its own values */
     const kvb_trace *trace;
-    kvb_values *values; /* for kernels that attend; NULL: values_why says why not */
-    kvb_values *tags;   /* for witnesses, likewise */
-    char values_why[KVB_REASON], tags_why[KVB_REASON];
-    const double *peaks;   /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
-    const bool *wanted;    /* of each combination of the selection: is it to be run? */
+    kvb_lane_values values[KVB_MAX_PROFILES]; /* those that were asked for */
+    size_t n_values;
+    kvb_changed_trace **changed; /* of all lanes */
+    const double *peaks;         /* f32 multiply-add, GFLOP/s, for each thread count of the selection */
+    const bool *wanted;          /* of each combination of the selection: is it to be run? */
     struct kvb_crew *crew; /* judges and times children, and goes on with the next block meanwhile; NULL: of a duel */
 } kvb_lane;
 
-/* An empty result with the names of a combination; a stand-in for a kernel is replaced where an earlier run knows by what.
- * Else why says why not. The kernel, or NULL. */
-const kvb_kernel *kvb_combination_name(const kvb_matrix_options *options, kvb_spot at, kvb_result *result,
-                                       char why[KVB_REASON]);
+/* Values of a profile, made when they are first asked for. 0, also where the profile does not fit the model; else a negative errno
+ * with why. */
+int kvb_lane_values_find(kvb_lane *lane, const char *profile, const kvb_lane_values **found, char *why,
+                         size_t why_bytes);
+/* The workload with these logits. 0, or a negative errno with why. */
+int kvb_lane_trace_find(kvb_lane *lane, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
+                        size_t why_bytes);
 
-/* "f32", "f16", "bf16": of outputs. */
-bool kvb_out_parse(const char *name, kvb_elem *elem);
+/* An empty result with the names of the i-th combination; a stand-in for a kernel is replaced where an earlier run knows by what.
+ * Else why says why not. The kernel, or NULL. */
+const kvb_kernel *kvb_combination_name(const kvb_matrix_options *options, size_t i, kvb_result *result,
+                                       char why[KVB_REASON]);
 
 /* Does the pair store rows of the trace's model, and do what the trace does with them? */
 bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes);
 
 /* Runs those that are wanted among the kvb_block_size combinations from `first` on. What kvb_matrix_run returns. */
-int kvb_block_run(const kvb_lane *lane, size_t first, char *why, size_t why_bytes);
+int kvb_block_run(kvb_lane *lane, size_t first, char *why, size_t why_bytes);
 
 #endif

@@ -37,46 +37,72 @@ typedef struct part {
     char **histories;   /* [workloads] their names without the shape */
     bool *stores;       /* [workloads][pools] */
     double *cost;       /* [workloads][caches]; NaN: that cannot be */
-    bool *refuses;      /* [kernels][workloads][pools]; in memory shared with the process in which kernels are asked */
+    uint64_t *
+        refuses; /* [kernels][workloads][pools] bits of settings' values, USUAL among them; in memory shared with the process in which kernels are asked */
     size_t refuses_bytes;
     bool *kept;    /* [workloads][pools][caches] is any kernel? */
     size_t kernel; /* the one being asked */
 } part;
 
-static bool *refuses_at(const part *p, size_t kernel, size_t workload, size_t pools)
+#define USUAL 1u /* the bit of the run's own setting: the own value of the first axis */
+
+static uint64_t *refuses_at(const part *p, size_t kernel, size_t workload, size_t pools)
 {
     return &p->refuses[(kernel * p->selection->n_workloads + workload) * p->selection->n_pools + pools];
 }
 
 /* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells. */
-static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools)
+static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools,
+                         const kvb_setting *setting)
 {
+    static const float no_sinks[KVB_MODEL_WIDTH]; /* sink logits, whatever their values */
     static const kvb_team alone = {.n = 1};
     kvb_call call = {.kernel = kernel,
                      .team = &alone,
-                     .out_elem = p->options->out_elem,
+                     .out_elem = setting->out_elem,
                      .no_staging = p->options->no_staging,
-                     .deterministic = p->options->deterministic};
+                     .deterministic = setting->deterministic};
     kvb_mask_kind mask = KVB_MASK_NONE;
     char why[256];
     int error = 0;
     while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
         mask++;
-    if (!kvb_kernel_fits(kernel, m, p->options->out_elem, why, sizeof why))
+    if (!kvb_kernel_fits(kernel, m, setting->out_elem, why, sizeof why))
         return false;
     for (uint32_t g = 0; g < m->n_groups && error != -ENOTSUP; g++) {
-        const kvb_group *group = &m->groups[g];
-        if (kvb_group_scans(group))
+        kvb_group group = m->groups[g];
+        if (kvb_group_scans(&group))
             continue;
-        const kvb_pool_type *v = group->latent ? pools->k : pools->v;
-        const kvb_attend_spec spec = {.group = group,
-                                      .k = {.format = pools->k->format, .dim = group->k_dim},
-                                      .v = {.format = v->format, .dim = group->v_dim},
+        group.softcap = setting->logits.softcap > 0 ? setting->logits.softcap : group.softcap;
+        group.scale = setting->logits.scale > 0 ? setting->logits.scale : group.scale;
+        group.sink_logits = setting->logits.sinks ? no_sinks : group.sink_logits;
+        const kvb_pool_type *v = group.latent ? pools->k : pools->v;
+        const kvb_attend_spec spec = {.group = &group,
+                                      .k = {.format = pools->k->format, .dim = group.k_dim},
+                                      .v = {.format = v->format, .dim = group.v_dim},
                                       .mask = {.kind = mask}};
         error = kvb_call_prepare(&call, &spec, NULL, 1, why, sizeof why);
     }
     kvb_call_free(&call);
     return error != -ENOTSUP;
+}
+
+/* Which values of settings, each by itself, does the kernel refuse? */
+static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload, size_t pools)
+{
+    const kvb_model *m = &p->traces[workload]->header.model;
+    const kvb_pool_pair *pair = &p->selection->pools[pools];
+    uint64_t set = kernel_takes(p, kernel, m, pair, &p->options->setting) ? 0 : USUAL;
+    for (size_t a = 0; a < KVB_SETTING_AXES && !set; a++)
+        for (uint8_t v = 1; v <= KVB_SETTING_WORDS && kvb_setting_axes[a].words[v - 1]; v++) {
+            kvb_setting_choice choice = {0};
+            choice[a] = v;
+            const kvb_setting setting = kvb_setting_apply(&p->options->setting, choice);
+            if ((p->options->axes >> a & 1) && kvb_setting_axes[a].of_kernel &&
+                !kernel_takes(p, kernel, m, pair, &setting))
+                set |= kvb_setting_bit(a, v);
+        }
+    return set;
 }
 
 /* Everything about one kernel. */
@@ -89,9 +115,9 @@ static void kernel_ask(void *ctx)
     bool available = !kernel->available || kernel->available(why, sizeof why);
     for (size_t w = 0; w < s->n_workloads; w++)
         for (size_t pools = 0; pools < s->n_pools; pools++)
-            *refuses_at(p, p->kernel, w, pools) =
-                !available || (p->stores[w * s->n_pools + pools] &&
-                               !kernel_takes(p, kernel, &p->traces[w]->header.model, &s->pools[pools]));
+            *refuses_at(p, p->kernel, w, pools) = !available                          ? USUAL
+                                                  : p->stores[w * s->n_pools + pools] ? refused(p, kernel, w, pools)
+                                                                                      : 0;
 }
 
 #define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
@@ -200,7 +226,7 @@ static size_t shape_at(const char *name)
 static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char *why, size_t why_bytes)
 {
     size_t w_p = s->n_workloads * s->n_pools;
-    *p = (part){.options = o, .selection = s, .refuses_bytes = s->n_kernels * w_p + 1};
+    *p = (part){.options = o, .selection = s, .refuses_bytes = (s->n_kernels * w_p + 1) * sizeof *p->refuses};
     p->traces = calloc(s->n_workloads + 1, sizeof *p->traces);
     p->histories = calloc(s->n_workloads + 1, sizeof *p->histories);
     p->stores = calloc(w_p + 1, sizeof *p->stores);
@@ -216,7 +242,7 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
         int error = kvb_trace_load(s->workloads[w].path, o->capacity, &p->traces[w], why, why_bytes);
         if (error)
             return error == -ENOMEM ? error : -EINVAL; /* whatever is wrong with a file is bad input */
-        error = kvb_trace_change_logits(p->traces[w], &o->logits);
+        error = kvb_trace_change_logits(p->traces[w], &o->setting.logits);
         if (error)
             return error;
         p->histories[w] = strndup(s->workloads[w].name, shape_at(s->workloads[w].name));
@@ -275,7 +301,8 @@ static bool can_run(const part *p, kvb_spot at)
     const kvb_pool_pair *pools = &s->pools[at.pools];
     char why[KVB_REASON];
     return kvb_cache_takes(s->caches[at.cache], pools->k, pools->v, why, sizeof why) &&
-           p->stores[at.workload * s->n_pools + at.pools] && !*refuses_at(p, at.kernel, at.workload, at.pools) &&
+           p->stores[at.workload * s->n_pools + at.pools] &&
+           !(*refuses_at(p, at.kernel, at.workload, at.pools) & USUAL) &&
            !isnan(p->cost[at.workload * s->n_caches + at.cache]);
 }
 
@@ -372,6 +399,53 @@ static void field_thin(const field *f)
     }
 }
 
+/* Values of settings that the combination can take, as bits. */
+static uint64_t values_allowed(const part *p, kvb_spot at)
+{
+    const kvb_selection *s = p->selection;
+    const kvb_model *m = &p->traces[at.workload]->header.model;
+    uint64_t set = 0;
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
+        const kvb_setting_axis *axis = &kvb_setting_axes[a];
+        bool open = (p->options->axes >> a & 1) && !(axis->of_outputs && kvb_is_witness(s->kernels[at.kernel])) &&
+                    !(s->values[at.values] && !strcmp(axis->option, "--values"));
+        for (size_t v = 0; v < KVB_SETTING_WORDS && open && axis->words[v]; v++)
+            if (!axis->matters || axis->matters(m, s->caches[at.cache], axis->words[v]))
+                set |= kvb_setting_bit(a, v + 1);
+    }
+    return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);
+}
+
+/* Gives each combination of the selections a setting. */
+static int settings_choose(const part *parts, size_t n_parts, field *f)
+{
+    size_t n = 0, blocks = 0;
+    for (const part *p = parts; p < parts + n_parts; p++)
+        n += p->selection->n_has;
+    kvb_settled *list = calloc(n + 1, sizeof *list);
+    int error = list ? 0 : -ENOMEM;
+    n = 0;
+    for (const part *p = parts; p < parts + n_parts && !error; p++) {
+        kvb_selection *s = p->selection;
+        const size_t all = kvb_matrix_size(s), each = kvb_block_size(s);
+        s->choices = calloc(all + 1, sizeof *s->choices);
+        error = s->choices ? 0 : -ENOMEM;
+        for (size_t i = 0; i < all && !error; i++)
+            if (s->has[i]) {
+                const kvb_candidate c = candidate_of(p, i, f->dims);
+                list[n++] = (kvb_settled){.parts = {c.at[0], c.at[4], c.at[3], c.at[2]},
+                                          .block = blocks + i / each,
+                                          .allowed = isnan(c.cost) ? 0 : values_allowed(p, kvb_spot_of(s, i)),
+                                          .choice = s->choices[i]};
+            }
+        blocks += all / each;
+    }
+    if (!error)
+        error = kvb_settings_cover(list, n);
+    free(list);
+    return error;
+}
+
 static int parts_thin(const part *parts, const kvb_selections *s)
 {
     size_t n = 0, most = 1;
@@ -399,6 +473,8 @@ static int parts_thin(const part *parts, const kvb_selections *s)
         error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS);
     if (!error)
         field_thin(&f);
+    if (!error && parts->options->axes)
+        error = settings_choose(parts, s->n, &f);
     free(f.at);
     free(f.blocks);
     free(texts);

@@ -4,7 +4,7 @@
  * values), shape, pair of pools, cache, kernel. A workload's name gives its history and its shape: eagle-tree-8x128 has the events
  * of eagle-tree, at 8 KV heads of 128 channels. Names without such an ending share one shape, "as recorded".
  * Some combinations are chosen, so that any two parts that can run together do so in at least one of them. Each chosen one runs
- * with every thread count and growth.
+ * with every thread count and growth. In a run that is not timed each gets a setting of its own besides (setting.h).
  * The witness goes beside some of them: with each history over each cache, as these alone decide what a query sees, and with
  * each shape and each pair of pools once. Where a row lies, which pools and shapes decide too, outputs show.
  */
@@ -22,9 +22,9 @@ bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_sele
 typedef struct kvb_pairs_options {
     uint32_t capacity;
     uint64_t max_pairs;
-    kvb_logit_changes logits;
-    kvb_elem out_elem;
-    bool no_staging, deterministic;
+    kvb_setting setting; /* the run's own */
+    uint32_t axes;       /* of kvb_setting_axes, a set: those on which each combination gets a value of its own */
+    bool no_staging;
     double
         seconds; /* that a kernel may take to say what it accepts: it is asked in a process of its own; 0: no limit */
 } kvb_pairs_options;

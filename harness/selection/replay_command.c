@@ -38,8 +38,9 @@ void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_s
         text[0] = '\0';
 }
 
-void kvb_replay_command(const char *begin, const kvb_selection *s, kvb_spot at, kvb_result *r)
+void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb_result *r)
 {
+    const kvb_spot at = kvb_spot_of(s, i);
     const kvb_workload *w = &s->workloads[at.workload];
     const char *values = s->values[at.values];
     bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* as a name it would be no longer itself */
@@ -58,10 +59,12 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, kvb_spot at, 
     };
     bool fits = *begin != '\0';
     snprintf(r->replay, sizeof r->replay, "%s", begin + (*begin == ' '));
-    for (size_t i = 0; i < sizeof words / sizeof *words && fits; i++)
-        if (words[i][1])
-            fits = kvb_shell_add(r->replay, sizeof r->replay, words[i][0]) &&
-                   (!*words[i][1] || kvb_shell_add(r->replay, sizeof r->replay, words[i][1]));
+    for (size_t n = 0; n < sizeof words / sizeof *words && fits; n++)
+        if (words[n][1])
+            fits = kvb_shell_add(r->replay, sizeof r->replay, words[n][0]) &&
+                   (!*words[n][1] || kvb_shell_add(r->replay, sizeof r->replay, words[n][1]));
+    if (fits)
+        kvb_setting_words(kvb_choice_of(s, i), true, r->replay, sizeof r->replay);
     if (!fits)
         r->replay[0] = '\0';
 }

@@ -11,7 +11,7 @@
 void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
                       char *text, size_t bytes);
 
-/* Fills names->replay for the combination at `at`, which has these names. Empty: it does not fit. */
-void kvb_replay_command(const char *begin, const kvb_selection *selection, kvb_spot at, kvb_result *names);
+/* Fills names->replay for the i-th combination, which has these names. Empty: it does not fit. */
+void kvb_replay_command(const char *begin, const kvb_selection *selection, size_t i, kvb_result *names);
 
 #endif

@@ -358,6 +358,7 @@ void kvb_selection_free(kvb_selection *s)
     }
     free(s->workloads);
     free(s->has);
+    free(s->choices);
     free(s->layers);
     *s = (kvb_selection){0};
 }
@@ -398,6 +399,11 @@ kvb_spot kvb_spot_of(const kvb_selection *s, size_t i)
     at.values = digit(&i, s->n_values);
     at.workload = i;
     return at;
+}
+
+const uint8_t *kvb_choice_of(const kvb_selection *s, size_t i)
+{
+    return s->choices ? s->choices[i] : NULL;
 }
 
 static bool is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)

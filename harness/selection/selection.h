@@ -9,6 +9,7 @@
 #include "harness/command_line.h"
 #include "harness/selection/registry.h"
 #include "harness/selection/pool_option.h"
+#include "harness/selection/setting.h"
 #include "harness/selection/suite.h"
 #include "results/result.h"
 
@@ -44,8 +45,9 @@ typedef struct kvb_selection {
         layers; /* [workloads] 1: some attend, 2: some scan; what has none for a kernel is no combination. NULL: kernels
                         * are named, and it is one that is skipped */
     bool *has;  /* of each combination: is it one to be run? NULL until kvb_selection_deal */
-    size_t n_has;      /* how many are */
-    size_t n_left_out; /* how many could run, but pairs are enough */
+    size_t n_has;                /* how many are */
+    size_t n_left_out;           /* how many could run, but pairs are enough */
+    kvb_setting_choice *choices; /* of each combination; NULL: each has the run's own setting */
 } kvb_selection;
 
 /* Are all workload words files, so that no folder of workloads is needed? */
@@ -75,6 +77,9 @@ size_t kvb_matrix_size(const kvb_selection *selection); /* of all */
 
 /* The i-th combination of all. */
 kvb_spot kvb_spot_of(const kvb_selection *selection, size_t i);
+
+/* What pairs have chosen for the i-th combination besides its parts; NULL: nothing. */
+const uint8_t *kvb_choice_of(const kvb_selection *selection, size_t i);
 
 /* Fills in `has`: all but what is left to the first values and the first thread count (a witness sees tags, whatever they
  * are, and alone), or to an earlier

@@ -200,8 +200,8 @@ static void test_caches(void **state)
         {&kvb_cache_contiguous, "contiguous", R | E | V},
         {&kvb_cache_seq, "seq", S | T | E | P | KVB_CACHE_DIVIDE | V},
         {&kvb_cache_window, "window", S | T | P | V},
-        {&kvb_cache_paged, "paged", S | T | V},
-        {&kvb_cache_paged_prefix, "paged-prefix", S | KVB_CACHE_PREFIX | V},
+        {&kvb_cache_paged, "paged", S | T | V | KVB_CACHE_PAGES},
+        {&kvb_cache_paged_prefix, "paged-prefix", S | KVB_CACHE_PREFIX | V | KVB_CACHE_PAGES},
         {&kvb_cache_shared_prefix, "shared-prefix", KVB_CACHE_SEQ | KVB_CACHE_FREEZES},
         {&kvb_cache_tree, "tree", T | R | E | V},
     };
