@@ -46,32 +46,38 @@ static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32
 }
 
 /* Opens values with all cores. */
-static int values_make(const kvb_lane *l, const char *profile, kvb_values **values, char *why, size_t why_bytes)
+static int values_make(const kvb_lane *l, const kvb_trace *trace, const char *profile, kvb_values **values, char *why,
+                       size_t why_bytes)
 {
     kvb_threads *threads;
     kvb_progress_now("values of %s%s%s", l->name, profile ? ", " : "", profile ? profile : "");
     int error = kvb_threads_start(kvb_cores(), false, &threads);
     if (error)
         return error;
-    error = kvb_values_open(l->trace, profile, l->options->seed, team_parallel,
+    error = kvb_values_open(trace, profile, l->options->seed, team_parallel,
                             (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
     kvb_threads_end(threads);
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_lane_values **found, char *why, size_t why_bytes)
+static bool is_profile(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trace, double scale,
+                         const kvb_lane_values **found, char *why, size_t why_bytes)
 {
     size_t i = 0;
-    while (i < l->n_values &&
-           (profile && l->values[i].profile ? strcmp(profile, l->values[i].profile) : profile != l->values[i].profile))
+    while (i < l->n_values && (scale != l->values[i].scale || !is_profile(profile, l->values[i].profile)))
         i++;
     kvb_lane_values *v = &l->values[i];
     *found = v;
     if (i < l->n_values)
         return 0;
-    *v = (kvb_lane_values){.profile = profile};
+    *v = (kvb_lane_values){.profile = profile, .scale = scale};
     l->n_values++;
-    int error = values_make(l, profile, &v->values, v->why, sizeof v->why);
+    int error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
     if (!error || (profile && error == -EINVAL))
         return 0;
     snprintf(why, why_bytes, "%s", v->why);
@@ -122,9 +128,10 @@ static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
     if (!any)
         return 0;
     const kvb_lane_values *own;
-    int error = kvb_lane_values_find(l, l->profile, &own, why, why_bytes);
+    const double scale = l->options->setting.logits.scale;
+    int error = kvb_lane_values_find(l, l->profile, l->trace, scale, &own, why, why_bytes);
     if (!error && witness)
-        error = kvb_lane_values_find(l, "tags", &own, why, why_bytes);
+        error = kvb_lane_values_find(l, "tags", l->trace, scale, &own, why, why_bytes);
     for (size_t i = first; i < first + n && !error; i += kvb_block_size(s))
         error = kvb_block_run(l, i, why, why_bytes);
     for (size_t i = 0; i < l->n_values; i++)

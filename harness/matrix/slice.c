@@ -273,9 +273,10 @@ static int view_find(block *b, size_t i, const view **found, char *why, size_t w
         const kvb_setting others = setting_of(b, other);
         judged = is_wanted(b, other) && is_judged(b, other) && is_seen_alike(&others, &setting);
     }
-    int error = kvb_lane_values_find(b->lane, setting.values, &v->values, why, why_bytes);
+    int error = kvb_lane_trace_find(b->lane, &setting.logits, &v->trace, why, why_bytes);
     if (!error)
-        error = kvb_lane_trace_find(b->lane, &setting.logits, &v->trace, why, why_bytes);
+        error =
+            kvb_lane_values_find(b->lane, setting.values, v->trace, setting.logits.scale, &v->values, why, why_bytes);
     bool witness = kvb_is_witness(
         b->lane->options->selection->kernels[kvb_spot_of(b->lane->options->selection, b->first + i).kernel]);
     return error ? error : truths_open(b, judged, witness, v, why, why_bytes);

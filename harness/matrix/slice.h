@@ -8,9 +8,10 @@
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
-/* Rows of one profile. */
+/* Rows of one profile, as some profiles depend on it for one scale of q.k. */
 typedef struct kvb_lane_values {
     const char *profile; /* NULL: the workload's own */
+    double scale;        /* as in kvb_logit_changes */
     kvb_values *values;  /* NULL: why says why not */
     char why[KVB_REASON];
 } kvb_lane_values;
@@ -36,10 +37,10 @@ typedef struct kvb_lane {
     struct kvb_crew *crew; /* judges and times children, and goes on with the next block meanwhile; NULL: of a duel */
 } kvb_lane;
 
-/* Values of a profile, made when they are first asked for. 0, also where the profile does not fit the model; else a negative errno
+/* Values of a profile for the lane's workload with that scale, which is `trace`, made when they are first asked for. 0, also where the profile does not fit the model; else a negative errno
  * with why. */
-int kvb_lane_values_find(kvb_lane *lane, const char *profile, const kvb_lane_values **found, char *why,
-                         size_t why_bytes);
+int kvb_lane_values_find(kvb_lane *lane, const char *profile, const kvb_trace *trace, double scale,
+                         const kvb_lane_values **found, char *why, size_t why_bytes);
 /* The workload with these logits. 0, or a negative errno with why. */
 int kvb_lane_trace_find(kvb_lane *lane, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
                         size_t why_bytes);

@@ -27,8 +27,9 @@ import json, sys
 (manifest, *many), (again, *one) = ([json.loads(line) for line in open(f)] for f in sys.argv[1:3])
 failed = [r for r in many if r["status"] not in ("pass", "skip")]
 assert len(many) > 1 and len(one) == 1, (len(many), len(one))
-keys = "workload cache pool_k pool_v kernel threads growth out status reason rho error".split()
+keys = "cache pool_k pool_v kernel threads growth out status reason rho error".split()
 assert {k: failed[0][k] for k in keys} == {k: one[0][k] for k in keys}, [(k, failed[0][k], one[0][k]) for k in keys]
+assert one[0]["workload"].startswith(failed[0]["workload"]) # which options of a setting, once typed, are added to
 assert all("replay" in r for r in failed) and not any("replay" in r for r in many if r not in failed)
 assert (manifest["seed"], manifest["isa"]) == (again["seed"], again["isa"])
 PY
@@ -46,6 +47,7 @@ pasted() {
 }
 pasted "a file with spaces, pools apart, growth, values, seed" --workload "$trace" --values qwen --seed 7 --check \
     --pool k=f32,v=f32 --pool k=f16,v=f32 --cache 's*' --growth 'r*' --oversubscribe --threads 3,1
+pasted "settings that pairs chose" --check --pairs --workload plain-decode --workload 'beam*' --cache seq --cache paged --pool f32
 pasted "a suite's sample, softcap, sinks, mask" --suite quick --workload 'plain-decode*' --cache contiguous --pool 'f*' \
     --softcap 20.5 --sinks --cpu-mask portable --check --product --junit "$TMPDIR/f.xml"
 holds "  which JUnit has too" '^alone: .* --kernel crime-scaled ' "$TMPDIR/f.xml"

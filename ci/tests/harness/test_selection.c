@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows which combinations a run has: what two parts of a suite have in common is run once, by the first, whatever was typed;
- * pairs are covered as the rule says, by few; and --no-staging refuses pools which none of the chosen kernels reads.
+ * pairs are covered as the rule says, by few; every value of a setting meets every part that can take it; and --no-staging refuses pools which none of the chosen kernels reads.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -225,6 +225,64 @@ static bool f32_only(const kvb_problem *p, char *text, size_t bytes)
     return p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && !p->k_format->transform;
 }
 
+/* Combinations of 3 histories, 4 kernels, 3 caches, 2 pairs of pools. Cache 1 cannot have the second axis, kernel 2 not the third. */
+static void each_part_meets_each_value_of_a_setting(void **state)
+{
+    enum { SIZES = 4, N = 3 * 4 * 3 * 2 };
+    static const uint32_t sizes[SIZES] = {3, 4, 3, 2};
+    static kvb_setting_choice choices[2][N];
+    (void)state;
+    kvb_settled list[N];
+    for (int again = 0; again < 2; again++) {
+        for (uint32_t i = 0; i < N; i++) {
+            list[i] = (kvb_settled){.block = i / 12, .allowed = UINT64_MAX, .choice = choices[again][i]};
+            const uint32_t number[SIZES] = {i / 24, i % 4, i / 4 % 3, i / 12 % 2};
+            memcpy(list[i].parts, number, sizeof number);
+            for (size_t v = 1; v <= KVB_SETTING_WORDS; v++)
+                list[i].allowed &=
+                    ~((number[2] == 1 ? kvb_setting_bit(1, v) : 0) | (number[1] == 2 ? kvb_setting_bit(2, v) : 0));
+            for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+                for (size_t v = 1; v <= KVB_SETTING_WORDS; v++)
+                    if (!kvb_setting_axes[a].words[v - 1])
+                        list[i].allowed &= ~kvb_setting_bit(a, v);
+        }
+        assert_int_equal(kvb_settings_cover(list, N), 0);
+    }
+    assert_memory_equal(choices[0], choices[1], sizeof choices[0]);
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+        for (uint8_t v = 1; v <= KVB_SETTING_WORDS && kvb_setting_axes[a].words[v - 1]; v++)
+            for (size_t part = 0; part < SIZES; part++)
+                for (uint32_t number = 0; number < sizes[part]; number++) {
+                    bool met = false, could = false;
+                    for (size_t i = 0; i < N; i++) {
+                        bool is_this = list[i].parts[part] == number;
+                        could |= is_this && list[i].allowed & kvb_setting_bit(a, v);
+                        met |= is_this && list[i].choice[a] == v;
+                    }
+                    assert_int_equal(met, could);
+                }
+}
+
+/* Each word of each axis changes the setting, and the words say which. */
+static void settings_are_what_their_words_say(void **state)
+{
+    const kvb_setting usual = {.page_cells = 16, .min_chunk = 256};
+    (void)state;
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+        for (uint8_t v = 1; v <= KVB_SETTING_WORDS && kvb_setting_axes[a].words[v - 1]; v++) {
+            kvb_setting_choice choice = {0};
+            char text[128] = "";
+            choice[a] = v;
+            const kvb_setting set = kvb_setting_apply(&usual, choice);
+            assert_memory_not_equal(&set, &usual, sizeof set);
+            kvb_setting_words(choice, true, text, sizeof text);
+            if (a)
+                assert_non_null(strstr(text, kvb_setting_axes[a].words[v - 1]));
+        }
+    const kvb_setting same = kvb_setting_apply(&usual, NULL);
+    assert_memory_equal(&same, &usual, sizeof same);
+}
+
 static void pools_that_nobody_reads(void **state)
 {
     static const kvb_kernel plain = {.name = "plain", .masks = KVB_MASK_BIT(KVB_MASK_NONE), .supports = f32_only};
@@ -251,6 +309,8 @@ int main(void)
         cmocka_unit_test(the_cheap_and_the_rare_are_preferred),
         cmocka_unit_test(some_dimensions_are_covered_and_no_others),
         cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
+        cmocka_unit_test(each_part_meets_each_value_of_a_setting),
+        cmocka_unit_test(settings_are_what_their_words_say),
         cmocka_unit_test(pools_that_nobody_reads),
     };
     return cmocka_run_group_tests_name("selection", tests, setup, NULL);

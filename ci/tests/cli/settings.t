@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: where pairs are chosen and nothing is timed, combinations get settings of their own: every axis' values meet a kernel and a
+# cache; records and replay commands name them, typed options win, shards and a resumed run have the same, a timed run has none; and a
+# kernel that is wrong beyond the usual values of an axis fails.
+. "$(dirname "$0")/lib.sh"
+
+run=("$KVBENCH" run --pairs --workload agent-fork --workload sliding-window --workload beam-search --workload eagle-tree
+    --cache seq --cache paged --cache recompute --pool f32 --pool f16 --pool bf16 --no-witness --no-machine)
+a=$TMPDIR/a.jsonl
+records() { python3 -c 'import json, sys
+for line in list(open(sys.argv[1]))[1:]:
+    r = json.loads(line)
+    print(r["workload"], r["cache"], r["pool_k"], r["kernel"], r["threads"], r["out"], r.get("setting"), r["status"], r["rho"], r["out_digest"])' "$1"; }
+
+ok "pairs, judged" "${run[@]}" --check -o "$a"
+ok "  each axis' values occur with each kernel that attends, page sizes in caches of pages alone" python3 - "$a" "$(nproc)" <<'PY'
+import json, sys
+records = [json.loads(line) for line in list(open(sys.argv[1]))[1:]]
+records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none of these pools
+assert records and all(r["status"] == "pass" for r in records)
+settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
+for kernel in {r["kernel"] for r in records}:
+    mine = " ".join(s for k, c, s in settings if k == kernel)
+    for words in "--softcap 30", "--sinks", "--scale 1", "--scale 0.05", "--values qwen", "--values gaussian", "--min-chunk 8", "--deterministic":
+        assert words in mine, (kernel, words)
+    assert {"f16", "bf16"} <= {r["out"] for r in records if r["kernel"] == kernel}, kernel
+assert {c for k, c, s in settings if "--page-cells" in s} == {"paged"}
+for page in "3", "48", "256":
+    assert any("--page-cells " + page in s for k, c, s in settings), page
+PY
+records "$a" >"$TMPDIR/whole"
+for i in 1 2; do
+    ok "shard $i of 2" "${run[@]}" --check --shard $i/2 -o "$TMPDIR/s$i.jsonl"
+done
+ok "  joined" "$KVBENCH" merge "$TMPDIR/s1.jsonl" "$TMPDIR/s2.jsonl" -o "$TMPDIR/m.jsonl"
+records "$TMPDIR/m.jsonl" >"$TMPDIR/merged"
+ok "  are the whole" diff "$TMPDIR/whole" "$TMPDIR/merged"
+head -n 9 "$a" >"$a.tmp" && rm "$a"
+ok "resumed" "${run[@]}" --check --resume -o "$a"
+records "$a" >"$TMPDIR/resumed"
+ok "  is the whole" diff "$TMPDIR/whole" "$TMPDIR/resumed"
+
+ok "typed options win" "${run[@]}" --check --kernel flash --page-cells 32 --out bf16 --values own --min-chunk=4 --softcap 7 -o "$TMPDIR/t.jsonl"
+records "$TMPDIR/t.jsonl" >"$TMPDIR/typed"
+holds "  and are the same for all" '.' "$TMPDIR/typed"
+ok "  on their axes" bash -c '! grep -E -- "--page|--values|--min-chunk|--softcap|--out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
+holds "  beside others" '--sinks' "$TMPDIR/typed"
+ok "timed" "${run[@]}" --kernel flash --sample-ms 1 --no-null -o "$TMPDIR/timed.jsonl"
+ok "  has none" bash -c '! grep -q "\"setting\"" "$1"' _ "$TMPDIR/timed.jsonl"
+
+# A kernel that takes sink logits and a softcap, and looks at neither: it is right where a run has none.
+ok "a kernel without softcap and sinks builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
+    ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
+wrong=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --workload agent-fork --workload beam-search --cache seq --cache paged --pool f32
+    --kernel crime-none --no-witness --check)
+ok "  passes in the product" "${wrong[@]}" --product
+expect_exit 1 "  fails where pairs choose settings" "${wrong[@]}" --pairs
+holds "  which the command of its failure has" '^the first failure alone: .* --(softcap 30|sinks)( |$)'
+
+done_testing
