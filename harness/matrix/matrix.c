@@ -78,7 +78,7 @@ int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trac
     *v = (kvb_lane_values){.profile = profile, .scale = scale};
     l->n_values++;
     int error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
-    if (!error || (profile && error == -EINVAL))
+    if (!error || (profile && (error == -EINVAL || error == -ENOTSUP)))
         return 0;
     snprintf(why, why_bytes, "%s", v->why);
     return bad_input(error);

@@ -29,8 +29,15 @@
 #define RECORDED                                                                                                       \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"
-#define WRITTEN      "engine-calls", "full-cache", "prompt-swap"
-#define HYBRIDS      "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"
+#define WRITTEN                                                                                                        \
+    "engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-shifts", "draft-divisions", "mixed-pages",      \
+        "many-holders", "two-in-turns", "window-edge", "narrow-rows"
+#define LONG_QUANTISED                                                                                                 \
+    {                                                                                                                  \
+        .workloads = LIST("long-fill"), .pools = LIST("q8_0", "q4_0", "a4g64", "e4m3", "int8"), .sample_ms = 20,       \
+        .oracle_pairs = IN_FULL,                                                                                       \
+    }
+#define HYBRIDS      "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"
 #define HYBRID_TWINS "hybrid-decode-*", "hybrid-batch-*", "spec-hybrid-*", "state-fork-*"
 #define TWINS                                                                                                          \
     "plain-decode-*", "batched-multi-seq-*", "agent-fork-*", "eagle-tree-*", "parallel-sample-*", "sliding-window-*",  \
@@ -67,6 +74,7 @@ static const kvb_suite_part quick_parts[] = {
         .sample_ms = 20,
         .oracle_pairs = IN_FULL,
     },
+    LONG_QUANTISED,
 };
 static const kvb_suite_part default_parts[] = {
     {
@@ -113,6 +121,7 @@ static const kvb_suite_part default_parts[] = {
         .sample_ms = 40,
         .oracle_pairs = 1000000,
     },
+    LONG_QUANTISED,
 };
 static const kvb_suite_part full_parts[] = {
     {
