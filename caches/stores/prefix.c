@@ -18,6 +18,12 @@ static uint64_t root_of(uint64_t extra_key)
     return extra_key;
 }
 
+static uint64_t before_of(uint64_t before, uint32_t entry)
+{
+    (void)entry;
+    return before;
+}
+
 static uint64_t hash_of(uint64_t before, const int32_t *tokens, uint32_t n)
 {
     uint64_t hash = mix(before + 0x9e3779b97f4a7c15u);
@@ -31,7 +37,7 @@ static bool are_same(const int32_t *a, const int32_t *b, uint32_t n)
     return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-kvb_prefix_rules kvb_prefix_by = {root_of, hash_of, are_same};
+kvb_prefix_rules kvb_prefix_by = {root_of, before_of, hash_of, are_same};
 
 int kvb_prefix_open(kvb_prefix *p, kvb_allocator *a, uint32_t n_pages, uint32_t page_cells, uint32_t n_ids,
                     uint32_t budget)
@@ -77,8 +83,9 @@ static uint32_t *bucket_of(const kvb_prefix *p, uint64_t before, const int32_t *
     return &p->buckets[kvb_prefix_by.hash(before, tokens, p->page_cells) & (p->n_buckets - 1)];
 }
 
-uint32_t kvb_prefix_find(const kvb_prefix *p, uint64_t before, uint32_t entry, const int32_t *tokens)
+uint32_t kvb_prefix_find(const kvb_prefix *p, uint64_t id, uint32_t entry, const int32_t *tokens)
 {
+    const uint64_t before = kvb_prefix_by.before(id, entry);
     uint32_t page = *bucket_of(p, before, tokens);
     for (; page != KVB_NO_PAGE; page = p->pages[page].next) {
         const kvb_prefix_page *at = &p->pages[page];
@@ -88,11 +95,12 @@ uint32_t kvb_prefix_find(const kvb_prefix *p, uint64_t before, uint32_t entry, c
     return page;
 }
 
-void kvb_prefix_key(kvb_prefix *p, uint32_t page, uint64_t before, uint32_t entry)
+void kvb_prefix_key(kvb_prefix *p, uint32_t page, uint64_t id, uint32_t entry)
 {
+    const uint64_t before = kvb_prefix_by.before(id, entry);
     kvb_prefix_page *at = &p->pages[page];
     const int32_t *tokens = tokens_of(p, page);
-    const uint32_t same = kvb_prefix_find(p, before, entry, tokens);
+    const uint32_t same = kvb_prefix_find(p, id, entry, tokens);
     assert(!at->id && at->known == p->page_cells);
     at->before = before;
     at->entry = entry;

@@ -16,7 +16,8 @@
 
 /* What a key is made of. A part of it that is left out lets two prompts share rows: planted faults and tests replace these. */
 typedef struct kvb_prefix_rules {
-    uint64_t (*root)(uint64_t extra_key); /* what stands before the first page */
+    uint64_t (*root)(uint64_t extra_key);                /* what stands before the first page */
+    uint64_t (*before)(uint64_t before, uint32_t entry); /* id of the page before, or a root, as keys have it */
     uint64_t (*hash)(uint64_t before, const int32_t *tokens, uint32_t n);
     bool (*same)(const int32_t *a, const int32_t *b, uint32_t n);
 } kvb_prefix_rules;

@@ -165,6 +165,12 @@ static void early(kvb_group *group, kvb_cache_options *options)
     options->rollback = 0;
 }
 
+static void one_early(kvb_group *group, kvb_cache_options *options)
+{
+    (void)options;
+    group->window -= group->window > 1;
+}
+
 static void sinkless(kvb_group *group, kvb_cache_options *options)
 {
     (void)options;
@@ -179,6 +185,12 @@ static void window_of_pages(kvb_cache_type *wrong)
 static void page_dropped_early(kvb_cache_type *wrong)
 {
     limits_change = early;
+    wrong->prepare = prepare_by_limits;
+}
+
+static void page_dropped_one_early(kvb_cache_type *wrong)
+{
+    limits_change = one_early;
     wrong->prepare = prepare_by_limits;
 }
 
@@ -478,6 +490,11 @@ const kvb_fault kvb_cache_faults[] = {
      KVB_CHECK_WITNESS,
      {"sliding-window paged f32 witness", "sink-window paged f32 witness"},
      .cache = page_dropped_early},
+    {"page-dropped-one-early",
+     "a page is dropped one position before its last one leaves the window and the rollback",
+     KVB_CHECK_WITNESS,
+     {"window-edge paged f32 witness"},
+     .cache = page_dropped_one_early},
     {"sinks-page-dropped",
      "the page of the first tokens is dropped with those behind it",
      KVB_CHECK_WITNESS,

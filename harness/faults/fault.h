@@ -34,7 +34,7 @@ typedef struct kvb_fault {
 extern const kvb_fault kvb_kernel_faults[], kvb_input_faults[], kvb_output_faults[], kvb_conduct_faults[],
     kvb_claim_faults[], kvb_cache_faults[], kvb_shift_faults[], kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[],
     kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[], kvb_call_faults[],
-    kvb_alone_faults[];
+    kvb_alone_faults[], kvb_holder_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* What the planted part was, in the child. */

@@ -189,6 +189,22 @@ static void growth_forgets(kvb_pool_type *wrong)
     wrong->ensure = ensure_anew;
 }
 
+/* Rows that the growth carries over lie one cell further. */
+static int ensure_shifted(kvb_pool *pool, uint32_t cells)
+{
+    static const uint32_t first[] = {0};
+    uint64_t growths = pool->growths;
+    int error = kvb_pool_passing.ensure(pool, cells);
+    if (!error && pool->growths > growths && growths)
+        kvb_pool_passing.gather_into(pool, 1, first, 1);
+    return error;
+}
+
+static void growth_misplaces(kvb_pool_type *wrong)
+{
+    wrong->ensure = ensure_shifted;
+}
+
 /* ---- views ----------------------------------------------------------------------------------------------------- */
 
 static void view_one_late(const kvb_pool *pool, uint32_t cells, kvb_view *view)
@@ -353,6 +369,11 @@ const kvb_fault kvb_pool_faults[] = {
      KVB_CHECK_BOUND,
      {"plain-decode seq f32 flash"},
      .v_pool = growth_forgets},
+    {"growth-misplaces",
+     "growing puts the first row into the second cell, too",
+     KVB_CHECK_BOUND,
+     {"two-in-turns seq f16 flash", "window-edge paged q8_0 flash"},
+     .k_pool = growth_misplaces},
     {"view-late",
      "rows are shown one cell late, and so what lies behind them",
      KVB_CHECK_CRASH,

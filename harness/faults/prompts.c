@@ -39,6 +39,43 @@ static void collision_shared(kvb_cache_type *wrong)
     kvb_prefix_by.same = any_tokens;
 }
 
+/* A page's own tokens are its key, whatever comes before. */
+static uint64_t nothing_before(uint64_t before, uint32_t entry)
+{
+    return entry ? 0 : before;
+}
+
+static void keys_unchained(kvb_cache_type *wrong)
+{
+    (void)wrong;
+    kvb_prefix_by.before = nothing_before;
+}
+
+static uint64_t sum_of(const int32_t *tokens, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (uint64_t)tokens[i] * (uint64_t)tokens[i];
+    return sum;
+}
+
+static uint64_t hash_blind(uint64_t before, const int32_t *tokens, uint32_t n)
+{
+    return before + sum_of(tokens, n);
+}
+
+static bool same_words(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    return sum_of(a, n) == sum_of(b, n);
+}
+
+static void order_ignored(kvb_cache_type *wrong)
+{
+    (void)wrong;
+    kvb_prefix_by.hash = hash_blind;
+    kvb_prefix_by.same = same_words;
+}
+
 /* The page that is to be written next is one that several tables name. */
 static int prepare_evicting(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
@@ -170,6 +207,16 @@ const kvb_fault kvb_prompt_faults[] = {
      KVB_CHECK_PROTOCOL,
      {"prefix-reuse paged-prefix f32 witness", "prefix-reuse-8x128 paged-prefix f32 flash"},
      .cache = collision_shared},
+    {"keys-unchained",
+     "a page is found by its own tokens, whatever comes before it",
+     KVB_CHECK_PROTOCOL,
+     {"mixed-pages paged-prefix f32 witness", "mixed-pages paged-prefix f16 flash"},
+     .cache = keys_unchained},
+    {"order-ignored",
+     "prompts are found by a hash alone, which does not see the order of tokens",
+     KVB_CHECK_PROTOCOL,
+     {"mixed-pages paged-prefix f32 witness"},
+     .cache = order_ignored},
     {"held-page-evicted",
      "a page that sequences hold gives way to what is written",
      KVB_CHECK_WITNESS,

@@ -191,6 +191,43 @@ static int accepted_less_one(const kvb_scan *call)
     return kvb_fault_honest.scan->scan(&x);
 }
 
+/* A prompt shorter than the convolution leaves no inputs behind. */
+static int short_prompt_lost(const kvb_scan *call)
+{
+    const kvb_scan_problem *p = &call->problem;
+    const uint32_t slot = call->to[p->n_tok - 1];
+    const int error = kvb_fault_honest.scan->scan(call);
+    if (p->kind == KVB_SCAN_CONV && p->n_tok < p->d_k && call->from[0] == KVB_SCAN_ZERO && slot != KVB_SCAN_NONE)
+        memset((char *)call->states.base + slot * call->states.slot_bytes, 0, call->states.slot_bytes);
+    return error;
+}
+
+/* A sequence that begins does so with what its slot held before. */
+static int slot_not_cleared(const kvb_scan *call)
+{
+    kvb_scan x = *call;
+    if (!slots_copy(&x))
+        return kvb_fault_honest.scan->scan(call);
+    for (uint32_t t = 0; t < x.problem.n_tok; t++)
+        from[t] = from[t] == KVB_SCAN_ZERO && to[t] != KVB_SCAN_NONE ? to[t] : from[t];
+    return kvb_fault_honest.scan->scan(&x);
+}
+
+/* Sequences of one step all begin with the window of the first. */
+static int first_window_for_all(const kvb_scan *call)
+{
+    kvb_scan x = *call;
+    if (x.problem.kind != KVB_SCAN_CONV || call->from[0] >= SLOTS || !slots_copy(&x))
+        return kvb_fault_honest.scan->scan(call);
+    for (uint32_t t = 1; t < x.problem.n_tok; t++) {
+        bool begins = call->from[t] < SLOTS;
+        for (uint32_t u = 0; u < t; u++)
+            begins = begins && call->to[u] != call->from[t];
+        from[t] = begins ? call->from[0] : from[t];
+    }
+    return kvb_fault_honest.scan->scan(&x);
+}
+
 /* The last token leaves its state not where it is to, but nowhere. */
 static int state_lost(const kvb_scan *call)
 {
@@ -271,6 +308,21 @@ const kvb_fault kvb_scan_faults[] = {
      .check = KVB_CHECK_BOUND,
      .where = {"hybrid-batch seq f32 scan", "spec-hybrid tree f32 scan"},
      .scan = border_undecayed},
+    {.name = "short-prompt-lost",
+     .breaks = "a prompt shorter than the convolution is not seen by what comes after",
+     .check = KVB_CHECK_BOUND,
+     .where = {"short-prompts seq f32 scan", "short-prompts paged bf16 scan-reference"},
+     .scan = short_prompt_lost},
+    {.name = "slot-not-cleared",
+     .breaks = "a sequence begins with the state that its slot held before",
+     .check = KVB_CHECK_BOUND,
+     .where = {"short-prompts seq f32 scan"},
+     .scan = slot_not_cleared},
+    {.name = "first-window-for-all",
+     .breaks = "all sequences of a step convolve with the inputs of the first",
+     .check = KVB_CHECK_BOUND,
+     .where = {"short-prompts slab f32 scan"},
+     .scan = first_window_for_all},
     {.name = "state-at-accepted-less-one",
      .breaks = "after a tree the state is read at as many nodes as were accepted, less one",
      .check = KVB_CHECK_BOUND,

@@ -26,14 +26,18 @@ def covered(*keys): return {tuple(r[key] for key in keys) for r in passed}
 def product(*lists): return set(__import__("itertools").product(*lists))
 small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window", "sink-window",
          "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "shared-prompt",
-         "engine-calls", "full-cache", "prompt-swap"}
-hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork"}
+         "long-fill"}
+written = {"engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-shifts", "draft-divisions", "mixed-pages", "many-holders",
+           "two-in-turns", "window-edge", "narrow-rows"}
+small |= written
+hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
 history = lambda r: (re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"]).group(1), r["cache"])
 witnessed = {history(r) for r in passed if r["kernel"] == "witness"}
-assert witnessed == {history(r) for r in passed if "scan" not in r["kernel"]}, "a history that nobody watched over a cache"
+# rows of narrow-rows are too short for tags
+assert witnessed == {history(r) for r in passed if "scan" not in r["kernel"] and r["workload"] != "narrow-rows"}, "a history that nobody watched over a cache"
 assert 2 * len([r for r in passed if r["kernel"] == "witness"]) < len(passed)
 assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128@grid"}}
 assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} | product(caches - {"window"}, {"scan", "scan-reference"}) # windows are in f32, f16, bf16 here
@@ -67,9 +71,9 @@ for r in passed + [r for r in timed if r["status"] == "pass"]:
         continue
     assert 1e-4 < r["rho"] <= 1, r  # neither vacuous nor violated
     assert 50 < r["error"]["checked_rows"] <= r["error"]["total_rows"]
-    both = {"hybrid-decode", "hybrid-batch", "spec-hybrid"}
+    both = hybrids - {"state-fork"}
     assert r.get("beside") == (None if r["workload"] not in both else "flash" if r["kernel"].startswith("scan") else "scan"), r
-    if r["workload"] not in hybrids | {"engine-calls", "full-cache", "prompt-swap"}:
+    if r["workload"] not in hybrids | written | {"long-fill"}:
         assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
     assert r["workload"] == "state-fork" or r["error"]["format"]["bits_k"] > 2 # which has no rows
     assert r["growth"] == "double"
@@ -83,7 +87,7 @@ for r in timed:
         assert (nothing or r["traffic"]["gb_per_s"] > 0) and r["memory"]["resident_peak"] > 0
 # a format's cost is reported apart, and falls with its bits
 cost = {(r["workload"], r["pool_k"]): r["error"]["format"]["rel_l2"] for r in passed
-        if r["rho"] is not None and r["pool_k"] == r["pool_v"]}
+        if r["rho"] is not None and r["pool_k"] == r["pool_v"] and not re.search("--(values|scale)", r.get("setting", ""))}
 order = ["f32", "f16", "bf16", "q8_0", "q5_1", "q4_0", "a2g128"]
 for w in {"plain-decode-8x128", "batched-multi-seq-8x128@grid"}:
     of_workload = [cost[w, name] for name in order if (w, name) in cost]
