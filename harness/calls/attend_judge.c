@@ -10,9 +10,6 @@
 #include <string.h>
 
 #include "harness/calls/attend_scene.h"
-#include "harness/machine/team.h"
-#include "harness/replay/guard.h"
-#include "harness/replay/heap_watch.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
 #include "oracle/tolerance.h"
@@ -21,22 +18,6 @@
 /* Products of the oracle for one call: beyond them rows are sampled. */
 #define JUDGED_PRODUCTS 3e6
 
-const kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads)
-{
-    if (threads > KVB_CALL_TEAM || (!teams->of[threads] && kvb_threads_start(threads, false, &teams->of[threads])))
-        return NULL;
-    return kvb_threads_team(teams->of[threads]);
-}
-
-void kvb_call_teams_end(kvb_call_teams *teams)
-{
-    for (uint32_t n = 0; n <= KVB_CALL_TEAM; n++) {
-        if (teams->of[n])
-            kvb_threads_end(teams->of[n]);
-        teams->of[n] = NULL;
-    }
-}
-
 /* The call under judgement. */
 typedef struct trial {
     const kvb_kernel *kernel;
@@ -44,7 +25,6 @@ typedef struct trial {
     kvb_single *truth;
     kvb_poison poison;
     uint64_t *sight; /* bits of cells */
-    float *q;        /* as the kernel was given it */
     char *before;    /* outputs of the first run */
     double *exact;   /* [heads of a KV head][v_dim] */
     kvb_call_verdict *verdict;
@@ -54,15 +34,6 @@ typedef struct trial {
 static bool has_failed(const trial *x)
 {
     return x->verdict->check != KVB_CHECK_NONE;
-}
-
-/* The first thing that is wrong is told. */
-static void fail(trial *x, kvb_check check, const char *words)
-{
-    if (has_failed(x) || kvb_check_is_off(check))
-        return;
-    x->verdict->check = check;
-    snprintf(x->verdict->words, sizeof x->verdict->words, "%s", words);
 }
 
 static size_t row_count(const trial *x)
@@ -79,43 +50,25 @@ static void written_check(trial *x)
     const size_t at = kvb_outputs_left(x->scene.call.out, n, bytes);
     const size_t lse = x->scene.call.lse ? kvb_outputs_left(x->scene.call.lse, rows, sizeof(float)) : rows;
     const size_t row = at < n ? at / p->v_dim : lse;
-    char words[128];
-    if (at == n && lse == rows)
-        return;
-    snprintf(words, sizeof words, "%s of query %zu, head %zu is left unwritten", at < n ? "out" : "lse",
-             row / p->n_heads, row % p->n_heads);
-    fail(x, KVB_CHECK_WRITTEN, words);
+    if (at < n || lse < rows)
+        kvb_call_wrong(x->verdict, KVB_CHECK_WRITTEN, "%s of query %zu, head %zu is left unwritten",
+                       at < n ? "out" : "lse", row / p->n_heads, row % p->n_heads);
+}
+
+static int call_make(void *ctx)
+{
+    const trial *x = ctx;
+    return x->kernel->attend(&x->scene.call);
 }
 
 /* Makes the call on the scene as it is, and checks what needs no oracle. */
 static void kernel_run(trial *x)
 {
     kvb_scene *s = &x->scene;
-    const kvb_problem *p = &s->shape.problem;
-    char words[256], where[192];
     kvb_scene_reset(s);
     kvb_scene_protect(s, true);
-    kvb_guard_null(s->call.scratch ? NULL : "scratch is NULL, as scratch_bytes() asked for none");
-    kvb_heap_watch_start();
-    const int returned = x->kernel->attend(&s->call);
-    const uint64_t allocations = kvb_heap_watch_stop();
-    kvb_guard_null(NULL);
+    kvb_call_watch(&s->buffers, "attend()", call_make, x, x->kernel->flags & KVB_KERNEL_FOREIGN, x->verdict);
     kvb_scene_protect(s, false);
-    if (returned) {
-        snprintf(words, sizeof words, "attend() returned %d", returned);
-        fail(x, KVB_CHECK_RETURN, words);
-    }
-    if (!kvb_guard_check(where, sizeof where))
-        fail(x, KVB_CHECK_MARGINS, where);
-    if (!kvb_scene_margins(s))
-        fail(x, KVB_CHECK_MARGINS, "write before the start of out or lse");
-    if (memcmp(s->call.q, x->q, row_count(x) * p->k_dim * sizeof *x->q))
-        fail(x, KVB_CHECK_INPUTS, "attend() wrote to q");
-    if (allocations && !(x->kernel->flags & KVB_KERNEL_FOREIGN)) {
-        kvb_heap_watch_words(where, sizeof where);
-        snprintf(words, sizeof words, "attend() allocated or freed memory: %s", where);
-        fail(x, KVB_CHECK_ALLOCATIONS, words);
-    }
     written_check(x);
 }
 
@@ -153,7 +106,7 @@ static int rows_judge(trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kv
     char why[256];
     int error = kvb_single_judge(x->truth, t, kv_head * each, each, diff, x->exact, why, sizeof why);
     if (error && error != -ENOMEM) {
-        fail(x, KVB_CHECK_DECLARATION, why);
+        kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
     }
     for (uint32_t i = 0; i < each && !error && x->kernel->tolerance.kind; i++)
@@ -167,20 +120,19 @@ static void diff_tell(trial *x, const kvb_diff *diff, const kvb_closeness *close
 {
     const kvb_problem *p = &x->scene.shape.problem;
     const kvb_tolerance *rule = &x->kernel->tolerance;
-    char where[200], words[320];
+    char where[200];
     if (rule->kind) { /* its own project's rule decides */
         const double share = kvb_closeness_share(close, rule);
-        snprintf(words, sizeof words, "%soutputs are off by %.3g times what its project tolerates", when, share);
         if (share > 1)
-            fail(x, KVB_CHECK_TOLERANCE, words);
+            kvb_call_wrong(x->verdict, KVB_CHECK_TOLERANCE,
+                           "%soutputs are off by %.3g times what its project tolerates", when, share);
         return;
     }
     x->verdict->rho = fmax(x->verdict->rho, diff->rho);
     if (!diff->any_failed)
         return;
     place_words(p, diff, where, sizeof where);
-    snprintf(words, sizeof words, "%s%s", when, where);
-    fail(x, check, words);
+    kvb_call_wrong(x->verdict, check, "%s%s", when, where);
 }
 
 /* Are the outputs of all query heads of one KV head and query finite? They lie one behind the other. */
@@ -261,26 +213,14 @@ static int team_check(trial *x, kvb_call_teams *teams)
 {
     kvb_scene *s = &x->scene;
     const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
-    void *scratch = s->call.scratch;
-    const size_t bytes = s->scratch_bytes;
-    char words[128];
-    if (!other)
-        return -ENOMEM;
-    s->scratch_bytes = x->kernel->scratch_bytes ? x->kernel->scratch_bytes(&s->shape.problem, other->n) : 0;
-    s->call.scratch = s->scratch_bytes ? kvb_guard_alloc("scratch", s->scratch_bytes) : NULL;
-    s->call.team = other;
-    int error = s->scratch_bytes && !s->call.scratch ? -ENOMEM : 0;
-    if (!error)
-        kernel_run(x);
-    if (!error && outputs_differ(x)) {
-        snprintf(words, sizeof words, "deterministic, but %u and %u threads give other bits", own->n, other->n);
-        fail(x, KVB_CHECK_DETERMINISTIC, words);
-    }
-    kvb_guard_free(s->call.scratch);
-    s->call.scratch = scratch;
-    s->scratch_bytes = bytes;
-    s->call.team = own;
-    return error;
+    int error = other ? kvb_scene_team(s, x->kernel, other) : -ENOMEM;
+    if (error)
+        return error;
+    kernel_run(x);
+    if (outputs_differ(x))
+        kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "deterministic, but %u and %u threads give other bits",
+                       own->n, other->n);
+    return kvb_scene_team(s, x->kernel, own);
 }
 
 /* Poisons what one query does not see, though others may. Its rows are then as they were. */
@@ -338,14 +278,11 @@ static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *t
         error = kvb_single_open(&x->scene.call, x->kernel, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
         return error;
-    const size_t q_bytes = row_count(x) * p->k_dim * sizeof *x->q;
     x->sight = calloc(kvb_scene_words(&x->scene) + 1, sizeof *x->sight);
-    x->q = malloc(q_bytes);
     x->before = malloc(outputs_keep(x, NULL) + 1);
     x->exact = malloc((size_t)(p->n_heads / p->n_kv_heads) * p->v_dim * sizeof *x->exact);
-    if (!x->sight || !x->q || !x->before || !x->exact)
+    if (!x->sight || !x->before || !x->exact)
         return -ENOMEM;
-    memcpy(x->q, x->scene.call.q, q_bytes);
     return 0;
 }
 
@@ -355,7 +292,6 @@ static void trial_close(trial *x)
     kvb_poison_free(&x->poison);
     kvb_scene_close(&x->scene);
     free(x->sight);
-    free(x->q);
     free(x->before);
     free(x->exact);
     free(x);

@@ -15,8 +15,7 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-#define CANARY 0xc5
-#define HOLES  8u /* one page in so many belongs to no sequence */
+#define HOLES 8u /* one page in so many belongs to no sequence */
 
 static uint32_t below(uint64_t *rng, uint32_t n)
 {
@@ -24,23 +23,9 @@ static uint32_t below(uint64_t *rng, uint32_t n)
     return n ? (uint32_t)(*rng >> 33) % n : 0;
 }
 
-static void *guarded(kvb_scene *s, const char *name, size_t bytes)
+static void *input(kvb_scene *s, const char *name, size_t bytes)
 {
-    void *block = kvb_guard_alloc(name, bytes);
-    if (block)
-        s->blocks[s->n_blocks++] = block;
-    return block;
-}
-
-/* A block whose start is aligned to `align` bytes and to no larger power of two below 64; *margin: where the memory before it begins. */
-static void *aligned(kvb_scene *s, const char *name, size_t bytes, size_t offset, char **margin)
-{
-    char *block = guarded(s, name, bytes + offset);
-    if (!block)
-        return NULL;
-    if (margin)
-        *margin = block;
-    return block + offset;
+    return kvb_call_buffer(&s->buffers, name, bytes, 64, true);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
@@ -101,7 +86,7 @@ static int cells_move(kvb_scene *s, const kvb_view *from, uint32_t first, uint32
 {
     const size_t align = s->shape.align, unit = row % 4 ? 2 : align, stride = (row + unit - 1) / unit * unit + unit;
     const size_t head = n * stride + unit, offset = unit % 64;
-    char *block = aligned(s, "K and V rows", s->shape.problem.n_kv_heads * head + offset, 0, NULL);
+    char *block = kvb_call_buffer(&s->buffers, "K and V rows", s->shape.problem.n_kv_heads * head + offset, 64, false);
     if (!block)
         return -ENOMEM;
     memset(block, 0xff, s->shape.problem.n_kv_heads * head + offset);
@@ -256,7 +241,7 @@ static int bits_make(kvb_scene *s)
 {
     const kvb_problem *p = &s->shape.problem;
     const size_t words = kvb_scene_words(s), row = words + s->shape.more_words;
-    s->bits = guarded(s, "bits of the mask", p->n_tok * row * sizeof *s->bits);
+    s->bits = input(s, "bits of the mask", p->n_tok * row * sizeof *s->bits);
     if (!s->bits)
         return -ENOMEM;
     for (uint32_t t = 0; t < p->n_tok; t++) {
@@ -277,8 +262,8 @@ static int runs_make(kvb_scene *s, uint64_t *rng)
 {
     const uint32_t n = s->shape.problem.n_tok;
     const bool shuffled = below(rng, 2);
-    s->mask_runs = guarded(s, "runs of the mask", s->n_runs * sizeof *s->mask_runs);
-    s->row_start = guarded(s, "row_start of the mask", (n + 1) * sizeof *s->row_start);
+    s->mask_runs = input(s, "runs of the mask", s->n_runs * sizeof *s->mask_runs);
+    s->row_start = input(s, "row_start of the mask", (n + 1) * sizeof *s->row_start);
     if (!s->mask_runs || !s->row_start)
         return -ENOMEM;
     for (size_t r = 0; r < s->n_runs; r++)
@@ -302,9 +287,9 @@ static int pages_make(kvb_scene *s)
 {
     const kvb_attend_shape *x = &s->shape;
     const uint32_t n = x->problem.n_tok, entries = s->table_first[x->batch];
-    uint32_t *pages = guarded(s, "page tables", entries * sizeof *pages);
-    kvb_run *seen = guarded(s, "seen of the mask", n * sizeof *seen);
-    s->row_start = guarded(s, "row_start of the mask", n * sizeof *s->row_start);
+    uint32_t *pages = input(s, "page tables", entries * sizeof *pages);
+    kvb_run *seen = input(s, "seen of the mask", n * sizeof *seen);
+    s->row_start = input(s, "row_start of the mask", n * sizeof *s->row_start);
     if (!pages || !seen || !s->row_start)
         return -ENOMEM;
     memset(pages, 0xff, entries * sizeof *pages);
@@ -349,19 +334,16 @@ static size_t out_size(kvb_elem elem)
 static int buffers_make(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
 {
     const kvb_problem *p = &s->shape.problem;
-    const size_t rows = (size_t)p->n_tok * p->n_heads, offset = s->shape.align % 64;
+    const size_t rows = (size_t)p->n_tok * p->n_heads, align = s->shape.align;
     const kvb_profile *profile = kvb_profile_find(s->shape.values);
-    float *q = aligned(s, "q", rows * p->k_dim * sizeof *q, offset, NULL), *sinks = NULL;
-    s->margin_bytes = offset;
+    float *q = kvb_call_buffer(&s->buffers, "q", rows * p->k_dim * sizeof *q, align, true), *sinks = NULL;
     s->out_bytes = rows * p->v_dim * out_size(p->out_elem);
     s->lse_bytes = rows * sizeof(float);
-    s->call.out = aligned(s, "out", s->out_bytes, offset, &s->margin[0]);
-    s->call.lse = aligned(s, "lse", s->lse_bytes, offset, &s->margin[1]);
-    s->scratch_bytes = kernel->scratch_bytes ? kernel->scratch_bytes(p, team->n) : 0;
-    s->call.scratch = s->scratch_bytes ? guarded(s, "scratch", s->scratch_bytes) : NULL;
+    s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, align, false);
+    s->call.lse = kvb_call_buffer(&s->buffers, "lse", s->lse_bytes, align, false);
     if (p->has_sinks)
-        sinks = guarded(s, "sinks", p->n_heads * sizeof *sinks);
-    if (!q || !s->call.out || !s->call.lse || (s->scratch_bytes && !s->call.scratch) || (p->has_sinks && !sinks))
+        sinks = input(s, "sinks", p->n_heads * sizeof *sinks);
+    if (!q || !s->call.out || !s->call.lse || (p->has_sinks && !sinks))
         return -ENOMEM;
     for (uint32_t t = 0; t < p->n_tok; t++)
         profile->rows(&s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t, s->ends[t] ? s->ends[t] - 1 : 0,
@@ -372,8 +354,8 @@ static int buffers_make(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *
     s->call.sinks = sinks;
     if (kernel->flags & KVB_KERNEL_NO_LSE)
         s->call.lse = NULL;
-    s->call.team = team;
-    return 0;
+    const int error = kvb_call_buffers_keep(&s->buffers);
+    return error ? error : kvb_scene_team(s, kernel, team);
 }
 
 int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
@@ -416,12 +398,11 @@ void kvb_scene_close(kvb_scene *s)
         free(s->amax[side]);
         free(s->rows_of[side]);
     }
-    for (uint32_t i = 0; i < s->n_blocks; i++)
-        kvb_guard_free(s->blocks[i]);
+    kvb_call_buffers_free(&s->buffers);
     void *const plain[] = {s->runs, s->first, s->tables, s->table_first, s->lengths, s->windows, s->seen, s->ends};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         free(plain[i]);
-    *s = (kvb_scene){.n_blocks = 0};
+    *s = (kvb_scene){.n_runs = 0};
 }
 
 size_t kvb_scene_words(const kvb_scene *s)
@@ -449,22 +430,18 @@ size_t kvb_scene_row_bytes(const kvb_scene *s, bool v)
 void kvb_scene_reset(kvb_scene *s)
 {
     const kvb_elem elem = s->shape.problem.out_elem;
-    for (int i = 0; i < 2; i++)
-        memset(s->margin[i], CANARY, s->margin_bytes);
     kvb_outputs_fill(s->call.out, s->out_bytes / out_size(elem), out_size(elem));
     if (s->call.lse)
         kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
-    if (s->scratch_bytes)
-        memset(s->call.scratch, 0xff, s->scratch_bytes);
 }
 
-bool kvb_scene_margins(const kvb_scene *s)
+int kvb_scene_team(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
-    for (int i = 0; i < 2; i++)
-        for (size_t b = 0; b < s->margin_bytes; b++)
-            if (s->margin[i][b] != (char)CANARY)
-                return false;
-    return true;
+    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->shape.problem, team->n) : 0;
+    const int error = kvb_call_scratch(&s->buffers, bytes);
+    s->call.scratch = s->buffers.scratch;
+    s->call.team = team;
+    return error;
 }
 
 void kvb_scene_protect(const kvb_scene *s, bool read_only)

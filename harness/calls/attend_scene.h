@@ -5,13 +5,12 @@
 
 #include "caches/pools/pool.h"
 #include "harness/calls/attend_axes.h"
+#include "harness/calls/buffers.h"
 #include "oracle/single.h"
-
-#define KVB_SCENE_BLOCKS 12u
 
 typedef struct kvb_scene {
     kvb_attend_shape shape;
-    kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run; scratch with 0xff bytes */
+    kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run */
     kvb_single_rows rows;
     uint64_t *seen; /* bits of cells that some query sees */
     uint32_t *ends; /* [n_tok] positions of its sequence up to a query's own; 0: it sees nothing */
@@ -30,11 +29,8 @@ typedef struct kvb_scene {
     kvb_run *mask_runs, *windows;
     uint32_t *row_start;
     size_t n_runs, runs_room;
-    void *blocks[KVB_SCENE_BLOCKS]; /* guarded */
-    uint32_t n_blocks;
-    size_t out_bytes, lse_bytes, scratch_bytes;
-    char *margin[2]; /* of out and lse: bytes in front that align them, which hold a canary */
-    size_t margin_bytes;
+    kvb_call_buffers buffers;
+    size_t out_bytes, lse_bytes;
 } kvb_scene;
 
 /* 0; -ENOMEM; -ENOTSUP with why. team: in whose size scratch is asked for. To be closed in any case. */
@@ -49,10 +45,10 @@ size_t kvb_scene_words(const kvb_scene *scene); /* of such bits */
 /* Bytes of a row's codes, of one side of the call. */
 size_t kvb_scene_row_bytes(const kvb_scene *scene, bool v);
 
-/* Makes outputs and scratch as they are before a call. */
+/* Makes outputs as they are before a call. */
 void kvb_scene_reset(kvb_scene *scene);
-/* Is the memory in front of the outputs as it was? */
-bool kvb_scene_margins(const kvb_scene *scene);
+/* The call is made with this team from now on. 0 or -ENOMEM. */
+int kvb_scene_team(kvb_scene *scene, const kvb_kernel *kernel, const kvb_team *team);
 /* May K and V rows be written? */
 void kvb_scene_protect(const kvb_scene *scene, bool read_only);
 

@@ -15,6 +15,10 @@ typedef struct kvb_call_verdict {
     uint64_t rows, judged; /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
 } kvb_call_verdict;
 
+/* Notes what is wrong; what was noted first stays. */
+__attribute__((format(printf, 3, 4))) void kvb_call_wrong(kvb_call_verdict *verdict, kvb_check check,
+                                                          const char *format, ...);
+
 /* Thread teams by size, started once and kept. */
 #define KVB_CALL_TEAM 16u /* most threads */
 typedef struct kvb_call_teams {
