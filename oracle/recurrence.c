@@ -93,6 +93,17 @@ void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from)
     to->bulk = from->bulk;
 }
 
+void kvb_recurrence_begin(kvb_recurrence *r, const double *state)
+{
+    memset(r->lanes, 0, lanes_of(r) * sizeof *r->lanes);
+    r->taken = 0;
+    r->bulk = 0;
+    for (size_t i = 0; i < elements_of(r); i++) {
+        r->state[i] = (element){.s = state[i], .before = state[i], .mass = fabs(state[i])};
+        r->bulk = fmax(r->bulk, fabs(state[i]));
+    }
+}
+
 /* ---- the end of a chunk: what rounding adds ------------------------------------------------------------------------ */
 
 /* What is added to an element: the worst; the part that may point the same way each time; the variance of the rest. */

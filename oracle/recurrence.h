@@ -70,6 +70,9 @@ typedef struct kvb_recurrence_token {
 kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_scan_arithmetic *arithmetic);
 void kvb_recurrence_close(kvb_recurrence *head);
 
+/* The head goes on from a state that it did not make, known exactly: [d_k][d_v]. */
+void kvb_recurrence_begin(kvb_recurrence *head, const double *state);
+
 /* From here on a kernel computes so: it may declare calls of several tokens otherwise than those of one. */
 void kvb_recurrence_declare(kvb_recurrence *head, const kvb_scan_arithmetic *arithmetic);
 

@@ -9,6 +9,7 @@
 
 #include "harness/calls/attend_judge.h"
 #include "harness/calls/calls.h"
+#include "harness/calls/scan_judge.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/selection/replay_command.h"
@@ -32,14 +33,20 @@ int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_cal
     if (named)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
-    for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
-        const kvb_registered *k = &registry->at[KVB_KERNELS][i];
-        if (!kvb_is_witness(k->definition) && is_chosen(&w->kernels, k->name))
-            calls->kernels[calls->n++] = k;
+    for (int scans = 0; scans < 2; scans++) {
+        const kvb_registry_kind kind = scans ? KVB_SCANS : KVB_KERNELS;
+        for (size_t i = 0; i < registry->n[kind]; i++) {
+            const kvb_registered *k = &registry->at[kind][i];
+            calls->kernels[calls->n] = k;
+            calls->scans[calls->n] = scans;
+            calls->n += is_chosen(&w->kernels, k->name) && (scans || !kvb_is_witness(k->definition));
+        }
     }
     if (alone && !calls->n) {
         char known[1024];
         kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+        snprintf(known + strlen(known), sizeof known - strlen(known), ", ");
+        kvb_registry_names(registry, KVB_SCANS, known + strlen(known), sizeof known - strlen(known));
         return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
     }
     return KVB_EXIT_OK;
@@ -61,12 +68,14 @@ static kvb_result result_begin(const kvb_registered *kernel)
     return r;
 }
 
-static int kernel_judge(const run *r, const kvb_registered *kernel, const kvb_attend_space *space, int argc,
+static int kernel_judge(const run *r, const kvb_registered *kernel, bool scans, const kvb_attend_space *space, int argc,
                         char **argv, kvb_result *result, char *why, size_t why_bytes)
 {
-    const kvb_kernel *definition = kernel->definition;
+    const kvb_kernel *attends = scans ? NULL : kernel->definition;
+    const kvb_scan_kernel *scan = scans ? kernel->definition : NULL;
+    bool (*const available)(char *, size_t) = scans ? scan->available : attends->available;
     char command[KVB_REPLAY], begin[KVB_REPLAY - 64];
-    if (definition->available && !definition->available(result->reason, sizeof result->reason))
+    if (available && !available(result->reason, sizeof result->reason))
         return 0; /* skipped */
     result->reason[0] = '\0';
     kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
@@ -79,7 +88,7 @@ static int kernel_judge(const run *r, const kvb_registered *kernel, const kvb_at
                                        .seconds = (double)r->seconds,
                                        .jobs = (uint32_t)r->jobs,
                                        .command = *begin ? command : ""};
-    const kvb_call_subject subject = kvb_attend_subject(space, definition);
+    const kvb_call_subject subject = scans ? kvb_scan_subject(scan) : kvb_attend_subject(space, attends);
     return kvb_calls_judge(&options, &subject, result, why, why_bytes);
 }
 
@@ -98,7 +107,7 @@ int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *r
             continue;
         }
         kvb_progress_now("calls of %s", result.kernel);
-        error = kernel_judge(r, calls->kernels[i], &space, argc, argv, &result, why, why_bytes);
+        error = kernel_judge(r, calls->kernels[i], calls->scans[i], &space, argc, argv, &result, why, why_bytes);
         if (!error && kvb_stopped)
             error = -EINTR;
         if (!error)
