@@ -49,7 +49,7 @@ size_t kvb_scan_shape_bytes(const kvb_scan_shape *shape);
 
 /* Element steps of a kernel and of the oracle, about: what a call costs. */
 double kvb_scan_cost(const kvb_scan_shape *shape);
-#define KVB_SCAN_COST   12e6  /* a call that costs more is not made */
+#define KVB_SCAN_COST   6e6   /* a call that costs more is not made */
 #define KVB_SCAN_JUDGED 200e3 /* element steps of the oracle for one call: beyond them columns are sampled */
 
 #endif

@@ -6,6 +6,8 @@
 #include "ci/tests/whole/scan_rig.h"
 
 #define WRONG_CHUNK 64u
+#define WRONG_ROWS  128u           /* of a state at most */
+#define WRONG_STATE (128u * 1536u) /* elements of one at most */
 
 /* X(name, kinds in which it is one (bits), what is wrong) */
 #define KIND(K)   (1u << KVB_SCAN_##K)
@@ -74,7 +76,7 @@ static inline void wrong_token(const kvb_scan *x, uint32_t t, uint32_t first, ui
         const float gate = each      ? x->gate[row * p->d_v + other]
                            : x->gate ? x->gate[wrong_is(WRONG_GATE) ? next : row]
                                      : 1;
-        float read = 0, write, sum = 0, decay[128];
+        float read = 0, write, sum = 0, decay[WRONG_ROWS];
         for (uint32_t i = 0; i < p->d_k; i++) {
             const float a = each ? x->a[((size_t)h * p->d_k + i) * p->d_v + c] : delta ? 1 : x->a[h];
             decay[i] = wrong_is(WRONG_BORDER) && t > first && (t - first) % WRONG_CHUNK == 0 ? 1 : expf(gate * a);
@@ -130,7 +132,7 @@ static inline int wrong_scan(const kvb_scan *x)
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t n = (size_t)p->d_k * p->d_v;
-    float *s = malloc(n * sizeof *s), *out = malloc(p->d_v * sizeof *out);
+    static float s[WRONG_STATE], out[WRONG_STATE]; /* one thread, and no allocation in a call */
     for (uint32_t t = 0, end; t < p->n_tok; t = end) {
         end = kvb_scan_run_end(x, t);
         uint32_t from = kvb_scan_source(x, t), to = x->to[end - 1];
@@ -163,9 +165,13 @@ static inline int wrong_scan(const kvb_scan *x)
                 kvb_elems_encode(p->state_elem, kvb_scan_state(x, to, h), s, n);
         }
     }
-    free(s);
-    free(out);
     return 0;
+}
+
+static inline bool wrong_supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
+{
+    return p->d_k <= WRONG_ROWS && p->d_k * p->d_v <= WRONG_STATE &&
+           kvb_scan_kernel_reference.supports(p, why, why_bytes);
 }
 
 static inline void wrong_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
@@ -173,7 +179,10 @@ static inline void wrong_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmet
     kvb_scan_kernel_reference.arithmetic(p, a);
 }
 
-static const kvb_scan_kernel wrong_kernel = {
-    .name = "wrong", .summary = "one mistake on demand", .arithmetic = wrong_arithmetic, .scan = wrong_scan};
+static const kvb_scan_kernel wrong_kernel = {.name = "wrong",
+                                             .summary = "one mistake on demand",
+                                             .supports = wrong_supports,
+                                             .arithmetic = wrong_arithmetic,
+                                             .scan = wrong_scan};
 
 #endif
