@@ -419,12 +419,8 @@ void kvb_scene_sight(const kvb_scene *s, uint32_t t, uint64_t *bits)
 
 size_t kvb_scene_row_bytes(const kvb_scene *s, bool v)
 {
-    const kvb_view *view = v ? &s->call.v : &s->call.k;
     const kvb_pool_type *pool = v ? s->shape.v_pool : s->shape.k_pool;
-    if (view->format->elem != KVB_OPAQUE)
-        return kvb_codes_bytes(view->format, view->dim);
-    const size_t bytes = (size_t)pool->row_bytes(pool, view->dim);
-    return bytes < view->cell_stride ? bytes : view->cell_stride;
+    return (size_t)pool->row_bytes(pool, v ? s->call.v.dim : s->call.k.dim);
 }
 
 void kvb_scene_reset(kvb_scene *s)

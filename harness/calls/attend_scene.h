@@ -42,7 +42,7 @@ void kvb_scene_close(kvb_scene *scene);
 void kvb_scene_sight(const kvb_scene *scene, uint32_t t, uint64_t *bits);
 size_t kvb_scene_words(const kvb_scene *scene); /* of such bits */
 
-/* Bytes of a row's codes, of one side of the call. */
+/* Bytes of a row of one side, as its pool counts them. */
 size_t kvb_scene_row_bytes(const kvb_scene *scene, bool v);
 
 /* Makes outputs as they are before a call. */

@@ -177,6 +177,7 @@ static int place_judge(const faults *f, place *p, double seconds)
     }
     const kvb_matrix_options matrix = {.selection = one,
                                        .setting = {.min_chunk = 16, /* so that pools grow often */
+                                                   .deterministic = s.deterministic,
                                                    .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks}},
                                        .max_pairs = 64u << 20,
                                        .opinion_pairs = s.alone ? 0 : KVB_OPINION_PAIRS,
@@ -184,7 +185,6 @@ static int place_judge(const faults *f, place *p, double seconds)
                                        .seconds = seconds,
                                        .unbound = true,
                                        .untimed = true,
-                                       .deterministic = s.deterministic,
                                        .jobs = kvb_cores(),
                                        .enter = trial_enter,
                                        .enter_ctx = p,
