@@ -155,6 +155,7 @@ typedef struct judged {
     double e_norm, channels;
     double half;    /* half a step: products p_i max_c |v_ic| below it may have become 0 */
     double unclear; /* share of the weight in cells whose product is below a step */
+    double bent;    /* share of itself that a weight may be off by an error of its logit */
 } judged;
 
 static bool is_narrow(const kvb_rounding *r)
@@ -196,6 +197,16 @@ static double half_step(const kvb_arithmetic *a, const kvb_bound_row *row)
     return step / 2 * row->p_max * row->v_largest;
 }
 
+/* By what share of itself an error of its logit may change a weight: oracle/filter.h. */
+static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expect *actual, const kvb_arithmetic *a,
+                      kvb_elem out_elem)
+{
+    const kvb_group *g = kvb_model_group(f->oracle->state->model, row->layer);
+    kvb_bound_factors factors;
+    kvb_bound_prepare(a, KVB_BOUND_STATISTICAL, &actual->row, g->scale, (double)g->softcap, out_elem, &factors);
+    return expm1(factors.d_max / KVB_LAMBDA);
+}
+
 /* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0? */
 static bool is_telling(judged *r, double p_max)
 {
@@ -228,7 +239,7 @@ static void cells_add(kvb_filter *f, const judged *r)
             if (!(product > half) || !(norm2 > 1e-3f * unit->norm2[token]))
                 continue;
             float norm = sqrtf(norm2), s = row->p[i] * norm * per_e, u = (f->along[i] - (float)e_o) / norm * per_e;
-            float honest = half / product;
+            float honest = half / product + (float)r->bent;
             sums_add(&by_token[token], sizes[KVB_FILTER_TOKEN].matters, s, u, honest, channels);
             sums_add(&f->from_first[i], sizes[KVB_FILTER_FROM_FIRST].matters, s, u, honest, channels);
             sums_add(&f->from_last[row->visible - 1 - i], sizes[KVB_FILTER_FROM_LAST].matters, s, u, honest, channels);
@@ -273,7 +284,8 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
         r.channels += r.unit->inverse[c] > 0;
     }
     r.e_norm = sqrt(norm2);
-    if (!r.unit->usable || !isnormal((float)norm2) || !is_telling(&r, actual->row.p_max))
+    r.bent = bent_by(f, expect, actual, arithmetic, out_elem);
+    if (!r.unit->usable || !isnormal((float)norm2) || !(r.bent < 1) || !is_telling(&r, actual->row.p_max))
         return;
     f->rows++;
     direction_add(&f->size, KVB_FILTER_SIZE, &r, f->e, r.row->o, size_honest(&r, arithmetic, out_elem));

@@ -46,6 +46,10 @@
  *   cells     what rounds is the weight: with types, less than 1 %. Weights in steps: of a product p_i max_c |v_ic| the error is
  *             at most half a declared step of the row's largest, its share half / product. Below half a step it may become 0, as
  *             honestly as that of a dropped cell: there a cell does not count.
+ *             Errors of logits change a weight too, and those of a token's stored row alike in all rows: by expm1(D_max / 7). D_max is
+ *             seven standard deviations of errors that point the same way in all channels (oracle/bound.h); of 16 channels
+ *             and more that err apart, a seventh of it is four at least. Where that is 1 and more, as in sums in f16 of logits of
+ *             -10,000, the row does not count
  *   outputs   what the declared arithmetic can do to all rows alike. Sums of n terms in the accumulator: u sqrt(n) / 2; twice the
  *             error of exp; rounded weights: u for those that are equal, 0.425 u sqrt(sum p^2) for others (each its own way);
  *             weights in steps: half a step, and the weight of all cells below a step, which may become 0 or double; an output
@@ -55,8 +59,11 @@
  *
  * A row counts if cells below half a step have at most a quarter of the weight that lies beside its largest cell, and if that is
  * at least 1 % of all; else one cell makes up the row, and rounding takes the rest. Behind an attention sink few rows of a kernel
- * with steps count; where none does, the filter says nothing. The scale counts in rows whose logits spread (standard deviation under the weights)
- * over 8 roundings of a weight: where all weights round to one, what the logits add is lost, honestly.
+ * with steps count; where none does, the filter says nothing. A step is made for the largest channel. Where the root mean squares
+ * of a quarter of V's channels are less than 1/8 of the largest one, max_c |v_ic| is made that much smaller: what a step loses
+ * beside one channel is rounding, as declared, and most of the channels lose it. The scale counts in rows whose logits spread
+ * (standard deviation under the weights) over 8 roundings of a weight: where all weights round to one, what the logits add is
+ * lost, honestly.
  *
  * Directions of cells are summed three ways. By token, over the rows of one KV head of one layer: a stale row, a V row taken from
  * a neighbour. By the cell's place among those that a query sees, from the first and from the last on, over all KV heads and

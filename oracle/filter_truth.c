@@ -222,6 +222,26 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
 
 /* ---- what is solved ---------------------------------------------------------------------------------------------- */
 
+#define DROWNED 0.125 /* a quarter of the channels, this many times smaller than the largest */
+
+static int ascending(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of the root mean squares of V's channels the lower quartile, over the largest; 1 where that is not below DROWNED. */
+static double channels_ratio(const kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
+{
+    double size[KVB_MODEL_WIDTH] = {0};
+    for (size_t i = 0; i < tokens; i++)
+        for (uint32_t c = 0; c < unit->dim; c++)
+            size[c] += v[i * v_row + c] * v[i * v_row + c];
+    qsort(size, unit->dim, sizeof *size, ascending);
+    const double ratio = sqrt(size[unit->dim / 4] / size[unit->dim - 1]);
+    return ratio < DROWNED ? ratio : 1; /* 1, where all are 0, too */
+}
+
 /* Fills in a unit from the V rows [tokens][v_row]. */
 static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
 {
@@ -242,6 +262,7 @@ static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uin
         inverse[c] = inverse[c] > 0 ? sqrt((double)tokens / inverse[c]) : 0;
     }
     unit->usable = isfinite(all);
+    const double ratio = channels_ratio(unit, v, tokens, v_row);
     for (size_t i = 0; i < tokens; i++) {
         double norm2 = 0, largest = 0;
         for (uint32_t c = 0; c < dim; c++) {
@@ -251,7 +272,7 @@ static void unit_fill(kvb_filter_unit *unit, const double *v, size_t tokens, uin
             largest = size > largest ? size : largest;
         }
         unit->norm2[i] = (float)norm2;
-        unit->magnitude[i] = (float)largest;
+        unit->magnitude[i] = (float)(largest * ratio);
     }
 }
 

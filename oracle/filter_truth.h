@@ -17,12 +17,13 @@
 /* Rows of one KV head of one layer. */
 typedef struct kvb_filter_unit {
     uint32_t layer, kv_head, dim;
-    bool usable;      /* every V element is finite */
-    double *inverse;  /* [dim] 1 / standard deviation of V, 0 where that is 0 */
-    double *mean;     /* [dim] of V; part of inverse's block */
-    float *v;         /* [tokens][dim] V rows times inverse */
-    float *norm2;     /* [tokens] of a row of v: the sum of its squares */
-    float *magnitude; /* [tokens] largest |element| of the V row itself */
+    bool usable;     /* every V element is finite */
+    double *inverse; /* [dim] 1 / standard deviation of V, 0 where that is 0 */
+    double *mean;    /* [dim] of V; part of inverse's block */
+    float *v;        /* [tokens][dim] V rows times inverse */
+    float *norm2;    /* [tokens] of a row of v: the sum of its squares */
+    float
+        *magnitude; /* [tokens] largest |element| of the V row itself; where one channel drowns the others, of these */
 } kvb_filter_unit;
 
 typedef struct kvb_filter_row {

@@ -162,6 +162,12 @@ static void rows_of_a_unit_are_scaled(void **state)
         assert_true(fabs((double)norm2[i] - sum) < 1e-4 * sum);
         assert_true(fabs((double)magnitude[i] - largest) < 1e-5 * largest);
     }
+    /* A channel that drowns the others: what a step may lose is measured by the sixth smallest, 5 / 20 of what the largest was. */
+    const double largest = rows[7 * ROW + V - 1];
+    for (uint32_t i = 0; i < TOKENS; i++)
+        rows[i * ROW + V - 1] *= 1000;
+    kvb_filter_truth_v(&truth, 1, 1, rows, ROW);
+    assert_true((double)magnitude[7] > 0.2 * largest && (double)magnitude[7] < 0.3 * largest);
     rows[9 * ROW + 2] = INFINITY;
     kvb_filter_truth_v(&truth, 1, 1, rows, ROW);
     assert_false(unit.usable);

@@ -363,6 +363,16 @@ static void honest_over_profiles(void **state)
         findings(512, pools[i % 4], profiles[i / 4], 1, "flash", finding_check);
 }
 
+/* Where a step for a row loses all but one channel; where logits in f16 are off by more than their spread. */
+static void honest_at_the_ends(void **state)
+{
+    (void)state;
+    static const char *const pools[] = {"q8_0", "q4_0", "a8g32"};
+    for (size_t i = 0; i < 3; i++)
+        findings(512, pools[i], "giant-channel", 1, "flash", finding_check);
+    findings(512, "f16", "far-below", 1, "flash", finding_check);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 3; i < argc && !strcmp(argv[1], "--table"); i++)
@@ -376,6 +386,7 @@ int main(int argc, char **argv)
         {"gaussian_4096", gaussian, NULL, NULL, &lengths[2]},
         cmocka_unit_test(gaussian_of_many),
         cmocka_unit_test(honest_over_profiles),
+        cmocka_unit_test(honest_at_the_ends),
     };
     return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
 }
