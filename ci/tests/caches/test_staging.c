@@ -394,6 +394,7 @@ static void one_side_is_refused(void **state)
 
 /* Memory comes from the call's source, by name; without any it fails whole. */
 static int taken, left;
+static size_t held_bytes; /* of all blocks that are not given back */
 static const char *names[8];
 
 static void *some_take(const char *name, size_t bytes)
@@ -401,12 +402,13 @@ static void *some_take(const char *name, size_t bytes)
     if (taken >= left)
         return NULL;
     names[taken++] = name;
+    held_bytes += bytes;
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
 static void some_give(void *block, size_t bytes)
 {
-    (void)bytes;
+    held_bytes -= bytes;
     free(block);
 }
 
@@ -427,7 +429,12 @@ static void memory_is_the_sources(void **state)
         call.source = &source;
         taken = 0;
         assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 4 ? -ENOMEM : 0);
-        kvb_call_free(&call);
+        assert_true((held_bytes > 0) == (left > 0));
+        for (int again = 0; again < 2; again++) { /* all of it comes back, once */
+            kvb_call_free(&call);
+            assert_int_equal(held_bytes, 0);
+            assert_int_equal(call.staged_bytes + call.expanded_bytes + call.scratch_bytes, 0);
+        }
     }
     assert_string_equal(names[0], "mask");
     assert_string_equal(names[2], "staged K rows");
