@@ -88,6 +88,36 @@ static void test_spans(void **state)
     assert_int_equal(a.current_bytes, 0);
 }
 
+/* Positions 4 and 5 move down by 2, to where nothing lies; 6, right behind them, and 7 stay. */
+static void test_shift_of_the_middle(void **state)
+{
+    kvb_allocator allocator = {0};
+    kvb_account a = {.allocator = &allocator, .seq_capacity = 8, .max_seqs = 1, .n_ids = 1};
+    const kvb_change step = {.kind = KVB_CHANGE_STEP, .n = 8}, remove = {.kind = KVB_CHANGE_REMOVE, .p0 = 2, .p1 = 4},
+                     shift = {.kind = KVB_CHANGE_SHIFT, .p0 = 4, .p1 = 6, .delta = -2};
+    uint32_t positions[8];
+    char why[100];
+    (void)state;
+    assert_int_equal(kvb_account_open(&a), 0);
+    assert_int_equal(kvb_account_reserve(&a, &step), 0);
+    kvb_account_admit(&a, &step, positions);
+    for (int i = 0; i < 2; i++) {
+        const kvb_change *change = i ? &shift : &remove;
+        assert_int_equal(kvb_account_check(&a, change, why, sizeof why), 0);
+        assert_int_equal(kvb_account_reserve(&a, change), 0);
+        kvb_account_apply(&a, change);
+    }
+    const uint64_t revision = UINT64_C(1) << KVB_REVISION_AT;
+    const kvb_span want[] = {{0, 0, 2}, {revision | 4, 2, 2}, {6, 6, 2}};
+    assert_int_equal(a.seq[0].n, N(want));
+    for (uint32_t i = 0; i < N(want); i++)
+        assert_true(a.seq[0].span[i].at == want[i].at && a.seq[0].span[i].pos == want[i].pos &&
+                    a.seq[0].span[i].n == want[i].n);
+    assert_true(a.held == 6 && a.seq[0].tokens == 6 && a.next_ordinal == 8 && a.shifts == 1 && a.shifted);
+    kvb_account_close(&a);
+    assert_int_equal(allocator.current_bytes, 0);
+}
+
 /* ---- plans -------------------------------------------------------------------------------------------------- */
 
 static void test_first_seen(void **state)
@@ -176,7 +206,7 @@ static void test_runs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spans), cmocka_unit_test(test_first_seen),
-                                       cmocka_unit_test(test_runs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spans), cmocka_unit_test(test_shift_of_the_middle),
+                                       cmocka_unit_test(test_first_seen), cmocka_unit_test(test_runs)};
     return cmocka_run_group_tests_name("bookkeeping", tests, NULL, NULL);
 }

@@ -140,6 +140,48 @@ static void least_sizes_by_hand(void **state)
     stands_out_from(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 4 * (0.0005 + 1.0 / 64), ROWS / 2);
 }
 
+/* The lowest place whose direction counts, of rows with that much weight on cell 0. The two cells' directions are one. */
+static uint32_t place_of(made *m, double weight)
+{
+    static const float out[4] = {0, 0, 0, 0};
+    const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16};
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m->p[r][0] = (float)weight;
+        m->p[r][1] = (float)(1 - weight);
+        m->expect[r].row.p_max = weight;
+        for (uint32_t c = 0; c < 4; c++) {
+            m->o[r][c] = (float)(10 * (2 * weight - 1));
+            m->terms[r][c].o = 10 * (2 * weight - 1);
+        }
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], &bf16, KVB_F32, out);
+    }
+    kvb_filter_peaks(filter, peaks);
+    kvb_filter_free(filter);
+    assert_true(peaks[KVB_FILTER_FROM_FIRST].z > 8);
+    return peaks[KVB_FILTER_FROM_FIRST].at;
+}
+
+/* A cell that is nearly all of the row has no direction: v - o is what rounding left of v. Of the weights w and 1 - w of v and -v, its
+ * square is (2 - 2w)^2 of v's: 0.0016 at w = 0.98, 0.0009 at 0.985. It must be above 0.001. */
+static void cells_that_are_the_row_by_hand(void **state)
+{
+    static made m;
+    (void)state;
+    plain_make(&m);
+    for (uint32_t u = 0; u < UNITS; u++)
+        for (uint32_t i = 0; i < 2; i++) {
+            m.norm2[u][i] = 400;
+            m.magnitude[u][i] = 10;
+            for (uint32_t c = 0; c < 4; c++)
+                m.v[u][4 * i + c] = i ? -10 : 10;
+        }
+    assert_int_equal(place_of(&m, 0.98), 0);
+    assert_int_equal(place_of(&m, 0.985), 1);
+}
+
 /* Rows that count: with at least 1 % of the weight beside the largest cell, and at most a quarter of that below half a step. */
 static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_t lost_in_8)
 {
@@ -232,9 +274,8 @@ static void a_row_of_the_truth_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_sizes_by_hand),
-        cmocka_unit_test(least_sizes_by_hand),
-        cmocka_unit_test(rows_that_count_by_hand),
+        cmocka_unit_test(honest_sizes_by_hand),           cmocka_unit_test(least_sizes_by_hand),
+        cmocka_unit_test(cells_that_are_the_row_by_hand), cmocka_unit_test(rows_that_count_by_hand),
         cmocka_unit_test(a_row_of_the_truth_by_hand),
     };
     return cmocka_run_group_tests_name("sizes of the filter, by hand", tests, NULL, NULL);

@@ -189,7 +189,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
 {
     static told token[UNITS * CELLS], first[CELLS], last[CELLS], size[1], scale[1], pair[HEADS * HEADS];
     kvb_filter *filter;
-    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    kvb_filter_peak peaks[KVB_FILTER_KINDS + 1] = {[KVB_FILTER_KINDS] = {.z = 1e9}}; /* the last is no kind */
     uint64_t rows = 0;
     memset(token, 0, sizeof token), memset(first, 0, sizeof first), memset(last, 0, sizeof last);
     memset(size, 0, sizeof size), memset(scale, 0, sizeof scale), memset(pair, 0, sizeof pair);
