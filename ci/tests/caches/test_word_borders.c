@@ -41,10 +41,16 @@ static void step_all(void)
     step(ids, n);
 }
 
+/* A slab's cells in use are the account's tokens. */
 static void lengths_check(void)
 {
-    for (uint32_t s = 0; s <= n; s++)
+    uint32_t held = 0;
+    for (uint32_t s = 0; s <= n; s++) {
         assert_int_equal(kvb_cache_length(r.cache, s), len[s]);
+        held += len[s];
+    }
+    if (!strcmp(kvb_cache_type_of(r.cache)->name, "slab"))
+        assert_int_equal(rig_usage(&r).cells_live, held);
 }
 
 static void leave(uint32_t s)
