@@ -64,7 +64,7 @@ def mutants_of(name):
         if DROPPED.match(code.rstrip()):
             changed.append(re.match(" *", line)[0] + ";")
         for new in changed:
-            if new != line:
+            if new != line and not ("alloc(" in code and " + 2" in new): # more room changes nothing
                 yield name, number, new
 
 
