@@ -193,10 +193,11 @@ static void betas_fill(values *v, float *betas, size_t n)
     }
 }
 
+/* Large ones are of every size from 1 on. */
 static void normals_fill(values *v, float *x, size_t n, double factor)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = normal(v, factor);
+        x[i] = normal(v, v->shape->values == KVB_SCAN_LARGE ? between(v, 1, factor) : factor);
 }
 
 /* ---- buffers ------------------------------------------------------------------------------------------------------- */

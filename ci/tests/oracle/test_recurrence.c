@@ -301,6 +301,37 @@ static void columns_err_by_norm(void **state)
 }
 
 /* A copy goes its own way. */
+/* Whatever the head erred by before: a state that is given has no error, and is what sums and floors reach back to. */
+static void given_states_are_exact(void **state)
+{
+    (void)state;
+    for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
+        const kvb_scan_problem p = problem_of(kind, KVB_BF16);
+        const kvb_scan_arithmetic floors = {.chunk = 100, .exp_floor = 0.25};
+        const float ones[(DK + 1) * DV] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, none[DV] = {0};
+        const kvb_recurrence_token token = {.q = ones, .k = ones, .v = ones, .gate = none, .beta = none, .a = none};
+        kvb_recurrence *r = kvb_recurrence_open(&p, &floors);
+        kvb_recurrence_want out[DV], all[DK * DV];
+        double given[DK * DV];
+        for (int t = 0; t < 3; t++)
+            kvb_recurrence_step(r, &token, out);
+        kvb_recurrence_rest(r, true);
+        for (int i = 0; i < DK * DV; i++)
+            given[i] = i % 2 ? i : -i;
+        kvb_recurrence_begin(r, given);
+        kvb_recurrence_state(r, all);
+        for (int i = 0; i < DK * DV; i++)
+            assert_true(all[i].value == given[i] && all[i].bound == 0 && all[i].worst == 0);
+        kvb_recurrence_step(r, &token, out);
+        if (kind !=
+            KVB_SCAN_CONV) /* decays are 1; lightning alone writes, 1 in each row: 0 + 3 - 6 + 9 - 12 and those */
+            assert_true(out[0].value == (kind == KVB_SCAN_LIGHTNING ? -1 : -6));
+        if (kind != KVB_SCAN_CONV) /* the floor of the largest element, in each row */
+            is_about(out[0].bound, DK * 0.25 * 14, 1e-6);
+        kvb_recurrence_close(r);
+    }
+}
+
 static void forks_are_apart(void **state)
 {
     static stream s;
@@ -400,7 +431,7 @@ int main(void)
         cmocka_unit_test(errors_decay_as_the_state_does), cmocka_unit_test(forks_are_apart),
         cmocka_unit_test(sums_reach_back_one_chunk),      cmocka_unit_test(columns_err_by_norm),
         cmocka_unit_test(rho_is_the_largest_share),       cmocka_unit_test(tokens_of_a_call),
-        cmocka_unit_test(inputs_of_f32_are_exact),
+        cmocka_unit_test(inputs_of_f32_are_exact),        cmocka_unit_test(given_states_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
