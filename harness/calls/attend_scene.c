@@ -8,6 +8,7 @@
 
 #include "caches/call.h"
 #include "caches/pools/codec/codec.h"
+#include "harness/calls/draw.h"
 #include "harness/replay/calibrate.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
@@ -16,12 +17,6 @@
 #include "workloads/values.h"
 
 #define HOLES 8u /* one page in so many belongs to no sequence */
-
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    *rng = kvb_rng_key(*rng, n);
-    return n ? (uint32_t)(*rng >> 33) % n : 0;
-}
 
 static void *input(kvb_scene *s, const char *name, size_t bytes)
 {
@@ -144,24 +139,18 @@ static int tables_make(kvb_scene *s, uint64_t *rng)
         return -ENOMEM;
     }
     const bool plain = x->problem.mask == KVB_MASK_NONE || x->problem.mask == KVB_MASK_CAUSAL;
-    for (uint32_t i = 0; i < pages; i++)
-        order[i] = i;
-    for (uint32_t i = pages; i > 1 && !plain; i--) {
-        const uint32_t k = below(rng, i), last = order[i - 1];
-        order[i - 1] = order[k];
-        order[k] = last;
-    }
+    kvb_draw_order(rng, !plain, pages, order);
     const uint32_t used = plain || pages < 2 * HOLES || pages < batch + pages / HOLES ? pages : pages - pages / HOLES;
     for (uint32_t b = 0; b < batch; b++) {
         const uint32_t left = used - taken - (batch - 1 - b); /* so that the others get one each */
-        const uint32_t own = b + 1 == batch ? left : 1 + below(rng, (left - 1) / 2 + 1);
-        const uint32_t shared = b % 2 && s->table_first[1] > 1 ? below(rng, s->table_first[1]) : 0;
+        const uint32_t own = b + 1 == batch ? left : 1 + kvb_draw_below(rng, (left - 1) / 2 + 1);
+        const uint32_t shared = b % 2 && s->table_first[1] > 1 ? kvb_draw_below(rng, s->table_first[1]) : 0;
         for (uint32_t i = 0; i < shared; i++)
             s->tables[n++] = s->tables[i];
         for (uint32_t i = 0; i < own; i++)
             s->tables[n++] = order[taken++];
         s->table_first[b + 1] = n;
-        s->lengths[b] = (shared + own) * x->page - (plain ? 0 : below(rng, x->page));
+        s->lengths[b] = (shared + own) * x->page - (plain ? 0 : kvb_draw_below(rng, x->page));
     }
     free(order);
     return 0;
@@ -261,7 +250,7 @@ static int bits_make(kvb_scene *s)
 static int runs_make(kvb_scene *s, uint64_t *rng)
 {
     const uint32_t n = s->shape.problem.n_tok;
-    const bool shuffled = below(rng, 2);
+    const bool shuffled = kvb_draw_below(rng, 2);
     s->mask_runs = input(s, "runs of the mask", s->n_runs * sizeof *s->mask_runs);
     s->row_start = input(s, "row_start of the mask", (n + 1) * sizeof *s->row_start);
     if (!s->mask_runs || !s->row_start)
@@ -273,7 +262,7 @@ static int runs_make(kvb_scene *s, uint64_t *rng)
     for (uint32_t t = 0; t < n && shuffled; t++)
         for (uint32_t i = s->row_start[t + 1] - s->row_start[t]; i > 1; i--) {
             kvb_run *runs = s->mask_runs + s->row_start[t], last = runs[i - 1];
-            const uint32_t k = below(rng, i);
+            const uint32_t k = kvb_draw_below(rng, i);
             runs[i - 1] = runs[k];
             runs[k] = last;
         }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/calls/draw.h"
 #include "workloads/array.h"
-#include "workloads/rng.h"
 
 #define TRIES 40u  /* random points that are tried for a pair that the simplest call does not take */
 #define BASES 12u  /* most points of kvb_space.bases, and the simplest call */
@@ -27,12 +27,6 @@ typedef struct choice {
     uint64_t rng;
     size_t room;
 } choice;
-
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    *rng = kvb_rng_key(*rng, n);
-    return (uint32_t)(*rng >> 33) % n;
-}
 
 static uint8_t *met_of(const choice *c, uint32_t a, uint32_t i, uint32_t b, uint32_t j)
 {
@@ -64,7 +58,7 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
 {
     const uint32_t n = c->space->n_axes;
     const double dearest = fmax(CHEAP, c->rules->cost(c->rules->ctx, p));
-    const uint32_t start = below(&c->rng, n);
+    const uint32_t start = kvb_draw_below(&c->rng, n);
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t axis = (start + k) % n;
         if (held[axis])
@@ -93,12 +87,13 @@ static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
     const kvb_point wanted = *p;
     for (uint32_t try = 0; try < c->n_bases + TRIES; try++) {
         const bool random = try >= c->n_bases;
-        const kvb_point *base = &c->bases[random ? below(&c->rng, c->n_bases) : try];
-        const uint32_t some = 2 + below(&c->rng, 7);
+        const kvb_point *base = &c->bases[random ? kvb_draw_below(&c->rng, c->n_bases) : try];
+        const uint32_t some = 2 + kvb_draw_below(&c->rng, 7);
         for (uint32_t a = 0; a < c->space->n_axes; a++)
-            p->at[a] = held[a]                                             ? wanted.at[a]
-                       : random && below(&c->rng, c->space->n_axes) < some ? (uint8_t)below(&c->rng, values_of(c, a))
-                                                                           : base->at[a];
+            p->at[a] = held[a] ? wanted.at[a]
+                       : random && kvb_draw_below(&c->rng, c->space->n_axes) < some
+                           ? (uint8_t)kvb_draw_below(&c->rng, values_of(c, a))
+                           : base->at[a];
         if (fits(c, p))
             return true;
     }
@@ -232,11 +227,13 @@ bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64
 {
     for (uint32_t try = 0; try < 100 * TRIES; try++) {
         /* some axes keep their simplest value: where all differ, few points fit */
-        const uint32_t eighths = 1 + below(state, 8);
+        const uint32_t eighths = 1 + kvb_draw_below(state, 8);
         for (uint32_t a = 0; a < space->n_axes; a++)
-            point->at[a] = (uint8_t)(below(state, 8) < eighths ? below(state, kvb_axis_values(&space->axes[a])) : 0);
+            point->at[a] =
+                (uint8_t)(kvb_draw_below(state, 8) < eighths ? kvb_draw_below(state, kvb_axis_values(&space->axes[a]))
+                                                             : 0);
         if (rules->fits(rules->ctx, point) &&
-            below(state, 1u << 20) < (1u << 20) * pow(EASY / rules->cost(rules->ctx, point), 2))
+            kvb_draw_below(state, 1u << 20) < (1u << 20) * pow(EASY / rules->cost(rules->ctx, point), 2))
             return true;
     }
     return false;

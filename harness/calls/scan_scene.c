@@ -8,36 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/calls/draw.h"
 #include "harness/replay/kernel_io.h"
 #include "kernels/convert.h"
 #include "workloads/rng.h"
 
 #define RING 4u /* slots of states in the middle of a sequence */
 
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    *rng = kvb_rng_key(*rng, n);
-    return (uint32_t)(*rng >> 33) % n;
-}
-
 /* ---- where states lie ---------------------------------------------------------------------------------------------- */
-
-/* The slot of a number: itself, or another one. */
-static int slots_order(const kvb_scan_scene *s, uint64_t *rng, uint32_t **order)
-{
-    const uint32_t n = s->call.states.slots;
-    uint32_t *slot = *order = malloc(n * sizeof *slot);
-    if (!slot)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++)
-        slot[i] = i;
-    for (uint32_t i = n; i > 1 && s->shape.shuffled; i--) {
-        const uint32_t k = below(rng, i), last = slot[i - 1];
-        slot[i - 1] = slot[k];
-        slot[k] = last;
-    }
-    return 0;
-}
 
 /* The slot that a sequence begins with. left: those in which earlier ones left their states. */
 static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t own, uint32_t first,
@@ -51,7 +29,7 @@ static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t o
     case KVB_FROM_SHARED:
         return first;
     case KVB_FROM_NODE:
-        return sequence ? left[below(rng, sequence)] : own;
+        return sequence ? left[kvb_draw_below(rng, sequence)] : own;
     default:
         return own;
     }
@@ -61,8 +39,11 @@ static int sequences_make(kvb_scan_scene *s, uint64_t *rng)
 {
     const kvb_scan_shape *x = &s->shape;
     const uint32_t each = (s->call.states.slots - KVB_SCAN_SPARE) / x->sequences;
-    uint32_t *left = calloc(x->sequences, sizeof *left), *slot = NULL, t = 0;
-    int error = left ? slots_order(s, rng, &slot) : -ENOMEM;
+    uint32_t *left = calloc(x->sequences, sizeof *left), t = 0;
+    uint32_t *slot = malloc(s->call.states.slots * sizeof *slot); /* of a number: itself, or another one */
+    const int error = left && slot ? 0 : -ENOMEM;
+    if (slot)
+        kvb_draw_order(rng, x->shuffled, s->call.states.slots, slot);
     for (uint32_t q = 0; q < x->sequences && !error; q++) {
         const uint32_t n = kvb_scan_shape_length(x, q), *own = slot + (size_t)q * each;
         const uint32_t source = source_of(x, q, own[0], slot[0], left, rng);
@@ -70,7 +51,7 @@ static int sequences_make(kvb_scan_scene *s, uint64_t *rng)
         for (uint32_t i = 0, stored = 0; i < n; i++, t++) {
             const uint32_t before = i ? s->to[t - 1] : source;
             /* a state that was stored may be named either way */
-            s->from[t] = i && (before == KVB_SCAN_NONE || below(rng, 2)) ? KVB_SCAN_PREVIOUS : before;
+            s->from[t] = i && (before == KVB_SCAN_NONE || kvb_draw_below(rng, 2)) ? KVB_SCAN_PREVIOUS : before;
             s->to[t] = !kvb_scan_shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
         }
     }

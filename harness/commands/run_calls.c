@@ -22,6 +22,19 @@ static bool is_chosen(const kvb_words *words, const char *name)
     return chosen;
 }
 
+/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find out why. */
+static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
+{
+    kvb_attend_space attend;
+    kvb_point point;
+    char why[1024];
+    kvb_attend_space_make(registry, &attend);
+    has[0] = !r->call || !kvb_point_parse(&attend.space, r->call, &point, why, sizeof why);
+    has[1] = !r->call || !kvb_point_parse(&kvb_scan_space, r->call, &point, why, sizeof why);
+    if (!has[0] && !has[1])
+        has[0] = has[1] = true;
+}
+
 int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_calls *calls)
 {
     const kvb_selection_words *w = &r->words;
@@ -33,9 +46,11 @@ int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_cal
     if (named)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
+    bool has[2];
+    kinds_of_call(r, registry, has);
     for (int scans = 0; scans < 2; scans++) {
         const kvb_registry_kind kind = scans ? KVB_SCANS : KVB_KERNELS;
-        for (size_t i = 0; i < registry->n[kind]; i++) {
+        for (size_t i = 0; i < registry->n[kind] && (has[scans] || w->kernels.n); i++) {
             const kvb_registered *k = &registry->at[kind][i];
             calls->kernels[calls->n] = k;
             calls->scans[calls->n] = scans;
