@@ -62,6 +62,9 @@ typedef struct kvb_cache_options {
     /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. They outlive the cache. */
     const float *const *k_amax, *const *v_amax;
     kvb_allocator *allocator; /* outlives the cache */
+    /* So many low bits of a hash of a prompt's tokens count, so that unlike prompts meet under one hash, as a judge may want it. 0: all.
+     * Of caches with KVB_CACHE_PREFIX. */
+    uint32_t hash_bits;
 } kvb_cache_options;
 
 /* A row to be copied inside the pools. */

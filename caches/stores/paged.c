@@ -98,7 +98,7 @@ static int store_open(kvb_store *s)
     const uint64_t budget = s->options->prefix_bytes / (s->cell_bytes * page_cells(s));
     const bool bounded = s->options->prefix_bytes && budget < pages;
     int error = p->finds ? kvb_prefix_open(&p->prefix, s->allocator, p->n_pages, page_cells(s), s->account->n_ids,
-                                           (uint32_t)(bounded ? budget : pages))
+                                           (uint32_t)(bounded ? budget : pages), s->options->hash_bits)
                          : 0;
     if (!error && p->refs && p->tables && p->adds && (!drops(s) || (p->kept && p->next)))
         return 0;

@@ -40,14 +40,18 @@ static bool are_same(const int32_t *a, const int32_t *b, uint32_t n)
 kvb_prefix_rules kvb_prefix_by = {root_of, before_of, hash_of, are_same};
 
 int kvb_prefix_open(kvb_prefix *p, kvb_allocator *a, uint32_t n_pages, uint32_t page_cells, uint32_t n_ids,
-                    uint32_t budget)
+                    uint32_t budget, uint32_t hash_bits)
 {
     const size_t cells = (size_t)n_pages * page_cells;
     uint32_t buckets = 16;
     while (buckets < n_pages && buckets < 1u << 31)
         buckets *= 2;
-    *p = (kvb_prefix){
-        .n_pages = n_pages, .page_cells = page_cells, .n_ids = n_ids, .n_buckets = buckets, .budget = budget};
+    *p = (kvb_prefix){.n_pages = n_pages,
+                      .page_cells = page_cells,
+                      .n_ids = n_ids,
+                      .n_buckets = buckets,
+                      .budget = budget,
+                      .hash_mask = hash_bits && hash_bits < 64 ? (UINT64_C(1) << hash_bits) - 1 : UINT64_MAX};
     p->pages = kvb_alloc_zeroed(a, ((size_t)n_pages + 1) * sizeof *p->pages);
     p->tokens = kvb_alloc_zeroed(a, cells * sizeof *p->tokens);
     p->ordinals = kvb_alloc_zeroed(a, cells * sizeof *p->ordinals);
@@ -80,7 +84,7 @@ static int32_t *tokens_of(const kvb_prefix *p, uint32_t page)
 
 static uint32_t *bucket_of(const kvb_prefix *p, uint64_t before, const int32_t *tokens)
 {
-    return &p->buckets[kvb_prefix_by.hash(before, tokens, p->page_cells) & (p->n_buckets - 1)];
+    return &p->buckets[kvb_prefix_by.hash(before, tokens, p->page_cells) & p->hash_mask & (p->n_buckets - 1)];
 }
 
 uint32_t kvb_prefix_find(const kvb_prefix *p, uint64_t id, uint32_t entry, const int32_t *tokens)

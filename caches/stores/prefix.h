@@ -35,6 +35,7 @@ typedef struct kvb_prefix_page {
 
 typedef struct kvb_prefix {
     uint32_t n_pages, page_cells, n_ids, n_buckets, budget, n_cached; /* budget: most cached pages */
+    uint64_t hash_mask;                                               /* bits of hashes that count */
     kvb_prefix_page *pages; /* [n_pages + 1], the last: both ends of the list */
     int32_t *tokens;        /* [n_pages][page_cells] */
     uint64_t *ordinals;     /* likewise */
@@ -43,9 +44,9 @@ typedef struct kvb_prefix {
     uint64_t last_id;
 } kvb_prefix;
 
-/* 0, or -ENOMEM, to be closed as well. */
+/* hash_bits: as in kvb_cache_options. 0, or -ENOMEM, to be closed as well. */
 int kvb_prefix_open(kvb_prefix *prefix, kvb_allocator *allocator, uint32_t n_pages, uint32_t page_cells, uint32_t n_ids,
-                    uint32_t budget);
+                    uint32_t budget, uint32_t hash_bits);
 void kvb_prefix_close(kvb_prefix *prefix, kvb_allocator *allocator);
 
 /* The page under a key, or KVB_NO_PAGE. before: id of the page before, or a root. */

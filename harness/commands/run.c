@@ -327,6 +327,7 @@ static int options_check(run *r)
         return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
     r->setting = (kvb_setting){.page_cells = (uint32_t)r->page_cells,
                                .min_chunk = (uint32_t)r->min_chunk,
+                               .hash_bits = (uint32_t)r->hash_bits,
                                .deterministic = r->deterministic,
                                .logits = {.sinks = r->sinks, .seed = r->seed}};
     if (!kvb_out_parse(r->out_name, &r->setting.out_elem))

@@ -36,6 +36,7 @@ typedef struct kvb_replay_options {
     uint32_t min_chunk; /* cells */
     uint32_t page_cells;
     uint64_t prefix_bytes;
+    uint32_t hash_bits; /* as in kvb_cache_options */
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     bool untimed;       /* one pass, judged; no times, rates or counters */
     bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */

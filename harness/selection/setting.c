@@ -60,6 +60,12 @@ static bool grows(const kvb_model *model, const kvb_cache_type *cache, const cha
     return !(cache->flags & KVB_CACHE_PREALLOCATES);
 }
 
+static bool finds_prompts(const kvb_model *model, const kvb_cache_type *cache, const char *word)
+{
+    (void)model, (void)word;
+    return cache->flags & KVB_CACHE_PREFIX;
+}
+
 static bool attends(const kvb_model *model, const kvb_cache_type *cache, const char *word)
 {
     uint32_t g = 0;
@@ -92,6 +98,11 @@ static void page_set(kvb_setting *s, const char *word)
 static void chunk_set(kvb_setting *s, const char *word)
 {
     s->min_chunk = (uint32_t)strtoul(word, NULL, 10);
+}
+
+static void hash_set(kvb_setting *s, const char *word)
+{
+    s->hash_bits = (uint32_t)strtoul(word, NULL, 10);
 }
 
 static void softcap_set(kvb_setting *s, const char *word)
@@ -132,6 +143,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--threads", {"2", "all"}, .has_field = true, .of_outputs = true, .matters = has_cores, .set = threads_set},
     {"--page-cells", {"3", "48", "256"}, .matters = has_pages, .set = page_set},
     {"--min-chunk", {"8"}, .matters = grows, .set = chunk_set},
+    {"--hash-bits", {"1"}, .matters = finds_prompts, .set = hash_set},
     {"--softcap",
      {"30"},
      .of_truth = true,

@@ -14,6 +14,7 @@ typedef struct kvb_setting {
     uint32_t threads;    /* 0: as the selection has it */
     uint32_t page_cells; /* of caches of pages */
     uint32_t min_chunk;  /* cells */
+    uint32_t hash_bits;  /* of caches that find prompts; 0: all */
     kvb_elem out_elem;   /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;
     kvb_logit_changes logits;
@@ -40,7 +41,7 @@ typedef struct kvb_setting_axis {
     void (*set)(kvb_setting *setting, const char *word);
 } kvb_setting_axis;
 
-#define KVB_SETTING_AXES 9u
+#define KVB_SETTING_AXES 10u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 

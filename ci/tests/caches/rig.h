@@ -36,6 +36,7 @@ typedef struct rig {
     uint64_t n_ordinals;   /* of rows handed in so far */
     const int32_t *tokens; /* of the steps to come; NULL: not known */
     uint64_t prefix_bytes;
+    uint32_t hash_bits;
     /* kept by rig_step() and rig_propose() */
     uint64_t next;                  /* ordinal of the next token */
     uint32_t n_new;                 /* tokens of the step in force */
@@ -90,6 +91,7 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
         .rollback = r->rollback,
         .state_depth = r->state_depth,
         .prefix_bytes = r->prefix_bytes,
+        .hash_bits = r->hash_bits,
         .page_cells = r->page_cells ? r->page_cells : 1,
         .min_chunk = min_chunk,
         .growth = r->growth,

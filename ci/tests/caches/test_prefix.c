@@ -183,6 +183,34 @@ static void collisions_share_nothing(void **state)
     kvb_prefix_by = rules;
 }
 
+static uint32_t compared;
+
+static bool same_counted(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    compared++;
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+/* Of a hash of one bit half of all prompts meet, and are told apart; of a whole one none of these. */
+static void few_bits_of_hashes_collide(void **state)
+{
+    (void)state;
+    const kvb_prefix_rules rules = kvb_prefix_by;
+    uint32_t by_bits[2];
+    kvb_prefix_by.same = same_counted;
+    for (int one = 0; one < 2; one++) {
+        rig r = {.page_cells = 4, .hash_bits = (uint32_t)one};
+        assert_int_equal(rig_try_open(&r, &kvb_cache_paged_prefix, 64, 64, 4, 4), 0);
+        compared = 0;
+        for (uint32_t seq = 0; seq < 4; seq++)
+            assert_int_equal(prompt(&r, seq, counting((int)seq, 9), 9, 0), 0);
+        by_bits[one] = compared;
+        rig_close(&r);
+    }
+    assert_true(by_bits[1] > by_bits[0]);
+    kvb_prefix_by = rules;
+}
+
 /* What is refused changes nothing: a sequence that is alive, one too many, no memory at each request; and other caches cannot. */
 static void refusals(void **state)
 {
@@ -402,6 +430,7 @@ int main(void)
         cmocka_unit_test(the_oldest_give_way),
         cmocka_unit_test(the_budget_is_kept),
         cmocka_unit_test(collisions_share_nothing),
+        cmocka_unit_test(few_bits_of_hashes_collide),
         cmocka_unit_test(refusals),
         cmocka_unit_test(random_prompts),
     };

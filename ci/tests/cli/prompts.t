@@ -26,6 +26,10 @@ ok "  cache paged is offered none" test "$(found "$TMPDIR/all.jsonl" paged)" = n
 ok "a budget" "${run[@]}" "${three[@]}" --cache paged-prefix --prefix-bytes 2000 -o "$TMPDIR/few.jsonl"
 read -r few _ < <(found "$TMPDIR/few.jsonl" paged-prefix)
 ok "  less is found, what sequences hold all the same" test "$few" -gt 0 -a "$few" -lt "$all"
+ok "hashes of one bit, so that all prompts collide with others" "${run[@]}" "${three[@]}" --workload mixed-pages --cache paged-prefix \
+    --hash-bits 1 -o "$TMPDIR/bit.jsonl"
+ok "  all of them" "${run[@]}" "${three[@]}" --workload mixed-pages --cache paged-prefix -o "$TMPDIR/bits.jsonl"
+ok "  the same is found" test "$(found "$TMPDIR/bit.jsonl" paged-prefix)" = "$(found "$TMPDIR/bits.jsonl" paged-prefix)"
 ok "in twins, in blocks that depend on the order of writes" "${run[@]}" --workload prefix-reuse-8x128 --pool kivi4 --cache paged-prefix
 expect_exit 2 "bytes that are none" "${run[@]}" --workload prefix-reuse --prefix-bytes many
 done_testing
