@@ -259,7 +259,8 @@ static void value_choose(meetings *m, const kvb_settled *s, size_t n, size_t axi
         scatter(s->block * KVB_SETTING_AXES + axis + ((uint64_t)s->parts[1] << 32) + ((uint64_t)s->parts[2] << 48));
     size_t best = 0, words = 0;
     uint32_t most = 0;
-    for (size_t v = 1; v < VALUES; v++) { /* its own value is met anyway */
+    for (size_t turn = 1; turn <= VALUES; turn++) { /* its own value comes last */
+        const size_t v = turn % VALUES;
         uint32_t news = 0;
         for (size_t i = 0; i < n; i++)
             news += can_have(&s[i], axis, v) ? news_count(m, &s[i], axis, v) : 0;
