@@ -69,6 +69,7 @@ void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)
     if (b->scratch)
         memset(b->scratch, 0xff, b->scratch_bytes);
     kvb_guard_null(b->scratch ? NULL : "scratch is NULL, as scratch_bytes() asked for none");
+    kvb_threads_forget();
     kvb_heap_watch_start();
     const int returned = make(ctx);
     const uint64_t allocations = kvb_heap_watch_stop();
@@ -83,6 +84,10 @@ void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)
             kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "write before the start of %s", one->name);
         if (one->was && memcmp(one->at, one->was, one->bytes))
             kvb_call_wrong(verdict, KVB_CHECK_INPUTS, "%s wrote to %s", function, one->name);
+    }
+    if (kvb_threads_started() && !may_allocate) {
+        kvb_threads_words(where, sizeof where);
+        kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s started a thread: %s", function, where);
     }
     if (allocations && !may_allocate) {
         kvb_heap_watch_words(where, sizeof where);
