@@ -114,9 +114,29 @@ const kvb_profile kvb_profile_grid = {
 
 #define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels, 32 of 1 bit */
 
-uint32_t kvb_tag_code(uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v)
+/* Bits of numbers 0 .. n-1. */
+static uint32_t bits_of(uint32_t n)
 {
-    return (uint32_t)token | layer << 19 | kv_head << 25 | (uint32_t)is_v << 31;
+    uint32_t bits = 0;
+    while (bits < 31 && n > 1u << bits)
+        bits++;
+    return bits;
+}
+
+kvb_tag kvb_tag_of(const kvb_model *model)
+{
+    uint32_t heads = 1;
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        if (!kvb_group_scans(&model->groups[g]) && model->groups[g].kv_heads > heads)
+            heads = model->groups[g].kv_heads;
+    const uint32_t layer_bits = bits_of(model->n_layers + 1), beside = 1 + layer_bits + bits_of(heads);
+    return (kvb_tag){beside < 32 ? 32 - beside : 0, layer_bits};
+}
+
+uint32_t kvb_tag_code(kvb_tag tag, uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v)
+{
+    return (uint32_t)token | layer << tag.token_bits | kv_head << (tag.token_bits + tag.layer_bits) |
+           (uint32_t)is_v << 31;
 }
 
 static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
@@ -125,13 +145,14 @@ static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
     (void)pos;
     uint32_t heads = kvb_rows_heads(kvb_model_group(model, layer), kind),
              dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
+    const kvb_tag tag = kvb_tag_of(model);
     for (uint32_t h = 0; h < heads; h++) {
         float *row = out + (size_t)h * dim;
         if (kind == KVB_ROWS_Q) {
             kvb_rng_normals(kvb_rng_key(kvb_token_key(seed, kind, layer, token), h), 1, dim, row);
             continue;
         }
-        uint32_t code = kvb_tag_code(token, layer, h, kind == KVB_ROWS_V);
+        uint32_t code = kvb_tag_code(tag, token, layer, h, kind == KVB_ROWS_V);
         for (uint32_t c = 0; c < dim; c++)
             row[c] = dim < 2 * TAG_SYMBOLS ? (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3
                                            : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
@@ -142,12 +163,11 @@ static bool tags_supports(const kvb_model *model, const kvb_group *group, char *
 {
     bool whole =
         !group->latent || group->v_dim >= 2 * TAG_SYMBOLS || group->k_dim < 2 * TAG_SYMBOLS; /* V's part of a K row */
-    if (whole && group->k_dim >= TAG_SYMBOLS && group->v_dim >= TAG_SYMBOLS && model->n_layers < KVB_TAG_LAYERS &&
-        group->kv_heads < KVB_TAG_HEADS)
+    if (whole && group->k_dim >= TAG_SYMBOLS && group->v_dim >= TAG_SYMBOLS && kvb_tag_of(model).token_bits)
         return true;
     kvb_why_set(-ENOTSUP, why, why_bytes,
-                "profile tags needs k_dim and v_dim of at least %u, fewer than %u layers and fewer than %u KV heads",
-                TAG_SYMBOLS, KVB_TAG_LAYERS, KVB_TAG_HEADS);
+                "profile tags needs k_dim and v_dim of at least %u, and layers and heads that leave bits for tokens",
+                TAG_SYMBOLS);
     return false;
 }
 

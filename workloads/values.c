@@ -229,9 +229,12 @@ static int profile_admit(const kvb_trace *trace, const char *name, const kvb_pro
     for (uint32_t g = 0; (*profile)->supports && g < model->n_groups; g++)
         if (!kvb_group_scans(&model->groups[g]) && !(*profile)->supports(model, &model->groups[g], why, why_bytes))
             return -ENOTSUP;
-    if (*profile == &kvb_profile_tags && trace->needs.tokens >= KVB_TAG_TOKENS)
-        return kvb_why_set(-ENOTSUP, why, why_bytes, "profile tags needs fewer than %u tokens, the trace has %llu",
-                           KVB_TAG_TOKENS, (unsigned long long)trace->needs.tokens);
+    const uint64_t most = *profile == &kvb_profile_tags ? UINT64_C(1) << kvb_tag_of(model).token_bits : UINT64_MAX;
+    if (trace->needs.tokens > most)
+        return kvb_why_set(
+            -ENOTSUP, why, why_bytes,
+            "profile tags has bits for %llu tokens beside the model's layers and heads, the trace has %llu",
+            (unsigned long long)most, (unsigned long long)trace->needs.tokens);
     return 0;
 }
 

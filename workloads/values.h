@@ -49,14 +49,23 @@ const kvb_profile *kvb_profile_find(const char *name); /* or NULL */
 /*
  * Profile `tags`: every K and V row holds one 32-bit code, low bits first, repeated along the row to its end. Rows of
  * 32 channels or more give a channel to each bit, -1 or 1, which formats down to 2 bits keep apart; shorter
- * ones to each symbol s of 2 bits, 2s - 3. Needs k_dim, v_dim >= 16 and fewer tokens, layers and heads than the
- * fields hold: as no layer's field is all ones, no code is (kernels/witness.h, KVB_WITNESS_TORN).
+ * ones to each symbol s of 2 bits, 2s - 3. Needs k_dim, v_dim >= 16, and bits that the model's layers and heads leave for the
+ * tokens.
  */
-#define KVB_TAG_TOKENS (1u << 19)
-#define KVB_TAG_LAYERS (1u << 6)
-#define KVB_TAG_HEADS  (1u << 6)
-/* code = token | layer << 19 | head << 25 | is_v << 31 */
-uint32_t kvb_tag_code(uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v);
+
+/* Bits of a code, from the low end: token, layer, KV head, and one that says that the row is of V. Layers and heads have as many as the
+ * model needs, tokens all others: with 1 layer and 1 head 2^30, with 48 and 8 2^22. As no layer's field is all ones, no code is
+ * (kernels/witness.h, KVB_WITNESS_TORN). */
+typedef struct kvb_tag {
+    uint32_t token_bits, layer_bits;
+} kvb_tag;
+kvb_tag kvb_tag_of(const kvb_model *model);
+uint32_t kvb_tag_code(kvb_tag tag, uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v);
+/* The token of a code. */
+static inline uint32_t kvb_tag_token(kvb_tag tag, uint32_t code)
+{
+    return code & ((1u << tag.token_bits) - 1);
+}
 
 /* All rows of a trace, materialised: one block for each kind, [layers][tokens][heads][dim] f32. */
 typedef struct kvb_values {

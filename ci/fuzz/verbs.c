@@ -110,7 +110,8 @@ static bool scene_open(scene *s, const verbs_setting *set)
                        .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
                        .pos = s->pos};
     slots_open();
-    if (error || kvb_history_open(NAIVE_TOKENS, &s->history) || kvb_witness_check_open(&s->check, NAIVE_TOKENS))
+    if (error || kvb_history_open(NAIVE_TOKENS, &s->history) ||
+        kvb_witness_check_open(&s->check, &s->model, NAIVE_TOKENS))
         return false;
     if (type->flags & KVB_CACHE_PREFIX)
         kvb_history_know_prefixes(s->history);

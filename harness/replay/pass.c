@@ -412,7 +412,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     if (error)
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "pool", why) : error;
     if (!o->oracle)
-        return kvb_witness_check_open(&p->witness, tokens);
+        return kvb_witness_check_open(&p->witness, &o->trace->header.model, tokens);
     p->written = calloc(o->trace->n_events * o->trace->header.model.n_layers + 1, sizeof *p->written);
     error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
     if (!error)

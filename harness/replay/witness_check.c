@@ -7,11 +7,10 @@
 #include <stdlib.h>
 
 #include "kernels/witness.h"
-#include "workloads/values.h"
 
-int kvb_witness_check_open(kvb_witness_check *check, uint64_t tokens)
+int kvb_witness_check_open(kvb_witness_check *check, const kvb_model *model, uint64_t tokens)
 {
-    *check = (kvb_witness_check){.tokens = tokens};
+    *check = (kvb_witness_check){.tokens = tokens, .tag = kvb_tag_of(model)};
     check->stamp = calloc(tokens ? tokens : 1, sizeof *check->stamp);
     return check->stamp ? 0 : -ENOMEM;
 }
@@ -34,12 +33,12 @@ static int row_check(kvb_witness_check *check, const kvb_history *history, const
         *stamp = (*stamp < met ? met : *stamp) + 1;
     }
     for (uint32_t i = 0; i < n_seen; i++) {
-        uint64_t token = seen[2 * i] % KVB_TAG_TOKENS;
+        uint64_t token = kvb_tag_token(check->tag, seen[2 * i]);
         if (seen[2 * i] == KVB_WITNESS_TORN || seen[2 * i + 1] == KVB_WITNESS_TORN)
             snprintf(why, why_bytes, "saw a torn %s row", seen[2 * i] == KVB_WITNESS_TORN ? "K" : "V");
-        else if (seen[2 * i] != kvb_tag_code(token, layer, head, false))
+        else if (seen[2 * i] != kvb_tag_code(check->tag, token, layer, head, false))
             snprintf(why, why_bytes, "saw a K row of another layer or head (code %08x)", seen[2 * i]);
-        else if (seen[2 * i + 1] != kvb_tag_code(token, layer, head, !latent))
+        else if (seen[2 * i + 1] != kvb_tag_code(check->tag, token, layer, head, !latent))
             snprintf(why, why_bytes, "saw K of token %llu with a V row that is not its own (code %08x)",
                      (unsigned long long)token, seen[2 * i + 1]);
         else if (token >= check->tokens || check->stamp[token] < met)

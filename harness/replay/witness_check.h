@@ -5,14 +5,17 @@
 
 #include "kernels/attend.h"
 #include "oracle/history.h"
+#include "workloads/values.h"
 
 typedef struct kvb_witness_check {
     uint64_t queries, cells; /* checked so far: (query, layer, KV head), and cells they saw */
     uint64_t *stamp;         /* [tokens] epoch in which a token was expected or met */
     uint64_t tokens, epoch;
+    kvb_tag tag; /* how rows spell out their codes */
 } kvb_witness_check;
 
-int kvb_witness_check_open(kvb_witness_check *check, uint64_t tokens); /* 0 or -ENOMEM */
+/* model: whose values profile `tags` made. 0 or -ENOMEM */
+int kvb_witness_check_open(kvb_witness_check *check, const kvb_model *model, uint64_t tokens);
 void kvb_witness_check_close(kvb_witness_check *check);
 
 /*

@@ -84,6 +84,18 @@ assert len(passed) >= 3 and all(r["out"] == "bf16" for r in passed)
 assert "--softcap 2 --sinks" in lines[0]["command"], lines[0]
 PY
 
+# Rows spell out token, layer and head, in as many bits as the model needs; a witness that cannot read them is left out.
+of_layers() { printf '{"kvbench_trace":2,"name":"layers","source":"by hand","model":{"kv_cache.schema_version":2,"kv_cache.layers":70,"groups":[{"layers":[%s],"heads":2,"kv_heads":1,"k_dim":%d,"v_dim":16}]},"values":{"profile":"flat","seed":1}}\n{"prefill":{"seq":0,"from":0,"n":9}}\n{"step":{"pos":[9],"seq":[0]}}\n' "$(seq -s, 0 69)" "$1"; }
+of_layers 16 >"$TMPDIR/layers.jsonl"
+ok "a model of 70 layers" "$KVBENCH" run --check --workload "$TMPDIR/layers.jsonl" --cache seq --pool f16 --kernel flash
+holds "  is witnessed, too" '^layers +seq +f16 +witness +pass'
+of_layers 8 >"$TMPDIR/layers.jsonl"
+ok "rows that are too short for a code" "$KVBENCH" run --check --workload "$TMPDIR/layers.jsonl" --cache seq --pool f16 --kernel flash \
+    --values peaked --values flat
+holds "  are judged" '^1 passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
+holds "  and not witnessed" '^ +1  profile tags needs k_dim and v_dim of at least 16'
+holds "  nor are values made that they do not allow" '^ +1  profile peaked needs a k_dim of at least 16'
+
 refuse() { # description, message, options
     expect_exit 2 "$1" "$KVBENCH" run --workload plain-decode "${@:3}"
     holds "  in one line" "^kvbench run: .*$2" "$err"

@@ -18,6 +18,9 @@
 
 enum { TOKENS = 6, HEADS = 2, LAYER = 5, CELLS = 8, NEVER = 400000 };
 
+/* Codes of 19 bits of token, 6 of layer, 6 of head. */
+static const kvb_model model = {.n_layers = 63, .n_groups = 1, .groups = {{.kv_heads = 64}}};
+
 /* The query is the last of two that the kernel had; the one before is a token fed again, and is not asked about. */
 static const kvb_problem problem = {.n_tok = 2, .n_kv_heads = HEADS, .n_cells = CELLS};
 
@@ -38,7 +41,7 @@ static int rig_open(void **state)
     assert_int_equal(kvb_history_open(64, &r.history), 0);
     assert_int_equal(kvb_history_apply(r.history, &past), 0);
     assert_int_equal(kvb_history_apply(r.history, &step), 0);
-    assert_int_equal(kvb_witness_check_open(&r.check, TOKENS + 1), 0); /* the trace has one more, later */
+    assert_int_equal(kvb_witness_check_open(&r.check, &model, TOKENS + 1), 0); /* the trace has one more, later */
     *state = &r;
     return 0;
 }
@@ -62,8 +65,8 @@ static void witness(rig *r, const uint32_t *tokens, uint32_t n, bool latent)
     for (uint32_t h = 0; h < HEADS; h++) {
         *(uint32_t *)(uintptr_t)kvb_witness_count(r->scratch, &problem, 1, h) = n;
         for (uint32_t i = 0; i < n; i++) {
-            pair_of(r, h, i)[0] = kvb_tag_code(tokens[i], LAYER, h, false);
-            pair_of(r, h, i)[1] = kvb_tag_code(tokens[i], LAYER, h, !latent);
+            pair_of(r, h, i)[0] = kvb_tag_code(r->check.tag, tokens[i], LAYER, h, false);
+            pair_of(r, h, i)[1] = kvb_tag_code(r->check.tag, tokens[i], LAYER, h, !latent);
         }
     }
 }
@@ -125,29 +128,31 @@ static void every_head_is_asked(void **state)
 {
     rig *r = *state;
     witness(r, (const uint32_t[]){4, 5}, 2, false);
-    pair_of(r, 1, 0)[0] = kvb_tag_code(3, LAYER, 1, false);
-    pair_of(r, 1, 0)[1] = kvb_tag_code(3, LAYER, 1, true);
+    pair_of(r, 1, 0)[0] = kvb_tag_code(r->check.tag, 3, LAYER, 1, false);
+    pair_of(r, 1, 0)[1] = kvb_tag_code(r->check.tag, 3, LAYER, 1, true);
     says(r, &window, "KV head 1 saw token 3, which it must not see");
 }
 
 static void rows_from_elsewhere(void **state)
 {
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5};
+    const kvb_tag tag = kvb_tag_of(&model);
     const struct {
         const kvb_group *group;
         int side;
         uint32_t code;
         const char *what;
     } cases[] = {
-        {&plain, 1, kvb_tag_code(0, LAYER, 0, true),
+        {&plain, 1, kvb_tag_code(tag, 0, LAYER, 0, true),
          "KV head 0 saw K of token 1 with a V row that is not its own (code 80280000)"},
-        {&plain, 1, kvb_tag_code(1, LAYER, 0, false),
+        {&plain, 1, kvb_tag_code(tag, 1, LAYER, 0, false),
          "KV head 0 saw K of token 1 with a V row that is not its own (code 00280001)"},
-        {&latent, 1, kvb_tag_code(1, LAYER, 0, true),
+        {&latent, 1, kvb_tag_code(tag, 1, LAYER, 0, true),
          "KV head 0 saw K of token 1 with a V row that is not its own (code 80280001)"},
-        {&plain, 0, kvb_tag_code(1, LAYER - 1, 0, false),
+        {&plain, 0, kvb_tag_code(tag, 1, LAYER - 1, 0, false),
          "KV head 0 saw a K row of another layer or head (code 00200001)"},
-        {&plain, 0, kvb_tag_code(1, LAYER, 1, false), "KV head 0 saw a K row of another layer or head (code 02280001)"},
+        {&plain, 0, kvb_tag_code(tag, 1, LAYER, 1, false),
+         "KV head 0 saw a K row of another layer or head (code 02280001)"},
         {&plain, 0, KVB_WITNESS_TORN, "KV head 0 saw a torn K row"},
         {&plain, 1, KVB_WITNESS_TORN, "KV head 0 saw a torn V row"},
     };

@@ -492,18 +492,21 @@ static void test_tags(void **state)
     kvb_model m = model_of(63, 63, 63, 40, 31);
     static float rows[63 * 40];
     const kvb_profile *tags = kvb_profile_find("tags");
-    static const uint64_t tokens[] = {0, 1, 77777, KVB_TAG_TOKENS - 1};
+    const kvb_tag tag = kvb_tag_of(&m);
+    static const uint64_t tokens[] = {0, 1, 77777, (1u << 19) - 1};
+    assert_int_equal(tag.token_bits, 19);
+    assert_int_equal(tag.layer_bits, 6);
     for (size_t t = 0; t < 4; t++) {
         for (uint32_t layer = 0; layer < 63; layer += 31) {
             for (unsigned kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
                 tags->rows(&m, 1, kind, layer, tokens[t], 9, rows);
                 for (uint32_t h = 0; h < 63; h++) {
                     uint32_t code = tag_decode(rows + h * dim_of(&m, kind), dim_of(&m, kind));
-                    assert_int_equal(code & (KVB_TAG_TOKENS - 1), tokens[t]);
+                    assert_int_equal(kvb_tag_token(tag, code), tokens[t]);
                     assert_int_equal(code >> 19 & 63, layer);
                     assert_int_equal(code >> 25 & 63, h);
                     assert_int_equal(code >> 31, kind == KVB_ROWS_V);
-                    assert_int_equal(code, kvb_tag_code(tokens[t], layer, h, kind == KVB_ROWS_V));
+                    assert_int_equal(code, kvb_tag_code(tag, tokens[t], layer, h, kind == KVB_ROWS_V));
                 }
             }
         }
@@ -513,9 +516,11 @@ static void test_tags(void **state)
         uint32_t layers, kv_heads, k_dim, v_dim;
         bool latent, can;
     } cases[] = {
-        {63, 63, 40, 31, false, true}, {63, 63, 40, 16, false, true}, {64, 63, 40, 31, false, false},
-        {1, 64, 40, 31, false, false}, {1, 1, 40, 15, false, false},  {1, 1, 15, 40, false, false},
-        {1, 1, 40, 32, true, true},    {1, 1, 40, 31, true, false}, /* V, the first 31 channels of K's 40, has not all bits */
+        {63, 63, 40, 31, false, true},        {63, 63, 40, 16, false, true},
+        {64, 63, 40, 31, false, true},        {1, 64, 40, 31, false, true},
+        {1u << 25, 63, 40, 31, false, false}, {1, 1, 40, 15, false, false},
+        {1, 1, 15, 40, false, false},         {1, 1, 40, 32, true, true},
+        {1, 1, 40, 31, true, false}, /* V, the first 31 channels of K's 40, has not all bits */
         {1, 1, 31, 16, true, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -525,6 +530,16 @@ static void test_tags(void **state)
             fail_msg("case %zu", i);
         if (!cases[i].can)
             assert_contains(why, "profile tags needs k_dim and v_dim of at least 16");
+    }
+    static const struct {
+        uint32_t layers, kv_heads, token_bits;
+    } room[] = {{1, 1, 30}, {1, 2, 29}, {2, 1, 29}, {3, 1, 29}, {4, 1, 28}, {48, 8, 22}, {63, 64, 19}, {64, 65, 17}};
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
+        m = model_of(room[i].layers, room[i].kv_heads, room[i].kv_heads, 40, 40);
+        const kvb_tag of = kvb_tag_of(&m);
+        assert_int_equal(of.token_bits, room[i].token_bits);
+        const uint64_t last = (UINT64_C(1) << of.token_bits) - 1;
+        assert_int_not_equal(kvb_tag_code(of, last, m.n_layers - 1, room[i].kv_heads - 1, true), UINT32_MAX);
     }
 }
 
