@@ -14,6 +14,7 @@
 #include "oracle/descent.h"
 #include "ci/tests/oracle/hand.h"
 #include "ci/tests/workloads/legal_trace.h"
+#include "workloads/alike.h"
 
 #define PROMPT 70u /* more than a chunk of `scan` */
 #define NONE   UINT32_MAX
@@ -358,6 +359,8 @@ static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *
     }
 }
 
+static uint64_t n_alike; /* tokens that are like an earlier one */
+
 static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part part, bool past)
 {
     static const mistake none = {.token = NONE};
@@ -374,8 +377,14 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
     kvb_descent *d;
     kvb_heirs *heirs;
     char why[256] = "";
-    for (uint32_t e = 0; e < made.n; e++)
+    for (uint32_t e = 0; e < made.n; e++) {
         events[e] = made.events[e].event;
+        for (uint32_t i = 0; events[e].tok && i < events[e].n; i++)
+            events[e].tok[i] &= 1; /* so that prompts begin alike */
+    }
+    trace.needs.seqs = LEGAL_SEQS * LEGAL_ID_STEP;
+    trace.needs.seq_len = 2048;
+    assert_int_equal(kvb_alike_find(&trace, &trace.like), 0);
     if (kvb_values_open(&trace, "llama", seed, NULL, NULL, &v, why, sizeof why))
         fail_msg("%s", why);
     assert_int_equal(kvb_descent_open(&trace, v, &followed, &d), 0);
@@ -393,11 +402,14 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
         call_make(v, &kvb_scan_kernel_reference, part, &fed, &none, slots, heirs, &diffs);
     }
     const size_t at = KVB_SCAN_PARTS + part;
+    for (uint64_t t = 0; t < made.tokens; t++)
+        n_alike += trace.like && trace.like[t] != t;
     assert_int_equal(out.rows, made.tokens * (d->lane_glanced[at] - d->lane_first[at]));
     free(slots.base);
     kvb_heirs_free(heirs);
     kvb_descent_free(d);
     kvb_values_free(v);
+    free(trace.like);
 }
 
 /* Whatever the order, each token is compared, and honest calls are within their bounds. */
@@ -411,6 +423,7 @@ static void test_every_order(void **state)
             legal_play(seed, scan, part, past);
             assert_true(out.rho <= 1 && states.rho <= 1);
         }
+    assert_true(n_alike > 0);
 }
 
 int main(void)
