@@ -15,9 +15,8 @@
  * A query that sees no cell gets out = 0 and, without a sink, lse = -infinity (with one: the sink).
  *
  * Rules that every kernel keeps:
- *  - attend() allocates nothing, keeps no state between calls, starts no thread and never prints (but see KVB_KERNEL_FOREIGN). Nor do
- *    supports() and scratch_bytes() start one. What OpenBLAS takes for itself in a product does not count.
- *  - It runs its parallel parts on args->team, and uses only args->scratch for working memory.
+ *  - attend() allocates nothing, keeps no state between calls and never prints, and no function of the kernel starts a thread (but
+ *    see KVB_KERNEL_FOREIGN). It runs its parallel parts on args->team, and uses only args->scratch for working memory.
  *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
  *  - It reads no cell at or above view.cells. A cell that the mask hides from a query, whoever else sees it, may hold NaN,
  *    and must not change that query's result: 0 times NaN is NaN.
