@@ -42,7 +42,7 @@ typedef struct kvb_pool_type {
     bool (*supports)(const struct kvb_pool_type *type, uint32_t dim, char *why, size_t why_bytes);
     /*
      * Bytes of one row with all that belongs to it alone or in equal shares: what lies at view.base, and scales and zeros beside it.
-     * So it is all that writing a row may change, but for the pool's own struct. Of an OPAQUE format side tables are what `group`, `axis`,
+     * So it is all that changes with this row and with no other. Of an OPAQUE format side tables are what `group`, `axis`,
      * `scale_elem` and `zero_elem` say (kvb_view); of one without `group` only the pool knows what scales and zeros hold. The rest of
      * row_bytes lies at view.base, and ends where the next cell or head begins there. All of it is memory of options->allocator, and
      * belongs to no other row: a row that no query sees is overwritten in a check.

@@ -285,6 +285,16 @@ static double row_and_more(const kvb_pool_type *type, uint32_t dim)
     return kvb_pool_passing.row_bytes(type, dim) + 64;
 }
 
+static double row_and_less(const kvb_pool_type *type, uint32_t dim)
+{
+    return kvb_pool_passing.row_bytes(type, dim) - 4;
+}
+
+static void row_bytes_short(kvb_pool_type *wrong)
+{
+    wrong->row_bytes = row_and_less;
+}
+
 static void row_bytes_long(kvb_pool_type *wrong)
 {
     wrong->row_bytes = row_and_more;
@@ -301,6 +311,12 @@ const kvb_fault kvb_pool_faults[] = {
      KVB_CHECK_PROTOCOL,
      {"plain-decode seq f16 flash", "plain-decode-8x128 seq q8_0 flash"},
      .k_pool = row_bytes_long},
+    {"row-bytes-short",
+     "row_bytes() leaves out 4 bytes of each row",
+     KVB_CHECK_PROTOCOL,
+     {"plain-decode seq f16 flash", "plain-decode-8x128 seq q8_0 flash", "plain-decode-8x128 seq a4g64+had flash",
+      "plain-decode-8x128 seq nvfp4 flash"},
+     .k_pool = row_bytes_short},
     {"rows-smaller",
      "every row is stored times 0.6",
      KVB_CHECK_BOUND,

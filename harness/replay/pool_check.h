@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Does a pool take the memory that it says? A pool of few cells is opened, grown and closed, over an allocator of its own. bytes() must
- * be what the allocator holds, and row_bytes() what each row has of it. Where only the pool knows how rows are encoded, rows are
- * rewritten one cell at a time: what changes must be no more than row_bytes() says, and lie in no other row.
+ * be what the allocator holds, and row_bytes() what each row has of it: two cells are rewritten, and what changes with one of them alone
+ * must be no more. Where only the pool knows how rows are encoded, row_bytes() also says where they end: no row may lie in another.
  */
 #ifndef KVB_POOL_CHECK_H
 #define KVB_POOL_CHECK_H

@@ -91,7 +91,7 @@ apart "only the pool knows" '' -DGROUP=0
 apart "with bytes between rows" '' -DPAD=4
 apart "which the last row has not, as if scales lay there" 'rows of [0-9]+ bytes by row_bytes\(\), pass the memory' -DPAD=4 -DGROUP=0
 apart "row_bytes() is too many" 'row_bytes\(\) says [0-9]+ for rows of 128, which makes' -DROW_MORE=4
-apart "row_bytes() is too few" 'row_bytes\(\) says .*, and scatter\(\) of one cell changes [0-9]+ bytes' -DROW_MORE=-2
+apart "row_bytes() is too few" 'row_bytes\(\) says .*, and scatter\(\) changes [0-9]+ bytes' -DROW_MORE=-2
 apart "bytes() is too many" 'bytes\(\) says [0-9]+ for 0 cells of [0-9]+ x 128, and the allocator holds' -DBYTES_MORE=8
 
 # A format that brings no reference is only witnessed, right or wrong: the run says so, and fails where it is told to.
