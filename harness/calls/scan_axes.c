@@ -196,6 +196,6 @@ double kvb_scan_cost(const kvb_scan_shape *x)
     const double elements = (double)p->n_tok * p->heads * p->d_k * p->d_v;
     const double judged = elements < KVB_SCAN_JUDGED ? elements : KVB_SCAN_JUDGED;
     const double inputs = (double)p->n_tok * (p->heads * p->d_v + p->groups * p->d_k);
-    return 50e3 + elements + 3 * judged + 2 * inputs +
+    return 10e3 + elements + 3 * judged + 2 * inputs +
            (double)kvb_scan_shape_slots(x) * (double)kvb_scan_shape_bytes(x) / 2;
 }
