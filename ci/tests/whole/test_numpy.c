@@ -120,7 +120,7 @@ static void scene_check(const struct scene *scene)
     kvb_trace *trace;
     kvb_values *values;
     kvb_oracle *oracle = NULL;
-    const kvb_logit_changes changes = {scene->softcap, scene->sinks, 3};
+    const kvb_logit_changes changes = {.softcap = scene->softcap, .sinks = scene->sinks, .seed = 3};
     if (strchr(scene->trace, '/'))
         snprintf(path, sizeof path, "%s", scene->trace);
     else
