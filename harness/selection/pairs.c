@@ -92,8 +92,9 @@ static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload
 {
     const kvb_model *m = &p->traces[workload]->header.model;
     const kvb_pool_pair *pair = &p->selection->pools[pools];
-    uint64_t set = kernel_takes(p, kernel, m, pair, &p->options->setting) ? 0 : USUAL;
-    for (size_t a = 0; a < KVB_SETTING_AXES && !set; a++)
+    const bool taken = kernel_takes(p, kernel, m, pair, &p->options->setting);
+    uint64_t set = taken ? 0 : USUAL;
+    for (size_t a = 0; a < KVB_SETTING_AXES && taken; a++)
         for (uint8_t v = 1; v <= KVB_SETTING_WORDS && kvb_setting_axes[a].words[v - 1]; v++) {
             kvb_setting_choice choice = {0};
             choice[a] = v;

@@ -14,15 +14,18 @@ for line in list(open(sys.argv[1]))[1:]:
     print(r["workload"], r["cache"], r["pool_k"], r["kernel"], r["threads"], r["out"], r.get("setting"), r["status"], r["rho"], r["out_digest"])' "$1"; }
 
 ok "pairs, judged" "${run[@]}" --check -o "$a"
-ok "  each axis' values occur with each kernel that attends, page sizes in caches of pages alone" python3 - "$a" "$(nproc)" <<'PY'
+ok "  each axis' values occur, each axis with each kernel, page sizes in caches of pages alone" python3 - "$a" "$(nproc)" <<'PY'
 import json, sys
 records = [json.loads(line) for line in list(open(sys.argv[1]))[1:]]
 records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none of these pools
 assert records and all(r["status"] == "pass" for r in records)
 settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
+everywhere = " ".join(s for k, c, s in settings)
+for words in "--softcap 30", "--sinks", "--scale 1", "--scale 0.05", "--values qwen", "--values gaussian", "--min-chunk 8", "--deterministic":
+    assert words in everywhere, words
 for kernel in {r["kernel"] for r in records}:
     mine = " ".join(s for k, c, s in settings if k == kernel)
-    for words in "--softcap 30", "--sinks", "--scale 1", "--scale 0.05", "--values qwen", "--values gaussian", "--min-chunk 8", "--deterministic":
+    for words in "--softcap 30", "--sinks", "--scale", "--values", "--min-chunk 8", "--deterministic":
         assert words in mine, (kernel, words)
     assert {"f16", "bf16"} <= {r["out"] for r in records if r["kernel"] == kernel}, kernel
 assert {c for k, c, s in settings if "--page-cells" in s} == {"paged"}
@@ -57,5 +60,13 @@ wrong=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --workload agent-fork --workl
 ok "  passes in the product" "${wrong[@]}" --product
 expect_exit 1 "  fails where pairs choose settings" "${wrong[@]}" --pairs
 holds "  which the command of its failure has" '^the first failure alone: .* --(softcap 30|sinks)( |$)'
+
+
+# The same kernel, which says so: none of its combinations is skipped for a setting.
+sed 's/bool f32 = is_f32/bool f32 = !(p->softcap > 0) \&\& !p->has_sinks \&\& is_f32/' ci/tests/cli/plugins/crimes.c >"$TMPDIR/honest.c"
+ok "a kernel that refuses both builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels "$TMPDIR/honest.c" \
+    -o "$TMPDIR/crimes.so" -lm
+ok "  passes where pairs choose settings" "${wrong[@]}" --pairs
+holds "  everywhere" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out, 0 skipped'
 
 done_testing
