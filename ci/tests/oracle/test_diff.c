@@ -272,6 +272,12 @@ static void elements_of_a_scan_by_hand(void **state)
     assert_true(d.first_heads[0] == 0 && d.first_heads[1] == 1 && d.first_queries[0] == 1 << 9);
     kvb_diff_take(&d, &first, want, 3, KVB_F32, last); /* the third is off by twice its bound, and by its worst */
     assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 2 && d.worst.channel == 17 && d.failed == 2);
+    /* what is no number is beyond an infinite bound as well */
+    const kvb_recurrence_want endless = {1, INFINITY, INFINITY};
+    const float no_number = NAN;
+    d = (kvb_diff){0};
+    kvb_diff_take(&d, &first, &endless, 1, KVB_F32, &no_number);
+    assert_true(d.rho == INFINITY && d.failed == 1 && d.not_finite == 1);
     /* as far as the bound allows is not too far */
     const float ends[3] = {1.5f, 2.25f, -2};
     d = (kvb_diff){0};
