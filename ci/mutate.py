@@ -27,6 +27,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -255,12 +256,13 @@ def table_of(options, places, said, reasons):
     commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
     tried, judged = Score(v for _, v in said), "test programs alone" if options.tests else "tests, a run and `kvbench faults`"
     judged += f", none that takes more than {options.seconds:g} s" if options.seconds < math.inf else ""
+    about = (f"Written by `ci/mutate.py --table`: commit {commit}, {time.strftime('%Y-%m-%d')}. {tried.tried} of the {places} mutants of "
+             f"these files (seed {options.seed}), each judged by {judged}. *Counted* are those that build and change something: "
+             f"**{tried.killed} of {tried.counted} are killed, {tried.percent}**. {tried.unbuilt} do not build; {tried.alike} change "
+             "nothing: they compile to the same code, or are listed below.")
     text = [f"""# What the tests see
 
-Written by `ci/mutate.py --table`: commit {commit}, {time.strftime('%Y-%m-%d')}. {tried.tried} of the {places} mutants of these files (seed
-{options.seed}), each judged by {judged}. *Counted* are those that build and change something: **{tried.killed} of {tried.counted}
-are killed, {tried.percent}**. {tried.unbuilt} do not build; {tried.alike} change nothing: they compile to the same code, or are
-listed below.
+{textwrap.fill(about, 130)}
 
 | file | tried | counted | killed | |
 |---|---:|---:|---:|---:|"""]

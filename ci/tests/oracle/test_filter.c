@@ -127,7 +127,7 @@ static void what_stands_out_is_said(void **state)
 static void rows_of_a_unit_are_scaled(void **state)
 {
     enum { ROW = V + 4 };
-    static double rows[TOKENS * ROW], inverse[2 * V];
+    static double rows[TOKENS * ROW], inverse[2 * V + 1] = {[2 * V] = 7}; /* the last is not the unit's */
     static float scaled[TOKENS * V], norm2[TOKENS], magnitude[TOKENS];
     kvb_filter_unit unit = {.layer = 1, .kv_head = 1, .dim = V, .inverse = inverse, .mean = inverse + V};
     kvb_filter_truth truth = {.tokens = TOKENS, .n_units = 1, .units = &unit};
@@ -162,6 +162,7 @@ static void rows_of_a_unit_are_scaled(void **state)
         assert_true(fabs((double)norm2[i] - sum) < 1e-4 * sum);
         assert_true(fabs((double)magnitude[i] - largest) < 1e-5 * largest);
     }
+    assert_true(inverse[2 * V] == 7);
     /* A channel that drowns the others: what a step may lose is measured by the sixth smallest, 5 / 20 of what the largest was. */
     const double largest = rows[7 * ROW + V - 1];
     for (uint32_t i = 0; i < TOKENS; i++)
