@@ -17,6 +17,7 @@ Exit 0 whatever the score.
 """
 import argparse
 import collections
+import functools
 import glob
 import math
 import os
@@ -53,10 +54,14 @@ SMOKE = ["run", "--check", "--jobs", "1", "--no-guard", "--oracle-pairs", "20000
     word for name in ("agent-fork", "batched-multi-seq", "eagle-tree", "sink-window") for word in ("--workload", name)]
 
 
+@functools.cache
+def lines_of(name):
+    return (ROOT / name).read_text().split("\n")
+
+
 def mutants_of(name):
     """Each change of a file: its name, a line counted from 0, and what becomes of it."""
-    lines = (ROOT / name).read_text().split("\n")
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines_of(name)):
         code = line.split("/*")[0].split("//")[0]
         if NO_CODE.search(code) or not line.startswith(" "):
             continue
@@ -82,7 +87,7 @@ def alike():
 def place_of(mutant):
     """As `alike` has it."""
     name, number, new = mutant
-    return name, (ROOT / name).read_text().split("\n")[number].strip(), new.strip()
+    return name, lines_of(name)[number].strip(), new.strip()
 
 
 def room_of(name):
@@ -296,12 +301,15 @@ def main():
         if not (ROOT / name).is_file() or not room_of(name):
             sys.exit(f"{name}: expected a source of {', '.join(ROOMS)}")
     mutants = [m for name in files for m in mutants_of(name)]
+    reasons, known = alike(), {place_of(m) for m in mutants}
+    for name, old, new in reasons:
+        if name in files and (name, old, new) not in known:
+            sys.exit(f"{ALIKE.name}: {name} has no such mutant any more: {old}")
     random.Random(options.seed).shuffle(mutants)
     places = len(mutants)
     mutants = mutants[:options.count] if options.count else mutants
     build = pathlib.Path(options.build).resolve()
     judges = Judges(build, sorted({m[0] for m in mutants}), options.tests, options.seconds)
-    reasons = alike()
     copies = [Copy(build, k) for k in range(max(1, min(options.jobs, len(mutants))))]
     todo, lock, said = queue.SimpleQueue(), threading.Lock(), []
     for mutant in mutants:
@@ -330,7 +338,7 @@ def main():
           f"{score.killed} are killed ({score.percent})")
     for (name, line, new), verdict in sorted(said):
         if verdict == "lives":
-            print(f"\n{name}:{line + 1}\n-{(ROOT / name).read_text().split(chr(10))[line]}\n+{new}")
+            print(f"\n{name}:{line + 1}\n-{lines_of(name)[line]}\n+{new}")
     if options.table:
         options.table.write_text(table_of(options, places, said, reasons))
     shutil.rmtree(build / "mutants", ignore_errors=True)
