@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: a plug-in's kernel that is wrong where no history looks is found by single calls, its call is shrunk and can be made again; what
+# a kernel declines is said, and can be asked for; words that are no axis are bad input.
+. "$(dirname "$0")/lib.sh"
+
+mkdir -p "$TMPDIR/mine"
+# The README's kernel, which knows no softcap, and a mistake in it at the place that SED names.
+kernel() { # NAME SED
+    sed -n '/^#include "attend.h"/,/^```$/p' README.md | sed '/^```$/d' | sed "$2" >"$TMPDIR/mine/$1.c"
+    gcc -std=c11 -O2 -fPIC -shared -Ikernels "$TMPDIR/mine/$1.c" -o "$TMPDIR/mine/$1.so" -lm
+}
+calls() { # NAME OPTION…: single calls of that plug-in's kernel
+    local name=$1
+    shift
+    "$KVBENCH" run --check --suite calls --calls 150 --plugin "$TMPDIR/mine/$name.so" --kernel mine -o "$TMPDIR/$name.jsonl" "$@"
+}
+
+ok "the README's kernel builds" kernel right ''
+ok "  and single calls of it are right" calls right
+holds "  which says what was covered" '^mine +150 +[0-9]+ of [0-9]+ +[0-9]+ %'
+holds "  and what it declines" '^mine .*softcap=30,5'
+holds "  as its record does" '"axes": \{"calls": 150, "wrong": 0, .*"declined": ".*softcap=30,5' "$TMPDIR/right.jsonl"
+expect_exit 1 "a value that it declines can be required" calls right --require-axes softcap=30
+holds "  and is named" 'no call of mine had softcap=30: it declines that' "$err"
+ok "what it takes can be required, too" calls right --require-axes head_dim=80 --require-axes mask --require-axes threads=8
+
+ok "one that is wrong at 96 channels builds" kernel wrong 's|out\[d\] /= sum;|out[d] /= p->v_dim == 96 ? 2 * sum : sum;|'
+expect_exit 1 "  and is found" calls wrong
+holds "  at the simplest call that shows it" '^fail calls/none/any/mine/1/double: head_dim=96: out of query 0, head 0, channel '
+again=$(sed -n "s/^the first failure alone: //p" "$out")
+case $again in *"--call 'head_dim=96'"*) true ;; *) false ;; esac
+report $? "  with its command"
+expect_exit 1 "  which makes that call again" bash -c "$again"
+holds "  alone" '1 of 1 calls are wrong'
+ok "  and no other" calls wrong --call head_dim=128
+
+ok "one that crashes at 3 KV heads builds" kernel crash 's|float \*out = |if (p->n_kv_heads == 3) *(volatile int *)0 = 0; float *out = |'
+expect_exit 1 "  and is found" calls crash
+holds "  too" '^crash calls/none/any/mine/1/double: kv_heads=3: write at byte 0 of NULL'
+
+expect_exit 2 "an axis that is none" calls right --call softcaps=30
+one_line "  is told in one line"
+holds "  with the nearest" "did you mean 'softcap'" "$err"
+expect_exit 2 "a value that is none" calls right --call softcap=31
+one_line "  is told in one line"
+expect_exit 2 "a call that the kernel declines" calls right --call softcap=30
+one_line "  is told in one line"
+expect_exit 2 "a workload has no single calls" calls right --workload plain-decode
+one_line "  which is told in one line"
+ok "the axes" "$KVBENCH" list axes
+holds "  are listed with their values" '^axis +softcap +attention +yes +.*: 0 30 5$'
+done_testing
