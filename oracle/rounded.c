@@ -53,12 +53,17 @@ void kvb_rounded_free(kvb_rounded *r)
 
 /* ---- the rounded q -------------------------------------------------------------------------------------------------- */
 
+/* Numbers below this may be 0 to an instruction, or lose their last bits. */
+#define LEAST_NUMBER 0x1p-126
+
 /*
  * The distance of `rounded` from q, divided by what the kernel declares: above 1 breaks the declaration. It is the largest of all
  * channels. Where a transform turns K (`turned`), the kernel rounds a turned q, and its error spreads over the channels: there it
- * is the norm of the errors, and q's norm stands for the largest magnitude of the turned q. 0 for a q that is not finite.
+ * is the norm of the errors, and q's norm stands for the largest magnitude of the turned q. 0 for a q that is not finite. Every
+ * element may be off by `least` besides.
  */
-static double distance_of(const kvb_arithmetic *a, bool turned, const float *q, const double *rounded, uint32_t dim)
+static double distance_of(const kvb_arithmetic *a, bool turned, double least, const float *q, const double *rounded,
+                          uint32_t dim)
 {
     double largest = 0, norm = 0, off = 0, most = 0;
     const double u = a->query.rounding == KVB_F32 ? 0 : kvb_unit_roundoff(a->query.rounding);
@@ -70,12 +75,12 @@ static double distance_of(const kvb_arithmetic *a, bool turned, const float *q, 
     }
     const double part = a->query.step / 2 + a->query.floor + F32_ROUNDINGS;
     for (uint32_t c = 0; c < dim; c++) {
-        double error = fabs(rounded[c] - (double)q[c]), may = part * largest + u * fabs((double)q[c]);
+        double error = fabs(rounded[c] - (double)q[c]), may = part * largest + u * fabs((double)q[c]) + least;
         off += error * error;
         if (!(error <= may))
             most = fmax(most, may > 0 && isfinite(error) ? error / may : INFINITY);
     }
-    return turned ? sqrt(off) / ((part * sqrt(dim) + u) * sqrt(norm)) : most;
+    return turned ? sqrt(off) / ((part * sqrt(dim) + u) * sqrt(norm) + least * sqrt(dim)) : most;
 }
 
 int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *a, uint32_t query,
@@ -87,7 +92,11 @@ int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_ar
         snprintf(why, why_bytes, "round_query() returned %d", error);
         return error;
     }
-    double distance = distance_of(a, p->k_format->transform != KVB_TRANSFORM_NONE, exact, q, p->k_dim);
+    /* q meets a head scale first, which may be far below 1: what is lost below LEAST_NUMBER is of that product. */
+    const double scale =
+        call->k.head_scales ? (double)call->k.head_scales[row->head / (p->n_heads / p->n_kv_heads)] : 1;
+    double distance = distance_of(a, p->k_format->transform != KVB_TRANSFORM_NONE,
+                                  LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1), exact, q, p->k_dim);
     if (distance <= 1)
         return 0;
     snprintf(why, why_bytes, "round_query() moves q %.3g times as far as the kernel declares: query %u, head %u",

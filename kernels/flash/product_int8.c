@@ -77,6 +77,7 @@ static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     kvb_float_arithmetic(p, a);
     a->dot_chain += 2; /* roundings of the step of q, and of q in units of it */
     a->query.step = INT8_QUERY_STEP;
+    a->sums.floor = 2 * INT8_LEAST_PRODUCT;
     a->sums.step = weights_step(p->v_in_k ? p->k_format->elem : p->v_format->elem) * INT8_WEIGHT_STEP;
 }
 

@@ -87,6 +87,10 @@ static inline int8_shape int8_shape_of(const kvb_format *f, uint32_t dim)
     return s;
 }
 
+/* A largest product of a weight and d below this is taken to be this: else its step would be subnormal. A cell's product with a code
+ * is off by at most as much, relative to a row's largest weight by twice as much: that is at least a half in the end. */
+#define INT8_LEAST_PRODUCT 0x1p-110f
+
 /* ---- query rows -------------------------------------------------------------------------------------------------- */
 
 /* An encoded query row. Behind the sums, at a multiple of 64, lie the integers, as bytes or as 16 bits. */

@@ -198,9 +198,6 @@ VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const
 
 #define STEPS 127.0f
 
-/* A largest product below this is taken to be this: else its step would be subnormal. The sum is off by at most as much. */
-#define LEAST_PRODUCT 0x1p-110f
-
 typedef struct values {
     const int8_shape *shape;
     const int32_t *tile;
@@ -238,7 +235,7 @@ VEC_INLINE row_step step_find(uint32_t cells, const float *weights, const float 
         most = vi_size_max(most, product_of(vf_load(weights + i), d + i, finite));
     int32_t bits = vi_largest(most);
     float largest = float_of_bits(bits < 0x7f800000 ? bits : 0x7fc00000);
-    largest = largest < LEAST_PRODUCT ? LEAST_PRODUCT : largest;
+    largest = largest < INT8_LEAST_PRODUCT ? INT8_LEAST_PRODUCT : largest;
     return (row_step){largest * (1.0f / STEPS), STEPS / largest};
 }
 

@@ -127,6 +127,39 @@ static int refused(const kvb_format *k_format, kvb_query_round *round, uint32_t 
     return error;
 }
 
+static int to_zero(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    (void)k, (void)head, (void)q;
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        rounded[c] = 0;
+    return 0;
+}
+
+/* What rounded_rows makes of a kernel that takes all of q for 0, where q is of that size and meets such a head scale first. */
+static int zero_refused(float size, float head_scale)
+{
+    const kvb_kernel kernel = {.name = "k", .round_query = to_zero};
+    const kvb_expect *rows;
+    kvb_rounded *rounded;
+    kvb_arithmetic a = coarse;
+    char why[256];
+    size_t n;
+    rig r;
+    rig_open(&r, &f16);
+    const size_t floats = kvb_values_floats(kvb_model_group(&model, 0), KVB_ROWS_Q) * r.h.tokens;
+    for (size_t i = 0; i < floats; i++)
+        r.values.block[KVB_ROWS_Q][i] *= size;
+    const float scales[4] = {head_scale, head_scale, head_scale, head_scale};
+    assert_true(kvb_model_group(&model, 0)->kv_heads <= 4);
+    kvb_attend call = call_of(&f16, 0, 1);
+    call.k.head_scales = head_scale > 0 ? scales : NULL;
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+    return error;
+}
+
 /* ---- tests ---------------------------------------------------------------------------------------------------------------- */
 
 static void attention_of_the_rounded_q(void **state)
@@ -326,12 +359,24 @@ static void how_far_q_may_move_by_hand(void **state)
     assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 16}, true), 0);
 }
 
+/* An instruction may take what is below the normal numbers for 0. */
+static void tiny_queries_may_be_zero(void **state)
+{
+    (void)state;
+    assert_int_equal(zero_refused(0x1p-132f, 0), 0);
+    assert_int_equal(zero_refused(0x1p-120f, 0), -EILSEQ);
+    assert_int_equal(zero_refused(0x1p-120f, 0x1p-20f), 0);
+    assert_int_equal(zero_refused(0x1p-100f, 0x1p-20f), -EILSEQ);
+    assert_int_equal(zero_refused(0x1p-120f, 0x1p20f), -EILSEQ);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_of_the_rounded_q),   cmocka_unit_test(others_get_the_oracles_own),
         cmocka_unit_test(the_account_takes_q_and_step), cmocka_unit_test(what_breaks_the_declaration_is_refused),
         cmocka_unit_test(how_far_q_may_move_by_hand),
+        cmocka_unit_test(tiny_queries_may_be_zero),
     };
     return cmocka_run_group_tests_name("oracle/rounded", tests, NULL, NULL);
 }
