@@ -93,8 +93,7 @@ int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_ar
         return error;
     }
     /* q meets a head scale first, which may be far below 1: what is lost below LEAST_NUMBER is of that product. */
-    const double scale =
-        call->k.head_scales ? (double)call->k.head_scales[row->head / (p->n_heads / p->n_kv_heads)] : 1;
+    const double scale = call->k.head_scales ? (double)call->k.head_scales[head / (p->n_heads / p->n_kv_heads)] : 1;
     double distance = distance_of(a, p->k_format->transform != KVB_TRANSFORM_NONE,
                                   LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1), exact, q, p->k_dim);
     if (distance <= 1)

@@ -111,7 +111,12 @@ static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, u
 
         if (sinks)
             factor = sink_add((double)kvb_sink_logit(args, head + h) * LOG2_E, &max, &sum);
-        vector->rescale(direct ? out : sums, sums, width, sum == 0 ? 0 : (float)(factor / sum * of_v));
+        const double share = sum == 0 ? 0 : factor / sum;
+        float *to = direct ? out : sums;
+        const bool tiny = share * of_v < 0x1p-126; /* as one factor it would lose digits, or all */
+        vector->rescale(to, sums, width, (float)(tiny ? share : share * of_v));
+        if (tiny && sum != 0)
+            vector->rescale(to, to, width, (float)of_v);
         if (f->v.transform)
             vector->hadamard(f->v.transform, f->v.view->dim, true, sums);
         if (!direct)

@@ -72,13 +72,18 @@ static double weights_step(kvb_elem elem)
     return of.has_m ? 1.01 * of.offset / (2 * of.offset - 1) : elem == KVB_IQ4_NL ? 1.5 : 1.01;
 }
 
+/* A row of equal elements has a least scale d in some formats, of 2^-23, though its elements may be 0: what a product of its codes may
+ * be off by, half a step times `offset`. */
+#define LEAST_SCALE_LOST 0x1p-24
+
 static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
+    const kvb_elem v = p->v_in_k ? p->k_format->elem : p->v_format->elem;
     kvb_float_arithmetic(p, a);
     a->dot_chain += 2; /* roundings of the step of q, and of q in units of it */
     a->query.step = INT8_QUERY_STEP;
-    a->sums.floor = 2 * INT8_LEAST_PRODUCT;
-    a->sums.step = weights_step(p->v_in_k ? p->k_format->elem : p->v_format->elem) * INT8_WEIGHT_STEP;
+    a->sums.floor = 2 * INT8_LEAST_PRODUCT + (int8_elem_of(v).has_m ? LEAST_SCALE_LOST : 0);
+    a->sums.step = weights_step(v) * INT8_WEIGHT_STEP;
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
