@@ -131,6 +131,28 @@ static void zeros(void **state)
     assert_true(fabs(want.bound / (((5 * sqrt(2) + 1) * 22500 + 1) * 0x1p-149) - 1) < 1e-5);
 }
 
+/* DELTA besides: k = 3 and beta 1 write threefold what 10,000 roundings of zeros leave, and q = 2 reads it twice. Of the recurrence as
+ * of the glance. */
+static void zeros_that_are_solved_for(void **state)
+{
+    const kvb_scan_problem p = {.kind = KVB_SCAN_DELTA, .heads = 1, .groups = 1, .d_k = 1, .d_v = 1};
+    const kvb_scan_arithmetic a = {.chunk = 1, .solve_chain = 10000};
+    const float q = 2, k = 3, none = 0, one = 1;
+    const kvb_recurrence_token token = {.q = &q, .k = &k, .v = &none, .gate = &none, .beta = &one};
+    kvb_recurrence *r = kvb_recurrence_open(&p, &a);
+    double lane[KVB_LANE_COLUMNS] = {0};
+    kvb_glance g = {.last = NULL};
+    kvb_glance_row row = {.q_norm = 0};
+    kvb_recurrence_want want;
+    (void)state;
+    kvb_recurrence_step(r, &token, &want);
+    assert_true(want.bound == 60001 * 0x1p-149 && want.worst == want.bound);
+    kvb_glance_take(&p, &token, lane, &row);
+    kvb_glance_step(&g, &p, &a, &row, &want);
+    assert_true(fabs(want.bound / (60001 * 0x1p-149) - 1) < 1e-5);
+    kvb_recurrence_close(r);
+}
+
 /* An element of 4 moves up by so much with one token, and down with the next. Where it is the same again at the end of each chunk, or
  * moves by less than its type shows, every rounding may be alike: of the recurrence as of the glance, which must not be below it. */
 static void stays_about_where_it_is(const kvb_scan_arithmetic *a, float by)
@@ -170,8 +192,11 @@ static void what_hardly_changes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(written_to), cmocka_unit_test(decayed),
-                                       cmocka_unit_test(read_first), cmocka_unit_test(zeros),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(written_to),
+                                       cmocka_unit_test(decayed),
+                                       cmocka_unit_test(read_first),
+                                       cmocka_unit_test(zeros),
+                                       cmocka_unit_test(zeros_that_are_solved_for),
                                        cmocka_unit_test(what_hardly_changes)};
     return cmocka_run_group_tests_name("rows of a glance, by hand", tests, NULL, NULL);
 }
