@@ -34,7 +34,7 @@ static void test_header_fields(void **state)
     kvb_trace_free(t);
 }
 
-static const kvb_group alike = {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16, .scale = 0.3};
+static const kvb_group alike = {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16, .scale = 0.25};
 
 /* The group's numbers; sink logits apart. */
 static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
@@ -96,9 +96,9 @@ static void test_model_groups(void **state)
     assert_int_equal(m->n_layers, 4);
     assert_int_equal(m->n_groups, 3);
     assert_memory_equal(m->group_of, ((uint8_t[]){0, 1, 0, 2}), 4);
-    assert_group(t, 0, (kvb_group){4, 2, 16, 24, .window = 8, .sinks = 1, .scale = 0.3});
+    assert_group(t, 0, (kvb_group){4, 2, 16, 24, .window = 8, .sinks = 1, .scale = 0.25});
     assert_group(t, 1, (kvb_group){4, 1, 48, 32, .latent = true, .scale = 0.2, .softcap = 30});
-    assert_group(t, 2, (kvb_group){3, 3, 16, 16, .chunk = 4, .scale = 0.3});
+    assert_group(t, 2, (kvb_group){3, 3, 16, 16, .chunk = 4, .scale = 0.25});
     assert_memory_equal(m->groups[0].sink_logits, logits, sizeof logits);
     assert_null(m->groups[1].sink_logits);
     kvb_trace_free(t);
