@@ -28,15 +28,16 @@ struct kvb_single {
 };
 
 /* Rows of one side and KV head, all of its cells. */
-static int side_put(const kvb_problem *p, const float *rows, uint32_t h, const kvb_storage *store, kvb_stored *side)
+static int side_put(const kvb_problem *p, uint32_t cells, const float *rows, uint32_t h, const kvb_storage *store,
+                    kvb_stored *side)
 {
-    const float **at = malloc(((size_t)p->n_cells + 1) * sizeof *at);
+    const float **at = malloc(((size_t)cells + 1) * sizeof *at);
     double *scratch = malloc((kvb_stored_scratch(store) + 1) * sizeof *scratch);
-    int error = at && scratch ? kvb_stored_open(side, store, p->n_cells) : -ENOMEM;
-    for (uint32_t c = 0; c < p->n_cells && !error; c++)
+    int error = at && scratch ? kvb_stored_open(side, store, cells) : -ENOMEM;
+    for (uint32_t c = 0; c < cells && !error; c++)
         at[c] = rows + ((size_t)c * p->n_kv_heads + h) * store->dim;
     if (!error)
-        kvb_stored_put(side, store, 0, at, p->n_cells, scratch);
+        kvb_stored_put(side, store, 0, at, cells, scratch);
     free(at);
     free(scratch);
     return error;
@@ -53,9 +54,9 @@ static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
     else if (!error)
         error = kvb_storage_init(&head->stores.v, p->v_format, p->v_dim, r->v_amax, p->n_kv_heads, h, why, why_bytes);
     if (!error)
-        error = side_put(p, r->k, h, &head->stores.k, &head->k);
+        error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
     if (!error && !p->v_in_k)
-        error = side_put(p, r->v, h, &head->stores.v, &head->v);
+        error = side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
     return error;
 }
 
@@ -73,7 +74,7 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     s->arithmetic = s->declared;
     if (kernel->round_query)
         s->arithmetic.query = (kvb_rounding){.step = 0};
-    s->row_scratch = kvb_attention_scratch(p->n_cells, p->v_dim);
+    s->row_scratch = kvb_attention_scratch(rows->cells, p->v_dim);
     s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
     s->q = malloc((size_t)KVB_ATTENTION_ROWS * p->k_dim * sizeof *s->q);
     s->scratch = malloc(KVB_ATTENTION_ROWS * s->row_scratch * sizeof *s->scratch);

@@ -12,6 +12,7 @@
 typedef struct kvb_single kvb_single;
 
 typedef struct kvb_single_rows {
+    uint32_t cells;     /* rows of each head; as many as the call has cells, or less: runs count these */
     const float *k, *v; /* [cells][kv_heads][dim] as they were stored, cell after cell; v NULL where V is in K */
     const float *k_amax, *v_amax; /* [kv_heads] of formats with a head scale; NULL: scales are 1 */
     const kvb_token_run *runs;    /* cells that query t sees: runs[first[t]] .. runs[first[t + 1] - 1] */

@@ -4,7 +4,7 @@
  *
  *   large-logits   a head's keys share a part of the norm of a row of N(0,1), and their own N(0,1) is at right angles to it. A query
  *                  lies along the shared part as far as makes its logits 100 to 500, plus N(0,1): logits differ by about 1.
- *   far-below      likewise, with logits of -10,000 to -20,000
+ *   far-below      likewise, with logits of -80,000 to -160,000
  *   equal-keys     all keys of a head are one row, N(0,1): every cell that a query sees has the same logit
  *   giant-channel  N(0,1), but for one channel of K and one of V, the same in all rows of a head, 300 to 1,000 times as large.
  *                  q is so many times smaller in K's channel: logits stay as they are.
@@ -74,7 +74,7 @@ static void far_below_rows(const kvb_model *model, uint64_t seed, kvb_rows kind,
                            uint32_t pos, float *out)
 {
     (void)pos;
-    offset_rows(model, seed, kind, layer, token, -20000, -10000, out);
+    offset_rows(model, seed, kind, layer, token, -160000, -80000, out);
 }
 
 static void equal_keys_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
@@ -119,7 +119,7 @@ const kvb_profile kvb_profile_large_logits = {
 
 const kvb_profile kvb_profile_far_below = {
     .name = "far-below",
-    .summary = "all logits are below -10,000 and differ by about 1: finite stand-ins for minus infinity win",
+    .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win",
     .rows = far_below_rows,
 };
 

@@ -9,6 +9,8 @@
 
 #include "workloads/values.h"
 
+#define MOST_SCRATCH ((size_t)256 << 20) /* bytes of a kernel whose rows lie apart */
+
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* NULL: filled in from the registry and the list of profiles. */
@@ -47,6 +49,10 @@ static const kvb_call_axis table[KVB_ATTEND_AXES] = {
     [KVB_AT_ALIGN] = {"align", "bytes by which rows, q and outputs are aligned, and no more", WORDS("64", "16", "4")},
     [KVB_AT_ORDER] = {"order", "calls of the kernel before this one",
                       WORDS("first", "repeated", "after-larger", "after-smaller")},
+    [KVB_AT_PLACE] =
+        {"place",
+         "where rows lie: together, or so far apart that offsets pass 2^31 and 2^32 bytes, and cells 2^16 and 2^20",
+         WORDS("together", "2GiB", "4GiB")},
 };
 
 static const char *const bases[] = {"tokens=33,cells=65,mask=explicit",
@@ -57,6 +63,8 @@ static const char *const bases[] = {"tokens=33,cells=65,mask=explicit",
                                     "tokens=2,cells=65537,mask=pages,k=bf16",
                                     "tokens=2,cells=65537,mask=explicit,k=f16",
                                     "tokens=2,cells=65537,mask=explicit,k=int8",
+                                    "tokens=2,cells=65,mask=explicit,k=q8_0,place=4GiB",
+                                    "tokens=2,cells=65,mask=pages,k=bf16,place=4GiB",
                                     NULL};
 
 void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *s)
@@ -123,6 +131,31 @@ static bool sight_fits(const kvb_point *p, const kvb_attend_shape *x, char *why,
     return true;
 }
 
+/* Rows far apart are copies of what a pool stores in one table; what no row is in is never written. */
+static bool place_of(const kvb_point *p, kvb_attend_shape *x, char *why, size_t why_bytes)
+{
+    static const struct {
+        uint32_t cells;
+        size_t stride;
+    } places[] = {{0, 0}, {91 * 768, 32768}, {1366 * 768, 4160}}; /* 768: a multiple of each page size */
+    const kvb_format *formats[] = {x->k_pool->format, x->v_pool->format};
+    const uint32_t place = p->at[KVB_AT_PLACE];
+    x->apart = places[place].cells;
+    x->apart_stride = places[place].stride;
+    if (!place)
+        return true;
+    for (int i = 0; i < 2; i++)
+        if (formats[i]->group && !kvb_elem_is_block(formats[i]->elem))
+            return refuse(why, why_bytes, "formats with tables of scales do not lie apart");
+    if (x->k_pool->format->elem == KVB_OPAQUE || x->v_pool->format->elem == KVB_OPAQUE)
+        return refuse(why, why_bytes, "rows of a plug-in's own encoding lie where its pool puts them");
+    if (x->problem.mask <= KVB_MASK_CAUSAL || p->at[KVB_AT_FRONT] || p->at[KVB_AT_ALIGN] || p->at[KVB_AT_ORDER] > 1)
+        return refuse(why, why_bytes,
+                      "rows that lie apart are seen by a mask, have no front, and no other call before them");
+    return (x->problem.n_kv_heads <= 2 && x->problem.n_cells <= 1500) ||
+           refuse(why, why_bytes, "rows that lie apart are few");
+}
+
 /* The front, which formats with blocks of cells do not have. */
 static bool front_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_shape *x, char *why, size_t why_bytes)
 {
@@ -174,7 +207,8 @@ bool kvb_attend_shape_of(const kvb_attend_space *s, const kvb_point *p, kvb_atte
         !strcmp(x->values, "equal-keys")) /* roundings of equal rows are equal, and add up as no bound expects */
         return refuse(why, why_bytes, "V in equal keys is one row again and again");
     x->problem.scale = scale > 0 ? scale : 1 / sqrtf((float)x->problem.k_dim);
-    if (!sight_fits(p, x, why, why_bytes) || !pools_of(s, p, x, why, why_bytes) || !front_of(s, p, x, why, why_bytes))
+    if (!sight_fits(p, x, why, why_bytes) || !pools_of(s, p, x, why, why_bytes) || !front_of(s, p, x, why, why_bytes) ||
+        !place_of(p, x, why, why_bytes))
         return false;
     x->problem.k_format = x->k_pool->format;
     x->problem.v_format = x->v_pool->format;
@@ -189,7 +223,18 @@ bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *x, char 
         return refuse(why, why_bytes, "it does not take this kind of mask");
     if (x->front && !(kernel->flags & KVB_KERNEL_FRONTS))
         return refuse(why, why_bytes, "it reads no rows in two regions");
-    return !kernel->supports || kernel->supports(&x->problem, why, why_bytes);
+    const kvb_problem problem = kvb_attend_problem(x);
+    if (kernel->supports && !kernel->supports(&problem, why, why_bytes))
+        return false;
+    return !x->apart || !kernel->scratch_bytes || kernel->scratch_bytes(&problem, x->threads) <= MOST_SCRATCH ||
+           refuse(why, why_bytes, "its scratch for so many cells takes more memory than a call may");
+}
+
+kvb_problem kvb_attend_problem(const kvb_attend_shape *x)
+{
+    kvb_problem problem = x->problem;
+    problem.n_cells += x->apart;
+    return problem;
 }
 
 double kvb_attend_cost(const kvb_attend_shape *x)
@@ -198,5 +243,5 @@ double kvb_attend_cost(const kvb_attend_shape *x)
     const double dims = (double)p->k_dim + (double)p->v_dim;
     const double seen = (double)p->n_cells / (p->mask == KVB_MASK_CAUSAL ? 1 : x->batch);
     return 0.8e6 + 0.4 * p->n_tok * p->n_heads * seen * dims + 30.0 * p->n_kv_heads * p->n_cells * dims +
-           10.0 * p->n_tok * p->n_heads * dims;
+           10.0 * p->n_tok * p->n_heads * dims + (x->apart ? 10e6 : 0);
 }

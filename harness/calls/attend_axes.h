@@ -31,6 +31,7 @@ typedef enum kvb_attend_axis {
     KVB_AT_FRONT,
     KVB_AT_ALIGN,
     KVB_AT_ORDER,
+    KVB_AT_PLACE,
     KVB_ATTEND_AXES
 } kvb_attend_axis;
 
@@ -46,7 +47,10 @@ void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *space
 
 /* What a point says, as numbers. */
 typedef struct kvb_attend_shape {
-    kvb_problem problem; /* formats are those of the pools */
+    kvb_problem problem; /* formats are those of the pools; n_cells: those that hold rows */
+    uint32_t
+        apart; /* cells of every second page lie so many cells further on, a multiple of each page size; 0: none does */
+    size_t apart_stride; /* bytes from one cell to the next then */
     const kvb_pool_type *k_pool, *v_pool;
     const char *values; /* profile */
     uint32_t batch;     /* sequences; the queries are dealt out to them in equal parts */
@@ -64,6 +68,9 @@ typedef struct kvb_attend_shape {
 /* Reads a point. False with why: no call has these values together, whatever the kernel. */
 bool kvb_attend_shape_of(const kvb_attend_space *space, const kvb_point *point, kvb_attend_shape *shape, char *why,
                          size_t why_bytes);
+
+/* The problem as the kernel is asked: with the cells between rows that lie apart. */
+kvb_problem kvb_attend_problem(const kvb_attend_shape *shape);
 
 /* Does the kernel take the call as it is: its mask, its formats, its problem? Else why. */
 bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);

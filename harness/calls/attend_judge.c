@@ -301,7 +301,8 @@ static void trial_close(trial *x)
 static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_bytes)
 {
     const kvb_attend_shape *shape = &x->scene.shape;
-    const bool finite = x->kernel->flags & KVB_KERNEL_FINITE_CELLS;
+    /* cells between rows that lie apart hold 0xff as it is */
+    const bool finite = x->kernel->flags & KVB_KERNEL_FINITE_CELLS || shape->apart;
     const bool others = shape->order == KVB_ORDER_AFTER_LARGER || shape->order == KVB_ORDER_AFTER_SMALLER;
     int error = others ? other_call(x, shape->order == KVB_ORDER_AFTER_LARGER, teams, why, why_bytes) : 0;
     if (!error && !finite)

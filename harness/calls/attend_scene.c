@@ -96,6 +96,30 @@ static int cells_move(kvb_scene *s, const kvb_view *from, uint32_t first, uint32
     return 0;
 }
 
+/* Where a cell of the pool lies for the kernel. */
+static uint32_t place_of(const kvb_scene *s, uint32_t cell)
+{
+    return s->shape.apart && cell / s->shape.page % 2 ? cell + s->shape.apart : cell;
+}
+
+/* Rows of a view, copied to where they lie apart; between them every byte is 0xff. */
+static int cells_part(kvb_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
+{
+    const kvb_problem *p = &s->shape.problem;
+    kvb_tall *tall = &s->tall[side];
+    int error = kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, NULL);
+    if (error)
+        return error;
+    for (uint32_t h = 0; h < p->n_kv_heads; h++)
+        for (uint32_t c = 0; c < p->n_cells; c++)
+            memcpy(kvb_tall_row(tall, h, place_of(s, c)), kvb_view_row(from, h, c), row);
+    to->base = tall->base;
+    to->head_stride = tall->head_stride;
+    to->cell_stride = tall->cell_stride;
+    to->cells = p->n_cells + s->shape.apart;
+    return 0;
+}
+
 static const void *shifted(const void *at, size_t bytes)
 {
     return at ? (const char *)at + bytes : NULL;
@@ -110,9 +134,11 @@ static int view_make(kvb_scene *s, int side, kvb_view *view)
     kvb_view stored;
     type->view(s->pools[side], p->n_cells, &stored);
     *view = stored;
+    const size_t row = kvb_codes_bytes(stored.format, stored.dim);
+    if (s->shape.apart)
+        return cells_part(s, side, &stored, row, view);
     if (!front && s->shape.align == 64)
         return 0;
-    const size_t row = kvb_codes_bytes(stored.format, stored.dim);
     int error = cells_move(s, &stored, front, p->n_cells - front, row, view);
     if (!error && front)
         error = cells_move(s, &stored, 0, front, row, &s->fronts[side]);
@@ -158,7 +184,7 @@ static int tables_make(kvb_scene *s, uint64_t *rng)
 
 static int run_add(kvb_scene *s, uint32_t first, uint32_t cell)
 {
-    if (s->n_runs > first && s->runs[s->n_runs - 1].end == cell) {
+    if (s->n_runs > first && s->runs[s->n_runs - 1].end == cell && place_of(s, cell - 1) + 1 == place_of(s, cell)) {
         s->runs[s->n_runs - 1].end++;
         return 0;
     }
@@ -226,10 +252,17 @@ static int sight_make(kvb_scene *s)
 
 /* ---- masks ----------------------------------------------------------------------------------------------------- */
 
+/* A run of cells where it lies for the kernel. */
+static kvb_run run_of(const kvb_scene *s, size_t r)
+{
+    const uint32_t begin = place_of(s, s->runs[r].begin);
+    return (kvb_run){begin, begin + s->runs[r].end - s->runs[r].begin};
+}
+
 static int bits_make(kvb_scene *s)
 {
-    const kvb_problem *p = &s->shape.problem;
-    const size_t words = kvb_scene_words(s), row = words + s->shape.more_words;
+    const kvb_problem *p = &s->call.problem;
+    const size_t words = ((size_t)p->n_cells + 63) / 64, row = words + s->shape.more_words;
     s->bits = input(s, "bits of the mask", p->n_tok * row * sizeof *s->bits);
     if (!s->bits)
         return -ENOMEM;
@@ -239,7 +272,7 @@ static int bits_make(kvb_scene *s)
         for (uint32_t c = 0; c < p->n_cells; c += 64)
             bits[c / 64] = p->n_cells - c < 64 ? UINT64_MAX << (p->n_cells - c) : 0;
         for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
-            kvb_bits_set(bits, s->runs[r].begin, s->runs[r].end);
+            kvb_bits_set(bits, run_of(s, r).begin, run_of(s, r).end);
     }
     s->call.mask.bits = s->bits;
     s->call.mask.row_words = row;
@@ -256,7 +289,7 @@ static int runs_make(kvb_scene *s, uint64_t *rng)
     if (!s->mask_runs || !s->row_start)
         return -ENOMEM;
     for (size_t r = 0; r < s->n_runs; r++)
-        s->mask_runs[r] = (kvb_run){s->runs[r].begin, s->runs[r].end};
+        s->mask_runs[r] = run_of(s, r);
     for (uint32_t t = 0; t <= n; t++)
         s->row_start[t] = (uint32_t)s->first[t];
     for (uint32_t t = 0; t < n && shuffled; t++)
@@ -288,7 +321,7 @@ static int pages_make(kvb_scene *s)
         seen[t] = s->windows[t];
         for (uint32_t pos = 0; pos < s->ends[t]; pos++)
             if (pos >= seen[t].begin || pos < x->window_sinks)
-                pages[first + pos / x->page] = s->tables[first + pos / x->page];
+                pages[first + pos / x->page] = place_of(s, s->tables[first + pos / x->page] * x->page) / x->page;
     }
     s->call.mask.pages = pages;
     s->call.mask.seen = seen;
@@ -353,7 +386,8 @@ int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, cons
     uint64_t rng = kvb_rng_key(key, 1);
     *s = (kvb_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
     model_make(&shape->problem, &s->model);
-    s->call.problem = shape->problem;
+    s->call.problem = kvb_attend_problem(shape);
+    s->rows.cells = shape->problem.n_cells;
     int error = side_store(s, 0, key, why, why_bytes);
     if (!error && !shape->problem.v_in_k)
         error = side_store(s, 1, key, why, why_bytes);
@@ -384,6 +418,7 @@ void kvb_scene_close(kvb_scene *s)
     for (int side = 0; side < 2; side++) {
         if (s->pools[side])
             s->pools[side]->type->close(s->pools[side]);
+        kvb_tall_close(&s->tall[side]);
         free(s->amax[side]);
         free(s->rows_of[side]);
     }
@@ -422,7 +457,7 @@ void kvb_scene_reset(kvb_scene *s)
 
 int kvb_scene_team(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
-    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->shape.problem, team->n) : 0;
+    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->call.problem, team->n) : 0;
     const int error = kvb_call_scratch(&s->buffers, bytes);
     s->call.scratch = s->buffers.scratch;
     s->call.team = team;

@@ -6,6 +6,7 @@
 #include "caches/pools/pool.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/buffers.h"
+#include "harness/calls/tall.h"
 #include "oracle/single.h"
 
 typedef struct kvb_scene {
@@ -20,6 +21,7 @@ typedef struct kvb_scene {
     kvb_pool *pools[2];
     const float **amax[2];
     kvb_view fronts[2];
+    kvb_tall tall[2]; /* of rows that lie apart */
     float *rows_of[2];
     kvb_token_run *runs;
     size_t *first;

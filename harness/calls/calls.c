@@ -137,8 +137,8 @@ static void child_main(void *ctx)
         if (!t->error && t->index == 0 && t->next == 0)
             call_make(t, 0, &p, &teams);
     } else {
-        t->error =
-            kvb_points_choose(t->subject->space, &rules, kvb_rng_key(t->options->seed, 3), t->options->most, &cover);
+        t->error = kvb_points_choose(t->subject->space, &rules, kvb_rng_key(t->options->seed, 3), t->options->most,
+                                     t->options->only_cheap, &cover);
         sorted = t->subject;
         if (cover.n)
             qsort(cover.points, cover.n, sizeof *cover.points, by_cost);

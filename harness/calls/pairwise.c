@@ -201,7 +201,7 @@ static void bases_read(choice *c)
             c->n_bases++;
 }
 
-int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most,
+int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover)
 {
     choice c = {.space = space, .rules = rules, .cover = cover, .rng = seed};
@@ -217,7 +217,7 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
     if (!error)
         error = pairs_cover(&c, most, CHEAP);
     if (!error)
-        error = pairs_cover(&c, most, INFINITY);
+        error = pairs_cover(&c, only_cheap ? 1 : most, INFINITY); /* none is taken, but which can be is found */
     cover_count(&c);
     free(c.met);
     return error;

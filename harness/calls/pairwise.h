@@ -25,8 +25,9 @@ typedef struct kvb_point_cover {
     uint8_t state[KVB_CALL_AXES][KVB_CALL_VALUES];
 } kvb_point_cover;
 
-/* Chooses at most `most` calls (0: as many as it takes), the values first. 0 or -ENOMEM; free points in any case. */
-int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most,
+/* Chooses at most `most` calls (0: as many as it takes): every value, then pairs whose calls are cheap, then, unless only_cheap, the
+ * others. 0 or -ENOMEM; free points in any case. */
+int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover);
 
 /* A point of random values that fits; false: none was found. state: of a generator of numbers. */

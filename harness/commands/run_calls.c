@@ -98,6 +98,7 @@ static int kernel_judge(const run *r, const kvb_registered *kernel, bool scans, 
              kernel->name);
     const kvb_calls_options options = {.call = r->call,
                                        .most = r->n_calls ? r->n_calls : r->suite->calls,
+                                       .only_cheap = !r->n_calls && r->suite->by_pairs,
                                        .random = r->random,
                                        .seed = r->seed,
                                        .seconds = (double)r->seconds,

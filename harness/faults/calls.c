@@ -169,6 +169,35 @@ static void column_16(const kvb_attend *x, uint32_t t, uint64_t *row)
     }
 }
 
+/* vllm 50427: the byte offset of a cell in 32 bits. What lies there instead is NaN here. */
+static int offset_32(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++) {
+        uint32_t cursor = 0;
+        for (kvb_run run; kvb_mask_next(&x->mask, x->problem.n_tok, x->problem.n_cells,
+                                        (uint32_t)(row / x->problem.n_heads), &cursor, &run);)
+            if ((uint64_t)(run.end - 1) * x->k.cell_stride > UINT32_MAX)
+                memset((char *)x->out + row * out_bytes(x), 0x7f, out_bytes(x));
+    }
+    return 0;
+}
+
+/* mlx 3360: the number of a page in 16 bits. */
+static void page_16(kvb_attend *x)
+{
+    static uint32_t pages[1u << 16];
+    uint32_t entries = 0;
+    for (uint32_t t = 0; t < x->problem.n_tok && x->mask.kind == KVB_MASK_PAGES; t++) {
+        const uint32_t last =
+            x->mask.row_start[t] + (x->mask.seen[t].end + x->mask.page_cells - 1) / x->mask.page_cells;
+        entries = last > entries ? last : entries;
+    }
+    for (uint32_t i = 0; i < entries && entries < 1u << 16; i++)
+        pages[i] = x->mask.pages[i] == UINT32_MAX ? UINT32_MAX : x->mask.pages[i] & 0xffff;
+    if (entries && entries < 1u << 16)
+        x->mask.pages = pages;
+}
+
 /* Rows that are not aligned to 16 bytes are read from where they would be. */
 static void align_16(kvb_attend *x)
 {
@@ -212,7 +241,7 @@ static int threads_share(const kvb_attend *x)
 static int threads_split(const kvb_attend *x)
 {
     float *out = x->out;
-    if (x->team->n > 1 && x->problem.out_elem == KVB_F32)
+    if (x->team->n > 1 && x->problem.out_elem == KVB_F32 && fabsf(out[0]) > 0x1p-100f) /* else it is no rounding */
         out[0] = nextafterf(out[0], INFINITY);
     return 0;
 }
@@ -262,6 +291,8 @@ const kvb_fault kvb_call_faults[] = {
      .kernel = pages_halved_plant},
     {"stride-least", "the stride of bit rows is ignored", KVB_CHECK_BOUND, {ALL_CALLS}, .before = stride_least},
     {"column-16", "columns of the mask in 16 bits", KVB_CHECK_BOUND, {ALL_CALLS}, .sight = column_16},
+    {"offset-32", "byte offsets in 32 bits", KVB_CHECK_BOUND, {ALL_CALLS}, .after = offset_32},
+    {"page-16", "numbers of pages in 16 bits", KVB_CHECK_BOUND, {ALL_CALLS}, .before = page_16},
     {"align-16", "K is taken to be aligned to 16 bytes", KVB_CHECK_BOUND, {ALL_CALLS}, .before = align_16},
     {"chunks-1024", "beyond 1024 cells rows are left out", KVB_CHECK_BOUND, {ALL_CALLS}, .sight = chunks_1024},
     {"quantised-1024", "codes beyond 1024 cells", KVB_CHECK_BOUND, {ALL_CALLS}, .after = quantised_1024},

@@ -197,6 +197,11 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
 {
     static const char *const trace[] = {"own", NULL};
     const char *const *listed = part->values ? part->values : trace;
+    bool owns = false;
+    for (size_t i = 0; listed[i]; i++)
+        owns |= !strcmp(listed[i], "own");
+    if (words->workloads.n && !owns) /* these values are for the part's workloads, and others are named */
+        listed = trace;
     for (size_t i = 0; words->values.n ? i < words->values.n : listed[i] != NULL; i++) {
         const char *word = words->values.n ? words->values.at[i] : listed[i];
         bool own = !strcmp(word, "own");

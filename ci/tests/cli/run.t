@@ -17,7 +17,8 @@ holds "  passes" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipp
 ok "the files have a manifest and all pairs that were promised" python3 - "$q" "$KVBENCH" "$timed" <<'PY'
 import json, re, subprocess, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
-manifest, records = lines[0], lines[1:]
+manifest, calls = lines[0], [r for r in lines[1:] if r["workload"] == "calls"]
+records = [r for r in lines[1:] if r["workload"] != "calls"]
 assert manifest["schema"] == "kvbench.result/5" and manifest["suite"] == "quick, pairs"
 for key in "version commit compiler flags cpu_model cpu_features isa cores memory_bytes openblas_core suite seed date".split():
     assert key in manifest, key
@@ -34,6 +35,11 @@ hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
 narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
+for r in calls: # single calls: every value of the axes that the kernel takes
+    assert r["status"] == "pass" and r["axes"]["calls"] >= 300 and r["axes"]["wrong"] == 0, r
+    assert r["axes"]["values"] == r["axes"]["values_of"] > 100 and r["axes"]["uncovered"] == ""
+    assert 0.8 < r["axes"]["pairs"] / r["axes"]["pairs_of"] <= 1
+assert {r["kernel"] for r in calls} == kernels - {"witness"} | {"scan", "scan-reference"}
 history = lambda r: (re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"]).group(1), r["cache"])
 witnessed = {history(r) for r in passed if r["kernel"] == "witness"}
 # rows of narrow-rows are too short for tags
@@ -109,8 +115,8 @@ ok "  every pair that passes in the product is among fewer than half" python3 - 
 import itertools, json, re, sys
 whole, pairs = ([json.loads(line) for line in open(f)][1:] for f in sys.argv[1:3])
 def parts(r):
-    history, shape = re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?", r["workload"]).groups("")
-    return ("history", history), ("shape", shape), ("pool", r["pool_k"], r["pool_v"]), ("cache", r["cache"]), ("kernel", r["kernel"])
+    history, shape, values = re.fullmatch("(.*?)(-[1-9][0-9]*x[0-9x]+)?(@.*)?", r["workload"]).groups("")
+    return ("history", history + values), ("shape", shape), ("pool", r["pool_k"], r["pool_v"]), ("cache", r["cache"]), ("kernel", r["kernel"])
 def met(records): return {p for r in records if r["status"] == "pass" for p in itertools.combinations(parts(r), 2)}
 ran = [sum(r["status"] == "pass" for r in records) for records in (whole, pairs)]
 assert met(pairs) == met(whole), met(whole) - met(pairs)

@@ -56,7 +56,7 @@ static void pairs_meet(void **state)
     kvb_point_cover cover, again, few;
     uint64_t pairs = 0;
     (void)state;
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, &cover), 0);
+    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &cover), 0);
     for (uint32_t a = 0; a < 4; a++)
         for (uint32_t i = 0; i < kvb_axis_values(&small_axes[a]); i++)
             for (uint32_t b = a + 1; b < 4; b++)
@@ -74,11 +74,11 @@ static void pairs_meet(void **state)
     assert_int_equal(cover.state[1][2], 0);
     assert_true(cover.n >= 19 && cover.n < 40); /* 5 x 4 pairs but one need as many */
 
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, &again), 0);
+    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &again), 0);
     assert_int_equal(again.n, cover.n);
     assert_memory_equal(again.points, cover.points, cover.n * sizeof *cover.points);
 
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 7, &few), 0);
+    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 7, false, &few), 0);
     assert_int_equal(few.n, 7);
     assert_int_equal(few.values, few.values_of);
     assert_int_equal(few.pairs_of, pairs);

@@ -194,7 +194,7 @@ static kvb_point_cover cover_of(const kvb_scan_kernel *kernel)
     const kvb_call_subject s = kvb_scan_subject(kernel);
     const kvb_point_rules rules = {rule_fits, rule_cost, &s};
     kvb_point_cover cover;
-    assert_int_equal(kvb_points_choose(s.space, &rules, SEED, MOST, &cover), 0);
+    assert_int_equal(kvb_points_choose(s.space, &rules, SEED, MOST, false, &cover), 0);
     assert_int_equal(cover.values, cover.values_of);
     qsort(cover.points, cover.n, sizeof *cover.points, by_cost);
     return cover;
