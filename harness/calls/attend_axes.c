@@ -9,7 +9,7 @@
 
 #include "workloads/values.h"
 
-#define MOST_SCRATCH ((size_t)256 << 20) /* bytes of a kernel whose rows lie apart */
+#define MOST_SCRATCH ((size_t)256 << 20) /* bytes, where rows lie apart */
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -21,7 +21,7 @@
 /* The call under judgement. */
 typedef struct trial {
     const kvb_kernel *kernel;
-    kvb_scene scene;
+    kvb_attend_scene scene;
     kvb_single *truth;
     kvb_poison poison;
     uint64_t *sight; /* bits of cells */
@@ -64,22 +64,22 @@ static int call_make(void *ctx)
 /* Makes the call on the scene as it is, and checks what needs no oracle. */
 static void kernel_run(trial *x)
 {
-    kvb_scene *s = &x->scene;
-    kvb_scene_reset(s);
-    kvb_scene_protect(s, true);
+    kvb_attend_scene *s = &x->scene;
+    kvb_attend_scene_reset(s);
+    kvb_attend_scene_protect(s, true);
     kvb_call_watch(&s->buffers, "attend()", call_make, x, x->kernel->flags & KVB_KERNEL_FOREIGN, x->verdict);
-    kvb_scene_protect(s, false);
+    kvb_attend_scene_protect(s, false);
     written_check(x);
 }
 
 /* Fills what the bits do not show, of both sides. */
 static int hidden_poison(trial *x, const uint64_t *visible)
 {
-    kvb_scene *s = &x->scene;
+    kvb_attend_scene *s = &x->scene;
     const uint32_t heads = s->shape.problem.n_kv_heads;
-    int error = kvb_poison_fill(&x->poison, &s->call.k, heads, kvb_scene_row_bytes(s, false), visible);
+    int error = kvb_poison_fill(&x->poison, &s->call.k, heads, kvb_attend_scene_row_bytes(s, false), visible);
     if (!error && !s->shape.problem.v_in_k)
-        error = kvb_poison_fill(&x->poison, &s->call.v, heads, kvb_scene_row_bytes(s, true), visible);
+        error = kvb_poison_fill(&x->poison, &s->call.v, heads, kvb_attend_scene_row_bytes(s, true), visible);
     return error;
 }
 
@@ -185,7 +185,7 @@ static int outputs_judge(trial *x, const char *when)
 
 static size_t outputs_keep(const trial *x, char *to)
 {
-    const kvb_scene *s = &x->scene;
+    const kvb_attend_scene *s = &x->scene;
     const size_t lse = s->call.lse ? s->lse_bytes : 0;
     if (to) {
         memcpy(to, s->call.out, s->out_bytes);
@@ -196,7 +196,7 @@ static size_t outputs_keep(const trial *x, char *to)
 
 static bool outputs_differ(const trial *x)
 {
-    const kvb_scene *s = &x->scene;
+    const kvb_attend_scene *s = &x->scene;
     return memcmp(x->before, s->call.out, s->out_bytes) ||
            (s->call.lse && memcmp(x->before + s->out_bytes, s->call.lse, s->lse_bytes));
 }
@@ -211,16 +211,16 @@ static int again_check(trial *x)
 /* With another team the bits must be the same. */
 static int team_check(trial *x, kvb_call_teams *teams)
 {
-    kvb_scene *s = &x->scene;
+    kvb_attend_scene *s = &x->scene;
     const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
-    int error = other ? kvb_scene_team(s, x->kernel, other) : -ENOMEM;
+    int error = other ? kvb_attend_scene_team(s, x->kernel, other) : -ENOMEM;
     if (error)
         return error;
     kernel_run(x);
     if (outputs_differ(x))
         kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "deterministic, but %u and %u threads give other bits",
                        own->n, other->n);
-    return kvb_scene_team(s, x->kernel, own);
+    return kvb_attend_scene_team(s, x->kernel, own);
 }
 
 /* Poisons what one query does not see, though others may. Its rows are then as they were. */
@@ -230,8 +230,8 @@ static int query_check(trial *x)
     const uint32_t t = (uint32_t)(kvb_rng_key(x->key, 5) >> 16) % p->n_tok;
     kvb_diff diff = {0};
     kvb_closeness close = {0};
-    kvb_scene_sight(&x->scene, t, x->sight);
-    if (!memcmp(x->sight, x->scene.seen, kvb_scene_words(&x->scene) * sizeof *x->sight))
+    kvb_attend_scene_sight(&x->scene, t, x->sight);
+    if (!memcmp(x->sight, x->scene.seen, kvb_attend_scene_words(&x->scene) * sizeof *x->sight))
         return 0;
     int error = hidden_poison(x, x->sight);
     if (!error)
@@ -248,7 +248,7 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
 {
     kvb_attend_shape shape = x->scene.shape;
     kvb_problem *p = &shape.problem;
-    kvb_scene *s = calloc(1, sizeof *s);
+    kvb_attend_scene *s = calloc(1, sizeof *s);
     const uint32_t n_tok = p->n_tok, n_cells = p->n_cells;
     p->n_tok = larger ? n_tok * 2 : (n_tok + 1) / 2;
     p->n_cells = larger ? n_cells * 2 : n_cells / 2;
@@ -259,13 +259,13 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
         return -ENOMEM;
     int error = 0;
     if (!x->kernel->supports || x->kernel->supports(p, why, why_bytes)) {
-        error = kvb_scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), s, why,
-                               why_bytes);
-        kvb_scene_reset(s);
+        error = kvb_attend_scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), s,
+                                      why, why_bytes);
+        kvb_attend_scene_reset(s);
         if (!error)
             x->kernel->attend(&s->call);
     }
-    kvb_scene_close(s);
+    kvb_attend_scene_close(s);
     free(s);
     return error;
 }
@@ -273,12 +273,12 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
 static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *team, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &shape->problem;
-    int error = kvb_scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
+    int error = kvb_attend_scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
     if (!error)
         error = kvb_single_open(&x->scene.call, x->kernel, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
         return error;
-    x->sight = calloc(kvb_scene_words(&x->scene) + 1, sizeof *x->sight);
+    x->sight = calloc(kvb_attend_scene_words(&x->scene) + 1, sizeof *x->sight);
     x->before = malloc(outputs_keep(x, NULL) + 1);
     x->exact = malloc((size_t)(p->n_heads / p->n_kv_heads) * p->v_dim * sizeof *x->exact);
     if (!x->sight || !x->before || !x->exact)
@@ -290,7 +290,7 @@ static void trial_close(trial *x)
 {
     kvb_single_free(x->truth);
     kvb_poison_free(&x->poison);
-    kvb_scene_close(&x->scene);
+    kvb_attend_scene_close(&x->scene);
     free(x->sight);
     free(x->before);
     free(x->exact);

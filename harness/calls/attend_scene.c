@@ -18,7 +18,7 @@
 
 #define HOLES 8u /* one page in so many belongs to no sequence */
 
-static void *input(kvb_scene *s, const char *name, size_t bytes)
+static void *input(kvb_attend_scene *s, const char *name, size_t bytes)
 {
     return kvb_call_buffer(&s->buffers, name, bytes, 64, true);
 }
@@ -37,7 +37,7 @@ static void model_make(const kvb_problem *p, kvb_model *m)
 }
 
 /* One side: rows by the profile, stored in the pool cell after cell. */
-static int side_store(kvb_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
+static int side_store(kvb_attend_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
 {
     const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
     const kvb_problem *p = &s->shape.problem;
@@ -77,7 +77,7 @@ static int side_store(kvb_scene *s, int side, uint64_t key, char *why, size_t wh
 }
 
 /* Some cells of a view, copied to a block of their own with a gap behind each row. */
-static int cells_move(kvb_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
+static int cells_move(kvb_attend_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
 {
     const size_t align = s->shape.align, unit = row % 4 ? 2 : align, stride = (row + unit - 1) / unit * unit + unit;
     const size_t head = n * stride + unit, offset = unit % 64;
@@ -97,13 +97,13 @@ static int cells_move(kvb_scene *s, const kvb_view *from, uint32_t first, uint32
 }
 
 /* Where a cell of the pool lies for the kernel. */
-static uint32_t place_of(const kvb_scene *s, uint32_t cell)
+static uint32_t place_of(const kvb_attend_scene *s, uint32_t cell)
 {
     return s->shape.apart && cell / s->shape.page % 2 ? cell + s->shape.apart : cell;
 }
 
 /* Rows of a view, copied to where they lie apart; between them every byte is 0xff. */
-static int cells_part(kvb_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
+static int cells_part(kvb_attend_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
 {
     const kvb_problem *p = &s->shape.problem;
     kvb_tall *tall = &s->tall[side];
@@ -126,7 +126,7 @@ static const void *shifted(const void *at, size_t bytes)
 }
 
 /* The view of one side as the call has it: where the pool has its rows, or moved, with a front. */
-static int view_make(kvb_scene *s, int side, kvb_view *view)
+static int view_make(kvb_attend_scene *s, int side, kvb_view *view)
 {
     const kvb_problem *p = &s->shape.problem;
     const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
@@ -152,7 +152,7 @@ static int view_make(kvb_scene *s, int side, kvb_view *view)
 /* ---- sequences ------------------------------------------------------------------------------------------------- */
 
 /* Deals pages out to sequences: to each at least one; later ones begin with some pages of the first. */
-static int tables_make(kvb_scene *s, uint64_t *rng)
+static int tables_make(kvb_attend_scene *s, uint64_t *rng)
 {
     const kvb_attend_shape *x = &s->shape;
     const uint32_t pages = x->problem.n_cells / x->page, batch = x->batch;
@@ -182,7 +182,7 @@ static int tables_make(kvb_scene *s, uint64_t *rng)
     return 0;
 }
 
-static int run_add(kvb_scene *s, uint32_t first, uint32_t cell)
+static int run_add(kvb_attend_scene *s, uint32_t first, uint32_t cell)
 {
     if (s->n_runs > first && s->runs[s->n_runs - 1].end == cell && place_of(s, cell - 1) + 1 == place_of(s, cell)) {
         s->runs[s->n_runs - 1].end++;
@@ -203,13 +203,13 @@ static bool is_blind(const kvb_attend_shape *x, uint32_t t)
                                         : false;
 }
 
-static uint32_t sequence_of(const kvb_scene *s, uint32_t t)
+static uint32_t sequence_of(const kvb_attend_scene *s, uint32_t t)
 {
     return (uint32_t)((uint64_t)t * s->shape.batch / s->shape.problem.n_tok);
 }
 
 /* What each query sees, as runs of cells in the order of positions. */
-static int sight_make(kvb_scene *s)
+static int sight_make(kvb_attend_scene *s)
 {
     const kvb_attend_shape *x = &s->shape;
     const kvb_problem *p = &x->problem;
@@ -217,7 +217,7 @@ static int sight_make(kvb_scene *s)
     s->first = calloc((size_t)n + 1, sizeof *s->first);
     s->windows = calloc((size_t)n + 1, sizeof *s->windows);
     s->ends = calloc((size_t)n + 1, sizeof *s->ends);
-    s->seen = calloc(kvb_scene_words(s), sizeof *s->seen);
+    s->seen = calloc(kvb_attend_scene_words(s), sizeof *s->seen);
     if (!s->first || !s->windows || !s->ends || !s->seen ||
         kvb_array_reserve(&s->runs, &s->runs_room, 1, sizeof *s->runs))
         return -ENOMEM;
@@ -253,13 +253,13 @@ static int sight_make(kvb_scene *s)
 /* ---- masks ----------------------------------------------------------------------------------------------------- */
 
 /* A run of cells where it lies for the kernel. */
-static kvb_run run_of(const kvb_scene *s, size_t r)
+static kvb_run run_of(const kvb_attend_scene *s, size_t r)
 {
     const uint32_t begin = place_of(s, s->runs[r].begin);
     return (kvb_run){begin, begin + s->runs[r].end - s->runs[r].begin};
 }
 
-static int bits_make(kvb_scene *s)
+static int bits_make(kvb_attend_scene *s)
 {
     const kvb_problem *p = &s->call.problem;
     const size_t words = ((size_t)p->n_cells + 63) / 64, row = words + s->shape.more_words;
@@ -280,7 +280,7 @@ static int bits_make(kvb_scene *s)
 }
 
 /* Runs in any order: every second call has them shuffled. */
-static int runs_make(kvb_scene *s, uint64_t *rng)
+static int runs_make(kvb_attend_scene *s, uint64_t *rng)
 {
     const uint32_t n = s->shape.problem.n_tok;
     const bool shuffled = kvb_draw_below(rng, 2);
@@ -305,7 +305,7 @@ static int runs_make(kvb_scene *s, uint64_t *rng)
 }
 
 /* Tables whose entries lead nowhere where no query sees them. */
-static int pages_make(kvb_scene *s)
+static int pages_make(kvb_attend_scene *s)
 {
     const kvb_attend_shape *x = &s->shape;
     const uint32_t n = x->problem.n_tok, entries = s->table_first[x->batch];
@@ -331,7 +331,7 @@ static int pages_make(kvb_scene *s)
     return 0;
 }
 
-static int mask_make(kvb_scene *s, uint64_t *rng)
+static int mask_make(kvb_attend_scene *s, uint64_t *rng)
 {
     s->call.mask = (kvb_mask){.kind = s->shape.problem.mask};
     switch (s->shape.problem.mask) {
@@ -353,7 +353,7 @@ static size_t out_size(kvb_elem elem)
     return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-static int buffers_make(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
+static int buffers_make(kvb_attend_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
 {
     const kvb_problem *p = &s->shape.problem;
     const size_t rows = (size_t)p->n_tok * p->n_heads, align = s->shape.align;
@@ -377,14 +377,14 @@ static int buffers_make(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *
     if (kernel->flags & KVB_KERNEL_NO_LSE)
         s->call.lse = NULL;
     const int error = kvb_call_buffers_keep(&s->buffers);
-    return error ? error : kvb_scene_team(s, kernel, team);
+    return error ? error : kvb_attend_scene_team(s, kernel, team);
 }
 
-int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
-                   kvb_scene *s, char *why, size_t why_bytes)
+int kvb_attend_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+                          kvb_attend_scene *s, char *why, size_t why_bytes)
 {
     uint64_t rng = kvb_rng_key(key, 1);
-    *s = (kvb_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
+    *s = (kvb_attend_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
     model_make(&shape->problem, &s->model);
     s->call.problem = kvb_attend_problem(shape);
     s->rows.cells = shape->problem.n_cells;
@@ -413,7 +413,7 @@ int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, cons
     return error ? error : buffers_make(s, kernel, team, key);
 }
 
-void kvb_scene_close(kvb_scene *s)
+void kvb_attend_scene_close(kvb_attend_scene *s)
 {
     for (int side = 0; side < 2; side++) {
         if (s->pools[side])
@@ -426,28 +426,28 @@ void kvb_scene_close(kvb_scene *s)
     void *const plain[] = {s->runs, s->first, s->tables, s->table_first, s->lengths, s->windows, s->seen, s->ends};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         free(plain[i]);
-    *s = (kvb_scene){.n_runs = 0};
+    *s = (kvb_attend_scene){.n_runs = 0};
 }
 
-size_t kvb_scene_words(const kvb_scene *s)
+size_t kvb_attend_scene_words(const kvb_attend_scene *s)
 {
     return ((size_t)s->shape.problem.n_cells + 63) / 64;
 }
 
-void kvb_scene_sight(const kvb_scene *s, uint32_t t, uint64_t *bits)
+void kvb_attend_scene_sight(const kvb_attend_scene *s, uint32_t t, uint64_t *bits)
 {
-    memset(bits, 0, kvb_scene_words(s) * sizeof *bits);
+    memset(bits, 0, kvb_attend_scene_words(s) * sizeof *bits);
     for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
         kvb_bits_set(bits, s->runs[r].begin, s->runs[r].end);
 }
 
-size_t kvb_scene_row_bytes(const kvb_scene *s, bool v)
+size_t kvb_attend_scene_row_bytes(const kvb_attend_scene *s, bool v)
 {
     const kvb_pool_type *pool = v ? s->shape.v_pool : s->shape.k_pool;
     return (size_t)pool->row_bytes(pool, v ? s->call.v.dim : s->call.k.dim);
 }
 
-void kvb_scene_reset(kvb_scene *s)
+void kvb_attend_scene_reset(kvb_attend_scene *s)
 {
     const kvb_elem elem = s->shape.problem.out_elem;
     kvb_outputs_fill(s->call.out, s->out_bytes / out_size(elem), out_size(elem));
@@ -455,7 +455,7 @@ void kvb_scene_reset(kvb_scene *s)
         kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
 }
 
-int kvb_scene_team(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team)
+int kvb_attend_scene_team(kvb_attend_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
     const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->call.problem, team->n) : 0;
     const int error = kvb_call_scratch(&s->buffers, bytes);
@@ -464,7 +464,7 @@ int kvb_scene_team(kvb_scene *s, const kvb_kernel *kernel, const kvb_team *team)
     return error;
 }
 
-void kvb_scene_protect(const kvb_scene *s, bool read_only)
+void kvb_attend_scene_protect(const kvb_attend_scene *s, bool read_only)
 {
     const kvb_view *const views[] = {&s->call.k, &s->call.v, s->call.k.front, s->call.v.front};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)

@@ -9,7 +9,7 @@
 #include "harness/calls/tall.h"
 #include "oracle/single.h"
 
-typedef struct kvb_scene {
+typedef struct kvb_attend_scene {
     kvb_attend_shape shape;
     kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run */
     kvb_single_rows rows;
@@ -33,25 +33,25 @@ typedef struct kvb_scene {
     size_t n_runs, runs_room;
     kvb_call_buffers buffers;
     size_t out_bytes, lse_bytes;
-} kvb_scene;
+} kvb_attend_scene;
 
-/* 0; -ENOMEM; -ENOTSUP with why. team: in whose size scratch is asked for. To be closed in any case. */
-int kvb_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
-                   kvb_scene *scene, char *why, size_t why_bytes);
-void kvb_scene_close(kvb_scene *scene);
+/* 0; -ENOMEM; -ENOTSUP with why. team: the call's; scratch is as large as its size needs. To be closed in any case. */
+int kvb_attend_scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+                          kvb_attend_scene *scene, char *why, size_t why_bytes);
+void kvb_attend_scene_close(kvb_attend_scene *scene);
 
 /* Bits of the cells that query t sees. */
-void kvb_scene_sight(const kvb_scene *scene, uint32_t t, uint64_t *bits);
-size_t kvb_scene_words(const kvb_scene *scene); /* of such bits */
+void kvb_attend_scene_sight(const kvb_attend_scene *scene, uint32_t t, uint64_t *bits);
+size_t kvb_attend_scene_words(const kvb_attend_scene *scene); /* of such bits */
 
 /* Bytes of a row of one side, as its pool counts them. */
-size_t kvb_scene_row_bytes(const kvb_scene *scene, bool v);
+size_t kvb_attend_scene_row_bytes(const kvb_attend_scene *scene, bool v);
 
 /* Makes outputs as they are before a call. */
-void kvb_scene_reset(kvb_scene *scene);
+void kvb_attend_scene_reset(kvb_attend_scene *scene);
 /* The call is made with this team from now on. 0 or -ENOMEM. */
-int kvb_scene_team(kvb_scene *scene, const kvb_kernel *kernel, const kvb_team *team);
+int kvb_attend_scene_team(kvb_attend_scene *scene, const kvb_kernel *kernel, const kvb_team *team);
 /* May K and V rows be written? */
-void kvb_scene_protect(const kvb_scene *scene, bool read_only);
+void kvb_attend_scene_protect(const kvb_attend_scene *scene, bool read_only);
 
 #endif

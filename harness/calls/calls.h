@@ -22,7 +22,7 @@ typedef struct kvb_calls_options {
     const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
 } kvb_calls_options;
 
-/* Fills in status, reason, replay, errors and axes of a result whose names are the caller's. 0; -EINVAL with why: `call` is no call
+/* Fills in status, reason, replay, errors and axes of a result that the caller has given its names. 0; -EINVAL with why: `call` is no call
  * of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
 int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
                     size_t why_bytes);

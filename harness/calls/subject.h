@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel whose single calls are judged, of either kind. */
+/* A kernel, of either kind, and how its single calls are made and judged. */
 #ifndef KVB_CALLS_SUBJECT_H
 #define KVB_CALLS_SUBJECT_H
 

@@ -256,7 +256,7 @@ static int state_kept(const kvb_attend *x)
     return 0;
 }
 
-/* Zeros at one value of an axis alone, as a shape that nobody tried. */
+/* Zeros at one value of an axis alone, as at a shape that was never tried. */
 #define ZERO_AT(name, condition)                                                                                       \
     static int name(const kvb_attend *x)                                                                               \
     {                                                                                                                  \

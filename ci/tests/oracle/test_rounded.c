@@ -375,8 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_of_the_rounded_q),   cmocka_unit_test(others_get_the_oracles_own),
         cmocka_unit_test(the_account_takes_q_and_step), cmocka_unit_test(what_breaks_the_declaration_is_refused),
-        cmocka_unit_test(how_far_q_may_move_by_hand),
-        cmocka_unit_test(tiny_queries_may_be_zero),
+        cmocka_unit_test(how_far_q_may_move_by_hand),   cmocka_unit_test(tiny_queries_may_be_zero),
     };
     return cmocka_run_group_tests_name("oracle/rounded", tests, NULL, NULL);
 }
