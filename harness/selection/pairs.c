@@ -99,8 +99,10 @@ static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload
             kvb_setting_choice choice = {0};
             choice[a] = v;
             const kvb_setting setting = kvb_setting_apply(&p->options->setting, choice);
-            if ((p->options->axes >> a & 1) && kvb_setting_axes[a].of_kernel &&
-                !kernel_takes(p, kernel, m, pair, &setting))
+            /* a rule of the kernel's own project holds for ordinary logits and values */
+            const bool strange = kernel->tolerance.kind != KVB_TOLERANCE_NONE && kvb_setting_axes[a].of_truth;
+            if ((p->options->axes >> a & 1) &&
+                (strange || (kvb_setting_axes[a].of_kernel && !kernel_takes(p, kernel, m, pair, &setting))))
                 set |= kvb_setting_bit(a, v);
         }
     return set;
