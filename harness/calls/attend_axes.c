@@ -55,17 +55,19 @@ static const kvb_call_axis table[KVB_ATTEND_AXES] = {
          WORDS("together", "2GiB", "4GiB")},
 };
 
-static const char *const bases[] = {"tokens=33,cells=65,mask=explicit",
-                                    "tokens=33,cells=1500,mask=runs",
-                                    "tokens=33,cells=1500,mask=pages",
-                                    "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128",
-                                    "tokens=2,cells=65537,mask=explicit,k=q8_0",
-                                    "tokens=2,cells=65537,mask=pages,k=bf16",
-                                    "tokens=2,cells=65537,mask=explicit,k=f16",
-                                    "tokens=2,cells=65537,mask=explicit,k=int8",
-                                    "tokens=2,cells=65,mask=explicit,k=q8_0,place=4GiB",
-                                    "tokens=2,cells=65,mask=pages,k=bf16,place=4GiB",
-                                    NULL};
+static const char *const bases[] = {
+    "tokens=33,cells=65,mask=explicit", "tokens=33,cells=1500,mask=runs", "tokens=33,cells=1500,mask=pages",
+    "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128", "tokens=2,cells=65537,mask=explicit,k=q8_0",
+    "tokens=2,cells=65537,mask=pages,k=bf16", "tokens=2,cells=65537,mask=explicit,k=f16",
+    "tokens=2,cells=65537,mask=explicit,k=int8", "tokens=2,cells=65,mask=explicit,k=q8_0,place=4GiB",
+    "tokens=2,cells=65,mask=pages,k=bf16,place=4GiB",
+    /* shapes of models: Llama, DeepSeek, Gemma, gpt-oss, Falcon, Phi */
+    "head_dim=128,kv_heads=8,group=4,cells=512,mask=pages,page=16",
+    "head_dim=576x512-latent,group=128,cells=63,mask=explicit", "head_dim=192x128,kv_heads=16,tokens=17,cells=257",
+    "head_dim=256,kv_heads=4,group=2,cells=1025,softcap=30,mask=runs",
+    "head_dim=64,kv_heads=8,group=8,cells=255,sinks=1,mask=pages,page=16",
+    "head_dim=64,group=71,tokens=9,cells=129,mask=causal", "head_dim=80,kv_heads=32,tokens=2,cells=65,mask=explicit",
+    NULL};
 
 void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *s)
 {

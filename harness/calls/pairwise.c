@@ -11,7 +11,7 @@
 #include "workloads/array.h"
 
 #define TRIES 40u  /* random points that are tried for a pair that the simplest call does not take */
-#define BASES 12u  /* most points of kvb_space.bases, and the simplest call */
+#define BASES 24u  /* most points of kvb_space.bases, and the simplest call */
 #define EASY  3e6  /* random calls that cost n times as much are n * n times as rare */
 #define CHEAP 20e6 /* pairs of which a cheaper call was found come first */
 
@@ -201,6 +201,23 @@ static void bases_read(choice *c)
             c->n_bases++;
 }
 
+/* The bases that fit are calls, too, the first ones. */
+static int bases_take(choice *c, size_t most)
+{
+    int error = 0;
+    for (uint32_t i = 1; i < c->n_bases && !error && !is_full(c, most); i++) {
+        bool held[KVB_CALL_AXES] = {false};
+        kvb_point p = c->bases[i];
+        for (uint32_t a = 0; a < c->space->n_axes; a++)
+            held[a] = p.at[a] > 0;
+        if (!fits(c, &p))
+            continue;
+        point_improve(c, &p, held);
+        error = point_take(c, &p);
+    }
+    return error;
+}
+
 int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover)
 {
@@ -213,7 +230,9 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
     c.met = calloc((size_t)c.n_values * c.n_values + 1, 1);
     if (!c.met)
         return -ENOMEM;
-    int error = values_cover(&c, most);
+    int error = bases_take(&c, most);
+    if (!error)
+        error = values_cover(&c, most);
     if (!error)
         error = pairs_cover(&c, most, CHEAP);
     if (!error)

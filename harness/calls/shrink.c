@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Towards the simplest call that still fails. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,8 +10,9 @@
 #include "harness/interrupt.h"
 #include "harness/replay/apart.h"
 
-#define DEATHS  60u /* children that may crash or hang meanwhile */
-#define SECONDS 5.0 /* for a call */
+#define DEATHS  60u /* children that may crash meanwhile */
+#define HANGS   8u  /* that may hang: each is waited for */
+#define SECONDS 5.0 /* for a call, at most */
 
 /* In memory that the child shares with its parent. */
 typedef struct shrinking {
@@ -28,7 +30,7 @@ static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
     if (!s->subject->fits(s->subject, p, why, sizeof why))
         return false;
     s->now = *p;
-    kvb_call_child_next(&s->place, 1, SECONDS);
+    kvb_call_child_next(&s->place, 1, fmin(SECONDS, s->options->seconds));
     const int error = s->subject->judge(s->subject, p, s->options->seed, teams, &verdict, why, sizeof why);
     kvb_call_child_next(&s->place, 0, 0);
     if (error || verdict.check == KVB_CHECK_NONE)
@@ -71,13 +73,14 @@ void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *s
     if (s == MAP_FAILED)
         return;
     *s = (shrinking){.options = options, .subject = subject, .best = *point, .verdict = *verdict};
-    for (uint32_t deaths = 0; deaths < DEATHS && !kvb_stopped; deaths++) {
+    for (uint32_t deaths = 0, hangs = 0; deaths < DEATHS && hangs < HANGS && !kvb_stopped; deaths++) {
         kvb_call_verdict died;
         const pid_t pid = kvb_process_start(child_main, s);
         if (pid < 0 || !kvb_call_child_wait(pid, SECONDS, &s->place, &died))
             break;
         if (died.check == KVB_CHECK_TIMEOUT && verdict->check != KVB_CHECK_TIMEOUT)
             break; /* waiting for it again and again would take minutes */
+        hangs += died.check == KVB_CHECK_TIMEOUT;
         s->best = s->now;
         s->verdict = died;
     }

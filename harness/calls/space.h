@@ -26,7 +26,8 @@ typedef struct kvb_space {
     const char *name; /* "attention" */
     const kvb_call_axis *axes;
     uint32_t n_axes;
-    /* Texts of points from which a point that fits is looked for, besides the simplest call: "tokens=33,cells=129"; ends with NULL. */
+    /* Texts of points, as "tokens=33,cells=129": calls that are made first, and from which others that fit are looked for; ends with
+     * NULL. */
     const char *const *bases;
 } kvb_space;
 

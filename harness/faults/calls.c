@@ -270,7 +270,7 @@ ZERO_AT(zero_dim_512, p->k_dim == 512)
 ZERO_AT(zero_dims_unlike, p->k_dim == 192 && p->v_dim == 128)
 ZERO_AT(zero_group_7, p->n_heads == 7 * p->n_kv_heads)
 ZERO_AT(zero_group_71, p->n_heads == 71)
-ZERO_AT(zero_latent_128, p->v_in_k && p->n_heads == 128)
+ZERO_AT(zero_latent_128, p->v_in_k && p->n_heads == 128 * p->n_kv_heads)
 ZERO_AT(zero_heads_32, p->n_kv_heads == 32)
 ZERO_AT(zero_tokens_129, p->n_tok > 128)
 

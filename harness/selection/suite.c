@@ -147,7 +147,7 @@ static const kvb_suite quick = {
     .summary =
         "each pair of the recorded histories, caches, kernels and f32, f16, bf16; every format at 8 KV heads of 128",
     .by_pairs = true,
-    .calls = 700,
+    .calls = 500,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
