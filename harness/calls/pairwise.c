@@ -201,20 +201,12 @@ static void bases_read(choice *c)
             c->n_bases++;
 }
 
-/* The bases that fit are calls, too, the first ones. */
+/* The bases that fit are calls, too: the first ones, and plain, so that no other value can hide what is wrong at theirs. */
 static int bases_take(choice *c, size_t most)
 {
     int error = 0;
-    for (uint32_t i = 1; i < c->n_bases && !error && !is_full(c, most); i++) {
-        bool held[KVB_CALL_AXES] = {false};
-        kvb_point p = c->bases[i];
-        for (uint32_t a = 0; a < c->space->n_axes; a++)
-            held[a] = p.at[a] > 0;
-        if (!fits(c, &p))
-            continue;
-        point_improve(c, &p, held);
-        error = point_take(c, &p);
-    }
+    for (uint32_t i = 1; i < c->n_bases && !error && !is_full(c, most); i++)
+        error = fits(c, &c->bases[i]) ? point_take(c, &c->bases[i]) : 0;
     return error;
 }
 
