@@ -78,9 +78,13 @@
  *   A transform is orthogonal, and so is each of its stages: u in norm for each, whichever of q, k_i (v_i, out) it is
  * applied to. For K: |q'.dk + dq'.k| <= m u ||q|| ||k_i||, so that A_i = ||q|| ||size_i||, never below |q|.|k_i|
  * (Cauchy, Schwarz). For V: channel c is a sum over the block of block channels, weighted by +-1 / sqrt(block), each
- * rounded by itself: with independent roundings the error is that of the root mean square of their sizes
- * (statistical strength: V_ic = the larger of that and |v_ic|, since sums may run over either side of the
- * transform), at worst sqrt(block) times as large (Cauchy, Schwarz again): v_mix, taken by the worst strength alone.
+ * rounded by itself: with independent roundings the error is that of the root mean square of their sizes. A stage of the
+ * transform rounds sums over 2^k of them. What reaches channel c from there is the root mean square of those sums, and
+ * that is the root mean square of v over 2^k channels, c among them (each stage keeps the norm): at most
+ *   g_k^2 = min(sum v^2, v_c^2 + (2^k - 1) max v^2) / 2^k, whatever the order of the stages.
+ * V_ic = the largest of the first root mean square, that of g_k over the stages, and |v_ic|, since sums may run over
+ * either side of the transform. At worst V_ic is sqrt(block) times the first (Cauchy, Schwarz again): v_mix, taken by
+ * the worst strength alone.
  *
  * A sink is one more visible cell with v = 0, A = 0, Q = 0 and s = its logit.
  *

@@ -19,6 +19,7 @@
 #define LOST_SHARE        0.25 /* of the weight beside the largest, that may lie in cells below a step */
 #define LEAST_BESIDE      0.01 /* of the weight, that must lie beside the largest */
 #define SCALE_STEPS       8    /* of a weight: the least standard deviation of the logits for the scale to be judged */
+#define NEAR_SHARE        0.25 /* of the weight beside the largest, that may lie within SCALE_STEPS of the largest */
 #define SPREAD_DIRECTIONS 16u  /* with fewer, there is no median to speak of */
 
 /* Of one direction, over rows: of x, x^2, s u, s^2, s^2 honest |a|, d. */
@@ -207,6 +208,17 @@ static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expe
     return expm1(factors.d_max / KVB_LAMBDA);
 }
 
+/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen? step: the largest share of
+ * itself between two rounded weights. */
+static bool shows_scale(const judged *r, double p_max, double step)
+{
+    const kvb_filter_row *row = r->row;
+    double near = -p_max, least = p_max * exp(-SCALE_STEPS * step);
+    for (uint32_t i = 0; i < row->visible; i++)
+        near += (double)row->p[i] >= least ? (double)row->p[i] : 0;
+    return row->spread >= SCALE_STEPS * step && near <= NEAR_SHARE * (row->weight - p_max);
+}
+
 /* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0? */
 static bool is_telling(judged *r, double p_max)
 {
@@ -291,7 +303,7 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     direction_add(&f->size, KVB_FILTER_SIZE, &r, f->e, r.row->o, size_honest(&r, arithmetic, out_elem));
     if (!rounds && expect->visible <= BOUND_SEES)
         return;
-    if (r.row->spread >= SCALE_STEPS * step)
+    if (shows_scale(&r, actual->row.p_max, step))
         direction_add(&f->scale, KVB_FILTER_SCALE, &r, f->e, r.row->slope, weights->step / 4);
     cells_add(f, &r);
     heads_add(f, expect, &r);

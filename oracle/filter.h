@@ -62,8 +62,8 @@
  * with steps count; where none does, the filter says nothing. A step is made for the largest channel. Where the root mean squares
  * of a quarter of V's channels are less than 1/8 of the largest one, max_c |v_ic| is made that much smaller: what a step loses
  * beside one channel is rounding, as declared, and most of the channels lose it. The scale counts in rows whose logits spread
- * (standard deviation under the weights) over 8 roundings of a weight: where all weights round to one, what the logits add is
- * lost, honestly.
+ * (standard deviation under the weights) over 8 roundings of a weight, and where at most a quarter of the weight beside the
+ * largest cell lies within 8 roundings of it: weights just below the largest all round up to it, as beneath a softcap.
  *
  * Directions of cells are summed three ways. By token, over the rows of one KV head of one layer: a stale row, a V row taken from
  * a neighbour. By the cell's place among those that a query sees, from the first and from the last on, over all KV heads and

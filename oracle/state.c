@@ -16,11 +16,13 @@ static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint
     for (uint32_t h = 0; !err && h < g->kv_heads; h++) {
         err = kvb_storage_init(&storages[h].k, o->k_format, g->k_dim, o->k_amax ? o->k_amax[layer] : NULL, g->kv_heads,
                                h, why, why_bytes);
+        storages[h].k.is_v = g->latent;
         if (!err && g->latent)
             storages[h].v = storages[h].k;
         else if (!err)
             err = kvb_storage_init(&storages[h].v, o->v_format, g->v_dim, o->v_amax ? o->v_amax[layer] : NULL,
                                    g->kv_heads, h, why, why_bytes);
+        storages[h].v.is_v = true;
     }
     if (!err)
         state->has_residuals |= kvb_storage_has_residual(&storages[0].k) || kvb_storage_has_residual(&storages[0].v);

@@ -62,20 +62,32 @@ size_t kvb_storage_scratch(const kvb_storage *store)
     return codec->block * bytes;
 }
 
-/* What is left to do with a decoded row. */
+/* The sizes of one block of the transform, from those of its stored elements and from the block turned back. */
+static void block_sizes(uint32_t block, bool is_v, const double *row, double *size)
+{
+    double sum = 0, sum_row = 0, largest = 0, stages = 0;
+    for (uint32_t c = 0; c < block; c++) {
+        sum += size[c] * size[c];
+        sum_row += row[c] * row[c];
+        largest = fmax(largest, row[c] * row[c]);
+    }
+    for (uint32_t c = 0; c < block; c++) {
+        double groups = 0;
+        stages = 0;
+        for (double n = 2; is_v && n <= block; n *= 2, stages++)
+            groups += fmin(sum_row, row[c] * row[c] + (n - 1) * largest) / n;
+        size[c] = sqrt(fmax(sum / block, stages > 0 ? groups / stages : 0));
+    }
+}
+
 void kvb_storage_finish(const kvb_storage *store, double *row, double *size)
 {
     if (store->format->transform == KVB_TRANSFORM_NONE)
         return;
     uint32_t block = kvb_transform_block(store->dim);
     kvb_codec_unrotate(store->format->transform, store->dim, row);
-    for (uint32_t first = 0; first < store->dim; first += block) {
-        double sum = 0;
-        for (uint32_t c = first; c < first + block; c++)
-            sum += size[c] * size[c];
-        for (uint32_t c = first; c < first + block; c++)
-            size[c] = sqrt(sum / block);
-    }
+    for (uint32_t first = 0; first < store->dim; first += block)
+        block_sizes(block, store->is_v, row + first, size + first);
 }
 
 void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)

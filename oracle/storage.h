@@ -5,8 +5,8 @@
  *
  * size[c] is what replaces |row[c]| in the bound (oracle/bound.h):
  *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to
- *   with one             for V the root mean square of those over the transform's block: an element is the sum of the
- *                        block's, each rounded by itself; the bound for K uses the 2-norm of size
+ *   with one             the root mean square of those over the transform's block. The bound for K uses the 2-norm of
+ *                        size. For V (is_v) a size is at least what the transform's stages pass through: oracle/bound.h
  */
 #ifndef KVB_STORAGE_H
 #define KVB_STORAGE_H
@@ -20,6 +20,7 @@ typedef struct kvb_storage {
     const kvb_format *format;
     uint32_t dim;
     float head_scale;
+    bool is_v; /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
 } kvb_storage;
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */

@@ -119,7 +119,9 @@ static problem *problem_new(const kvb_format *format, shape s, uint32_t n, uint6
         for (int d = 0; d < DIM; d++)
             p->q[h][d] = (s == OUTLIERS && d < 2) || (s == SPIKE && d == 5) ? 0 : (float)hand_gauss(&seed);
     for (uint32_t i = 0; i < n; i++) {
+        store.is_v = false;
         row_make(&store, s, &seed, &p->k, i);
+        store.is_v = true;
         row_make(&store, s, &seed, &p->v, i);
     }
     return p;

@@ -91,6 +91,25 @@ static void transform_rounds_in_order(void **state)
     assert_true(none[1] == 2);
 }
 
+/* V, a block of 4: one channel of 3 among zeros meets its pair as +-3 / sqrt(2), and all four as +-3/2; the mean of the squares
+ * is (9/2 + 9/4) / 2. Equal channels have one size in both stages. */
+static void sizes_of_v(const kvb_format *turned)
+{
+    const float giant[4] = {0, 3, 0, 0}, equal[4] = {2, -2, 2, 2};
+    const float *row = giant;
+    double scratch[64];
+    kvb_storage store;
+    assert_int_equal(kvb_storage_init(&store, turned, 4, NULL, 1, 0, why, sizeof why), 0);
+    store.is_v = true;
+    kvb_storage_rows(&store, &row, 1, scratch, stored, size);
+    for (int c = 0; c < 4; c++)
+        assert_true(fabs(size[c] - sqrt((9.0 / 2 + 9.0 / 4) / 2)) < 1e-6);
+    row = equal;
+    kvb_storage_rows(&store, &row, 1, scratch, stored, size);
+    for (int c = 0; c < 4; c++)
+        assert_true(fabs(size[c] - 2) < 1e-6);
+}
+
 /* size is the root mean square of the magnitudes within a block of the transform. */
 static void sizes(void **state)
 {
@@ -110,6 +129,7 @@ static void sizes(void **state)
             sum += (double)block[c] * (double)block[c];
         assert_true(fabs(stored[i] - (double)rows[i / 12][i % 12]) < 1e-6 && fabs(size[i] - sqrt(sum / 4)) < 1e-6);
     }
+    sizes_of_v(&turned);
     rows[0][0] = -10, rows[0][1] = 245;
     store_rows(&asym, 2, 1, stored, size);
     assert_true(stored[1] == 245 && size[1] == 265 && size[0] == 10);
