@@ -50,11 +50,13 @@ static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
     head_rows *head = &s->heads[h];
     int error = kvb_storage_init(&head->stores.k, p->k_format, p->k_dim, r->k_amax, p->n_kv_heads, h, why, why_bytes);
     head->stores.k.is_v = p->v_in_k;
+    head->stores.k.centred = s->declared.sums.step > 0;
     if (!error && p->v_in_k)
         head->stores.v = head->stores.k;
     else if (!error)
         error = kvb_storage_init(&head->stores.v, p->v_format, p->v_dim, r->v_amax, p->n_kv_heads, h, why, why_bytes);
     head->stores.v.is_v = true;
+    head->stores.v.centred = s->declared.sums.step > 0;
     if (!error)
         error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
     if (!error && !p->v_in_k)

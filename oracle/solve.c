@@ -42,7 +42,7 @@ typedef struct work {
     size_t scratch;   /* doubles of one row */
     /* of the layer and KV head in hand */
     uint32_t layer, kv_head;
-    const kvb_storages *stores;
+    kvb_storages stores;
     kvb_stored k, v;                 /* stored rows by number, of the sides without residual cells */
     double *k_original, *v_original; /* [rows][dim] before storing; NULL when lossless */
     float *moved;                    /* [moved rows][k_dim] what was stored of them; NULL: there are none */
@@ -82,9 +82,9 @@ static void rows_store(void *ctx, uint32_t i, uint32_t n)
     uint64_t tokens = w->state->values->tokens;
     double *scratch = w->workers[i].scratch;
     for (uint64_t t = tokens * i / n; t < tokens * (i + 1) / n && !is_stopped(w); t++) {
-        side_store(w, KVB_ROWS_K, t, &w->stores->k, &w->k, w->k_original, scratch);
+        side_store(w, KVB_ROWS_K, t, &w->stores.k, &w->k, w->k_original, scratch);
         if (!w->group->latent)
-            side_store(w, KVB_ROWS_V, t, &w->stores->v, &w->v, w->v_original, scratch);
+            side_store(w, KVB_ROWS_V, t, &w->stores.v, &w->v, w->v_original, scratch);
     }
 }
 
@@ -99,7 +99,7 @@ static const float *k_given(const work *w, uint64_t row, bool original)
 /* What is read back of a K row that was stored. */
 static void k_read(const work *w, uint64_t row, double *scratch, float *back)
 {
-    const kvb_storage *store = &w->stores->k;
+    const kvb_storage *store = &w->stores.k;
     const uint32_t dim = store->dim;
     double *decoded = scratch, *sizes = scratch + dim, *coding = scratch + 2 * (size_t)dim;
     kvb_storage_turn(store, k_given(w, row, false), (float *)(void *)coding);
@@ -122,10 +122,10 @@ static void moved_store(const work *w)
         else
             memcpy(row, k_given(w, of->of, false), dim * sizeof *row);
         kvb_storage_shift(&w->group->rope, of->delta, row);
-        kvb_stored_put(&w->k, &w->stores->k, tokens + m, (const float *[]){row}, 1, scratch);
+        kvb_stored_put(&w->k, &w->stores.k, tokens + m, (const float *[]){row}, 1, scratch);
         if (!w->group->latent) {
             const float *v = row_of(w, KVB_ROWS_V, of->token, v_dim);
-            kvb_stored_put(&w->v, &w->stores->v, tokens + m, &v, 1, scratch);
+            kvb_stored_put(&w->v, &w->stores.v, tokens + m, &v, 1, scratch);
         }
         if (!original)
             continue;
@@ -216,9 +216,9 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
         while (end < w->n_order && query_number(w, w->order[end]) == number)
             end++;
         if (!w->k.rows)
-            side_gather(w, me, KVB_ROWS_K, number, &w->stores->k, &me->k);
+            side_gather(w, me, KVB_ROWS_K, number, &w->stores.k, &me->k);
         if (!latent && !w->v.rows)
-            side_gather(w, me, KVB_ROWS_V, number, &w->stores->v, &me->v);
+            side_gather(w, me, KVB_ROWS_V, number, &w->stores.v, &me->v);
         for (size_t some; at < end; at += some) {
             some = end - at < w->row_set ? end - at : w->row_set;
             rows_solve_set(w, w->order + at, (uint32_t)some, me);
@@ -282,7 +282,8 @@ static void heads_solve(work *w)
     for (w->layer = 0; w->layer < w->model->n_layers; w->layer++)
         for (w->kv_head = 0; kvb_model_group(w->model, w->layer) == w->group && w->kv_head < w->group->kv_heads;
              w->kv_head++) {
-            w->stores = kvb_state_storages(w->state, w->layer, w->kv_head);
+            w->stores = *kvb_state_storages(w->state, w->layer, w->kv_head);
+            w->stores.k.centred = w->stores.v.centred = w->oracle->n_rows > 0 && w->oracle->rows->row.step > 0;
             w->n_order = 0;
             for (size_t r = 0; r < w->oracle->n_rows; r++)
                 if (w->oracle->rows[r].layer == w->layer && w->oracle->rows[r].head / each == w->kv_head)

@@ -98,6 +98,20 @@ void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)
         turned[c] = (float)kvb_codec_f16_value(kvb_codec_f16(turned[c]));
 }
 
+static void centred_sizes(const kvb_storage *store, const double *row, double *size)
+{
+    const uint32_t group = store->codec->group == KVB_GROUP_ROW ? store->dim : store->codec->group;
+    for (uint32_t first = 0; first < store->dim; first += group) {
+        double least = INFINITY, most = -INFINITY;
+        for (uint32_t c = first; c < first + group; c++) {
+            least = fmin(least, row[c]);
+            most = fmax(most, row[c]);
+        }
+        for (uint32_t c = first; c < first + group; c++)
+            size[c] = fmax(size[c], fabs(row[c] - (least + most) / 2) + fabs(least + most) / 2);
+    }
+}
+
 void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes)
 {
     const kvb_codec *codec = store->codec;
@@ -114,6 +128,8 @@ void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, doubl
         for (int p = 0; p < KVB_PARTS; p++)
             own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * codec->bytes(codec, dim, p));
         codec->decode(codec, own, dim, store->head_scale, rows + (size_t)i * dim, sizes + (size_t)i * dim);
+        if (store->centred && kvb_storage_has_zeros(store->format) && !codec->shared)
+            centred_sizes(store, rows + (size_t)i * dim, sizes + (size_t)i * dim);
     }
 }
 

@@ -4,7 +4,9 @@
  * magnitudes that an error bound needs. For the oracle, its tests, and where pools are judged by themselves.
  *
  * size[c] is what replaces |row[c]| in the bound (oracle/bound.h):
- *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to
+ *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to;
+ *                        centred: at least |row[c] - m| + |m|, m half-way between the least and largest element of a
+ *                        group, which is the middle code's to half a step
  *   with one             the root mean square of those over the transform's block. The bound for K uses the 2-norm of
  *                        size. For V (is_v) a size is at least what the transform's stages pass through: oracle/bound.h
  */
@@ -20,7 +22,8 @@ typedef struct kvb_storage {
     const kvb_format *format;
     uint32_t dim;
     float head_scale;
-    bool is_v; /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
+    bool centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is */
+    bool is_v;    /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
 } kvb_storage;
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */
@@ -40,6 +43,12 @@ void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)
 void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes);
 /* What is left to do with a decoded row and its sizes: the transform undone. */
 void kvb_storage_finish(const kvb_storage *store, double *row, double *size);
+
+/* Is an element code * scale + zero? */
+static inline bool kvb_storage_has_zeros(const kvb_format *format)
+{
+    return kvb_format_has_zeros(format) || format->elem == KVB_Q4_1 || format->elem == KVB_Q5_1;
+}
 
 /* Is what the next one says of this format so? Not where products are rounded before a zero is added: of a scale in f32. */
 static inline bool kvb_storage_reads(const kvb_format *format)

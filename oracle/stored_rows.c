@@ -12,8 +12,7 @@
 /* Are an element's terms larger than the element, or is it mixed from others? Elsewhere no sizes are kept. */
 static bool is_sized(const kvb_format *f)
 {
-    bool has_minima = f->elem == KVB_Q5_1 || f->elem == KVB_Q4_1;
-    return kvb_format_has_zeros(f) || has_minima || f->transform || f->residual_cells > 0 || f->elem == KVB_OPAQUE;
+    return kvb_storage_has_zeros(f) || f->transform || f->residual_cells > 0 || f->elem == KVB_OPAQUE;
 }
 
 int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n)
@@ -87,7 +86,6 @@ void kvb_attention_take_v(kvb_attention *attention, const kvb_storage *store, co
     attention->v_size = side->sizes;
     attention->v_dim = attention->v_row = store->dim;
     attention->v_gathered = gathered;
-    attention->v_offset =
-        kvb_format_has_zeros(store->format) || store->format->elem == KVB_Q5_1 || store->format->elem == KVB_Q4_1;
+    attention->v_offset = kvb_storage_has_zeros(store->format);
     attention->v_mix = store->format->transform ? sqrt(kvb_transform_block(store->dim)) : 1;
 }

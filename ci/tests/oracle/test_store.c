@@ -110,6 +110,19 @@ static void sizes_of_v(const kvb_format *turned)
         assert_true(fabs(size[c] - 2) < 1e-6);
 }
 
+/* Read with codes less the middle one: -10 and 245 are 117.5 and 127.5 on either side of it. */
+static void sizes_centred(const kvb_format *asym)
+{
+    const float range[2] = {-10, 245};
+    const float *row = range;
+    double scratch[64];
+    kvb_storage store;
+    assert_int_equal(kvb_storage_init(&store, asym, 2, NULL, 1, 0, why, sizeof why), 0);
+    store.centred = true;
+    kvb_storage_rows(&store, &row, 1, scratch, stored, size);
+    assert_true(size[0] == 127.5 + 117.5 && size[1] == 265);
+}
+
 /* size is the root mean square of the magnitudes within a block of the transform. */
 static void sizes(void **state)
 {
@@ -129,10 +142,11 @@ static void sizes(void **state)
             sum += (double)block[c] * (double)block[c];
         assert_true(fabs(stored[i] - (double)rows[i / 12][i % 12]) < 1e-6 && fabs(size[i] - sqrt(sum / 4)) < 1e-6);
     }
-    sizes_of_v(&turned);
     rows[0][0] = -10, rows[0][1] = 245;
     store_rows(&asym, 2, 1, stored, size);
     assert_true(stored[1] == 245 && size[1] == 265 && size[0] == 10);
+    sizes_of_v(&turned);
+    sizes_centred(&asym);
 }
 
 static const kvb_format kivi_k = {.name = "kivi4-k",
