@@ -138,6 +138,7 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
         diff->rho_worst = fmax(diff->rho_worst, ratio(error, kvb_bound_log(&worst, e->lse)));
     }
     diff->rows++;
+    diff->silent += empty || (passing & 1);
     diff->rel_l2 = diff->sum_error2 > 0 ? sqrt(diff->sum_error2 / diff->sum_exact2) : 0;
 }
 

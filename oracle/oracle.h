@@ -113,7 +113,8 @@ typedef struct kvb_diff {
     double max_abs;   /* largest absolute error */
     double rel_l2;    /* sqrt(sum error^2 / sum exact^2), kept as its two sums below */
     double sum_error2, sum_exact2;
-    uint64_t rows; /* compared */
+    uint64_t rows;   /* compared */
+    uint64_t silent; /* rows for which outputs of 0 pass: of tiny V, or beside a sink that takes all, or blind */
     kvb_claim claim;
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */

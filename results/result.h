@@ -237,6 +237,7 @@ typedef struct kvb_result {
     } memory;
     struct { /* of a kernel's single calls: harness/calls. calls 0: no such key */
         uint64_t calls, wrong, chosen;
+        uint64_t silent; /* calls for which outputs of 0 pass, in all rows that were judged */
         uint64_t values, values_of, pairs,
             pairs_of; /* of the axes' values, and pairs of them, that calls of this kernel can have */
         char declined[KVB_REASON], uncovered[KVB_REASON]; /* "softcap=30,5 out=f16" */

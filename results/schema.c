@@ -329,6 +329,7 @@ static const kvb_field axes_fields[] = {
     AXES("calls", U64, calls),
     AXES("wrong", U64, wrong),
     AXES("chosen", U64, chosen),
+    AXES("silent", U64, silent),
     AXES("values", U64, values),
     AXES("values_of", U64, values_of),
     AXES("pairs", U64, pairs),

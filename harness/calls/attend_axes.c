@@ -232,6 +232,17 @@ bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *x, char 
            refuse(why, why_bytes, "its scratch for so many cells takes more memory than a call may");
 }
 
+uint32_t kvb_attend_mutes(const kvb_attend_space *s, const kvb_point *p)
+{
+    const char *values = kvb_point_word(&s->space, p, KVB_AT_VALUES);
+    uint32_t mutes = p->at[KVB_AT_BLIND] && whole(s, p, KVB_AT_N_TOK) == 1 ? 1u << KVB_AT_BLIND : 0;
+    if (!strcmp(values, "subnormal"))
+        mutes |= 1u << KVB_AT_VALUES;
+    if (!strcmp(values, "far-below") && p->at[KVB_AT_SINKS])
+        mutes |= 1u << KVB_AT_VALUES | 1u << KVB_AT_SINKS;
+    return mutes;
+}
+
 kvb_problem kvb_attend_problem(const kvb_attend_shape *x)
 {
     kvb_problem problem = x->problem;

@@ -178,6 +178,7 @@ static int outputs_judge(trial *x, const char *when)
     diff_tell(x, &diff, &close, when, KVB_CHECK_BOUND);
     x->verdict->rows += row_count(x);
     x->verdict->judged += judged;
+    x->verdict->silent += diff.silent;
     return error;
 }
 
@@ -370,6 +371,11 @@ static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
     return kvb_attend_cost(&shape);
 }
 
+static uint32_t subject_mutes(const kvb_call_subject *s, const kvb_point *point)
+{
+    return kvb_attend_mutes(s->shapes, point);
+}
+
 static int subject_judge(const kvb_call_subject *s, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
                          kvb_call_verdict *verdict, char *why, size_t why_bytes)
 {
@@ -388,5 +394,6 @@ kvb_call_subject kvb_attend_subject(const kvb_attend_space *space, const kvb_ker
                               .shapes = space,
                               .fits = subject_fits,
                               .cost = subject_cost,
+                              .mutes = subject_mutes,
                               .judge = subject_judge};
 }

@@ -24,7 +24,7 @@ typedef struct part {
     uint32_t index, of;
     kvb_call_place place;
     uint64_t next; /* call to go on with */
-    uint64_t made;
+    uint64_t made, silent;
     volatile uint64_t wrong;    /* other parts look at it */
     uint64_t rows, judged, all; /* all: calls that were chosen, of all parts */
     double rho;
@@ -55,6 +55,12 @@ static double rule_cost(const void *ctx, const kvb_point *p)
     return s->cost(s, p);
 }
 
+static uint32_t rule_mutes(const void *ctx, const kvb_point *p)
+{
+    const kvb_call_subject *s = ctx;
+    return s->mutes ? s->mutes(s, p) : 0;
+}
+
 static void wrong_note(part *t, uint64_t number, const kvb_point *p, const kvb_call_verdict *verdict)
 {
     if (t->wrong++)
@@ -80,6 +86,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
         return;
     }
     t->made++;
+    t->silent += verdict.judged > 0 && verdict.silent == verdict.judged;
     t->rows += verdict.rows;
     t->judged += verdict.judged;
     t->rho = fmax(t->rho, verdict.rho);
@@ -124,7 +131,7 @@ static int by_cost(const void *a, const void *b)
 static void child_main(void *ctx)
 {
     part *t = ctx;
-    const kvb_point_rules rules = {rule_fits, rule_cost, t->subject};
+    const kvb_point_rules rules = {rule_fits, rule_cost, rule_mutes, t->subject};
     kvb_call_teams teams = {{NULL}};
     kvb_point_cover cover = {.points = NULL};
     kvb_call_child_begin(&t->place);
@@ -213,6 +220,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     for (uint32_t i = 0; i < n; i++) {
         part *t = &parts[i];
         r->axes.calls += t->made;
+        r->axes.silent += t->silent;
         r->error.checked_rows += t->judged;
         r->error.total_rows += t->rows;
         r->error.looked.scanned += t->rows;

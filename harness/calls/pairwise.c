@@ -44,13 +44,34 @@ static uint32_t values_of(const choice *c, uint32_t axis)
     return c->first[axis + 1] - c->first[axis];
 }
 
+static uint32_t mutes_of(const choice *c, const kvb_point *p)
+{
+    return c->rules->mutes ? c->rules->mutes(c->rules->ctx, p) : 0;
+}
+
+/* Does a call with these mutes show how the values of two axes go together? Of one axis with itself: how its value does. */
+static bool shows(uint32_t mutes, uint32_t a, uint32_t b)
+{
+    return (mutes & ~(1u << a) & ~(1u << b)) == 0;
+}
+
 /* How many pairs with this axis' value are new. */
 static uint32_t axis_gain(const choice *c, const kvb_point *p, uint32_t axis)
 {
+    const uint32_t mutes = mutes_of(c, p);
     uint32_t gain = 0;
     for (uint32_t b = 0; b < c->space->n_axes; b++)
-        gain += b != axis && *met_of(c, axis, p->at[axis], b, p->at[b]) == 0;
+        gain += b != axis && *met_of(c, axis, p->at[axis], b, p->at[b]) == 0 && shows(mutes, axis, b);
     return gain;
+}
+
+/* Do the values of the held axes show in it? */
+static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_CALL_AXES])
+{
+    uint32_t mutes = mutes_of(c, p);
+    for (uint32_t a = 0; a < c->space->n_axes; a++)
+        mutes &= ~((uint32_t)held[a] << a);
+    return mutes == 0;
 }
 
 /* On each axis that is not held: the value that brings most for its cost, as long as the call stays cheap. */
@@ -72,7 +93,7 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
             if (gain == 0 || v == p->at[axis])
                 continue;
             const double cost = c->rules->cost(c->rules->ctx, &other), worth = gain / cost;
-            if (worth > most && cost <= dearest && fits(c, &other)) {
+            if (worth > most && cost <= dearest && held_shows(c, &other, held) && fits(c, &other)) {
                 most = worth;
                 best = other;
             }
@@ -94,7 +115,7 @@ static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
                        : random && kvb_draw_below(&c->rng, c->space->n_axes) < some
                            ? (uint8_t)kvb_draw_below(&c->rng, values_of(c, a))
                            : base->at[a];
-        if (fits(c, p))
+        if (held_shows(c, p, held) && fits(c, p))
             return true;
     }
     *p = wanted;
@@ -106,11 +127,14 @@ static int point_take(choice *c, const kvb_point *p)
     kvb_point_cover *cover = c->cover;
     if (kvb_array_reserve(&cover->points, &c->room, cover->n + 1, sizeof *cover->points))
         return -ENOMEM;
+    const uint32_t mutes = mutes_of(c, p);
     cover->points[cover->n++] = *p;
     for (uint32_t a = 0; a < c->space->n_axes; a++) {
-        cover->state[a][p->at[a]] = 2;
+        if (shows(mutes, a, a))
+            cover->state[a][p->at[a]] = 2;
         for (uint32_t b = a + 1; b < c->space->n_axes; b++)
-            *met_of(c, a, p->at[a], b, p->at[b]) = 1;
+            if (shows(mutes, a, b))
+                *met_of(c, a, p->at[a], b, p->at[b]) = 1;
     }
     return 0;
 }

@@ -12,6 +12,9 @@
 typedef struct kvb_point_rules {
     bool (*fits)(const void *ctx, const kvb_point *point);
     double (*cost)(const void *ctx, const kvb_point *point); /* about, in nanoseconds; above 0 */
+    /* Axes whose values make zeros the right output, as bits: such a call shows nothing about its other values, and covers none
+     * of them. NULL: there are none. */
+    uint32_t (*mutes)(const void *ctx, const kvb_point *point);
     const void *ctx;
 } kvb_point_rules;
 

@@ -13,6 +13,7 @@ typedef struct kvb_call_verdict {
     char words[320]; /* what is wrong: "out of query 3, head 1, channel 12 is -0.0789, exact 0.1107, bound 2e-7" */
     double rho;      /* largest error over its bound, of the rows that were judged */
     uint64_t rows, judged; /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
+    uint64_t silent;       /* of the judged: rows for which outputs of 0 pass */
 } kvb_call_verdict;
 
 /* Notes what is wrong; what was noted first stays. */

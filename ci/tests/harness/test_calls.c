@@ -40,7 +40,7 @@ static double small_cost(const void *ctx, const kvb_point *p)
     return 1e6 * (1 + p->at[0]);
 }
 
-static const kvb_point_rules small_rules = {small_fits, small_cost, NULL};
+static const kvb_point_rules small_rules = {small_fits, small_cost, NULL, NULL};
 
 /* Do these two values meet in one of the first n points? */
 static bool meet(const kvb_point_cover *cover, size_t n, uint32_t a, uint32_t i, uint32_t b, uint32_t j)
@@ -86,6 +86,32 @@ static void pairs_meet(void **state)
     free(cover.points);
     free(again.points);
     free(few.points);
+}
+
+/* c = 2 makes zeros right. */
+static uint32_t small_mutes(const void *ctx, const kvb_point *p)
+{
+    (void)ctx;
+    return p->at[2] == 2 ? 1u << 2 : 0;
+}
+
+/* What meets only where zeros are right has not met. */
+static void mute_calls_cover_nothing_else(void **state)
+{
+    const kvb_point_rules rules = {small_fits, small_cost, small_mutes, NULL};
+    kvb_point_cover cover;
+    (void)state;
+    assert_int_equal(kvb_points_choose(&small, &rules, 1, 0, false, &cover), 0);
+    size_t loud = 0;
+    for (size_t p = 0; p < cover.n; p++)
+        if (cover.points[p].at[2] != 2)
+            cover.points[loud++] = cover.points[p];
+    for (uint32_t i = 0; i < 5; i++)
+        for (uint32_t j = 0; j < 2; j++)
+            assert_true(meet(&cover, loud, 0, i, 1, j) && meet(&cover, loud, 0, i, 3, j));
+    assert_true(loud < cover.n);
+    assert_int_equal(cover.pairs, cover.pairs_of);
+    free(cover.points);
 }
 
 static void draws_fit(void **state)
@@ -247,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_meet),
+        cmocka_unit_test(mute_calls_cover_nothing_else),
         cmocka_unit_test(draws_fit),
         cmocka_unit_test(words_of_points),
         cmocka_unit_test(honest_passes),

@@ -192,7 +192,7 @@ static int by_cost(const void *a, const void *b)
 static kvb_point_cover cover_of(const kvb_scan_kernel *kernel)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
-    const kvb_point_rules rules = {rule_fits, rule_cost, &s};
+    const kvb_point_rules rules = {rule_fits, rule_cost, NULL, &s};
     kvb_point_cover cover;
     assert_int_equal(kvb_points_choose(s.space, &rules, SEED, MOST, false, &cover), 0);
     assert_int_equal(cover.values, cover.values_of);
