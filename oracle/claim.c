@@ -51,6 +51,8 @@ static const char *const names[FIELDS] = {
 
 /* ---- what no kernel can mean ------------------------------------------------------------------------------------- */
 
+static const char no_meaning[] = "arithmetic() declares what no kernel can mean";
+
 int kvb_claim_check(const kvb_arithmetic *a, char *why, size_t why_bytes)
 {
     const struct {
@@ -61,22 +63,49 @@ int kvb_claim_check(const kvb_arithmetic *a, char *why, size_t why_bytes)
         {"scores.step", a->scores.step, 1}, {"scores.floor", a->scores.floor, 1}, {"sums.step", a->sums.step, 1},
         {"sums.floor", a->sums.floor, 1},
     };
-    const char *const what = "arithmetic() declares what no kernel can mean";
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below)) {
-            snprintf(why, why_bytes, "%s: %s is %g: expected 0 at least, and less than %g", what, numbers[i].name,
+            snprintf(why, why_bytes, "%s: %s is %g: expected 0 at least, and less than %g", no_meaning, numbers[i].name,
                      numbers[i].value, numbers[i].below);
             return -EINVAL;
         }
     if (!(a->exp_floor >= 0 && a->exp_floor <= EXP_FLOOR)) {
-        snprintf(why, why_bytes, "%s: exp_floor is %g: expected 0 at least, and 2^-24 at most", what, a->exp_floor);
+        snprintf(why, why_bytes, "%s: exp_floor is %g: expected 0 at least, and 2^-24 at most", no_meaning,
+                 a->exp_floor);
         return -EINVAL;
     }
     if (a->accumulator == KVB_F32 || a->accumulator == KVB_F16 || a->accumulator == KVB_BF16)
         return 0;
-    snprintf(why, why_bytes, "%s: accumulator is element %d: expected KVB_F32, KVB_F16 or KVB_BF16", what,
+    snprintf(why, why_bytes, "%s: accumulator is element %d: expected KVB_F32, KVB_F16 or KVB_BF16", no_meaning,
              (int)a->accumulator);
     return -EINVAL;
+}
+
+int kvb_claim_check_scan(const kvb_scan_arithmetic *a, const kvb_scan_problem *p, char *why, size_t why_bytes)
+{
+    const uint32_t chunk = a->chunk < p->run ? a->chunk : p->run;
+    const double chain = CHAIN_FACTOR * ((double)p->d_k + p->d_v + chunk) + CHAIN_OWN;
+    const struct {
+        const char *name;
+        double value, least, most;
+    } numbers[] = {
+        {"chunk", a->chunk, 1, UINT32_MAX},
+        {"state_chain", a->state_chain, 0, chain},
+        {"read_chain", a->read_chain, 0, chain},
+        {"solve_chain", a->solve_chain, 0, chain},
+        {"exponent_chain", a->exponent_chain, 0, chain},
+        {"exp_error", a->exp_error, 0, EXP_ERROR},
+        {"exp_floor", a->exp_floor, 0, EXP_FLOOR},
+        {"the unit roundoff of carried", kvb_unit_roundoff(a->carried), 0x1p-24, kvb_unit_roundoff(KVB_BF16)},
+        {"the unit roundoff of operands", kvb_unit_roundoff(a->operands), 0x1p-24, kvb_unit_roundoff(KVB_E4M3)},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most)) {
+            snprintf(why, why_bytes, "%s: %s is %g: expected %g to %g", no_meaning, numbers[i].name, numbers[i].value,
+                     numbers[i].least, numbers[i].most);
+            return -EINVAL;
+        }
+    return 0;
 }
 
 /* ---- what arithmetic in 8 or 16 bits comes to --------------------------------------------------------------------- */

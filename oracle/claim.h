@@ -31,6 +31,7 @@
 
 #include <math.h>
 
+#include "kernels/scan.h"
 #include "oracle/oracle.h"
 
 /* The share of the judged rows above which too wide a declaration fails. Honest kernels have none. */
@@ -39,6 +40,11 @@
 /* Refuses what no kernel can mean: steps, floors and an error of exp() of 1 and more, an exp_floor above 2^-24, numbers below 0 and
  * NaN, an accumulator that is no float of 16 or 32 bits. 0, or -EINVAL and why names the field. */
 int kvb_claim_check(const kvb_arithmetic *arithmetic, char *why, size_t why_bytes);
+
+/* The same of a scan. It has no rows to ask, so that a declaration which says nothing is refused as it stands: exp_error above 2^-8,
+ * chains of more than 4 times the terms that meet (d_k, d_v and the chunk's tokens) and 256, operands coarser than e4m3. */
+int kvb_claim_check_scan(const kvb_scan_arithmetic *arithmetic, const kvb_scan_problem *problem, char *why,
+                         size_t why_bytes);
 
 /* Cuts the fields of a declaration, for dot products of k_dim terms and sums over `cells`. Returns those that were cut, as bits. */
 uint32_t kvb_claim_cut(kvb_arithmetic *arithmetic, uint32_t k_dim, uint32_t cells);

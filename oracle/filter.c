@@ -16,8 +16,9 @@
 #define CLIP              2.0f
 #define ROUNDING_RMS      0.425 /* of a rounding to nearest, over its largest; logarithms uniform: sqrt(1 / (8 ln 2)) */
 #define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */
-#define LOST_SHARE        0.25 /* of the weight beside the largest, that may lie in cells below a step */
-#define LEAST_BESIDE      0.01 /* of the weight, that must lie beside the largest */
+#define LOST_SHARE        0.25    /* of the weight beside the largest, that may lie in cells below a step */
+#define LEAST_V           0x1p-14 /* largest V of a row: the least normal f16, in which scales and products are kept */
+#define LEAST_BESIDE      0.01    /* of the weight, that must lie beside the largest */
 #define SCALE_STEPS       8    /* of a weight: the least standard deviation of the logits for the scale to be judged */
 #define NEAR_SHARE        0.25 /* of the weight beside the largest, that may lie within SCALE_STEPS of the largest */
 #define SPREAD_DIRECTIONS 16u  /* with fewer, there is no median to speak of */
@@ -297,7 +298,8 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     }
     r.e_norm = sqrt(norm2);
     r.bent = bent_by(f, expect, actual, arithmetic, out_elem);
-    if (!r.unit->usable || !isnormal((float)norm2) || !(r.bent < 1) || !is_telling(&r, actual->row.p_max))
+    if (!r.unit->usable || !isnormal((float)norm2) || actual->row.v_largest < LEAST_V || !(r.bent < 1) ||
+        !is_telling(&r, actual->row.p_max))
         return;
     f->rows++;
     direction_add(&f->size, KVB_FILTER_SIZE, &r, f->e, r.row->o, size_honest(&r, arithmetic, out_elem));

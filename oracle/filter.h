@@ -57,7 +57,8 @@
  *   scale     weights in steps bend the slope where they are few steps large: a quarter of a step, some 4 times what is measured
  *   heads     1/2: an output that has lost what its head's logits say is the mean of V, half-way between two heads'
  *
- * A row counts if cells below half a step have at most a quarter of the weight that lies beside its largest cell, and if that is
+ * A row counts if its largest V is a normal number of f16 (scales and products below round alike, to few bits). It counts if cells
+ * below half a step have at most a quarter of the weight that lies beside its largest cell, and if that is
  * at least 1 % of all; else one cell makes up the row, and rounding takes the rest. Behind an attention sink few rows of a kernel
  * with steps count; where none does, the filter says nothing. A step is made for the largest channel. Where the root mean squares
  * of a quarter of V's channels are less than 1/8 of the largest one, max_c |v_ic| is made that much smaller: what a step loses

@@ -11,6 +11,7 @@
 
 #include "harness/calls/scan_scene.h"
 #include "harness/replay/kernel_io.h"
+#include "oracle/claim.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 #include "workloads/rng.h"
@@ -258,7 +259,12 @@ static int outputs_judge(trial *x)
     const bool sampled = (double)p->heads * p->d_v * column > 2 * KVB_SCAN_JUDGED;
     double judged = 0;
     int error = 0;
+    char why[256];
     x->kernel->arithmetic(p, &arithmetic);
+    if (kvb_claim_check_scan(&arithmetic, p, why, sizeof why)) {
+        kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
+        return 0;
+    }
     for (uint64_t i = 0; i < all && !error && (i < 3 || judged < (sampled ? 1 : 2) * KVB_SCAN_JUDGED); i++) {
         const uint64_t any = (kvb_rng_key(x->key, i) >> 16) % all, at = !sampled ? i
                                                                         : i == 0 ? 0

@@ -88,6 +88,8 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
     if (planted->scan) {
         scan = *(kvb_fault_honest.scan = replay->scan);
         scan.scan = planted->scan;
+        if (planted->scan_arithmetic)
+            scan.arithmetic = planted->scan_arithmetic;
         replay->scan = &scan;
     }
     if (planted->cache) {

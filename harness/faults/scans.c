@@ -266,6 +266,21 @@ static int channel_off(const kvb_scan *call)
     return error;
 }
 
+/* So many roundings that any output passes, which is none of the right ones. */
+static void endless_chain(const kvb_scan_problem *problem, kvb_scan_arithmetic *a)
+{
+    kvb_fault_honest.scan->arithmetic(problem, a);
+    a->read_chain = 1u << 30;
+}
+
+static int nothing_read(const kvb_scan *call)
+{
+    const kvb_scan_problem *p = &call->problem;
+    const int error = kvb_fault_honest.scan->scan(call);
+    memset(call->out, 0, (size_t)p->n_tok * p->heads * p->d_v * (p->out_elem == KVB_F32 ? 4 : 2));
+    return error;
+}
+
 /* The kernel beside it brings its own project's rule. */
 static void tolerate(kvb_kernel *wrong)
 {
@@ -344,6 +359,12 @@ const kvb_fault kvb_scan_faults[] = {
      .where = {"hybrid-decode contiguous f32 scan"},
      .kernel = tolerate,
      .scan = padded},
+    {.name = "scan-declares-wide-chain",
+     .breaks = "outputs are 0, and so many roundings are declared that they pass",
+     .check = KVB_CHECK_DECLARATION,
+     .where = {"state-fork seq f32 scan", "calls none any scan"},
+     .scan = nothing_read,
+     .scan_arithmetic = endless_chain},
     {.name = "channel-off",
      .breaks = "one output of one call is off by a ten-thousandth, in a channel that is not followed",
      .check = KVB_CHECK_OPINION,

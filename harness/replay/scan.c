@@ -12,6 +12,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/verdict.h"
+#include "oracle/claim.h"
 #include "workloads/array.h"
 
 #define POISON_BYTES ((uint64_t)256 << 20) /* of slots that are kept aside in the first pass, at most */
@@ -367,6 +368,8 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
         const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, layer);
         kvb_scan_arithmetic arithmetic;
         s->call.kernel->arithmetic(problem, &arithmetic);
+        if (kvb_claim_check_scan(&arithmetic, problem, why, sizeof why))
+            return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
         const kvb_scan_made made = {.event = p->place->event,
                                     .layer = layer,
                                     .part = part,

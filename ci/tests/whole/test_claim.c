@@ -132,6 +132,45 @@ static void lies_are_refused(void **state)
     assert_int_equal(kvb_claim_check(&plain, why, sizeof why), 0);
 }
 
+/* Scans: by the field that is named. The least and the most that pass do. */
+static void scan_lies_are_refused(void **state)
+{
+    (void)state;
+    static const kvb_scan_problem problem = {.n_tok = 40, .run = 20, .d_k = 16, .d_v = 32};
+    const uint32_t chain = 4 * (16 + 32 + 20) + 256;
+    const struct {
+        const char *field;
+        kvb_scan_arithmetic lie;
+    } lies[] = {
+        {"chunk is 0:", {.chunk = 0}},
+        {"state_chain is 529:", {.chunk = 64, .state_chain = chain + 1}},
+        {"read_chain is 529:", {.chunk = 64, .read_chain = chain + 1}},
+        {"solve_chain is 453:", {.chunk = 1, .solve_chain = chain - 75}},
+        {"exponent_chain is 529:", {.chunk = 64, .exponent_chain = chain + 1}},
+        {"exp_error is 0.5:", {.chunk = 1, .exp_error = 0.5}},
+        {"exp_error is nan:", {.chunk = 1, .exp_error = NAN}},
+        {"exp_floor is 1e-07:", {.chunk = 1, .exp_floor = 1e-7}},
+        {"carried is 0.0625:", {.chunk = 1, .carried = KVB_E4M3}},
+        {"operands is 0.125:", {.chunk = 1, .operands = KVB_E5M2}},
+    };
+    char why[256];
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        assert_int_equal(kvb_claim_check_scan(&lies[i].lie, &problem, why, sizeof why), -EINVAL);
+        assert_contains(why, lies[i].field);
+    }
+    const kvb_scan_arithmetic widest = {.chunk = 64,
+                                        .carried = KVB_BF16,
+                                        .operands = KVB_E4M3,
+                                        .state_chain = chain,
+                                        .read_chain = chain,
+                                        .solve_chain = chain,
+                                        .exponent_chain = chain,
+                                        .exp_error = 0x1p-8,
+                                        .exp_floor = 0x1p-24};
+    assert_int_equal(kvb_claim_check_scan(&widest, &problem, why, sizeof why), 0);
+    assert_int_equal(kvb_claim_check_scan(&(kvb_scan_arithmetic){.chunk = 1}, &problem, why, sizeof why), 0);
+}
+
 /* What is not refused, but lets other outputs pass in most of the rows. */
 static void lies_are_named(void **state)
 {
@@ -310,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(scan_lies_are_refused),
         cmocka_unit_test(lies_are_named),
         cmocka_unit_test(steps_are_named),
         cmocka_unit_test(plain_says_all),
