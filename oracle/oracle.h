@@ -104,7 +104,7 @@ typedef struct kvb_claim {
     uint32_t fields;              /* that were cut for them */
 } kvb_claim;
 
-#define KVB_DIFF_QUERIES 4096u /* of a call that are told apart */
+#define KVB_DIFF_QUERIES 4096u /* of a call, whose numbers are kept when they fail */
 
 typedef struct kvb_diff {
     double rho;       /* max of error / bound, statistical bound: > 1 fails */

@@ -35,7 +35,7 @@ typedef enum kvb_attend_axis {
     KVB_ATTEND_AXES
 } kvb_attend_axis;
 
-/* The space of attention calls over all pools of a registry and all value profiles. The words are the registry's. */
+/* The space of attention calls over all pools of a registry and all value profiles. The registry owns the words. */
 typedef struct kvb_attend_space {
     kvb_space space;
     kvb_call_axis axes[KVB_ATTEND_AXES];

@@ -87,8 +87,8 @@ static inline int8_shape int8_shape_of(const kvb_format *f, uint32_t dim)
     return s;
 }
 
-/* A largest product of a weight and d below this is taken to be this: else its step would be subnormal. A cell's product with a code
- * is off by at most as much, relative to a row's largest weight by twice as much: that is at least a half in the end. */
+/* The largest product of a weight and d is taken as at least this, since a smaller one has a subnormal step. A cell's product with a
+ * code is then off by at most this much; relative to a row's largest weight, which is at least a half, by twice as much. */
 #define INT8_LEAST_PRODUCT 0x1p-110f
 
 /* ---- query rows -------------------------------------------------------------------------------------------------- */

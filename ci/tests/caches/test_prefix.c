@@ -191,7 +191,7 @@ static bool same_counted(const int32_t *a, const int32_t *b, uint32_t n)
     return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/* Of a hash of one bit half of all prompts meet, and are told apart; of a whole one none of these. */
+/* With a hash of one bit half of all prompts collide, and the cache still keeps them apart. With the whole hash none collides. */
 static void few_bits_of_hashes_collide(void **state)
 {
     (void)state;

@@ -2,7 +2,7 @@
 /*
  * Shows: a tall area holds the same row everywhere, keeps what is written apart and ends where it says, in little memory; and
  * every built-in kernel reads the right rows of views whose cells, pages and byte offsets pass 2^16, 2^20, 2^31 and 2^32. Kernels
- * that count any of these in fewer bits are found.
+ * with narrower counters fail.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -310,7 +310,7 @@ static void a_log_sum_exp_by_hand(void **state)
     assert_true(d.elements == 4 && d.failed == 0 && d.worst.bound == bound && d.worst.want == 3);
 }
 
-/* Queries beyond those that are told apart are counted, but not by number. */
+/* Queries beyond KVB_DIFF_QUERIES are counted; their numbers are not kept. */
 static void last_query_that_is_told_apart(void **state)
 {
     kvb_expect e = expect_row();

@@ -106,7 +106,7 @@ static kvb_attend call_of(const kvb_format *k_format, uint32_t layer, uint32_t n
 
 static const kvb_arithmetic coarse = {.dot_chain = 16, .query.step = STEP, .sums.step = 0.01};
 
-/* What rounded_rows makes of a kernel at the last event's layer 0, after a call of one token. */
+/* Returns what kvb_rounded_rows() returns for a kernel at the last event, layer 0, after a call of one token. */
 static int refused(const kvb_format *k_format, kvb_query_round *round, uint32_t n_tok, char *why, size_t why_bytes)
 {
     rig r;
@@ -135,7 +135,7 @@ static int to_zero(const kvb_problem *p, const kvb_view *k, uint32_t head, const
     return 0;
 }
 
-/* What rounded_rows makes of a kernel that takes all of q for 0, where q is of that size and meets such a head scale first. */
+/* The same for a kernel that rounds all of q to 0. q has that size, and is multiplied by that head scale first. */
 static int zero_refused(float size, float head_scale)
 {
     const kvb_kernel kernel = {.name = "k", .round_query = to_zero};

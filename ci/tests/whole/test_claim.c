@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: each field of a declaration, made too wide, is refused or named; no built-in kernel declares too much, over any format
- * and shape; and rows whose other outputs are no others are not counted.
+ * and shape; and a row counts only if the outputs it is compared with differ from the right one.
  */
 #include <stdarg.h>
 #include <stddef.h>

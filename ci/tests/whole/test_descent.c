@@ -73,7 +73,7 @@ typedef struct mistake {
     double nudge;         /* added to the token's output in the middle channel */
 } mistake;
 
-#define FED_MOST (LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS)
+#define FED_MOST (LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS) /* tokens of a trace at most */
 
 /* The tokens of a call. Slots are numbered by identity. */
 typedef struct feed {
