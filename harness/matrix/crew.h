@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several child processes at once, whose results come back in the order in which they were asked for. Children that are timed
- * make their first pass so, beside others, and then wait. In the end each of them has the machine for itself: what still works is
- * stopped meanwhile.
+ * Child processes whose results come back in the order in which they were asked for. Those that are only judged run several at once.
+ * One that is timed runs alone: the others have ended before it begins.
  *
  * A kernel that has no end costs the time limit each time. When it had none in KVB_CREW_HANGS combinations, those that come later in
  * the order are skipped, whatever has come of them meanwhile: which are skipped does not depend on the number of children.
@@ -17,7 +16,7 @@
 typedef struct kvb_crew kvb_crew;
 
 typedef struct kvb_crew_options {
-    uint32_t jobs;                                    /* children at work at once */
+    uint32_t jobs;                                    /* judged children at once */
     int (*take)(void *ctx, const kvb_result *result); /* a negative return is passed on */
     void *ctx;
 } kvb_crew_options;
@@ -28,7 +27,7 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -EN
  * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can be
  * made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR
  * (harness/interrupt.h); or why no child could be made. The caller has no threads running.
- * null: of what is timed and quick, a second child does the same some time later. What differs between the two is nobody's merit:
+ * null: a timed child is followed by a second one that does the same, unless its passes are long. The two differ by noise alone:
  * time.null_difference.
  */
 int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, bool null, const kvb_result *result);

@@ -198,20 +198,11 @@ static int peaks_measure(const kvb_matrix_options *o, double *peaks)
     return error;
 }
 
-/* Children at work at once. Of what will be timed no more threads than cores; one, where memory has its place. */
-static uint32_t jobs_of(const kvb_matrix_options *o)
-{
-    uint32_t most = 1;
-    for (size_t t = 0; t < o->selection->n_threads; t++)
-        most = o->selection->threads[t] > most ? o->selection->threads[t] : most;
-    return o->untimed ? o->jobs : o->first_touch || o->jobs <= most ? 1 : o->jobs / most;
-}
-
 static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, const bool *wanted, char *why,
                      size_t why_bytes)
 {
     const kvb_selection *s = o->selection;
-    const kvb_crew_options options = {.jobs = jobs_of(o), .take = o->take, .ctx = o->ctx};
+    const kvb_crew_options options = {.jobs = o->jobs, .take = o->take, .ctx = o->ctx};
     kvb_crew *crew = NULL;
     kvb_changed_trace *changed = NULL;
     double peaks[KVB_MAX_THREAD_COUNTS];

@@ -401,7 +401,6 @@ int kvb_block_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
                              .timeline = o->timeline},
                   .seconds = o->seconds,
                   .unbound = o->unbound || o->untimed,
-                  .beside = !o->duel,
                   .first_touch = o->first_touch,
                   .events = o->events,
                   .enter = o->enter,

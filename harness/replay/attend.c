@@ -308,10 +308,10 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
 }
 
 /* Is the pass judged and not timed? */
-static bool is_beside(const kvb_pass *p)
+static bool is_judged_only(const kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
-    return o->oracle && !o->unjudged && (o->untimed || (o->quiet && p->number == 0));
+    return o->oracle && !o->unjudged && (o->untimed || p->number == 0);
 }
 
 /* Has some output been judged wrong? */
@@ -419,9 +419,9 @@ int kvb_pass_attend(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, co
     rows_protect(p, spec, false);
     error = kvb_pass_returned(p, error, foreign ? 0 : allocations, foreign ? 0 : kvb_threads_started());
     error = call_judge(p, layer, spec, q, fed, n, error);
-    if (!error && is_beside(p) && !has_failed(p) && p->options->deterministic)
+    if (!error && is_judged_only(p) && !has_failed(p) && p->options->deterministic)
         error = kvb_team_check_run(p, layer);
-    if (!error && is_beside(p) && !has_failed(p))
+    if (!error && is_judged_only(p) && !has_failed(p))
         error = hidden_check(p, layer, spec, n);
     if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))
         kvb_dump(p, spec, layer, n);

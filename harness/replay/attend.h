@@ -102,10 +102,10 @@ typedef struct kvb_step_traffic {
     bool counted[KVB_MODEL_GROUPS];
 } kvb_step_traffic;
 
-/* Number of the pass in which counters run: the first one that is alone on the machine. */
+/* Number of the pass in which traffic is counted and counters run: the first one that is timed. */
 static inline uint64_t kvb_pass_counted(const kvb_pass *pass)
 {
-    return pass->options->quiet != NULL;
+    return !pass->options->untimed && pass->options->oracle;
 }
 
 /* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters run in

@@ -57,18 +57,6 @@ static bool turn_take(void *ctx)
     return send(fd, &token, 1, MSG_NOSIGNAL) == 1 && recv(fd, &token, 1, 0) == 1;
 }
 
-/* What a child needs to go on when the machine is quiet. */
-typedef struct quiet {
-    int turns;
-    kvb_threads *bound; /* that are to be bound then; NULL: none */
-} quiet;
-
-static bool quiet_wait(void *ctx)
-{
-    quiet *q = ctx;
-    return turn_take(&q->turns) && (!q->bound || !kvb_threads_bind(q->bound));
-}
-
 /* Judges pools by themselves. What is not right is the result. */
 static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
 {
@@ -93,13 +81,7 @@ static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
 static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
     kvb_replay_options replay = options->replay;
-    const bool beside = options->beside && !replay.untimed;
-    const bool late = beside && !options->first_touch; /* memory is where the bound threads are to find it */
-    quiet alone = {.turns = turns};
-    if (beside) {
-        replay.quiet = quiet_wait;
-        replay.quiet_ctx = &alone;
-    } else if (turns >= 0) {
+    if (turns >= 0) {
         replay.turn = turn_take;
         replay.turn_ctx = &turns;
     }
@@ -116,9 +98,8 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     if (!error && !replay.untimed)
         error = kvb_counters_open(options->events, &counts, &replay.counters);
     if (!error)
-        error = kvb_threads_start(options->threads, !options->unbound && !late, &threads);
+        error = kvb_threads_start(options->threads, !options->unbound, &threads);
     if (!error) {
-        alone.bound = options->unbound || !late ? NULL : threads;
         replay.team = kvb_threads_team(threads);
         kvb_first_touch(options->first_touch ? replay.team : NULL);
         placement_print(options, s->result.placement, sizeof s->result.placement);

@@ -13,9 +13,8 @@
 typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */
     uint32_t threads;
-    bool unbound;     /* threads go where the system puts them */
-    bool beside;      /* the first pass is made beside other children, and not bound: kvb_replay_options.quiet */
-    bool first_touch; /* large blocks are first touched by the team's threads in equal parts */
+    bool unbound;              /* threads go where the system puts them */
+    bool first_touch;          /* large blocks are first touched by the team's threads in equal parts */
     const char *const *events; /* hardware counters, NULL-terminated; NULL: the default ones */
     double seconds;            /* time limit; 0: none */
     /* Called in the child before the replay, which it may change. Below 0: the combination fails, why says why. NULL: none. */
@@ -28,7 +27,7 @@ typedef struct kvb_child {
     const kvb_child_options *options;
     struct kvb_child_shared *shared; /* what it leaves behind */
     pid_t pid;
-    int turns; /* of a child that takes turns, or waits for quiet: it asks here, by a byte, and gets one; else -1 */
+    int turns; /* of a child that takes turns: it asks here, by a byte, and gets one; else -1 */
 } kvb_child;
 
 /*

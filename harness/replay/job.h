@@ -40,16 +40,13 @@ typedef struct kvb_replay_options {
     uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
     bool untimed;       /* one pass, judged; no times, rates or counters */
     bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */
-    double seconds;     /* of passes, checks included; one that is timed is always made */
-    double width;       /* of the interval of the median, relative, at which passes end early */
+    double
+        seconds;  /* of passes, checks included. The first is judged and not timed; one that is timed is always made */
+    double width; /* of the interval of the median, relative, at which passes end early */
     /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
      * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
     bool (*turn)(void *ctx);
     void *turn_ctx;
-    /* Called once, behind the first pass, which is then judged, made beside others and never timed: waits until the machine is this
-     * replay's alone; false: it never will be. NULL: what is timed is alone from the start. */
-    bool (*quiet)(void *ctx);
-    void *quiet_ctx;
     kvb_cache_state cache_state;
     bool guarded; /* guard pages around what the kernel is handed */
     kvb_counters

@@ -76,13 +76,8 @@ static bool goes_on(const kvb_pass *p, double first, double started)
 /* Passes after the first one, a probe of the bandwidth after each. */
 static int passes_run(kvb_pass *p, kvb_roofline *roofline, double first)
 {
-    const kvb_replay_options *o = p->options;
-    if (o->timeline)
-        fflush(o->timeline); /* the next child writes to it while this one waits */
-    if (o->quiet && !o->quiet(o->quiet_ctx))
-        return -EINTR;
-    memset(p->account_ns, 0, o->quiet ? sizeof p->account_ns : 0); /* of passes that are alone */
-    p->intervals = o->quiet ? 0 : p->intervals;
+    memset(p->account_ns, 0, sizeof p->account_ns); /* of passes that are not judged */
+    p->intervals = 0;
     double started = kvb_now_seconds();
     int error = kvb_roofline_probe(roofline);
     while (!error && goes_on(p, first, started)) {

@@ -31,7 +31,6 @@ void kvb_second_look(const kvb_replay_options *failed, kvb_result *result)
     look.v_amax = v_amax;
     look.untimed = true;
     look.turn = NULL;
-    look.quiet = NULL;
     look.counters = NULL;
     look.timeline = NULL;
     look.counts = &counts;
