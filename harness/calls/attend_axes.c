@@ -256,6 +256,7 @@ double kvb_attend_cost(const kvb_attend_shape *x)
     const kvb_problem *p = &x->problem;
     const double dims = (double)p->k_dim + (double)p->v_dim;
     const double seen = (double)p->n_cells / (p->mask == KVB_MASK_CAUSAL ? 1 : x->batch);
+    const double bits = p->mask == KVB_MASK_EXPLICIT ? (double)p->n_tok * (p->n_cells + x->apart) : 0;
     return 0.8e6 + 0.4 * p->n_tok * p->n_heads * seen * dims + 30.0 * p->n_kv_heads * p->n_cells * dims +
-           10.0 * p->n_tok * p->n_heads * dims + (x->apart ? 10e6 : 0);
+           10.0 * p->n_tok * p->n_heads * dims + bits * (0.3 + 0.05 * p->n_heads) + (x->apart ? 10e6 : 0);
 }

@@ -103,11 +103,18 @@ static bool is_enough(const part *t)
     return wrong;
 }
 
+/* Is call i of n, which become dearer, of this part? Dealt out to and fro, so that no part always has the dearer one. */
+static bool is_own(const part *t, uint64_t i, uint64_t n)
+{
+    const uint64_t turn = (n - 1 - i) / t->of, at = (n - 1 - i) % t->of;
+    return (turn % 2 ? t->of - 1 - at : at) == t->index;
+}
+
 /* A part's calls of the list; small ones first. */
 static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
 {
     for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t); i++)
-        if (i % t->of == t->index && i >= t->next)
+        if (is_own(t, i, cover->n) && i >= t->next)
             call_make(t, i, &cover->points[i], teams);
 }
 

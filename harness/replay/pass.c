@@ -464,7 +464,7 @@ void kvb_pass_close(kvb_pass *p)
     kvb_kernel_io_free(&p->io);
     kvb_witness_check_close(&p->witness);
     kvb_poison_check_free(&p->poison);
-    kvb_team_check_free(&p->team);
+    kvb_team_check_free(&p->team, p->call.source);
     kvb_rounded_free(p->rounded);
     kvb_filter_free(p->filter);
     for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {

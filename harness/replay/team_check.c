@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/replay/attend.h"
+#include "harness/replay/guard.h"
 #include "workloads/array.h"
 
 static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
@@ -19,10 +20,25 @@ static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 /* The first of n bytes that differs, or n. */
 static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_t n)
 {
-    size_t i = 0;
+    size_t i = memcmp(a, b, n) ? 0 : n;
     while (i < n && a[i] == b[i])
         i++;
     return i;
+}
+
+/* Scratch of so many bytes, in the block of the calls before where it is large enough. NULL: no memory. */
+static void *scratch_fit(kvb_pass *p, size_t bytes)
+{
+    kvb_team_check *check = &p->team;
+    if (bytes > check->scratch_room) {
+        const size_t room = bytes / 2 < check->scratch_room ? 2 * check->scratch_room : bytes;
+        kvb_memory_give(p->call.source, check->scratch, check->scratch_room);
+        check->scratch = kvb_memory_take(p->call.source, "scratch", room);
+        check->scratch_room = check->scratch ? room : 0;
+    }
+    if (check->scratch && p->options->guarded)
+        check->scratch = kvb_guard_fit(check->scratch, bytes);
+    return check->scratch;
 }
 
 /* Makes the call by a team of n and compares its bits with those of the judged one: out [out bytes] and lse [lse bytes]. */
@@ -36,14 +52,12 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
     kvb_attend args = p->call.args;
     char why[256];
     args.team = &team;
-    args.scratch = bytes ? kvb_memory_take(p->call.source, "scratch", bytes) : NULL;
+    args.scratch = bytes ? scratch_fit(p, bytes) : NULL;
     if (bytes && !args.scratch)
         return -ENOMEM;
     p->place->doing = "in the kernel's attend(), for a team of another size";
     int error = kernel->attend(&args);
     p->place->doing = "in the check";
-    if (args.scratch)
-        kvb_memory_give(p->call.source, args.scratch, bytes);
     if (error) {
         snprintf(why, sizeof why, "--deterministic: attend() returns %d for %u threads, and 0 for %u", error, n,
                  threads);
@@ -87,8 +101,9 @@ int kvb_team_check_run(kvb_pass *p, uint32_t layer)
     return 0;
 }
 
-void kvb_team_check_free(kvb_team_check *check)
+void kvb_team_check_free(kvb_team_check *check, const kvb_memory_source *source)
 {
     free(check->out);
+    kvb_memory_give(source, check->scratch, check->scratch_room);
     *check = (kvb_team_check){0};
 }

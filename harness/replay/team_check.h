@@ -9,16 +9,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "caches/allocator.h"
+
 struct kvb_pass;
 
 /* What it works in; all zero at first. */
 typedef struct kvb_team_check {
     unsigned char *out; /* the judged call's outputs and log-sum-exps */
     size_t out_room;
+    void *scratch;
+    size_t scratch_room;
 } kvb_team_check;
 
 /* Of the call that was made last, of this layer: outputs are left as they were. 0, -ENOMEM or what kvb_pass_fail() returns. */
 int kvb_team_check_run(struct kvb_pass *pass, uint32_t layer);
-void kvb_team_check_free(kvb_team_check *check);
+void kvb_team_check_free(kvb_team_check *check, const kvb_memory_source *source); /* source: of the call's scratch */
 
 #endif

@@ -160,7 +160,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
      .matters = attends,
      .set = scale_set},
     {"--out", {"f16", "bf16"}, .has_field = true, .of_kernel = true, .of_outputs = true, .set = out_set},
-    {"--deterministic", {""}, .of_kernel = true, .of_outputs = true, .set = deterministic_set},
+    {"--deterministic", {""}, .dear = true, .of_kernel = true, .of_outputs = true, .set = deterministic_set},
     {"--values",
      {"gaussian", "qwen"},
      .of_truth = true,
@@ -271,7 +271,7 @@ static void value_choose(meetings *m, const kvb_settled *s, size_t n, size_t axi
     }
     while (words < KVB_SETTING_WORDS && kvb_setting_axes[axis].words[words])
         words++;
-    best = most ? best : chance & 1 ? 0 : 1 + (chance >> 1) % words;
+    best = most ? best : chance & (kvb_setting_axes[axis].dear ? 15 : 1) ? 0 : 1 + (chance >> 4) % words;
     for (size_t i = 0; i < n; i++)
         value_take(m, &s[i], axis, can_have(&s[i], axis, best) ? best : 0);
 }

@@ -33,6 +33,7 @@ typedef struct kvb_setting_axis {
     const char *option;                   /* of `kvbench run` */
     const char *words[KVB_SETTING_WORDS]; /* its values, as typed; "": a flag; NULL: no more */
     bool has_field;                       /* the record has a field of its own for it */
+    bool dear;       /* the calls of a combination are made again: rare, once its values have met everything */
     bool of_truth;   /* the oracle has to know it: one value for a workload and pair of pools, where that can be */
     bool of_kernel;  /* kernels may refuse it: supports() is asked */
     bool of_outputs; /* a witness has none of it */
