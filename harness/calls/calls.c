@@ -40,7 +40,7 @@ typedef struct part {
     uint32_t deaths;
 } part;
 
-/* ---- in the child ---------------------------------------------------------------------------------------------- */
+/* ---- which calls ------------------------------------------------------------------------------------------------- */
 
 static bool rule_fits(const void *ctx, const kvb_point *p)
 {
@@ -60,6 +60,30 @@ static uint32_t rule_mutes(const void *ctx, const kvb_point *p)
     const kvb_call_subject *s = ctx;
     return s->mutes ? s->mutes(s, p) : 0;
 }
+
+static kvb_point_rules rules_of(const kvb_call_subject *s)
+{
+    return (kvb_point_rules){rule_fits, rule_cost, rule_mutes, s};
+}
+
+static const kvb_call_subject *sorted;
+static int by_cost(const void *a, const void *b)
+{
+    const double x = sorted->cost(sorted, a), y = sorted->cost(sorted, b);
+    return (x > y) - (x < y);
+}
+
+int kvb_calls_choose(const kvb_call_subject *s, uint64_t seed, size_t most, bool only_cheap, kvb_point_cover *cover)
+{
+    const kvb_point_rules rules = rules_of(s);
+    const int error = kvb_points_choose(s->space, &rules, seed, most, only_cheap, cover);
+    sorted = s;
+    if (cover->n)
+        qsort(cover->points, cover->n, sizeof *cover->points, by_cost);
+    return error;
+}
+
+/* ---- in the child ---------------------------------------------------------------------------------------------- */
 
 static void wrong_note(part *t, uint64_t number, const kvb_point *p, const kvb_call_verdict *verdict)
 {
@@ -118,27 +142,20 @@ static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
             call_make(t, i, &cover->points[i], teams);
 }
 
-static void random_make(part *t, const kvb_point_rules *rules, uint64_t first, kvb_call_teams *teams)
+static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
 {
+    const kvb_point_rules rules = rules_of(t->subject);
     for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t); i++) {
         uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
         kvb_point p;
-        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject->space, rules, &state, &p))
+        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject->space, &rules, &state, &p))
             call_make(t, first + i, &p, teams);
     }
-}
-
-static const kvb_call_subject *sorted;
-static int by_cost(const void *a, const void *b)
-{
-    const double x = sorted->cost(sorted, a), y = sorted->cost(sorted, b);
-    return (x > y) - (x < y);
 }
 
 static void child_main(void *ctx)
 {
     part *t = ctx;
-    const kvb_point_rules rules = {rule_fits, rule_cost, rule_mutes, t->subject};
     kvb_call_teams teams = {{NULL}};
     kvb_point_cover cover = {.points = NULL};
     kvb_call_child_begin(&t->place);
@@ -151,16 +168,13 @@ static void child_main(void *ctx)
         if (!t->error && t->index == 0 && t->next == 0)
             call_make(t, 0, &p, &teams);
     } else {
-        t->error = kvb_points_choose(t->subject->space, &rules, kvb_rng_key(t->options->seed, 3), t->options->most,
-                                     t->options->only_cheap, &cover);
-        sorted = t->subject;
-        if (cover.n)
-            qsort(cover.points, cover.n, sizeof *cover.points, by_cost);
+        t->error = kvb_calls_choose(t->subject, kvb_rng_key(t->options->seed, 3), t->options->most,
+                                    t->options->only_cheap, &cover);
         t->all = cover.n + t->options->random;
         t->cover = cover;
         t->cover.points = NULL;
         chosen_make(t, &cover, &teams);
-        random_make(t, &rules, cover.n, &teams);
+        random_make(t, cover.n, &teams);
     }
     kvb_call_child_next(&t->place, 0, 0);
     free(cover.points);

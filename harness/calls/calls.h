@@ -7,6 +7,7 @@
 #ifndef KVB_CALLS_H
 #define KVB_CALLS_H
 
+#include "harness/calls/pairwise.h"
 #include "harness/calls/subject.h"
 #include "results/result.h"
 
@@ -26,6 +27,10 @@ typedef struct kvb_calls_options {
  * of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
 int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
                     size_t why_bytes);
+
+/* The calls that are chosen for pairs, cheapest first; arguments and returns as of kvb_points_choose(). */
+int kvb_calls_choose(const kvb_call_subject *subject, uint64_t seed, size_t most, bool only_cheap,
+                     kvb_point_cover *cover);
 
 /* ---- shrinking ---- */
 

@@ -169,34 +169,12 @@ static const kvb_scan_kernel around_kernel = {.name = "around",
 
 /* ---- calls --------------------------------------------------------------------------------------------------------- */
 
-static bool rule_fits(const void *ctx, const kvb_point *p)
-{
-    const kvb_call_subject *s = ctx;
-    char why[256];
-    return s->fits(s, p, why, sizeof why);
-}
-
-static double rule_cost(const void *ctx, const kvb_point *p)
-{
-    const kvb_call_subject *s = ctx;
-    return s->cost(s, p);
-}
-
-static int by_cost(const void *a, const void *b)
-{
-    const kvb_call_subject s = kvb_scan_subject(reference);
-    const double x = s.cost(&s, a), y = s.cost(&s, b);
-    return (x > y) - (x < y);
-}
-
 static kvb_point_cover cover_of(const kvb_scan_kernel *kernel)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
-    const kvb_point_rules rules = {rule_fits, rule_cost, NULL, &s};
     kvb_point_cover cover;
-    assert_int_equal(kvb_points_choose(s.space, &rules, SEED, MOST, false, &cover), 0);
+    assert_int_equal(kvb_calls_choose(&s, SEED, MOST, false, &cover), 0);
     assert_int_equal(cover.values, cover.values_of);
-    qsort(cover.points, cover.n, sizeof *cover.points, by_cost);
     return cover;
 }
 
