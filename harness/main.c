@@ -11,9 +11,19 @@
 #include "results/near_name.h"
 
 static const kvb_command *const commands[] = {
-    &kvb_command_run,     &kvb_command_list,   &kvb_command_show,    &kvb_command_record,
-    &kvb_command_machine, &kvb_command_tune,   &kvb_command_compare, &kvb_command_merge,
-    &kvb_command_size,    &kvb_command_report, &kvb_command_faults,  NULL,
+    &kvb_command_run,
+    &kvb_command_check,
+    &kvb_command_list,
+    &kvb_command_show,
+    &kvb_command_record,
+    &kvb_command_machine,
+    &kvb_command_tune,
+    &kvb_command_compare,
+    &kvb_command_merge,
+    &kvb_command_size,
+    &kvb_command_report,
+    &kvb_command_faults,
+    NULL,
 };
 
 static void help_print(FILE *out)
@@ -27,6 +37,7 @@ static void help_print(FILE *out)
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\nfirst steps:\n"
                  "  kvbench run --suite quick        every cache, pool and kernel over the recorded workloads\n"
+                 "  kvbench check mine.so            is my kernel, cache or pool right?\n"
                  "  kvbench list                     what there is to combine\n"
                  "  kvbench show eagle-tree          what a workload holds\n"
                  "  kvbench size Llama-3.1-8B        what memory a model's context takes\n");

@@ -170,6 +170,17 @@ typedef struct kvb_looked {
     uint64_t scanned, opinion, moved, seed;
 } kvb_looked;
 
+/* Where a combination fails first, in words: not in records. Empty: the reason has all that is known. */
+typedef struct kvb_where {
+    uint64_t line; /* of the trace; 0: no line is known */
+    uint32_t layer;
+    char event[192];   /* "line 2: prefill of 48 tokens in sequence 0" */
+    char pattern[128]; /* "every 8th query, every head"; empty: not all rows of the call were compared */
+    char rows[400];    /* "heads 0 to 3, queries 7, 15, 23" */
+    char element[256]; /* "query 7, head 0, channel 0: got -0.08, exact 0.11, bound 1e-07" */
+    char witness[256]; /* "each query saw the right tokens", or what a query saw; empty: no witness looked */
+} kvb_where;
+
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     char beside[KVB_NAME]; /* the kernel of the other layers, where some attend and some scan; empty: no such key */
@@ -180,6 +191,7 @@ typedef struct kvb_result {
     kvb_status status;
     kvb_check check;         /* that failed it; not in records */
     char reason[KVB_REASON]; /* empty: null */
+    kvb_where where;
     char replay[KVB_REPLAY]; /* empty: no such key */
     double rho;              /* NaN: null */
     char out_digest[24];     /* empty: null */

@@ -7,8 +7,7 @@
 
 #define FEW_VALUES 3u /* of an axis, that are named one by one */
 
-/* "softcap=30,5 k: 18 formats" of "softcap=30,5 k=f32,f16,...": many values are counted. */
-static void values_shorten(const char *list, char *text, size_t bytes)
+void kvb_axes_shorten(const char *list, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -31,7 +30,7 @@ static int kernel_row(kvb_table *table, const kvb_result *r)
     snprintf(values, sizeof values, "%" PRIu64 " of %" PRIu64, r->axes.values, r->axes.values_of);
     snprintf(pairs, sizeof pairs, "%.0f %%",
              r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0);
-    values_shorten(r->axes.declined, declined, sizeof declined);
+    kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
     return kvb_table_row(table, (const char *const[]){r->kernel, calls, values, pairs, declined});
 }
 

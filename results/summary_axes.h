@@ -9,4 +9,7 @@
  * named below, with the option that adds calls. Nothing without such a kernel. 0, -ENOMEM or -EIO. */
 int kvb_axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out);
 
+/* "softcap=30,5 k=(18)" of "softcap=30,5 k=f32,f16,...": many values are counted. */
+void kvb_axes_shorten(const char *list, char *text, size_t bytes);
+
 #endif

@@ -12,9 +12,16 @@ static bool has(const uint64_t *set, uint32_t i)
     return set[i / 64] >> i % 64 & 1;
 }
 
+/* "queries" of "query". */
+static void plural(const char *what, char text[32])
+{
+    const size_t n = strlen(what), stem = n - (what[n - 1] == 'y');
+    snprintf(text, 32, "%.*s%s", (int)stem, what, what[stem] ? "ies" : "s");
+}
+
 void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes)
 {
-    char list[160] = "";
+    char list[160] = "", several[32];
     size_t used = 0, ranges = 0, members = 0;
     for (uint32_t i = 0, end; i < n; i = end + 1) {
         for (end = i; end < n && has(set, end); end++)
@@ -28,9 +35,37 @@ void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text
             used += (size_t)snprintf(list + used, sizeof list - used, ", …");
         ranges++;
     }
-    size_t stem = strlen(what) - (members != 1 && what[strlen(what) - 1] == 'y');
-    const char *plural = members == 1 ? "" : what[stem] ? "ies" : "s";
-    snprintf(text, bytes, "%.*s%s %s", (int)stem, what, plural, list);
+    plural(what, several);
+    snprintf(text, bytes, "%s %s", members == 1 ? what : several, list);
+}
+
+void kvb_set_pattern(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes)
+{
+    static const char *const endings[] = {"th", "st", "nd", "rd"};
+    uint32_t members = 0, first = 0, last = 0, step = 0;
+    char several[32];
+    bool even = true; /* each member is as far from the one before */
+    for (uint32_t i = 0; i < n; i++) {
+        if (!has(set, i))
+            continue;
+        first = members ? first : i;
+        even &= members < 2 || i - last == step;
+        step = members ? i - last : 0;
+        last = i;
+        members++;
+    }
+    plural(what, several);
+    const char *ending = endings[step % 10 <= 3 && step / 10 % 10 != 1 ? step % 10 : 0];
+    if (members == n)
+        snprintf(text, bytes, "every %s", what);
+    else if (members == 1 && last + 1 == n)
+        snprintf(text, bytes, "the last %s", what);
+    else if (members > 1 && even && step > 1 && first < step && n - last <= step)
+        snprintf(text, bytes, "every %u%s %s", step, ending, what);
+    else if (members == 1 || (even && step == 1))
+        kvb_set_words(what, set, n, text, bytes);
+    else
+        snprintf(text, bytes, "%u of %u %s", members, n, several);
 }
 
 void kvb_event_words(const kvb_event *e, char *text, size_t bytes)

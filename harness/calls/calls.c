@@ -271,16 +271,20 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     }
     if (!wrong)
         return;
-    if (!o->only_first && (first->deaths < DEATHS || first->next))
+    if (!o->as_found && (first->deaths < DEATHS || first->next))
         kvb_call_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH
                 : first->verdict.check == KVB_CHECK_TIMEOUT ? KVB_STATUS_TIMEOUT
                                                             : KVB_STATUS_FAIL;
     r->check = first->verdict.check;
-    snprintf(r->reason, sizeof r->reason, "%.560s: %s; %" PRIu64 " of %" PRIu64 " calls are wrong%s",
-             *text ? text : "the simplest call", first->verdict.words, wrong, r->axes.calls,
-             deaths ? ", the rest is left out after three that ended their process" : "");
+    snprintf(r->reason, sizeof r->reason, "%.560s: %s", *text ? text : "the simplest call", first->verdict.words);
+    if (!o->only_first)
+        snprintf(r->reason + strlen(r->reason), sizeof r->reason - strlen(r->reason),
+                 "; %" PRIu64 " of %" PRIu64 " calls are wrong%s", wrong, r->axes.calls,
+                 deaths ? ", the rest is left out after three that ended their process" : "");
+    if (!*text) /* a word all the same */
+        snprintf(text, sizeof text, "%s=%s", s->space->axes[0].name, s->space->axes[0].values[0]);
     if (*o->command)
         snprintf(r->replay, sizeof r->replay, "%s --call '%s'", o->command, text);
 }

@@ -18,7 +18,8 @@ typedef struct kvb_calls_options {
     uint64_t seed;
     double seconds;      /* most that one call may take */
     uint32_t jobs;       /* children at once */
-    bool only_first;     /* end at the first call that is wrong, and do not shrink it */
+    bool only_first;     /* end at the first call that is wrong */
+    bool as_found;       /* a call that is wrong is not shrunk */
     bool only_cheap;     /* pairs of values that need dear calls are left out */
     const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
 } kvb_calls_options;

@@ -205,6 +205,7 @@ static int calls_trial(const kvb_call_subject *subject, const trial *t, kvb_resu
                                       .seconds = 60,
                                       .jobs = kvb_cores(),
                                       .only_first = t->fault != NULL,
+                                      .as_found = t->fault != NULL,
                                       .only_cheap = true,
                                       .command = ""};
     const uint32_t off = kvb_checks_off;

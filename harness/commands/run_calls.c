@@ -68,34 +68,46 @@ int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_cal
 }
 
 /* The names of its record. */
-static kvb_result result_begin(const kvb_registered *kernel)
+static void result_begin(const kvb_registered *kernel, kvb_result *r)
 {
-    kvb_result r;
-    kvb_result_init(&r);
-    snprintf(r.workload, sizeof r.workload, "calls");
-    snprintf(r.cache, sizeof r.cache, "none");
-    snprintf(r.pool_k, sizeof r.pool_k, "any");
-    snprintf(r.pool_v, sizeof r.pool_v, "any");
-    snprintf(r.kernel, sizeof r.kernel, "%s", kernel->name);
-    snprintf(r.growth, sizeof r.growth, "double");
-    snprintf(r.out, sizeof r.out, "f32");
-    r.threads = 1;
-    return r;
+    kvb_result_init(r);
+    snprintf(r->workload, sizeof r->workload, "calls");
+    snprintf(r->cache, sizeof r->cache, "none");
+    snprintf(r->pool_k, sizeof r->pool_k, "any");
+    snprintf(r->pool_v, sizeof r->pool_v, "any");
+    snprintf(r->kernel, sizeof r->kernel, "%s", kernel->name);
+    snprintf(r->growth, sizeof r->growth, "double");
+    snprintf(r->out, sizeof r->out, "f32");
+    r->threads = 1;
 }
 
-static int kernel_judge(const run *r, const kvb_registered *kernel, bool scans, const kvb_attend_space *space, int argc,
-                        char **argv, kvb_result *result, char *why, size_t why_bytes)
+int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
+                           const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes)
 {
     const kvb_kernel *attends = scans ? NULL : kernel->definition;
     const kvb_scan_kernel *scan = scans ? kernel->definition : NULL;
     bool (*const available)(char *, size_t) = scans ? scan->available : attends->available;
-    char command[KVB_REPLAY], begin[KVB_REPLAY - 64];
+    kvb_calls_options judged = *options;
+    char command[KVB_REPLAY];
+    kvb_attend_space space;
+    result_begin(kernel, result);
     if (available && !available(result->reason, sizeof result->reason))
         return 0; /* skipped */
     result->reason[0] = '\0';
+    snprintf(command, sizeof command, "%s --suite calls --kernel %s", options->command, kernel->name);
+    judged.command = *options->command ? command : "";
+    kvb_attend_space_make(registry, &space);
+    const kvb_call_subject subject = scans ? kvb_scan_subject(scan) : kvb_attend_subject(&space, attends);
+    return kvb_calls_judge(&judged, &subject, result, why, why_bytes);
+}
+
+int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
+                       char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
+                       int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
+{
+    char begin[KVB_REPLAY - 2 * KVB_NAME];
+    int error = 0;
     kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
-    snprintf(command, sizeof command, "%s%s--suite calls --kernel %s", begin + (*begin == ' '), *begin ? " " : "",
-             kernel->name);
     const kvb_calls_options options = {.call = r->call,
                                        .most = r->n_calls ? r->n_calls : r->suite->calls,
                                        .only_cheap = !r->n_calls && r->suite->by_pairs,
@@ -103,27 +115,17 @@ static int kernel_judge(const run *r, const kvb_registered *kernel, bool scans, 
                                        .seed = r->seed,
                                        .seconds = (double)r->seconds,
                                        .jobs = (uint32_t)r->jobs,
-                                       .command = *begin ? command : ""};
-    const kvb_call_subject subject = scans ? kvb_scan_subject(scan) : kvb_attend_subject(space, attends);
-    return kvb_calls_judge(&options, &subject, result, why, why_bytes);
-}
-
-int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
-                       char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
-                       int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
-{
-    kvb_attend_space space;
-    int error = 0;
-    kvb_attend_space_make(registry, &space);
+                                       .command = begin + (*begin == ' ')};
     for (size_t i = 0; i < calls->n && !error; i++) {
-        kvb_result result = result_begin(calls->kernels[i]);
+        kvb_result result;
+        result_begin(calls->kernels[i], &result);
         const int wanted = wants(r, first + i, &result);
         if (wanted <= 0) {
             error = wanted;
             continue;
         }
         kvb_progress_now("calls of %s", result.kernel);
-        error = kernel_judge(r, calls->kernels[i], calls->scans[i], &space, argc, argv, &result, why, why_bytes);
+        error = kvb_kernel_calls_judge(calls->kernels[i], calls->scans[i], registry, &options, &result, why, why_bytes);
         if (!error && kvb_stopped)
             error = -EINTR;
         if (!error)

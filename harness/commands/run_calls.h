@@ -3,6 +3,7 @@
 #ifndef KVB_RUN_CALLS_H
 #define KVB_RUN_CALLS_H
 
+#include "harness/calls/calls.h"
 #include "harness/commands/run_options.h"
 
 /* Kernels whose single calls this run judges. Zero at first. */
@@ -11,6 +12,11 @@ typedef struct kvb_run_calls {
     bool scans[2 * KVB_REGISTRY_MAX]; /* is it a scan kernel? */
     size_t n;
 } kvb_run_calls;
+
+/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: it is a scan kernel.
+ * options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge returns. */
+int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
+                           const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes);
 
 /* None where histories, caches, pools or values are named, or where the suite has no calls. An exit code. */
 int kvb_run_calls_choose(const run *run, const kvb_registry *registry, kvb_run_calls *calls);

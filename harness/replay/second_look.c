@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/replay/second_look.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/replay/calibrate.h"
 #include "harness/replay/replay.h"
@@ -37,6 +39,7 @@ void kvb_second_look(const kvb_replay_options *failed, kvb_result *result)
     if (!kvb_replay_run(&look, &place, &found) && found.status != KVB_STATUS_SKIP)
         snprintf(said, sizeof said, "; the witness: %s",
                  found.status == KVB_STATUS_PASS ? "each query saw the right tokens" : found.reason);
+    snprintf(result->where.witness, sizeof result->where.witness, "%s", *said ? strstr(said, ": ") + 2 : "");
     kvb_reason_add(said, result);
 out:
     free(k_amax);

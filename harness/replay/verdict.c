@@ -22,8 +22,8 @@ static void add(kvb_result *result, const char *format, ...)
     va_end(list);
 }
 
-/* " at line 12, layer 0, …: got 1, exact 2, bound 1e-6" */
-static void place_add(const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
+/* "query 3, head 0, channel 5: got 1, exact 2, bound 1e-6" */
+static void element_words(const kvb_diff_place *at, const kvb_trace *trace, char *words, size_t bytes)
 {
     char where[48] = "log-sum-exp";
     const char *const parts[] = {"query", "recurrence, token", "convolution, token"};
@@ -31,9 +31,8 @@ static void place_add(const kvb_diff_place *at, const kvb_trace *trace, kvb_resu
         snprintf(where, sizeof where, "channel %u", at->channel);
     if (at->row)
         snprintf(where, sizeof where, "row %u of the state in its slot, channel %u", at->row - 1u, at->channel);
-    add(result, " at line %" PRIu64 ", layer %u, %s %u, head %u, %s: got %.9g, exact %.9g, bound %.3g",
-        trace->events[at->event].line, at->layer, parts[at->part], at->query, at->head, where, at->got, at->want,
-        at->bound);
+    snprintf(words, bytes, "%s %u, head %u, %s: got %.9g, exact %.9g, bound %.3g", parts[at->part], at->query, at->head,
+             where, at->got, at->want, at->bound);
 }
 
 void kvb_reason_add(const char *words, kvb_result *result)
@@ -90,15 +89,35 @@ static double rho_at(const kvb_diff_place *at)
 /* An element that fails, and its event. */
 static void element_add(double rho, const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
 {
-    add(result, "rho %.3g", rho);
-    place_add(at, trace, result);
+    char words[256];
+    element_words(at, trace, words, sizeof words);
+    add(result, "rho %.3g at line %" PRIu64 ", layer %u, %s", rho, trace->events[at->event].line, at->layer, words);
     kvb_event_add(&trace->events[at->event], result);
+}
+
+/* The first element that fails, for people. Rows have a pattern if all rows of their call were compared. */
+static void where_note(const kvb_diff *d, const char *rows, const kvb_trace *trace, kvb_result *result)
+{
+    const kvb_event *event = &trace->events[d->first.event];
+    const kvb_group *group = kvb_model_group(&trace->header.model, d->first.layer);
+    kvb_where *w = &result->where;
+    *w = (kvb_where){.line = event->line, .layer = d->first.layer};
+    kvb_event_words(event, w->event, sizeof w->event);
+    element_words(&d->first, trace, w->element, sizeof w->element);
+    snprintf(w->rows, sizeof w->rows, "%s", rows);
+    if (d->first.part || event->n > KVB_DIFF_QUERIES ||
+        d->first_elements < (uint64_t)event->n * group->heads * group->v_dim)
+        return;
+    char queries[60], heads[60];
+    kvb_set_pattern("query", d->first_queries, event->n, queries, sizeof queries);
+    kvb_set_pattern("head", d->first_heads, group->heads, heads, sizeof heads);
+    snprintf(w->pattern, sizeof w->pattern, "%s, %s", queries, heads);
 }
 
 /* The first element that fails and what fails beside it, then the worst: what a second look finds is put between them. */
 static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
-    char heads[192], queries[192];
+    char heads[192], queries[192], rows[400];
     if (!d->first_failed) {
         element_add(d->rho, &d->worst, trace, result);
         return add(result, "; not in the first pass: the same call gave other results");
@@ -106,8 +125,10 @@ static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *r
     element_add(rho_at(&d->first), &d->first, trace, result);
     kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
     kvb_set_words(d->first.part ? "token" : "query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
-    add(result, "; in its call %" PRIu64 " of %" PRIu64 " elements fail: %s, %s; in all %" PRIu64 " of %" PRIu64,
-        d->first_failed, d->first_elements, heads, queries, d->failed, d->elements);
+    snprintf(rows, sizeof rows, "%s, %s", heads, queries);
+    where_note(d, rows, trace, result);
+    add(result, "; in its call %" PRIu64 " of %" PRIu64 " elements fail: %s; in all %" PRIu64 " of %" PRIu64,
+        d->first_failed, d->first_elements, rows, d->failed, d->elements);
     add(result, WORST);
     if (!memcmp(&d->first, &d->worst, sizeof d->first))
         return add(result, "the first");

@@ -9,6 +9,7 @@
 /* What has been chosen so far. */
 typedef struct meetings {
     unsigned dims;                /* that are to meet, a set */
+    unsigned hub;                 /* one of two that meet is in this set */
     size_t values;                /* of all dimensions */
     size_t first[KVB_PAIRS_DIMS]; /* of a dimension's values among all */
     bool *met;                    /* [values][values] */
@@ -24,7 +25,7 @@ static unsigned new_pairs(const meetings *m, const kvb_candidate *c, uint32_t *u
         const bool *met = &m->met[(m->first[a] + c->at[a]) * m->values];
         *uses += m->uses[m->first[a] + c->at[a]];
         for (size_t b = a + 1; b < KVB_PAIRS_DIMS; b++)
-            n += (m->dims >> a & m->dims >> b & 1) && !met[m->first[b] + c->at[b]];
+            n += (m->dims >> a & m->dims >> b & (m->hub >> a | m->hub >> b) & 1) && !met[m->first[b] + c->at[b]];
     }
     return n;
 }
@@ -60,9 +61,9 @@ static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, si
     return best;
 }
 
-int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims)
+int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned hub)
 {
-    meetings m = {.dims = dims};
+    meetings m = {.dims = dims, .hub = hub};
     kvb_candidate *best;
     for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) {
         uint32_t most = 0;

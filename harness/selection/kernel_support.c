@@ -169,7 +169,7 @@ static int formats_print(const axis *empty, const kvb_problem *plain, const kvb_
     return error ? error : axis_print(&v, had ? "V +had" : "V formats", "every");
 }
 
-static int dims_print(const axis *empty, const kvb_problem *plain)
+static axis dims_ask(const axis *empty, const kvb_problem *plain)
 {
     static const uint32_t dims[] = {64, 80, 96, 128, 192, 256};
     axis a = *empty;
@@ -180,20 +180,20 @@ static int dims_print(const axis *empty, const kvb_problem *plain)
         snprintf(name, sizeof name, "%u", dims[i]);
         problem_ask(&a, name, &p);
     }
-    return axis_print(&a, "channels", "any");
+    return a;
 }
 
 /* Masks are declared, so supports() is not asked. Others are not declined either: the caller expands them. */
-static int masks_print(const axis *empty)
+static axis masks_ask(const axis *empty)
 {
     static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs", "pages"};
     axis a = *empty;
     for (unsigned m = 0; m < KVB_MASK_KINDS; m++)
         verdict_add(&a, names[m], a.kernel->masks & KVB_MASK_BIT(m), "");
-    return names_print(&a, true, "masks", a.taken, a.n_declined ? "(others come as explicit)" : "");
+    return a;
 }
 
-static int outputs_print(const axis *empty, const kvb_problem *plain)
+static axis outputs_ask(const axis *empty, const kvb_problem *plain)
 {
     static const struct {
         const char *name;
@@ -205,10 +205,10 @@ static int outputs_print(const axis *empty, const kvb_problem *plain)
         p.out_elem = elems[i].elem;
         problem_ask(&a, elems[i].name, &p);
     }
-    return axis_print(&a, "output", a.taken);
+    return a;
 }
 
-static int extras_print(const axis *empty, const kvb_problem *plain)
+static axis extras_ask(const axis *empty, const kvb_problem *plain)
 {
     axis a = *empty;
     kvb_problem latent = *plain, softcap = *plain, sinks = *plain, same = *plain;
@@ -224,7 +224,7 @@ static int extras_print(const axis *empty, const kvb_problem *plain)
     problem_ask(&a, "softcap", &softcap);
     problem_ask(&a, "sinks", &sinks);
     problem_ask(&a, "deterministic", &same);
-    return axis_print(&a, "also", a.taken);
+    return a;
 }
 
 int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx)
@@ -240,13 +240,58 @@ int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry,
     int error = formats_print(&empty, &plain, registry, false);
     if (!error)
         error = formats_print(&empty, &plain, registry, true);
+    const axis dims = dims_ask(&empty, &plain), masks = masks_ask(&empty), outs = outputs_ask(&empty, &plain),
+               extras = extras_ask(&empty, &plain);
     if (!error)
-        error = dims_print(&empty, &plain);
+        error = axis_print(&dims, "channels", "any");
     if (!error)
-        error = masks_print(&empty);
+        error = names_print(&masks, true, "masks", masks.taken, masks.n_declined ? "(others come as explicit)" : "");
     if (!error)
-        error = outputs_print(&empty, &plain);
-    return error ? error : extras_print(&empty, &plain);
+        error = axis_print(&outs, "output", outs.taken);
+    return error ? error : axis_print(&extras, "also", extras.taken);
+}
+
+/* Appends "; what a, what b" of the names, at most so many. */
+static void names_append(char *text, size_t bytes, const char *what, const char *names, size_t most)
+{
+    size_t n = 0;
+    for (const char *at = names; *at && n < most; at += strcspn(at, " "), at += *at == ' ', n++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, bytes - used, "%s%s%.*s",
+                 n      ? ", "
+                 : used ? "; "
+                        : "",
+                 n ? "" : what, (int)strcspn(at, " "), at);
+    }
+}
+
+void kvb_accepts_summary(const kvb_kernel *kernel, const kvb_registry *registry, char *text, size_t bytes)
+{
+    const axis empty = axis_of(kernel, NULL, NULL);
+    kvb_problem plain;
+    char why[256] = "";
+    text[0] = '\0';
+    if (!problem_find(kernel, registry, &plain, why, sizeof why)) {
+        snprintf(text, bytes, "reads no rows of 128 channels: %s", *why ? why : "without a reason");
+        return;
+    }
+    const axis k = formats_ask(&empty, &plain, registry, false, false),
+               v = formats_ask(&empty, &plain, registry, true, false), dims = dims_ask(&empty, &plain),
+               masks = masks_ask(&empty), outs = outputs_ask(&empty, &plain), extras = extras_ask(&empty, &plain);
+    const bool same = !strcmp(k.taken, v.taken);
+    for (int side = 0; side < (same ? 1 : 2); side++) {
+        const axis *a = side ? &v : &k;
+        const bool many = a->n_taken > MANY;
+        names_append(text, bytes, same ? "reads " : side ? "reads V of " : "reads K of ", a->taken, many ? 3 : MANY);
+        if (many)
+            snprintf(text + strlen(text), bytes - strlen(text), " and %zu formats more", a->n_taken - 3);
+    }
+    names_append(text, bytes, "masks ", masks.n_declined ? masks.taken : "", MANY);
+    if (!masks.n_declined)
+        snprintf(text + strlen(text), bytes - strlen(text), "; any mask");
+    names_append(text, bytes, "channels ", dims.n_declined ? dims.taken : "", MANY);
+    names_append(text, bytes, "out ", outs.n_declined ? outs.taken : "", MANY);
+    names_append(text, bytes, "takes no ", extras.declined, MANY);
 }
 
 /* ---- formats read as they are stored ----------------------------------------------------------------------- */

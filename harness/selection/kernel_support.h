@@ -14,6 +14,9 @@ typedef int kvb_accepts_line(void *ctx, bool taken, const char *text);
  */
 int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx);
 
+/* The same in one line, as far as one problem of 128 channels says it: "reads f32; any mask; out f32; no softcap, no sinks". */
+void kvb_accepts_summary(const kvb_kernel *kernel, const kvb_registry *registry, char *text, size_t bytes);
+
 /* Does the kernel read rows of these formats as they are stored, not staged as f32? Asked for a usual problem: one query, 8
  * heads on 2 KV heads of 128 channels. */
 bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v);

@@ -457,23 +457,24 @@ static int parts_thin(const part *parts, const kvb_selections *s)
         most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
     }
     const char *(*texts)[2] = calloc(KVB_PAIRS_DIMS * most, sizeof *texts);
+    const unsigned hub = parts->options->hub ? parts->options->hub : KVB_PAIRS_ALL;
     field f = {.at = calloc(n + 1, sizeof *f.at), .blocks = calloc(n + 1, sizeof *f.blocks)};
     int error = f.at && f.blocks && texts ? 0 : -ENOMEM;
     for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
         f.dims[d].at = texts + d * most;
     if (!error) {
         field_fill(&f, parts, s->n, false);
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_ALL);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_ALL, hub);
     }
     if (!error) {
         field_thin(&f);
         field_fill(&f, parts, s->n, true);
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE, KVB_PAIRS_ALL);
     }
     if (!error)
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_SHAPE);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_SHAPE, KVB_PAIRS_ALL);
     if (!error)
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS);
+        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS, KVB_PAIRS_ALL);
     if (!error)
         field_thin(&f);
     if (!error && parts->options->axes)

@@ -24,6 +24,7 @@ typedef struct kvb_pairs_options {
     uint64_t max_pairs;
     kvb_setting setting; /* the run's own */
     uint32_t axes;       /* of kvb_setting_axes, a set: those on which each combination gets a value of its own */
+    unsigned hub;        /* a set of dimensions (cover.h): what meets one of these, and no more; 0: every pair */
     bool no_staging;
     double
         seconds; /* that a kernel may take to say what it accepts: it is asked in a process of its own; 0: no limit */

@@ -171,6 +171,20 @@ static const kvb_suite calls = {
     .calls = 100000,
 };
 
+static const kvb_suite_part check_parts[] = {
+    {
+        .workloads = LIST(RECORDED, HISTORIES, WRITTEN, HYBRIDS),
+        .pools = FLOATS,
+        .oracle_pairs = IN_FULL,
+    },
+    {
+        .workloads = LIST(TWINS),
+        .pools = FLOATS,
+        .oracle_pairs = A_SAMPLE,
+    },
+};
+const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 500, PARTS(check_parts)};
+
 const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, &calls, NULL};
 
 const kvb_suite *kvb_suite_find(const char *name)

@@ -27,6 +27,8 @@ typedef struct kvb_suite {
 } kvb_suite;
 
 extern const kvb_suite *const kvb_suites[]; /* ends with NULL */
+extern const kvb_suite
+    kvb_suite_check; /* of `kvbench check`: every history that ships, but for the long ones; not in the list */
 #define KVB_SUITE_WORDS "quick, default, full, calls"
 const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
 

@@ -128,8 +128,8 @@ static void every_pair_that_can_be_is_chosen(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t n = field_make(at, cases[c].sizes, cases[c].hole, cases[c].sick), chosen = 0;
         memcpy(again, at, sizeof at);
-        assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL), 0);
-        assert_int_equal(kvb_pairs_cover(again, n, KVB_PAIRS_ALL), 0);
+        assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL, KVB_PAIRS_ALL), 0);
+        assert_int_equal(kvb_pairs_cover(again, n, KVB_PAIRS_ALL, KVB_PAIRS_ALL), 0);
         assert_memory_equal(at, again, n * sizeof *at);
         for (size_t i = 0; i < n; i++) {
             chosen += at[i].chosen;
@@ -161,7 +161,7 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
     for (size_t i = 0; i < n; i++)
         if (at[i].at[0] == 7 && at[i].at[2] == 2)
             at[i].cost = 1000;
-    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL), 0);
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL, KVB_PAIRS_ALL), 0);
     for (size_t i = 0; i < n; i++) {
         dear += at[i].chosen && at[i].cost > 1;
         uses[at[i].at[3]] += at[i].chosen;
@@ -180,7 +180,7 @@ static void some_dimensions_are_covered_and_no_others(void **state)
     bool pools[30] = {false}, met[4][3] = {{false}};
     (void)state;
     at[0].chosen = at[n - 1].chosen = true;
-    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE), 0);
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE, KVB_PAIRS_ALL), 0);
     for (size_t i = 0; i < n; i++) {
         earlier += at[i].chosen;
         met[at[i].at[0]][at[i].at[3]] |= at[i].chosen;
@@ -188,7 +188,7 @@ static void some_dimensions_are_covered_and_no_others(void **state)
     assert_int_equal(earlier, 4 * 3);
     for (size_t i = 0; i < 12; i++)
         assert_true(met[i / 3][i % 3]);
-    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_POOLS), 0);
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_POOLS, KVB_PAIRS_ALL), 0);
     for (size_t i = 0; i < n; i++) {
         chosen += at[i].chosen;
         pools[at[i].at[2]] |= at[i].chosen;
@@ -196,6 +196,26 @@ static void some_dimensions_are_covered_and_no_others(void **state)
     for (size_t i = 0; i < 30; i++)
         assert_true(pools[i]);
     assert_in_range(chosen, 30, 30 + earlier - 2);
+}
+
+/* With a hub, each value of the other dimensions meets each of its values, and these need not meet one another. */
+static void what_meets_a_hub_is_few(void **state)
+{
+    static const uint32_t sizes[KVB_PAIRS_DIMS] = {12, 3, 7, 4, 2};
+    static kvb_candidate at[MOST];
+    size_t n = field_make(at, sizes, 0, UINT32_MAX), chosen = 0;
+    (void)state;
+    assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL, KVB_PAIRS_KERNEL), 0);
+    for (size_t i = 0; i < n; i++) {
+        chosen += at[i].chosen;
+        for (size_t d = 0; d < 4; d++) {
+            size_t j = 0;
+            while (j < n && !(at[j].chosen && together(&at[i], &at[j], d, 4)))
+                j++;
+            assert_true(j < n);
+        }
+    }
+    assert_int_equal(chosen, 12 * 2);
 }
 
 static void pairs_are_usual_where_nothing_is_named(void **state)
@@ -308,6 +328,7 @@ int main(void)
         cmocka_unit_test(every_pair_that_can_be_is_chosen),
         cmocka_unit_test(the_cheap_and_the_rare_are_preferred),
         cmocka_unit_test(some_dimensions_are_covered_and_no_others),
+        cmocka_unit_test(what_meets_a_hub_is_few),
         cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
         cmocka_unit_test(each_part_meets_each_value_of_a_setting),
         cmocka_unit_test(settings_are_what_their_words_say),

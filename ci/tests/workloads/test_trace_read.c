@@ -270,6 +270,23 @@ static void test_words(void **state)
     const uint64_t set[2] = {0x5555555555555555, 1};
     kvb_set_words("query", set, 65, words, sizeof words);
     assert_string_equal(words, "queries 0, 2, 4, 6, 8, 10, …");
+    static const struct {
+        uint64_t set;
+        uint32_t n;
+        const char *want;
+    } patterns[] = {
+        {0xff, 8, "every query"},           {1, 1, "every query"},
+        {0x8080, 16, "every 8th query"},    {0x8080, 24, "2 of 24 queries"},
+        {0x80, 8, "the last query"},        {1, 8, "query 0"},
+        {0xf0, 8, "queries 4 to 7"},        {0x55, 8, "every 2nd query"},
+        {0x49, 8, "every 3rd query"},       {0x69, 8, "4 of 8 queries"},
+        {0x81, 16, "2 of 16 queries"},      {0x200801, 22, "3 of 22 queries"},
+        {0x400801, 23, "every 11th query"}, {0x200001, 22, "every 21st query"},
+    };
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        kvb_set_pattern("query", &patterns[i].set, patterns[i].n, words, sizeof words);
+        assert_string_equal(words, patterns[i].want);
+    }
 }
 
 static void test_every_event(void **state)

@@ -1,0 +1,686 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvbench check: is what a plug-in brings right? Each of its parts gets the combinations that concern it alone, by the machinery of
+ * `kvbench run`, and a verdict in words. The first failure is shown when it happens.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "harness/command_line.h"
+#include "harness/commands/run_calls.h"
+#include "harness/interrupt.h"
+#include "harness/machine/host.h"
+#include "harness/machine/team.h"
+#include "harness/matrix/matrix.h"
+#include "harness/progress.h"
+#include "harness/replay/apart.h"
+#include "harness/selection/cover.h"
+#include "harness/selection/kernel_support.h"
+#include "harness/selection/pairs.h"
+#include "harness/selection/replay_command.h"
+#include "kernels/kernels.h"
+#include "results/reasons.h"
+#include "results/summary_axes.h"
+
+#define SECONDS      20.0 /* for one combination */
+#define CALL_SECONDS 20.0 /* for one single call, and for what a kernel says of itself */
+#define COLUMNS      80u
+#define LABEL        9u /* columns before the text of a line */
+#define FEW          6u /* histories that are named */
+#define MOST_FORMATS 256u
+
+typedef struct check {
+    kvb_words files, kernels, threads;
+    const char *folder, *output;
+    bool only_first;
+    /* while running */
+    kvb_registry registry;
+    kvb_manifest manifest;
+    kvb_judged_pools judged;
+    kvb_result_writer *writer; /* NULL: no records are written */
+    bool failed, ran, ends;    /* ends: of what comes later nothing is run */
+    char *why;
+    size_t why_bytes;
+} check;
+
+static const kvb_option options[] = {
+    {"-x", NULL, "end at the first failure", KVB_FLAG(check, only_first)},
+    {"--kernel", "GLOB", "only these kernels of the plug-in, and no caches or pools; repeatable",
+     KVB_WORDS(check, kernels)},
+    {"--threads", "N", "threads of a team in histories; default 1 (single calls have 1, 2, 3 and 8)",
+     KVB_WORDS(check, threads)},
+    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(check, folder)},
+    {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(check, output)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "check",
+    .synopsis = "MINE.so [options]",
+    .about =
+        "Is my kernel, cache or pool right? For each part of a plug-in: RIGHT or WRONG, and where it is wrong "
+        "first.\n\n"
+        "  kvbench check mine.so          # a minute; the first failure is shown when it happens\n"
+        "  kvbench check mine.so -x       # and nothing after it\n\n"
+        "A kernel is judged in the formats that it reads itself: over every shipped history once, so that each "
+        "format,\n"
+        "shape and cache is met, and by single calls over the axes that histories leave alone (kvbench list axes). A\n"
+        "call that is wrong is made simpler while it stays wrong. A cache is judged over every history that it takes, "
+        "by\n"
+        "kernels flash and reference; a witness says whether each query saw the right tokens. A pool is judged by\n"
+        "itself, at many dims, and in some histories over every cache. Nothing is timed.\n\n"
+        "  again: makes the first failure alone; --dump DIR added to it writes the tensors of the call.",
+    .options = options,
+    .words = offsetof(check, files),
+    .takes_words = true,
+};
+
+/* ---- lines for people ------------------------------------------------------------------------------------------ */
+
+/* A label and a text, which goes on below itself where it is long. */
+__attribute__((format(printf, 2, 3))) static void say(const char *label, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    kvb_utf8_clean(text);
+    for (const char *at = text; *at;) {
+        const size_t n = kvb_words_that_fit(at, COLUMNS - LABEL);
+        printf("%-*s", (int)LABEL, at == text ? label : "");
+        kvb_plain_put_n(at, n, stdout);
+        putchar('\n');
+        at += n;
+        at += strspn(at, " ");
+    }
+}
+
+/* A command stands on one line, so that it can be copied. */
+static void command_say(const char *label, const char *command)
+{
+    printf("%-*s", (int)LABEL, label);
+    kvb_plain_put(command, stdout);
+    putchar('\n');
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* What judges a part of a kind. Lists end with NULL; NULL: the part itself, or all of the suite. */
+static const struct {
+    unsigned hub; /* the dimension that the part is on */
+    const char *const *workloads, *const *kernels, *const *pools;
+    bool settings; /* page sizes and the like, one for each combination */
+    kvb_witness_rule witness;
+} plans[KVB_REGISTRY_KINDS] = {
+    [KVB_KERNELS] = {.hub = KVB_PAIRS_KERNEL, .witness = KVB_WITNESS_NONE},
+    [KVB_SCANS] = {.hub = KVB_PAIRS_KERNEL,
+                   .workloads = LIST("hybrid-batch", "hybrid-decode", "spec-hybrid", "state-fork", "short-prompts"),
+                   .pools = LIST("f32", "bf16"),
+                   .witness = KVB_WITNESS_NONE},
+    [KVB_CACHES] = {.kernels = LIST("flash", "reference", "scan"),
+                    .pools = LIST("f32", "f16", "q8_0", "kivi4"),
+                    .settings = true,
+                    .witness = KVB_WITNESS_BESIDE},
+    [KVB_POOLS] = {.workloads =
+                       LIST("agent-fork*", "batched-multi-seq*", "save-restore", "sliding-window*", "eagle-tree*"),
+                   .kernels = LIST("flash", "reference"),
+                   .witness = KVB_WITNESS_NONE},
+};
+
+/* One part, and what came of it. */
+typedef struct section {
+    check *c;
+    kvb_registry_kind kind;
+    const kvb_registered *part;
+    const kvb_suite_part *suite_part; /* under way */
+    kvb_results results;              /* of combinations */
+    kvb_result calls;                 /* of single calls */
+    size_t passed, failed, witnessed; /* combinations; those of witnesses apart */
+    double rho;                       /* largest */
+    char formats[4096];               /* of a kernel: those that it reads, behind each other with NUL between */
+    size_t n_formats, n_staged;
+} section;
+
+static bool is_good(const kvb_result *r)
+{
+    return r->status == KVB_STATUS_PASS || r->status == KVB_STATUS_SKIP;
+}
+
+/* ---- a failure -------------------------------------------------------------------------------------------------- */
+
+/* What a check that fails says; NULL: the reason says it all. */
+static const char *const check_words[KVB_CHECKS] = {
+    [KVB_CHECK_BOUND] = "outputs are wrong",
+    [KVB_CHECK_TOLERANCE] = "outputs are beyond what its own project tolerates",
+    [KVB_CHECK_FILTER] = "errors of many rows point the same way",
+    [KVB_CHECK_OPINION] = "outputs are wrong",
+    [KVB_CHECK_STATE] = "a state that it leaves is wrong",
+    [KVB_CHECK_FINITE] = "outputs are not finite",
+    [KVB_CHECK_STORED] = "a query may see a cell that holds no row",
+    [KVB_CHECK_DECLARATION] = "it does not do what its arithmetic declares",
+    [KVB_CHECK_POISON] = "what a query does not see reaches its output",
+    [KVB_CHECK_WITNESS] = "a query saw other tokens than it may",
+    [KVB_CHECK_WRITTEN] = "an output is left unwritten",
+    [KVB_CHECK_MARGINS] = "it writes beside its outputs or scratch",
+    [KVB_CHECK_INPUTS] = "it writes to its inputs",
+    [KVB_CHECK_ALLOCATIONS] = "it allocates, frees or starts a thread in a call",
+    [KVB_CHECK_RETURN] = "a call returns an error",
+    [KVB_CHECK_PROTOCOL] = "it breaks the contract",
+    [KVB_CHECK_POOL] = "the pool by itself is wrong",
+    [KVB_CHECK_DETERMINISTIC] = "other numbers of threads give other bits",
+    [KVB_CHECK_CRASH] = "it crashes",
+    [KVB_CHECK_TIMEOUT] = "it has no end",
+};
+
+/* The history of a combination, what it ran over, and where in it the first wrong element is. */
+static void place_say(const section *s, const kvb_result *r)
+{
+    const kvb_where *w = &r->where;
+    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    char pools[KVB_KEY_PART], place[512];
+    kvb_key_pools(r, pools);
+    snprintf(place, sizeof place, "history %s over cache %s in %s%s%s%s%s", r->workload, r->cache, pools,
+             kernel ? "" : " by kernel ", kernel ? "" : r->kernel, *r->setting ? ", " : "", r->setting);
+    if (!w->line) {
+        say("where", "%s: %s", place, r->reason);
+        return;
+    }
+    say("where", "%s, %s, layer %u: %s", place, w->event, w->layer, w->rows);
+    say("", "%s", w->element);
+    if (*w->witness)
+        say("", "%s (witness)", w->witness);
+}
+
+/* A reason is "softcap=30: out of query 0, …": the call, and what is wrong with it. */
+static void call_say(const char *label, const kvb_result *r)
+{
+    const char *colon = strstr(r->reason, ": ");
+    const int n = colon ? (int)(colon - r->reason) : 0;
+    say(label, "%s%.*s: %s", memchr(r->reason, '=', (size_t)n) ? "a call with " : "", n, r->reason,
+        r->reason + (colon ? n + 2 : 0));
+}
+
+static void failure_say(const section *s, const kvb_result *r)
+{
+    const char *what = check_words[r->check];
+    char look[64];
+    kvb_progress_end();
+    say("WRONG", "%s%s%s", what ? what : "it fails", *r->where.pattern ? ": " : "", r->where.pattern);
+    if (r == &s->calls)
+        call_say("where", r);
+    else
+        place_say(s, r);
+    if (*r->replay)
+        command_say("again", r->replay);
+    snprintf(look, sizeof look, "--only line=%" PRIu64 ",layer=%u --gdb", r->where.line, r->where.layer);
+    if (*r->replay && r->where.line)
+        say("look",
+            "the same with --dump DIR writes the tensors of that call; with %s it says how a debugger stops there",
+            look);
+    fflush(stdout);
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------------- */
+
+static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
+{
+    (void)ctx, (void)number, (void)names;
+    return 1;
+}
+
+/* A combination is done, or the single calls of a kernel are. */
+static int result_take(void *ctx, const kvb_result *result)
+{
+    section *s = ctx;
+    check *c = s->c;
+    const bool good = is_good(result), first = s->passed + s->failed + s->witnessed == 0 || !s->failed;
+    const bool witness = result->error.witness_queries > 0 && good;
+    kvb_result record = *result;
+    s->passed += result->status == KVB_STATUS_PASS && !witness;
+    s->witnessed += witness;
+    s->failed += !good;
+    s->rho = fmax(s->rho, result->rho);
+    c->failed |= !good;
+    c->ran |= result->status != KVB_STATUS_SKIP && !witness;
+    kvb_progress_step(good);
+    if (result != &s->calls && kvb_results_add(&s->results, result))
+        return -ENOMEM;
+    if (!good && first) {
+        failure_say(s, result);
+        kvb_progress_start("check", 0);
+    }
+    if (good)
+        record.replay[0] = '\0';
+    const int error = c->writer ? kvb_result_write(c->writer, &record, c->why, c->why_bytes) : 0;
+    c->ends |= !good && c->only_first;
+    return error ? error : c->ends ? -ECANCELED : 0;
+}
+
+static int words_add(kvb_words *words, const char *const *list)
+{
+    for (size_t i = 0; list && list[i]; i++) {
+        const char **at = realloc(words->at, (words->n + 2) * sizeof *at);
+        if (!at)
+            return -ENOMEM;
+        words->at = at;
+        at[words->n++] = list[i];
+        at[words->n] = NULL;
+    }
+    return 0;
+}
+
+/* The words that choose this part's combinations. */
+static int words_make(const section *s, kvb_selection_words *w)
+{
+    const char *const name[] = {s->part->name, NULL};
+    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    const char *at = s->formats;
+    *w = (kvb_selection_words){.witness = plans[s->kind].witness, .threads = s->c->threads};
+    int error = words_add(&w->workloads, plans[s->kind].workloads);
+    error = error ? error : words_add(&w->kernels, kernel ? name : plans[s->kind].kernels);
+    error = error ? error : words_add(&w->caches, s->kind == KVB_CACHES ? name : NULL);
+    error = error ? error : words_add(&w->pools, s->kind == KVB_POOLS ? name : plans[s->kind].pools);
+    for (size_t i = 0; i < s->n_formats && !error; i++, at += strlen(at) + 1)
+        error = words_add(&w->pools, (const char *const[]){at, NULL});
+    return error;
+}
+
+/* Axes of settings that only caches know. */
+static uint32_t cache_axes(void)
+{
+    uint32_t axes = 0;
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+        axes |= kvb_setting_axes[a].of_truth || kvb_setting_axes[a].of_kernel ? 0 : UINT32_C(1) << a;
+    return axes;
+}
+
+/* The beginning of the commands that repeat one thing of this check. */
+static void replay_begin(const check *c, const kvb_suite_part *part, char *text, size_t bytes)
+{
+    char name[] = "run", untimed[] = "--check", plugin[] = "--plugin", workloads[] = "--workloads";
+    char *file = (char *)(uintptr_t)c->files.at[0], *folder = (char *)(uintptr_t)c->folder;
+    char *argv[] = {name, untimed, plugin, file, workloads, folder};
+    kvb_replay_begin(&kvb_run_usage, c->folder ? 6 : 4, argv, part, true, text, bytes);
+}
+
+static int histories_run(section *s, const kvb_selection_words *words, char *why, size_t why_bytes)
+{
+    check *c = s->c;
+    const kvb_setting setting = {.page_cells = 16, .min_chunk = 256};
+    const kvb_pairs_options pairs = {.max_pairs = 64u << 20,
+                                     .setting = setting,
+                                     .axes = plans[s->kind].settings ? cache_axes() : 0,
+                                     .hub = plans[s->kind].hub,
+                                     .seconds = CALL_SECONDS};
+    const kvb_selections_options select = {
+        .words = words, .suite = &kvb_suite_check, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
+    kvb_selections selections = {.n = 0};
+    size_t total = 0;
+    kvb_progress_now("choosing combinations");
+    int error = kvb_selections_make(&select, &selections, why, why_bytes);
+    for (size_t i = 0; i < selections.n && !error; i++)
+        total += selections.at[i].n_has;
+    kvb_progress_start("check", total);
+    for (size_t i = 0; i < selections.n && !error; i++) {
+        char command[KVB_REPLAY];
+        kvb_matrix_options matrix = {.selection = &selections.at[i],
+                                     .setting = setting,
+                                     .max_pairs = pairs.max_pairs,
+                                     .oracle_pairs = kvb_suite_check.parts[i].oracle_pairs,
+                                     .opinion_pairs = KVB_OPINION_PAIRS,
+                                     .seconds = SECONDS,
+                                     .untimed = true,
+                                     .jobs = kvb_cores(),
+                                     .no_null = true,
+                                     .judged = &c->judged,
+                                     .command = command,
+                                     .wants = combination_wanted,
+                                     .take = result_take,
+                                     .ctx = s};
+        replay_begin(c, &kvb_suite_check.parts[i], command, sizeof command);
+        if (selections.at[i].n_has)
+            error = kvb_matrix_run(&matrix, why, why_bytes);
+    }
+    kvb_selections_free(&selections);
+    return error;
+}
+
+static int calls_run(section *s, char *why, size_t why_bytes)
+{
+    check *c = s->c;
+    char begin[KVB_REPLAY - 2 * KVB_NAME];
+    replay_begin(c, &kvb_suite_find("default")->parts[0], begin, sizeof begin);
+    const kvb_calls_options o = {.most = kvb_suite_check.calls,
+                                 .only_cheap = true,
+                                 .only_first = true,
+                                 .seconds = CALL_SECONDS,
+                                 .jobs = kvb_cores(),
+                                 .command = begin + (*begin == ' ')};
+    kvb_progress_now("single calls of %s", s->part->name);
+    int error = kvb_kernel_calls_judge(s->part, s->kind == KVB_SCANS, &c->registry, &o, &s->calls, why, why_bytes);
+    if (!error && kvb_stopped)
+        error = -EINTR;
+    return error ? error : result_take(s, &s->calls);
+}
+
+/* ---- what a part is ------------------------------------------------------------------------------------------------ */
+
+/* What a kernel says of itself: asked in a process of its own, and left in memory that is shared. */
+typedef struct asked {
+    const kvb_registry *registry;
+    const kvb_kernel *kernel;
+    char text[512];
+    bool reads[MOST_FORMATS];
+} asked;
+
+/* The i-th format of all: of the pools, of their forms behind a transform, of pairs of pools that belong together. False: there is no
+ * i-th one. */
+static bool format_word(const kvb_registry *r, size_t i, char *word, size_t bytes)
+{
+    const size_t n = r->n[KVB_POOLS];
+    size_t aliases = 0;
+    while (kvb_pool_aliases[aliases].name)
+        aliases++;
+    if (i >= 2 * n + aliases || i >= MOST_FORMATS)
+        return false;
+    snprintf(word, bytes, "%s%s", i < 2 * n ? r->at[KVB_POOLS][i % n].name : kvb_pool_aliases[i - 2 * n].name,
+             i >= n && i < 2 * n ? "+had" : "");
+    return true;
+}
+
+/* The pools of a word; false: there are none. */
+static bool pair_of(const kvb_registry *r, const char *word, kvb_pool_pair *pair)
+{
+    size_t n = 0;
+    char why[256];
+    return !kvb_pool_word_take(word, r, pair, 1, &n, why, sizeof why) && n == 1;
+}
+
+static void kernel_ask(void *ctx)
+{
+    asked *a = ctx;
+    char word[KVB_NAME + 8];
+    kvb_pool_pair pair;
+    kvb_accepts_summary(a->kernel, a->registry, a->text, sizeof a->text);
+    for (size_t i = 0; format_word(a->registry, i, word, sizeof word); i++)
+        a->reads[i] = pair_of(a->registry, word, &pair) && kvb_kernel_reads(a->kernel, pair.k->format, pair.v->format);
+}
+
+/* Describes a kernel and finds its formats. 0; -ECHILD: its supports() ended the process. */
+static int kernel_describe(section *s)
+{
+    const kvb_kernel *kernel = s->part->definition;
+    asked *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char word[KVB_NAME + 8], why[256] = "";
+    kvb_pool_pair pair;
+    size_t used = 0;
+    if (a == MAP_FAILED)
+        return -ENOMEM;
+    a->registry = &s->c->registry;
+    a->kernel = kernel;
+    const bool available = !kernel->available || kernel->available(why, sizeof why);
+    int error = available ? kvb_apart(kernel_ask, a, CALL_SECONDS) : 0;
+    for (size_t i = 0; !error && format_word(a->registry, i, word, sizeof word); i++) {
+        const size_t n = strlen(word) + 1;
+        if (!a->reads[i]) {
+            s->n_staged += pair_of(a->registry, word, &pair);
+        } else if (used + n <= sizeof s->formats) {
+            memcpy(s->formats + used, word, n);
+            used += n;
+            s->n_formats++;
+        }
+    }
+    say("kernel", "%s: %s", s->part->name, !available ? why : error ? s->part->summary : a->text);
+    if (!error && available && s->n_staged)
+        say("staged", "%zu %sformats, which are judged only through f32", s->n_staged, s->n_formats ? "other " : "");
+    munmap(a, sizeof *a);
+    return error;
+}
+
+static int part_describe(section *s)
+{
+    char can[256] = "";
+    if (s->kind == KVB_KERNELS)
+        return kernel_describe(s);
+    if (s->kind == KVB_CACHES)
+        kvb_cache_can(s->part->definition, can, sizeof can);
+    say(kvb_registry_kind_names[s->kind], "%s: %s%s%s", s->part->name, s->part->summary,
+        s->kind == KVB_CACHES ? "; can do steps" : "", can);
+    return 0;
+}
+
+/* ---- the verdict on a part -------------------------------------------------------------------------------------- */
+
+/* Histories in which the part is right, or wrong: "agent-fork, beam-search". Returns how many replays. */
+static size_t histories_list(const section *s, bool good, char *text, size_t bytes)
+{
+    size_t n = 0, used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < s->results.n; i++) {
+        const kvb_result *r = &s->results.at[i];
+        if (r->status == KVB_STATUS_SKIP || r->error.witness_queries || is_good(r) != good)
+            continue;
+        if (n++ < FEW && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", r->workload);
+    }
+    return n;
+}
+
+static void wrong_say(const section *s)
+{
+    char bad[512], good[512];
+    const size_t wrong = histories_list(s, false, bad, sizeof bad), right = histories_list(s, true, good, sizeof good);
+    const char *names = wrong <= FEW ? bad : right <= FEW ? good : "";
+    if (wrong && !s->c->ends)
+        say("in all", "%zu of %zu replays are wrong%s%s", wrong, wrong + right,
+            !*names        ? ""
+            : names == bad ? ": "
+                           : "; right are ",
+            names);
+    if (wrong && s->calls.axes.wrong) {
+        call_say("simplest", &s->calls);
+        command_say("again", s->calls.replay);
+    }
+}
+
+/* Skipped replays by their reasons, but for models without layers for the part, and what only the witness skips. */
+static void skips_say(const section *s)
+{
+    size_t n;
+    bool said = false;
+    kvb_reason_group *groups = kvb_reason_groups(s->results.at, s->results.n, true, &n);
+    for (size_t g = 0; groups && g < n; g++) {
+        char text[KVB_REASON];
+        kvb_reason_reduce(groups[g].first, text);
+        if (!strncmp(text, "no layer ", 9) || !strcmp(groups[g].first->kernel, kvb_kernel_witness.name))
+            continue;
+        say(said ? "" : "skipped", "%zu: %s", groups[g].n, text);
+        said = true;
+    }
+    free(groups);
+}
+
+/* How many different names the replays that are right have at this place of a result. */
+static size_t names_count(const section *s, size_t offset)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->results.n; i++) {
+        bool is_new = s->results.at[i].status == KVB_STATUS_PASS && !s->results.at[i].error.witness_queries;
+        for (size_t j = 0; j < i && is_new; j++)
+            is_new = s->results.at[j].status != KVB_STATUS_PASS || s->results.at[j].error.witness_queries ||
+                     strcmp((const char *)&s->results.at[i] + offset, (const char *)&s->results.at[j] + offset) != 0;
+        n += is_new;
+    }
+    return n;
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void right_say(const section *s)
+{
+    const kvb_result *calls = &s->calls;
+    const size_t names[] = {names_count(s, offsetof(kvb_result, workload)), names_count(s, offsetof(kvb_result, cache)),
+                            names_count(s, offsetof(kvb_result, pool_k))};
+    const size_t replays = s->passed - (calls->status == KVB_STATUS_PASS);
+    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "";
+    if (calls->axes.calls)
+        snprintf(made, sizeof made, "; %" PRIu64 " single calls over its axes", calls->axes.calls);
+    if (s->witnessed)
+        snprintf(seen, sizeof seen, "; each query saw the right tokens in %zu more (witness)", s->witnessed);
+    if (s->rho > 0)
+        snprintf(worst, sizeof worst, "; worst error %.2g of its bound", s->rho);
+    snprintf(replayed, sizeof replayed, "%zu replay%s of %zu histor%s, %zu cache%s, %zu format%s", replays,
+             plural(replays), names[0], names[0] == 1 ? "y" : "ies", names[1], plural(names[1]), names[2],
+             plural(names[2]));
+    say("RIGHT", "%s%s%s%s%s", s->kind == KVB_POOLS ? "by itself, at many dims, and in " : "",
+        replays ? replayed : "no history is for it", seen, made, worst);
+    kvb_axes_shorten(calls->axes.declined, declined, sizeof declined);
+    if (*declined)
+        say("declines", "%s", declined);
+    if (calls->axes.calls && s->kind == KVB_KERNELS && !strstr(declined, "deterministic=") &&
+        !strstr(calls->axes.uncovered, "deterministic="))
+        say("same", "bits with other numbers of threads");
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static int section_run(section *s, char *why, size_t why_bytes)
+{
+    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    kvb_selection_words words = {.witness = KVB_WITNESS_NONE};
+    kvb_result_init(&s->calls);
+    int error = part_describe(s);
+    if (error == -ECHILD) {
+        say("WRONG", "its supports() crashes, or has no end, when it is asked what it takes");
+        s->c->failed = true;
+        s->c->ends |= s->c->only_first;
+        return 0;
+    }
+    fflush(stdout);
+    kvb_progress_start("check", 0);
+    error = error ? error : words_make(s, &words);
+    error = error ? error : histories_run(s, &words, why, why_bytes);
+    error = error || !kernel ? error : calls_run(s, why, why_bytes);
+    kvb_progress_end();
+    kvb_words *lists[] = {&words.workloads, &words.kernels, &words.caches, &words.pools};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        kvb_words_free(lists[i]);
+    if (error && error != -ECANCELED)
+        return error;
+    if (s->failed)
+        wrong_say(s);
+    else if (s->passed)
+        right_say(s);
+    else
+        say("NOTHING", "ran: %s", s->results.n ? s->results.at[0].reason : "no history is for it");
+    if (!s->failed)
+        skips_say(s);
+    if (!s->failed && s->passed && kernel) {
+        char command[KVB_REPLAY] = "how fast?  ";
+        kvb_shell_add(command, sizeof command, program_invocation_name);
+        kvb_shell_add(command, sizeof command, "bench");
+        kvb_shell_add(command, sizeof command, "--plugin");
+        kvb_shell_add(command, sizeof command, s->c->files.at[0]);
+        command_say("next", command);
+    }
+    fflush(stdout);
+    return 0;
+}
+
+static bool is_chosen(const check *c, kvb_registry_kind kind, const char *name)
+{
+    bool chosen = c->kernels.n == 0;
+    for (size_t i = 0; i < c->kernels.n && !chosen; i++)
+        chosen = (kind == KVB_KERNELS || kind == KVB_SCANS) && !fnmatch(c->kernels.at[i], name, 0);
+    return chosen;
+}
+
+/* Every part that the plug-in added to those before it. An exit code. */
+static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
+{
+    char why[1536] = "";
+    size_t n = 0;
+    int error = 0;
+    for (int kind = 0; kind < KVB_REGISTRY_KINDS && !error; kind++)
+        for (size_t i = before[kind]; i < c->registry.n[kind] && !error && !c->ends; i++) {
+            section s = {.c = c, .kind = (kvb_registry_kind)kind, .part = &c->registry.at[kind][i]};
+            if (!is_chosen(c, s.kind, s.part->name))
+                continue;
+            if (n++)
+                printf("\n");
+            error = section_run(&s, why, sizeof why);
+            free(s.results.at);
+        }
+    if (c->writer) {
+        const int closed = kvb_result_close(c->writer, !error, c->why, c->why_bytes);
+        error = error ? error : closed;
+    }
+    if (error == -EINTR) {
+        kvb_complain("check", 0, "stopped by a signal");
+        kvb_stop_die();
+    }
+    if (error)
+        return kvb_complain("check", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
+                            *c->why ? c->why
+                            : *why  ? why
+                                    : strerror(-error));
+    if (!n)
+        return kvb_complain("check", KVB_EXIT_USAGE, "%s: it brings no kernel of these names", c->files.at[0]);
+    return c->failed ? KVB_EXIT_FAILED : c->ran ? KVB_EXIT_OK : KVB_EXIT_MACHINE;
+}
+
+static int check_main(int argc, char **argv)
+{
+    static check c;
+    static const kvb_tuning_choice tuning = {.measures = false};
+    char why[1536] = "", written[512] = "";
+    size_t before[KVB_REGISTRY_KINDS];
+    int code = kvb_options_parse(&usage, &c, argc, argv);
+    if (code >= 0)
+        goto out;
+    if (c.files.n != 1) {
+        code =
+            kvb_complain("check", KVB_EXIT_USAGE, "expected one plug-in, found %zu: kvbench check MINE.so", c.files.n);
+        goto out;
+    }
+    c.why = written;
+    c.why_bytes = sizeof written;
+    kvb_registry_init(&c.registry);
+    memcpy(before, c.registry.n, sizeof before);
+    if (kvb_registry_load(&c.registry, c.files.at[0], why, sizeof why)) {
+        code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
+        goto out;
+    }
+    kvb_host_describe("", &c.manifest);
+    code = kvb_tuning_use("check", &tuning, &c.manifest);
+    snprintf(c.manifest.suite, sizeof c.manifest.suite, "check");
+    kvb_command_text(argc, argv, c.manifest.command, sizeof c.manifest.command);
+    if (!code && c.output && kvb_result_create(c.output, &c.manifest, &c.writer, why, sizeof why))
+        code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
+    kvb_stop_catch();
+    code = code ? code : parts_run(&c, before);
+out:
+    kvb_words_free(&c.files);
+    kvb_words_free(&c.kernels);
+    kvb_words_free(&c.threads);
+    return code;
+}
+
+const kvb_command kvb_command_check = {
+    .name = "check",
+    .summary = "is my kernel, cache or pool right? a minute, with where it is wrong first",
+    .run = check_main,
+};
