@@ -179,6 +179,8 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char 
         *problem = staged;
         return 0;
     }
+    if (!*why)
+        snprintf(why, why_bytes, "its supports() declines the problem, and gives no reason");
     return -ENOTSUP;
 }
 

@@ -146,6 +146,7 @@ typedef struct section {
     kvb_results results;              /* of combinations */
     kvb_result calls;                 /* of single calls */
     size_t passed, failed, witnessed; /* combinations; those of witnesses apart */
+    size_t total;                     /* combinations, and one for single calls */
     double rho;                       /* largest */
     char formats[4096];               /* of a kernel: those that it reads, behind each other with NUL between */
     size_t n_formats, n_staged;
@@ -257,7 +258,7 @@ static int result_take(void *ctx, const kvb_result *result)
         return -ENOMEM;
     if (!good && first) {
         failure_say(s, result);
-        kvb_progress_start("check", 0);
+        kvb_progress_start("check", s->total - s->results.n);
     }
     if (good)
         record.replay[0] = '\0';
@@ -325,12 +326,12 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     const kvb_selections_options select = {
         .words = words, .suite = &kvb_suite_check, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
     kvb_selections selections = {.n = 0};
-    size_t total = 0;
     kvb_progress_now("choosing combinations");
     int error = kvb_selections_make(&select, &selections, why, why_bytes);
     for (size_t i = 0; i < selections.n && !error; i++)
-        total += selections.at[i].n_has;
-    kvb_progress_start("check", total);
+        s->total += selections.at[i].n_has;
+    s->total += s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    kvb_progress_start("check", s->total);
     for (size_t i = 0; i < selections.n && !error; i++) {
         char command[KVB_REPLAY];
         kvb_matrix_options matrix = {.selection = &selections.at[i],

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: `kvbench check` says of README's kernel that it is right, and of each of five mistakes that its author could make where it is
+# wrong first, with a command that repeats the failure; a kernel that ends the process is told apart; a cache and a pool have verdicts
+# of their own; words that are no plug-in are bad input.
+. "$(dirname "$0")/lib.sh"
+
+mkdir -p "$TMPDIR/mine"
+# README's kernel with a mistake in it, at the place that SED names. '': none.
+kernel() { # NAME SED
+    sed -n '/^#include "attend.h"/,/^```$/p' README.md | sed '/^```$/d' >"$TMPDIR/mine/right.c"
+    sed "$2" "$TMPDIR/mine/right.c" >"$TMPDIR/mine/$1.so.c"
+    [ -z "$2" ] || ! cmp -s "$TMPDIR/mine/right.c" "$TMPDIR/mine/$1.so.c" || return 1
+    gcc -std=c11 -O2 -fPIC -shared -Ikernels "$TMPDIR/mine/$1.so.c" -o "$TMPDIR/mine/$1.so" -lm
+}
+check() { # NAME OPTION…
+    local name=$1
+    shift
+    "$KVBENCH" check "$TMPDIR/mine/$name.so" "$@"
+}
+again() { # the n-th command that the last check names
+    sed -n 's/^again *//p' "$out" | sed -n "$1p"
+}
+
+ok "README's kernel builds" kernel right ''
+ok "  and is right" check right -o "$TMPDIR/right.jsonl"
+holds "  which begins with what it reads" '^kernel   mine: reads f32; any mask; out f32; takes no softcap, sinks$'
+holds "  formats that are staged are one line" '^staged   [0-9]+ other formats, which are judged only through f32$'
+holds "  then the verdict" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 1 format; [0-9]+ single calls'
+holds "  what it declines" '^declines softcap=30,5 '
+holds "  what else was looked at" '^same     bits with other numbers of threads$'
+holds "  and what comes next" '^next     how fast\?   .*kvbench bench --plugin .*/right\.so$'
+lacks "  no other format was judged" '"pool_k": "(f16|q8_0)"' "$TMPDIR/right.jsonl"
+lacks "  no witness is counted" '"kernel": "witness"' "$TMPDIR/right.jsonl"
+holds "  records are those of a run" '"workload": "agent-fork".*"kernel": "mine".*"status": "pass"' "$TMPDIR/right.jsonl"
+awk '{ if (length($0) > 80 && !/^(again|next) /) exit 1 }' "$out"
+report $? "  lines but for commands keep to 80 columns"
+
+# wrong NAME SED PATTERN…: what the check must say.
+wrong() {
+    local name=$1 first second
+    ok "a kernel builds: $name" kernel "$name" "$2"
+    expect_exit 1 "  and is wrong" check "$name"
+    shift 2
+    for pattern in "$@"; do
+        holds "  which says: $pattern" "$pattern"
+    done
+    lacks "  it is not right besides" '^RIGHT'
+    first=$(again 1) second=$(again 2)
+    expect_exit 1 "  its command repeats the failure" bash -c "$first"
+    [ -z "$second" ] || expect_exit 1 "  and that of the simplest call" bash -c "$second"
+}
+SAW='each query saw the right tokens \(witness\)$'
+wrong scale 's/s \*= p->scale/s/' '^WRONG    outputs are wrong: every query, every head$' "$SAW" '^in all   ([0-9]+) of \1 replays are wrong'
+wrong softcap 's/ && p->softcap == 0//' '^WRONG    outputs are wrong$' '^where    a call with softcap=30: '
+wrong eighth 's|out\[d\] /= sum;|out[d] /= t % 8 == 7 ? 1.1f * sum : sum;|' '^WRONG    outputs are wrong: every 8th query, every head$' \
+    '^where    history agent-fork over cache ' 'query 7, head 0, channel 0: got ' "$SAW" '^simplest a call with tokens=8: out of query 7, '
+wrong heads 's|row % p->n_heads / (p->n_heads / p->n_kv_heads)|row % p->n_kv_heads|' '^WRONG    outputs are wrong: every query, heads 1, 2$' \
+    "$SAW" '^simplest a call with kv_heads=2,group=2: '
+wrong last 's|cell < run.end; cell++|cell + 1 < run.end; cell++|' '^WRONG    outputs are wrong: every query, every head$' "$SAW" \
+    '^simplest the simplest call: '
+wrong crash 's|float \*out = |if (p->n_kv_heads == 3) *(volatile int *)0 = 0; float *out = |' '^WRONG    it crashes$' \
+    '^in all   [0-9]+ of [0-9]+ replays are wrong: draft-calls, ' '^simplest a call with kv_heads=3: write at byte 0 of NULL'
+
+expect_exit 1 "-x ends at the first failure" check eighth -x
+holds "  which is told" '^again '
+lacks "  and nothing after it" '^(in all|simplest) '
+ok "a kernel builds whose supports() crashes" kernel asked 's|return (void)why,|*(volatile int *)0 = 0; return (void)why,|'
+expect_exit 1 "  and is wrong" check asked
+holds "  for that" '^WRONG    its supports\(\) crashes, or has no end'
+ok "a kernel builds that reads no usual rows" kernel small 's|p->softcap == 0 &&|p->softcap == 0 \&\& p->k_dim == 64 \&\&|'
+ok "  and is right in what it takes" check small
+holds "  which says so" '^kernel   mine: reads no rows of 128 channels'
+
+# Caches and pools: the examples, and a mistake in each.
+example() { # NAME SED
+    sed "$2" "caches/example-plugin/$1.c" >"$TMPDIR/mine/$1.c"
+    [ -z "$2" ] || ! cmp -s "$TMPDIR/mine/$1.c" "caches/example-plugin/$1.c" || return 1
+    gcc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -I"$TMPDIR/include" "$TMPDIR/mine/$1.c" -o "$TMPDIR/mine/$1.so" -lm
+}
+ok "headers" env -u MAKEFLAGS -u MFLAGS make -s -o all install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR/there"
+ln -s "$TMPDIR/there/usr/include/kvbench" "$TMPDIR/include"
+ok "the example cache builds" example pages ''
+ok "  and is right" check pages
+holds "  as a witness says, too" '^RIGHT .* 1 cache, 4 formats'
+holds "  with what it cannot do" '^skipped  [0-9]+: the cache cannot do '
+ok "one that mistakes a position builds" example pages 's|\* PAGE + pos % PAGE;|* PAGE + (pos == 17 ? 16 : pos) % PAGE;|'
+expect_exit 1 "  and is wrong" check pages -x
+holds "  in a history" '^where    history .* over cache pages in '
+ok "the example pool builds" example lin12 ''
+ok "  and is right" check lin12
+holds "  by itself, and in caches" '^RIGHT    by itself, at many dims, and in [0-9]+ replays of [0-9]+ histories'
+ok "one that drops a bit builds" example lin12 's|to\[0\] = (unsigned char)codes|to[0] = (unsigned char)(codes \& 0xfe)|'
+expect_exit 1 "  and is wrong" check lin12 -x
+holds "  by itself" '^WRONG    the pool by itself is wrong$'
+
+expect_exit 2 "no plug-in" "$KVBENCH" check
+one_line "  is told in one line"
+expect_exit 2 "a file that is none" "$KVBENCH" check README.md
+one_line "  is told in one line"
+expect_exit 2 "a kernel that it does not bring" check right --kernel yours
+one_line "  is told in one line"
+done_testing
