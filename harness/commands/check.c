@@ -505,7 +505,7 @@ static void skips_say(const section *s)
         kvb_reason_reduce(groups[g].first, text);
         if (!strncmp(text, "no layer ", 9) || !strcmp(groups[g].first->kernel, kvb_kernel_witness.name))
             continue;
-        say(said ? "" : "skipped", "%zu: %s", groups[g].n, text);
+        say(said ? "" : "skipped", "%zu, %s first: %s", groups[g].n, groups[g].first->workload, text);
         said = true;
     }
     free(groups);

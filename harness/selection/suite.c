@@ -183,7 +183,7 @@ static const kvb_suite_part check_parts[] = {
         .oracle_pairs = A_SAMPLE,
     },
 };
-const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 500, PARTS(check_parts)};
+const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 1000, PARTS(check_parts)};
 
 const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, &calls, NULL};
 

@@ -18,7 +18,6 @@ kvbench faults |s|$| key-first lse-off| | planted.t plants all
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
---suite quick --plugin |s|$| --pool f32 --pool f32+had --pool k=q8_0,v=f16 --workload plain-decode --workload eagle-tree| | likewise
 run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --no-machine| | Valgrind is slow; without it there is nothing to walk
 run --workload agent-fork |s|$| --sample-ms 5| | a few passes are enough here
 --base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --sample-ms 20| | likewise
@@ -115,6 +114,7 @@ while IFS=$'\t' read -r section line; do
         lacks "  needs nothing of the repository" "$PWD" # nor says so
     fi
     case $line in
+    *"check mine.so"*) holds "  it is right" '^RIGHT ' ;;
     *--check*--plugin*) holds "  all of it passes" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out' ;;
     *"run "*) holds "  what runs passes" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out' ;;
     esac
