@@ -30,7 +30,7 @@
 #include "results/summary_axes.h"
 
 #define SECONDS      20.0 /* for one combination */
-#define CALL_SECONDS 20.0 /* for one single call, and for what a kernel says of itself */
+#define CALL_SECONDS 20.0 /* for one single call, and for asking a kernel what it takes */
 #define COLUMNS      80u
 #define LABEL        9u /* columns before the text of a line */
 #define FEW          6u /* histories that are named */
@@ -74,7 +74,7 @@ static const kvb_usage usage = {
         "shape and cache is met, and by single calls over the axes that histories leave alone (kvbench list axes). A\n"
         "call that is wrong is made simpler while it stays wrong. A cache is judged over every history that it takes, "
         "by\n"
-        "kernels flash and reference; a witness says whether each query saw the right tokens. A pool is judged by\n"
+        "kernels flash and reference; a witness checks that each query saw the right tokens. A pool is judged by\n"
         "itself, at many dims, and in some histories over every cache. Nothing is timed.\n\n"
         "  again: makes the first failure alone; --dump DIR added to it writes the tensors of the call.",
     .options = options,
@@ -93,9 +93,13 @@ __attribute__((format(printf, 2, 3))) static void say(const char *label, const c
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     kvb_utf8_clean(text);
+    const char *colour = !strcmp(label, "RIGHT")   ? kvb_table_colour("pass", stdout)
+                         : !strcmp(label, "WRONG") ? kvb_table_colour("fail", stdout)
+                                                   : "";
     for (const char *at = text; *at;) {
         const size_t n = kvb_words_that_fit(at, COLUMNS - LABEL);
-        printf("%-*s", (int)LABEL, at == text ? label : "");
+        const bool first = at == text;
+        printf("%s%-*s%s", first ? colour : "", (int)LABEL, first ? label : "", first && *colour ? KVB_COLOUR_END : "");
         kvb_plain_put_n(at, n, stdout);
         putchar('\n');
         at += n;
@@ -159,7 +163,7 @@ static bool is_good(const kvb_result *r)
 
 /* ---- a failure -------------------------------------------------------------------------------------------------- */
 
-/* What a check that fails says; NULL: the reason says it all. */
+/* Verdicts by the check that failed. NULL: the reason is enough. */
 static const char *const check_words[KVB_CHECKS] = {
     [KVB_CHECK_BOUND] = "outputs are wrong",
     [KVB_CHECK_TOLERANCE] = "outputs are beyond what its own project tolerates",
@@ -226,7 +230,7 @@ static void failure_say(const section *s, const kvb_result *r)
     snprintf(look, sizeof look, "--only line=%" PRIu64 ",layer=%u --gdb", r->where.line, r->where.layer);
     if (*r->replay && r->where.line)
         say("look",
-            "the same with --dump DIR writes the tensors of that call; with %s it says how a debugger stops there",
+            "the same with --dump DIR writes the tensors of that call; with %s it prints the command of a debugger",
             look);
     fflush(stdout);
 }
@@ -376,7 +380,7 @@ static int calls_run(section *s, char *why, size_t why_bytes)
 
 /* ---- what a part is ------------------------------------------------------------------------------------------------ */
 
-/* What a kernel says of itself: asked in a process of its own, and left in memory that is shared. */
+/* What a kernel takes: asked in a process of its own, and left in memory that is shared. */
 typedef struct asked {
     const kvb_registry *registry;
     const kvb_kernel *kernel;
@@ -498,15 +502,15 @@ static void wrong_say(const section *s)
 static void skips_say(const section *s)
 {
     size_t n;
-    bool said = false;
+    bool begun = false;
     kvb_reason_group *groups = kvb_reason_groups(s->results.at, s->results.n, true, &n);
     for (size_t g = 0; groups && g < n; g++) {
         char text[KVB_REASON];
         kvb_reason_reduce(groups[g].first, text);
         if (!strncmp(text, "no layer ", 9) || !strcmp(groups[g].first->kernel, kvb_kernel_witness.name))
             continue;
-        say(said ? "" : "skipped", "%zu, %s first: %s", groups[g].n, groups[g].first->workload, text);
-        said = true;
+        say(begun ? "" : "skipped", "%zu, %s first: %s", groups[g].n, groups[g].first->workload, text);
+        begun = true;
     }
     free(groups);
 }

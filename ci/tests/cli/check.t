@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: `kvbench check` says of README's kernel that it is right, and of each of five mistakes that its author could make where it is
-# wrong first, with a command that repeats the failure; a kernel that ends the process is told apart; a cache and a pool have verdicts
-# of their own; words that are no plug-in are bad input.
+# Shows: `kvbench check` finds README's kernel right. For each of six mistakes that its author could make it shows where the kernel is
+# wrong first, with a command that repeats the failure. A supports() that crashes is a verdict, too. A cache and a pool have verdicts
+# of their own. Words that are no plug-in are bad input.
 . "$(dirname "$0")/lib.sh"
 
 mkdir -p "$TMPDIR/mine"
@@ -43,7 +43,7 @@ wrong() {
     expect_exit 1 "  and is wrong" check "$name"
     shift 2
     for pattern in "$@"; do
-        holds "  which says: $pattern" "$pattern"
+        holds "  with: $pattern" "$pattern"
     done
     lacks "  it is not right besides" '^RIGHT'
     first=$(again 1) second=$(again 2)
@@ -70,7 +70,7 @@ expect_exit 1 "  and is wrong" check asked
 holds "  for that" '^WRONG    its supports\(\) crashes, or has no end'
 ok "a kernel builds that reads no usual rows" kernel small 's|p->softcap == 0 &&|p->softcap == 0 \&\& p->k_dim == 64 \&\&|'
 ok "  and is right in what it takes" check small
-holds "  which says so" '^kernel   mine: reads no rows of 128 channels'
+holds "  which is shown" '^kernel   mine: reads no rows of 128 channels'
 
 # Caches and pools: the examples, and a mistake in each.
 example() { # NAME SED
@@ -82,7 +82,7 @@ ok "headers" env -u MAKEFLAGS -u MFLAGS make -s -o all install BUILD="$BUILD" PR
 ln -s "$TMPDIR/there/usr/include/kvbench" "$TMPDIR/include"
 ok "the example cache builds" example pages ''
 ok "  and is right" check pages
-holds "  as a witness says, too" '^RIGHT .* 1 cache, 4 formats'
+holds "  in four formats" '^RIGHT .* 1 cache, 4 formats'
 holds "  with what it cannot do" '^skipped  [0-9]+: the cache cannot do '
 ok "one that mistakes a position builds" example pages 's|\* PAGE + pos % PAGE;|* PAGE + (pos == 17 ? 16 : pos) % PAGE;|'
 expect_exit 1 "  and is wrong" check pages -x
