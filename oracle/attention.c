@@ -59,6 +59,8 @@ static void row_begin(kvb_attention_row *r)
     r->q_largest = largest_of(a->q, a->k_dim);
 }
 
+#define LOGITS_ALIKE 0x1p-20 /* largest difference of logits that make equal weights */
+
 /* What a tile of cells takes in the first-level cache, where one row after the other meets it. */
 #define TILE_BYTES (16u << 10)
 #define TILE_CELLS 128u /* at most */
@@ -175,6 +177,7 @@ static double row_sums(kvb_attention_row *r, double sink_weight)
         return 0;
     row->weight_sum = exp(*r->lse - row->logit_max);
     r->heaviest = 0;
+    double least = INFINITY, most = -INFINITY;
     for (uint32_t i = 0; i < a->visible; i++) {
         size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
         row->a_max = larger(row->a_max, reach[i]);
@@ -185,7 +188,10 @@ static double row_sums(kvb_attention_row *r, double sink_weight)
         row->a_mean += weights[i] * reach[i];
         row->q_mean += weights[i] * shift[i];
         row->s_mean += weights[i] * size[i];
+        least = logits[i] < least ? logits[i] : least;
+        most = larger(most, logits[i]);
     }
+    row->equal = (a->sink || a->v == a->k) && most - least < LOGITS_ALIKE;
     if (!a->sink)
         return 0;
     double sink_size = fabs((double)*a->sink) + (row->logit_max - (double)*a->sink) / 2;

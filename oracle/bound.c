@@ -68,6 +68,7 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     double eta = a->exp_error + a->rescales * (a->exp_error + u);
     double n = row->visible, per_z = row->weight_sum > 0 ? 1 / row->weight_sum : 0;
     double p_subnormal = a->sums.rounding == KVB_F32 ? 0 : kvb_smallest_subnormal(a->sums.rounding) / 2;
+    const kvb_bound_strength cells = row->equal ? KVB_BOUND_WORST : strength;
     double gamma_d = both(sum_error(a->dot_chain, u, strength), narrow_sum_error(&a->scores, strength));
 
     *f = (kvb_bound_factors){
@@ -76,12 +77,12 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
         .s = 2 * u,
         .flat = (eta < 1 ? -log1p(-eta) : INFINITY) + 4 * u * fabs(softcap) +
                 (a->scores.floor > 0 ? fabs(scale) * a->scores.floor * row->q_largest : 0),
-        .gamma = sum_error((double)a->cell_chain + a->rescales, u, strength),
+        .gamma = sum_error((double)a->cell_chain + a->rescales, u, cells),
         .u = u,
-        .u_p = both(narrow_roundoff(&a->sums), narrow_sum_error(&a->sums, strength)),
+        .u_p = both(narrow_roundoff(&a->sums), narrow_sum_error(&a->sums, cells)),
         .u_out = kvb_unit_roundoff(out_elem) + 2 * u,
         .omega_v = n * per_z * (2 * a->exp_floor + p_subnormal),
-        .omega = per_z * (n * kvb_smallest_subnormal(a->accumulator) + sum_count(n, strength) * a->sums.floor) +
+        .omega = per_z * (n * kvb_smallest_subnormal(a->accumulator) + sum_count(n, cells) * a->sums.floor) +
                  kvb_smallest_subnormal(out_elem),
         .lse_dropped = n * per_z * a->exp_floor,
         .log_z = row->weight_sum > 1 ? log(row->weight_sum) : 0,
@@ -92,11 +93,11 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
     f->raised = exp(f->d_max + f->d_mean);
     if (a->sums.step > 0) /* elsewhere an infinite V of another channel does not matter */
-        f->steps_max = a->sums.step / 2 * (row->step > 0 ? n : sum_count(n, strength)) *
+        f->steps_max = a->sums.step / 2 * (row->step > 0 ? n : sum_count(n, cells)) *
                        fmin(row->p_max * f->raised, 1) * row->v_largest;
     if (a->sums.step > 0 && row->step > 0)
         f->steps_factor = f->raised * fmax(1, a->sums.step / row->step);
-    f->steps_worst = strength == KVB_BOUND_WORST || a->sums.step > row->step;
+    f->steps_worst = cells == KVB_BOUND_WORST || a->sums.step > row->step;
 }
 
 /* fmin(), inline: if one is not a number, the other. */

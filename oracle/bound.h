@@ -86,6 +86,10 @@
  * either side of the transform. At worst V_ic is sqrt(block) times the first (Cauchy, Schwarz again): v_mix, taken by
  * the worst strength alone.
  *
+ * Equal terms. The sum of n times the same number rounds alike at each step of a binade, so that its errors do not average out.
+ * Where all visible logits are the same to 2^-20, sums over cells take the worst strength: with a sink, beside which no weight
+ * is 1, and where V lies in K, whose rows are the same then.
+ *
  * A sink is one more visible cell with v = 0, A = 0, Q = 0 and s = its logit.
  *
  * All sums but those of R are independent of the kernel, so the oracle computes them once per output element.
@@ -123,6 +127,7 @@ typedef struct kvb_bound_row {
     double logit_max;              /* max s_i */
     double weight_sum;             /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
     double v_mix; /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
+    bool equal; /* sums over cells are of equal terms */
     double step;  /* sums.step that the terms' steps are for; 0: none, they have no such sums */
 } kvb_bound_row;
 

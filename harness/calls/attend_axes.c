@@ -206,9 +206,6 @@ bool kvb_attend_shape_of(const kvb_attend_space *s, const kvb_point *p, kvb_atte
         .blind = p->at[KVB_AT_BLIND],
         .order = p->at[KVB_AT_ORDER],
     };
-    if (x->problem.v_in_k &&
-        !strcmp(x->values, "equal-keys")) /* roundings of equal rows are equal, and add up as no bound expects */
-        return refuse(why, why_bytes, "V in equal keys is one row again and again");
     x->problem.scale = scale > 0 ? scale : 1 / sqrtf((float)x->problem.k_dim);
     if (!sight_fits(p, x, why, why_bytes) || !pools_of(s, p, x, why, why_bytes) || !front_of(s, p, x, why, why_bytes) ||
         !place_of(p, x, why, why_bytes))

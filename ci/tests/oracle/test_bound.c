@@ -486,6 +486,34 @@ static void every_part_of_the_declaration_counts(void **state)
     assert_true(kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_BF16) > 1.5 * narrow);
 }
 
+/* All keys are one row, beside a sink: a sum of equal weights, which is off to one side. Independent roundings would not be. */
+static void equal_terms_take_the_worst(void **state)
+{
+    (void)state;
+    double as_equal = 0, as_apart = 0;
+    for (uint32_t n = 64; n <= MAX_CELLS; n *= 2)
+        for (int i = 0; i < 8; i++) {
+            uint32_t infinite = 0;
+            problem *p = problem_new("f32", n, 0, 100 + i);
+            const kvb_arithmetic arithmetic = declared(n);
+            p->has_sink = true;
+            p->sink = 9 + 0.37f * (float)i;
+            for (uint32_t c = 1; c < n; c++)
+                memcpy(p->k + c * DIM, p->k, DIM * sizeof *p->k);
+            problem_solve(p);
+            as_equal = fmax(as_equal, judge(p, &honest, &arithmetic, NULL, &infinite).rho);
+            for (int h = 0; h < HEADS; h++) {
+                assert_true(p->expect[h].row.equal);
+                p->expect[h].row.equal = false;
+            }
+            as_apart = fmax(as_apart, judge(p, &honest, &arithmetic, NULL, &infinite).rho);
+            problem_free(p);
+        }
+    print_message("# rho %.3g, as independent roundings %.3g\n", as_equal, as_apart);
+    assert_true(as_equal <= 1 && as_equal > 0.01);
+    assert_true(as_apart > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +522,7 @@ int main(void)
         cmocka_unit_test(holds_and_is_not_vacuous),
         cmocka_unit_test(mistakes_are_caught),
         cmocka_unit_test(declared_rounding_is_allowed),
+        cmocka_unit_test(equal_terms_take_the_worst),
     };
     return cmocka_run_group_tests_name("oracle/bound", tests, NULL, NULL);
 }
