@@ -228,6 +228,34 @@ static int first_window_for_all(const kvb_scan *call)
     return kvb_fault_honest.scan->scan(&x);
 }
 
+/* transformers 46741: the tokens that a sequence which has a state brings in one step all begin with that state. */
+static int tokens_as_one(const kvb_scan *call)
+{
+    kvb_scan x = *call;
+    if (!slots_copy(&x))
+        return kvb_fault_honest.scan->scan(call);
+    for (uint32_t t = 0, end; t < x.problem.n_tok; t = end) {
+        const uint32_t slot = kvb_scan_source(call, t);
+        end = kvb_scan_run_end(call, t);
+        for (uint32_t u = t + 1; u < end && slot < SLOTS; u++)
+            from[u] = slot;
+    }
+    return kvb_fault_honest.scan->scan(&x);
+}
+
+/* mamba 1027: a convolution's slot has the newest token's output where its input belongs. */
+static int output_for_input(const kvb_scan *call)
+{
+    const kvb_scan_problem *p = &call->problem;
+    const int error = kvb_fault_honest.scan->scan(call);
+    const bool fits = p->kind == KVB_SCAN_CONV && p->state_elem == KVB_F32 && p->out_elem == KVB_F32;
+    for (uint32_t t = 0; t < p->n_tok && fits; t++)
+        if (call->to[t] != KVB_SCAN_NONE)
+            memcpy((float *)kvb_scan_state(call, call->to[t], 0) + (size_t)(p->d_k - 1) * p->d_v,
+                   (const float *)call->out + (size_t)t * p->d_v, p->d_v * sizeof(float));
+    return error;
+}
+
 /* The last token leaves its state not where it is to, but nowhere. */
 static int state_lost(const kvb_scan *call)
 {
@@ -338,6 +366,16 @@ const kvb_fault kvb_scan_faults[] = {
      .check = KVB_CHECK_BOUND,
      .where = {"short-prompts slab f32 scan"},
      .scan = first_window_for_all},
+    {.name = "tokens-as-one",
+     .breaks = "all tokens that a sequence brings in one step begin with the state from before the step",
+     .check = KVB_CHECK_BOUND,
+     .where = {"hybrid-batch seq f32 scan", "hybrid-decode contiguous f32 scan-reference"},
+     .scan = tokens_as_one},
+    {.name = "output-for-input",
+     .breaks = "a convolution keeps its output in place of the newest input",
+     .check = KVB_CHECK_BOUND,
+     .where = {"short-prompts slab f32 scan", "hybrid-decode contiguous f32 scan-reference"},
+     .scan = output_for_input},
     {.name = "state-at-accepted-less-one",
      .breaks = "after a tree the state is read at as many nodes as were accepted, less one",
      .check = KVB_CHECK_BOUND,
