@@ -509,7 +509,7 @@ static void skips_say(const section *s)
         kvb_reason_reduce(groups[g].first, text);
         if (!strncmp(text, "no layer ", 9) || !strcmp(groups[g].first->kernel, kvb_kernel_witness.name))
             continue;
-        say(begun ? "" : "skipped", "%zu, %s first: %s", groups[g].n, groups[g].first->workload, text);
+        say(begun ? "" : "skipped", "%zu, such as %s: %s", groups[g].n, groups[g].first->workload, text);
         begun = true;
     }
     free(groups);
