@@ -51,7 +51,7 @@ static void made_draw(made *m, uint32_t dim)
         m->row[r].apart = between(0, 1);
         m->row[r].alike = between(0, 1);
         m->row[r].spread = between(0, 0.2);
-        m->expect[r].row = (kvb_bound_row){.p_max = most, .v_largest = between(1, 2)};
+        m->expect[r].row = (kvb_bound_row){.p_max = most, .v_largest = r % 11 == 10 ? 0x1p-15 : between(1, 2)};
         for (uint32_t c = 0; c < dim; c++) {
             double o = 0;
             for (uint32_t i = 0; i < SEEN; i++)
@@ -207,13 +207,18 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             e2 += e[c] * e[c];
             o2 += (double)m->o[r][c] * (double)m->o[r][c];
         }
+        const double step = fmax(2 * kvb_unit_roundoff(a->sums.rounding), a->sums.step);
+        double near = -m->expect[r].row.p_max; /* weight within 8 steps of the largest, beside it */
+        for (uint32_t i = 0; i < SEEN; i++)
+            near += (double)m->p[r][i] >= m->expect[r].row.p_max * exp(-8 * step) ? (double)m->p[r][i] : 0;
         for (uint32_t i = 0; i < SEEN && half > 0; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
             lost += product < half ? p : 0;
             unclear += product < 2 * half ? p : 0;
         }
         const double beside = row->weight - m->expect[r].row.p_max;
-        if (m->number[r] == UINT32_MAX || beside < 0.01 * row->weight || lost > 0.25 * beside || e2 == 0)
+        if (m->number[r] == UINT32_MAX || beside < 0.01 * row->weight || lost > 0.25 * beside || e2 == 0 ||
+            m->expect[r].row.v_largest < 0x1p-14)
             continue;
         rows++;
         const double channels = dim - 1, u_p = kvb_unit_roundoff(a->sums.rounding),
@@ -232,7 +237,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             continue;
         for (uint32_t c = 0; c < dim; c++)
             t[c] = (double)m->slope[r][c];
-        if (row->spread >= 8 * fmax(2 * u_p, a->sums.step))
+        if (row->spread >= 8 * step && near <= 0.25 * beside)
             told_add(scale, matters[KVB_FILTER_SCALE] + a->sums.step / 4, dim, e, t, a->sums.step / 4, channels);
         for (uint32_t i = 0; i < SEEN; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];

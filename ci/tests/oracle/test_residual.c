@@ -194,6 +194,7 @@ static void magnitudes_reach_the_bound(void **state)
         }
         assert_true(fabs(e->row.a_max - (all[f].transform ? sqrt(q2 * size2) : reach)) < 1e-12);
         assert_true(e->row.v_mix == (all[f].transform ? sqrt(DIM) : 1));
+        store.is_v = true;
         kvb_storage_rows(&store, &v, 1, scratch, row, size);
         for (int c = 0; c < DIM; c++) {
             assert_true(fabs(e->terms[c].o - row[c]) < 1e-12);
