@@ -196,7 +196,7 @@ static void place_say(const section *s, const kvb_result *r)
     kvb_key_pools(r, pools);
     snprintf(place, sizeof place, "history %s over cache %s in %s%s%s%s%s", r->workload, r->cache, pools,
              kernel ? "" : " by kernel ", kernel ? "" : r->kernel, *r->setting ? ", " : "", r->setting);
-    if (!w->line) {
+    if (!*w->element) {
         say("where", "%s: %s", place, r->reason);
         return;
     }
@@ -218,7 +218,9 @@ static void call_say(const char *label, const kvb_result *r)
 static void failure_say(const section *s, const kvb_result *r)
 {
     const char *what = check_words[r->check];
-    char look[64];
+    char look[64], layer[24] = "";
+    if (*r->where.element)
+        snprintf(layer, sizeof layer, ",layer=%u", r->where.layer);
     kvb_progress_end();
     say("WRONG", "%s%s%s", what ? what : "it fails", *r->where.pattern ? ": " : "", r->where.pattern);
     if (r == &s->calls)
@@ -227,11 +229,11 @@ static void failure_say(const section *s, const kvb_result *r)
         place_say(s, r);
     if (*r->replay)
         command_say("again", r->replay);
-    snprintf(look, sizeof look, "--only line=%" PRIu64 ",layer=%u --gdb", r->where.line, r->where.layer);
+    snprintf(look, sizeof look, "--only line=%" PRIu64 "%s --gdb", r->where.line, layer);
+    const bool ended = r->check == KVB_CHECK_CRASH || r->check == KVB_CHECK_TIMEOUT; /* then nothing is dumped */
     if (*r->replay && r->where.line)
-        say("look",
-            "the same with --dump DIR writes the tensors of that call; with %s it prints the command of a debugger",
-            look);
+        say("look", "the same %swith %s prints the command of a debugger",
+            ended ? "" : "with --dump DIR writes the tensors of that call; ", look);
     fflush(stdout);
 }
 

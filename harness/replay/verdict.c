@@ -49,6 +49,8 @@ void kvb_event_add(const kvb_event *event, kvb_result *result)
     char words[384];
     kvb_event_words(event, words, sizeof words);
     add(result, "; %s", words);
+    if (!result->where.line)
+        result->where.line = event->line;
 }
 
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result)

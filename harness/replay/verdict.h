@@ -32,7 +32,7 @@ void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel,
 void kvb_misdeed_judge(const char *misdeed, kvb_result *result);
 /* Adds these words to the reason, before what it says of the worst error. */
 void kvb_reason_add(const char *words, kvb_result *result);
-/* Appends "; line 12: step of 8 tokens in sequences 0 to 7" to the reason. */
+/* Appends "; line 12: step of 8 tokens in sequences 0 to 7" to the reason. The first one is where it fails, unless more is known. */
 void kvb_event_add(const kvb_event *event, kvb_result *result);
 
 #endif
