@@ -55,8 +55,7 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SR
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load loops blocks caches reading oracle kernels # programs; what else lies beside them is part of `kernels`
-SRC_bench     := $(filter-out $(BENCHES:%=ci/bench/%.c),$(wildcard ci/bench/*.c))
+BENCHES       := codecs load loops blocks caches reading oracle
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
@@ -84,7 +83,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -177,9 +176,10 @@ bench-loops: $(BUILD)/bench/loops ## what the vector kernels' inner loops cost, 
 bench-caches: $(BUILD)/bench/caches ## what the bookkeeping of a cache costs, by cells, sequences alive and ids
 bench-reading: $(BUILD)/bench/reading ## the read kernel that bandwidths rest on, beside a plain loop
 bench-oracle: $(BUILD)/bench/oracle ## what exact attention costs the oracle, by format and cells
-bench-kernels: $(BUILD)/bench/kernels ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 $(BENCHES:%=bench-%):
 	@$< $(BENCH)
+bench-kernels: all ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
+	@$(BUILD)/kvbench bench --targets $(BENCH)
 
 lint: ## format, layering, headers, scripts, cppcheck: all that needs no build
 	@ci/lint.sh
@@ -252,7 +252,7 @@ table-power: all ## how often a slowdown is found, by number of runs and by meth
 table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
 
-table-engines: all engines plugins $(BUILD)/bench/kernels ## kernels of others' engines, how exact and how fast beside ours: results/engines.md
+table-engines: all engines plugins ## kernels of others' engines, how exact and how fast beside ours: results/engines.md
 	results/table_engines.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/engines.md
 
 table-recurrence: $(BUILD)/tests/whole/test_scan_faults ## what the oracle finds in wrong scan kernels, and how far honest ones err: results/recurrence.md
@@ -377,14 +377,6 @@ $(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
-
-PARTS_bench    := $(SRC_bench:%.c=$(BUILD)/%.o)
-$(BUILD)/bench/kernels: $(BUILD)/ci/bench/kernels.o $(PARTS_bench) $(ARCHIVES)
-	@mkdir -p $(@D)
-	$(call say,LINK $@)
-	$(Q)$(CC) $(LINK) $^ $(LIBS) -o $@
-$(BUILD)/tests/whole/test_bench: $(PARTS_bench)
-$(BUILD)/tests/whole/test_bench: LINK += $(PARTS_bench)
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
 PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs verbs_models saved)

@@ -13,6 +13,7 @@
 static const kvb_command *const commands[] = {
     &kvb_command_run,
     &kvb_command_check,
+    &kvb_command_bench,
     &kvb_command_list,
     &kvb_command_show,
     &kvb_command_record,
@@ -38,6 +39,7 @@ static void help_print(FILE *out)
     fprintf(out, "\nfirst steps:\n"
                  "  kvbench run --suite quick        every cache, pool and kernel over the recorded workloads\n"
                  "  kvbench check mine.so            is my kernel, cache or pool right?\n"
+                 "  kvbench bench                    how fast kernels are here, beside the machine's limit\n"
                  "  kvbench list                     what there is to combine\n"
                  "  kvbench show eagle-tree          what a workload holds\n"
                  "  kvbench size Llama-3.1-8B        what memory a model's context takes\n");

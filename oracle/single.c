@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of all KV heads are stored once; each query is then solved over them. */
+/* Rows of a KV head are stored once; each of its queries is then solved over them. */
 #include "oracle/single.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 typedef struct head_rows {
     kvb_storages stores;
     kvb_stored k, v; /* by cell; v: empty where V is in K */
+    bool stored;
 } head_rows;
 
 struct kvb_single {
@@ -57,11 +58,19 @@ static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
         error = kvb_storage_init(&head->stores.v, p->v_format, p->v_dim, r->v_amax, p->n_kv_heads, h, why, why_bytes);
     head->stores.v.is_v = true;
     head->stores.v.centred = s->declared.sums.step > 0;
-    if (!error)
-        error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
-    if (!error && !p->v_in_k)
-        error = side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
     return error;
+}
+
+static int head_store(kvb_single *s, uint32_t h)
+{
+    const kvb_problem *p = &s->call->problem;
+    const kvb_single_rows *r = s->rows;
+    head_rows *head = &s->heads[h];
+    if (head->stored)
+        return 0;
+    head->stored = true;
+    const int error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
+    return error || p->v_in_k ? error : side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
 }
 
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_single_rows *rows, kvb_single **single,
@@ -78,7 +87,7 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     s->arithmetic = s->declared;
     if (kernel->round_query)
         s->arithmetic.query = (kvb_rounding){.step = 0};
-    s->row_scratch = kvb_attention_scratch(rows->cells, p->v_dim);
+    s->row_scratch = kvb_attention_scratch(rows->most ? rows->most : rows->cells, p->v_dim);
     s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
     s->q = malloc((size_t)KVB_ATTENTION_ROWS * p->k_dim * sizeof *s->q);
     s->scratch = malloc(KVB_ATTENTION_ROWS * s->row_scratch * sizeof *s->scratch);
@@ -163,7 +172,7 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
     const kvb_problem *p = &s->call->problem;
     kvb_attention_row rows[KVB_ATTENTION_ROWS];
     kvb_expect expect[KVB_ATTENTION_ROWS];
-    int error = 0;
+    int error = head_store(s, head / (p->n_heads / p->n_kv_heads));
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
         some = n - begin < KVB_ATTENTION_ROWS ? n - begin : KVB_ATTENTION_ROWS;
         for (uint32_t i = 0; i < some && !error; i++) {

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "caches/pools/pool.h"
-#include "ci/bench/cycles.h"
+#include "harness/bench/cycles.h"
 #include "kernels/flash/flash.h"
 #include "results/statistics.h"
 

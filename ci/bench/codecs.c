@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "caches/pools/rows.h"
-#include "ci/bench/cycles.h"
+#include "harness/bench/cycles.h"
 #include "results/statistics.h"
 
 enum { DIM = 128, ROWS = 256, SAMPLES = 61, ISAS = 4, ENCODE = 0, DECODE, WAYS };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "caches/pools/pool.h"
-#include "ci/bench/cycles.h"
+#include "harness/bench/cycles.h"
 #include "kernels/vector/vector.h"
 #include "results/statistics.h"
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/bench/cycles.h"
+#include "harness/bench/cycles.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/read_kernel.h"
 #include "harness/machine/team.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/bench/report.h"
+#include "harness/bench/bench.h"
 #include "harness/clock.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
@@ -39,7 +39,7 @@
         "scan-prefill-" NAME, __VA_ARGS__, PROMPT, PROMPT, 0.5                                                         \
     }
 
-const bench_scan_work bench_scan_works[] = {
+const kvb_bench_scan_work kvb_bench_scan_works[] = {
     EACH("mamba1-16", CHANNELS(MAMBA1, 16)),
     EACH("mamba1-128", CHANNELS(MAMBA1, 128)),
     EACH("mamba2-16", HEADS64(MAMBA2, 16, 1)),
@@ -53,7 +53,7 @@ const bench_scan_work bench_scan_works[] = {
 };
 
 typedef struct stage {
-    const bench_scan_work *work;
+    const kvb_bench_scan_work *work;
     kvb_scan args, plain; /* of `scan`; of scan-reference */
     size_t state_bytes;
     uint32_t turn, plain_tokens;
@@ -218,14 +218,14 @@ static double error_of(stage *s)
     return isnan(off) ? INFINITY : sqrt(off / all);
 }
 
-static int work_report(kvb_table *table, stage *s, double seconds, bench_score *score)
+static int work_report(kvb_table *table, stage *s, double seconds, kvb_bench_score *score)
 {
-    double ns[BENCH_TURNS], ratio[BENCH_TURNS], gain[BENCH_TURNS], limit[BENCH_TURNS];
+    double ns[KVB_BENCH_TURNS], ratio[KVB_BENCH_TURNS], gain[KVB_BENCH_TURNS], limit[KVB_BENCH_TURNS];
     const bool decode = s->work->run == 1;
     const double error = error_of(s), end = kvb_now_ns() + seconds * 1e9;
     uint32_t n = 0, repeats = decode ? 8 : 1;
 
-    for (; n < BENCH_TURNS && (n < BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
+    for (; n < KVB_BENCH_TURNS && (n < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
         ns[n] = limit[n] = 0;
         for (uint32_t i = 0; i < repeats; i++) {
             limit[n] += limit_ns(s) / repeats;
@@ -234,8 +234,9 @@ static int work_report(kvb_table *table, stage *s, double seconds, bench_score *
         gain[n] = call_ns(s, &kvb_scan_kernel_reference, &s->plain) / ns[n];
         ratio[n] = limit[n] / ns[n];
     }
-    const bench_figure share = bench_figure_of(ratio, n), time = bench_figure_of(ns, n), of = bench_figure_of(limit, n);
-    const bench_figure faster = bench_figure_of(gain, n);
+    const kvb_bench_figure share = kvb_bench_figure_of(ratio, n), time = kvb_bench_figure_of(ns, n),
+                           of = kvb_bench_figure_of(limit, n);
+    const kvb_bench_figure faster = kvb_bench_figure_of(gain, n);
     char text[9][64] = {""};
     snprintf(text[0], 64, "%.1f MB", (double)s->state_bytes * (decode ? s->args.states.slots : 1) / 1e6);
     kvb_time_text(time.median, text[1]);
@@ -272,8 +273,8 @@ static int work_report(kvb_table *table, stage *s, double seconds, bench_score *
     return added ? added : kvb_table_row(table, second);
 }
 
-int bench_scan_run(kvb_table *table, const bench_scan_work *work, const kvb_team *team, uint32_t cells, double seconds,
-                   bench_score *score)
+int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
+                       double seconds, kvb_bench_score *score)
 {
     stage s = {.work = work};
     int error = stage_open(&s, team, cells);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contestants and probes of the limits take turns, sample by sample: what the machine loses to others meanwhile, it
- * loses for all. A sample is several calls where one is short.
+ * loses for all. A sample is several calls where one is short. A slow contestant takes part in the first rounds alone.
  */
-#include "ci/bench/bench.h"
+#include "harness/bench/bench.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ci/bench/cycles.h"
+#include "harness/bench/cycles.h"
 #include "harness/clock.h"
+#include "harness/interrupt.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/rate.h"
 #include "kernels/convert.h"
@@ -22,15 +23,18 @@
 #define PROBE_BYTES  (64u << 20) /* that one probe reads, at least */
 #define REPEATS      1000u       /* at most */
 #define PEAK_SECONDS 0.02        /* of one probe */
+#define PATIENCE_NS  5e9         /* a contestant whose call takes longer is not timed */
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
-void bench_views(const bench_store *store, uint32_t layer, const bench_sight *sight, kvb_view *k, kvb_view *v)
+/* The rows of a copy, as a kernel is given them. */
+static void views_of(const kvb_bench_store *store, uint32_t layer, const kvb_bench_sight *sight, kvb_view *k,
+                     kvb_view *v)
 {
-    store->type->view(store->k[layer], sight->cells, k);
+    store->k_type->view(store->k[layer], sight->cells, k);
     *v = *k;
-    if (!store->latent)
-        store->type->view(store->v[layer], sight->cells, v);
+    if (!store->group.latent)
+        store->v_type->view(store->v[layer], sight->cells, v);
     v->dim = sight->group.v_dim;
 }
 
@@ -42,33 +46,34 @@ static kvb_mask mask_of(const kvb_mask *mask, uint32_t t)
     return one;
 }
 
-static int tokens_attend(const bench_run *run, bench_contestant *c, uint32_t layer, kvb_mask mask, uint32_t t,
+static int tokens_attend(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t layer, kvb_mask mask, uint32_t t,
                          uint32_t n_tok)
 {
-    const bench_scene *s = run->scene;
-    const bench_sight *sight = bench_sight_of(s, c->entry->way);
+    const kvb_bench_scene *s = run->scene;
+    const kvb_bench_sight *sight = kvb_bench_sight_of(s, c->entry->way);
     const size_t row = (size_t)t * s->heads;
     kvb_attend_spec spec = {.group = &sight->group, .mask = mask};
-    bench_views(run->store, layer, sight, &spec.k, &spec.v);
+    views_of(run->store, layer, sight, &spec.k, &spec.v);
     char why[sizeof c->why];
     int error = kvb_call_prepare(&c->call, &spec, s->q + row * sight->group.k_dim, n_tok, why, sizeof why);
     if (error) {
         memcpy(c->why, why, sizeof why);
         return error;
     }
-    error = kvb_call_run(&c->call, (char *)c->out + row * sight->group.v_dim * kvb_elem_bytes(sight->out), NULL);
+    error =
+        kvb_call_run(&c->call, (char *)c->out + row * sight->group.v_dim * kvb_elem_bytes(sight->out), c->lse + row);
     if (error)
         snprintf(c->why, sizeof c->why, "attend: %s", strerror(-error));
     return error;
 }
 
 /* One call. Calls apart go from copy to copy: engines that decode branch after branch read all layers for each. */
-static int contestant_attend(const bench_run *run, bench_contestant *c, uint32_t turn)
+static int contestant_attend(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t turn)
 {
-    const bench_scene *s = run->scene;
+    const kvb_bench_scene *s = run->scene;
     uint32_t layers = run->store->layers;
-    const kvb_mask *mask = c->entry->way == BENCH_BITS ? &s->bits : &bench_sight_of(s, c->entry->way)->mask;
-    if (c->entry->way != BENCH_APART)
+    const kvb_mask *mask = c->entry->way == KVB_BENCH_BITS ? &s->bits : &kvb_bench_sight_of(s, c->entry->way)->mask;
+    if (c->entry->way != KVB_BENCH_APART)
         return tokens_attend(run, c, turn % layers, *mask, 0, s->n_tok);
     int error = 0;
     for (uint32_t t = 0; t < s->n_tok && !error; t++)
@@ -77,7 +82,7 @@ static int contestant_attend(const bench_run *run, bench_contestant *c, uint32_t
 }
 
 /* Where calls are told in cycles, one thread's are those that it ran: a busy machine changes little. */
-static double contestant_sample(const bench_run *run, bench_contestant *c, uint32_t *turn)
+static double contestant_sample(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t *turn)
 {
     double (*clock)(void) = run->scene->work->call && c->team ? now_ns : kvb_now_ns, start = clock();
     for (uint32_t r = 0; r < c->repeats && !c->why[0]; r++)
@@ -85,19 +90,30 @@ static double contestant_sample(const bench_run *run, bench_contestant *c, uint3
     return (clock() - start) / c->repeats;
 }
 
-/* Memory for what it writes, warm-up, and how many calls a sample needs. 0 or -ENOMEM. */
-static int contestant_open(const bench_run *run, bench_contestant *c)
+void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, const kvb_bench_entry *entry,
+                              const char *name)
 {
-    const bench_scene *s = run->scene;
-    const bench_sight *sight = bench_sight_of(s, c->entry->way);
-    size_t bytes = (size_t)s->n_tok * s->heads * sight->group.v_dim * kvb_elem_bytes(sight->out);
-    double cell = bench_cell_bytes(s->work);
+    kvb_bench_contestant *c = &run->contestant[run->n++];
+    *c = (kvb_bench_contestant){.entry = entry, .name = name, .kernel = kvb_registry_find(registry, KVB_KERNELS, name)};
+    if (!c->kernel)
+        snprintf(c->why, sizeof c->why, "there is no kernel of this name");
+    else if (!c->kernel->available || c->kernel->available(c->why, sizeof c->why))
+        c->why[0] = '\0';
+}
+
+/* Memory for what it writes, and the first call, which makes scratch and is judged. 0 or -ENOMEM. */
+static int contestant_open(const kvb_bench_run *run, kvb_bench_contestant *c)
+{
+    const kvb_bench_scene *s = run->scene;
+    const kvb_bench_sight *sight = kvb_bench_sight_of(s, c->entry->way);
+    const size_t rows = (size_t)s->n_tok * s->heads, bytes = rows * sight->group.v_dim * kvb_elem_bytes(sight->out);
+    double cell = kvb_bench_cell_bytes(s->work);
     uint32_t turn = 0;
 
     if (c->why[0])
         return 0;
-    c->team = c->entry->way == BENCH_ALONE;
-    c->bytes = cell * (double)(c->entry->way == BENCH_APART ? sight->pairs : sight->unique);
+    c->team = c->entry->way == KVB_BENCH_ALONE;
+    c->bytes = cell * (double)(c->entry->way == KVB_BENCH_APART ? sight->pairs : sight->unique);
     c->ops = 2.0 * (double)sight->pairs * s->heads * (sight->group.k_dim + sight->group.v_dim);
     c->call = (kvb_call){.kernel = c->kernel, .team = run->team[c->team], .out_elem = sight->out, .no_staging = true};
     if (!c->call.team) {
@@ -105,20 +121,34 @@ static int contestant_open(const bench_run *run, bench_contestant *c)
         return 0;
     }
     c->out = kvb_memory_take(NULL, "out", bytes);
-    if (!c->out)
+    c->lse = kvb_memory_take(NULL, "lse", rows * sizeof *c->lse);
+    if (!c->out || !c->lse)
         return -ENOMEM;
     memset(c->out, 0xff, bytes); /* NaN: an element left unwritten is seen */
+    memset(c->lse, 0xff, rows * sizeof *c->lse);
     c->repeats = 1;
-    contestant_sample(run, c, &turn); /* makes scratch */
     double ns = contestant_sample(run, c, &turn);
+    int error = c->why[0] ? 0 : kvb_bench_judge(run, c);
+    if (error || c->why[0] || (c->wrong && !c->foreign))
+        return error;
+    if (ns < SAMPLE_NS * REPEATS) /* it was warm-up */
+        ns = contestant_sample(run, c, &turn);
     c->repeats = (uint32_t)fmin(1 + SAMPLE_NS / ns, REPEATS);
+    if (ns > PATIENCE_NS)
+        snprintf(c->why, sizeof c->why, "a call takes %.0f s", ns * 1e-9);
     return 0;
+}
+
+/* Is it timed? */
+static bool takes_part(const kvb_bench_contestant *c)
+{
+    return !c->why[0] && (!c->wrong || c->foreign);
 }
 
 /* ---- probes -------------------------------------------------------------------------------------------------- */
 
 /* GB/s of reading as many bytes as the work has, from as many copies of them. */
-static double read_probe(const bench_run *run, uint32_t team, const kvb_probe_memory *copies, double work_bytes,
+static double read_probe(const kvb_bench_run *run, uint32_t team, const kvb_probe_memory *copies, double work_bytes,
                          uint32_t *turn)
 {
     size_t bytes = (size_t)work_bytes;
@@ -142,25 +172,40 @@ static double peak_probe(const kvb_team *team, kvb_peak_kind kind)
 /* ---- turns --------------------------------------------------------------------------------------------------- */
 
 typedef struct turns {
-    bench_run *run;
-    kvb_probe_memory copies[BENCH_LAYERS];
-    double bytes;                                         /* of one copy */
-    uint32_t probe_turn[2], call_turn[BENCH_CONTESTANTS]; /* which copy is next */
+    kvb_bench_run *run;
+    kvb_probe_memory copies[KVB_BENCH_LAYERS];
+    double bytes;                                             /* of one copy */
+    uint32_t probe_turn[2], call_turn[KVB_BENCH_CONTESTANTS]; /* which copy is next */
 } turns;
 
-static bool team_used(const bench_run *run, uint32_t team)
+static bool team_used(const kvb_bench_run *run, uint32_t team)
 {
     for (uint32_t e = 0; e < run->n; e++)
-        if (!run->contestant[e].why[0] && run->contestant[e].team == team)
+        if (takes_part(&run->contestant[e]) && run->contestant[e].team == team)
             return true;
     return false;
+}
+
+/* Has it had its turns? One of which a few samples take as long as it may be measured. */
+static bool is_slow(const kvb_bench_run *run, const kvb_bench_contestant *c)
+{
+    return c->turns >= KVB_BENCH_TURNS_MIN &&
+           c->ns[c->turns - 1] * c->repeats * KVB_BENCH_TURNS_MIN > run->seconds * 1e9;
+}
+
+static uint32_t slow_ones(const kvb_bench_run *run)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < run->n; e++)
+        n += is_slow(run, &run->contestant[e]);
+    return n;
 }
 
 /* A work that may lie in caches is brought there by a pass or call that does not count: the others were there since. */
 static void turn_take(turns *t)
 {
-    bench_run *run = t->run;
-    bool warm = run->scene->work->resident && run->scene->work->limit == BENCH_READ;
+    kvb_bench_run *run = t->run;
+    bool warm = run->scene->work->resident && run->scene->work->limit == KVB_BENCH_READ;
     for (uint32_t team = 0; team < 2; team++) {
         if (!team_used(run, team))
             continue;
@@ -172,17 +217,18 @@ static void turn_take(turns *t)
     if (run->scene->work->call)
         run->cycle[run->turns] = cycle_ns();
     for (uint32_t e = 0; e < run->n; e++) {
-        bench_contestant *c = &run->contestant[e];
-        if (c->why[0])
+        kvb_bench_contestant *c = &run->contestant[e];
+        if (!takes_part(c) || c->turns < run->turns || is_slow(run, c) || kvb_stopped)
             continue;
         if (warm)
             contestant_attend(run, c, 0);
-        c->ns[run->turns] = contestant_sample(run, c, &t->call_turn[e]);
+        c->ns[c->turns] = contestant_sample(run, c, &t->call_turn[e]);
+        c->turns += !c->why[0];
     }
     run->turns++;
 }
 
-int bench_run_measure(bench_run *run)
+int kvb_bench_run_measure(kvb_bench_run *run)
 {
     turns t = {.run = run};
     uint32_t layers = run->store->layers, able = 0;
@@ -191,49 +237,54 @@ int bench_run_measure(bench_run *run)
     int error = 0;
 
     run->peak_kind = kvb_peak_kernel_choose(wanted, why, sizeof why) ? wanted : KVB_PEAK_F32;
-    t.bytes = (double)run->scene->own.unique * bench_cell_bytes(run->scene->work);
-    for (uint32_t e = 0; e < run->n && !error; e++) {
+    t.bytes = (double)run->scene->own.unique * kvb_bench_cell_bytes(run->scene->work);
+    for (uint32_t e = 0; e < run->n && !error && !kvb_stopped; e++) {
         error = contestant_open(run, &run->contestant[e]);
-        able += !run->contestant[e].why[0];
+        able += takes_part(&run->contestant[e]);
     }
     for (uint32_t l = 0; l < layers && !error && able; l++)
         error = kvb_probe_memory_open(run->team[0], (size_t)t.bytes, &t.copies[l]);
     double end = kvb_now_ns() + run->seconds * able * 1e9;
-    while (!error && able && run->turns < BENCH_TURNS && (run->turns < BENCH_TURNS_MIN || kvb_now_ns() < end))
+    while (!error && able && !kvb_stopped && run->turns < KVB_BENCH_TURNS &&
+           (run->turns < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end)) {
         turn_take(&t);
+        if (run->turns == KVB_BENCH_TURNS_MIN) /* what slow ones took is not taken from the others */
+            end = fmax(end, kvb_now_ns() + run->seconds * (able - slow_ones(run)) * 1e9);
+    }
     for (uint32_t l = 0; l < layers; l++)
         kvb_probe_memory_close(&t.copies[l]);
-    return error;
+    return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-void bench_run_close(bench_run *run)
+void kvb_bench_run_close(kvb_bench_run *run)
 {
     for (uint32_t e = 0; e < run->n; e++) {
         kvb_call_free(&run->contestant[e].call);
         kvb_memory_give(NULL, run->contestant[e].out, 0);
+        kvb_memory_give(NULL, run->contestant[e].lse, 0);
     }
 }
 
 /* ---- figures ------------------------------------------------------------------------------------------------- */
 
-double bench_limit_ns(const bench_run *run, const bench_contestant *c, bench_limit limit, uint32_t i)
+double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *c, kvb_bench_limit limit, uint32_t i)
 {
     double read = c->bytes / run->read[c->team][i], peak = c->ops / run->peak[c->team][i];
     switch (limit) {
-    case BENCH_READ:
+    case KVB_BENCH_READ:
         return read;
-    case BENCH_PEAK:
+    case KVB_BENCH_PEAK:
         return peak;
-    case BENCH_LONGER:
+    case KVB_BENCH_LONGER:
         break;
     }
     return fmax(read, peak);
 }
 
-bench_figure bench_figure_of(const double *values, uint32_t n)
+kvb_bench_figure kvb_bench_figure_of(const double *values, uint32_t n)
 {
-    double some[BENCH_TURNS];
-    bench_figure f;
+    double some[KVB_BENCH_TURNS];
+    kvb_bench_figure f;
     memcpy(some, values, n * sizeof *some);
     f.median = kvb_quantile(some, n, 0.5);
     for (uint32_t i = 0; i < n; i++)

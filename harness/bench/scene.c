@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queries, and which cells each of them sees. */
-#include "ci/bench/bench.h"
+#include "harness/bench/bench.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 }
 
 /* Query t sees cells begin .. end-1 too. Ascending. */
-static void see(bench_sight *s, uint32_t t, uint32_t begin, uint32_t end)
+static void see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t end)
 {
     uint32_t *n = &s->row_start[t + 1];
     if (*n > s->row_start[t] && s->runs[*n - 1].end == begin)
@@ -25,15 +25,15 @@ static void see(bench_sight *s, uint32_t t, uint32_t begin, uint32_t end)
 }
 
 /* Cells begin .. end-1, or of a window their first and last ones. */
-static void window_see(bench_sight *s, uint32_t t, uint32_t begin, uint32_t end, uint32_t window)
+static void window_see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t end, uint32_t window, uint32_t sinks)
 {
     const uint32_t from = window && end - begin > window ? end - window : begin;
-    see(s, t, begin, smaller(begin + BENCH_SINKS, from));
+    see(s, t, begin, smaller(begin + sinks, from));
     see(s, t, from, end);
 }
 
 /* EAGLE's tree: the pending token and the draft's behind a prefix. A node sees itself and those it descends from. */
-static void tree_see(bench_sight *s, uint32_t t)
+static void tree_see(kvb_bench_sight *s, uint32_t t)
 {
     const kvb_eagle_shape *tree = &kvb_eagle_shape_25;
     uint32_t prefix = s->cells - tree->n;
@@ -47,82 +47,82 @@ static void tree_see(bench_sight *s, uint32_t t)
 }
 
 /* Cells first + k * stride for k < n. */
-static void steps_see(bench_sight *s, uint32_t t, uint32_t first, uint32_t n, uint32_t stride)
+static void steps_see(kvb_bench_sight *s, uint32_t t, uint32_t first, uint32_t n, uint32_t stride)
 {
     for (uint32_t k = 0; k < n; k++)
         see(s, t, first + k * stride, first + k * stride + 1);
 }
 
-static void query_see(const bench_work *work, bench_sight *s, uint32_t n_tok, uint32_t t)
+static void query_see(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok, uint32_t t)
 {
-    uint32_t each = s->cells / SEQUENCES, tail = smaller(TAIL, s->cells / (2 * BRANCHES));
+    uint32_t each = s->cells / n_tok, tail = smaller(TAIL, s->cells / (2 * BRANCHES));
     uint32_t trunk = s->cells - BRANCHES * tail;
     switch (work->shape) {
-    case BENCH_VERIFY:
+    case KVB_BENCH_VERIFY:
         tree_see(s, t);
         break;
-    case BENCH_BATCH:
-        window_see(s, t, t * each, (t + 1) * each, work->window);
+    case KVB_BENCH_BATCH:
+        window_see(s, t, t * each, (t + 1) * each, work->window, work->window_sinks);
         break;
-    case BENCH_STEPS:
-        steps_see(s, t, t, each, SEQUENCES);
+    case KVB_BENCH_STEPS:
+        steps_see(s, t, t, each, n_tok);
         break;
-    case BENCH_FORK:
+    case KVB_BENCH_FORK:
         see(s, t, 0, trunk);
         steps_see(s, t, trunk + t, tail, BRANCHES);
         break;
-    case BENCH_CHUNK:
-        window_see(s, t, 0, s->cells - n_tok + t + 1, work->window);
+    case KVB_BENCH_PREFILL:
+    case KVB_BENCH_CHUNK:
+        window_see(s, t, 0, s->cells - n_tok + t + 1, work->window, work->window_sinks);
         break;
-    case BENCH_PAGED: /* has page tables */
-    case BENCH_DECODE:
-    case BENCH_PREFILL:
+    case KVB_BENCH_PAGED: /* has page tables */
+    case KVB_BENCH_DECODE:
         break; /* NONE and CAUSAL need no runs */
     }
 }
 
-static uint32_t tokens_of(bench_shape shape, uint32_t cells)
+static uint32_t tokens_of(const kvb_bench_work *work, uint32_t cells)
 {
-    switch (shape) {
-    case BENCH_VERIFY:
+    switch (work->shape) {
+    case KVB_BENCH_VERIFY:
         return kvb_eagle_shape_25.n;
-    case BENCH_BATCH:
-    case BENCH_STEPS:
-    case BENCH_PAGED:
-        return SEQUENCES;
-    case BENCH_FORK:
+    case KVB_BENCH_BATCH:
+    case KVB_BENCH_STEPS:
+    case KVB_BENCH_PAGED:
+        return work->batch ? work->batch : SEQUENCES;
+    case KVB_BENCH_FORK:
         return BRANCHES;
-    case BENCH_PREFILL:
+    case KVB_BENCH_PREFILL:
         return cells;
-    case BENCH_CHUNK:
+    case KVB_BENCH_CHUNK:
         return smaller(CHUNK, cells / 2);
-    case BENCH_DECODE:
+    case KVB_BENCH_DECODE:
         break;
     }
     return 1;
 }
 
-static kvb_mask_kind mask_kind(const bench_work *work)
+static kvb_mask_kind mask_kind(const kvb_bench_work *work)
 {
     switch (work->shape) {
-    case BENCH_DECODE:
+    case KVB_BENCH_DECODE:
         return KVB_MASK_NONE;
-    case BENCH_PAGED:
+    case KVB_BENCH_PAGED:
         return KVB_MASK_PAGES;
-    case BENCH_PREFILL:
-    case BENCH_CHUNK:
+    case KVB_BENCH_PREFILL:
+    case KVB_BENCH_CHUNK:
         return work->window ? KVB_MASK_RUNS : KVB_MASK_CAUSAL;
-    case BENCH_VERIFY:
-    case BENCH_BATCH:
-    case BENCH_STEPS:
-    case BENCH_FORK:
+    case KVB_BENCH_VERIFY:
+    case KVB_BENCH_BATCH:
+    case KVB_BENCH_STEPS:
+    case KVB_BENCH_FORK:
         break;
     }
     return KVB_MASK_RUNS;
 }
 
 /* Counted from the mask itself. */
-static int sights_count(bench_sight *s, uint32_t n_tok)
+static int sights_count(kvb_bench_sight *s, uint32_t n_tok)
 {
     size_t words = ((size_t)s->cells + 63) / 64;
     uint64_t *seen = calloc(words, sizeof *seen);
@@ -142,7 +142,7 @@ static int sights_count(bench_sight *s, uint32_t n_tok)
     return 0;
 }
 
-static int runs_make(const bench_work *work, bench_sight *s, uint32_t n_tok)
+static int runs_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
     /* no query has more runs than a trunk and tail or a path; those of a batch share the cells */
     s->runs = calloc(s->cells + n_tok * (size_t)(TAIL + 1), sizeof *s->runs);
@@ -159,7 +159,7 @@ static int runs_make(const bench_work *work, bench_sight *s, uint32_t n_tok)
 }
 
 /* Tables of SEQUENCES that hold as many whole pages each, shuffled. Sequences are at most as long as those of a batch. */
-static int pages_make(const bench_work *work, bench_sight *s, uint32_t n_tok)
+static int pages_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
     const uint32_t page = smaller(work->page, s->cells / n_tok), each = s->cells / n_tok / page, n = each * n_tok;
     uint64_t random = 1;
@@ -185,9 +185,10 @@ static int pages_make(const bench_work *work, bench_sight *s, uint32_t n_tok)
     return 0;
 }
 
-static int sight_open(bench_scene *scene, bench_sight *s, const bench_work *work, uint32_t cells)
+static int sight_open(kvb_bench_scene *scene, kvb_bench_sight *s, const kvb_bench_work *work, uint32_t cells)
 {
-    *s = (bench_sight){.group = bench_group(work), .out = work->out, .cells = cells, .mask.kind = mask_kind(work)};
+    *s = (kvb_bench_sight){
+        .group = kvb_bench_group(work), .out = work->out, .cells = cells, .mask.kind = mask_kind(work)};
     s->group.softcap = work->softcap;
     if (work->sinks)
         s->group.sink_logits = scene->sink_logits;
@@ -197,7 +198,7 @@ static int sight_open(bench_scene *scene, bench_sight *s, const bench_work *work
     return error ? error : sights_count(s, scene->n_tok);
 }
 
-static void sight_close(bench_sight *s)
+static void sight_close(kvb_bench_sight *s)
 {
     free(s->runs);
     free(s->row_start);
@@ -205,18 +206,18 @@ static void sight_close(bench_sight *s)
 }
 
 /* The same without what the work is about. Of a batch: as many cells as are seen. */
-static int plain_open(bench_scene *s)
+static int plain_open(kvb_bench_scene *s)
 {
-    bench_work plain = *s->work;
-    plain.shape = plain.shape == BENCH_PAGED ? BENCH_BATCH : plain.shape;
+    kvb_bench_work plain = *s->work;
+    plain.shape = plain.shape == KVB_BENCH_PAGED ? KVB_BENCH_BATCH : plain.shape;
     plain.window = 0;
     plain.sinks = false;
     plain.softcap = 0;
     plain.out = KVB_F32;
-    return sight_open(s, &s->plain, &plain, plain.shape == BENCH_BATCH ? (uint32_t)s->own.unique : s->cells);
+    return sight_open(s, &s->plain, &plain, plain.shape == KVB_BENCH_BATCH ? (uint32_t)s->own.unique : s->cells);
 }
 
-static int bits_make(bench_scene *s)
+static int bits_make(kvb_bench_scene *s)
 {
     size_t row_words = ((size_t)s->cells + 63) / 64;
     s->words = malloc(s->n_tok * row_words * sizeof *s->words);
@@ -227,17 +228,17 @@ static int bits_make(bench_scene *s)
     return 0;
 }
 
-int bench_scene_open(bench_scene *s, const kvb_team *team, const bench_work *work, uint32_t cells)
+int kvb_bench_scene_open(kvb_bench_scene *s, const kvb_team *team, const kvb_bench_work *work, uint32_t cells)
 {
-    const kvb_group group = bench_group(work);
-    *s = (bench_scene){.work = work, .cells = cells, .n_tok = tokens_of(work->shape, cells), .heads = group.heads};
+    const kvb_group group = kvb_bench_group(work);
+    *s = (kvb_bench_scene){.work = work, .cells = cells, .n_tok = tokens_of(work, cells), .heads = group.heads};
     for (uint32_t h = 0; h < s->heads; h++)
         s->sink_logits[h] = (float)(h % 5) - 2;
     int error = sight_open(s, &s->own, work, cells);
-    for (uint32_t e = 0; e < BENCH_ENTRIES && !error; e++) {
-        if (work->entry[e].way == BENCH_BITS)
+    for (uint32_t e = 0; e < KVB_BENCH_ENTRIES && !error; e++) {
+        if (work->entry[e].way == KVB_BENCH_BITS)
             error = bits_make(s);
-        if (work->entry[e].way == BENCH_PLAIN && !s->plain.cells)
+        if (work->entry[e].way == KVB_BENCH_PLAIN && !s->plain.cells)
             error = plain_open(s);
     }
     size_t q_bytes = (size_t)s->n_tok * s->heads * group.k_dim * sizeof *s->q;
@@ -245,17 +246,17 @@ int bench_scene_open(bench_scene *s, const kvb_team *team, const bench_work *wor
     if (!error && !s->q)
         error = -ENOMEM;
     if (error)
-        bench_scene_close(s);
+        kvb_bench_scene_close(s);
     else
-        bench_queries_make(team, work, s->q, s->n_tok);
+        kvb_bench_queries_make(team, work, s->q, s->n_tok);
     return error;
 }
 
-void bench_scene_close(bench_scene *s)
+void kvb_bench_scene_close(kvb_bench_scene *s)
 {
     sight_close(&s->own);
     sight_close(&s->plain);
     free(s->words);
     kvb_memory_give(NULL, s->q, 0);
-    *s = (bench_scene){0};
+    *s = (kvb_bench_scene){0};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A work's lines in the table. */
-#include "ci/bench/report.h"
+#include "harness/bench/bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 
 enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, COLUMNS };
 
-const char *const bench_headings[COLUMNS + 1] = {"work",   "kernel", ">K+V",     ">time",  ">rate", ">limit",
-                                                 ">ratio", ">+-",    ">of both", "target", "met",   NULL};
+const char *const kvb_bench_headings[COLUMNS + 1] = {"work",   "kernel", ">K+V",     ">time",  ">rate", ">limit",
+                                                     ">ratio", ">+-",    ">of both", "target", "met",   NULL};
 
-typedef char cell[320];
+typedef char cell[400];
 typedef struct line {
     cell at[COLUMNS];
 } line;
@@ -27,7 +27,7 @@ static int line_add(kvb_table *table, const line *l)
 }
 
 /* Shows a ratio, and judges what the target is of: is it met? Where there is none: not. */
-static bool line_judge(line *l, bench_figure ratio, double judged, double target, const char *unit)
+static bool line_judge(line *l, kvb_bench_figure ratio, double judged, double target, const char *unit)
 {
     snprintf(l->at[RATIO], sizeof(cell), "%.*f%s", *unit ? 2 : 3, ratio.median, unit);
     snprintf(l->at[SPREAD], sizeof(cell), "%.*f", *unit ? 2 : 3, ratio.mad);
@@ -47,9 +47,9 @@ static void line_refuse(line *l, double target, const char *word, const char *wh
     snprintf(l->at[MET], sizeof(cell), "%s: %s", word, why);
 }
 
-static void size_print(const bench_run *run, cell text)
+static void size_print(const kvb_bench_run *run, cell text)
 {
-    double mb = (double)run->scene->own.unique * bench_cell_bytes(run->scene->work) / 1e6;
+    double mb = (double)run->scene->own.unique * kvb_bench_cell_bytes(run->scene->work) / 1e6;
     if (run->store->layers > 1)
         snprintf(text, sizeof(cell), "%u x %.0f MB", run->store->layers, mb);
     else
@@ -57,31 +57,31 @@ static void size_print(const bench_run *run, cell text)
 }
 
 /* The limit as a rate: of what binds. */
-static void limit_print(const bench_run *run, const bench_contestant *c, double limit_ns, cell text)
+static void limit_print(const kvb_bench_run *run, const kvb_bench_contestant *c, double limit_ns, cell text)
 {
-    bench_limit limit = run->scene->work->limit;
-    double read = bench_figure_of(run->read[c->team], run->turns).median;
-    bool by_read = limit == BENCH_READ || (limit == BENCH_LONGER && c->bytes / read >= 0.999 * limit_ns);
+    kvb_bench_limit limit = run->scene->work->limit;
+    double read = kvb_bench_figure_of(run->read[c->team], run->turns).median;
+    bool by_read = limit == KVB_BENCH_READ || (limit == KVB_BENCH_LONGER && c->bytes / read >= 0.999 * limit_ns);
     if (by_read)
         snprintf(text, sizeof(cell), "read %.1f GB/s", c->bytes / limit_ns);
     else
         snprintf(text, sizeof(cell), "%s %.0f Gop/s", kvb_peak_names[run->peak_kind], c->ops / limit_ns);
 }
 
-static double cycles_of(const bench_run *run, const bench_contestant *c)
+static double cycles_of(const kvb_bench_run *run, const kvb_bench_contestant *c)
 {
-    double cycles[BENCH_TURNS];
-    for (uint32_t i = 0; i < run->turns; i++)
+    double cycles[KVB_BENCH_TURNS];
+    for (uint32_t i = 0; i < c->turns; i++)
         cycles[i] = c->ns[i] / run->cycle[i];
-    return bench_figure_of(cycles, run->turns).median;
+    return kvb_bench_figure_of(cycles, c->turns).median;
 }
 
-static void rate_print(const bench_run *run, const bench_contestant *c, double ns, cell text)
+static void rate_print(const kvb_bench_run *run, const kvb_bench_contestant *c, double ns, cell text)
 {
-    const bench_work *work = run->scene->work;
+    const kvb_bench_work *work = run->scene->work;
     if (work->call) /* of a clock that may have changed: by turns */
         snprintf(text, sizeof(cell), "%.0f cycles", cycles_of(run, c));
-    else if (work->limit == BENCH_PEAK)
+    else if (work->limit == KVB_BENCH_PEAK)
         snprintf(text, sizeof(cell), "%.1f Gop/s", c->ops / ns);
     else if (work->store) /* a context: what a cell costs */
         snprintf(text, sizeof(cell), "%.1f ns/cell, %.1f GB/s", ns / run->scene->cells, c->bytes / ns);
@@ -89,99 +89,95 @@ static void rate_print(const bench_run *run, const bench_contestant *c, double n
         snprintf(text, sizeof(cell), "%.1f GB/s", c->bytes / ns);
 }
 
-static const char *const way_words[] = {[BENCH_WHOLE] = "",
-                                        [BENCH_BITS] = ", bit mask",
-                                        [BENCH_APART] = ", a call a token",
-                                        [BENCH_ALONE] = ", one thread"};
+static const char *const way_words[] = {[KVB_BENCH_WHOLE] = "",
+                                        [KVB_BENCH_BITS] = ", bit mask",
+                                        [KVB_BENCH_APART] = ", a call a token",
+                                        [KVB_BENCH_ALONE] = ", one thread"};
 
-static const char *way_word(const bench_run *run, bench_way way)
+static const char *way_word(const kvb_bench_run *run, kvb_bench_way way)
 {
-    return way == BENCH_PLAIN ? run->scene->work->plain : way_words[way];
+    return way == KVB_BENCH_PLAIN ? run->scene->work->plain : way_words[way];
 }
 
-static int contestant_report(kvb_table *table, const bench_run *run, const bench_contestant *c, bool *met)
+static int contestant_report(kvb_table *table, const kvb_bench_run *run, const kvb_bench_contestant *c, bool *met)
 {
     line l = {0};
-    char off[64];
-    double ratio[BENCH_TURNS], limit[BENCH_TURNS], both[BENCH_TURNS], target = c->entry->target;
+    double ratio[KVB_BENCH_TURNS], limit[KVB_BENCH_TURNS], both[KVB_BENCH_TURNS], target = c->entry->target;
 
     snprintf(l.at[WORK], sizeof(cell), "%s", run->scene->work->name);
     snprintf(l.at[KERNEL], sizeof(cell), "%s%s", c->name, way_word(run, c->entry->way));
     size_print(run, l.at[SIZE]);
-    if (c->why[0]) {
-        line_refuse(&l, target, "unavailable", c->why);
+    if (c->why[0] || !c->turns) {
+        line_refuse(&l, target, c->why[0] ? "unavailable" : "WRONG", c->why[0] ? c->why : c->finding);
         return line_add(table, &l);
     }
-    for (uint32_t i = 0; i < run->turns; i++) {
-        limit[i] = bench_limit_ns(run, c, run->scene->work->limit, i);
+    for (uint32_t i = 0; i < c->turns; i++) {
+        limit[i] = kvb_bench_limit_ns(run, c, run->scene->work->limit, i);
         ratio[i] = limit[i] / c->ns[i];
-        both[i] = bench_limit_ns(run, c, BENCH_LONGER, i) / c->ns[i];
+        both[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_LONGER, i) / c->ns[i];
     }
-    double ns = bench_figure_of(c->ns, run->turns).median;
+    double ns = kvb_bench_figure_of(c->ns, c->turns).median;
     kvb_time_text(ns, l.at[TIME]);
     rate_print(run, c, ns, l.at[RATE]);
-    limit_print(run, c, bench_figure_of(limit, run->turns).median, l.at[LIMIT]);
-    snprintf(l.at[BOTH], sizeof(cell), "%.3f", bench_figure_of(both, run->turns).median);
-    if (c->wrong) { /* what others' kernels take is a finding all the same */
-        const bool foreign = c->kernel->tolerance.kind != KVB_TOLERANCE_NONE;
-        if (foreign)
-            line_judge(&l, bench_figure_of(ratio, run->turns), 0, 0, "");
-        snprintf(off, sizeof off, "a row is off by %.2g; %s %.2g", c->error,
-                 foreign ? "its own project allows" : "allowed are", c->allowed);
-        line_refuse(&l, target, foreign ? "inexact" : "WRONG", off);
+    limit_print(run, c, kvb_bench_figure_of(limit, c->turns).median, l.at[LIMIT]);
+    snprintf(l.at[BOTH], sizeof(cell), "%.3f", kvb_bench_figure_of(both, c->turns).median);
+    if (c->wrong) { /* a foreign one: its time is a finding all the same */
+        line_judge(&l, kvb_bench_figure_of(ratio, c->turns), 0, 0, "");
+        line_refuse(&l, target, "inexact", c->finding);
     } else {
-        *met |=
-            line_judge(&l, bench_figure_of(ratio, run->turns), bench_figure_of(both, run->turns).median, target, "");
+        *met |= line_judge(&l, kvb_bench_figure_of(ratio, c->turns), kvb_bench_figure_of(both, c->turns).median, target,
+                           "");
     }
     return line_add(table, &l);
 }
 
 /* What more threads can gain: the bandwidth gains less than they are where a few reach it. 0.95 of that, as 1.9 is of
  * two. */
-static double threads_target(const bench_run *run, double most, line *l)
+static double threads_target(const kvb_bench_run *run, double most, line *l)
 {
-    double gain[BENCH_TURNS], allowed = INFINITY;
+    double gain[KVB_BENCH_TURNS], allowed = INFINITY;
     for (uint32_t i = 0; i < run->turns; i++)
         gain[i] = run->read[0][i] / run->read[1][i];
-    if (run->scene->work->limit == BENCH_READ) {
-        allowed = fmax(1, bench_figure_of(gain, run->turns).median);
+    if (run->scene->work->limit == KVB_BENCH_READ) {
+        allowed = fmax(1, kvb_bench_figure_of(gain, run->turns).median);
         snprintf(l->at[LIMIT], sizeof(cell), "read gains %.2fx", allowed);
     }
     return fmin(most, 0.95 * allowed);
 }
 
-static int gain_report(kvb_table *table, const bench_run *run, const bench_contestant *fast,
-                       const bench_contestant *slow, bool *met)
+static int gain_report(kvb_table *table, const kvb_bench_run *run, const kvb_bench_contestant *fast,
+                       const kvb_bench_contestant *slow, bool *met)
 {
     line l = {0};
-    double gain[BENCH_TURNS], target = run->scene->work->gain;
+    double gain[KVB_BENCH_TURNS], target = run->scene->work->gain;
 
     snprintf(l.at[WORK], sizeof(cell), "%s", run->scene->work->name);
     snprintf(l.at[KERNEL], sizeof(cell), "%s, gain over%s", fast->name, way_word(run, slow->entry->way) + 1);
-    if (fast->why[0] || slow->why[0] || fast->wrong || slow->wrong) {
+    if (!fast->turns || !slow->turns || fast->wrong || slow->wrong) {
         line_refuse(&l, target, fast->wrong || slow->wrong ? "WRONG" : "unavailable", "see above");
         return line_add(table, &l);
     }
-    for (uint32_t i = 0; i < run->turns; i++)
+    const uint32_t turns = fast->turns < slow->turns ? fast->turns : slow->turns;
+    for (uint32_t i = 0; i < turns; i++)
         gain[i] = slow->ns[i] / slow->ops / (fast->ns[i] / fast->ops);
-    if (slow->entry->way == BENCH_ALONE)
+    if (slow->entry->way == KVB_BENCH_ALONE)
         target = threads_target(run, target, &l);
-    else if (slow->entry->way == BENCH_APART)
+    else if (slow->entry->way == KVB_BENCH_APART)
         snprintf(l.at[LIMIT], sizeof(cell), "%.2fx the bytes", slow->bytes / fast->bytes);
-    const bench_figure figure = bench_figure_of(gain, run->turns);
+    const kvb_bench_figure figure = kvb_bench_figure_of(gain, turns);
     *met |= line_judge(&l, figure, figure.median, target, "x");
     return line_add(table, &l);
 }
 
 /* Is b what a's gain is over? */
-static bool is_slow_way(const bench_contestant *a, const bench_contestant *b)
+static bool is_slow_way(const kvb_bench_contestant *a, const kvb_bench_contestant *b)
 {
-    return a->entry->way == BENCH_WHOLE &&
-           (b->entry->way == BENCH_APART || b->entry->way == BENCH_ALONE || b->entry->way == BENCH_PLAIN) &&
+    return a->entry->way == KVB_BENCH_WHOLE &&
+           (b->entry->way == KVB_BENCH_APART || b->entry->way == KVB_BENCH_ALONE || b->entry->way == KVB_BENCH_PLAIN) &&
            !strcmp(a->name, b->name);
 }
 
-int bench_run_report(kvb_table *table, const bench_run *run, bench_score *score)
+int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_score *score)
 {
     int error = 0;
     bool asked = false, met = false, gained = false;

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A few rows of what a contestant wrote, by the oracle: of sampled queries all query heads of one KV head, the last query and
+ * head among them. As rows repeat (store.c), the oracle stores the distinct ones, and runs of cells become runs of these.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "harness/bench/bench.h"
+#include "kernels/convert.h"
+#include "oracle/single.h"
+#include "oracle/tolerance.h"
+#include "workloads/array.h"
+
+#define SAMPLED 3u /* queries, where cells are few */
+#define HEADS   8u /* query heads of a KV head, at most */
+
+typedef struct runs {
+    kvb_token_run *at;
+    size_t n, room, *first;
+    uint32_t most; /* cells that one query sees */
+} runs;
+
+/* Cells begin .. end-1, as cells of the distinct rows. */
+static int run_add(runs *r, uint32_t distinct, uint32_t begin, uint32_t end)
+{
+    int error = 0;
+    for (uint32_t c = begin, n; c < end && !error; c += n) {
+        const uint32_t at = c % distinct;
+        n = end - c < distinct - at ? end - c : distinct - at;
+        error = kvb_array_reserve(&r->at, &r->room, r->n + 1, sizeof *r->at);
+        if (!error)
+            r->at[r->n++] = (kvb_token_run){at, at + n};
+    }
+    return error;
+}
+
+/* Sampled query i of n, of a call of n_tok: the last one, and others evenly before it. */
+static uint32_t query_of(uint32_t n_tok, uint32_t i, uint32_t n)
+{
+    return n < 2 ? n_tok - 1 : (uint32_t)((uint64_t)(n_tok - 1) * i / (n - 1));
+}
+
+/* Queries that are looked at: fewer where each sees many cells. */
+static uint32_t samples_of(uint32_t n_tok, uint32_t cells)
+{
+    const uint32_t few = cells > 32u << 10 ? 1 : cells > 8u << 10 ? 2 : SAMPLED;
+    return few < n_tok ? few : n_tok;
+}
+
+/* What the sampled queries of the call see; `from`: the scene's token that is the call's first. */
+static int runs_make(const kvb_bench_sight *sight, uint32_t distinct, uint32_t scene_tok, uint32_t from, uint32_t n_tok,
+                     runs *r)
+{
+    const uint32_t samples = samples_of(n_tok, sight->cells);
+    int error = 0;
+    r->first = calloc((size_t)n_tok + 1, sizeof *r->first);
+    if (!r->first || kvb_array_reserve(&r->at, &r->room, 1, sizeof *r->at))
+        return -ENOMEM;
+    for (uint32_t t = 0, i = 0; t < n_tok && !error; t++) {
+        uint32_t cursor = 0, seen = 0;
+        kvb_run run;
+        r->first[t] = r->n;
+        if (i == samples || query_of(n_tok, i, samples) != t)
+            continue;
+        i++;
+        while (!error && kvb_mask_next(&sight->mask, scene_tok, sight->cells, from + t, &cursor, &run)) {
+            error = run_add(r, distinct, run.begin, run.end);
+            seen += run.end - run.begin;
+        }
+        r->most = seen > r->most ? seen : r->most;
+    }
+    r->first[n_tok] = r->n;
+    return error;
+}
+
+static void place_words(kvb_bench_contestant *c, const kvb_diff_place *at)
+{
+    const uint32_t v_dim = c->call.args.problem.v_dim;
+    char channel[32] = "";
+    if (at->channel < v_dim)
+        snprintf(channel, sizeof channel, ", channel %u", at->channel);
+    snprintf(c->finding, sizeof c->finding, "%s of query %u, head %u%s is %.6g, exact %.6g, bound %.2g",
+             at->channel < v_dim ? "out" : "lse", at->query, at->head, channel, at->got, at->want, at->bound);
+}
+
+static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells, double *exact)
+{
+    const kvb_attend *call = &c->call.args;
+    const kvb_problem *p = &call->problem;
+    const kvb_tolerance *rule = &c->kernel->tolerance;
+    const uint32_t all = p->n_heads / p->n_kv_heads, each = all < HEADS ? all : HEADS;
+    const uint32_t samples = samples_of(p->n_tok, cells);
+    const size_t row = p->v_dim * kvb_elem_bytes(p->out_elem);
+    kvb_closeness close = {0};
+    kvb_diff diff = {0};
+    char why[256] = "";
+    for (uint32_t i = 0; i < samples; i++) {
+        const uint32_t t = query_of(p->n_tok, i, samples);
+        const uint32_t head = (query_of(p->n_kv_heads, i, samples) + 1) * all - each;
+        const int error = kvb_single_judge(truth, t, head, each, &diff, exact, why, sizeof why);
+        if (error == -ENOMEM)
+            return error;
+        if (error) {
+            c->wrong = true;
+            snprintf(c->finding, sizeof c->finding, "%s", why);
+            return 0;
+        }
+        for (uint32_t h = 0; h < each && c->foreign; h++)
+            kvb_closeness_row(&close, rule, p->out_elem,
+                              (const char *)call->out + ((size_t)t * p->n_heads + head + h) * row, p->v_dim,
+                              exact + (size_t)h * p->v_dim, 1);
+        c->rows += each;
+    }
+    c->rho = c->foreign ? kvb_closeness_share(&close, rule) : diff.rho;
+    c->wrong = c->foreign ? c->rho > 1 : diff.any_failed;
+    if (c->foreign)
+        snprintf(c->finding, sizeof c->finding, "outputs are off by %.3g times what its project tolerates", c->rho);
+    else if (c->wrong)
+        place_words(c, &diff.first);
+    return 0;
+}
+
+int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
+{
+    const kvb_bench_store *store = run->store;
+    const kvb_bench_sight *sight = kvb_bench_sight_of(run->scene, c->entry->way);
+    const kvb_problem *p = &c->call.args.problem; /* of the call made last: of a token by itself, the last one */
+    kvb_single *truth = NULL;
+    char why[256] = "";
+    runs r = {0};
+    double *exact = malloc((size_t)HEADS * p->v_dim * sizeof *exact);
+    int error = exact ? 0 : -ENOMEM;
+    c->foreign = c->kernel->tolerance.kind != KVB_TOLERANCE_NONE;
+    c->rows = 0;
+    if (!error)
+        error = runs_make(sight, store->distinct, run->scene->n_tok, run->scene->n_tok - p->n_tok, p->n_tok, &r);
+    const kvb_single_rows rows = {.cells = store->distinct,
+                                  .k = store->rows[0],
+                                  .v = store->rows[1],
+                                  .k_amax = store->amax[0] ? store->amax[0][0] : NULL,
+                                  .v_amax = store->amax[1] ? store->amax[1][0] : NULL,
+                                  .runs = r.at,
+                                  .first = r.first,
+                                  .most = r.most};
+    if (!error)
+        error = kvb_single_open(&c->call.args, c->kernel, &rows, &truth, why, sizeof why);
+    if (!error)
+        error = rows_judge(c, truth, sight->cells, exact);
+    if (error && error != -ENOMEM) {
+        snprintf(c->why, sizeof c->why, "%s", why);
+        error = 0;
+    }
+    kvb_single_free(truth);
+    free(exact);
+    free(r.at);
+    free(r.first);
+    return error;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scenes of `kvbench bench`: rows measured, and told as results. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/bench/bench.h"
+#include "harness/replay/roofline.h"
+#include "results/statistics.h"
+#include "workloads/live/eagle.h"
+
+enum { BRANCHES = 8, TAIL = 64, CHUNK = 512 }; /* as in scene.c */
+
+#define KIND(NAME, WHAT, SHAPE, BATCH, ...)                                                                            \
+    .name = NAME, .what = WHAT, .shape = KVB_BENCH_##SHAPE, .batch = BATCH, .contexts = {__VA_ARGS__}
+
+const kvb_bench_kind kvb_bench_kinds[] = {
+    {KIND("decode", "a token of one sequence", DECODE, 1, 1 << 10, 4 << 10, 32 << 10)},
+    {KIND("batch", "a token of each sequence", BATCH, 16, 2 << 10)},
+    {KIND("fork", "a token of each of 8 branches behind one trunk", FORK, 1, 8 << 10)},
+    {KIND("verify", "a tree of 26 draft tokens", VERIFY, 1, 8 << 10)},
+    {KIND("chunk", "512 tokens of a prompt", CHUNK, 1, 8 << 10)},
+    {KIND("prefill", "a prompt", PREFILL, 1, 2 << 10)},
+    {KIND("latent", "a token over latent rows", DECODE, 1, 4 << 10, 16 << 10), .latent = true, .group = 128},
+    {KIND("window", "a token behind a window", BATCH, 1, 16 << 10), .window = 1024, .window_sinks = 4},
+    {KIND("mha", "a token, each query head with a KV head", DECODE, 1, 4 << 10), .kv_heads = 32, .group = 1},
+    {KIND("mqa", "a token, all query heads with one KV head", DECODE, 1, 16 << 10), .kv_heads = 1, .group = 32},
+    {.name = NULL},
+};
+
+/* Cells of all sequences together, with the step's own. */
+static uint32_t cells_of(const kvb_bench_row *r)
+{
+    const uint32_t c = r->context;
+    switch (r->work.shape) {
+    case KVB_BENCH_BATCH:
+    case KVB_BENCH_STEPS:
+    case KVB_BENCH_PAGED:
+        return c * r->batch;
+    case KVB_BENCH_FORK:
+        return c + BRANCHES * (c / BRANCHES < TAIL ? c / BRANCHES : TAIL);
+    case KVB_BENCH_VERIFY:
+        return c + kvb_eagle_shape_25.n;
+    case KVB_BENCH_CHUNK:
+        return c + (c < CHUNK ? c : CHUNK);
+    case KVB_BENCH_DECODE:
+    case KVB_BENCH_PREFILL:
+        break;
+    }
+    return c;
+}
+
+bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *g, const char *k_format, const char *v_format,
+                        uint32_t context, uint32_t batch, uint32_t threads, kvb_bench_row *r)
+{
+    const bool one = kind->shape == KVB_BENCH_DECODE || kind->shape == KVB_BENCH_BATCH; /* token a sequence */
+    const bool prompt = kind->shape == KVB_BENCH_PREFILL || kind->shape == KVB_BENCH_CHUNK;
+    *r = (kvb_bench_row){.kind = kind, .context = context, .batch = batch, .threads = threads};
+    r->work = (kvb_bench_work){.name = kind->name,
+                               .format = k_format,
+                               .v_format = v_format,
+                               .group = g->heads / g->kv_heads,
+                               .kv_heads = g->kv_heads,
+                               .k_dim = g->k_dim,
+                               .v_dim = g->v_dim,
+                               .latent = g->latent,
+                               .window = g->window ? g->window : g->chunk,
+                               .window_sinks = g->sinks,
+                               .batch = batch,
+                               .limit = KVB_BENCH_LONGER};
+    r->work.shape = !one ? kind->shape : batch > 1 || r->work.window ? KVB_BENCH_BATCH : KVB_BENCH_DECODE;
+    r->work.cells = cells_of(r);
+    return one || prompt || !r->work.window;
+}
+
+bool kvb_bench_is_noisy(const kvb_result *r)
+{
+    return !(r->time.all.high - r->time.all.low <= r->time.all.median / 2);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static kvb_step_kind kind_of(kvb_bench_shape shape)
+{
+    switch (shape) {
+    case KVB_BENCH_FORK:
+        return KVB_KIND_FORK;
+    case KVB_BENCH_VERIFY:
+        return KVB_KIND_VERIFY;
+    case KVB_BENCH_PREFILL:
+    case KVB_BENCH_CHUNK:
+        return KVB_KIND_PREFILL;
+    default:
+        return KVB_KIND_DECODE;
+    }
+}
+
+/* "4k", "1000". */
+static void count_text(uint32_t n, char text[16])
+{
+    snprintf(text, 16, n % 1024 ? "%u" : "%uk", n % 1024 ? n : n / 1024);
+}
+
+/* "decode-8x128-g4-16x2k": KV heads, channels, query heads of one, sequences, context. */
+static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
+{
+    const kvb_bench_work *w = &r->work;
+    char dim[24], context[16], window[24] = "", batch[16] = "";
+    count_text(r->context, context);
+    snprintf(dim, sizeof dim, w->k_dim == w->v_dim ? "%u" : "%u.%u", w->k_dim, w->v_dim);
+    if (w->window)
+        snprintf(window, sizeof window, "-w%u", w->window);
+    if (r->batch > 1)
+        snprintf(batch, sizeof batch, "%ux", r->batch);
+    snprintf(text, KVB_NAME, "%s-%ux%s-g%u%s-%s%s", r->kind->name, w->kv_heads, dim, w->group, window, batch, context);
+}
+
+static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, kvb_result *r)
+{
+    const kvb_bench_scene *s = run->scene;
+    const kvb_step_kind kind = kind_of(s->work->shape);
+    kvb_samples times[KVB_STEP_KINDS] = {0};
+    kvb_roofline roof = {0};
+    double both[KVB_BENCH_TURNS], reading[KVB_BENCH_TURNS], peak[KVB_BENCH_TURNS];
+    int error = 0;
+    for (uint32_t i = 0; i < c->turns && !error; i++) {
+        error = kvb_sample_add(&times[kind], c->ns[i]);
+        if (!error)
+            error = kvb_sample_add(&roof.rates, run->read[c->team][i]);
+        both[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_LONGER, i) / c->ns[i];
+        reading[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_READ, i) / c->ns[i];
+        peak[i] = run->peak[c->team][i];
+    }
+    if (!error)
+        error = kvb_samples_report(times, kind, c->turns, 0, r);
+    if (!error) {
+        snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(kind));
+        r->traffic.bytes_read = r->traffic.working_set = c->bytes;
+        r->traffic.bytes_walk = kvb_bench_cell_bytes(s->work) * (double)s->own.pairs * s->work->group;
+        r->traffic.cells_read = (double)s->own.unique;
+        r->traffic.flops = c->ops;
+        kvb_roofline_report(&roof, c->bytes, c->ops, r->time.all.median, kvb_quantile(peak, c->turns, 0.5), r);
+        r->traffic.of_limit = kvb_quantile(both, c->turns, 0.5); /* of rounds, in which drift cancels */
+        r->traffic.of_read = kvb_quantile(reading, c->turns, 0.5);
+        r->time.contexts[0] = (kvb_context_point){(double)s->own.unique, r->time.all.median, c->turns};
+        r->time.n_contexts = 1;
+    }
+    kvb_samples_free(&times[kind]);
+    kvb_samples_free(&roof.rates);
+    return error;
+}
+
+static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_run *run,
+                      const kvb_bench_contestant *c)
+{
+    kvb_result *r = malloc(sizeof *r);
+    if (!r)
+        return -ENOMEM;
+    kvb_result_init(r);
+    workload_text(row, r->workload);
+    snprintf(r->cache, sizeof r->cache, "contiguous");
+    snprintf(r->pool_k, sizeof r->pool_k, "%s", row->work.format);
+    snprintf(r->pool_v, sizeof r->pool_v, "%s", row->work.v_format ? row->work.v_format : row->work.format);
+    snprintf(r->kernel, sizeof r->kernel, "%s", c->name);
+    snprintf(r->growth, sizeof r->growth, "double");
+    snprintf(r->out, sizeof r->out, "f32");
+    snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
+    r->threads = row->threads;
+    int error = 0;
+    if (c->rows) {
+        r->status = c->wrong ? KVB_STATUS_FAIL : KVB_STATUS_PASS;
+        r->check = !c->wrong ? KVB_CHECK_NONE : c->foreign ? KVB_CHECK_TOLERANCE : KVB_CHECK_BOUND;
+        r->rho = r->error.rho_worst = c->rho;
+        r->error.checked_rows = c->rows;
+        r->error.total_rows = (uint64_t)run->scene->n_tok * run->scene->heads;
+        r->memory.scratch_bytes = (double)c->call.scratch_bytes;
+        snprintf(r->reason, sizeof r->reason, "%s", c->wrong ? c->finding : c->why);
+    } else {
+        snprintf(r->reason, sizeof r->reason, "%s", *c->why ? c->why : c->finding);
+        r->status = *c->why ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
+    }
+    if (c->turns)
+        error = times_fill(run, c, r);
+    else if (r->status == KVB_STATUS_PASS)
+        r->status = KVB_STATUS_SKIP; /* right, but not timed */
+    if (!error)
+        error = kvb_results_add(&sweep->results, r);
+    free(r);
+    return error;
+}
+
+int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row)
+{
+    static const kvb_bench_entry whole = {.way = KVB_BENCH_WHOLE};
+    kvb_bench_run *run = calloc(1, sizeof *run);
+    kvb_bench_scene *scene = calloc(1, sizeof *scene);
+    int error = run && scene ? 0 : -ENOMEM;
+    if (!error)
+        error = kvb_bench_store_open(&sweep->store, team, &row->work, row->work.cells,
+                                     kvb_bench_layers(&row->work, row->work.cells));
+    if (!error)
+        error = kvb_bench_scene_open(scene, team, &row->work, row->work.cells);
+    if (!error) {
+        run->team[0] = team;
+        run->scene = scene;
+        run->store = &sweep->store;
+        run->seconds = sweep->seconds;
+        for (uint32_t k = 0; k < sweep->n_kernels; k++)
+            kvb_bench_contestant_add(run, sweep->registry, &whole, sweep->kernels[k]);
+        error = kvb_bench_run_measure(run);
+        row->first = sweep->results.n;
+        for (uint32_t k = 0; k < run->n && !error; k++)
+            error = result_add(sweep, row, run, &run->contestant[k]);
+        row->n = sweep->results.n - row->first;
+        kvb_bench_run_close(run);
+    }
+    if (scene)
+        kvb_bench_scene_close(scene);
+    free(scene);
+    free(run);
+    return error;
+}

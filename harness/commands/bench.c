@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench bench: how fast each kernel is here, and how near to the machine's limit. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/bench/bench.h"
+#include "harness/command_line.h"
+#include "harness/commands/bench_targets.h"
+#include "harness/interrupt.h"
+#include "harness/machine/host.h"
+#include "harness/machine/team.h"
+#include "harness/progress.h"
+#include "harness/size/arguments.h"
+#include "harness/size/cache_model.h"
+#include "harness/tuning/tuning.h"
+#include "workloads/array.h"
+
+enum { MOST = 16 }; /* values of one list */
+
+typedef struct bench {
+    kvb_bench_targets targets; /* with the options that both ways share */
+    bool by_targets, no_tuning;
+    const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
+        *output, *tuning_path;
+    uint64_t head_dim;
+    kvb_words kernels;
+    /* parsed */
+    const kvb_bench_kind *kinds[MOST];
+    uint32_t contexts[MOST], batches[MOST], threads[MOST], layers[KVB_MODEL_GROUPS];
+    kvb_group groups[KVB_MODEL_GROUPS];
+    const char *formats[MOST][2]; /* of K; of V, NULL: the same */
+    size_t n_kinds, n_contexts, n_batches, n_threads, n_groups, n_formats;
+    kvb_sized_model *model;
+    kvb_bench_sweep sweep;
+    kvb_threads *team[MOST]; /* by number of threads */
+    kvb_bench_row *rows;
+    size_t n_rows, room;
+    kvb_manifest manifest;
+} bench;
+
+static const kvb_option options[] = {
+    {"--scene", "NAME,…", "decode (usual), batch, fork, verify, chunk, prefill, latent, window, mha, mqa; or all",
+     KVB_TEXT(bench, scenes_text)},
+    {"--context", "N,…", "cells of a sequence before the step: 1k,4k,32k", KVB_TEXT(bench, contexts_text)},
+    {"--batch", "N,…", "sequences, of decode and batch: 1,16", KVB_TEXT(bench, batches_text)},
+    {"--heads", "KV/Q,…", "KV heads and query heads: 8/32 (usual), 32/32", KVB_TEXT(bench, heads_text)},
+    {"--head-dim", "N", "channels of a row (usual: 128)", KVB_NUMBER(bench, head_dim, 1, KVB_MODEL_WIDTH)},
+    {"--kv", "FORMAT,…", "of K and V rows: f16,q8_0,q4_0 (usual), or q8_0:q4_0 for K:V", KVB_TEXT(bench, formats_text)},
+    {"--threads", "N,…", "sizes of the team; all (usual): every core", KVB_TEXT(bench, threads_text)},
+    {"--model", "MODEL", "heads, channels and windows of that model: a name of `kvbench size --list`, or a config.json",
+     KVB_TEXT(bench, model_name)},
+    {"--kernel", "GLOB", "these kernels (repeatable; usual: all)", KVB_WORDS(bench, kernels)},
+    {"--plugin", "F.so", "load kernels, which take part; how they compare with flash is said (repeatable)",
+     KVB_WORDS(bench, targets.plugins)},
+    {"--beside", "NAME", "this kernel too, whatever --kernel says, compared with flash likewise (repeatable)",
+     KVB_WORDS(bench, targets.beside)},
+    {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
+     KVB_TEXT(bench, targets.seconds_text)},
+    {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
+    {"--work", "GLOB", "of --targets: only works of these names (repeatable)", KVB_WORDS(bench, targets.works)},
+    {"--cells", "N", "of --targets: at most so many cells, and one copy of them: small, whatever caches hold",
+     KVB_NUMBER(bench, targets.cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
+    {"--tuning", "F.json", "a file of `kvbench tune` (usual: this machine's, else two seconds of measuring)",
+     KVB_TEXT(bench, tuning_path)},
+    {"--no-tuning", NULL, "the settings that are built in", KVB_FLAG(bench, no_tuning)},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(bench, targets.format_name)},
+    {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(bench, output)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "bench",
+    .synopsis = "[options]",
+    .about =
+        "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a context,\n"
+        "kernels and the machine's limit (reading the same bytes; multiplying as often) take turns in rounds; times\n"
+        "and shares are medians over rounds. The oracle judges each kernel's output first; a wrong one is not timed.\n"
+        "Rows are read from copies that together pass any cache, as layers are.\n\n"
+        "  kvbench bench                                              decode at 1k, 4k and 32k cells, three formats\n"
+        "  kvbench bench --model Llama-3.1-8B --context 1k,32k        that model's attention on this CPU\n"
+        "  kvbench bench --context 4k --batch 1,16 --heads 8/32 --threads 1,2\n"
+        "  kvbench bench --scene fork,verify --kv f16,bf16,e4m3\n"
+        "  kvbench bench --plugin ./mine.so --kernel 'flash*'         mine beside ours\n"
+        "  kvbench bench -o new.jsonl && kvbench compare old.jsonl new.jsonl\n"
+        "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach",
+    .options = options,
+};
+
+static int bad(const char *option, const char *why)
+{
+    return kvb_complain("bench", KVB_EXIT_USAGE, "%s: %s", option, why);
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------------- */
+
+/* Calls take(b, word) for each word between commas. 0, or an exit code, which take() said. */
+static int list_take(bench *b, const char *option, const char *text, int (*take)(bench *b, const char *word))
+{
+    char copy[512], *rest = copy, *word;
+    int code = KVB_EXIT_OK;
+    if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy)
+        return bad(option, "too long");
+    while (!code && (word = strsep(&rest, ",")))
+        code = *word ? take(b, word) : bad(option, "an empty word between commas");
+    return code;
+}
+
+static int numbers_take(const char *option, const char *text, uint64_t least, uint64_t most, uint32_t *list, size_t *n)
+{
+    kvb_size_numbers numbers = {0};
+    char why[256];
+    if (kvb_numbers_parse(text, &numbers, why, sizeof why))
+        return bad(option, why);
+    int code = KVB_EXIT_OK;
+    for (size_t i = 0; i < numbers.n && !code; i++)
+        if (numbers.at[i] < least || numbers.at[i] > most)
+            code = kvb_complain("bench", KVB_EXIT_USAGE, "%s: %llu is not one of %llu to %llu", option,
+                                (unsigned long long)numbers.at[i], (unsigned long long)least, (unsigned long long)most);
+        else if (*n == MOST)
+            code = bad(option, "more than 16");
+        else
+            list[(*n)++] = (uint32_t)numbers.at[i];
+    free(numbers.at);
+    return code;
+}
+
+static int kind_take(bench *b, const char *word)
+{
+    char known[256] = "";
+    bool found = false;
+    for (const kvb_bench_kind *k = kvb_bench_kinds; k->name; k++) {
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s, ", k->name);
+        if (strcmp(word, "all") != 0 && strcmp(word, k->name) != 0)
+            continue;
+        found = true;
+        for (size_t i = 0; i < b->n_kinds; i++)
+            if (b->kinds[i] == k)
+                return bad("--scene", "the same twice");
+        if (b->n_kinds < MOST)
+            b->kinds[b->n_kinds++] = k;
+    }
+    strcat(known, "all");
+    return found ? KVB_EXIT_OK : kvb_unknown("bench", "--scene: unknown scene", word, known);
+}
+
+static int heads_take(bench *b, const char *word)
+{
+    unsigned kv, q;
+    char after;
+    if (sscanf(word, "%u/%u%c", &kv, &q, &after) != 2 || !kv || q % kv || !q || q > KVB_BENCH_HEADS)
+        return kvb_complain("bench", KVB_EXIT_USAGE,
+                            "--heads: '%s' is not KV/Q, as 8/32: KV heads, and a multiple of them up to %u", word,
+                            KVB_BENCH_HEADS);
+    if (b->n_groups == KVB_MODEL_GROUPS)
+        return bad("--heads", "too many");
+    b->groups[b->n_groups++] =
+        (kvb_group){.heads = q, .kv_heads = kv, .k_dim = (uint32_t)b->head_dim, .v_dim = (uint32_t)b->head_dim};
+    return KVB_EXIT_OK;
+}
+
+/* The name of the pool of one side. */
+static int format_find(const char *word, const char **name)
+{
+    char known[1024] = "";
+    const kvb_pool_type *type = kvb_bench_pool(word);
+    for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", (*t)->name);
+    if (!type)
+        return kvb_unknown("bench", "--kv: unknown format", word, known);
+    *name = type->name;
+    if (type->format->residual_cells)
+        return kvb_complain("bench", KVB_EXIT_USAGE,
+                            "--kv: %s encodes cells together, as they come: `kvbench run` measures it", word);
+    return KVB_EXIT_OK;
+}
+
+static int format_take(bench *b, const char *word)
+{
+    char k[64];
+    const char *colon = strchr(word, ':');
+    if (b->n_formats == MOST)
+        return bad("--kv", "more than 16");
+    const char **names = b->formats[b->n_formats++];
+    snprintf(k, sizeof k, "%.*s", (int)(colon ? colon - word : 63), word);
+    int code = format_find(k, &names[0]);
+    if (!code && colon)
+        code = format_find(colon + 1, &names[1]);
+    if (!code && names[1] == names[0])
+        names[1] = NULL;
+    return code;
+}
+
+/* The attending layers of the model, in groups. */
+static int model_take(bench *b)
+{
+    char why[512];
+    kvb_model model;
+    uint64_t longest = 0;
+    if (b->heads_text || b->head_dim)
+        return bad("--model", "says the heads: --heads and --head-dim do not go with it");
+    if (kvb_size_open(b->model_name, &b->model, why, sizeof why))
+        return bad("--model", why);
+    for (size_t i = 0; i < b->n_contexts; i++)
+        longest = b->contexts[i] > longest ? b->contexts[i] : longest;
+    if (kvb_size_cache_model(b->model, longest, NULL, &model, why, sizeof why))
+        return bad("--model", why);
+    for (uint32_t g = 0; g < model.n_groups; g++) {
+        if (kvb_group_scans(&model.groups[g]))
+            continue;
+        b->layers[b->n_groups] = kvb_model_layers_of(&model, g);
+        b->groups[b->n_groups++] = model.groups[g];
+    }
+    return b->n_groups ? KVB_EXIT_OK : bad("--model", "no layer attends");
+}
+
+/* Column order: flash, what was brought, the other flash kernels, the rest. */
+static int kernel_place(const char *name, bool foreign)
+{
+    return !strcmp(name, "flash")       ? 0
+           : foreign                    ? 1
+           : !strncmp(name, "flash", 5) ? 2
+           : !strcmp(name, "reference") ? 4
+                                        : 3;
+}
+
+static int kernels_take(bench *b, const kvb_registry *registry)
+{
+    char known[2048];
+    kvb_bench_sweep *s = &b->sweep;
+    kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+    for (size_t i = 0; i < b->targets.beside.n; i++)
+        if (!kvb_registry_find(registry, KVB_KERNELS, b->targets.beside.at[i]))
+            return kvb_unknown("bench", "--beside: unknown kernel", b->targets.beside.at[i], known);
+    for (int place = 0; place <= 4; place++)
+        for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
+            const kvb_registered *r = &registry->at[KVB_KERNELS][i];
+            const kvb_kernel *kernel = r->definition;
+            bool brought = strcmp(r->from, kvb_builtin_plugin.name) != 0, wanted = !b->kernels.n, named = false;
+            for (size_t w = 0; w < b->kernels.n; w++)
+                wanted |= !fnmatch(b->kernels.at[w], r->name, 0);
+            for (size_t w = 0; w < b->targets.beside.n; w++)
+                named |= !strcmp(b->targets.beside.at[w], r->name);
+            if (kernel->flags & KVB_KERNEL_WITNESS || !(wanted || named || brought) ||
+                kernel_place(r->name, brought || named) != place)
+                continue;
+            if (s->n_kernels == KVB_BENCH_CONTESTANTS)
+                return bad("--plugin", "more kernels than take turns");
+            s->foreign[s->n_kernels] = brought || named;
+            s->kernels[s->n_kernels++] = r->name;
+        }
+    return s->n_kernels ? KVB_EXIT_OK : kvb_unknown("bench", "--kernel: no kernel matches", b->kernels.at[0], known);
+}
+
+static int lists_take(bench *b, const kvb_registry *registry)
+{
+    char why[256];
+    const uint32_t cores = kvb_cores();
+    int code = list_take(b, "--scene", b->scenes_text ? b->scenes_text : "decode", kind_take);
+    if (!code && b->contexts_text)
+        code = numbers_take("--context", b->contexts_text, KVB_BENCH_CELLS_MIN, 1 << 20, b->contexts, &b->n_contexts);
+    if (!code && b->batches_text)
+        code = numbers_take("--batch", b->batches_text, 1, 1024, b->batches, &b->n_batches);
+    if (!code)
+        code = list_take(b, "--kv", b->formats_text ? b->formats_text : "f16,q8_0,q4_0", format_take);
+    if (!code && kvb_thread_counts_parse(b->threads_text ? b->threads_text : "all", cores, b->threads, MOST,
+                                         &b->n_threads, why, sizeof why))
+        code = kvb_complain("bench", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+    if (!code && b->model_name)
+        code = model_take(b);
+    b->head_dim = b->head_dim ? b->head_dim : 128;
+    if (!code && !b->model_name)
+        code = list_take(b, "--heads", b->heads_text ? b->heads_text : "8/32", heads_take);
+    return code ? code : kernels_take(b, registry);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------- */
+
+/* The shape of layers that a scene has: its own, where it is about one. */
+static kvb_group group_of(const bench *b, const kvb_bench_kind *kind, size_t g)
+{
+    kvb_group group = b->groups[g];
+    if (kind->latent)
+        return (kvb_group){.heads = kind->group, .kv_heads = 1, .k_dim = 576, .v_dim = 512, .latent = true};
+    if (kind->group)
+        group = (kvb_group){.heads = kind->group * kind->kv_heads,
+                            .kv_heads = kind->kv_heads,
+                            .k_dim = (uint32_t)b->head_dim,
+                            .v_dim = (uint32_t)b->head_dim};
+    if (kind->window) {
+        group.window = kind->window;
+        group.sinks = kind->window_sinks;
+    }
+    return group;
+}
+
+/* Rows of one block: contexts by formats. */
+static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t batch, uint32_t threads)
+{
+    const kvb_group group = group_of(b, kind, g);
+    const uint32_t block = b->n_rows ? b->rows[b->n_rows - 1].block + 1 : 0;
+    for (size_t c = 0; b->n_contexts ? c < b->n_contexts : kind->contexts[c] > 0; c++)
+        for (size_t f = 0; f < b->n_formats; f++) {
+            if (kvb_array_reserve(&b->rows, &b->room, b->n_rows + 1, sizeof *b->rows))
+                return kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
+            kvb_bench_row *row = &b->rows[b->n_rows];
+            const uint32_t context = b->n_contexts ? b->contexts[c] : kind->contexts[c];
+            if (!kvb_bench_row_make(kind, &group, b->formats[f][0], b->formats[f][1], context, batch, threads, row))
+                return KVB_EXIT_OK;
+            if (group.latent && row->work.v_format)
+                return bad("--kv", "latent rows hold K and V in one format");
+            const uint64_t cells = (uint64_t)context * batch;
+            if (cells > 1 << 24)
+                return bad("--batch", "more than 16M cells");
+            row->block = block;
+            row->layers = kind->group ? 0 : b->layers[g];
+            b->n_rows++;
+        }
+    return KVB_EXIT_OK;
+}
+
+static int rows_make(bench *b)
+{
+    int code = KVB_EXIT_OK;
+    for (size_t k = 0; k < b->n_kinds; k++) {
+        const kvb_bench_kind *kind = b->kinds[k];
+        const bool batched = kind->shape == KVB_BENCH_DECODE || kind->shape == KVB_BENCH_BATCH;
+        for (size_t g = 0; g < b->n_groups && (g == 0 || !kind->group); g++)
+            for (size_t n = 0; batched && b->n_batches ? n < b->n_batches : n < 1; n++)
+                for (size_t t = 0; t < b->n_threads && !code; t++)
+                    code = block_add(b, kind, g, batched && b->n_batches ? b->batches[n] : kind->batch, b->threads[t]);
+    }
+    return code || b->n_rows ? code : bad("--scene", "the model has windows, which this scene does not");
+}
+
+/* ---- a model in words ---------------------------------------------------------------------------------------- */
+
+/* A token's attention in all layers, by the best kernel of each group: of one context, format and number of threads. */
+static void step_print(const bench *b, size_t first, size_t n_blocks, size_t in_block)
+{
+    const kvb_bench_row *row = &b->rows[first];
+    double ns = 0;
+    char time[KVB_UNIT_TEXT];
+    uint32_t layers = 0;
+    for (size_t g = 0; g < n_blocks; g++) {
+        const kvb_bench_row *r = &b->rows[first + g * in_block];
+        double best = INFINITY;
+        for (size_t k = 0; k < r->n; k++) {
+            const kvb_result *result = &b->sweep.results.at[r->first + k];
+            if (result->status == KVB_STATUS_PASS && !kvb_bench_is_noisy(result))
+                best = fmin(best, result->time.all.median);
+        }
+        ns += best * r->layers;
+        layers += r->layers;
+    }
+    if (isinf(ns))
+        return;
+    kvb_time_text(ns, time);
+    printf("  %7u cells, %s%s%s: %s\n", row->context, row->work.format, row->work.v_format ? ":" : "",
+           row->work.v_format ? row->work.v_format : "", time);
+    (void)layers;
+}
+
+/* What one sequence's rows take, as `kvbench size` says. */
+static void memory_print(const bench *b)
+{
+    for (size_t f = 0; f < b->n_formats; f++) {
+        const uint32_t context = b->rows[b->n_rows - 1].context;
+        char why[256], bytes[KVB_UNIT_TEXT];
+        kvb_size size;
+        const kvb_size_terms terms = {.sized_only = true};
+        const kvb_size_ask ask = {.context = context,
+                                  .sequences = 1,
+                                  .k = kvb_kv_format_find(b->formats[f][0]),
+                                  .v = kvb_kv_format_find(b->formats[f][b->formats[f][1] ? 1 : 0]),
+                                  .tp = 1,
+                                  .pp = 1};
+        if (!ask.k || !ask.v ||
+            kvb_size_compute(b->model, &kvb_size_engine_ideal, &ask, &terms, &size, why, sizeof why))
+            continue;
+        kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes), bytes);
+        printf("  %7u cells, %s%s%s: %s\n", context, b->formats[f][0], b->formats[f][1] ? ":" : "",
+               b->formats[f][1] ? b->formats[f][1] : "", bytes);
+    }
+}
+
+static void model_print(const bench *b, size_t rows)
+{
+    const size_t in_block = b->n_contexts * b->n_formats, blocks = b->n_groups, all = in_block * blocks;
+    if (b->kinds[0]->shape != KVB_BENCH_DECODE || b->kinds[0]->group || b->n_threads > 1 || b->n_batches > 1 ||
+        rows < all)
+        return;
+    printf("%s, %u layers: attention of one token, the best kernel in each\n", b->model->name, b->model->n_layers);
+    for (size_t i = 0; i < in_block; i++)
+        step_print(b, i, blocks, in_block);
+    printf("Memory of one sequence (kvbench size %s)\n", b->model_name);
+    memory_print(b);
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------------------- */
+
+static int team_of(bench *b, uint32_t threads, const kvb_team **team)
+{
+    size_t i = 0;
+    while (b->threads[i] != threads)
+        i++;
+    const int error = b->team[i] ? 0 : kvb_threads_start(threads, true, &b->team[i]);
+    if (!error)
+        *team = kvb_threads_team(b->team[i]);
+    return error;
+}
+
+/* Measures row after row; a block is printed when it is whole, or when a signal ends it. *done: rows measured. */
+static int rows_measure(bench *b, bool people, size_t *done)
+{
+    size_t first = 0;
+    int error = 0, printed = 0;
+    for (*done = 0; *done < b->n_rows && !error;) {
+        kvb_bench_row *row = &b->rows[*done];
+        const kvb_team *team;
+        kvb_progress_now("%s at %u cells, %s", row->kind->name, row->context, row->work.format);
+        error = kvb_stopped ? -EINTR : team_of(b, row->threads, &team);
+        if (!error)
+            error = kvb_bench_row_measure(&b->sweep, team, row);
+        *done += !error;
+        kvb_progress_step(!error);
+        const bool ends = error || *done == b->n_rows || b->rows[*done].block != row->block;
+        if (ends && people && *done > first) {
+            kvb_progress_end();
+            printed = kvb_bench_block_print(&b->sweep, b->rows + first, *done - first, stdout);
+            fflush(stdout);
+            first = *done;
+            if (*done < b->n_rows && !error)
+                kvb_progress_start("bench", b->n_rows - *done);
+        }
+    }
+    kvb_progress_end();
+    return error ? error : printed;
+}
+
+/* Only what has a time or a verdict. */
+static int records_write(const bench *b)
+{
+    char why[512];
+    kvb_result_writer *writer;
+    int error = kvb_result_create(b->output, &b->manifest, &writer, why, sizeof why);
+    if (error)
+        return kvb_complain("bench", KVB_EXIT_USAGE, "-o: %s", why);
+    for (size_t i = 0; i < b->sweep.results.n && !error; i++)
+        if (b->sweep.results.at[i].status != KVB_STATUS_SKIP)
+            error = kvb_result_write(writer, &b->sweep.results.at[i], why, sizeof why);
+    const int closed = kvb_result_close(writer, !error, why, sizeof why);
+    return error || closed ? kvb_complain("bench", KVB_EXIT_MACHINE, "-o: %s", why) : KVB_EXIT_OK;
+}
+
+static int wrong_ones(const bench *b)
+{
+    for (size_t i = 0; i < b->sweep.results.n; i++)
+        if (b->sweep.results.at[i].status == KVB_STATUS_FAIL)
+            return KVB_EXIT_FAILED;
+    return KVB_EXIT_OK;
+}
+
+static int sweep_run(bench *b, int argc, char **argv)
+{
+    const bool people = b->targets.format == KVB_TABLE_TEXT;
+    size_t done = 0;
+    snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
+    kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
+    b->sweep.seconds = b->targets.seconds;
+    kvb_stop_catch();
+    kvb_progress_start("bench", b->n_rows);
+    kvb_busy_note(&b->manifest.host);
+    if (people)
+        printf("%s, %u cores, %s; tuning: %s\n\n", b->manifest.cpu_model, b->manifest.cores, b->manifest.isa,
+               *b->manifest.tuning ? b->manifest.tuning : "built-in");
+    const int error = rows_measure(b, people, &done);
+    if (error && error != -EINTR)
+        return kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
+    if (people && b->model)
+        model_print(b, done);
+    int code =
+        people ? 0 : kvb_printed("bench", kvb_bench_rows_print(&b->sweep, b->rows, done, b->targets.format, stdout));
+    if (!code && b->output && done)
+        code = records_write(b);
+    if (error == -EINTR) {
+        fflush(stdout);
+        kvb_complain("bench", 0, "stopped by a signal after %zu of %zu rows", done, b->n_rows);
+        kvb_stop_die();
+    }
+    return code ? code : wrong_ones(b);
+}
+
+/* ---- the command --------------------------------------------------------------------------------------------- */
+
+static int values_check(bench *b)
+{
+    char *end = NULL;
+    kvb_bench_targets *t = &b->targets;
+    const char *text = t->seconds_text ? t->seconds_text : b->by_targets ? "1.5" : "0.5";
+    t->seconds = strtod(text, &end);
+    if (*end || !(t->seconds > 0 && t->seconds <= 600))
+        return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
+    if (!kvb_table_format_parse(t->format_name, &t->format))
+        return kvb_unknown("bench", "--format: unknown format", t->format_name, KVB_TABLE_FORMAT_WORDS);
+    const char *const of_sweeps[] = {b->scenes_text,  b->contexts_text, b->batches_text, b->heads_text,
+                                     b->formats_text, b->model_name,    b->output};
+    for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
+        if (of_sweeps[i] && b->by_targets)
+            return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
+    return !b->by_targets && (t->works.n || t->cells) ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
+}
+
+static void bench_close(bench *b)
+{
+    kvb_bench_store_close(&b->sweep.store);
+    for (size_t i = 0; i < MOST; i++)
+        kvb_threads_end(b->team[i]);
+    free(b->sweep.results.at);
+    free(b->rows);
+    kvb_sized_model_free(b->model);
+    kvb_words_free(&b->kernels);
+    kvb_words_free(&b->targets.works);
+    kvb_words_free(&b->targets.plugins);
+    kvb_words_free(&b->targets.beside);
+}
+
+static int bench_main(int argc, char **argv)
+{
+    static bench b;
+    static kvb_registry registry;
+    char why[512];
+    b = (bench){.targets.format_name = "table", .sweep.registry = &registry};
+    int code = kvb_options_parse(&usage, &b, argc, argv);
+    if (code >= 0)
+        goto out;
+    code = values_check(&b);
+    kvb_registry_init(&registry);
+    if (!code && kvb_registry_load_all(&registry, &b.targets.plugins, why, sizeof why))
+        code = kvb_complain("bench", KVB_EXIT_USAGE, "%s", why);
+    if (!code)
+        code = b.by_targets ? kvb_bench_targets_check(&b.targets, &registry, &b.kernels, b.threads_text)
+                            : lists_take(&b, &registry);
+    if (!code && !b.by_targets)
+        code = rows_make(&b);
+    if (code)
+        goto out;
+    const kvb_tuning_choice tuning = {.path = b.tuning_path, .none = b.no_tuning, .measures = true};
+    kvb_host_describe("", &b.manifest);
+    code = kvb_tuning_use("bench", &tuning, &b.manifest);
+    if (!code)
+        code = b.by_targets ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest) : sweep_run(&b, argc, argv);
+out:
+    bench_close(&b);
+    return code;
+}
+
+const kvb_command kvb_command_bench = {
+    .name = "bench",
+    .summary = "how fast each kernel is here, beside the machine's limit",
+    .run = bench_main,
+};
