@@ -86,7 +86,7 @@ def side_line(work, rows, is_quiet):
 
 
 def side_table(args, plugin):
-    command = [os.path.join(os.path.dirname(args.kvbench), "bench/kernels"), *plugin, "--beside", "ggml", "--beside", "openblas", "--format", "json",
+    command = [args.kvbench, "bench", "--targets", *plugin, "--beside", "ggml", "--beside", "openblas", "--format", "json",
                "--seconds", args.seconds]
     rows = json.loads(subprocess.check_output(command + [word for work in BENCH_WORKS for word in ("--work", work)], text=True))
     load = os.getloadavg()[1] / os.cpu_count()

@@ -1,11 +1,96 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: bench-kernels tells every work in a line or two, counts targets, and refuses what it does not know. The other benches run
-# to their ends, on every level that the CPU has.
+# Shows: `kvbench bench` measures scenes over formats, contexts, batches, heads and threads, or of a model; a kernel that is wrong is
+# said and not timed; records are what compare, show and report take; --targets tells every work in a line or two and counts
+# targets; what is not known is refused. The other benches run to their ends, on every level that the CPU has.
 . "$(dirname "$0")/lib.sh"
 
+sweep() {
+    "$KVBENCH" bench --seconds 0.01 "$@"
+}
+ok "kernels beside the limit" sweep --context 256,1k --kv f16,q4_0 --threads 1
+holds "  what is measured" '^decode: a token of one sequence$'
+holds "  its shape" '^8 KV heads x 128, 4 query heads each, 1 thread$'
+holds "  kernels are columns" '^  context  format +flash .* reference *$'
+time='([0-9.]+[nums] +[0-9]+%[* ]|noisy )'
+holds "  rows are contexts and formats" "^      256  f16 +$time"
+holds "  rows of the longer context, too" "^       1k  q4_0 +$time"
+holds "  the limits" 'reading the rows at [0-9.]+(e[+-]?[0-9]+)? GB/s'
+lacks "  nothing wrong" 'WRONG'
+[ "$(wc -L <"$out")" -le 100 ] && [ "$(grep -E '^ +(256|1k|context) ' "$out" | wc -L)" -le 80 ]
+report $? "  the table has 80 columns"
+[ "$(grep -cE '^ +(256|1k) ' "$out")" -ge 4 ]
+report $? "  a row for each pair"
+
+ok "batches, heads and threads are blocks of their own" sweep --context 64 --batch 1,3 --heads 2/4,1/1 --head-dim 64 --threads 1 \
+    --kernel 'flash*' --kernel reference --kv q8_0:q4_0 --format csv
+holds "  a batch over one shape" '^decode,decode-2x64-g2-3x64,64,3,1,q8_0,q4_0,flash,pass,'
+holds "  one sequence over another" '^decode,decode-1x64-g1-64,64,1,1,q8_0,q4_0,reference,pass,'
+[ "$(grep -c ',flash,pass,' "$out")" -eq 4 ]
+report $? "  each with each"
+
+ok "every scene" sweep --scene all --context 128 --kv q8_0 --threads 1 --kernel flash --format json
+cp "$out" "$TMPDIR/bench.json"
+ok "  is told" python3 -c 'import json, sys
+rows = json.load(open(sys.argv[1]))
+assert [r["scene"] for r in rows] == "decode batch fork verify chunk prefill latent window mha mqa".split(), rows
+assert all(r["status"] == "pass" and r["rho"] < 1 and r["kernel"] == "flash" for r in rows), rows' "$TMPDIR/bench.json"
+
+ok "a model" sweep --model gemma-3-27b-it --context 2k --kv f16 --kernel flash --threads 1
+holds "  its layers with a window" '^16 KV heads x 128, 2 query heads each, window of 1024, 1 thread: 52 layers$'
+holds "  and those without" '^16 KV heads x 128, 2 query heads each, 1 thread: 10 layers$'
+holds "  what a sequence takes" '^ +2048 cells, f16: [0-9.]+ MiB$'
+lacks "  nothing wrong" 'WRONG'
+
+ok "records" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.2 -o "$TMPDIR/a.jsonl"
+ok "  and once more" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.2 -o "$TMPDIR/b.jsonl"
+ok "  are shown" "$KVBENCH" show "$TMPDIR/a.jsonl"
+holds "  all" '^4 passed, 0 failed'
+"$KVBENCH" compare "$TMPDIR/a.jsonl" "$TMPDIR/b.jsonl" --format csv >"$out" 2>"$err"
+code=$?
+[ $code -eq 0 ] || [ $code -eq 1 ] # a busy machine may be slower
+report $? "  are compared"
+[ "$(grep -cE ',decode-8x128-g4-256,contiguous,(f16|q8_0),.*,time,' "$out")" -eq 4 ]
+report $? "  time by time"
+ok "  one with itself" "$KVBENCH" compare "$TMPDIR/a.jsonl" "$TMPDIR/a.jsonl"
+
+cat >"$TMPDIR/wrong.c" <<'END'
+#include "attend.h"
+#include <string.h>
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes) { return (void)p, (void)why, (void)why_bytes, true; }
+static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells, .rescales = 1, .exp_error = 1e-7, .exp_floor = 1e-30};
+}
+static int attend(const kvb_attend *x) /* zeros */
+{
+    memset(x->out, 0, (size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * sizeof(float));
+    return 0;
+}
+static const kvb_kernel wrong = {.name = "wrong", .summary = "zeros", .masks = KVB_MASKS_ALL, .supports = supports, .arithmetic = arithmetic, .attend = attend};
+static const kvb_kernel *const kernels[] = {&wrong, NULL};
+KVB_PLUGIN_EXPORT const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "wrong", .kernels = kernels};
+END
+ok "a wrong kernel" cc -std=c11 -shared -fPIC -Ikernels "$TMPDIR/wrong.c" -o "$TMPDIR/wrong.so"
+expect_exit 1 "  fails" sweep --context 128 --kv f32 --threads 1 --kernel flash --plugin "$TMPDIR/wrong.so" -o "$TMPDIR/wrong.jsonl"
+holds "  is not timed" '^      128  f32 .* WRONG *$'
+holds "  and is told" '^wrong over f32: out of query 0, head 28, channel [0-9]+ is 0, exact '
+holds "  in records, too" '"kernel": "wrong".*"status": "fail", "reason": "out of query 0' "$TMPDIR/wrong.jsonl"
+ok "a kernel of a plug-in" sweep --context 512 --kv f32,q4_0 --threads 1 --kernel flash --plugin "$BUILD/example-plugin/online.so" --seconds 0.1
+holds "  is compared with flash in words, or too noisy" '^online takes [0-9.e+]+ times the time of flash\.$|noisy'
+holds "  what it does not read is said" '^-: the kernel does not read these rows itself\.$'
+
+# A signal ends it with what there is.
+"$KVBENCH" bench --seconds 100 --scene all --kv f16,q8_0 --threads 1 --kernel flash >"$out" 2>"$err" &
+sleep 3
+kill -TERM $!
+wait $!
+[ $? -eq 143 ]
+report $? "a signal ends it"
+holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 26 rows$' "$err"
+
 bench() {
-    "$BUILD/bench/kernels" "$@"
+    "$KVBENCH" bench --targets "$@"
 }
 
 tiny=(--cells 512 --seconds 0.01)
@@ -89,14 +174,29 @@ refuse "more beside than there is room for" '--beside: at most 6 kernels' --besi
     --beside flash-int8 --beside flash-bf16 --beside flash-f16 --beside witness
 refuse "no plug-in" 'nope\.so: cannot open' --plugin ./nope.so
 refuse "a work that is not there" "no work matches 'nope'; known: decode-f32-g1, " --work nope
-refuse "an unknown option" "unknown option '--fly'; known: --work" --fly
+refuse "an unknown option" "unknown option '--fly'; known: --scene" --fly
 refuse "an unknown format" "unknown format 'xml'" --format xml
 refuse "no time" "--seconds: '0' is not" --seconds 0
 refuse "no number" "--seconds: '1x' is not" --seconds 1x
 refuse "too few cells" "--cells: '8' is not a whole number of 64 to" --cells 8
-refuse "more threads than cores" "--threads: 1024 threads on a machine of" --threads 1024
-expect_exit 3 "standard output that is full" sh -c '"$@" >/dev/full' sh "$BUILD/bench/kernels" "${tiny[@]}" \
+refuse "more threads than cores" "--threads: .*1024" --threads 1024
+refuse "a scene beside targets" '--targets: goes with' --scene decode
+expect_exit 3 "standard output that is full" sh -c '"$@" >/dev/full' sh "$KVBENCH" bench --targets "${tiny[@]}" \
     --work decode-f16-g1 --kernel reference
+bench() {
+    "$KVBENCH" bench "$@"
+}
+refuse "a scene that is not there" "--scene: unknown scene 'forks'; did you mean 'fork'?" --scene forks
+refuse "a format that is not there" "--kv: unknown format 'q9'" --kv q9
+refuse "a format of cells that are encoded together" '--kv: kivi2-k encodes cells together' --kv kivi2-k
+refuse "heads that do not divide" "--heads: '3/4' is not KV/Q" --heads 3/4
+refuse "no context" '--context: 8 is not one of 64 to' --context 8
+refuse "an empty word" '--kv: an empty word' --kv f16,,q8_0
+refuse "a model that is not there" "--model: " --model Llama-9-9B
+refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32
+refuse "latent rows in two formats" '--kv: latent rows' --scene latent --kv f16:q8_0
+refuse "works without targets" '--work, --cells: are of --targets' --work 'decode*'
+refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nope'" --kernel nope
 
 # Levels that have products or loads of their own, of those that the CPU has.
 own=$(for level in portable avx2 avx512 avx512vnni avx512bf16 avx512fp16; do
