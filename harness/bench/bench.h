@@ -252,6 +252,9 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
 /* A number whose interval is wider than half of it is not shown. */
 bool kvb_bench_is_noisy(const kvb_result *result);
 
+/* The fastest right kernel of a row. n_kernels: there is none, or it cannot be told, as a time of the row is not shown. */
+uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
+
 /* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */
 int kvb_bench_block_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, FILE *out);
 /* All rows, a line for each result. */

@@ -178,7 +178,7 @@ static void part_touch(void *ctx, uint32_t i, uint32_t n)
 {
     const stage *s = ctx;
     const size_t floats = (size_t)s->bytes / 2 / sizeof(float) / n / 16 * 16;
-    float *base = (float *)((char *)s->args.states.base + s->from[0] * s->state_bytes) + i * floats;
+    float *states = s->args.states.base, *base = states + s->from[0] * (s->state_bytes / sizeof *states) + i * floats;
     kvb_vector_at(kvb_cpu())->rescale(base, base, (uint32_t)floats, 1.0f);
 }
 

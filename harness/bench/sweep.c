@@ -117,6 +117,17 @@ static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
     snprintf(text, KVB_NAME, "%s-%ux%s-g%u%s-%s%s", r->kind->name, w->kv_heads, dim, w->group, window, batch, context);
 }
 
+/* A median of rounds, in which drift cancels; NaN where its interval is wider than half of it. 0 or -ENOMEM. */
+static int share_fill(double *shares, uint32_t n, double *share)
+{
+    double low, high;
+    const int error = kvb_median_interval(shares, n, 0.95, 400, 1, &low, &high);
+    *share = kvb_quantile(shares, n, 0.5);
+    if (!error && high - low > *share / 2)
+        *share = NAN;
+    return error;
+}
+
 static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, kvb_result *r)
 {
     const kvb_bench_scene *s = run->scene;
@@ -142,8 +153,9 @@ static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, k
         r->traffic.cells_read = (double)s->own.unique;
         r->traffic.flops = c->ops;
         kvb_roofline_report(&roof, c->bytes, c->ops, r->time.all.median, kvb_quantile(peak, c->turns, 0.5), r);
-        r->traffic.of_limit = kvb_quantile(both, c->turns, 0.5); /* of rounds, in which drift cancels */
-        r->traffic.of_read = kvb_quantile(reading, c->turns, 0.5);
+        error = share_fill(both, c->turns, &r->traffic.of_limit);
+        if (!error)
+            error = share_fill(reading, c->turns, &r->traffic.of_read);
         r->time.contexts[0] = (kvb_context_point){(double)s->own.unique, r->time.all.median, c->turns};
         r->time.n_contexts = 1;
     }

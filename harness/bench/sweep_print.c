@@ -21,8 +21,7 @@ static bool has_time(const kvb_result *r)
     return r->time.all.samples && !kvb_bench_is_noisy(r);
 }
 
-/* The fastest right one of a row. n_kernels: there is none, or it cannot be told, as a time of the row is not shown. */
-static uint32_t best_of(const kvb_bench_sweep *s, const kvb_bench_row *row)
+uint32_t kvb_bench_best(const kvb_bench_sweep *s, const kvb_bench_row *row)
 {
     uint32_t best = s->n_kernels;
     for (uint32_t k = 0; k < row->n; k++) {
@@ -128,7 +127,7 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         count_text(rows[i].context, context);
         pools_text(&rows[i], text);
         fprintf(out, "%9s  %-*s", context, width, text);
-        const uint32_t best = best_of(s, &rows[i]);
+        const uint32_t best = kvb_bench_best(s, &rows[i]);
         for (size_t k = 0; k < n_kernels; k++) {
             cell_text(result_at(s, &rows[i], kernels[k]), kernels[k] == best, text);
             fprintf(out, " %s", text);

@@ -262,6 +262,8 @@ static int lists_take(bench *b, const kvb_registry *registry)
     int code = list_take(b, "--scene", b->scenes_text ? b->scenes_text : "decode", kind_take);
     if (!code && b->contexts_text)
         code = numbers_take("--context", b->contexts_text, KVB_BENCH_CELLS_MIN, 1 << 20, b->contexts, &b->n_contexts);
+    if (b->model_name && !b->contexts_text && !code)
+        code = numbers_take("--context", "1k,4k,32k", KVB_BENCH_CELLS_MIN, 1 << 20, b->contexts, &b->n_contexts);
     if (!code && b->batches_text)
         code = numbers_take("--batch", b->batches_text, 1, 1024, b->batches, &b->n_batches);
     if (!code)
@@ -338,66 +340,75 @@ static int rows_make(bench *b)
 
 /* ---- a model in words ---------------------------------------------------------------------------------------- */
 
-/* A token's attention in all layers, by the best kernel of each group: of one context, format and number of threads. */
-static void step_print(const bench *b, size_t first, size_t n_blocks, size_t in_block)
+static void format_text(const bench *b, size_t f, char text[64])
 {
-    const kvb_bench_row *row = &b->rows[first];
+    snprintf(text, 64, b->formats[f][1] ? "%s:%s" : "%s", b->formats[f][0], b->formats[f][1]);
+}
+
+/* A token's attention in all layers, by the best kernel of each group. at: the row of the first group; groups are `stride` rows
+ * apart. */
+static void step_print(const bench *b, size_t at, size_t stride, const char *format)
+{
+    const kvb_bench_sweep *s = &b->sweep;
+    char time[KVB_UNIT_TEXT], names[256] = "";
     double ns = 0;
-    char time[KVB_UNIT_TEXT];
-    uint32_t layers = 0;
-    for (size_t g = 0; g < n_blocks; g++) {
-        const kvb_bench_row *r = &b->rows[first + g * in_block];
-        double best = INFINITY;
-        for (size_t k = 0; k < r->n; k++) {
-            const kvb_result *result = &b->sweep.results.at[r->first + k];
-            if (result->status == KVB_STATUS_PASS && !kvb_bench_is_noisy(result))
-                best = fmin(best, result->time.all.median);
+    for (size_t g = 0; g < b->n_groups; g++) {
+        const kvb_bench_row *row = &b->rows[at + g * stride];
+        const uint32_t best = kvb_bench_best(s, row);
+        if (best == s->n_kernels) {
+            printf("  %7u cells, %s: too noisy to tell the best kernel\n", row->context, format);
+            return;
         }
-        ns += best * r->layers;
-        layers += r->layers;
+        ns += row->layers * s->results.at[row->first + best].time.all.median;
+        if (!strstr(names, s->kernels[best]))
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", s->kernels[best]);
     }
-    if (isinf(ns))
-        return;
     kvb_time_text(ns, time);
-    printf("  %7u cells, %s%s%s: %s\n", row->context, row->work.format, row->work.v_format ? ":" : "",
-           row->work.v_format ? row->work.v_format : "", time);
-    (void)layers;
+    printf("  %7u cells, %s: %s (%s)\n", b->rows[at].context, format, time, names);
 }
 
 /* What one sequence's rows take, as `kvbench size` says. */
-static void memory_print(const bench *b)
+static void memory_print(const bench *b, size_t f, uint32_t context, const char *format)
 {
-    for (size_t f = 0; f < b->n_formats; f++) {
-        const uint32_t context = b->rows[b->n_rows - 1].context;
-        char why[256], bytes[KVB_UNIT_TEXT];
-        kvb_size size;
-        const kvb_size_terms terms = {.sized_only = true};
-        const kvb_size_ask ask = {.context = context,
-                                  .sequences = 1,
-                                  .k = kvb_kv_format_find(b->formats[f][0]),
-                                  .v = kvb_kv_format_find(b->formats[f][b->formats[f][1] ? 1 : 0]),
-                                  .tp = 1,
-                                  .pp = 1};
-        if (!ask.k || !ask.v ||
-            kvb_size_compute(b->model, &kvb_size_engine_ideal, &ask, &terms, &size, why, sizeof why))
-            continue;
-        kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes), bytes);
-        printf("  %7u cells, %s%s%s: %s\n", context, b->formats[f][0], b->formats[f][1] ? ":" : "",
-               b->formats[f][1] ? b->formats[f][1] : "", bytes);
-    }
+    char why[256], bytes[KVB_UNIT_TEXT];
+    kvb_size size;
+    const kvb_size_terms terms = {.sized_only = true};
+    const kvb_size_ask ask = {.context = context,
+                              .sequences = 1,
+                              .k = kvb_kv_format_find(b->formats[f][0]),
+                              .v = kvb_kv_format_find(b->formats[f][b->formats[f][1] ? 1 : 0]),
+                              .tp = 1,
+                              .pp = 1};
+    if (!ask.k || !ask.v || kvb_size_compute(b->model, &kvb_size_engine_ideal, &ask, &terms, &size, why, sizeof why))
+        return;
+    kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes), bytes);
+    printf("  %7u cells, %s: %s\n", context, format, bytes);
 }
 
+/* Of decoding one sequence: what a step and a sequence come to over all layers. */
 static void model_print(const bench *b, size_t rows)
 {
-    const size_t in_block = b->n_contexts * b->n_formats, blocks = b->n_groups, all = in_block * blocks;
-    if (b->kinds[0]->shape != KVB_BENCH_DECODE || b->kinds[0]->group || b->n_threads > 1 || b->n_batches > 1 ||
-        rows < all)
+    const kvb_bench_row *first = b->rows;
+    const size_t stride = b->n_contexts ? b->n_contexts * b->n_formats : 0;
+    char format[64], text[256];
+    uint32_t attending = 0;
+    if (!stride || first->kind->shape != KVB_BENCH_DECODE || first->kind->group || first->batch > 1 ||
+        b->n_threads > 1 || b->n_batches > 1 || rows < stride * b->n_groups)
         return;
-    printf("%s, %u layers: attention of one token, the best kernel in each\n", b->model->name, b->model->n_layers);
-    for (size_t i = 0; i < in_block; i++)
-        step_print(b, i, blocks, in_block);
-    printf("Memory of one sequence (kvbench size %s)\n", b->model_name);
-    memory_print(b);
+    for (size_t g = 0; g < b->n_groups; g++)
+        attending += b->layers[g];
+    printf("%s: attention of one token, %u of %u layers\n", b->model->name, attending, b->model->n_layers);
+    for (size_t i = 0; i < stride; i++) {
+        format_text(b, i % b->n_formats, format);
+        step_print(b, i, stride, format);
+    }
+    for (size_t at = 0; kvb_size_not_held(b->model, at, text, sizeof text); at++)
+        printf("  without %s\n", text);
+    printf("memory of one sequence (kvbench size %s)\n", b->model_name);
+    for (size_t i = 0; i < stride; i++) {
+        format_text(b, i % b->n_formats, format);
+        memory_print(b, i % b->n_formats, first[i].context, format);
+    }
 }
 
 /* ---- measuring ----------------------------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ static const kvb_usage usage = {
         "many bytes, for so many query rows that meet one. Candidates take turns; what wins by 3 % or more is kept. "
         "No\n"
         "result depends on it, only times.\n\n"
-        "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and bench-kernels use\n"
+        "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and `bench` use\n"
         "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first timed\n"
         "run measures the choices that matter most, in two seconds.\n\n"
         "  kvbench tune --quick\n"
