@@ -22,6 +22,7 @@
 enum {
     KVB_BENCH_ENTRIES = 4,      /* contestants of a work of works.c at most */
     KVB_BENCH_CONTESTANTS = 24, /* of any work */
+    KVB_BENCH_SCANNERS = 8,     /* scan kernels */
     KVB_BENCH_TURNS = 256,      /* rounds at most */
     KVB_BENCH_TURNS_MIN = 5,    /* and at least */
     KVB_BENCH_LAYERS = 128,     /* copies of the rows at most */
@@ -208,6 +209,42 @@ double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *
 /* Compares a few rows of what the contestant wrote last with the oracle's. 0 or -ENOMEM. */
 int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *contestant);
 
+/* ---- kernels of recurrent layers: scans.c ------------------------------------------------------------------------- */
+
+typedef struct kvb_bench_scan_work {
+    const char *name;
+    kvb_scan_problem problem; /* without n_tok and run */
+    uint32_t tokens, run;     /* of a call: a batch (run 1) or a prompt */
+    double target;            /* least share of the limit; 0: shown only */
+} kvb_bench_scan_work;
+extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
+
+/* One scan kernel. */
+typedef struct kvb_bench_scanner {
+    const kvb_scan_kernel *kernel;
+    char why[256]; /* not timed: the reason; else empty */
+    uint32_t turns;
+    double ns[KVB_BENCH_TURNS];
+    double rho;    /* largest error over its bound, of a few columns of one head */
+    uint64_t rows; /* judged */
+    bool wrong;
+    char finding[200]; /* of a wrong one */
+} kvb_bench_scanner;
+
+typedef struct kvb_bench_scan {
+    const kvb_bench_scan_work *work;
+    uint32_t n, turns;
+    kvb_bench_scanner of[KVB_BENCH_SCANNERS];
+    double limit
+        [KVB_BENCH_TURNS];   /* ns: of a batch, reading and writing as many bytes; of a prompt, as many multiply-adds */
+    double bytes, ops, held; /* of a call: read and written; bytes of all slots */
+} kvb_bench_scan;
+
+void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel);
+/* Judges all, and has them and the limit take turns for so long. cells: a prompt has at most so many tokens, and a batch one set
+ * of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
+int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds);
+
 /* ---- scenes that are swept: sweep.c, sweep_print.c -------------------------------------------------------------------- */
 
 /* A scene: a step as engines make it. */
@@ -219,6 +256,7 @@ typedef struct kvb_bench_kind {
     bool latent;
     uint32_t kv_heads, group; /* 0: as --heads says */
     uint32_t window, window_sinks;
+    bool scan; /* of recurrent layers: no contexts and formats */
 } kvb_bench_kind;
 extern const kvb_bench_kind kvb_bench_kinds[]; /* ends with name NULL */
 
@@ -227,19 +265,27 @@ typedef struct kvb_bench_row {
     const kvb_bench_kind *kind;
     kvb_bench_work work;
     uint32_t context, batch, threads, block;
-    uint32_t layers; /* of a model that are like it; 0: there is no model */
-    size_t first, n; /* its results: one for each kernel, in their order */
+    uint32_t layers;          /* of a model that are like it; 0: there is no model */
+    kvb_bench_scan_work scan; /* of a scene of recurrent layers, in place of `work`; its name is the recurrence */
+    size_t first, n;          /* its results: one for each kernel, in their order */
 } kvb_bench_row;
 
 /* Fills in a row's work. group: the shape of a layer, with its window. False: a scene without windows, and a group with one. */
 bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *group, const char *k_format, const char *v_format,
                         uint32_t context, uint32_t batch, uint32_t threads, kvb_bench_row *row);
 
+/* The same of recurrence i of a scene of recurrent layers. False: there is none of that number. */
+bool kvb_bench_scan_row_make(const kvb_bench_kind *kind, uint32_t i, uint32_t batch, uint32_t threads,
+                             kvb_bench_row *row);
+
 typedef struct kvb_bench_sweep {
     const kvb_registry *registry;
     const char *kernels[KVB_BENCH_CONTESTANTS]; /* names, in the order of columns */
     bool foreign[KVB_BENCH_CONTESTANTS];        /* of a plug-in, or named to be beside: ratios to `flash` are said */
     uint32_t n_kernels;
+    const kvb_scan_kernel *scans[KVB_BENCH_SCANNERS];
+    bool foreign_scan[KVB_BENCH_SCANNERS];
+    uint32_t n_scans;
     double seconds; /* for each contestant */
     kvb_bench_store store;
     kvb_results results;
@@ -252,7 +298,7 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
 /* A number whose interval is wider than half of it is not shown. */
 bool kvb_bench_is_noisy(const kvb_result *result);
 
-/* The fastest right kernel of a row. n_kernels: there is none, or it cannot be told, as a time of the row is not shown. */
+/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as a time of the row is not shown. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
 
 /* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */
@@ -274,16 +320,7 @@ extern const char *const kvb_bench_headings[]; /* for kvb_table_new */
  * +- their median absolute deviation. 0 or -ENOMEM. */
 int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_score *score);
 
-typedef struct kvb_bench_scan_work {
-    const char *name;
-    kvb_scan_problem problem; /* without n_tok and run */
-    uint32_t tokens, run;     /* of a call: a batch (run 1) or a prompt */
-    double target;            /* least share of the limit; 0: shown only */
-} kvb_bench_scan_work;
-extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
-
-/* Measures a work for so long, and adds its lines. cells: a prompt has at most so many tokens, and a batch one set of slots,
- * whatever caches hold; 0: as the work says. 0 or -ENOMEM. */
+/* Measures `scan` and scan-reference, and adds two lines. As kvb_bench_scan_measure(). */
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 

@@ -5,7 +5,7 @@
  * Operations: two for a multiply-add. A token writes each element of the state and reads it; the delta rule reads it twice.
  * What chunks multiply besides does not count. MAMBA1 has an exponential for each element, which counts as 10 multiply-adds:
  * the polynomial and what brings its argument into range, with the products before it.
- * scan-reference is called with fewer tokens, and its time taken as many times as the prompt is longer.
+ * scan-reference is called with fewer tokens of a prompt, and its time taken as many times as the prompt is longer.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,15 +15,17 @@
 
 #include "harness/bench/bench.h"
 #include "harness/clock.h"
+#include "harness/interrupt.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
+#include "oracle/recurrence.h"
 #include "results/table.h"
 
 #define BEYOND_CACHES 300e6 /* bytes of all slots of a decoding work */
 #define PLAIN_TOKENS  16u   /* of a prompt, for scan-reference */
 #define PROMPT        4096u
-#define WRONG         1e-3 /* relative L2 of out, against scan-reference */
+#define COLUMNS       16u /* of one head's outputs that are judged */
 
 #define HEADS64(KIND, D_K, GROUPS)                                                                                     \
     {                                                                                                                  \
@@ -54,11 +56,11 @@ const kvb_bench_scan_work kvb_bench_scan_works[] = {
 
 typedef struct stage {
     const kvb_bench_scan_work *work;
-    kvb_scan args, plain; /* of `scan`; of scan-reference */
+    kvb_scan args;
     size_t state_bytes;
-    uint32_t turn, plain_tokens;
+    uint32_t turn;
     uint32_t *from, *to;
-    float *rows[6], *out, *plain_out;
+    float *rows[6], *out;
     double bytes, ops; /* of a call */
 } stage;
 
@@ -102,7 +104,7 @@ static void rows_fill(const kvb_scan_problem *p, float *const rows[6])
     }
 }
 
-static int stage_open(stage *s, const kvb_team *team, uint32_t cells)
+static int stage_open(stage *s, const kvb_bench_scan *run, const kvb_team *team, uint32_t cells)
 {
     kvb_scan_problem p = s->work->problem;
     const bool decode = s->work->run == 1;
@@ -126,13 +128,16 @@ static int stage_open(stage *s, const kvb_team *team, uint32_t cells)
     s->from = kvb_memory_take(NULL, "", p.n_tok * sizeof *s->from);
     s->to = kvb_memory_take(NULL, "", p.n_tok * sizeof *s->to);
     s->out = kvb_memory_take(NULL, "", values * sizeof(float));
-    s->plain_out = kvb_memory_take(NULL, "", values * sizeof(float));
     s->args = (kvb_scan){.problem = p, .from = s->from, .to = s->to, .out = s->out, .team = team};
     s->args.states = (kvb_scan_states){kvb_memory_take(NULL, "", slots * s->state_bytes), s->state_bytes, slots};
-    const size_t ours = kvb_scan_kernel_vector.scratch_bytes(&p, team->n),
-                 plain = kvb_scan_kernel_reference.scratch_bytes(&p, team->n);
-    s->args.scratch = kvb_memory_take(NULL, "", (ours > plain ? ours : plain) + 64);
-    if (error || !s->from || !s->to || !s->out || !s->plain_out || !s->args.states.base || !s->args.scratch)
+    size_t scratch = 64;
+    for (uint32_t k = 0; k < run->n; k++) {
+        const kvb_scan_kernel *kernel = run->of[k].kernel;
+        const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&p, team->n) : 0;
+        scratch = bytes > scratch ? bytes : scratch;
+    }
+    s->args.scratch = kvb_memory_take(NULL, "", scratch);
+    if (error || !s->from || !s->to || !s->out || !s->args.states.base || !s->args.scratch)
         return -ENOMEM;
     rows_fill(&p, s->rows);
     memset(s->args.states.base, 0, slots * s->state_bytes);
@@ -142,17 +147,13 @@ static int stage_open(stage *s, const kvb_team *team, uint32_t cells)
         s->from[t] = decode ? t : t ? KVB_SCAN_PREVIOUS : KVB_SCAN_ZERO;
         s->to[t] = decode ? t : t + 1 < p.n_tok ? KVB_SCAN_NONE : 0;
     }
-    s->plain = s->args;
-    s->plain.out = s->plain_out;
-    s->plain_tokens = decode ? p.n_tok : PLAIN_TOKENS;
-    s->plain.problem.n_tok = s->plain_tokens;
     return 0;
 }
 
 static void stage_close(stage *s)
 {
-    void *all[] = {s->rows[0], s->rows[1], s->rows[2], s->rows[3],   s->rows[4],          s->rows[5],
-                   s->from,    s->to,      s->out,     s->plain_out, s->args.states.base, s->args.scratch};
+    void *all[] = {s->rows[0], s->rows[1], s->rows[2], s->rows[3],          s->rows[4],     s->rows[5],
+                   s->from,    s->to,      s->out,     s->args.states.base, s->args.scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         kvb_memory_give(NULL, all[i], 0);
 }
@@ -166,12 +167,22 @@ static void slots_turn(stage *s)
     s->turn++;
 }
 
-static double call_ns(stage *s, const kvb_scan_kernel *kernel, const kvb_scan *args)
+/* The call as this kernel makes it. */
+static kvb_scan args_of(const stage *s, const kvb_scan_kernel *kernel)
 {
+    kvb_scan args = s->args;
+    if (kernel == &kvb_scan_kernel_reference && s->work->run > 1 && args.problem.n_tok > PLAIN_TOKENS)
+        args.problem.n_tok = PLAIN_TOKENS;
+    return args;
+}
+
+static double call_ns(stage *s, const kvb_scan_kernel *kernel)
+{
+    const kvb_scan args = args_of(s, kernel);
     slots_turn(s);
     const double start = kvb_now_ns();
-    kernel->scan(args);
-    return (kvb_now_ns() - start) * s->args.problem.n_tok / args->problem.n_tok;
+    kernel->scan(&args);
+    return (kvb_now_ns() - start) * s->args.problem.n_tok / args.problem.n_tok;
 }
 
 static void part_touch(void *ctx, uint32_t i, uint32_t n)
@@ -198,66 +209,174 @@ static double limit_ns(stage *s)
     kvb_rate rate;
     if (s->work->run == 1)
         return touch_ns(s);
-    return kvb_multiply_add_peak(s->args.team, KVB_PEAK_F32, 0.02, &rate, why, sizeof why) ? NAN : s->ops / rate.median;
+    return kvb_multiply_add_peak(s->args.team, KVB_PEAK_F32, 0.005, &rate, why, sizeof why) ? NAN
+                                                                                            : s->ops / rate.median;
 }
 
-/* Both from the same states. */
-static double error_of(stage *s)
+/* ---- judging ----------------------------------------------------------------------------------------------------- */
+
+/* The last columns of the last head: own [rows][n], of what belongs to the layer. */
+typedef struct lane {
+    kvb_scan_problem problem; /* of these columns */
+    kvb_recurrence *truth;
+    kvb_recurrence_want *want;
+    float *own;
+    double *zeros;
+    uint32_t first;
+} lane;
+
+static int lane_open(lane *l, const kvb_scan *args, const kvb_scan_kernel *kernel)
 {
-    double off = 0, all = 0;
-    s->turn = 0;
-    call_ns(s, &kvb_scan_kernel_vector, &s->args);
+    const kvb_scan_problem *p = &args->problem;
+    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
+    const size_t rows = p->d_k + (conv ? 1u : 0u);
+    kvb_scan_arithmetic arithmetic;
+    kernel->arithmetic(p, &arithmetic);
+    l->problem = *p;
+    l->problem.d_v = p->d_v < COLUMNS ? p->d_v : COLUMNS;
+    l->first = p->d_v - l->problem.d_v;
+    l->truth = kvb_recurrence_open(&l->problem, &arithmetic);
+    l->want = malloc(l->problem.d_v * sizeof *l->want);
+    l->own = malloc(rows * l->problem.d_v * sizeof *l->own);
+    l->zeros = calloc((size_t)p->d_k * l->problem.d_v, sizeof *l->zeros);
+    if (!l->truth || !l->want || !l->own || !l->zeros)
+        return -ENOMEM;
+    for (size_t r = 0; r < rows && (each || conv); r++)
+        memcpy(l->own + r * l->problem.d_v, args->a + r * p->d_v + l->first, l->problem.d_v * sizeof *l->own);
+    return 0;
+}
+
+static void lane_close(lane *l)
+{
+    kvb_recurrence_close(l->truth);
+    free(l->want);
+    free(l->own);
+    free(l->zeros);
+}
+
+/* A call over empty states, compared with the oracle. */
+static int scanner_judge(stage *s, kvb_bench_scanner *c)
+{
+    const kvb_scan args = args_of(s, c->kernel);
+    const kvb_scan_problem *p = &args.problem;
+    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
+    lane l = {.truth = NULL};
+    int error = lane_open(&l, &args, c->kernel);
     if (s->work->run == 1)
-        memset(s->args.states.base, 0, s->args.problem.n_tok * s->state_bytes);
+        memset(s->args.states.base, 0, p->n_tok * s->state_bytes);
+    memset(s->out, 0xff, (size_t)p->n_tok * p->heads * p->d_v * sizeof *s->out);
     s->turn = 0;
-    call_ns(s, &kvb_scan_kernel_reference, &s->plain);
-    for (size_t i = 0; i < (size_t)s->plain_tokens * s->args.problem.heads * s->args.problem.d_v; i++) {
-        off += pow((double)s->out[i] - (double)s->plain_out[i], 2);
-        all += pow((double)s->plain_out[i], 2);
+    if (!error)
+        call_ns(s, c->kernel);
+    for (uint32_t t = 0; t < p->n_tok && !error; t++) {
+        kvb_recurrence_token token = kvb_recurrence_token_of(&args, t, p->heads - 1);
+        const float *got = s->out + (size_t)(t + 1) * p->heads * p->d_v - l.problem.d_v;
+        size_t at = 0;
+        token.v += l.first;
+        token.gate += each ? l.first : 0;
+        token.a = each || conv ? l.own : token.a;
+        if (s->work->run == 1)
+            kvb_recurrence_begin(l.truth, l.zeros);
+        kvb_recurrence_step(l.truth, &token, l.want);
+        const double rho = kvb_recurrence_rho(l.want, KVB_F32, got, l.problem.d_v, &at);
+        c->rho = fmax(c->rho, rho);
+        c->rows++;
+        if (rho > 1 && !c->wrong)
+            snprintf(c->finding, sizeof c->finding, "out of token %u, head %u, channel %zu is %.6g, exact %.6g", t,
+                     p->heads - 1, l.first + at, (double)got[at], l.want[at].value);
+        c->wrong |= rho > 1;
     }
-    return isnan(off) ? INFINITY : sqrt(off / all);
+    lane_close(&l);
+    return error;
 }
 
-static int work_report(kvb_table *table, stage *s, double seconds, kvb_bench_score *score)
-{
-    double ns[KVB_BENCH_TURNS], ratio[KVB_BENCH_TURNS], gain[KVB_BENCH_TURNS], limit[KVB_BENCH_TURNS];
-    const bool decode = s->work->run == 1;
-    const double error = error_of(s), end = kvb_now_ns() + seconds * 1e9;
-    uint32_t n = 0, repeats = decode ? 8 : 1;
+/* ---- turns --------------------------------------------------------------------------------------------------------- */
 
-    for (; n < KVB_BENCH_TURNS && (n < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
-        ns[n] = limit[n] = 0;
+void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
+{
+    kvb_bench_scanner *c = &run->of[run->n++];
+    kvb_scan_problem p = run->work->problem;
+    p.n_tok = run->work->tokens;
+    p.run = run->work->run;
+    *c = (kvb_bench_scanner){.kernel = kernel};
+    if ((!kernel->available || kernel->available(c->why, sizeof c->why)) &&
+        (!kernel->supports || kernel->supports(&p, c->why, sizeof c->why)))
+        c->why[0] = '\0';
+    else if (!c->why[0])
+        snprintf(c->why, sizeof c->why, "declined");
+}
+
+int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds)
+{
+    stage s = {.work = run->work};
+    const bool decode = run->work->run == 1;
+    const uint32_t repeats = decode ? 8 : 1;
+    int error = stage_open(&s, run, team, cells);
+    for (uint32_t k = 0; k < run->n && !error; k++)
+        if (!run->of[k].why[0])
+            error = scanner_judge(&s, &run->of[k]);
+    const double end = kvb_now_ns() + seconds * 1e9;
+    for (uint32_t n = 0;
+         !error && !kvb_stopped && n < KVB_BENCH_TURNS && (n < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
+        run->limit[n] = 0;
         for (uint32_t i = 0; i < repeats; i++) {
-            limit[n] += limit_ns(s) / repeats;
-            ns[n] += call_ns(s, &kvb_scan_kernel_vector, &s->args) / repeats;
+            run->limit[n] += limit_ns(&s) / repeats;
+            for (uint32_t k = 0; k < run->n; k++) {
+                kvb_bench_scanner *c = &run->of[k];
+                if (c->why[0] || c->wrong || (i && c->kernel == &kvb_scan_kernel_reference))
+                    continue; /* the plain one is slow: once a round */
+                const uint32_t times = c->kernel == &kvb_scan_kernel_reference ? 1 : repeats;
+                c->ns[n] += call_ns(&s, c->kernel) / times;
+                c->turns = n + 1;
+            }
         }
-        gain[n] = call_ns(s, &kvb_scan_kernel_reference, &s->plain) / ns[n];
-        ratio[n] = limit[n] / ns[n];
+        run->turns = n + 1;
     }
-    const kvb_bench_figure share = kvb_bench_figure_of(ratio, n), time = kvb_bench_figure_of(ns, n),
-                           of = kvb_bench_figure_of(limit, n);
-    const kvb_bench_figure faster = kvb_bench_figure_of(gain, n);
-    char text[9][64] = {""};
-    snprintf(text[0], 64, "%.1f MB", (double)s->state_bytes * (decode ? s->args.states.slots : 1) / 1e6);
-    kvb_time_text(time.median, text[1]);
-    snprintf(text[2], 64, decode ? "%.1f GB/s" : "%.1f Gop/s", (decode ? s->bytes : s->ops) / time.median);
-    snprintf(text[3], 64, decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s", (decode ? s->bytes : s->ops) / of.median);
-    snprintf(text[4], 64, "%.3f", share.median);
-    snprintf(text[5], 64, "%.3f", share.mad);
-    const bool wrong = error > WRONG, met = !wrong && share.median >= s->work->target;
-    if (s->work->target > 0) {
-        snprintf(text[6], 64, ">= %.2f", s->work->target);
+    run->bytes = s.bytes;
+    run->ops = s.ops;
+    run->held = (double)s.state_bytes * (decode ? s.args.states.slots : 1);
+    stage_close(&s);
+    return error ? error : kvb_stopped ? -EINTR : 0;
+}
+
+/* ---- as works with targets ------------------------------------------------------------------------------------------- */
+
+static int work_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
+{
+    const kvb_bench_scanner *ours = &run->of[0], *plain = &run->of[1];
+    const bool decode = run->work->run == 1;
+    double ratio[KVB_BENCH_TURNS] = {0}, gain[KVB_BENCH_TURNS] = {0};
+    const uint32_t n = ours->turns;
+    char text[9][96] = {""};
+    for (uint32_t i = 0; i < n; i++) {
+        ratio[i] = run->limit[i] / ours->ns[i];
+        gain[i] = plain->ns[i] / ours->ns[i];
+    }
+    const kvb_bench_figure share = kvb_bench_figure_of(ratio, n);
+    const bool met = n && share.median >= run->work->target;
+    snprintf(text[0], sizeof *text, "%.1f MB", run->held / 1e6);
+    if (n) {
+        const double ns = kvb_bench_figure_of(ours->ns, n).median, limit = kvb_bench_figure_of(run->limit, n).median;
+        kvb_time_text(ns, text[1]);
+        snprintf(text[2], sizeof *text, decode ? "%.1f GB/s" : "%.1f Gop/s", (decode ? run->bytes : run->ops) / ns);
+        snprintf(text[3], sizeof *text, decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s",
+                 (decode ? run->bytes : run->ops) / limit);
+        snprintf(text[4], sizeof *text, "%.3f", share.median);
+        snprintf(text[5], sizeof *text, "%.3f", share.mad);
+    }
+    if (run->work->target > 0) {
+        snprintf(text[6], sizeof *text, ">= %.2f", run->work->target);
         score->targets++;
         score->met += met;
     }
-    if (wrong)
-        snprintf(text[7], 64, "WRONG: out is off by %.2g", error);
-    else if (s->work->target > 0)
-        snprintf(text[7], 64, met ? "yes" : "no");
-    const char *row[] = {s->work->name,
+    if (ours->wrong)
+        snprintf(text[7], sizeof *text, "WRONG: %.80s", ours->finding);
+    else if (run->work->target > 0)
+        snprintf(text[7], sizeof *text, met ? "yes" : "no");
+    const char *row[] = {run->work->name,
                          "scan",
                          text[0],
-                         text[1],
+                         *text[1] ? text[1] : NULL,
                          text[2],
                          text[3],
                          text[4],
@@ -265,21 +384,27 @@ static int work_report(kvb_table *table, stage *s, double seconds, kvb_bench_sco
                          NULL,
                          *text[6] ? text[6] : NULL,
                          *text[7] ? text[7] : NULL};
-    int added = kvb_table_row(table, row);
-    snprintf(text[4], 64, "%.2fx", faster.median);
-    snprintf(text[5], 64, "%.2f", faster.mad);
+    int error = kvb_table_row(table, row);
+    const kvb_bench_figure faster = kvb_bench_figure_of(gain, plain->turns ? n : 0);
+    snprintf(text[4], sizeof *text, "%.2fx", faster.median);
+    snprintf(text[5], sizeof *text, "%.2f", faster.mad);
     const char *second[] = {
-        s->work->name, "scan, gain over scan-reference", NULL, NULL, NULL, NULL, text[4], text[5], NULL, NULL, NULL};
-    return added ? added : kvb_table_row(table, second);
+        run->work->name, "scan, gain over scan-reference", NULL, NULL, NULL, NULL, text[4], text[5], NULL, NULL, NULL};
+    return error || !n || !plain->turns ? error : kvb_table_row(table, second);
 }
 
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score)
 {
-    stage s = {.work = work};
-    int error = stage_open(&s, team, cells);
+    kvb_bench_scan *run = calloc(1, sizeof *run);
+    if (!run)
+        return -ENOMEM;
+    run->work = work;
+    kvb_bench_scanner_add(run, &kvb_scan_kernel_vector);
+    kvb_bench_scanner_add(run, &kvb_scan_kernel_reference);
+    int error = kvb_bench_scan_measure(run, team, cells, seconds);
     if (!error)
-        error = work_report(table, &s, seconds, score);
-    stage_close(&s);
+        error = work_report(table, run, score);
+    free(run);
     return error;
 }

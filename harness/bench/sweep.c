@@ -27,6 +27,7 @@ const kvb_bench_kind kvb_bench_kinds[] = {
     {KIND("window", "a token behind a window", BATCH, 1, 16 << 10), .window = 1024, .window_sinks = 4},
     {KIND("mha", "a token, each query head with a KV head", DECODE, 1, 4 << 10), .kv_heads = 32, .group = 1},
     {KIND("mqa", "a token, all query heads with one KV head", DECODE, 1, 16 << 10), .kv_heads = 1, .group = 32},
+    {KIND("state", "a token of each sequence over recurrent states of f32", DECODE, 16, 0), .scan = true},
     {.name = NULL},
 };
 
@@ -73,6 +74,19 @@ bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *g, const ch
     r->work.shape = !one ? kind->shape : batch > 1 || r->work.window ? KVB_BENCH_BATCH : KVB_BENCH_DECODE;
     r->work.cells = cells_of(r);
     return one || prompt || !r->work.window;
+}
+
+bool kvb_bench_scan_row_make(const kvb_bench_kind *kind, uint32_t i, uint32_t batch, uint32_t threads, kvb_bench_row *r)
+{
+    static const char prefix[] = "scan-decode-";
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name; w++)
+        if (w->run == 1 && w->tokens == 1 && i-- == 0) { /* one of each recurrence */
+            *r = (kvb_bench_row){.kind = kind, .batch = batch, .threads = threads, .scan = *w};
+            r->scan.name = w->name + strlen(prefix);
+            r->scan.tokens = batch;
+            return true;
+        }
+    return false;
 }
 
 bool kvb_bench_is_noisy(const kvb_result *r)
@@ -203,9 +217,81 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
     return error;
 }
 
+/* ---- recurrent layers -------------------------------------------------------------------------------------------- */
+
+static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_scan *run,
+                           const kvb_bench_scanner *c)
+{
+    kvb_result *r = malloc(sizeof *r);
+    kvb_samples times[KVB_STEP_KINDS] = {0};
+    double shares[KVB_BENCH_TURNS];
+    if (!r)
+        return -ENOMEM;
+    kvb_result_init(r);
+    snprintf(r->workload, sizeof r->workload, "%s-%.*s-%u", row->kind->name,
+             (int)(strrchr(row->scan.name, '-') - row->scan.name), row->scan.name, row->batch);
+    snprintf(r->cache, sizeof r->cache, "contiguous");
+    snprintf(r->pool_k, sizeof r->pool_k, "f32");
+    snprintf(r->pool_v, sizeof r->pool_v, "f32");
+    snprintf(r->kernel, sizeof r->kernel, "%s", c->kernel->name);
+    snprintf(r->growth, sizeof r->growth, "double");
+    snprintf(r->out, sizeof r->out, "f32");
+    snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
+    r->threads = row->threads;
+    r->status = c->wrong ? KVB_STATUS_FAIL : c->why[0] ? KVB_STATUS_SKIP : KVB_STATUS_PASS;
+    r->check = c->wrong ? KVB_CHECK_BOUND : KVB_CHECK_NONE;
+    snprintf(r->reason, sizeof r->reason, "%s", c->wrong ? c->finding : c->why);
+    int error = 0;
+    if (c->rows) {
+        r->rho = r->error.rho_worst = c->rho;
+        r->error.checked_rows = c->rows;
+        r->error.total_rows = (uint64_t)row->batch * run->work->problem.heads;
+    }
+    for (uint32_t i = 0; i < c->turns && !error; i++) {
+        shares[i] = run->limit[i] / c->ns[i];
+        error = kvb_sample_add(&times[KVB_KIND_DECODE], c->ns[i]);
+    }
+    if (!error && c->turns)
+        error = kvb_samples_report(times, KVB_KIND_DECODE, c->turns, 0, r);
+    if (!error && c->turns)
+        error = share_fill(shares, c->turns, &r->traffic.of_limit);
+    if (!error && c->turns) {
+        snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(KVB_KIND_DECODE));
+        r->traffic.bytes_read = r->traffic.bytes_walk = run->bytes / 2; /* the other half is written */
+        r->traffic.flops = run->ops;
+        r->traffic.working_set = run->bytes / 2;
+        r->traffic.gb_per_s = run->bytes / 2 / r->time.all.median;
+        r->traffic.gflop_per_s = run->ops / r->time.all.median;
+    }
+    if (!error)
+        error = kvb_results_add(&sweep->results, r);
+    kvb_samples_free(&times[KVB_KIND_DECODE]);
+    free(r);
+    return error;
+}
+
+static int scan_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row)
+{
+    kvb_bench_scan *run = calloc(1, sizeof *run);
+    if (!run)
+        return -ENOMEM;
+    run->work = &row->scan;
+    for (uint32_t k = 0; k < sweep->n_scans; k++)
+        kvb_bench_scanner_add(run, sweep->scans[k]);
+    int error = kvb_bench_scan_measure(run, team, 0, sweep->seconds * run->n);
+    row->first = sweep->results.n;
+    for (uint32_t k = 0; k < run->n && !error; k++)
+        error = scan_result_add(sweep, row, run, &run->of[k]);
+    row->n = sweep->results.n - row->first;
+    free(run);
+    return error;
+}
+
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row)
 {
     static const kvb_bench_entry whole = {.way = KVB_BENCH_WHOLE};
+    if (row->kind->scan)
+        return scan_row_measure(sweep, team, row);
     kvb_bench_run *run = calloc(1, sizeof *run);
     kvb_bench_scene *scene = calloc(1, sizeof *scene);
     int error = run && scene ? 0 : -ENOMEM;

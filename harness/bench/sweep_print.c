@@ -23,14 +23,14 @@ static bool has_time(const kvb_result *r)
 
 uint32_t kvb_bench_best(const kvb_bench_sweep *s, const kvb_bench_row *row)
 {
-    uint32_t best = s->n_kernels;
+    uint32_t best = (uint32_t)row->n;
     for (uint32_t k = 0; k < row->n; k++) {
         const kvb_result *r = result_at(s, row, k);
         if (r->status != KVB_STATUS_PASS)
             continue;
         if (!has_time(r))
-            return s->n_kernels;
-        if (best == s->n_kernels || r->time.all.median < result_at(s, row, best)->time.all.median)
+            return (uint32_t)row->n;
+        if (best == row->n || r->time.all.median < result_at(s, row, best)->time.all.median)
             best = k;
     }
     return best;
@@ -70,8 +70,13 @@ static void cell_text(const kvb_result *r, bool best, char text[32])
     snprintf(text, 32, "%5s %4s%c", time, share, r->status == KVB_STATUS_FAIL ? '!' : best ? '*' : ' ');
 }
 
+/* Its format, or its recurrence. */
 static void pools_text(const kvb_bench_row *r, char text[32])
 {
+    if (r->kind->scan) {
+        snprintf(text, 32, "%.*s", (int)(strrchr(r->scan.name, '-') - r->scan.name), r->scan.name);
+        return;
+    }
     snprintf(text, 32, r->work.v_format ? "%s:%s" : "%s", r->work.format, r->work.v_format);
 }
 
@@ -83,7 +88,9 @@ static void heading_print(const kvb_bench_row *r, FILE *out)
     fprintf(out, "%s: %s", r->kind->name, r->kind->what);
     if (r->batch > 1)
         fprintf(out, ", %u sequences", r->batch);
-    if (w->latent)
+    if (r->kind->scan)
+        fputs("\n4096 channels, of mamba2, lightning and delta in 64 heads; a name ends with the rows of a state", out);
+    else if (w->latent)
         fprintf(out, "\n%u query heads over one latent row of %u channels, V in it %u", w->group, w->k_dim, w->v_dim);
     else {
         fprintf(out, "\n%u KV heads x %u", w->kv_heads, w->k_dim);
@@ -99,6 +106,12 @@ static void heading_print(const kvb_bench_row *r, FILE *out)
     if (r->layers)
         fprintf(out, ": %u layers", r->layers);
     fputs("\n\n", out);
+}
+
+/* Was it brought by the user? */
+static bool is_foreign(const kvb_bench_sweep *s, const kvb_bench_row *row, uint32_t kernel)
+{
+    return row->kind->scan ? s->foreign_scan[kernel] : s->foreign[kernel];
 }
 
 /* Does any row have something to say of this kernel? */
@@ -119,12 +132,14 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         pools_text(&rows[i], text);
         width = (int)strlen(text) > width ? (int)strlen(text) : width;
     }
-    fprintf(out, "%9s  %-*s", "context", width, "format");
+    fprintf(out, "%9s  %-*s", rows->kind->scan ? "" : "context", width, rows->kind->scan ? "state" : "format");
     for (size_t k = 0; k < n_kernels; k++)
-        fprintf(out, " %10.10s ", s->kernels[kernels[k]]);
+        fprintf(out, " %10.10s ", result_at(s, rows, kernels[k])->kernel);
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
         count_text(rows[i].context, context);
+        if (rows[i].kind->scan)
+            context[0] = '\0';
         pools_text(&rows[i], text);
         fprintf(out, "%9s  %-*s", context, width, text);
         const uint32_t best = kvb_bench_best(s, &rows[i]);
@@ -151,7 +166,9 @@ static void limits_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
             peak[some++] = r->traffic.peak_gflop_per_s;
             break;
         }
-    if (some)
+    if (rows->kind->scan)
+        fputs("Time of a call, and the share of reading and writing the states once. *: best of its row.\n", out);
+    else if (some)
         fprintf(out,
                 "Time of a call, and the share of what this machine can: reading the rows at %.3g GB/s,\n"
                 "or multiplying in f32 at %.3g Gop/s, whichever takes longer. *: best of its row.\n",
@@ -175,7 +192,7 @@ static void reasons_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
                 continue;
             if (r->status == KVB_STATUS_SKIP && !r->error.checked_rows) {
                 declined |= is_told(s, rows, n, k);
-                if (!s->foreign[k] || is_told(s, rows, n, k))
+                if (!is_foreign(s, rows, k) || is_told(s, rows, n, k))
                     continue;
             }
             snprintf(line, sizeof line, "%s over %s: %.200s", r->kernel, pool, r->reason);
@@ -197,13 +214,14 @@ static void reasons_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
 /* "mine takes 2.2 times the time of flash (2.1 to 2.4 in 3 rows)", of each kernel that was brought. */
 static int ratios_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, FILE *out)
 {
+    const char *ours = rows->kind->scan ? "scan" : "flash";
     uint32_t flash = 0;
     double *ratio = malloc((n + 1) * sizeof *ratio);
-    while (flash < s->n_kernels && strcmp(s->kernels[flash], "flash"))
+    while (flash < rows->n && strcmp(result_at(s, rows, flash)->kernel, ours))
         flash++;
-    for (uint32_t k = 0; ratio && flash < s->n_kernels && k < s->n_kernels; k++) {
+    for (uint32_t k = 0; ratio && flash < rows->n && k < rows->n; k++) {
         size_t some = 0;
-        for (size_t i = 0; i < n && s->foreign[k] && k != flash; i++) {
+        for (size_t i = 0; i < n && is_foreign(s, rows, k) && k != flash; i++) {
             const kvb_result *mine = result_at(s, &rows[i], k), *other = result_at(s, &rows[i], flash);
             if (has_time(mine) && has_time(other))
                 ratio[some++] = mine->time.all.median / other->time.all.median;
@@ -211,7 +229,7 @@ static int ratios_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, siz
         if (!some)
             continue;
         const double median = kvb_quantile(ratio, some, 0.5); /* sorts them */
-        fprintf(out, "%s takes %.2g times the time of flash", s->kernels[k], median);
+        fprintf(out, "%s takes %.2g times the time of %s", result_at(s, rows, k)->kernel, median, ours);
         if (some > 1)
             fprintf(out, " (%.2g to %.2g in %zu rows)", ratio[0], ratio[some - 1], some);
         fputs(".\n", out);
@@ -224,7 +242,7 @@ int kvb_bench_block_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
 {
     uint32_t told[KVB_BENCH_CONTESTANTS];
     size_t n_told = 0;
-    for (uint32_t k = 0; k < s->n_kernels; k++)
+    for (uint32_t k = 0; k < rows->n; k++)
         if (is_told(s, rows, n, k))
             told[n_told++] = k;
     heading_print(rows, out);

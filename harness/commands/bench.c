@@ -43,10 +43,11 @@ typedef struct bench {
 } bench;
 
 static const kvb_option options[] = {
-    {"--scene", "NAME,…", "decode (usual), batch, fork, verify, chunk, prefill, latent, window, mha, mqa; or all",
+    {"--scene", "NAME,…",
+     "decode (usual), batch, fork, verify, chunk, prefill, latent, window, mha, mqa, state; or all",
      KVB_TEXT(bench, scenes_text)},
     {"--context", "N,…", "cells of a sequence before the step: 1k,4k,32k", KVB_TEXT(bench, contexts_text)},
-    {"--batch", "N,…", "sequences, of decode and batch: 1,16", KVB_TEXT(bench, batches_text)},
+    {"--batch", "N,…", "sequences, of decode, batch and state: 1,16", KVB_TEXT(bench, batches_text)},
     {"--heads", "KV/Q,…", "KV heads and query heads: 8/32 (usual), 32/32", KVB_TEXT(bench, heads_text)},
     {"--head-dim", "N", "channels of a row (usual: 128)", KVB_NUMBER(bench, head_dim, 1, KVB_MODEL_WIDTH)},
     {"--kv", "FORMAT,…", "of K and V rows: f16,q8_0,q4_0 (usual), or q8_0:q4_0 for K:V", KVB_TEXT(bench, formats_text)},
@@ -252,6 +253,14 @@ static int kernels_take(bench *b, const kvb_registry *registry)
             s->foreign[s->n_kernels] = brought || named;
             s->kernels[s->n_kernels++] = r->name;
         }
+    for (int last = 0; last < 2; last++) /* the plain one */
+        for (size_t i = 0; i < registry->n[KVB_SCANS] && s->n_scans < KVB_BENCH_SCANNERS; i++) {
+            const kvb_registered *r = &registry->at[KVB_SCANS][i];
+            if ((strcmp(r->name, "scan-reference") == 0) != (last > 0))
+                continue;
+            s->foreign_scan[s->n_scans] = strcmp(r->from, kvb_builtin_plugin.name) != 0;
+            s->scans[s->n_scans++] = r->definition;
+        }
     return s->n_kernels ? KVB_EXIT_OK : kvb_unknown("bench", "--kernel: no kernel matches", b->kernels.at[0], known);
 }
 
@@ -299,23 +308,40 @@ static kvb_group group_of(const bench *b, const kvb_bench_kind *kind, size_t g)
     return group;
 }
 
+static kvb_bench_row *row_room(bench *b)
+{
+    return kvb_array_reserve(&b->rows, &b->room, b->n_rows + 1, sizeof *b->rows) ? NULL : &b->rows[b->n_rows];
+}
+
+/* Rows of one block of recurrent layers. */
+static int scans_add(bench *b, const kvb_bench_kind *kind, uint32_t batch, uint32_t threads, uint32_t block)
+{
+    kvb_bench_row *row;
+    for (uint32_t i = 0; (row = row_room(b)) && kvb_bench_scan_row_make(kind, i, batch, threads, row); i++) {
+        row->block = block;
+        b->n_rows++;
+    }
+    return row ? KVB_EXIT_OK : kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
+}
+
 /* Rows of one block: contexts by formats. */
 static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t batch, uint32_t threads)
 {
     const kvb_group group = group_of(b, kind, g);
     const uint32_t block = b->n_rows ? b->rows[b->n_rows - 1].block + 1 : 0;
+    if (kind->scan)
+        return scans_add(b, kind, batch, threads, block);
     for (size_t c = 0; b->n_contexts ? c < b->n_contexts : kind->contexts[c] > 0; c++)
         for (size_t f = 0; f < b->n_formats; f++) {
-            if (kvb_array_reserve(&b->rows, &b->room, b->n_rows + 1, sizeof *b->rows))
-                return kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
-            kvb_bench_row *row = &b->rows[b->n_rows];
+            kvb_bench_row *row = row_room(b);
             const uint32_t context = b->n_contexts ? b->contexts[c] : kind->contexts[c];
+            if (!row)
+                return kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
             if (!kvb_bench_row_make(kind, &group, b->formats[f][0], b->formats[f][1], context, batch, threads, row))
                 return KVB_EXIT_OK;
             if (group.latent && row->work.v_format)
                 return bad("--kv", "latent rows hold K and V in one format");
-            const uint64_t cells = (uint64_t)context * batch;
-            if (cells > 1 << 24)
+            if ((uint64_t)context * batch > 1 << 24)
                 return bad("--batch", "more than 16M cells");
             row->block = block;
             row->layers = kind->group ? 0 : b->layers[g];
@@ -327,14 +353,18 @@ static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t ba
 static int rows_make(bench *b)
 {
     int code = KVB_EXIT_OK;
+    bool takes_batch = false;
     for (size_t k = 0; k < b->n_kinds; k++) {
         const kvb_bench_kind *kind = b->kinds[k];
         const bool batched = kind->shape == KVB_BENCH_DECODE || kind->shape == KVB_BENCH_BATCH;
-        for (size_t g = 0; g < b->n_groups && (g == 0 || !kind->group); g++)
+        takes_batch |= batched;
+        for (size_t g = 0; g < b->n_groups && (g == 0 || (!kind->group && !kind->scan)); g++)
             for (size_t n = 0; batched && b->n_batches ? n < b->n_batches : n < 1; n++)
                 for (size_t t = 0; t < b->n_threads && !code; t++)
                     code = block_add(b, kind, g, batched && b->n_batches ? b->batches[n] : kind->batch, b->threads[t]);
     }
+    if (!code && b->n_batches && !takes_batch)
+        return bad("--batch", "none of these scenes has sequences beside each other, as decode, batch and state have");
     return code || b->n_rows ? code : bad("--scene", "the model has windows, which this scene does not");
 }
 
@@ -355,7 +385,7 @@ static void step_print(const bench *b, size_t at, size_t stride, const char *for
     for (size_t g = 0; g < b->n_groups; g++) {
         const kvb_bench_row *row = &b->rows[at + g * stride];
         const uint32_t best = kvb_bench_best(s, row);
-        if (best == s->n_kernels) {
+        if (best == row->n) {
             printf("  %7u cells, %s: too noisy to tell the best kernel\n", row->context, format);
             return;
         }
@@ -432,7 +462,10 @@ static int rows_measure(bench *b, bool people, size_t *done)
     for (*done = 0; *done < b->n_rows && !error;) {
         kvb_bench_row *row = &b->rows[*done];
         const kvb_team *team;
-        kvb_progress_now("%s at %u cells, %s", row->kind->name, row->context, row->work.format);
+        if (row->kind->scan)
+            kvb_progress_now("%s of %s", row->kind->name, row->scan.name);
+        else
+            kvb_progress_now("%s at %u cells, %s", row->kind->name, row->context, row->work.format);
         error = kvb_stopped ? -EINTR : team_of(b, row->threads, &team);
         if (!error)
             error = kvb_bench_row_measure(&b->sweep, team, row);

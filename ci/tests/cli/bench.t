@@ -33,8 +33,13 @@ ok "every scene" sweep --scene all --context 128 --kv q8_0 --threads 1 --kernel 
 cp "$out" "$TMPDIR/bench.json"
 ok "  is told" python3 -c 'import json, sys
 rows = json.load(open(sys.argv[1]))
-assert [r["scene"] for r in rows] == "decode batch fork verify chunk prefill latent window mha mqa".split(), rows
-assert all(r["status"] == "pass" and r["rho"] < 1 and r["kernel"] == "flash" for r in rows), rows' "$TMPDIR/bench.json"
+assert [r["scene"] for r in rows] == "decode batch fork verify chunk prefill latent window mha mqa".split() + ["state"] * 16, rows
+assert all(r["status"] == "pass" and r["rho"] < 1 for r in rows), rows
+assert {r["workload"] for r in rows} > {"state-mamba2-128-16", "verify-8x128-g4-128", "window-8x128-g4-w1024-128"}, rows' "$TMPDIR/bench.json"
+
+ok "recurrent states" sweep --scene state --batch 1 --threads 1
+holds "  scan kernels are columns" '^ +state +scan +scan-refer *$'
+holds "  recurrences are rows" "^ +delta-128 +$time"
 
 ok "a model" sweep --model gemma-3-27b-it --context 2k --kv f16 --kernel flash --threads 1
 holds "  its layers with a window" '^16 KV heads x 128, 2 query heads each, window of 1024, 1 thread: 52 layers$'
@@ -87,7 +92,7 @@ kill -TERM $!
 wait $!
 [ $? -eq 143 ]
 report $? "a signal ends it"
-holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 26 rows$' "$err"
+holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 34 rows$' "$err"
 
 bench() {
     "$KVBENCH" bench --targets "$@"
@@ -191,6 +196,7 @@ refuse "a format that is not there" "--kv: unknown format 'q9'" --kv q9
 refuse "a format of cells that are encoded together" '--kv: kivi2-k encodes cells together' --kv kivi2-k
 refuse "heads that do not divide" "--heads: '3/4' is not KV/Q" --heads 3/4
 refuse "no context" '--context: 8 is not one of 64 to' --context 8
+refuse "sequences of scenes that have none" '--batch: none of these scenes' --scene fork,verify --batch 2
 refuse "an empty word" '--kv: an empty word' --kv f16,,q8_0
 refuse "a model that is not there" "--model: " --model Llama-9-9B
 refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32

@@ -13,6 +13,10 @@ mapfile -t rules <<'END_OF_RULES'
 make run |-| the default suite takes minutes; run.t runs a part of it as `make run` does
 make check |-| it is what runs this
 make bench-kernels |-| bench.t runs that program
+kvbench bench # |s|$| --seconds 0.01 --context 64 --kv f16| | half a minute is for a person
+bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
+bench --context |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|4k|64|;s|--threads 1,2|--threads $THREADS|| likewise; one thread on one core
+bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | likewise
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
 kvbench faults |s|$| key-first lse-off| | planted.t plants all
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person

@@ -419,7 +419,7 @@ static void test_long_contexts_are_judged(void **state)
         assert_int_equal(r->error.total_rows, 2);
         if (!wrong) {
             assert_true(r->traffic.flops == 2.0 * 10000 * 2 * 64);
-            assert_true(r->traffic.cells_read == 10000 && r->traffic.of_limit > 0);
+            assert_true(r->traffic.cells_read == 10000 && !(r->traffic.of_limit <= 0)); /* NaN: too noisy */
             assert_string_equal(r->workload, "decode-1x32-g2-10000");
         }
         kvb_bench_store_close(&sweep.store);
@@ -434,6 +434,8 @@ static void test_scenes_are_right(void **state)
     (void)state;
     kvb_registry_init(&registry);
     for (const kvb_bench_kind *kind = kvb_bench_kinds; kind->name; kind++) {
+        if (kind->scan)
+            continue;
         kvb_bench_sweep sweep = {.registry = &registry,
                                  .kernels = {"flash", "openblas", "reference", "flash-int8"},
                                  .n_kernels = 4,
@@ -456,6 +458,85 @@ static void test_scenes_are_right(void **state)
         }
         kvb_bench_store_close(&sweep.store);
         free(sweep.results.at);
+    }
+}
+
+/* A result of one kernel over one row: its median, and how wide its interval is. */
+static void result_fill(kvb_result *r, const char *kernel, kvb_status status, double ns, double width)
+{
+    kvb_result_init(r);
+    snprintf(r->kernel, sizeof r->kernel, "%s", kernel);
+    r->status = status;
+    r->time.all.median = ns;
+    r->time.all.low = ns * (1 - width / 2);
+    r->time.all.high = ns * (1 + width / 2);
+    r->time.all.samples = status == KVB_STATUS_SKIP ? 0 : 10;
+    r->traffic.of_limit = 0.5;
+}
+
+/* What is too noisy is not shown, and then there is no best of the row; ratios are of what is shown. */
+static void test_noisy_numbers_are_withheld(void **state)
+{
+    static kvb_result results[6];
+    const kvb_group group = {.heads = 8, .kv_heads = 2, .k_dim = 64, .v_dim = 64};
+    kvb_bench_sweep sweep = {
+        .kernels = {"flash", "mine", "other"}, .foreign = {false, true}, .n_kernels = 3, .results.at = results};
+    kvb_bench_row rows[2];
+    char text[4096];
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(kvb_bench_row_make(kvb_bench_kinds, &group, "f16", NULL, 1024 << i, 1, 1, &rows[i]));
+        rows[i].first = i * 3;
+        rows[i].n = 3;
+        result_fill(&results[i * 3], "flash", KVB_STATUS_PASS, 10e6, 0.49);
+        result_fill(&results[i * 3 + 1], "mine", KVB_STATUS_PASS, 22e6, i ? 0.51 : 0.1);
+        result_fill(&results[i * 3 + 2], "other", i ? KVB_STATUS_PASS : KVB_STATUS_SKIP, 9e6, 0.1);
+    }
+    assert_int_equal(kvb_bench_best(&sweep, &rows[0]), 0);
+    assert_int_equal(kvb_bench_best(&sweep, &rows[1]), 3); /* `mine` may be the best */
+    FILE *out = fmemopen(text, sizeof text, "w");
+    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
+    fclose(out);
+    assert_non_null(strstr(text, "       1k  f16    10.0m  50%* 22.0m  50%           - \n"));
+    assert_non_null(strstr(text, "       2k  f16    10.0m  50%       noisy  9.00m  50% \n"));
+    assert_non_null(strstr(text, "mine takes 2.2 times the time of flash.\n")); /* of the one row that shows both */
+    result_fill(&results[1], "mine", KVB_STATUS_FAIL, NAN, 0);
+    results[1].time.all.samples = 0;
+    snprintf(results[1].reason, sizeof results[1].reason, "out is 1");
+    out = fmemopen(text, sizeof text, "w");
+    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
+    fclose(out);
+    assert_non_null(strstr(text, " 10.0m  50%*      WRONG "));
+    assert_non_null(strstr(text, "mine over f16: out is 1\n"));
+    assert_null(strstr(text, "mine takes"));
+}
+
+static int scan_last_token_wrong(const kvb_scan *args)
+{
+    const kvb_scan_problem *p = &args->problem;
+    int error = kvb_scan_kernel_reference.scan(args);
+    ((float *)args->out)[(size_t)p->n_tok * p->heads * p->d_v - 1] *= 1.001f;
+    return error;
+}
+
+/* Each recurrence, by the plain kernel, ours, and one whose last token is slightly off. */
+static void test_scans_are_judged(void **state)
+{
+    static kvb_bench_scan run;
+    kvb_scan_kernel wrong = kvb_scan_kernel_reference;
+    wrong.scan = scan_last_token_wrong;
+    (void)state;
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name; w++) {
+        run = (kvb_bench_scan){.work = w};
+        kvb_bench_scanner_add(&run, &kvb_scan_kernel_vector);
+        kvb_bench_scanner_add(&run, &kvb_scan_kernel_reference);
+        kvb_bench_scanner_add(&run, &wrong);
+        assert_int_equal(kvb_bench_scan_measure(&run, &two, 40, 0.001), 0);
+        for (uint32_t k = 0; k < 2; k++)
+            if (run.of[k].wrong || run.of[k].turns < KVB_BENCH_TURNS_MIN || !run.of[k].rows)
+                fail_msg("%s, %s: %s", w->name, run.of[k].kernel->name, run.of[k].finding);
+        assert_true(run.of[2].wrong && run.of[2].turns == 0 && run.of[2].rho > 1);
+        assert_non_null(strstr(run.of[2].finding, "out of token "));
     }
 }
 
@@ -497,6 +578,8 @@ int main(void)
         cmocka_unit_test(test_wrong_kernels_do_not),
         cmocka_unit_test(test_long_contexts_are_judged),
         cmocka_unit_test(test_scenes_are_right),
+        cmocka_unit_test(test_noisy_numbers_are_withheld),
+        cmocka_unit_test(test_scans_are_judged),
         cmocka_unit_test(test_ratios_are_against_the_right_limit),
         cmocka_unit_test(test_figures),
     };
